@@ -1,0 +1,68 @@
+#include "intrinsics.h"
+
+#include <unordered_map>
+
+#include "../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::kWrite,
+                 kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite;
+
+const std::vector<Intrinsic>& Table() {
+  static const std::vector<Intrinsic> table = {
+      // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global, predicate): false writes zeros
+      {kCpAsync, "tl::cp_async_gs", "tl/copy.h", 1, {kAsyncWrite, kRead}},
+      {kCpAsyncConditional, "tl::cp_async_gs_conditional", "tl/copy.h", 1, {kAsyncWrite, kRead, kNone}},
+      {kCpAsyncCommit, "tl::cp_async_commit", "tl/copy.h", 0, {}},
+      // cp_async_wait<n>(): at most n groups of this thread are still in flight
+      {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},
+      // ptx_ldmatrix_x4(shared row of this lane, registers)
+      {"tl.ptx_ldmatrix_x1", "tl::ptx_ldmatrix_x1", "tl/mma.h", 0, {kRead, kWrite}},
+      {"tl.ptx_ldmatrix_x2", "tl::ptx_ldmatrix_x2", "tl/mma.h", 0, {kRead, kWrite}},
+      {"tl.ptx_ldmatrix_x4", "tl::ptx_ldmatrix_x4", "tl/mma.h", 0, {kRead, kWrite}},
+      {"tl.ptx_ldmatrix_x1_trans", "tl::ptx_ldmatrix_x1_trans", "tl/mma.h", 0, {kRead, kWrite}},
+      {"tl.ptx_ldmatrix_x2_trans", "tl::ptx_ldmatrix_x2_trans", "tl/mma.h", 0, {kRead, kWrite}},
+      {"tl.ptx_ldmatrix_x4_trans", "tl::ptx_ldmatrix_x4_trans", "tl/mma.h", 0, {kRead, kWrite}},
+      // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
+      {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
+  };
+  return table;
+}
+
+Registration registration([] {
+  for (const Intrinsic& row : Table()) RegisterOp(row.op, row.op, CallEffect::kOpaque);
+});
+
+}  // namespace
+
+const Intrinsic* FindIntrinsic(const std::string& op) {
+  static const auto* by_name = [] {
+    auto* m = new std::unordered_map<std::string, const Intrinsic*>();
+    for (const Intrinsic& row : Table()) (*m)[row.op] = &row;
+    return m;
+  }();
+  auto it = by_name->find(op);
+  return it == by_name->end() ? nullptr : it->second;
+}
+
+const Intrinsic* FindIntrinsic(const CallNode* call) {
+  const OpNode* op = OpOf(call);
+  return op ? FindIntrinsic(std::string(op->name)) : nullptr;
+}
+
+std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
+  std::vector<PointerAccess> out;
+  const Intrinsic* row = FindIntrinsic(call);
+  if (!row) return out;
+  for (size_t i = 0; i < row->access.size(); ++i) {
+    if (row->access[i] == kNone) continue;
+    const TensorLoadNode* load = AsAddressOf(call->args[row->template_args + i]);
+    TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
+    out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
+  }
+  return out;
+}
+
+}  // namespace tl

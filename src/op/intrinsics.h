@@ -1,0 +1,47 @@
+/*! The thread program's intrinsics: one row each, read by synchronisation planning, flattening and code generation. */
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../tvm/build.h"
+
+namespace tl {
+
+/*! What an intrinsic does through one pointer argument. */
+enum class Access : uint8_t {
+  kNone,       // not a pointer
+  kRead,       //
+  kWrite,      //
+  kReadWrite,  //
+  kAsyncWrite  // starts at the call, is complete for the calling thread at the next covering cp_async_wait
+};
+
+struct Intrinsic {
+  std::string op;         // "tl.cp_async_gs"
+  std::string function;   // "tl::cp_async_gs"
+  std::string header;     // "tl/copy.h"
+  int template_args;      // leading arguments that are template arguments: integers, or strings printed as they are
+  std::vector<Access> access;  // one entry for each argument after the template arguments
+};
+
+/*! Row of an op, nullptr for other ops (TVM's own). */
+const Intrinsic* FindIntrinsic(const std::string& op);
+const Intrinsic* FindIntrinsic(const CallNode* call);
+
+/*! A pointer argument of an intrinsic call that touches memory. */
+struct PointerAccess {
+  Var buffer;
+  Array<Expr> indices;
+  Access access;
+};
+/*! All memory that a call of an intrinsic touches; empty for other calls. */
+std::vector<PointerAccess> PointerAccesses(const CallNode* call);
+
+inline constexpr const char* kCpAsync = "tl.cp_async_gs";
+inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
+inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";
+inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
+inline constexpr const char* kMmaSync = "tl.mma_sync";
+inline constexpr const char* kSync = "tirx.tvm_storage_sync";
+
+}  // namespace tl

@@ -1,0 +1,49 @@
+/*! TVM's integer analyzer. It serves simplification and dynamic bounds; exact layout questions go to src/layout. */
+#pragma once
+#include <optional>
+
+#include "build.h"
+
+namespace tl {
+
+class Analyzer {
+ public:
+  Analyzer() : self_(TL_GLOBAL("sym.Analyzer")().cast<ObjectRef>()) {}
+
+  /*! `v` is in [min, min + extent). Overwrites what was known. */
+  void Bind(const Var& v, const Expr& min, const Expr& extent);
+  void BindConst(const Var& v, int64_t extent) {
+    Bind(v, MakeInt(v->dtype(), 0), MakeInt(v->dtype(), extent));
+  }
+  Expr Simplify(const Expr& e);
+  bool CanProve(const Expr& condition);
+  bool CanProveEqual(const Expr& a, const Expr& b);
+  /*! Largest c and the b with e == b (mod c) for every value of the bound variables; c == 0 means e == b. */
+  struct Modular {
+    int64_t coeff;
+    int64_t base;
+  };
+  Modular ModularSet(const Expr& e);
+  /*! Inclusive bounds; int64 limits where unbounded. */
+  struct Bound {
+    int64_t min;
+    int64_t max;
+  };
+  Bound ConstBound(const Expr& e);
+  /*! Runs `body` while `condition` is known to hold. */
+  template <typename F>
+  void WithConstraint(const Expr& condition, F body) {
+    Function exit = EnterConstraint(condition);
+    struct Leave {
+      Function& f;
+      ~Leave() { f(); }
+    } leave{exit};
+    body();
+  }
+
+ private:
+  Function EnterConstraint(const Expr& condition);
+  ObjectRef self_;
+};
+
+}  // namespace tl

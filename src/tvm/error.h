@@ -1,0 +1,21 @@
+/*! Errors with the place in the user's Python. */
+#pragma once
+#include <string>
+
+#include "ir.h"
+
+namespace tl {
+
+/*! "file.py:12" or "" where there is no span. */
+std::string Where(const Span& span);
+
+/*!
+ * Throws the Python exception class `kind` ("ValueError", ...). `message` says what was found, what was wanted and one
+ * repair; the place is put before it.
+ */
+[[noreturn]] void ThrowAt(const Span& span, const std::string& kind, const std::string& message);
+
+/*! An invariant of this library that does not hold: a bug of ours, told as such. */
+[[noreturn]] void ThrowBug(const Span& span, const std::string& pass, const std::string& message);
+
+}  // namespace tl

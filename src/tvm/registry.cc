@@ -1,0 +1,87 @@
+#include "registry.h"
+
+#include <tvm/ffi/reflection/accessor.h>
+
+#include "error.h"
+
+namespace tl {
+namespace {
+
+std::vector<void (*)()>& Registrations() {
+  static std::vector<void (*)()> all;
+  return all;
+}
+
+/*! Registers everything; returns what the mirrors found wrong, in which case nothing was registered. */
+Array<String> RegisterAll() {
+  Array<String> wrong;
+  for (const std::string& s : CheckMirrors()) wrong.push_back(s);
+  if (!wrong.empty()) return wrong;
+  for (auto body : Registrations()) body();
+  return wrong;
+}
+
+/*! TVM refuses config keys that it does not know; the field itself takes any. */
+void ExtendPassConfig(const ObjectRef& context, const Map<String, Any>& extra) {
+  static const ffi::reflection::FieldGetter get("transform.PassContext", "config");
+  static const ffi::reflection::FieldSetter set("transform.PassContext", "config");
+  auto config = get(context).cast<Map<String, Any>>();
+  for (auto [key, value] : extra) config.Set(key, value);
+  set(context, config);
+}
+
+Registration functions([] { RegisterFunction("ExtendPassConfig", ExtendPassConfig); });
+
+}  // namespace
+
+Registration::Registration(void (*body)()) { Registrations().push_back(body); }
+
+void RegisterOp(const std::string& name, const std::string& printed, CallEffect effect) {
+  TL_GLOBAL("ir.RegisterOp")(String(name), String(""));
+  const Function& attr = TL_GLOBAL("ir.RegisterOpAttr");
+  attr(String(name), String("TCallEffectKind"), static_cast<int>(effect), 10);
+  attr(String(name), String("TScriptPrinterName"), String(printed), 10);
+}
+
+void RegisterPass(const std::string& name, PrimFuncTransform transform) {
+  const std::string pass_name = "tl." + name;
+  auto make = [transform, pass_name]() -> ObjectRef {
+    auto run = Function::FromTyped(
+        [transform](ffi::RValueRef<PrimFunc> f, ObjectRef, ObjectRef) -> PrimFunc {
+          return transform(*std::move(f));
+        });
+    Any info = TL_GLOBAL("transform.PassInfo")(0, String(pass_name), Array<String>(), false);
+    return TL_GLOBAL("tirx.transform.CreatePrimFuncPass")(run, info).cast<ObjectRef>();
+  };
+  RegisterFunction("transform." + name, make);
+}
+
+Any PassConfig(const std::string& key) {
+  static const ffi::reflection::FieldGetter get("transform.PassContext", "config");
+  ObjectRef context = TL_GLOBAL("transform.GetCurrentPassContext")().cast<ObjectRef>();
+  auto config = get(context).cast<Map<String, Any>>();
+  auto it = config.find(key);
+  return it == config.end() ? Any(nullptr) : (*it).second;
+}
+
+bool PassConfigFlag(const std::string& key, bool default_value) {
+  Any v = PassConfig(key);
+  return v == nullptr ? default_value : v.cast<bool>();
+}
+
+int TargetArch(const PrimFunc& f) {
+  static const ffi::reflection::FieldGetter attrs("target.Target", "attrs");
+  Any target = GetAttr(f, "target");
+  if (target == nullptr) ThrowBug(f->span, "TargetArch", "the function has no target");
+  auto map = attrs(target.cast<ObjectRef>()).cast<Map<String, Any>>();
+  auto it = map.find("arch");
+  std::string arch = it == map.end() ? "" : std::string((*it).second.cast<String>());
+  if (arch.rfind("sm_", 0) != 0) {
+    ThrowAt(f->span, "ValueError", "found target arch \"" + arch + "\", wanted sm_NN such as sm_80");
+  }
+  return std::stoi(arch.substr(3));
+}
+
+}  // namespace tl
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(tl_register, tl::RegisterAll);

@@ -1,0 +1,41 @@
+/*!
+ * What this library adds to TVM: global functions, ops, passes. Nothing is added when the shared object is loaded; the
+ * exported function `tl_register` adds everything once, so that a second copy in one process is harmless.
+ */
+#pragma once
+#include <functional>
+#include <string>
+
+#include "build.h"
+
+namespace tl {
+
+/*! A block of registrations: `static Registration r([] { ... });` in the file that implements them. */
+class Registration {
+ public:
+  explicit Registration(void (*body)());
+};
+
+enum class CallEffect : int { kPure = 1, kReadState = 2, kUpdateState = 3, kOpaque = 3 };
+
+/*! Adds an op. `printed` is the name that the script printer shows after `T.`. */
+void RegisterOp(const std::string& name, const std::string& printed, CallEffect effect);
+
+/*! Adds `tl.transform.<name>`, a function without arguments that makes the pass `tl.<name>`. */
+using PrimFuncTransform = PrimFunc (*)(PrimFunc);
+void RegisterPass(const std::string& name, PrimFuncTransform transform);
+
+/*! Adds a global function `tl.<name>`. */
+template <typename F>
+void RegisterFunction(const std::string& name, F f) {
+  Function::SetGlobal("tl." + name, Function::FromTyped(f, "tl." + name));
+}
+
+/*! Value of a pass-config key in the current PassContext, nullptr-valued Any if absent. */
+Any PassConfig(const std::string& key);
+bool PassConfigFlag(const std::string& key, bool default_value);
+
+/*! `sm` of the CUDA target bound to the function: 80 for sm_80, 90 for sm_90a. */
+int TargetArch(const PrimFunc& f);
+
+}  // namespace tl
