@@ -2,6 +2,8 @@
 
 #include <tvm/ffi/reflection/accessor.h>
 
+#include "functor.h"
+
 namespace tl {
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
@@ -9,6 +11,43 @@ void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
   r->min = min;
   r->extent = extent;
   TL_GLOBAL("sym.AnalyzerBind")(self_, v, Range(r), true);
+}
+
+void Analyzer::BindThread(const AttrStmtNode* thread_extent) {
+  const Var& v = thread_extent->node.cast<IterVar>()->var;
+  Bind(v, MakeInt(v->dtype(), 0), CastTo(v->dtype(), thread_extent->value));
+}
+
+void Analyzer::BindLoop(const ForNode* loop) { Bind(loop->loop_var, loop->min, loop->extent); }
+
+void Analyzer::BindValue(const BindNode* bind) {
+  const auto* type = bind->value->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.code != kDLInt || type->dtype.lanes != 1) return;
+  const Bound bound = ConstBound(bind->value);
+  const bool bounded = bound.min >= INT32_MIN && bound.max <= INT32_MAX;
+  if (!bounded || bound.max - bound.min >= INT32_MAX) return;
+  Bind(bind->var, MakeInt(type->dtype, bound.min), MakeInt(type->dtype, bound.max - bound.min + 1));
+}
+
+void Analyzer::BindExpr(const Var& v, const Expr& value) {
+  TL_GLOBAL("sym.AnalyzerBind")(self_, v, value, true);
+}
+
+void Analyzer::BindShapes(const PrimFunc& f) {
+  struct Dimensions : StmtExprVisitor {
+    Analyzer* analyzer;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* v) override {
+      const DLDataType t = v->dtype();
+      analyzer->Bind(GetRef<Var>(v), MakeInt(t, 0), MakeInt(t, t.bits == 64 ? int64_t(1) << 48 : INT32_MAX));
+    }
+  } dimensions;
+  dimensions.analyzer = this;
+  for (const Var& p : f->params) {
+    if (!AsBuffer(p)) continue;
+    for (const Expr& extent : BufferOf(p)->shape) dimensions(extent);
+    for (const Expr& stride : BufferOf(p)->strides) dimensions(stride);
+  }
 }
 
 Expr Analyzer::Simplify(const Expr& e) {

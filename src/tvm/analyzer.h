@@ -15,6 +15,14 @@ class Analyzer {
   void BindConst(const Var& v, int64_t extent) {
     Bind(v, MakeInt(v->dtype(), 0), MakeInt(v->dtype(), extent));
   }
+  /*! Threads, loops, bound values and dimensions of parameters: the ranges that every walk of a thread program knows. */
+  void BindThread(const AttrStmtNode* thread_extent);
+  void BindLoop(const ForNode* loop);
+  void BindValue(const BindNode* bind);
+  /*! `v` is another name of the integer `value`. */
+  void BindExpr(const Var& v, const Expr& value);
+  /*! Variables in the parameters' shapes are at least 0: a tensor has no negative dimension. */
+  void BindShapes(const PrimFunc& f);
   Expr Simplify(const Expr& e);
   bool CanProve(const Expr& condition);
   bool CanProveEqual(const Expr& a, const Expr& b);

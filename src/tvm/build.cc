@@ -28,8 +28,9 @@ IntImm MakeInt(DLDataType t, int64_t v) {
 }
 
 std::optional<int64_t> AsInt(const Expr& e) {
-  if (const auto* p = e.as<IntImmNode>()) return static_cast<int64_t>(p->value);
-  return std::nullopt;
+  const auto* p = e.as<IntImmNode>();
+  if (!p || p->value > INT64_MAX || p->value < INT64_MIN) return std::nullopt;
+  return static_cast<int64_t>(p->value);
 }
 
 int64_t ToInt(const Expr& e) {
@@ -61,6 +62,8 @@ TL_DEFINE_OP_(MinOf, "prim._OpMin")
 TL_DEFINE_OP_(MaxOf, "prim._OpMax")
 #undef TL_DEFINE_OP_
 
+Expr NotOf(const Expr& a) { return TL_GLOBAL("prim.Not")(a, nullptr).cast<Expr>(); }
+
 Expr CastTo(DLDataType t, const Expr& e) {
   if (e->dtype() == t) return e;
   return TL_GLOBAL("prim._cast")(PrimTy(t), e, nullptr).cast<Expr>();
@@ -70,7 +73,7 @@ Expr ZeroOf(DLDataType t) {
   const DLDataType scalar = WithLanes(t, 1);
   Expr zero = t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool
                   ? Expr(MakeInt(scalar, 0))
-                  : TL_GLOBAL("ir.FloatImm")(PrimTy(scalar), 0.0, nullptr).cast<Expr>();
+                  : TL_GLOBAL("ir.FloatImm")(scalar, 0.0, nullptr).cast<Expr>();
   return t.lanes == 1 ? zero : BroadcastOf(zero, t.lanes);
 }
 

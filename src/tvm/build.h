@@ -31,6 +31,7 @@ std::string DTypeName(DLDataType t);
 // --- expressions
 IntImm MakeInt(DLDataType t, int64_t v);
 inline IntImm MakeInt(int64_t v) { return MakeInt(kInt32, v); }
+/*! The constant, nullopt for other expressions and for constants beyond int64. */
 std::optional<int64_t> AsInt(const Expr& e);
 inline bool IsConst(const Expr& e, int64_t v) { return AsInt(e) == v; }
 /*! The constant, or an internal error: for values that an earlier check made constant. */
@@ -56,6 +57,7 @@ inline Expr operator*(const Expr& a, int64_t b) { return a * MakeInt(a->dtype(),
 inline Expr FloorDivOf(const Expr& a, int64_t b) { return FloorDivOf(a, MakeInt(a->dtype(), b)); }
 inline Expr FloorModOf(const Expr& a, int64_t b) { return FloorModOf(a, MakeInt(a->dtype(), b)); }
 
+Expr NotOf(const Expr& a);
 Expr CastTo(DLDataType t, const Expr& e);
 /*! The value 0 of a scalar or vector type. */
 Expr ZeroOf(DLDataType t);
@@ -64,7 +66,7 @@ Expr IfThenElseOf(const Expr& condition, const Expr& a, const Expr& b);
 Expr RampOf(const Expr& base, int64_t stride, int lanes);
 Expr BroadcastOf(const Expr& value, int lanes);
 Call CallOp(const std::string& op, const Array<Expr>& args, const Type& ret = VoidTy());
-inline Expr StringOf(const std::string& s) { return TL_GLOBAL("ir.StringImm")(s).cast<Expr>(); }
+inline Expr StringOf(const std::string& s) { return TL_GLOBAL("ir.StringImm")(s, nullptr).cast<Expr>(); }
 /*! Op of a call, or nullptr for calls of functions. */
 const OpNode* OpOf(const CallNode* call);
 bool IsCallTo(const Expr& e, const char* op);

@@ -86,7 +86,7 @@ TL_PROVE(AllocBufferNode, buffer, annotations);
 class DeclBufferNode : public StmtNode {
  public:
   Var buffer;
-  Optional<Expr> data;
+  Expr data;
   TL_MIRROR_FINAL("tirx.DeclBuffer", DeclBufferNode, StmtNode);
 };
 TL_REF(DeclBuffer, Stmt, DeclBufferNode);
@@ -132,8 +132,8 @@ TL_PROVE(EvaluateNode, value);
 class AssertStmtNode : public StmtNode {
  public:
   Expr condition;
-  Expr error_kind;
-  Array<Expr> message_parts;
+  StringImm error_kind;
+  Array<StringImm> message_parts;
   TL_MIRROR_FINAL("tirx.AssertStmt", AssertStmtNode, StmtNode);
 };
 TL_REF(AssertStmt, Stmt, AssertStmtNode);

@@ -1,0 +1,164 @@
+#include "inverse.h"
+
+#include <algorithm>
+
+#include "../tvm/analyzer.h"
+#include "int_program.h"
+
+namespace tl {
+namespace {
+
+/*! Thread and register at every point of a box whose last dimension is the replica. */
+struct Tables {
+  std::vector<int64_t> shape;
+  std::vector<int64_t> thread;
+  std::vector<int64_t> reg;
+};
+
+Tables MakeTables(const Fragment& f, bool flatten) {
+  Tables t;
+  t.shape = f->Shape();
+  if (flatten) t.shape = {Product(t.shape)};
+  t.shape.push_back(f->replicate);
+  t.thread = f->ThreadTable();
+  const std::vector<int64_t> reg = f->Table();
+  t.reg.reserve(t.thread.size());
+  for (int64_t r : reg) t.reg.insert(t.reg.end(), f->replicate, r);
+  return t;
+}
+
+/*! Reads the digits of dimension d along its axis through the origin; false where no radix fits. */
+bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
+  int64_t axis = 1;
+  for (size_t k = d + 1; k < t.shape.size(); ++k) axis *= t.shape[k];
+  auto at = [&](const std::vector<int64_t>& table, int64_t x) { return table[x * axis] - table[0]; };
+  const int64_t extent = t.shape[d];
+  for (int64_t divisor = 1; divisor < extent;) {
+    const int64_t count = (extent + divisor - 1) / divisor;
+    const int64_t ts = at(t.thread, divisor), rs = at(t.reg, divisor);
+    if ((ts == 0) == (rs == 0)) return false;
+    int64_t e = 1;
+    while (e < count && at(t.thread, e * divisor) == e * ts && at(t.reg, e * divisor) == e * rs) ++e;
+    digits->push_back({d, divisor, e, ts, rs});
+    divisor *= e;
+  }
+  return true;
+}
+
+/*! The digits explain the whole table, not only the axes. */
+bool ExplainTable(const Tables& t, const std::vector<Digit>& digits) {
+  std::vector<int64_t> point(t.shape.size(), 0);
+  for (size_t k = 0; k < t.thread.size(); ++k) {
+    int64_t thread = t.thread[0], reg = t.reg[0];
+    for (const Digit& g : digits) {
+      const int64_t digit = point[g.dim] / g.divisor % g.extent;
+      thread += digit * g.thread_stride;
+      reg += digit * g.register_stride;
+    }
+    if (thread != t.thread[k] || reg != t.reg[k]) return false;
+    for (size_t d = point.size(); d-- > 0;) {
+      if (++point[d] < t.shape[d]) break;
+      point[d] = 0;
+    }
+  }
+  return true;
+}
+
+/*!
+ * Solves output - base = sum(digit * stride) for the digits of one output, which runs over [0, extent). Adds to `coords`,
+ * and to `guards` where some outputs hold nothing.
+ */
+bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int64_t base,
+                 int64_t extent, std::vector<Expr>* coords, std::vector<Expr>* guards) {
+  const Expr value = base ? output - MakeInt(output->dtype(), base) : output;
+  const int64_t value_extent = extent - base;
+  if (base) guards->push_back(output >= MakeInt(output->dtype(), base));
+  auto stride = [thread](const Digit& g) { return thread ? g.thread_stride : g.register_stride; };
+  digits.erase(std::remove_if(digits.begin(), digits.end(), [&](const Digit& g) { return !stride(g); }),
+               digits.end());
+  std::sort(digits.begin(), digits.end(),
+            [&](const Digit& a, const Digit& b) { return stride(a) < stride(b); });
+  int64_t used = 1;
+  for (const Digit& g : digits) {
+    if (stride(g) % used) return false;
+    if (stride(g) > used) {
+      guards->push_back(EqualOf(FloorModOf(FloorDivOf(value, used), stride(g) / used),
+                                MakeInt(value->dtype(), 0)));
+    }
+    used = stride(g) * g.extent;
+    Expr digit = FloorModOf(FloorDivOf(value, stride(g)), g.extent);
+    (*coords)[g.dim] = (*coords)[g.dim] + digit * g.divisor;
+  }
+  if (used < value_extent) guards->push_back(value < MakeInt(value->dtype(), used));
+  return true;
+}
+
+std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Expr& thread,
+                                      const Expr& reg, int64_t num_threads) {
+  const Tables t = MakeTables(f, flatten);
+  std::vector<Digit> digits;
+  for (size_t d = 0; d < t.shape.size(); ++d) {
+    if (!ReadDigits(t, d, &digits)) return std::nullopt;
+  }
+  if (!ExplainTable(t, digits)) return std::nullopt;
+
+  std::vector<Expr> coords(t.shape.size(), MakeInt(0));
+  std::vector<Expr> guards;
+  const bool solved =
+      SolveOutput(digits, true, thread, t.thread[0], num_threads, &coords, &guards) &&
+      SolveOutput(digits, false, reg, t.reg[0], f->RegisterExtent(), &coords, &guards);
+  if (!solved) return std::nullopt;
+  for (size_t d = 0; d < t.shape.size(); ++d) {
+    int64_t reach = 1;
+    for (const Digit& g : digits) {
+      if (g.dim == d) reach = std::max(reach, g.divisor * g.extent);
+    }
+    if (reach > t.shape[d]) guards.push_back(coords[d] < MakeInt(t.shape[d]));
+  }
+
+  FragmentInverse out;
+  out.replica = coords.back();
+  coords.pop_back();
+  if (flatten) {
+    Expr flat = coords[0];
+    const std::vector<int64_t> shape = f->Shape();
+    coords.assign(shape.size(), MakeInt(0));
+    for (size_t d = shape.size(); d-- > 0;) {
+      coords[d] = d ? FloorModOf(flat, shape[d]) : flat;
+      flat = FloorDivOf(flat, shape[d]);
+    }
+  }
+  out.coords = Array<Expr>(coords.begin(), coords.end());
+  out.guard = MakeInt(kBool, 1);
+  for (const Expr& g : guards) out.guard = out.guard && g;
+  return out;
+}
+
+}  // namespace
+
+std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread, const Expr& reg,
+                                              int64_t num_threads) {
+  if (auto inverse = Invert(f, false, thread, reg, num_threads)) return inverse;
+  return Invert(f, true, thread, reg, num_threads);
+}
+
+int64_t ContiguousRegisters(const Fragment& f) {
+  const std::vector<int64_t> shape = f->Shape();
+  const std::vector<int64_t> threads = f->ThreadTable();
+  const std::vector<int64_t> registers = f->Table();
+  const int64_t row = shape.back();
+  auto holds = [&](int64_t width) {
+    for (int64_t k = 0; k < static_cast<int64_t>(registers.size()); ++k) {
+      const int64_t lane = k % row % width;
+      const int64_t first = k - lane;
+      if (registers[first] % width || registers[k] != registers[first] + lane) return false;
+      if (threads[k * f->replicate] != threads[first * f->replicate]) return false;
+    }
+    return true;
+  };
+  int64_t width = 1;
+  while (row % (width * 2) == 0 && holds(width * 2)) width *= 2;
+  return width;
+}
+
+}  // namespace tl

@@ -1,0 +1,318 @@
+#include "layout.h"
+
+#include <tvm/ffi/extra/dataclass.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "../tvm/analyzer.h"
+#include "../tvm/functor.h"
+#include "../tvm/registry.h"
+#include "int_program.h"
+
+namespace tl {
+namespace {
+
+/*! Calls f(point) for every point of a box, last dimension fastest. */
+template <typename F>
+void ForEachPoint(const std::vector<int64_t>& shape, F f) {
+  std::vector<int64_t> point(shape.size(), 0);
+  const int64_t n = Product(shape);
+  for (int64_t k = 0; k < n; ++k) {
+    f(point.data());
+    for (size_t d = shape.size(); d-- > 0;) {
+      if (++point[d] < shape[d]) break;
+      point[d] = 0;
+    }
+  }
+}
+
+Expr SubstituteAll(const Expr& e, const Array<Var>& from, const Array<Expr>& to) {
+  Substituter s;
+  for (size_t i = 0; i < from.size(); ++i) s.map[from[i].get()] = to[i];
+  return s.Mutate(e);
+}
+
+Array<Expr> ToExprs(const std::vector<int64_t>& values) {
+  Array<Expr> out;
+  for (int64_t v : values) out.push_back(MakeInt(v));
+  return out;
+}
+
+/*! Simplifies over the box of the placeholder variables. */
+struct BoxSimplifier {
+  Analyzer analyzer;
+  BoxSimplifier(const Array<Var>& vars, const std::vector<int64_t>& shape) {
+    for (size_t i = 0; i < vars.size(); ++i) analyzer.BindConst(vars[i], shape[i]);
+  }
+};
+
+}  // namespace
+
+int64_t Product(const std::vector<int64_t>& values) {
+  int64_t p = 1;
+  for (int64_t v : values) p *= v;
+  return p;
+}
+
+std::vector<Var> ToVector(const Array<Var>& vars) { return {vars.begin(), vars.end()}; }
+
+std::vector<int64_t> LayoutNode::Shape() const {
+  std::vector<int64_t> out;
+  for (const Expr& e : shape) out.push_back(ToInt(e));
+  return out;
+}
+
+std::vector<int64_t> LayoutNode::Table() const {
+  std::vector<IntProgram> programs;
+  for (const Expr& e : index) programs.emplace_back(e, ToVector(vars));
+  std::vector<int64_t> table;
+  table.reserve(Product(Shape()) * programs.size());
+  ForEachPoint(Shape(), [&](const int64_t* point) {
+    for (const IntProgram& p : programs) table.push_back(p(point));
+  });
+  return table;
+}
+
+std::vector<int64_t> LayoutNode::OutputShape() const {
+  std::vector<int64_t> extent(index.size(), 1);
+  const std::vector<int64_t> table = Table();
+  for (size_t k = 0; k < table.size(); ++k) {
+    int64_t& e = extent[k % index.size()];
+    e = std::max(e, table[k] + 1);
+  }
+  return extent;
+}
+
+Array<Expr> LayoutNode::MapIndex(const Array<Expr>& input) const {
+  if (input.size() != vars.size()) {
+    TVM_FFI_THROW(ValueError) << "layout takes " << vars.size() << " indices, found " << input.size();
+  }
+  return index.Map([&](Expr e) { return SubstituteAll(e, vars, input); });
+}
+
+std::vector<int64_t> FragmentNode::ThreadTable() const {
+  std::vector<Var> all = ToVector(vars);
+  all.push_back(replica);
+  std::vector<int64_t> box = Shape();
+  box.push_back(replicate);
+  const IntProgram program(thread, all);
+  std::vector<int64_t> table;
+  table.reserve(Product(box));
+  ForEachPoint(box, [&](const int64_t* point) { table.push_back(program(point)); });
+  return table;
+}
+
+int64_t FragmentNode::ThreadExtent() const {
+  const std::vector<int64_t> table = ThreadTable();
+  return *std::max_element(table.begin(), table.end()) + 1;
+}
+
+int64_t FragmentNode::RegisterExtent() const { return OutputShape()[0]; }
+
+Expr FragmentNode::MapThread(const Array<Expr>& input, const Expr& replica_value) const {
+  Array<Var> from = vars;
+  from.push_back(replica);
+  Array<Expr> to = input;
+  to.push_back(replica_value);
+  return SubstituteAll(thread, from, to);
+}
+
+Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape, const Array<Expr>& index) {
+  BoxSimplifier box(vars, shape);
+  auto n = make_object<LayoutNode>();
+  n->vars = vars;
+  n->shape = ToExprs(shape);
+  n->index = index.Map([&](Expr e) { return box.analyzer.Simplify(e); });
+  return Layout(n);
+}
+
+Fragment MakeFragment(const Array<Var>& vars, const std::vector<int64_t>& shape, const Expr& index,
+                      const Expr& thread, const Var& replica, int64_t replicate) {
+  BoxSimplifier box(vars, shape);
+  box.analyzer.BindConst(replica, replicate);
+  auto n = make_object<FragmentNode>();
+  n->vars = vars;
+  n->shape = ToExprs(shape);
+  n->index = {box.analyzer.Simplify(index)};
+  n->thread = box.analyzer.Simplify(thread);
+  n->replica = replica;
+  n->replicate = replicate;
+  return Fragment(n);
+}
+
+Layout MakeLinearLayout(const std::vector<int64_t>& shape) {
+  Array<Var> vars;
+  Array<Expr> index;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    index.push_back(vars[d]);
+  }
+  return MakeLayout(vars, shape, index);
+}
+
+bool IsSameLayout(const Layout& a, const Layout& b) {
+  if (a.same_as(b)) return true;
+  if (a->Shape() != b->Shape() || a->index.size() != b->index.size()) return false;
+  const auto* fa = a.as<FragmentNode>();
+  const auto* fb = b.as<FragmentNode>();
+  if ((fa == nullptr) != (fb == nullptr)) return false;
+  if (fa && (fa->replicate != fb->replicate || fa->ThreadTable() != fb->ThreadTable())) return false;
+  return a->Table() == b->Table();
+}
+
+bool IsInjective(const Layout& layout) {
+  const std::vector<int64_t> table = layout->Table();
+  const size_t coords = layout->index.size();
+  std::set<std::vector<int64_t>> seen;
+  for (size_t k = 0; k < table.size(); k += coords) {
+    if (!seen.insert({table.begin() + k, table.begin() + k + coords}).second) return false;
+  }
+  return true;
+}
+
+Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading) {
+  Array<Var> vars;
+  Array<Expr> index;
+  std::vector<int64_t> shape = leading;
+  for (size_t d = 0; d < leading.size(); ++d) {
+    vars.push_back(MakeVar("s" + std::to_string(d)));
+    index.push_back(vars[d]);
+  }
+  for (const Var& v : layout->vars) vars.push_back(v);
+  for (const Expr& e : layout->index) index.push_back(e);
+  for (int64_t e : layout->Shape()) shape.push_back(e);
+  return MakeLayout(vars, shape, index);
+}
+
+Fragment RepeatFragment(const Fragment& base, const std::vector<int64_t>& repeats, bool on_thread,
+                        bool first_dim_fastest) {
+  const std::vector<int64_t> old_shape = base->Shape();
+  Array<Var> vars;
+  Array<Expr> inner;
+  std::vector<Expr> block;
+  std::vector<int64_t> shape;
+  for (size_t d = 0; d < old_shape.size(); ++d) {
+    Var v = MakeVar(base->vars[d]->name);
+    vars.push_back(v);
+    inner.push_back(FloorModOf(v, old_shape[d]));
+    block.push_back(FloorDivOf(v, old_shape[d]));
+    shape.push_back(old_shape[d] * repeats[d]);
+  }
+  Expr linear = MakeInt(0);
+  for (size_t k = 0; k < block.size(); ++k) {
+    const size_t d = first_dim_fastest ? block.size() - 1 - k : k;
+    linear = linear * repeats[d] + block[d];
+  }
+  Var replica = MakeVar("rep");
+  Expr thread = base->MapThread(inner, replica);
+  Expr index = base->MapIndex(inner)[0];
+  if (on_thread) {
+    thread = thread + linear * base->ThreadExtent();
+  } else {
+    index = index + linear * base->RegisterExtent();
+  }
+  return MakeFragment(vars, shape, index, thread, replica, base->replicate);
+}
+
+Fragment ReplicateFragment(const Fragment& base, int64_t n) {
+  Var replica = MakeVar("rep");
+  Array<Expr> same;
+  for (const Var& v : base->vars) same.push_back(v);
+  Expr thread = base->MapThread(same, FloorModOf(replica, base->replicate)) +
+                FloorDivOf(replica, base->replicate) * base->ThreadExtent();
+  return MakeFragment(base->vars, base->Shape(), base->index[0], thread, replica,
+                      base->replicate * n);
+}
+
+namespace {
+
+std::string ExprText(const ObjectRef& e) {
+  static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
+  return repr(e).cast<String>();
+}
+
+void PrintGrid(const FragmentNode* f, std::ostream& os) {
+  const std::vector<int64_t> shape = f->Shape();
+  const std::vector<int64_t> threads = f->ThreadTable();
+  const std::vector<int64_t> registers = f->Table();
+  for (int64_t i = 0; i < shape[0]; ++i) {
+    os << "\n ";
+    for (int64_t j = 0; j < shape[1]; ++j) {
+      const int64_t k = i * shape[1] + j;
+      os << " " << threads[k * f->replicate] << ":" << registers[k];
+    }
+  }
+}
+
+}  // namespace
+
+std::string LayoutText(const Layout& layout) {
+  std::ostringstream os;
+  const auto* f = layout.as<FragmentNode>();
+  os << (f ? "Fragment(" : "Layout(");
+  for (size_t d = 0; d < layout->vars.size(); ++d) {
+    os << (d ? ", " : "") << layout->vars[d]->name << " < " << ToInt(layout->shape[d]);
+  }
+  if (f && f->replicate > 1) os << ", " << f->replica->name << " < " << f->replicate;
+  os << ") -> ";
+  if (f) {
+    os << "thread " << ExprText(f->thread) << ", register " << ExprText(f->index[0]);
+    const std::vector<int64_t> shape = f->Shape();
+    if (shape.size() == 2 && shape[0] <= 16 && shape[1] <= 16) PrintGrid(f, os);
+    return os.str();
+  }
+  os << "(";
+  for (size_t d = 0; d < layout->index.size(); ++d) os << (d ? ", " : "") << ExprText(layout->index[d]);
+  os << ")";
+  return os.str();
+}
+
+namespace {
+
+Registration registration([] {
+  namespace refl = ffi::reflection;
+  refl::ObjectDef<LayoutNode>()
+      .def_ro("vars", &LayoutNode::vars, refl::AttachFieldFlag::SEqHashDefPattern())
+      .def_ro("shape", &LayoutNode::shape)
+      .def_ro("index", &LayoutNode::index);
+  refl::ObjectDef<FragmentNode>()
+      .def_ro("replica", &FragmentNode::replica, refl::AttachFieldFlag::SEqHashDefPattern())
+      .def_ro("thread", &FragmentNode::thread)
+      .def_ro("replicate", &FragmentNode::replicate);
+  refl::TypeAttrDef<LayoutNode>().def("__ffi_repr__", [](const Object* o, const Function&) -> String {
+    return LayoutText(GetRef<Layout>(static_cast<const LayoutNode*>(o)));
+  });
+  refl::TypeAttrDef<FragmentNode>().def("__ffi_repr__", [](const Object* o, const Function&) -> String {
+    return LayoutText(GetRef<Layout>(static_cast<const FragmentNode*>(o)));
+  });
+  RegisterFunction("Layout", [](Array<Var> vars, Array<int64_t> shape, Array<Expr> index) {
+    return MakeLayout(vars, {shape.begin(), shape.end()}, index);
+  });
+  RegisterFunction("Fragment", [](Array<Var> vars, Array<int64_t> shape, Expr index, Expr thread,
+                                  Var replica, int64_t replicate) {
+    return MakeFragment(vars, {shape.begin(), shape.end()}, index, thread, replica, replicate);
+  });
+  RegisterFunction("LayoutTable", [](Layout l) {
+    auto t = l->Table();
+    return Array<int64_t>(t.begin(), t.end());
+  });
+  RegisterFunction("FragmentThreadTable", [](Fragment f) {
+    auto t = f->ThreadTable();
+    return Array<int64_t>(t.begin(), t.end());
+  });
+  RegisterFunction("LayoutOutputShape", [](Layout l) {
+    auto t = l->OutputShape();
+    return Array<int64_t>(t.begin(), t.end());
+  });
+  RegisterFunction("LayoutMapIndex", [](Layout l, Array<Expr> indices) {
+    Analyzer analyzer;
+    return l->MapIndex(indices).Map([&](Expr e) { return analyzer.Simplify(e); });
+  });
+  RegisterFunction("LayoutIsEqual", IsSameLayout);
+});
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,164 @@
+#include "loop_layout.h"
+
+#include "../layout/inverse.h"
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+
+namespace tl {
+
+std::optional<Fragment> ChooseLoopLayout(const ParallelNest& nest,
+                                         const std::vector<FragmentAccess>& accesses,
+                                         const FragmentLookup& lookup) {
+  std::optional<Fragment> first;
+  for (bool writes : {true, false}) {
+    for (const FragmentAccess& access : accesses) {
+      Fragment fragment = lookup(access.buffer);
+      if (access.is_write != writes || !fragment.defined()) continue;
+      if (!writes && fragment->replicate > 1) continue;
+      auto layout = LayoutFromFragment(nest, access, fragment);
+      if (!layout) continue;
+      bool agrees = true;
+      for (const FragmentAccess& other : accesses) {
+        Fragment placed = lookup(other.buffer);
+        agrees = agrees && (!placed.defined() || IsCompatible(nest, other, placed, *layout));
+      }
+      if (agrees) return layout;
+      if (!first) first = layout;
+    }
+  }
+  return first;
+}
+
+namespace {
+
+/*! Rewrites fragment accesses to register accesses, for one register loop. */
+class RegisterRewriter : public StmtExprMutator {
+ public:
+  RegisterRewriter(const ParallelNest& nest, const Fragment& layout, const Expr& reg,
+                   const NestLowering& ctx)
+      : nest_(nest), layout_(layout), reg_(reg), ctx_(ctx) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    if (!IsFragment(op->buffer)) return Default<Stmt>(op);
+    return MakeStore(ctx_.registers(op->buffer), Mutate(op->value),
+                     {Register(op->buffer, op->indices)}, op->span);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    Var buffer = op->source.as_or_throw<Var>();
+    if (!IsFragment(buffer)) return Default<Expr>(op);
+    return LoadOf(ctx_.registers(buffer), {Register(buffer, op->indices)});
+  }
+
+ private:
+  /*! The register of an access. Where it runs in step with the loop's own register number, that number is the answer. */
+  Expr Register(const Var& buffer, const Array<Expr>& indices) {
+    Expr index = ctx_.fragment(buffer)->MapIndex(indices)[0];
+    const std::vector<int64_t> extents = StaticExtents(nest_);
+    const std::vector<int64_t> accessed = MakeLayout(nest_.vars, extents, {index})->Table();
+    const std::vector<int64_t> own = layout_->Table();
+    const int64_t offset = accessed[0] - own[0];
+    for (size_t k = 0; k < own.size(); ++k) {
+      if (accessed[k] - own[k] != offset) return index;
+    }
+    return reg_ + offset;
+  }
+
+  const ParallelNest& nest_;
+  const Fragment& layout_;
+  Expr reg_;
+  const NestLowering& ctx_;
+};
+
+class HasSideEffectOutsideFragments : public StmtExprVisitor {
+ public:
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final { found |= !IsFragment(op->buffer); }
+  void Visit_(const EvaluateNode*) final { found = true; }
+};
+
+Stmt SubstituteVars(const Stmt& body, const Array<Var>& vars, const Array<Expr>& values) {
+  Substituter s;
+  for (size_t d = 0; d < vars.size(); ++d) s.map[vars[d].get()] = values[d];
+  return s.Mutate(body);
+}
+
+Array<Expr> SimplifyAll(const Array<Expr>& exprs, Analyzer* analyzer) {
+  return exprs.Map([&](Expr e) { return analyzer->Simplify(e); });
+}
+
+/*! for outer in unroll: for lane in vectorized: body */
+Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& lane, int64_t width,
+                        Stmt body, const Span& span) {
+  if (width > 1) {
+    body = MakeFor(lane, MakeInt(width), ForKind::kVectorized, body, span);
+  } else {
+    body = Substitute(body, lane, MakeInt(0));
+  }
+  if (IsConst(outer_extent, 1)) return Substitute(body, outer, MakeInt(0));
+  const ForKind kind = AsInt(outer_extent) ? ForKind::kUnrolled : ForKind::kSerial;
+  return MakeFor(outer, outer_extent, kind, body, span);
+}
+
+Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
+  Var outer = MakeVar("r"), lane = MakeVar("v");
+  const int64_t width = ContiguousRegisters(layout);
+  const int64_t registers = layout->RegisterExtent();
+  Expr reg = Expr(outer) * width + lane;
+  auto inverse = InvertFragment(layout, ctx.thread, reg, ctx.num_threads);
+  if (!inverse) {
+    ThrowAt(nest.span, "ValueError",
+            "found a loop layout without a closed inverse, wanted sums of digits times strides:\n  " +
+                LayoutText(layout));
+  }
+  ctx.analyzer->BindConst(outer, registers / width);
+  ctx.analyzer->BindConst(lane, width);
+  Stmt body = RegisterRewriter(nest, layout, reg, ctx).Mutate(nest.body);
+  body = SubstituteVars(body, nest.vars, SimplifyAll(inverse->coords, ctx.analyzer));
+  Expr guard = inverse->guard;
+  if (layout->replicate > 1) {
+    HasSideEffectOutsideFragments effects;
+    effects(nest.body);
+    // Every replica computes its own registers; memory is written once.
+    if (effects.found) guard = guard && EqualOf(inverse->replica, MakeInt(0));
+  }
+  body = MakeIf(ctx.analyzer->Simplify(guard), body, nest.span);
+  return UnrollAndVectorize(outer, MakeInt(registers / width), lane, width, body, nest.span);
+}
+
+Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
+  const int64_t width = PlanVectorWidth(nest, ctx.num_threads, false, ctx.analyzer);
+  Expr total = MakeInt(1);
+  for (const Expr& e : nest.extents) total = total * e;
+  Var outer = MakeVar("o"), lane = MakeVar("v");
+  const int64_t per_pass = ctx.num_threads * width;
+  Expr passes = ctx.analyzer->Simplify(FloorDivOf(total + (per_pass - 1), per_pass));
+  ctx.analyzer->Bind(outer, MakeInt(0), passes);
+  ctx.analyzer->BindConst(lane, width);
+
+  Expr start = (Expr(outer) * ctx.num_threads + ctx.thread) * width;
+  std::vector<Expr> coords(nest.vars.size(), Expr());
+  Expr rest = start + lane;
+  for (size_t d = nest.vars.size(); d-- > 0;) {
+    coords[d] = d ? FloorModOf(rest, nest.extents[d]) : rest;
+    rest = d ? FloorDivOf(rest, nest.extents[d]) : rest;
+  }
+  // The width divides the innermost extent, so a vector is inside as a whole.
+  Expr inside = ctx.analyzer->Simplify(start < total);
+  Stmt body = SubstituteVars(nest.body, nest.vars,
+                             SimplifyAll(Array<Expr>(coords.begin(), coords.end()), ctx.analyzer));
+  body = MakeIf(inside, body, nest.span);
+  return UnrollAndVectorize(outer, passes, lane, width, body, nest.span);
+}
+
+}  // namespace
+
+Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
+  return layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
+}
+
+}  // namespace tl

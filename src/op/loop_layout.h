@@ -1,0 +1,38 @@
+/*! From layouts to code: the loop layout that follows placed fragments, and the thread program of a parallel nest. */
+#pragma once
+#include <functional>
+
+#include "parallel.h"
+
+namespace tl {
+
+/*! Layout of a placed fragment; undefined where it is not placed yet. */
+using FragmentLookup = std::function<Fragment(const Var&)>;
+
+/*!
+ * The loop layout of a nest that touches placed fragments: it follows the first fragment written, else the first read that
+ * is not replicated, such that every other placed fragment agrees. nullopt if no fragment is placed; the candidate of the
+ * first fragment if none agrees with all (the caller reports the disagreement).
+ */
+std::optional<Fragment> ChooseLoopLayout(const ParallelNest& nest,
+                                         const std::vector<FragmentAccess>& accesses,
+                                         const FragmentLookup& lookup);
+
+/*! What lowering a nest needs to know of the kernel. */
+struct NestLowering {
+  Expr thread;
+  int64_t num_threads;
+  Analyzer* analyzer;
+  FragmentLookup fragment;
+  /*! Per-thread registers that a fragment became. */
+  std::function<Var(const Var&)> registers;
+};
+
+/*!
+ * The iterations of one thread: an unrolled loop around a vectorised one. Fragment accesses become accesses of registers;
+ * accesses of shared and global memory keep their logical indices. `layout` is the loop layout, undefined for a nest
+ * that touches no fragments: it is then dealt to threads in vectors, with a predicated tail.
+ */
+Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx);
+
+}  // namespace tl

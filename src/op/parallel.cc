@@ -1,0 +1,350 @@
+#include "parallel.h"
+
+#include <algorithm>
+#include <set>
+
+#include "../layout/int_program.h"
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+
+namespace tl {
+namespace {
+
+class FragmentAccessCollector : public StmtExprVisitor {
+ public:
+  std::vector<FragmentAccess> found;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    if (IsFragment(op->buffer)) found.push_back({op->buffer, op->indices, true});
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Var buffer = op->source.as_or_throw<Var>();
+    if (IsFragment(buffer)) found.push_back({buffer, op->indices, false});
+    Default(op);
+  }
+};
+
+/*! Closeness to the arithmetic units: the side of a copy that is closer gives the iteration space. */
+int Closeness(const Var& buffer) {
+  if (IsGlobal(buffer)) return 0;
+  return IsShared(buffer) ? 1 : 2;
+}
+
+std::vector<size_t> NonUnitDims(const TileRegion& r) {
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < r.ranges.size(); ++d) {
+    if (!IsConst(r.ranges[d]->extent, 1)) dims.push_back(d);
+  }
+  return dims;
+}
+
+Array<Expr> IndicesOf(const TileRegion& r, const std::vector<size_t>& dims, const Array<Var>& vars) {
+  std::vector<Expr> out;
+  for (const Range& range : r.ranges) out.push_back(range->min);
+  for (size_t k = 0; k < dims.size(); ++k) out[dims[k]] = out[dims[k]] + vars[k];
+  return Array<Expr>(out.begin(), out.end());
+}
+
+std::string ExtentsText(const TileRegion& r) {
+  static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
+  return std::string(r.buffer->name) + std::string(repr(r.Extents()).cast<String>());
+}
+
+ParallelNest NestOverRegion(const TileRegion& r, const std::vector<size_t>& dims, const Span& span) {
+  ParallelNest nest;
+  nest.span = span;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    nest.vars.push_back(MakeVar(k < 3 ? std::string(1, "ijk"[k]) : "i" + std::to_string(k)));
+    nest.extents.push_back(r.ranges[dims[k]]->extent);
+  }
+  if (dims.empty()) {
+    nest.vars.push_back(MakeVar("i"));
+    nest.extents.push_back(MakeInt(1));
+  }
+  return nest;
+}
+
+int64_t IntAttrOr(const CallNode* call, const char* key, int64_t otherwise) {
+  Any v = TileOpAttr(call, key);
+  if (v == nullptr) return otherwise;
+  if (auto i = v.as<int64_t>()) return *i;
+  return ToInt(v.cast<Expr>());
+}
+
+}  // namespace
+
+ParallelNest NestOfLoop(const ForNode* loop) {
+  ParallelNest nest;
+  nest.span = loop->span;
+  nest.coalesced_width = IntAnnotation(loop->annotations, "coalesced_width").value_or(0);
+  Stmt body;
+  Substituter shift;
+  for (const ForNode* l = loop; l; l = body.as<ForNode>()) {
+    if (l->kind != ForKind::kParallel) break;
+    nest.vars.push_back(l->loop_var);
+    nest.extents.push_back(l->extent);
+    if (!IsConst(l->min, 0)) shift.map[l->loop_var.get()] = l->loop_var + l->min;
+    body = l->body;
+  }
+  nest.body = shift.map.empty() ? body : shift.Mutate(body);
+  return nest;
+}
+
+ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
+  const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
+  const std::vector<size_t> src_dims = NonUnitDims(src), dst_dims = NonUnitDims(dst);
+  const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
+  // A side whose extents are all 1 is a start; the front end gave it the other side's extents where that was meant.
+  if (src_dims.size() != dst_dims.size()) {
+    ThrowAt(span, "ValueError",
+            "T.copy: found " + ExtentsText(src) + " and " + ExtentsText(dst) +
+                ", wanted the same number of dimensions longer than 1; slice one side");
+  }
+  ParallelNest nest =
+      NestOverRegion(by_dst ? dst : src, by_dst ? dst_dims : src_dims, span);
+  nest.coalesced_width = IntAttrOr(copy, "coalesced_width", 0);
+  for (size_t k = 0; k < src_dims.size(); ++k) {
+    auto from = AsInt(src.ranges[src_dims[k]]->extent), to = AsInt(dst.ranges[dst_dims[k]]->extent);
+    if (from && to && *from != *to) {
+      ThrowAt(span, "ValueError",
+              "T.copy: found " + ExtentsText(src) + " and " + ExtentsText(dst) +
+                  ", wanted equal extents; slice the longer side");
+    }
+  }
+  Expr value = LoadOf(src.buffer, IndicesOf(src, src_dims, nest.vars));
+  value = CastTo(BufferOf(dst.buffer)->dtype->dtype, value);
+  nest.body = MakeStore(dst.buffer, value, IndicesOf(dst, dst_dims, nest.vars), span);
+  return nest;
+}
+
+ParallelNest NestOfFill(const CallNode* fill, const Span& span) {
+  const TileRegion dst = TileRegion::From(fill->args[0]);
+  const std::vector<size_t> dims = NonUnitDims(dst);
+  ParallelNest nest = NestOverRegion(dst, dims, span);
+  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, fill->args[1]),
+                        IndicesOf(dst, dims, nest.vars), span);
+  return nest;
+}
+
+std::optional<ParallelNest> NestOf(const Stmt& s) {
+  if (const auto* loop = s.as<ForNode>(); loop && loop->kind == ForKind::kParallel) {
+    return NestOfLoop(loop);
+  }
+  if (IsTileOp(s, kCopy)) return NestOfCopy(AsTileOp(s), s->span);
+  if (IsTileOp(s, kFill)) return NestOfFill(AsTileOp(s), s->span);
+  return std::nullopt;
+}
+
+std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
+  FragmentAccessCollector c;
+  c(nest.body);
+  return c.found;
+}
+
+std::vector<int64_t> StaticExtents(const ParallelNest& nest) {
+  std::vector<int64_t> out;
+  for (const Expr& e : nest.extents) {
+    if (!AsInt(e)) {
+      ThrowAt(nest.span, "ValueError",
+              "a parallel loop over a fragment has a dynamic extent; make it a Python int");
+    }
+    out.push_back(ToInt(e));
+  }
+  return out;
+}
+
+namespace {
+
+/*! Indices that read only the loop variables (and constants) of the nest: others make the access no function of the point. */
+bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
+  struct Free : StmtExprVisitor {
+    const Array<Var>& allowed;
+    bool ok = true;
+    explicit Free(const Array<Var>& a) : allowed(a) {}
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* v) final {
+      bool known = false;
+      for (const Var& a : allowed) known |= a.get() == v;
+      ok &= known;
+    }
+    void Visit_(const TensorLoadNode*) final { ok = false; }
+  } visitor(vars);
+  for (const Expr& e : indices) visitor(e);
+  return visitor.ok;
+}
+
+}  // namespace
+
+std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
+                                           const Fragment& fragment) {
+  if (!ReadsOnly(access.indices, nest.vars)) return std::nullopt;
+  const std::vector<int64_t> extents = StaticExtents(nest);
+  // Every iteration must name its own element, else the iterations of an element have no place of their own.
+  if (!IsInjective(MakeLayout(nest.vars, extents, access.indices))) return std::nullopt;
+  Expr index = fragment->MapIndex(access.indices)[0];
+  Expr thread = fragment->MapThread(access.indices, fragment->replica);
+  return MakeFragment(nest.vars, extents, index, thread, fragment->replica, fragment->replicate);
+}
+
+Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_threads) {
+  Expr flat = MakeInt(0);
+  for (size_t d = 0; d < nest.vars.size(); ++d) {
+    flat = flat * nest.extents[d] + nest.vars[d];
+  }
+  Expr vec = FloorDivOf(flat, width);
+  Expr index = FloorDivOf(vec, num_threads) * width + FloorModOf(flat, width);
+  Var replica = MakeVar("rep");
+  return MakeFragment(nest.vars, StaticExtents(nest), index, FloorModOf(vec, num_threads), replica, 1);
+}
+
+std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
+                                           const Fragment& loop_layout) {
+  const BufferTypeNode* type = BufferOf(access.buffer);
+  Array<Var> vars;
+  std::vector<int64_t> shape;
+  std::vector<Expr> loop_values(nest.vars.size(), Expr());
+  for (size_t d = 0; d < type->shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    shape.push_back(ToInt(type->shape[d]));
+    if (shape[d] == 1 && IsConst(access.indices[d], 0)) continue;
+    bool matched = false;
+    for (size_t k = 0; k < nest.vars.size(); ++k) {
+      if (!nest.vars[k].same_as(access.indices[d]) || loop_values[k].defined()) continue;
+      if (ToInt(nest.extents[k]) != shape[d]) return std::nullopt;
+      loop_values[k] = vars[d];
+      matched = true;
+    }
+    if (!matched) return std::nullopt;
+  }
+  for (size_t k = 0; k < nest.vars.size(); ++k) {
+    if (loop_values[k].defined()) continue;
+    if (!IsConst(nest.extents[k], 1)) return std::nullopt;
+    loop_values[k] = MakeInt(0);
+  }
+  Array<Expr> values(loop_values.begin(), loop_values.end());
+  return MakeFragment(vars, shape, loop_layout->MapIndex(values)[0],
+                      loop_layout->MapThread(values, loop_layout->replica), loop_layout->replica,
+                      loop_layout->replicate);
+}
+
+bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
+                  const Fragment& loop_layout) {
+  if (!ReadsOnly(access.indices, nest.vars)) return false;
+  const std::vector<int64_t> at = MakeLayout(nest.vars, StaticExtents(nest), access.indices)->Table();
+  const std::vector<int64_t> runs = loop_layout->ThreadTable();
+  const std::vector<int64_t> holds = fragment->ThreadTable();
+  const std::vector<int64_t> shape = fragment->Shape();
+  const size_t rank = shape.size();
+  for (size_t point = 0; point * rank < at.size(); ++point) {
+    int64_t element = 0;
+    for (size_t d = 0; d < rank; ++d) {
+      const int64_t x = at[point * rank + d];
+      if (x < 0 || x >= shape[d]) return false;
+      element = element * shape[d] + x;
+    }
+    auto first = holds.begin() + element * fragment->replicate;
+    for (int64_t r = 0; r < loop_layout->replicate; ++r) {
+      const int64_t thread = runs[point * loop_layout->replicate + r];
+      if (std::find(first, first + fragment->replicate, thread) == first + fragment->replicate) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+namespace {
+
+/*! Row-major element offset of an access. */
+Expr FlatOffset(const Var& buffer, const Array<Expr>& indices) {
+  const BufferTypeNode* t = BufferOf(buffer);
+  Expr flat = MakeInt(0);
+  for (size_t d = 0; d < indices.size(); ++d) {
+    flat = t->strides.empty() ? flat * t->shape[d] + indices[d] : flat + indices[d] * t->strides[d];
+  }
+  return flat;
+}
+
+/*! Finds the widest vector along the innermost loop variable that every memory access of a body allows. */
+class WidthPlanner : public StmtExprVisitor {
+ public:
+  WidthPlanner(const ParallelNest& nest, Analyzer* analyzer)
+      : inner_(nest.vars.back()), analyzer_(analyzer) {
+    for (size_t d = 0; d < nest.vars.size(); ++d) {
+      analyzer->Bind(nest.vars[d], MakeInt(0), nest.extents[d]);
+    }
+    if (auto e = AsInt(nest.extents.back())) width = *e & -*e;
+  }
+  int64_t width = 1;
+  int widest_bits = 8;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    Limit(op->buffer, op->indices, true);
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Limit(op->source.as_or_throw<Var>(), op->indices, false);
+    Default(op);
+  }
+  void Visit_(const ForNode*) final { width = 1; }
+
+ private:
+  void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
+    const BufferTypeNode* t = BufferOf(buffer);
+    widest_bits = std::max<int>(widest_bits, t->dtype->dtype.bits);
+    if (IsFragment(buffer)) return;
+    const Expr zero = MakeInt(inner_->dtype(), 0);
+    Expr offset = FlatOffset(buffer, indices);
+    Expr start = analyzer_->Simplify(Substitute(offset, inner_, zero));
+    Expr step = analyzer_->Simplify(offset - start);
+    if (IsConst(step, 0) && !is_store) return;
+    if (!analyzer_->CanProveEqual(step, inner_)) {
+      width = 1;
+      return;
+    }
+    // A vector must start aligned, and lie in bounds or out of bounds as a whole.
+    const Analyzer::Modular m = analyzer_->ModularSet(start);
+    while (width > 1 && (m.coeff % width || m.base % width)) width /= 2;
+    if (IsGlobal(buffer) && !indices.empty()) {
+      const Analyzer::Modular bound = analyzer_->ModularSet(t->shape.back());
+      while (width > 1 && (bound.coeff % width || bound.base % width)) width /= 2;
+    }
+  }
+
+  Var inner_;
+  Analyzer* analyzer_;
+};
+
+}  // namespace
+
+int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
+                        Analyzer* analyzer) {
+  WidthPlanner planner(nest, analyzer);
+  planner(nest.body);
+  int64_t width = std::min<int64_t>(planner.width, 128 / planner.widest_bits);
+  if (nest.coalesced_width) {
+    if (nest.coalesced_width > width || width % nest.coalesced_width) {
+      ThrowAt(nest.span, "ValueError",
+              "coalesced_width: found " + std::to_string(nest.coalesced_width) +
+                  ", wanted a divisor of " + std::to_string(width) +
+                  ", the widest vector that dtype, alignment and extents allow here");
+    }
+    width = nest.coalesced_width;
+  }
+  int64_t total = 1;
+  for (const Expr& e : nest.extents) total *= AsInt(e).value_or(num_threads * width);
+  if (touches_fragments) {
+    while (width > 1 && total % (num_threads * width)) width /= 2;
+    return width;
+  }
+  // Fewest passes over the block, then the widest vector: a narrow vector that keeps all threads busy costs nothing more.
+  while (width > 1 && total < num_threads * width) width /= 2;
+  return width;
+}
+
+}  // namespace tl

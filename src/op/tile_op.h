@@ -1,0 +1,37 @@
+/*! Tile operators as the passes see them: parsed from their calls, with what they read and write. */
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../tvm/build.h"
+
+namespace tl {
+
+inline constexpr const char* kCopy = "tl.tileop.copy";
+inline constexpr const char* kFill = "tl.tileop.fill";
+inline constexpr const char* kGemm = "tl.tileop.gemm";
+
+/*! A box of a buffer. */
+struct TileRegion {
+  Var buffer;
+  Array<Range> ranges;
+
+  static TileRegion From(const Expr& e);
+  Array<Expr> Extents() const;
+  Array<Expr> Mins() const;
+};
+
+/*! Call of a tile operator in an Evaluate, nullptr for other statements. */
+const CallNode* AsTileOp(const Stmt& s);
+bool IsTileOp(const Stmt& s, const char* op);
+/*! Value of a keyword that the user gave, nullptr-valued Any if absent. */
+Any TileOpAttr(const CallNode* call, const char* key);
+
+/*! Buffers that a statement reads and writes, tile operators and plain loads and stores alike. */
+struct BufferUse {
+  std::vector<Var> reads;
+  std::vector<Var> writes;
+};
+BufferUse CollectBufferUse(const Stmt& s);
+
+}  // namespace tl

@@ -1,0 +1,51 @@
+#include "chip.h"
+
+#include <vector>
+
+#include "../tvm/error.h"
+#include "../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+/*!
+ * CUDA Programming Guide, "Technical Specifications per Compute Capability": maximum amount of
+ * shared memory per thread block. PTX ISA, "Target ISA Notes" of ldmatrix (sm_75) and cp.async
+ * (sm_80).
+ */
+const std::vector<Chip>& Chips() {
+  static const std::vector<Chip> chips = {
+      {75, 64 * kKiB, true, false},  {80, 163 * kKiB, true, true},  {86, 99 * kKiB, true, true},
+      {87, 163 * kKiB, true, true},  {89, 99 * kKiB, true, true},   {90, 227 * kKiB, true, true},
+      {100, 227 * kKiB, true, true}, {103, 227 * kKiB, true, true}, {110, 227 * kKiB, true, true},
+      {120, 99 * kKiB, true, true},  {121, 99 * kKiB, true, true},
+  };
+  return chips;
+}
+
+Map<String, Any> Describe(int sm) {
+  const Chip& chip = ChipOf(sm, Span());
+  return {{"sm", chip.sm},
+          {"shared_bytes_per_block", chip.shared_bytes_per_block},
+          {"has_ldmatrix", chip.has_ldmatrix},
+          {"has_cp_async", chip.has_cp_async}};
+}
+
+Registration registration([] { RegisterFunction("target.Chip", Describe); });
+
+}  // namespace
+
+const Chip& ChipOf(int sm, const Span& span) {
+  std::string known;
+  for (const Chip& chip : Chips()) {
+    if (chip.sm == sm) return chip;
+    known += (known.empty() ? "sm_" : ", sm_") + std::to_string(chip.sm);
+  }
+  ThrowAt(span, "ValueError",
+          "found target arch sm_" + std::to_string(sm) + ", wanted one of " + known +
+              ". Compile for the nearest of these that is not newer than the GPU");
+}
+
+}  // namespace tl

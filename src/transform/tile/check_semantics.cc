@@ -1,0 +1,106 @@
+/*!
+ * CheckSemantics: what a tile program may not do, told before anything is lowered.
+ *
+ * In:  a tile program as traced.   Out: the same program.
+ * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a parallel loop that
+ *              indexes a fragment has a static range; no parallel variable indexes memory of one thread.
+ * Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
+ */
+#include "../../op/tile_op.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+[[noreturn]] void Refuse(const Span& span, const std::string& message) {
+  ThrowAt(span, "ValueError", "[Tilelang Semantic Check] " + message);
+}
+
+class Checker : public StmtExprVisitor {
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const ForNode* op) final {
+    if (!parallel_.empty() && IntAnnotation(op->annotations, "num_stages")) {
+      Refuse(op->span, "found T.Pipelined inside T.Parallel; wanted it outside: swap the two loops");
+    }
+    if (op->kind != ForKind::kParallel) return Default(op);
+    if (!parallel_.empty() && !perfectly_nested_) {
+      Refuse(op->span,
+             "found T.Parallel inside the body of another T.Parallel, beside other statements; wanted one "
+             "perfect nest: use T.Parallel(m, n), or T.serial for the inner loop");
+    }
+    parallel_.push_back(op);
+    const auto* inner = op->body.as<ForNode>();
+    perfectly_nested_ = inner && inner->kind == ForKind::kParallel;
+    Default(op);
+    perfectly_nested_ = false;
+    parallel_.pop_back();
+  }
+
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (call && !parallel_.empty()) {
+      Refuse(op->span, "found a tile operator (" + std::string(OpOf(call)->name) +
+                           ") inside T.Parallel, whose body one thread runs; move it out of the loop");
+    }
+    span_ = op->span;
+    Default(op);
+  }
+
+  void Visit_(const BufferStoreNode* op) final {
+    span_ = op->span;
+    CheckAccess(op->buffer, op->indices);
+    Default(op);
+  }
+
+  void Visit_(const TensorLoadNode* op) final {
+    CheckAccess(op->source.as_or_throw<Var>(), op->indices);
+    Default(op);
+  }
+
+ private:
+  static bool Mentions(const Array<Expr>& indices, const Var& var) {
+    struct Finder : StmtExprVisitor {
+      const Object* wanted;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const VarNode* v) final { found |= v == wanted; }
+    } finder;
+    finder.wanted = var.get();
+    for (const Expr& e : indices) finder(e);
+    return finder.found;
+  }
+
+  void CheckAccess(const Var& buffer, const Array<Expr>& indices) {
+    if (!IsFragment(buffer) && ScopeOf(buffer) != "local") return;
+    for (const ForNode* loop : parallel_) {
+      if (!Mentions(indices, loop->loop_var)) continue;
+      if (!IsFragment(buffer)) {
+        Refuse(span_, "found T.Parallel variable " + std::string(loop->loop_var->name) + " indexing " +
+                          std::string(buffer->name) +
+                          ", memory of one thread; wanted a fragment: use T.alloc_fragment");
+      }
+      if (!AsInt(loop->extent)) {
+        Refuse(span_, "found T.Parallel with a dynamic range indexing fragment " +
+                          std::string(buffer->name) + "; wanted a static range");
+      }
+    }
+  }
+
+  std::vector<const ForNode*> parallel_;
+  bool perfectly_nested_ = false;
+  Span span_;
+};
+
+PrimFunc CheckSemantics(PrimFunc f) {
+  Checker()(f->body);
+  return f;
+}
+
+Registration registration([] { RegisterPass("CheckSemantics", CheckSemantics); });
+
+}  // namespace
+}  // namespace tl

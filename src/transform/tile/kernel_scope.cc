@@ -1,0 +1,47 @@
+#include "kernel_scope.h"
+
+namespace tl {
+
+bool KernelScope::Enter(const AttrStmtNode* op) {
+  if (op->attr_key != "thread_extent") return false;
+  auto iter = op->node.cast<IterVar>();
+  const std::string tag = iter->thread_tag;
+  // A second kernel of the function names its axes anew.
+  for (Axis& a : axes_) {
+    if (a.tag != tag) continue;
+    a = {tag, iter->var, op->value};
+    return true;
+  }
+  axes_.push_back({tag, iter->var, op->value});
+  return true;
+}
+
+const KernelScope::Axis* KernelScope::Find(const std::string& tag) const {
+  for (const Axis& a : axes_) {
+    if (a.tag == tag) return &a;
+  }
+  return nullptr;
+}
+
+int64_t KernelScope::NumThreads() const {
+  int64_t n = 1;
+  for (const char* tag : {"threadIdx.x", "threadIdx.y", "threadIdx.z"}) {
+    if (const Axis* a = Find(tag)) n *= ToInt(a->extent);
+  }
+  return n;
+}
+
+Expr KernelScope::ThreadIndex() const {
+  Expr index = MakeInt(0);
+  for (const char* tag : {"threadIdx.z", "threadIdx.y", "threadIdx.x"}) {
+    const Axis* a = Find(tag);
+    if (a && !IsConst(a->extent, 1)) index = index * ToInt(a->extent) + a->var;
+  }
+  return index;
+}
+
+void KernelScope::BindTo(Analyzer* analyzer) const {
+  for (const Axis& a : axes_) analyzer->Bind(a.var, MakeInt(a.var->dtype(), 0), a.extent);
+}
+
+}  // namespace tl

@@ -1,0 +1,237 @@
+/*!
+ * PipelinePlanning: decides the schedule of T.Pipelined loops.
+ *
+ * In:  a tile program whose pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and `tl_pipeline_stage`.
+ * Out: those loops have `software_pipeline_stage` and `software_pipeline_order` (one entry a statement of the body, in
+ *      source order) and `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
+ *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
+ * Establishes: a plan that keeps every dependence of the source order.
+ * Refuses: user schedules of the wrong length, or whose order is no permutation (ValueError). A loop in which nothing can be
+ *      prefetched becomes a plain loop.
+ *
+ * The automatic plan is: copies from global to shared memory at stage 0, everything else one step later for each stage of
+ * prefetch. With two stages or more the copies open the step (the slot that they fill was freed a step ago); with one
+ * stage they follow its last user, because there is one slot only.
+ */
+#include "pipeline.h"
+
+#include <algorithm>
+
+#include "../../op/tile_op.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+
+std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations, const char* key) {
+  auto it = annotations.find(key);
+  if (it == annotations.end()) return std::nullopt;
+  std::vector<int64_t> out;
+  for (const Any& v : (*it).second.cast<Array<Any>>()) {
+    auto i = v.as<int64_t>();
+    out.push_back(i ? *i : ToInt(v.cast<Expr>()));
+  }
+  return out;
+}
+
+Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
+  Array<Any> out;
+  for (int64_t v : values) out.push_back(v);
+  return out;
+}
+
+namespace {
+
+bool Contains(const std::vector<Var>& list, const Var& v) {
+  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
+}
+
+struct Schedule {
+  std::vector<int64_t> stage;
+  std::vector<int64_t> order;
+};
+
+/*! Buffers that a function reads outside of one loop. */
+class OutsideReads : public StmtExprVisitor {
+ public:
+  explicit OutsideReads(const ForNode* loop) : loop_(loop) {}
+  std::vector<Var> reads;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    if (op == loop_) return;
+    // Another pipeline fills its buffers before it reads them.
+    if (IntAnnotation(op->annotations, kNumStages) && !Encloses(op)) return;
+    Default(op);
+  }
+  void Visit_(const EvaluateNode* op) final {
+    for (const Var& v : CollectBufferUse(GetRef<Stmt>(op)).reads) Add(v);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Add(op->source.as_or_throw<Var>());
+    Default(op);
+  }
+
+ private:
+  bool Encloses(const ForNode* outer) const {
+    struct Finder : StmtExprVisitor {
+      const ForNode* wanted;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ForNode* f) final {
+        found |= f == wanted;
+        Default(f);
+      }
+    } finder;
+    finder.wanted = loop_;
+    finder(outer->body);
+    return finder.found;
+  }
+  void Add(const Var& v) {
+    if (!Contains(reads, v)) reads.push_back(v);
+  }
+  const ForNode* loop_;
+};
+
+class Planner : public StmtExprMutator {
+ public:
+  Planner(const Stmt& function_body, int arch) : function_body_(function_body), arch_(arch) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const ForNode* op) final {
+    const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
+    auto user_order = ListAnnotation(op->annotations, kUserOrder);
+    auto user_stage = ListAnnotation(op->annotations, kUserStage);
+    if (num_stages < 1 && !user_order) return Plain(op);
+
+    std::vector<Stmt> source = FlatSeq(op->body);
+    const std::vector<Stmt> body = InlineBindings(source);
+    Schedule plan;
+    if (user_order || user_stage) {
+      plan = UserSchedule(op, source, user_order, user_stage);
+    } else if (!AutoSchedule(op, body, num_stages, &plan)) {
+      return Plain(op);
+    }
+    For loop = GetRef<For>(op);
+    ForNode* n = loop.CopyOnWrite();
+    n->body = MakeSeq(body);
+    for (const char* key : {kNumStages, kUserOrder, kUserStage}) n->annotations.erase(key);
+    n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
+    n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
+    const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
+    n->annotations.Set(kAsyncStages, ToAnnotation(async ? std::vector<int64_t>{0} : std::vector<int64_t>{}));
+    return loop;
+  }
+
+ private:
+  Stmt Plain(const ForNode* op) {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    for (const char* key : {kNumStages, kUserOrder, kUserStage}) {
+      if (loop->annotations.count(key)) loop.CopyOnWrite()->annotations.erase(key);
+    }
+    return loop;
+  }
+
+  /*! Bindings are pure; a user at another stage needs the value of its own iteration, so each user computes it. */
+  static std::vector<Stmt> InlineBindings(const std::vector<Stmt>& source) {
+    Substituter inliner;
+    std::vector<Stmt> out;
+    for (const Stmt& s : source) {
+      if (const auto* bind = s.as<BindNode>()) {
+        inliner.map[bind->var.get()] = inliner.Mutate(bind->value);
+      } else {
+        out.push_back(inliner.map.empty() ? s : inliner.Mutate(s));
+      }
+    }
+    return out;
+  }
+
+  static Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
+                               std::optional<std::vector<int64_t>> order,
+                               std::optional<std::vector<int64_t>> stage) {
+    if (!order || !stage) {
+      ThrowAt(op->span, "ValueError", "T.Pipelined: found one of order and stage, wanted both or neither");
+    }
+    if (order->size() != source.size() || stage->size() != source.size()) {
+      ThrowAt(op->span, "ValueError",
+              "T.Pipelined: found " + std::to_string(order->size()) + " order and " +
+                  std::to_string(stage->size()) + " stage entries, wanted one for each of the " +
+                  std::to_string(source.size()) + " statements of the body");
+    }
+    Schedule plan;
+    for (size_t i = 0; i < source.size(); ++i) {
+      if (source[i].as<BindNode>()) continue;
+      plan.stage.push_back((*stage)[i]);
+      plan.order.push_back((*order)[i]);
+    }
+    // Entries of bindings are gone; what is left keeps its relative order.
+    std::vector<int64_t> sorted = plan.order;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
+        std::any_of(plan.stage.begin(), plan.stage.end(), [](int64_t s) { return s < 0; })) {
+      ThrowAt(op->span, "ValueError",
+              "T.Pipelined: wanted order to be a permutation and every stage to be 0 or more");
+    }
+    for (int64_t& o : plan.order) {
+      o = std::lower_bound(sorted.begin(), sorted.end(), o) - sorted.begin();
+    }
+    return plan;
+  }
+
+  /*! A statement that only fills shared memory from global memory which the loop does not write, before anyone reads it. */
+  static bool CanPrefetch(size_t index, const std::vector<BufferUse>& uses, const std::vector<Var>& outside) {
+    const BufferUse& own = uses[index];
+    if (own.writes.empty()) return false;
+    for (const Var& v : own.writes) {
+      if (!IsShared(v) || Contains(outside, v)) return false;
+      for (size_t i = 0; i < uses.size(); ++i) {
+        if (i == index) continue;
+        if (Contains(uses[i].writes, v) || (i < index && Contains(uses[i].reads, v))) return false;
+      }
+    }
+    for (const Var& v : own.reads) {
+      if (!IsGlobal(v)) return false;
+      for (const BufferUse& other : uses) {
+        if (Contains(other.writes, v)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages, Schedule* plan) {
+    std::vector<BufferUse> uses;
+    for (const Stmt& s : body) uses.push_back(CollectBufferUse(s));
+    OutsideReads outside(op);
+    outside(function_body_);
+    std::vector<bool> prefetch;
+    for (size_t i = 0; i < body.size(); ++i) prefetch.push_back(CanPrefetch(i, uses, outside.reads));
+    const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
+    const int64_t users = static_cast<int64_t>(body.size()) - copies;
+    if (copies == 0 || users == 0) return false;
+
+    const bool copies_first = num_stages >= 2;
+    int64_t next_copy = copies_first ? 0 : users, next_user = copies_first ? copies : 0;
+    for (size_t i = 0; i < body.size(); ++i) {
+      plan->stage.push_back(prefetch[i] ? 0 : copies_first ? num_stages - 1 : num_stages);
+      plan->order.push_back(prefetch[i] ? next_copy++ : next_user++);
+    }
+    return true;
+  }
+
+  Stmt function_body_;
+  int arch_;
+};
+
+PrimFunc PipelinePlanning(PrimFunc f) {
+  Stmt body = Planner(f->body, TargetArch(f)).Mutate(f->body);
+  return WithBody(std::move(f), body);
+}
+
+Registration registration([] { RegisterPass("PipelinePlanning", PipelinePlanning); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,114 @@
+"""The compiler's passes as Python sees them. Each function makes a pass: ``LowerTileOp()(mod)``.
+
+What a pass takes and establishes stands at the top of its C++ file (src/transform).
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm.tirx.transform import BindTarget, StmtSimplify
+
+from tilelang._ffi import get_function
+from tilelang.transform.pass_config import (
+    PassConfigKey,
+    PassContext,
+    current_config,
+    normalize_pass_configs,
+)
+
+Pass = tvm.transform.Pass
+
+
+def CheckSemantics() -> Pass:
+    """Refuses tile programs that nest operators and loops in ways that no thread mapping has."""
+    return get_function("transform.CheckSemantics")()
+
+
+def MaterializeKernelLaunch() -> Pass:
+    """Loops bound to blocks and threads become thread_extent attributes."""
+    return get_function("transform.MaterializeKernelLaunch")()
+
+
+def PipelinePlanning() -> Pass:
+    """Leaves a schedule on every T.Pipelined loop."""
+    return get_function("transform.PipelinePlanning")()
+
+
+def InjectSoftwarePipeline() -> Pass:
+    """Applies the schedules: prologue, steady loop, epilogue, versions of shared buffers."""
+    return get_function("transform.InjectSoftwarePipeline")()
+
+
+def LayoutInference() -> Pass:
+    """Decides where every element of shared buffers and fragments lives."""
+    return get_function("transform.LayoutInference")()
+
+
+def LowerTileOp() -> Pass:
+    """Turns the tile program into the program of one thread."""
+    return get_function("transform.LowerTileOp")()
+
+
+def LegalizeSafeMemoryAccess() -> Pass:
+    """Guards global accesses that are not provably in bounds."""
+    return get_function("transform.LegalizeSafeMemoryAccess")()
+
+
+def VectorizeLoop() -> Pass:
+    """Makes vectorised loops legal and turns them into vector expressions."""
+    return get_function("transform.VectorizeLoop")()
+
+
+def LowerAsyncCopy() -> Pass:
+    """Global-to-shared stores marked as asynchronous become cp.async."""
+    return get_function("transform.LowerAsyncCopy")()
+
+
+def ThreadSync() -> Pass:
+    """Inserts the block-wide barriers that accesses of shared memory need."""
+    return get_function("transform.ThreadSync")()
+
+
+def PlanSharedMemory() -> Pass:
+    """Gives every dynamic shared buffer its offset."""
+    return get_function("transform.PlanSharedMemory")()
+
+
+def FlattenBuffer() -> Pass:
+    """Makes every buffer one-dimensional."""
+    return get_function("transform.FlattenBuffer")()
+
+
+def Simplify() -> Pass:
+    """TVM's statement simplifier, the form that knows blocks."""
+    return tvm.s_tir.transform.StmtSimplify()
+
+
+def LowerOpaqueBlock() -> Pass:
+    """TVM's: blocks are replaced by their allocations and bodies."""
+    return tvm.s_tir.transform.LowerOpaqueBlock()
+
+
+__all__ = [
+    "BindTarget",
+    "CheckSemantics",
+    "FlattenBuffer",
+    "InjectSoftwarePipeline",
+    "LayoutInference",
+    "LegalizeSafeMemoryAccess",
+    "LowerAsyncCopy",
+    "LowerOpaqueBlock",
+    "LowerTileOp",
+    "MaterializeKernelLaunch",
+    "Pass",
+    "PassConfigKey",
+    "PassContext",
+    "PipelinePlanning",
+    "PlanSharedMemory",
+    "Simplify",
+    "StmtSimplify",
+    "ThreadSync",
+    "VectorizeLoop",
+    "current_config",
+    "normalize_pass_configs",
+]

@@ -1,0 +1,103 @@
+"""Keys of the compiler's configuration, and the context that carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import tvm
+
+from tilelang._ffi import get_function
+
+
+class PassConfigKey(str, Enum):
+    """A configuration key. Members compare equal to their strings.
+
+    Example: ``tilelang.compile(f, pass_configs={PassConfigKey.TL_ENABLE_FAST_MATH: True})``
+    """
+
+    TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
+    """NVRTC's fast-math: approximate division, square root and transcendental functions. Default False."""
+    TL_ENABLE_ASYNC_COPY = "tl.enable_async_copy"
+    """Copies of pipelined loops may become cp.async. Default True."""
+    TL_DISABLE_THREAD_STORAGE_SYNC = "tl.disable_thread_storage_sync"
+    """No block-wide barriers are inserted: the program places its own. Default False."""
+    TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_legalize"
+    """Global accesses are not guarded: the program stays in bounds by itself. Default False."""
+    TL_DISABLE_PRELOWER_SEMANTIC_CHECK = "tl.disable_prelower_semantic_check"
+    """The tile program is not checked before lowering. Default False."""
+    TL_EMIT_LINE_DIRECTIVES = "tl.emit_line_directives"
+    """Generated source has ``#line`` directives to the Python source. Default False."""
+    TL_DEVICE_COMPILE_FLAGS = "tl.device_compile_flags"
+    """More options for NVRTC: a string split at blanks, or a list. Default none."""
+    TL_PTXAS_REGISTER_USAGE_LEVEL = "tl.ptxas_register_usage_level"
+    """ptxas ``--register-usage-level``, 0 to 10. Default none."""
+    TL_ENABLE_DUMP_IR = "tl.enable_dump_ir"
+    """Writes the program after every pass. Default False; TILELANG_DUMP_IR=1 does the same."""
+    TL_DUMP_IR_DIR = "tl.dump_ir_path"
+    """Where to. Default ``./dump_ir``."""
+
+
+# TVM renamed tir to tirx; scripts use both spellings.
+_TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instrument.")
+
+
+def normalize_pass_configs(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Returns `configs` with plain string keys, ``tir.`` spelled ``tirx.``.
+
+    Raises `ValueError` for a key that neither tilelang nor TVM knows.
+    """
+    out: dict[str, Any] = {}
+    own = {key.value for key in PassConfigKey}
+    for key, value in (configs or {}).items():
+        name = key.value if isinstance(key, PassConfigKey) else str(key)
+        if name.startswith("tir."):
+            name = "tirx." + name[len("tir.") :]
+        if name not in own and not name.startswith(_TVM_PREFIXES):
+            raise ValueError(
+                f"pass config: found unknown key {name!r}, wanted one of {', '.join(sorted(own))}"
+            )
+        out[name] = value
+    return out
+
+
+class PassContext:
+    """`tvm.transform.PassContext` that also takes our keys.
+
+    TVM refuses keys that it does not know when a context is made; ours are added afterwards.
+
+    Example::
+
+        with PassContext(config={"tl.enable_async_copy": False}):
+            mod = tilelang.transform.PipelinePlanning()(mod)
+    """
+
+    def __init__(self, config: Mapping[Any, Any] | None = None, **kwargs: Any):
+        merged = normalize_pass_configs(config)
+        ours = {k: v for k, v in merged.items() if k.startswith("tl.") and v is not None}
+        theirs = {k: v for k, v in merged.items() if k not in ours and v is not None}
+        self._context = tvm.transform.PassContext(config=theirs, **kwargs)
+        if ours:
+            get_function("ExtendPassConfig")(self._context, ours)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Every key that was given, with its value."""
+        return dict(self._context.config)
+
+    def __enter__(self) -> PassContext:
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._context.__exit__(*exc)
+
+
+def current_config(key: PassConfigKey, default: Any = None) -> Any:
+    """Returns the value of `key` in the innermost context."""
+    value = tvm.transform.PassContext.current().config.get(key.value)
+    return default if value is None else value
+
+
+__all__ = ["PassConfigKey", "PassContext", "current_config", "normalize_pass_configs"]
