@@ -1,0 +1,74 @@
+/*!
+ * The bit operations of half_t and bfloat16_t in PTX.
+ *
+ * Arithmetic has .rn, which keeps the compiler from contracting it to a fused multiply-add: each
+ * operation rounds once, as in the emulator (PTX ISA, Half Precision Floating Point Instructions).
+ */
+#pragma once
+
+#include <tl/platform.h>
+
+namespace tl {
+
+#define TL_PTX_BINARY(name, instruction)                        \
+  static TL_DEVICE uint16_t name(uint16_t a, uint16_t b) {      \
+    uint16_t d;                                                 \
+    asm(instruction " %0, %1, %2;" : "=h"(d) : "h"(a), "h"(b)); \
+    return d;                                                   \
+  }
+
+/*! IEEE binary16. */
+struct HalfFormat {
+  // PTX ISA, cvt
+  static TL_DEVICE float to_float(uint16_t x) {
+    float d;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(x));
+    return d;
+  }
+  static TL_DEVICE uint16_t from_float(float x) {
+    uint16_t d;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(d) : "f"(x));
+    return d;
+  }
+  static TL_DEVICE uint32_t from_floats(float low, float high) {
+    uint32_t d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+  }
+  TL_PTX_BINARY(add, "add.rn.f16")
+  TL_PTX_BINARY(sub, "sub.rn.f16")
+  TL_PTX_BINARY(mul, "mul.rn.f16")
+  TL_PTX_BINARY(max, "max.f16")
+  TL_PTX_BINARY(min, "min.f16")
+};
+
+/*! The upper half of IEEE binary32. */
+struct BFloat16Format {
+  static TL_DEVICE float to_float(uint16_t x) { return __uint_as_float(uint32_t(x) << 16); }
+  // PTX ISA, cvt
+  static TL_DEVICE uint16_t from_float(float x) {
+    uint16_t d;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(d) : "f"(x));
+    return d;
+  }
+  static TL_DEVICE uint32_t from_floats(float low, float high) {
+    uint32_t d;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+  }
+  // add.bf16 needs sm_90, fma.bf16 sm_80 (PTX ISA, fma): a + b is 1 * a + b, a * b is a * b + (-0).
+  static TL_DEVICE uint16_t fma(uint16_t a, uint16_t b, uint16_t c) {
+    uint16_t d;
+    asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(d) : "h"(a), "h"(b), "h"(c));
+    return d;
+  }
+  static TL_DEVICE uint16_t add(uint16_t a, uint16_t b) { return fma(a, 0x3f80, b); }
+  static TL_DEVICE uint16_t sub(uint16_t a, uint16_t b) { return fma(b, 0xbf80, a); }
+  static TL_DEVICE uint16_t mul(uint16_t a, uint16_t b) { return fma(a, b, 0x8000); }
+  TL_PTX_BINARY(max, "max.bf16")
+  TL_PTX_BINARY(min, "min.bf16")
+};
+
+#undef TL_PTX_BINARY
+
+}  // namespace tl

@@ -1,0 +1,19 @@
+/*! Barriers of a block. */
+#pragma once
+
+#include <tl/platform.h>
+
+namespace tl {
+
+/*! Waits for all threads of the block that have not exited, and orders their memory accesses. */
+TL_DEVICE void sync_threads() { __syncthreads(); }
+
+/*!
+ * Waits for `threads` threads (a multiple of 32) at barrier `barrier` (0 to 15; 0 is that of
+ * sync_threads). PTX ISA, bar.
+ */
+TL_DEVICE void sync_threads_partial(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+}  // namespace tl

@@ -1,0 +1,48 @@
+/*!
+ * Asynchronous copies, performed as late as the program allows: at the wait that completes them.
+ * Without the wait, shared memory keeps what it had.
+ */
+#pragma once
+
+#include <tl/platform.h>
+
+namespace tl {
+namespace emu {
+
+inline void issue_copy(void* shared, const void* global, int bytes, bool zeros, Location where) {
+  check_alignment(shared, bytes, "shared address of a cp.async", where);
+  if (!zeros) check_alignment(global, bytes, "global address of a cp.async", where);
+  if (!worker->current->copies.push({shared, global, 0, uint16_t(bytes), zeros})) {
+    fail(where, "no memory for another asynchronous copy. Wait for some of them");
+  }
+}
+
+}  // namespace emu
+
+/*! Starts copying `bytes` bytes: 4, 8 or 16, both addresses being multiples of it. */
+template <int bytes>
+TL_DEVICE void cp_async_gs(void* shared, const void* global, emu::Location where = emu::here()) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "cp.async copies 4, 8 or 16 bytes");
+  emu::issue_copy(shared, global, bytes, false, where);
+}
+
+/*! Starts copying `bytes` bytes, or writing zeros without reading `global` where the predicate is
+ * false. */
+template <int bytes>
+TL_DEVICE void cp_async_gs_conditional(void* shared, const void* global, bool predicate,
+                                       emu::Location where = emu::here()) {
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16, "cp.async copies 4, 8 or 16 bytes");
+  emu::issue_copy(shared, global, bytes, !predicate, where);
+}
+
+/*! Makes this thread's copies since the last commit a group. */
+TL_DEVICE void cp_async_commit() { emu::worker->current->copies.commit(); }
+
+/*! Waits until at most `groups` groups of this thread are in flight. */
+template <int groups>
+TL_DEVICE void cp_async_wait(emu::Location where = emu::here()) {
+  emu::worker->current->where = where;
+  emu::worker->current->copies.wait(groups);
+}
+
+}  // namespace tl

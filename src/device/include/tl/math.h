@@ -1,0 +1,162 @@
+/*!
+ * Mathematical functions under one name for float, double, half_t, bfloat16_t and vectors of them.
+ *
+ * The 16-bit types compute in float and round once.
+ */
+#pragma once
+
+#include <tl/vec.h>
+
+namespace tl {
+
+#define TL_VEC_MAP(name, Result)                                       \
+  template <typename T, int N>                                         \
+  TL_DEVICE vec<Result, N> name(const vec<T, N>& x) {                  \
+    vec<Result, N> r;                                                  \
+    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(x.data[i]); \
+    return r;                                                          \
+  }
+#define TL_VEC_MAP2(name)                                                         \
+  template <typename T, int N>                                                    \
+  TL_DEVICE vec<T, N> name(const vec<T, N>& x, const vec<T, N>& y) {              \
+    vec<T, N> r;                                                                  \
+    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(x.data[i], y.data[i]); \
+    return r;                                                                     \
+  }
+
+// Before the vector forms, which find only the functions of integers that stand above them.
+#define TL_INTEGER_ABS(T) \
+  TL_DEVICE T abs(T x) { return x < 0 ? -x : x; }
+TL_INTEGER_ABS(int)
+TL_INTEGER_ABS(long)
+TL_INTEGER_ABS(long long)
+#undef TL_INTEGER_ABS
+
+#define TL_UNARY(name, float_function, double_function)                   \
+  TL_DEVICE float name(float x) { return TL_LIBM(float_function)(x); }    \
+  TL_DEVICE double name(double x) { return TL_LIBM(double_function)(x); } \
+  template <typename Format>                                              \
+  TL_DEVICE Float16<Format> name(Float16<Format> x) {                     \
+    return Float16<Format>(name(float(x)));                               \
+  }                                                                       \
+  TL_VEC_MAP(name, T)
+TL_UNARY(exp, expf, exp)
+TL_UNARY(exp2, exp2f, exp2)
+TL_UNARY(exp10, exp10f, exp10)
+TL_UNARY(log, logf, log)
+TL_UNARY(log2, log2f, log2)
+TL_UNARY(log10, log10f, log10)
+TL_UNARY(sqrt, sqrtf, sqrt)
+TL_UNARY(sin, sinf, sin)
+TL_UNARY(cos, cosf, cos)
+TL_UNARY(tan, tanf, tan)
+TL_UNARY(sinh, sinhf, sinh)
+TL_UNARY(cosh, coshf, cosh)
+TL_UNARY(tanh, tanhf, tanh)
+TL_UNARY(atan, atanf, atan)
+TL_UNARY(erf, erff, erf)
+TL_UNARY(abs, fabsf, fabs)
+TL_UNARY(floor, floorf, floor)
+TL_UNARY(ceil, ceilf, ceil)
+TL_UNARY(trunc, truncf, trunc)
+// Halves go to the even neighbour, as in Python.
+TL_UNARY(round, rintf, rint)
+#undef TL_UNARY
+
+#define TL_BINARY(name, float_function, double_function)                               \
+  TL_DEVICE float name(float x, float y) { return TL_LIBM(float_function)(x, y); }     \
+  TL_DEVICE double name(double x, double y) { return TL_LIBM(double_function)(x, y); } \
+  template <typename Format>                                                           \
+  TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {               \
+    return Float16<Format>(name(float(x), float(y)));                                  \
+  }                                                                                    \
+  TL_VEC_MAP2(name)
+TL_BINARY(pow, powf, pow)
+TL_BINARY(fmod, fmodf, fmod)
+#undef TL_BINARY
+
+TL_DEVICE float rsqrt(float x) { return detail::reciprocal_sqrt(x); }
+TL_DEVICE double rsqrt(double x) { return detail::reciprocal_sqrt(x); }
+template <typename Format>
+TL_DEVICE Float16<Format> rsqrt(Float16<Format> x) {
+  return Float16<Format>(rsqrt(float(x)));
+}
+TL_VEC_MAP(rsqrt, T)
+
+/*! 1 / (1 + exp(-x)) */
+TL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+TL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+template <typename Format>
+TL_DEVICE Float16<Format> sigmoid(Float16<Format> x) {
+  return Float16<Format>(sigmoid(float(x)));
+}
+TL_VEC_MAP(sigmoid, T)
+
+// A NaN operand loses against a number, and -0 is less than +0 (PTX ISA, min and max).
+#define TL_EXTREMUM(name, float_function, double_function, less)                      \
+  TL_DEVICE float name(float x, float y) { return detail::float_function(x, y); }     \
+  TL_DEVICE double name(double x, double y) { return detail::double_function(x, y); } \
+  template <typename Format>                                                          \
+  TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {              \
+    return Float16<Format>::from_bits(Format::name(x.bits, y.bits));                  \
+  }                                                                                   \
+  template <typename T>                                                               \
+  TL_DEVICE T name(T x, T y) {                                                        \
+    return x less y ? x : y;                                                          \
+  }                                                                                   \
+  TL_VEC_MAP2(name)
+TL_EXTREMUM(max, maximum, maximum, >)
+TL_EXTREMUM(min, minimum, minimum, <)
+#undef TL_EXTREMUM
+
+// Looking at the bits keeps these true under every floating-point option of the compilers.
+TL_DEVICE bool isnan(float x) { return (bit_cast<uint32_t>(x) & 0x7fffffffu) > 0x7f800000u; }
+TL_DEVICE bool isnan(double x) {
+  return (bit_cast<uint64_t>(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u;
+}
+TL_DEVICE bool isinf(float x) { return (bit_cast<uint32_t>(x) & 0x7fffffffu) == 0x7f800000u; }
+TL_DEVICE bool isinf(double x) {
+  return (bit_cast<uint64_t>(x) & 0x7fffffffffffffffu) == 0x7ff0000000000000u;
+}
+TL_DEVICE bool isfinite(float x) { return (bit_cast<uint32_t>(x) & 0x7fffffffu) < 0x7f800000u; }
+TL_DEVICE bool isfinite(double x) {
+  return (bit_cast<uint64_t>(x) & 0x7fffffffffffffffu) < 0x7ff0000000000000u;
+}
+TL_VEC_MAP(isnan, bool)
+TL_VEC_MAP(isinf, bool)
+TL_VEC_MAP(isfinite, bool)
+
+/*! Number of set bits. */
+TL_DEVICE int popcount(uint32_t x) { return detail::count_ones(x); }
+TL_DEVICE int popcount(uint64_t x) { return detail::count_ones(x); }
+TL_DEVICE int popcount(int32_t x) { return detail::count_ones(uint32_t(x)); }
+TL_DEVICE int popcount(int64_t x) { return detail::count_ones(uint64_t(x)); }
+TL_VEC_MAP(popcount, int)
+
+/*! Number of zero bits above the highest set one; the width of the type for 0. */
+TL_DEVICE int clz(uint32_t x) { return detail::count_leading_zeros(x); }
+TL_DEVICE int clz(uint64_t x) { return detail::count_leading_zeros(x); }
+TL_DEVICE int clz(int32_t x) { return detail::count_leading_zeros(uint32_t(x)); }
+TL_DEVICE int clz(int64_t x) { return detail::count_leading_zeros(uint64_t(x)); }
+TL_VEC_MAP(clz, int)
+
+/*! Quotient rounded towards minus infinity, as Python's //. */
+template <typename T>
+TL_DEVICE T floordiv(T x, T y) {
+  const T quotient = x / y;
+  return quotient - T(quotient * y != x && (x < T(0)) != (y < T(0)));
+}
+TL_VEC_MAP2(floordiv)
+
+/*! Remainder with the sign of the divisor, as Python's %. */
+template <typename T>
+TL_DEVICE T floormod(T x, T y) {
+  const T remainder = x % y;
+  return remainder != T(0) && (remainder < T(0)) != (y < T(0)) ? T(remainder + y) : remainder;
+}
+TL_VEC_MAP2(floormod)
+
+#undef TL_VEC_MAP
+#undef TL_VEC_MAP2
+
+}  // namespace tl

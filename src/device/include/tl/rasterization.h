@@ -1,0 +1,51 @@
+/*!
+ * Orders in which the blocks of a 2-D grid take their tiles.
+ *
+ * Blocks start in the order of their linear index. Walking a panel of `panel` rows (columns) at a
+ * time lets the blocks that run together share rows of one operand and columns of the other in the
+ * L2 cache. Every second panel is walked backwards, so that neighbouring panels meet at tiles that
+ * are still cached. The last panel may be narrower; every tile of every grid is taken once.
+ */
+#pragma once
+
+#include <tl/platform.h>
+
+namespace tl {
+namespace detail {
+
+struct Tile {
+  unsigned along, across;
+};
+
+// Tile number `index` of a walk along `length` steps, each taking a panel's width across.
+TL_DEVICE Tile walk_panels(unsigned index, unsigned length, unsigned breadth, unsigned panel) {
+  const unsigned number = index / (length * panel);
+  const unsigned offset = index % (length * panel);
+  const unsigned first = number * panel;
+  const unsigned width = breadth - first < panel ? breadth - first : panel;
+  const unsigned along = offset / width;
+  return {number % 2 ? length - 1 - along : along, first + offset % width};
+}
+
+}  // namespace detail
+
+/*! The tile of this block when panels of `panel` rows are walked along x: `const dim3 blockIdx =
+ * ...`. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DRow() {
+  static_assert(panel >= 1, "a panel has at least one row");
+  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const detail::Tile tile = detail::walk_panels(index, gridDim.x, gridDim.y, panel);
+  return dim3(tile.along, tile.across, blockIdx.z);
+}
+
+/*! The tile of this block when panels of `panel` columns are walked along y. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DColumn() {
+  static_assert(panel >= 1, "a panel has at least one column");
+  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const detail::Tile tile = detail::walk_panels(index, gridDim.y, gridDim.x, panel);
+  return dim3(tile.across, tile.along, blockIdx.z);
+}
+
+}  // namespace tl

@@ -1,0 +1,98 @@
+"""The headers under NVRTC: each alone, every function, every instruction on every architecture."""
+
+import pytest
+
+from tilelang._paths import device_include_dirs
+from tilelang.cuda.nvrtc import compile_cubin
+
+ARCHS = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
+HEADERS = sorted({p.name for folder in device_include_dirs("cuda") for p in folder.rglob("*.h")})
+MATH = """
+template <typename T>
+__device__ void functions(T* p) {
+  const auto x = tl::load<T, 2>(p), y = tl::load<T, 2>(p + 2);
+  auto z = tl::exp(x) + tl::exp2(x) * tl::exp10(x) - tl::log(x) / tl::log2(x) + tl::log10(x);
+  z = z + tl::sqrt(x) + tl::rsqrt(x) + tl::sin(x) + tl::cos(x) + tl::tan(x) + tl::tanh(x);
+  z = z + tl::sinh(x) + tl::cosh(x) + tl::atan(x) + tl::erf(x) + tl::abs(x) + tl::floor(x);
+  z = z + tl::ceil(x) + tl::round(x) + tl::trunc(x) + tl::pow(x, y) + tl::fmod(x, y);
+  z = z + tl::sigmoid(x) + tl::max(x, y) + tl::min(x, y) + tl::cast<T>(tl::isnan(x));
+  z = z + tl::cast<T>(tl::isinf(x)) + tl::cast<T>(tl::isfinite(x));
+  tl::store(p, tl::select(x < y, z, tl::ramp<T, 2>(T(0), T(1)) + tl::broadcast<T, 2>(T(2))));
+}
+extern "C" __global__ void functions_kernel(float* f, double* d, half_t* h, bfloat16_t* b) {
+  functions(f);
+  functions(d);
+  functions(h);
+  functions(b);
+  tl::store(b, tl::cast<bfloat16_t>(tl::load<float, 8>(f)));
+  tl::store(h, tl::cast<half_t>(tl::load<int, 8>(f)));
+  const auto n = tl::cast<int64_t>(tl::load<double, 2>(d));
+  tl::store(f, tl::cast<float>(tl::popcount(n) + tl::clz(n)));
+  tl::store(f + 4, tl::cast<uint8_t>(tl::load<half_t, 4>(h)));
+  d[4] = tl::floordiv(int(f[0]), int(f[1])) + tl::floormod(int(f[2]), int(f[3]));
+  d[5] = tl::cast<uint64_t>(f[0]) + tl::cast<unsigned>(d[0]) + tl::bit_cast<int>(f[0]);
+}
+"""
+# Every instruction once: copies of three widths, matrix loads, products, barriers.
+TENSOR_CORES = """
+template <int K, typename T, typename C>
+__device__ void product(const T* row, C* out) {
+  alignas(16) T a[8], b[4];
+  alignas(16) C c[4] = {C(0), C(0), C(0), C(0)};
+  tl::ptx_ldmatrix_x4(row, a);
+  tl::ptx_ldmatrix_x2_trans(row, b);
+  tl::mma_sync<16, 8, K, T, T, C>(c, a, b);
+  tl::store(out + threadIdx.x * 4, tl::vec<C, 4>{c[0], c[1], c[2], c[3]});
+}
+extern "C" __global__ void __launch_bounds__(32) tensor_kernel(
+    const half_t* __restrict__ x, float* __restrict__ f, half_t* __restrict__ h) {
+  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  __shared__ float fixed[32];
+  const dim3 blockIdx = tl::rasterization2DRow<10>();
+  half_t* s = (half_t*)buf_dyn_shmem;
+  tl::cp_async_gs<16>(s + threadIdx.x * 8, x + blockIdx.x);
+  tl::cp_async_gs<8>(s + threadIdx.x * 8, x + blockIdx.y);
+  tl::cp_async_gs_conditional<16>(s, x, threadIdx.x < 3);
+  tl::cp_async_gs_conditional<4>(s, x, threadIdx.x < 3);
+  tl::cp_async_commit();
+  tl::cp_async_wait<0>();
+  fixed[threadIdx.x] = f[threadIdx.x];
+  tl::sync_threads();
+  tl::sync_threads_partial(1, 32);
+  product<16, half_t, float>(s, f);
+  product<16, bfloat16_t, float>((bfloat16_t*)s, f + int(fixed[3]));
+  product<16, half_t, half_t>(s, h);
+  product<8, half_t, float>(s, f + 256);
+  product<8, bfloat16_t, float>((bfloat16_t*)s, f + 512);
+  product<8, half_t, half_t>(s, h + 256);
+  alignas(16) half_t r[8];
+  tl::ptx_ldmatrix_x1(s, r);
+  tl::ptx_ldmatrix_x2(s, r + 2);
+  tl::ptx_ldmatrix_x1_trans(s, r + 6);
+  tl::store(h, tl::load<half_t, 8>(r));
+  tl::ptx_ldmatrix_x4_trans(s, r);
+  tl::store(h + 8, tl::load<half_t, 8>(r));
+}
+"""
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_header_alone(header):
+    source = f'#include <tl/{header}>\nextern "C" __global__ void empty_kernel() {{}}\n'
+    assert compile_cubin(source, "sm_80", ["empty_kernel"]).cubin
+
+
+def test_functions_of_all_types():
+    source = "#include <tl/common.h>\n" + MATH
+    assert compile_cubin(source, "sm_80", ["functions_kernel"]).cubin
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_tensor_cores_on(arch):
+    source = "#include <tl/common.h>\n#include <tl/copy.h>\n#include <tl/mma.h>\n" + TENSOR_CORES
+    usage = compile_cubin(source, arch, ["tensor_kernel"]).resource_usage["tensor_kernel"]
+    # Fragments live in registers: pointers to them must not force them into memory.
+    assert (usage.stack, usage.spill_stores) == (0, 0)
+    # 128 bytes, padded so that dynamic shared memory begins at a multiple of 1024.
+    assert usage.static_shared == 1024
+    assert 0 < usage.registers < 128

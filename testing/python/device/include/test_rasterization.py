@@ -1,0 +1,46 @@
+"""Block orders visit each tile once."""
+
+import numpy as np
+import pytest
+
+SOURCE = "#include <tl/common.h>\n" + "".join(
+    f"""
+extern "C" __global__ void {order}_{panel}(int* visits, int* tiles) {{
+  const int start = blockIdx.y * gridDim.x + blockIdx.x;
+  const dim3 blockIdx = tl::rasterization2D{order}<{panel}>();
+  visits[blockIdx.y * gridDim.x + blockIdx.x] += 1;
+  tiles[2 * start] = blockIdx.x;
+  tiles[2 * start + 1] = blockIdx.y;
+}}
+"""
+    for order in ("Row", "Column")
+    for panel in (1, 3, 10)
+)
+
+
+def walk(run, kernel, columns, rows):
+    visits = np.zeros((rows, columns), np.int32)
+    tiles = np.zeros((rows * columns, 2), np.int32)
+    run(SOURCE, kernel, [visits, tiles], grid=(columns, rows), block=1)
+    return visits, tiles
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 7), (7, 1), (4, 6), (5, 7), (13, 11), (10, 20)])
+@pytest.mark.parametrize("panel", [1, 3, 10])
+@pytest.mark.parametrize("order", ["Row", "Column"])
+def test_every_tile_is_taken_once(run, order, panel, grid):
+    visits, _ = walk(run, f"{order}_{panel}", *grid)
+    assert (visits == 1).all()
+
+
+def test_a_panel_of_rows_is_walked_back_and_forth(run):
+    _, tiles = walk(run, "Row_3", 2, 5)
+    forth = [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    back = [[1, 3], [1, 4], [0, 3], [0, 4]]
+    assert tiles.tolist() == forth + back
+
+
+def test_a_panel_of_columns_is_the_same_with_axes_swapped(run):
+    _, rows = walk(run, "Row_3", 4, 7)
+    _, columns = walk(run, "Column_3", 7, 4)
+    np.testing.assert_array_equal(rows, columns[:, ::-1])

@@ -1,0 +1,32 @@
+"""Where the headers are that generated kernels include."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def device_root() -> Path:
+    """The folder of the device headers: inside the installed package, or of the source checkout.
+
+    Raises:
+        RuntimeError: the installation has lost them.
+    """
+    installed, checkout = _PACKAGE / "device", _PACKAGE.parent / "src" / "device"
+    for root in (installed, checkout):
+        if (root / "include" / "tl" / "common.h").is_file():
+            return root
+    raise RuntimeError(
+        f"tilelang's device headers are neither in {installed} nor in {checkout}; "
+        "repair: install tilelang again"
+    )
+
+
+def device_include_dirs(body: Literal["cuda", "emu"]) -> list[Path]:
+    """Include directories of a kernel: what all targets share, and the bodies for one of them.
+
+    Example: ``[f"-I{path}" for path in device_include_dirs("cuda")]``.
+    """
+    return [device_root() / "include", device_root() / body]

@@ -1,0 +1,1 @@
+"""What is particular to NVIDIA GPUs on the host."""

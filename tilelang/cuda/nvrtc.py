@@ -1,0 +1,144 @@
+"""Compiling generated CUDA source in this process; needs neither a GPU nor a CUDA toolkit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cuda.bindings import nvrtc
+
+from tilelang._paths import device_include_dirs
+
+
+@dataclass(frozen=True)
+class ResourceUsage:
+    """What one thread or block of a kernel needs, as ptxas reports it.
+
+    Attributes:
+        registers: 32-bit registers of a thread.
+        spill_stores: bytes that a thread's code stores because registers ran out.
+        spill_loads: bytes that it loads back.
+        stack: bytes of local memory of a thread, spills included.
+        static_shared: bytes of a block's shared memory that the kernel declares; dynamic shared
+            memory is chosen at launch.
+    """
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+    static_shared: int
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A compiled program: the binary for one architecture, and its kernels' resources by name."""
+
+    arch: str
+    cubin: bytes
+    resource_usage: dict[str, ResourceUsage]
+
+
+def compile_cubin(
+    source: str,
+    arch: str,
+    kernel_names: Sequence[str],
+    options: Sequence[str] = (),
+    fast_math: bool = False,
+) -> Cubin:
+    """Compiles CUDA C++ to a cubin with NVRTC.
+
+    Args:
+        source: the program; its kernels are ``extern "C"``.
+        arch: real architecture, such as ``"sm_80"`` or ``"sm_90a"``.
+        kernel_names: the kernels whose resources are wanted.
+        options: further NVRTC options, such as ``"--maxrregcount=128"``.
+        fast_math: approximate division, square root and functions, and flushed subnormals.
+
+    Raises:
+        RuntimeError: the source does not compile (the text has the options and the compiler's log),
+            or lacks one of the kernels.
+
+    Example: ``compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]``
+    """
+    flags = [
+        f"--gpu-architecture={arch}",
+        "--std=c++17",
+        "--generate-line-info",
+        "--ptxas-options=--verbose",
+        *(f"--include-path={path}" for path in device_include_dirs("cuda")),
+        *(["--use_fast_math"] if fast_math else []),
+        *options,
+    ]
+    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
+    try:
+        log = _compile(program, flags)
+        cubin = bytes(_call(nvrtc.nvrtcGetCUBINSize, program))
+        _call(nvrtc.nvrtcGetCUBIN, program, cubin)
+    finally:
+        _call(nvrtc.nvrtcDestroyProgram, program)
+    return Cubin(arch, cubin, _select(parse_resource_usage(log), kernel_names))
+
+
+def _call(function: Any, *args: Any) -> Any:
+    error, *values = function(*args)
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"{function.__name__}: {_describe(error)}")
+    return values[0] if values else None
+
+
+def _describe(error: Any) -> str:
+    return nvrtc.nvrtcGetErrorString(error)[1].decode()
+
+
+def _compile(program: Any, flags: list[str]) -> str:
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+    log = bytes(_call(nvrtc.nvrtcGetProgramLogSize, program))
+    _call(nvrtc.nvrtcGetProgramLog, program, log)
+    text = log.rstrip(b"\0 \n").decode(errors="replace")
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        version = ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+        raise RuntimeError(
+            f"NVRTC {version} does not compile the kernel: {_describe(error)}\n"
+            f"options: {' '.join(flags)}\n{text}"
+        )
+    return text
+
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_PROPERTIES = re.compile(r"Function properties for (\w+)")
+_MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def parse_resource_usage(log: str) -> dict[str, ResourceUsage]:
+    """Resources by kernel from the text of ``ptxas --verbose``."""
+    found: dict[str, dict[str, int]] = {}
+    entry = function = ""
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry = match[1]
+            found[entry] = {field.name: 0 for field in fields(ResourceUsage)}
+        elif match := _PROPERTIES.search(line):
+            function = match[1]
+        elif (match := _MEMORY.search(line)) and function == entry:
+            stack, stores, loads = map(int, match.groups())
+            found[entry].update(stack=stack, spill_stores=stores, spill_loads=loads)
+        elif match := _REGISTERS.search(line):
+            found[entry]["registers"] = int(match[1])
+            if shared := _SHARED.search(line):
+                found[entry]["static_shared"] = int(shared[1])
+    return {name: ResourceUsage(**values) for name, values in found.items()}
+
+
+def _select(usage: dict[str, ResourceUsage], names: Sequence[str]) -> dict[str, ResourceUsage]:
+    missing = [name for name in names if name not in usage]
+    if missing:
+        raise RuntimeError(
+            f"the compiled program has no kernel {', '.join(missing)}; "
+            f'it has {", ".join(usage) or "none"}. Declare them extern "C" __global__.'
+        )
+    return {name: usage[name] for name in names}

@@ -1,0 +1,1 @@
+"""Running the emitted kernel source on the CPU."""
