@@ -1,0 +1,123 @@
+import pytest
+
+from tilelang.engine.launch_plan import (
+    KernelLaunch,
+    LaunchPlan,
+    ScalarParam,
+    TensorParam,
+    format_expr,
+)
+
+M = ("var", "m")
+N = ("var", "n")
+
+
+def plan(params, outputs=(), args=(), grid=(1, 1, 1)):
+    kernel = KernelLaunch("k", grid, (128, 1, 1), 0, args)
+    return LaunchPlan("main", params, (kernel,), outputs, "gemm.py:7")
+
+
+@pytest.mark.parametrize(
+    ("expr", "text"),
+    [
+        (("+", M, 1), "(m + 1)"),
+        (("-", 1, M), "(1 - m)"),
+        (("*", M, N), "(m * n)"),
+        (("//", N, 2), "(n // 2)"),
+        (("%", N, 2), "(n % 2)"),
+        (("min", M, N), "min(m, n)"),
+        (("max", M, N), "max(m, n)"),
+        (("ceildiv", M, 4), "ceildiv(m, 4)"),
+    ],
+)
+def test_expressions_are_shown_in_infix(expr, text):
+    assert format_expr(expr) == text
+
+
+def test_json_gives_the_plan_back():
+    params = (
+        TensorParam("A", "float16", (M, ("*", 2, N)), (N, 1)),
+        ScalarParam("s", "float32"),
+        TensorParam("C", "float16", (M,)),
+    )
+    args = (("param", "A"), ("param", "s"), ("param", "C"), ("value", ("-", M, 1), "int32"))
+    before = plan(params, (2,), args, (("ceildiv", M, 128), 1, 1))
+    assert LaunchPlan.from_json(before.to_json()) == before
+
+
+def test_json_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="not the JSON form of a plan"):
+        LaunchPlan.from_json('{"params": [], "kernels": [{}]}')
+
+
+def test_a_scalar_goes_before_shapes_and_shapes_before_strides():
+    found = plan(
+        (
+            TensorParam("A", "int8", (("+", M, N), M), (N, 1)),
+            TensorParam("B", "int8", (N,)),
+            ScalarParam("m", "int32"),
+        )
+    ).definitions()
+    assert (found["m"].param, found["m"].kind) == (2, "scalar")
+    assert (found["n"].param, found["n"].kind, found["n"].dim) == (1, "shape", 0)
+
+
+def test_a_variable_that_only_an_output_has_is_refused():
+    params = (TensorParam("A", "int8", (M,)), TensorParam("C", "int8", (N,)))
+    with pytest.raises(ValueError, match=r"`main` \(gemm.py:7\).*dimension `n` of `C`.*scalar"):
+        plan(params, (1,))
+
+
+def test_a_variable_inside_an_expression_alone_is_refused():
+    with pytest.raises(ValueError, match="dimension `m` of `A`"):
+        plan((TensorParam("A", "int8", (("*", 2, M),)),))
+
+
+def test_row_major_strides_are_left_out():
+    shape = (4, M, ("+", N, 1), 8)
+    strides = (("*", ("*", M, ("+", N, 1)), 8), ("*", 8, ("+", N, 1)), 8, 1)
+    assert TensorParam("A", "int8", shape, strides).strides is None
+    assert TensorParam("A", "int8", (M, 4), (N, 1)).strides == (N, 1)
+    assert TensorParam("A", "int8", (M, 4), (8, 1)).strides == (8, 1)
+
+
+@pytest.mark.parametrize("expr", [1.5, True, ("**", 2, 3), ("var", 3), ("+", 1), "m"])
+def test_what_is_no_expression_is_refused(expr):
+    with pytest.raises(ValueError, match="is not an expression"):
+        TensorParam("A", "int8", (expr,))
+
+
+def test_structure_is_checked():
+    tensor, scalar = TensorParam("A", "int8", (4,)), ScalarParam("s", "int32")
+    with pytest.raises(ValueError, match="have one name"):
+        plan((tensor, tensor))
+    with pytest.raises(ValueError, match="no parameter 2 to return"):
+        plan((tensor, scalar), (2,))
+    with pytest.raises(ValueError, match="scalar s cannot be an output"):
+        plan((tensor, scalar), (1,))
+    with pytest.raises(ValueError, match=r"takes unknown parameters \['B'\]"):
+        plan((tensor,), args=(("param", "B"),))
+    with pytest.raises(ValueError, match="is not an argument of k"):
+        plan((tensor,), args=(("symbol", "m"),))
+    with pytest.raises(ValueError, match="grid of k needs three extents"):
+        plan((tensor,), grid=(1, 1))
+    with pytest.raises(ValueError, match="strides of A do not match"):
+        TensorParam("A", "int8", (4, 4), (1,))
+
+
+def test_script_reads_like_the_call():
+    params = (
+        TensorParam("A", "int8", (M, 4)),
+        ScalarParam("s", "int32"),
+        TensorParam("C", "int8", (M,)),
+    )
+    args = (("param", "A"), ("param", "s"), ("value", M, "int32"))
+    assert plan(params, (2,), args, (("ceildiv", M, 128), 1, 1)).script().splitlines() == [
+        "def main(A, s):",
+        "    # gemm.py:7",
+        "    A: Tensor((m, 4), int8)",
+        "    s: int32",
+        "    C = empty((m,), int8)",
+        "    launch k(A, s, m) grid=(ceildiv(m, 128), 1, 1) block=(128, 1, 1) shared_bytes=0",
+        "    return C",
+    ]

@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, TensorParam
+from tilelang.jit.adapter import cuda_adapter
+from tilelang.jit.adapter.cuda_module import check
+from tilelang.testing import requires_cuda
+
+SOURCE = """
+extern "C" __global__ void add(const float* A, float* C, int m, float s) {
+  extern __shared__ float staged[];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < m) { staged[threadIdx.x] = A[i]; C[i] = staged[threadIdx.x] + s; }
+}
+"""
+M = ("var", "m")
+
+
+def add(shared_bytes=512, block=(128, 1, 1), outputs=(1,), arch=None):
+    from tilelang.cuda.nvrtc import compile_cubin
+    from tilelang.utils.target import cuda_arch
+
+    params = (
+        TensorParam("A", "float32", (M,)),
+        TensorParam("C", "float32", (M,)),
+        ScalarParam("s", "float32"),
+    )
+    args = (("param", "A"), ("param", "C"), ("value", M, "int32"), ("param", "s"))
+    kernel = KernelLaunch("add", (("ceildiv", M, 128), 1, 1), block, shared_bytes, args)
+    plan = LaunchPlan("main", params, (kernel,), outputs, "add.py:3")
+    return cuda_adapter(plan, compile_cubin(SOURCE, arch or cuda_arch(), ["add"]).cubin)
+
+
+def test_a_driver_error_has_its_name_and_call(monkeypatch):
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuGetErrorString", lambda status: (0, b"out of memory"))
+    with pytest.raises(RuntimeError, match=r"cuX failed: CUDA_ERROR_OUT_OF_MEMORY \(out of mem"):
+        check((driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY,), "cuX")
+    assert check((driver.CUresult.CUDA_SUCCESS, 5), "cuX") == 5
+
+
+@requires_cuda
+@pytest.mark.parametrize("shared_bytes", [512, 90000, ("+", 90000, ("*", 0, M))])
+def test_it_runs_on_every_device_whichever_is_current(shared_bytes):
+    launcher = add(shared_bytes)
+    for device in range(torch.cuda.device_count()):
+        a = torch.randn(1000, device=f"cuda:{device}")
+        assert torch.equal(launcher(a, 2.0), a + 2)
+    assert torch.cuda.current_device() == 0
+
+
+@requires_cuda
+def test_it_runs_on_the_current_stream():
+    launcher, stream = add(), torch.cuda.Stream()
+    a = torch.randn(1 << 26, device="cuda")
+    with torch.cuda.stream(stream):
+        for _ in range(20):
+            a = a * 1.0001
+        c = launcher(a, 1.0)
+    stream.synchronize()
+    assert torch.equal(c, a + 1)
+
+
+@requires_cuda
+def test_a_cuda_graph_captures_it():
+    launcher, graph = add(), torch.cuda.CUDAGraph()
+    a = torch.zeros(1000, device="cuda")
+    with torch.cuda.graph(graph):
+        c = launcher(a, 1.0)
+    a.fill_(1)
+    graph.replay()
+    assert c.tolist() == [2] * 1000
+
+
+@requires_cuda
+def test_a_tensor_on_another_device_is_refused():
+    with pytest.raises(ValueError, match="`A`: device mismatch: expected cuda, got cpu"):
+        add()(torch.zeros(4), 1.0)
+
+
+@requires_cuda
+def test_a_failed_launch_says_with_what():
+    with pytest.raises(
+        RuntimeError, match=r"add.py:3.*`add` with grid \(1, 1, 1\), block \(1024, 2"
+    ):
+        add(block=(1024, 2, 1))(torch.zeros(4, device="cuda"), 1.0)
+
+
+@requires_cuda
+def test_a_binary_for_another_gpu_is_refused():
+    other = "sm_120a" if torch.cuda.get_device_capability()[0] != 12 else "sm_100a"
+    with pytest.raises(RuntimeError, match=r"add.py:3.*CUDA_ERROR_NO_BINARY_FOR_GPU.*for this GPU"):
+        add(arch=other)

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+import torch
+import tvm
+
+import tilelang
+import tilelang.language as T
+from tilelang.jit import JITImpl, impl
+
+
+def scale(n, factor=2, dtype="float32"):
+    """B = factor * A."""
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), dtype), B: T.Tensor((n,), dtype)):
+        with T.Kernel(T.ceildiv(n, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                B[bx * 64 + i] = A[bx * 64 + i] * factor
+
+    return main
+
+
+@pytest.fixture
+def jitted():
+    return tilelang.jit(out_idx=-1, execution_backend="emulate")(scale)
+
+
+def test_a_call_gives_a_kernel_that_runs(jitted):
+    assert jitted(64)(torch.ones(64)).tolist() == [2] * 64
+
+
+def test_a_kernel_is_compiled_once_for_its_arguments(jitted):
+    kernel = jitted(64)
+    assert jitted(n=64) is kernel
+    assert jitted(64, 2, dtype="float32") is kernel
+    assert jitted.compile(64, __tune_params={"factor": 2}) is kernel
+    assert jitted(128) is not kernel
+
+
+def test_arguments_that_are_equal_but_differ_have_their_own_kernel(jitted):
+    keys = [jitted.parse_cache_key(64, factor) for factor in [1, 1.0, True, (1,), (True,), [1]]]
+    assert len(set(keys)) == len(keys)
+
+
+def test_arguments_that_do_not_fit_are_a_type_error(jitted):
+    with pytest.raises(TypeError, match="missing a required argument: 'n'"):
+        jitted()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'm'"):
+        jitted(64, m=3)
+
+
+def test_tracing_alone_compiles_nothing(jitted, monkeypatch):
+    monkeypatch.setattr(impl, "compile", None)
+    assert isinstance(jitted.get_tir(64), tvm.tirx.PrimFunc)
+
+
+def test_the_mode_is_found_out_by_a_call(jitted):
+    assert (jitted.mode, jitted.is_lazy_mode()) == ("auto", False)
+    assert jitted.initialize_jit_mode(64) == "lazy"
+    assert (jitted.mode, jitted.is_lazy_mode()) == ("lazy", True)
+
+
+def test_it_keeps_what_it_was_made_of(jitted):
+    assert jitted.func is scale
+    assert (jitted.__name__, jitted.__doc__) == ("scale", "B = factor * A.")
+    assert list(jitted.signature.parameters) == ["n", "factor", "dtype"]
+    assert jitted.func_source.startswith("def scale(n")
+    assert isinstance(tilelang.jit(scale), JITImpl)
+
+
+def test_several_arguments_are_compiled_in_order(jitted):
+    kernels = jitted.par_compile([{"n": 64}, (128, 3), {"n": 192, "factor": 1}])
+    assert [kernel.params[0].shape[0] for kernel in kernels] == [64, 128, 192]
+    assert kernels[1] is jitted(128, 3)
+    (failed,) = jitted.par_compile([{"m": 1}], ignore_error=True)
+    assert isinstance(failed, TypeError)
+
+
+def test_source_for_arguments(jitted):
+    assert "__global__" in jitted.get_kernel_source(64)
+
+
+def test_sources_are_written_for_debugging(tmp_path):
+    folder = tmp_path / "debug"
+    options = {"execution_backend": "emulate", "debug_root_path": folder}
+    kernel = tilelang.jit(**options)(scale)(64)
+    assert (folder / "tilelang_jit_kernel_scale.c").read_text() == kernel.get_kernel_source()
+    assert "def main(" in (folder / "tilelang_jit_program_scale.py").read_text()
+
+
+def test_a_relative_debug_path_starts_beside_the_package():
+    root = tilelang.jit(debug_root_path="debug")(scale).debug_root_path
+    assert root == Path(tilelang.__file__).parents[1] / "debug"
+
+
+def test_kernel_code_in_the_function_itself_is_not_supported_yet():
+    @tilelang.jit
+    def eager(A):
+        with T.Kernel(1, threads=32):
+            pass
+
+    with pytest.raises(NotImplementedError, match=r"`eager` \(.*test_impl.py:\d+\).*@T.prim_func"):
+        eager(1)
+
+
+def test_a_prim_func_that_is_not_returned_is_a_type_error():
+    @tilelang.jit
+    def forgetful():
+        @T.prim_func
+        def main(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=64):
+                A[0] = 1
+
+    with pytest.raises(TypeError, match=r"`forgetful` .*got NoneType.*return <name"):
+        forgetful()

@@ -1,0 +1,131 @@
+import pytest
+import torch
+
+import tilelang
+import tilelang.cuda.nvrtc
+from tilelang.jit import JITKernel
+
+
+@pytest.fixture(scope="module")
+def kernel(double):
+    return JITKernel(double(), out_idx=-1, execution_backend="emulate")
+
+
+def test_a_call_returns_the_output(kernel):
+    a = torch.randn(256)
+    assert torch.equal(kernel(a), a * 2)
+    assert kernel.adapter is kernel.torch_function
+
+
+def test_without_outputs_a_call_writes_its_arguments(double):
+    a, b = torch.randn(256), torch.empty(256)
+    assert JITKernel(double(), execution_backend="emulate")(a, b) is None
+    assert torch.equal(b, a * 2)
+
+
+def test_a_bad_call_names_the_line_of_the_kernel(kernel):
+    with pytest.raises(
+        ValueError, match=r"`double` \(.*conftest.py:\d+\): .* expected 256 .*got 255"
+    ):
+        kernel(torch.zeros(255))
+
+
+def test_what_was_compiled_can_be_read(kernel, double):
+    assert kernel.out_idx == [1]
+    assert [(p.dtype, p.shape) for p in kernel.params] == [("float32", (256,))] * 2
+    assert kernel.prim_func.attrs["global_symbol"] == "double"
+    assert kernel.artifact.device_mod is not None
+    assert (kernel.latency, kernel.config, kernel.ref_latency) == (None, None, None)
+
+
+def test_sources(kernel, tmp_path, capsys):
+    assert "__global__" in kernel.get_kernel_source()
+    assert "B = empty((256,), float32)" in kernel.get_host_source()
+    both = kernel.get_kernel_source(kernel_only=False)
+    assert both.startswith(kernel.kernel_source)
+    assert both.endswith(kernel.host_source)
+    kernel.show_source("host")
+    assert capsys.readouterr().out == kernel.host_source
+    kernel.export_sources(tmp_path / "k.cu", tmp_path / "h.txt")
+    assert (tmp_path / "k.cu").read_text() == kernel.kernel_source
+    assert (tmp_path / "h.txt").read_text() == kernel.host_source
+
+
+def test_bad_requests_for_sources_are_refused(kernel):
+    with pytest.raises(ValueError, match="which='ptx': expected one of kernel, host, both"):
+        kernel.show_source("ptx")
+    with pytest.raises(ValueError, match="got neither"):
+        kernel.export_sources()
+
+
+def test_resources_are_known_without_a_gpu(double):
+    kernel = JITKernel(double(), target="cuda -arch=sm_90a", execution_backend="emulate")
+    (usage,) = kernel.resource_usage.values()
+    assert kernel.n_regs == usage.registers > 0
+    assert kernel.n_spills == 0
+    assert kernel.cubin.startswith(b"\x7fELF")
+
+
+def test_the_emulator_does_not_compile_for_the_gpu(double, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("NVRTC was called")
+
+    monkeypatch.setattr(tilelang.cuda.nvrtc, "compile_cubin", refuse)
+    kernel = JITKernel(double(), out_idx=1, execution_backend="emulate")
+    assert torch.equal(kernel(torch.ones(256)), torch.full((256,), 2.0))
+    with pytest.raises(AssertionError, match="NVRTC was called"):
+        _ = kernel.n_regs
+
+
+def test_options_reach_nvrtc(double, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        tilelang.cuda.nvrtc, "compile_cubin", lambda *args, **kwargs: seen.update(kwargs) or seen
+    )
+    configs = {
+        tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True,
+        "tl.device_compile_flags": "-DB",
+        "tl.ptxas_register_usage_level": 5,
+    }
+    options = {"pass_configs": configs, "compile_flags": "-DA -DC"}
+    kernel = JITKernel(double(), execution_backend="emulate", **options)
+    assert kernel._compiled is seen
+    assert seen["fast_math"] is True
+    assert seen["options"] == ["-DA", "-DC", "-DB", "--ptxas-options=--register-usage-level=5"]
+
+
+def test_a_gpu_backend_without_a_gpu_compiles_and_does_not_run(double, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    kernel = JITKernel(double(), execution_backend="cython")
+    assert "__global__" in kernel.get_kernel_source()
+    with pytest.raises(RuntimeError, match=r"conftest.py.*'cython' needs a CUDA device.*'emulate'"):
+        kernel(torch.zeros(256), torch.zeros(256))
+
+
+def messages(capsys, program, **options):
+    JITKernel(program, execution_backend="emulate", **options)
+    return [line.split("): ")[1] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_compilation_is_logged(double, capsys, monkeypatch):
+    monkeypatch.setenv("TILELANG_PRINT_ON_COMPILATION", "1")
+    assert messages(capsys, double(), out_idx=[-1]) == [
+        "TileLang begins to compile kernel `double` with `out_idx=[-1]`",
+        "TileLang completes to compile kernel `double`",
+    ]
+
+
+def test_the_log_can_be_turned_off_and_up(double, capsys, monkeypatch):
+    monkeypatch.setenv("TILELANG_PRINT_ON_COMPILATION", "0")
+    assert messages(capsys, double()) == []
+    (line,) = messages(capsys, double(), verbose=True)
+    assert line.startswith("lowered `double` for sm_")
+
+
+def test_a_profiler_runs_checks_and_times_it(kernel):
+    profiler = kernel.get_profiler()
+    profiler.assert_allclose(lambda a: a * 2)
+    with pytest.raises(AssertionError, match="not close"):
+        profiler.assert_allclose(lambda a: a * 3)
+    assert profiler.do_bench(n_warmup=1, n_repeat=1) > 0
+    assert kernel.run_once().shape == (256,)

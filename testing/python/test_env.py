@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from tilelang.env import Environment
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("Yes", True), ("ON", True), ("0", False), ("", False)]
+)
+def test_booleans(monkeypatch, text, value):
+    monkeypatch.setenv("TILELANG_VERBOSE", text)
+    assert Environment().TILELANG_VERBOSE is value
+
+
+def test_the_environment_is_read_at_every_access(monkeypatch):
+    env = Environment()
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda")
+    assert env.TILELANG_DEFAULT_TARGET == "cuda"
+    monkeypatch.delenv("TILELANG_DEFAULT_TARGET")
+    assert env.TILELANG_DEFAULT_TARGET == "auto"
+
+
+def test_an_assignment_wins_until_none(monkeypatch):
+    env = Environment()
+    monkeypatch.setenv("TILELANG_PRINT_ON_COMPILATION", "1")
+    env.TILELANG_PRINT_ON_COMPILATION = False
+    assert env.TILELANG_PRINT_ON_COMPILATION is False
+    env.TILELANG_PRINT_ON_COMPILATION = None
+    assert env.TILELANG_PRINT_ON_COMPILATION is True
+
+
+def test_the_cache_directory_is_a_path(monkeypatch):
+    monkeypatch.setenv("TILELANG_CACHE_DIR", "~/somewhere")
+    assert Path.home() / "somewhere" == Environment().TILELANG_CACHE_DIR

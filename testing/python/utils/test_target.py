@@ -1,0 +1,65 @@
+import pytest
+import torch
+from tvm.target import Target
+
+from tilelang.utils.target import FALLBACK_ARCH, cuda_arch, determine_target
+
+
+def arch(target):
+    return determine_target(target, return_object=True).arch
+
+
+@pytest.fixture
+def capability(monkeypatch):
+    def pretend(major, minor):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, minor))
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "expected"),
+    [(8, 0, "sm_80"), (8, 9, "sm_89"), (9, 0, "sm_90a"), (10, 0, "sm_100a"), (12, 0, "sm_120a")],
+)
+def test_the_gpu_gives_the_architecture(capability, major, minor, expected):
+    capability(major, minor)
+    assert arch("auto") == arch("cuda") == arch({"kind": "cuda"}) == expected
+
+
+def test_without_a_gpu_the_fallback_is_taken(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    unknown = Target({"kind": "cuda", "arch": "sm_50"})
+    assert cuda_arch() == arch("auto") == arch(unknown) == FALLBACK_ARCH
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "cuda -arch=sm_90a",
+        '{"kind": "cuda", "arch": "sm_90a"}',
+        {"kind": "cuda", "arch": "sm_90a"},
+        Target({"kind": "cuda", "arch": "sm_90a"}),
+    ],
+)
+def test_every_spelling_of_an_architecture(target):
+    assert arch(target) == "sm_90a"
+
+
+def test_text_gives_the_target_back():
+    text = determine_target("cuda -arch=sm_86 -max_num_threads=512")
+    assert arch(text) == "sm_86"
+    assert Target(text).attrs["max_num_threads"] == 512
+
+
+def test_auto_is_the_target_scope():
+    with Target({"kind": "cuda", "arch": "sm_120a"}):
+        assert arch("auto") == "sm_120a"
+
+
+@pytest.mark.parametrize(
+    "target", ["", "cupid", {"arch": "sm_80"}, "{kind: cuda}", "cuda arch=sm_80", "cuda -g", 5]
+)
+def test_what_is_no_target_is_refused(target):
+    with pytest.raises(ValueError, match="target"):
+        determine_target(target)

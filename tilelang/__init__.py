@@ -1,0 +1,57 @@
+"""A Python DSL for GPU tile kernels, compiled through stock TVM.
+
+A kernel is written with `tilelang.language` under ``@T.prim_func``, compiled by `tilelang.compile`
+or ``@tilelang.jit``, and called with torch tensors.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+# torch goes first: it loads the C++ and CUDA runtimes that everything after it shares.
+import torch
+import tvm
+from tvm import DataType
+
+from tilelang import _ffi, engine, language, math, profiler, testing, transform, utils
+from tilelang.engine.lower import lower
+from tilelang.env import env
+from tilelang.jit import JITImpl, JITKernel, compile, jit, par_compile
+from tilelang.language import dtypes
+from tilelang.math import cdiv, next_power_of_2
+from tilelang.profiler import Profiler
+from tilelang.transform import PassConfigKey
+from tilelang.utils.log import set_log_level, setup_logging
+from tilelang.utils.tensor import TensorSupplyType
+
+try:
+    __version__ = version("tilelang")
+except PackageNotFoundError:
+    __version__ = (Path(__file__).parents[1] / "VERSION").read_text().strip()
+
+setup_logging()
+
+__all__ = [
+    "DataType",
+    "JITImpl",
+    "JITKernel",
+    "PassConfigKey",
+    "Profiler",
+    "TensorSupplyType",
+    "cdiv",
+    "compile",
+    "dtypes",
+    "engine",
+    "env",
+    "jit",
+    "language",
+    "lower",
+    "math",
+    "next_power_of_2",
+    "par_compile",
+    "profiler",
+    "set_log_level",
+    "testing",
+    "transform",
+    "tvm",
+    "utils",
+]

@@ -1,0 +1,287 @@
+"""The host side of a compiled program, as data.
+
+A launch plan says what the arguments of a call are, which of them the call allocates, and which
+kernels run with which arguments. The adapter interprets it; nothing is generated or compiled for
+the host. A plan has a JSON form, so a kernel can be stored and run without TVM.
+
+An *expression* is an int, ``("var", name)`` or ``(operator, a, b)`` with an operator of
+`OPERATORS`; division rounds towards minus infinity. Each variable must be determined by the inputs:
+it appears alone as a dimension or a stride of an input tensor (the first such place defines it, the
+others are checked), or it is an integer scalar parameter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Expr = int | tuple[Any, ...]
+"""An int, ``("var", name)`` or ``(operator, a, b)``."""
+
+OPERATORS = ("+", "-", "*", "//", "%", "min", "max", "ceildiv")
+
+
+def format_expr(expr: Expr) -> str:
+    """`expr` in infix notation, for source listings and error texts."""
+    if isinstance(expr, int):
+        return str(expr)
+    if expr[0] == "var":
+        return str(expr[1])
+    operator, left, right = expr[0], format_expr(expr[1]), format_expr(expr[2])
+    if operator.isalpha():
+        return f"{operator}({left}, {right})"
+    return f"({left} {operator} {right})"
+
+
+def format_tuple(exprs: Sequence[Expr]) -> str:
+    """`exprs` as a Python tuple of infix expressions, such as ``(m, 128)``."""
+    inner = ", ".join(format_expr(expr) for expr in exprs)
+    return f"({inner},)" if len(exprs) == 1 else f"({inner})"
+
+
+def variables(expr: Expr) -> Iterator[str]:
+    """Names of the variables in `expr`, with repetitions."""
+    if isinstance(expr, int):
+        return
+    if expr[0] == "var":
+        yield expr[1]
+    else:
+        yield from variables(expr[1])
+        yield from variables(expr[2])
+
+
+def _checked(expr: Any) -> Expr:
+    """`expr` with lists turned into tuples; `ValueError` where it is not an expression."""
+    if isinstance(expr, int) and not isinstance(expr, bool):
+        return expr
+    if isinstance(expr, (list, tuple)):
+        if len(expr) == 2 and expr[0] == "var" and isinstance(expr[1], str):
+            return ("var", expr[1])
+        if len(expr) == 3 and expr[0] in OPERATORS:
+            return (expr[0], _checked(expr[1]), _checked(expr[2]))
+    raise ValueError(
+        f"launch plan: {expr!r} is not an expression; operators are {', '.join(OPERATORS)}"
+    )
+
+
+def _exprs(values: Sequence[Any]) -> tuple[Expr, ...]:
+    return tuple(_checked(value) for value in values)
+
+
+def _row_major(shape: Sequence[Expr], strides: Sequence[Expr]) -> bool:
+    """Whether each stride is written as the product of the extents to its right."""
+    return all(_factors(stride) == _factors(*shape[d + 1 :]) for d, stride in enumerate(strides))
+
+
+def _factors(*exprs: Expr) -> tuple[int, list[Expr]]:
+    """The product of `exprs` as a constant and its other factors in a fixed order."""
+    constant, others, todo = 1, [], list(exprs)
+    while todo:
+        expr = todo.pop()
+        if isinstance(expr, int):
+            constant *= expr
+        elif expr[0] == "*":
+            todo += expr[1:]
+        else:
+            others.append(expr)
+    return constant, sorted(others, key=repr)
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """A tensor parameter. `strides`, in elements, becomes None for a row-major tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", _exprs(self.shape))
+        if self.strides is not None:
+            object.__setattr__(self, "strides", _exprs(self.strides))
+            if len(self.strides) != len(self.shape):
+                raise ValueError(f"launch plan: strides of {self.name} do not match its shape")
+            if _row_major(self.shape, self.strides):
+                object.__setattr__(self, "strides", None)
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A scalar parameter; one of an integer dtype defines the variable of its name."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One kernel of a call.
+
+    `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. An argument is
+    ``("param", name)``, the pointer of a tensor or the value of a scalar, or ``("value", expr,
+    dtype)``, an integer that the host computes.
+    """
+
+    name: str
+    grid: tuple[Expr, ...]
+    block: tuple[Expr, ...]
+    shared_bytes: Expr
+    args: tuple[tuple[Any, ...], ...]
+
+    def __post_init__(self) -> None:
+        for field in ("grid", "block"):
+            extents = _exprs(getattr(self, field))
+            if len(extents) != 3:
+                raise ValueError(f"launch plan: {field} of {self.name} needs three extents")
+            object.__setattr__(self, field, extents)
+        object.__setattr__(self, "shared_bytes", _checked(self.shared_bytes))
+        object.__setattr__(self, "args", tuple(self._argument(arg) for arg in self.args))
+
+    def _argument(self, arg: Sequence[Any]) -> tuple[Any, ...]:
+        if len(arg) == 2 and arg[0] == "param":
+            return ("param", arg[1])
+        if len(arg) == 3 and arg[0] == "value":
+            return ("value", _checked(arg[1]), arg[2])
+        raise ValueError(f"launch plan: {arg!r} is not an argument of {self.name}")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Where a variable gets its value: a dimension, a stride or the value of input `param`."""
+
+    param: int
+    kind: Literal["shape", "stride", "scalar"]
+    dim: int = 0
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order.
+
+    `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
+    unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
+    reaches a launch.
+    """
+
+    name: str
+    params: tuple[TensorParam | ScalarParam, ...]
+    kernels: tuple[KernelLaunch, ...]
+    outputs: tuple[int, ...] = ()
+    location: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("params", "kernels", "outputs"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        names = [param.name for param in self.params]
+        if len(set(names)) != len(names):
+            raise ValueError(f"launch plan: two parameters of {self.name} have one name: {names}")
+        for index in self.outputs:
+            if not 0 <= index < len(self.params):
+                raise ValueError(f"launch plan: {self.name} has no parameter {index} to return")
+            if isinstance(self.params[index], ScalarParam):
+                raise ValueError(f"launch plan: scalar {names[index]} cannot be an output")
+        for kernel in self.kernels:
+            unknown = [arg[1] for arg in kernel.args if arg[0] == "param" and arg[1] not in names]
+            if unknown:
+                raise ValueError(f"launch plan: {kernel.name} takes unknown parameters {unknown}")
+        self._check_defined()
+
+    def _check_defined(self) -> None:
+        known = self.definitions()
+        for owner, expr in self._expressions():
+            for name in variables(expr):
+                if name not in known:
+                    raise ValueError(
+                        f"{self.where()}: nothing that is passed in determines the symbolic "
+                        f"dimension `{name}` of `{owner}`. Let it appear alone as a dimension of "
+                        "an input tensor, or pass it as a scalar."
+                    )
+
+    def _expressions(self) -> Iterator[tuple[str, Expr]]:
+        for param in self.params:
+            if isinstance(param, TensorParam):
+                for expr in (*param.shape, *(param.strides or ())):
+                    yield param.name, expr
+        for kernel in self.kernels:
+            values = (arg[1] for arg in kernel.args if arg[0] == "value")
+            for expr in (*kernel.grid, *kernel.block, kernel.shared_bytes, *values):
+                yield kernel.name, expr
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Indices of the parameters that the caller passes, in order."""
+        return tuple(i for i in range(len(self.params)) if i not in self.outputs)
+
+    def definitions(self) -> dict[str, Definition]:
+        """The place that defines each variable; scalars first, then shapes, then strides."""
+        found: dict[str, Definition] = {}
+        inputs = [(i, self.params[i]) for i in self.inputs]
+        for index, param in inputs:
+            if isinstance(param, ScalarParam) and param.dtype.startswith(("int", "uint")):
+                found[param.name] = Definition(index, "scalar")
+        tensors = [(i, param) for i, param in inputs if isinstance(param, TensorParam)]
+        for index, tensor in tensors:
+            for dim, expr in enumerate(tensor.shape):
+                if isinstance(expr, tuple) and expr[0] == "var":
+                    found.setdefault(expr[1], Definition(index, "shape", dim))
+        for index, tensor in tensors:
+            for dim, expr in enumerate(tensor.strides or ()):
+                if isinstance(expr, tuple) and expr[0] == "var":
+                    found.setdefault(expr[1], Definition(index, "stride", dim))
+        return found
+
+    def where(self) -> str:
+        """The kernel's name and place, as error texts begin."""
+        return f"Kernel `{self.name}`" + (f" ({self.location})" if self.location else "")
+
+    def to_json(self) -> str:
+        """The plan as JSON text; `from_json` is its inverse."""
+        fields = {
+            "name": self.name,
+            "location": self.location,
+            "params": [vars(param) for param in self.params],
+            "outputs": self.outputs,
+            "kernels": [vars(kernel) for kernel in self.kernels],
+        }
+        return json.dumps(fields)
+
+    @staticmethod
+    def from_json(text: str) -> LaunchPlan:
+        """The plan that `to_json` wrote. Raises `ValueError` where it is not one."""
+        fields = json.loads(text)
+        try:
+            params = [
+                TensorParam(**p) if "shape" in p else ScalarParam(**p) for p in fields.pop("params")
+            ]
+            kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
+            return LaunchPlan(params=tuple(params), kernels=tuple(kernels), **fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"launch plan: not the JSON form of a plan: {error}") from error
+
+    def script(self) -> str:
+        """The call in words that read like Python; what `JITKernel.get_host_source` shows."""
+        lines = [f"def {self.name}({', '.join(self.params[i].name for i in self.inputs)}):"]
+        if self.location:
+            lines.append(f"    # {self.location}")
+        for index, param in enumerate(self.params):
+            if isinstance(param, ScalarParam):
+                lines.append(f"    {param.name}: {param.dtype}")
+                continue
+            verb = " = empty" if index in self.outputs else ": Tensor"
+            strides = "" if param.strides is None else f", strides={format_tuple(param.strides)}"
+            lines.append(
+                f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"
+            )
+        for kernel in self.kernels:
+            args = [arg[1] if arg[0] == "param" else format_expr(arg[1]) for arg in kernel.args]
+            lines.append(
+                f"    launch {kernel.name}({', '.join(args)}) grid={format_tuple(kernel.grid)} "
+                f"block={format_tuple(kernel.block)} "
+                f"shared_bytes={format_expr(kernel.shared_bytes)}"
+            )
+        if self.outputs:
+            lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")
+        return "\n".join(lines) + "\n"

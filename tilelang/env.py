@@ -1,0 +1,60 @@
+"""The environment variables that tilelang reads: ``from tilelang.env import env``.
+
+Each is read at every access, so that a change of `os.environ` counts at once; an assignment to the
+attribute wins over the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+_TRUE = ("1", "true", "yes", "on")
+
+
+def parse_bool(text: str) -> bool:
+    """Whether `text` is one of 1, true, yes, on, in any case."""
+    return text.strip().lower() in _TRUE
+
+
+class EnvVar(Generic[T]):
+    """One variable: its name, its default as text, and how its text is read."""
+
+    def __init__(self, name: str, default: str, parse: Callable[[str], T]):
+        self.name = name
+        self.default = default
+        self.parse = parse
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> EnvVar[T]: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> T: ...
+    def __get__(self, instance: Any, owner: type) -> EnvVar[T] | T:
+        if instance is None:
+            return self
+        assigned = instance.__dict__.get(self.name)
+        return self.parse(os.environ.get(self.name, self.default)) if assigned is None else assigned
+
+    def __set__(self, instance: Any, value: T | None) -> None:
+        """Overrides the environment; None goes back to it."""
+        instance.__dict__[self.name] = value
+
+
+class Environment:
+    """All variables. Example: ``env.TILELANG_VERBOSE`` is a bool."""
+
+    TILELANG_CACHE_DIR = EnvVar(
+        "TILELANG_CACHE_DIR", "~/.tilelang/cache", lambda s: Path(s).expanduser()
+    )
+    TILELANG_PRINT_ON_COMPILATION = EnvVar("TILELANG_PRINT_ON_COMPILATION", "1", parse_bool)
+    TILELANG_VERBOSE = EnvVar("TILELANG_VERBOSE", "0", parse_bool)
+    TILELANG_DUMP_IR = EnvVar("TILELANG_DUMP_IR", "0", parse_bool)
+    TILELANG_DEFAULT_TARGET = EnvVar("TILELANG_DEFAULT_TARGET", "auto", str)
+    TILELANG_EXECUTION_BACKEND = EnvVar("TILELANG_EXECUTION_BACKEND", "auto", str)
+
+
+env = Environment()

@@ -1,0 +1,44 @@
+"""How a compiled program is called: a launch plan, a binary, and the adapter that brings them to
+torch tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilelang.engine.launch_plan import LaunchPlan
+
+if TYPE_CHECKING:
+    from tilelang.jit.adapter.cython._adapter import Launcher
+
+
+def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
+    """The launcher that runs `plan` with the kernels of `cubin` on CUDA tensors.
+
+    Raises `RuntimeError` where the driver cannot load the cubin.
+    """
+    from tilelang.jit.adapter.cuda_module import CudaModule, entry_points
+    from tilelang.jit.adapter.cython._adapter import Launcher
+
+    shared_bytes = [
+        k.shared_bytes if isinstance(k.shared_bytes, int) else None for k in plan.kernels
+    ]
+    try:
+        module = CudaModule(cubin, [kernel.name for kernel in plan.kernels], shared_bytes)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{plan.where()}: the GPU's driver refuses the compiled kernel: {error}. Compile it "
+            "for this GPU: give the target without an architecture."
+        ) from error
+    return Launcher(plan, module.load, entry_points())
+
+
+def emulated_adapter(plan: LaunchPlan, address: Callable[[str], int]) -> Launcher:
+    """The launcher that runs `plan` on CPU tensors; `address` gives the ``tl_launch_<kernel>`` of a
+    kernel's name.
+    """
+    from tilelang.jit.adapter.cython._adapter import Launcher
+
+    functions = [address(kernel.name) for kernel in plan.kernels]
+    return Launcher(plan, lambda device: (0, functions))

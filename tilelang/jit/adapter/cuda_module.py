@@ -1,0 +1,110 @@
+"""Loads a cubin for whichever devices a kernel is called on, through the CUDA driver API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+_ENTRY_POINTS = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
+_ENTRY_POINT_VERSION = 12000  # the CUDA version whose signatures the adapter declares
+
+# CUDA C++ Programming Guide, "Shared Memory": more than this needs an opt-in for each kernel.
+_DEFAULT_SHARED_BYTES = 48 * 1024
+
+
+def check(result: tuple[Any, ...], call: str) -> Any:
+    """What the driver call returned besides its status. Raises `RuntimeError` naming `call` where
+    it failed.
+    """
+    from cuda.bindings import driver
+
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, text = driver.cuGetErrorString(status)
+        raise RuntimeError(
+            f"{call} failed: {status.name} ({text.decode() if text else 'no description'})"
+        )
+    return values[0] if len(values) == 1 else values
+
+
+@cache
+def entry_points() -> tuple[int, ...]:
+    """Addresses of the driver functions that the adapter calls itself."""
+    from cuda.bindings import driver
+
+    flags = driver.CUdriverProcAddress_flags.CU_GET_PROC_ADDRESS_DEFAULT
+    addresses = []
+    for name in _ENTRY_POINTS:
+        found = driver.cuGetProcAddress(name.encode(), _ENTRY_POINT_VERSION, flags)
+        address, _ = check(found, f"cuGetProcAddress({name})")
+        addresses.append(int(address))
+    return tuple(addresses)
+
+
+class CudaModule:
+    """The kernels of one cubin. `shared_bytes` is each kernel's dynamic shared memory, None where a
+    call decides.
+
+    The library is never unloaded: work that a stream still holds may run its kernels after the last
+    reference is gone.
+    """
+
+    def __init__(self, cubin: bytes, kernels: Sequence[str], shared_bytes: Sequence[int | None]):
+        from cuda.bindings import driver
+
+        check(driver.cuInit(0), "cuInit")
+        self._library = check(
+            driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0), "cuLibraryLoadData"
+        )
+        self._kernels = [
+            check(
+                driver.cuLibraryGetKernel(self._library, name.encode()),
+                f"cuLibraryGetKernel({name})",
+            )
+            for name in kernels
+        ]
+        self._shared_bytes = list(shared_bytes)
+
+    def load(self, device: int) -> tuple[int, list[int]]:
+        """The primary context of `device` and the functions in it, as addresses."""
+        from cuda.bindings import driver
+
+        handle = check(driver.cuDeviceGet(device), "cuDeviceGet")
+        context = check(driver.cuDevicePrimaryCtxRetain(handle), "cuDevicePrimaryCtxRetain")
+        check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent")
+        try:
+            functions = [
+                self._function(kernel, shared_bytes, handle)
+                for kernel, shared_bytes in zip(self._kernels, self._shared_bytes, strict=True)
+            ]
+        finally:
+            check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
+        return int(context), functions
+
+    @staticmethod
+    def _function(kernel: Any, shared_bytes: int | None, device: Any) -> int:
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute
+        if shared_bytes is None:
+            optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+            most = check(driver.cuDeviceGetAttribute(optin, device), "cuDeviceGetAttribute")
+            static = check(
+                driver.cuKernelGetAttribute(
+                    attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device
+                ),
+                "cuKernelGetAttribute",
+            )
+            shared_bytes = most - static
+        if shared_bytes > _DEFAULT_SHARED_BYTES:
+            check(
+                driver.cuKernelSetAttribute(
+                    attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    shared_bytes,
+                    kernel,
+                    device,
+                ),
+                f"cuKernelSetAttribute(max dynamic shared memory = {shared_bytes} bytes)",
+            )
+        return int(check(driver.cuKernelGetFunction(kernel), "cuKernelGetFunction"))

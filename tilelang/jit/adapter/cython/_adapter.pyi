@@ -1,0 +1,17 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilelang.engine.launch_plan import LaunchPlan
+
+class Launcher:
+    """Calls the kernels of a launch plan."""
+
+    plan: LaunchPlan
+    device: str
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        load: Callable[[int], tuple[int, Sequence[int]]],
+        driver: Sequence[int] | None = None,
+    ) -> None: ...
+    def __call__(self, *args: Any) -> Any: ...

@@ -1,0 +1,202 @@
+"""The errors of a call. Each function builds one, which the adapter raises before any launch.
+
+Every text names the kernel and its line, what was found, what was wanted, and one repair.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from tilelang.engine.launch_plan import LaunchPlan, TensorParam, format_expr, format_tuple
+from tilelang.utils import dtypes
+
+
+def _about(plan: LaunchPlan, index: int) -> str:
+    return f"{plan.where()}: parameter `{plan.params[index].name}`"
+
+
+def _shape(plan: LaunchPlan, index: int) -> str:
+    return format_tuple(_tensor(plan, index).shape)
+
+
+def _tensor(plan: LaunchPlan, index: int) -> TensorParam:
+    param = plan.params[index]
+    assert isinstance(param, TensorParam)
+    return param
+
+
+def wrong_count(plan: LaunchPlan, got: int) -> ValueError:
+    """`got` arguments were passed."""
+    names = ", ".join(plan.params[i].name for i in plan.inputs)
+    text = f"{plan.where()}: Expected {len(plan.inputs)} inputs, got {got}. Pass ({names})"
+    if plan.outputs:
+        outputs = ", ".join(plan.params[i].name for i in plan.outputs)
+        text += f"; {outputs} is allocated and returned by the call"
+    return ValueError(text + ".")
+
+
+def not_a_tensor(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
+    """Something else than a tensor was passed for a tensor."""
+    return TypeError(
+        f"{_about(plan, index)}: expected a torch.Tensor, got {type(arg).__name__}. Pass a tensor "
+        f"of shape {_shape(plan, index)} and dtype {plan.params[index].dtype}."
+    )
+
+
+def not_a_number(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
+    """Something else than a number of the right kind was passed for a scalar."""
+    dtype = plan.params[index].dtype
+    return TypeError(
+        f"{_about(plan, index)}: expected a Python number for {dtype}, got {type(arg).__name__}. "
+        "Convert it by int() or float()."
+    )
+
+
+def out_of_range(plan: LaunchPlan, index: int, value: int, low: int, high: int) -> ValueError:
+    """An integer does not fit the scalar's dtype."""
+    dtype = plan.params[index].dtype
+    return ValueError(
+        f"{_about(plan, index)}: expected a {dtype} from {low} to {high}, got {value}. Pass a "
+        "number in this range, or declare the parameter wider."
+    )
+
+
+def unsupported_dtype(plan: LaunchPlan, index: int) -> ValueError:
+    """No tensor or number of the parameter's dtype can be passed."""
+    return ValueError(
+        f"{_about(plan, index)}: dtype {plan.params[index].dtype} cannot be passed to a kernel. "
+        "Pass the data as uint8 and reinterpret it in the kernel."
+    )
+
+
+def unreadable(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
+    """The tensor has no memory that a kernel can read."""
+    return ValueError(
+        f"{_about(plan, index)}: expected a dense tensor with data, got layout {tensor.layout} on "
+        f"device {tensor.device}. Pass a dense tensor that lives on the kernel's device."
+    )
+
+
+def wrong_rank(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
+    """The tensor has another number of dimensions."""
+    rank = len(_tensor(plan, index).shape)
+    return ValueError(
+        f"{_about(plan, index)}: rank mismatch: expected {rank} dimensions {_shape(plan, index)}, "
+        f"got {tensor.dim()} {tuple(tensor.shape)}. Reshape or slice the tensor."
+    )
+
+
+def wrong_dtype(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
+    """The tensor has another dtype, not one that passes for it."""
+    name, wanted = plan.params[index].name, plan.params[index].dtype
+    found = str(tensor.dtype).removeprefix("torch.")
+    return ValueError(
+        f"{_about(plan, index)}: dtype mismatch: expected {wanted}, got {found}. Pass "
+        f"`{name}.to({dtypes.torch_dtype(wanted)})`."
+    )
+
+
+def wrong_device(plan: LaunchPlan, index: int, tensor: torch.Tensor, wanted: str) -> ValueError:
+    """The tensor is not where the kernel runs, or not where the first tensor is."""
+    text = (
+        f"{_about(plan, index)}: device mismatch: expected {wanted}, got {tensor.device}. Pass "
+        f"`{plan.params[index].name}.to('{wanted}')`"
+    )
+    if wanted == "cpu":
+        text += "; the kernel was compiled for the emulator, execution_backend='auto' takes the GPU"
+    return ValueError(text + ".")
+
+
+def wrong_shape(
+    plan: LaunchPlan, index: int, tensor: torch.Tensor, dim: int, wanted: int
+) -> ValueError:
+    """A dimension differs from the declared one, or from the same symbol elsewhere."""
+    declared = _tensor(plan, index).shape[dim]
+    symbol = "" if isinstance(declared, int) else f" ({format_expr(declared)})"
+    return ValueError(
+        f"{_about(plan, index)}: shape mismatch: expected {wanted}{symbol} at index {dim} of "
+        f"{_shape(plan, index)}, got {tensor.shape[dim]} in {tuple(tensor.shape)}. Pass a tensor "
+        "of that shape, or compile the kernel for this one."
+    )
+
+
+def wrong_strides(
+    plan: LaunchPlan, index: int, tensor: torch.Tensor, dim: int, wanted: int
+) -> ValueError:
+    """A stride differs from the declared one, which for most tensors is the contiguous one."""
+    if wanted == math.prod(tensor.shape[dim + 1 :]):
+        return ValueError(
+            f"{_about(plan, index)} is non-contiguous: expected stride {wanted} at index {dim}, "
+            f"got strides {tensor.stride()} for shape {tuple(tensor.shape)}. Pass "
+            f"`{plan.params[index].name}.contiguous()`."
+        )
+    return ValueError(
+        f"{_about(plan, index)}: stride mismatch: expected {wanted} at index {dim}, got "
+        f"{tensor.stride(dim)} in {tensor.stride()}. Pass a tensor with these strides, or declare "
+        "others."
+    )
+
+
+def misaligned(plan: LaunchPlan, index: int, address: int) -> ValueError:
+    """The tensor's data begin between two multiples of 16 bytes."""
+    return ValueError(
+        f"{_about(plan, index)}: expected data aligned to 16 bytes, got address {address:#x}. Pass "
+        f"`{plan.params[index].name}.clone()`, or a view that begins at such an address."
+    )
+
+
+def bad_expression(plan: LaunchPlan, what: str) -> ValueError:
+    """An expression of the plan has no value that can be used."""
+    return ValueError(
+        f"{plan.where()}: the sizes of the arguments lead to {what} in the launch plan. Pass "
+        "smaller tensors, or see the plan by kernel.get_host_source()."
+    )
+
+
+def bad_extent(plan: LaunchPlan, kernel: int, which: int, value: int, limit: int) -> ValueError:
+    """A grid, a block or its shared memory is larger than any GPU takes."""
+    names = ("grid x", "grid y", "grid z", "block x", "block y", "block z", "shared bytes")
+    return ValueError(
+        f"{plan.where()}: {names[which]} of kernel `{plan.kernels[kernel].name}`: expected 0 to "
+        f"{limit}, got {value}. Use larger tiles, or move this dimension to grid x."
+    )
+
+
+def too_many_devices(plan: LaunchPlan, device: int, limit: int) -> RuntimeError:
+    """The device's index is beyond the adapter's table."""
+    return RuntimeError(
+        f"{plan.where()}: expected a device from 0 to {limit - 1}, got {device}. Choose fewer "
+        "devices by CUDA_VISIBLE_DEVICES."
+    )
+
+
+def emulated_failed(plan: LaunchPlan, kernel: int, report: str) -> RuntimeError:
+    """The emulator reports a fault of the kernel."""
+    name = plan.kernels[kernel].name
+    return RuntimeError(f"{plan.where()}: kernel `{name}` failed in the emulator:\n{report}")
+
+
+def launch_failed(plan: LaunchPlan, kernel: int, extents: list[int], status: int) -> RuntimeError:
+    """The driver refuses a launch; `extents` are grid, block and bytes of shared memory."""
+    return driver_call(
+        plan,
+        f"launching `{plan.kernels[kernel].name}` with grid {tuple(extents[:3])}, block "
+        f"{tuple(extents[3:6])} and {extents[6]} bytes of dynamic shared memory",
+        status,
+    )
+
+
+def driver_call(plan: LaunchPlan, what: str, status: int) -> RuntimeError:
+    """A call of the CUDA driver returned `status`."""
+    from cuda.bindings import driver
+
+    code = driver.CUresult(status)
+    _, text = driver.cuGetErrorString(code)
+    detail = text.decode() if text else "no description"
+    return RuntimeError(
+        f"{plan.where()}: {what} failed: {code.name} ({detail}). An error of an earlier kernel "
+        "shows here too; set CUDA_LAUNCH_BLOCKING=1 to find which one it was."
+    )

@@ -1,0 +1,129 @@
+"""From PrimFuncs to kernels: `tilelang.compile` and `tilelang.par_compile`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import tvm
+
+from tilelang.env import env
+from tilelang.jit.kernel import JITKernel, split_flags
+from tilelang.utils.log import logger
+from tilelang.utils.target import TargetLike
+
+T = TypeVar("T")
+
+
+def compile(
+    func: tvm.tirx.PrimFunc,
+    out_idx: int | Sequence[int] | None = None,
+    execution_backend: str | None = None,
+    target: TargetLike | None = None,
+    target_host: TargetLike | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: str | Sequence[str] | None = None,
+) -> JITKernel:
+    """Compiles `func` to a kernel.
+
+    `out_idx` are the parameters that a call allocates and returns. `execution_backend` is
+    ``"auto"``, ``"tvm_ffi"``, ``"cython"``, ``"nvrtc"`` (the GPU) or ``"emulate"`` (the CPU).
+    `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. What is None
+    comes from the environment (`TILELANG_DEFAULT_TARGET`, `TILELANG_EXECUTION_BACKEND`,
+    `TILELANG_VERBOSE`). The function's attributes `tilelang_pass_configs` and
+    `tilelang_compile_flags` count under the arguments.
+
+    Raises `AssertionError` where `func` is no PrimFunc, `ValueError` for bad options and where
+    `out_idx` conflicts with outputs that the function declares, and what the compiler raises about
+    the program.
+
+    Example: ``kernel = tilelang.compile(main, out_idx=-1)``
+    """
+    assert isinstance(func, tvm.tirx.PrimFunc), (
+        f"tilelang.compile: expected a PrimFunc, got {type(func).__name__}. Pass a function under "
+        "@T.prim_func, or put @tilelang.jit on the function that returns one."
+    )
+    attrs = func.attrs or {}
+    declared = attrs.get("tilelang_out_idx")
+    if declared is not None and out_idx is not None:
+        raise ValueError(
+            f"Out index conflict: out_idx={out_idx} is given and the function returns parameters "
+            f"{list(declared)}. Leave out out_idx."
+        )
+    flags = [*split_flags(attrs.get("tilelang_compile_flags")), *split_flags(compile_flags)]
+    return JITKernel(
+        func,
+        out_idx=out_idx if declared is None else [int(index) for index in declared],
+        execution_backend=execution_backend or env.TILELANG_EXECUTION_BACKEND,
+        target=target if target is not None else env.TILELANG_DEFAULT_TARGET,
+        target_host=target_host,
+        verbose=env.TILELANG_VERBOSE if verbose is None else verbose,
+        pass_configs={**dict(attrs.get("tilelang_pass_configs") or {}), **(pass_configs or {})},
+        compile_flags=flags,
+    )
+
+
+def par_compile(
+    funcs: Iterable[tvm.tirx.PrimFunc],
+    out_idx: int | Sequence[int] | None = None,
+    execution_backend: str | None = None,
+    target: TargetLike | None = None,
+    target_host: TargetLike | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: str | Sequence[str] | None = None,
+    num_workers: int | None = None,
+    ignore_error: bool = False,
+) -> list[JITKernel | Exception]:
+    """Compiles several functions, each as `compile` does, in `num_workers` threads (one a processor
+    by default).
+
+    Returns the kernels in order. The first failure is raised; with `ignore_error` the exceptions
+    take the place of the kernels that failed.
+    """
+
+    def compile_one(func: tvm.tirx.PrimFunc) -> JITKernel:
+        return compile(
+            func,
+            out_idx,
+            execution_backend,
+            target,
+            target_host,
+            verbose,
+            pass_configs,
+            compile_flags,
+        )
+
+    return map_parallel(compile_one, list(funcs), num_workers, ignore_error)
+
+
+def map_parallel(
+    function: Callable[[Any], T], items: Sequence[Any], num_workers: int | None, ignore_error: bool
+) -> list[T | Exception]:
+    """``function(item)`` of each item in threads, in order, with a progress bar; for `ignore_error`
+    see `par_compile`.
+    """
+    from tqdm import tqdm
+
+    def attempt(item: Any) -> T | Exception:
+        try:
+            return function(item)
+        except Exception as error:
+            if not ignore_error:
+                raise
+            logger.warning("compilation of %r failed: %s", item, error)
+            return error
+
+    if not items:
+        return []
+    workers = num_workers or min(len(items), os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(attempt, item) for item in items]
+        try:
+            return [future.result() for future in tqdm(futures, desc="Compiling", disable=None)]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,254 @@
+"""A compiled kernel that is called with torch tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import tvm
+from tvm.target import Target
+
+from tilelang.engine.param import CompiledArtifact, KernelParam
+from tilelang.env import env
+from tilelang.jit.adapter import cuda_adapter, emulated_adapter
+from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend
+from tilelang.utils.log import logger
+from tilelang.utils.target import TargetLike, determine_target
+from tilelang.utils.tensor import TensorSupplyType
+
+if TYPE_CHECKING:
+    from tilelang.cuda.nvrtc import Cubin, ResourceUsage
+    from tilelang.jit.adapter.cython._adapter import Launcher
+    from tilelang.profiler import Profiler
+
+
+class JITKernel:
+    """A compiled PrimFunc: ``kernel(*inputs)`` runs it.
+
+    The outputs (`out_idx`, parameters of the PrimFunc, negative from the end) are allocated by the
+    call and returned: one as a tensor, several as a list, none as None. The call runs on torch's
+    current stream; it checks every argument first and raises `ValueError` (count, rank, dtype,
+    shape, strides, device, alignment to 16 bytes) or `TypeError` (no tensor, no number) before
+    anything is launched, and `RuntimeError` where the launch fails.
+
+    For the GPU the binary is built at once. For the emulator, and for a GPU backend on a machine
+    without one, it is built by the first call, so that sources and resource usage are at hand
+    without it.
+
+    Example: ``kernel = JITKernel(main, out_idx=-1); c = kernel(a, b)``
+    """
+
+    latency: float | None = None
+    config: dict[str, Any] | None = None
+    ref_latency: float | None = None
+
+    def __init__(
+        self,
+        func: tvm.tirx.PrimFunc,
+        out_idx: int | Sequence[int] | None = None,
+        execution_backend: str = "auto",
+        target: TargetLike = "auto",
+        target_host: TargetLike | None = None,
+        verbose: bool = False,
+        pass_configs: Mapping[Any, Any] | None = None,
+        compile_flags: str | Sequence[str] | None = None,
+    ):
+        self.prim_func = func
+        self.target: Target = determine_target(target, return_object=True)
+        self.target_host = target_host
+        self.execution_backend = resolve_backend(execution_backend, self.target)
+        self.out_idx = normalize_out_idx(out_idx, len(func.params))
+        self.pass_configs = {_key(key): value for key, value in (pass_configs or {}).items()}
+        self.compile_flags = split_flags(compile_flags)
+        self.verbose = verbose
+        self._lock = threading.Lock()
+        self._adapter: Launcher | None = None
+        name = func.attrs["global_symbol"]
+        if env.TILELANG_PRINT_ON_COMPILATION:
+            logger.info("TileLang begins to compile kernel `%s` with `out_idx=%s`", name, out_idx)
+        self.artifact = self._lower()
+        if self.execution_backend != EMULATE and torch.cuda.is_available():
+            self._build_adapter()
+        if env.TILELANG_PRINT_ON_COMPILATION:
+            logger.info("TileLang completes to compile kernel `%s`", name)
+
+    def _lower(self) -> CompiledArtifact:
+        from tilelang.engine.lower import lower
+        from tilelang.transform import PassContext
+
+        start = time.perf_counter()
+        with PassContext(opt_level=3, config=self.pass_configs), self.target:
+            artifact = lower(self.prim_func, target=self.target, target_host=self.target_host)
+        plan = dataclasses.replace(artifact.launch_plan, outputs=tuple(self.out_idx))
+        if self.verbose:
+            seconds = time.perf_counter() - start
+            logger.info("lowered `%s` for %s in %.3f s", plan.name, self.target.arch, seconds)
+        return dataclasses.replace(artifact, launch_plan=plan)
+
+    def _build_adapter(self) -> Launcher:
+        plan = self.artifact.launch_plan
+        start = time.perf_counter()
+        if self.execution_backend == EMULATE:
+            from tilelang.emulator.compiler import build_emulated
+
+            module = build_emulated(self.kernel_source, self._kernel_names)
+            adapter = emulated_adapter(plan, module.address)
+        elif torch.cuda.is_available():
+            adapter = cuda_adapter(plan, self.cubin)
+        else:
+            raise RuntimeError(
+                f"{plan.where()}: execution_backend {self.execution_backend!r} needs a CUDA device "
+                "and torch finds none. Compile with execution_backend='emulate' to run this "
+                "kernel on the CPU."
+            )
+        if self.verbose:
+            seconds = time.perf_counter() - start
+            logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
+        self._adapter = adapter
+        return adapter
+
+    @property
+    def adapter(self) -> Launcher:
+        """What a call goes to. Built at first use where the constructor has not done it."""
+        with self._lock:
+            return self._adapter or self._build_adapter()
+
+    @property
+    def torch_function(self) -> Launcher:
+        """The same as `adapter`."""
+        return self.adapter
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the kernel; see the class."""
+        return (self._adapter or self.adapter)(*args)
+
+    # What was compiled.
+
+    @property
+    def params(self) -> list[KernelParam]:
+        """The parameters of the PrimFunc in order, outputs included."""
+        return self.artifact.params
+
+    @property
+    def kernel_source(self) -> str:
+        """The generated device code."""
+        return self.artifact.kernel_source
+
+    @property
+    def host_source(self) -> str:
+        """The launch plan in words: checks, allocations and launches of a call."""
+        return self.artifact.launch_plan.script()
+
+    @property
+    def _kernel_names(self) -> list[str]:
+        return [kernel.name for kernel in self.artifact.launch_plan.kernels]
+
+    @cached_property
+    def _compiled(self) -> Cubin:
+        from tilelang.cuda.nvrtc import compile_cubin
+
+        return compile_cubin(
+            self.kernel_source,
+            self.target.arch,
+            self._kernel_names,
+            options=self._nvrtc_options(),
+            fast_math=bool(self.pass_configs.get("tl.enable_fast_math", False)),
+        )
+
+    def _nvrtc_options(self) -> list[str]:
+        options = [
+            *self.compile_flags,
+            *split_flags(self.pass_configs.get("tl.device_compile_flags")),
+        ]
+        level = self.pass_configs.get("tl.ptxas_register_usage_level")
+        return (
+            options
+            if level is None
+            else [*options, f"--ptxas-options=--register-usage-level={level}"]
+        )
+
+    @property
+    def cubin(self) -> bytes:
+        """The binary for the GPU. Compiled by NVRTC at first use; needs no GPU."""
+        return self._compiled.cubin
+
+    @property
+    def resource_usage(self) -> dict[str, ResourceUsage]:
+        """Registers, spills, stack and static shared memory of each kernel on the GPU, by name.
+        Needs no GPU.
+        """
+        return self._compiled.resource_usage
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of one thread, the most of all kernels."""
+        return max(usage.registers for usage in self.resource_usage.values())
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes of spill stores and loads of one thread, the most of all kernels."""
+        return max(usage.spill_stores + usage.spill_loads for usage in self.resource_usage.values())
+
+    # Sources.
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The device code; with `kernel_only=False` the launch plan follows it."""
+        return self.kernel_source if kernel_only else f"{self.kernel_source}\n{self.host_source}"
+
+    def get_host_source(self) -> str:
+        """The launch plan in words, as `host_source`."""
+        return self.host_source
+
+    def show_source(self, which: str = "kernel") -> None:
+        """Prints a source: `which` is ``"kernel"``, ``"host"`` or ``"both"``, else `ValueError`."""
+        sources = {
+            "kernel": self.kernel_source,
+            "host": self.host_source,
+            "both": self.get_kernel_source(kernel_only=False),
+        }
+        if which not in sources:
+            raise ValueError(f"which={which!r}: expected one of {', '.join(sources)}")
+        sys.stdout.write(sources[which])
+
+    def export_sources(
+        self, kernel_path: str | Path | None = None, host_path: str | Path | None = None
+    ) -> None:
+        """Writes the sources to the paths that are given. Raises `ValueError` where none is."""
+        if kernel_path is None and host_path is None:
+            raise ValueError("expected kernel_path, host_path or both, got neither")
+        for path, source in ((kernel_path, self.kernel_source), (host_path, self.host_source)):
+            if path is not None:
+                Path(path).write_text(source)
+
+    # Measurements.
+
+    def get_profiler(
+        self, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto
+    ) -> Profiler:
+        """A `Profiler` for this kernel, whose inputs are generated as `tensor_supply_type` says."""
+        from tilelang.profiler import Profiler
+
+        return Profiler(self.params, self.out_idx, tensor_supply_type, self.adapter)
+
+    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
+        """Runs the kernel, or `func`, once with generated inputs; returns its result."""
+        return self.get_profiler().run_once(func)
+
+
+def split_flags(flags: str | Sequence[str] | None) -> list[str]:
+    """Compiler flags as a list; a string is split at white space."""
+    if flags is None:
+        return []
+    return flags.split() if isinstance(flags, str) else list(flags)
+
+
+def _key(key: Any) -> str:
+    """The string of a pass configuration key, which may be a `PassConfigKey`."""
+    return str(getattr(key, "value", key))

@@ -1,0 +1,180 @@
+"""Timing of a function: CUDA events, CUDA graphs, or the wall clock for what runs on the CPU."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean,
+    "min": min,
+    "max": max,
+    "median": statistics.median,
+}
+
+_BACKENDS = ("event", "cudagraph")
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    _n_warmup: int = 0,
+    _n_repeat: int = 0,
+    quantiles: Sequence[float] | None = None,
+    fast_flush: bool = True,
+    backend: str = "event",
+    return_mode: str = "mean",
+    device: str | torch.device | int | None = None,
+    cache_size: int = 256,
+    early_stop_baseline: float | None = None,
+) -> float | list[float]:
+    """The time of ``fn()`` in milliseconds; a list of them where `quantiles` (0 to 1) are asked
+    for.
+
+    `warmup` and `rep` are budgets in milliseconds, from which the number of runs is estimated;
+    `_n_warmup` and `_n_repeat`, above 0, are numbers of runs. Before each timed run `cache_size` MB
+    are written, so that the run finds nothing of its inputs in the L2 cache; `fast_flush` writes
+    them as 4-byte instead of 1-byte elements. `backend` is ``"event"`` (a pair of CUDA events
+    around each run) or ``"cudagraph"`` (the mean over a captured graph of the runs, with a warm
+    cache). An estimate above `early_stop_baseline` is returned at once.
+
+    `device` is a CUDA device, by default the current one; ``"cpu"``, the default without a GPU,
+    takes the wall clock.
+
+    Raises `AssertionError` for an unknown `return_mode`, `ValueError` for another backend or
+    device.
+
+    Example: ``do_bench(lambda: kernel(a, b), return_mode="median")``
+    """
+    assert return_mode in _RETURN_MODES, (
+        f"return_mode {return_mode!r}: expected one of {list(_RETURN_MODES)}"
+    )
+    if backend not in _BACKENDS:
+        raise ValueError(
+            f"backend {backend!r} is not supported: expected one of {', '.join(_BACKENDS)}"
+        )
+    timer = _timer(device, cache_size, fast_flush)
+    with timer:
+        fn()
+        timer.synchronize()
+        estimate = timer.estimate(fn)
+        if early_stop_baseline is not None and estimate > early_stop_baseline:
+            return estimate
+        estimate = max(estimate, 1e-6)
+        n_warmup = _n_warmup or max(1, int(warmup / estimate))
+        n_repeat = _n_repeat or max(1, int(rep / estimate))
+        for _ in range(n_warmup):
+            fn()
+        times = timer.replay(fn, n_repeat) if backend == "cudagraph" else timer.run(fn, n_repeat)
+    if quantiles is not None:
+        points = torch.tensor(times, dtype=torch.float64)
+        return torch.quantile(points, torch.tensor(quantiles, dtype=torch.float64)).tolist()
+    return _RETURN_MODES[return_mode](times)
+
+
+def _timer(
+    device: str | torch.device | int | None, cache_size: int, fast_flush: bool
+) -> _CudaTimer | _WallTimer:
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if found.type == "cpu":
+        return _WallTimer()
+    if found.type != "cuda":
+        raise ValueError(
+            f"device {device!r}: expected a CUDA device, or cpu for an emulated kernel"
+        )
+    return _CudaTimer(found, cache_size, fast_flush)
+
+
+class _WallTimer:
+    """Times what runs to its end before it returns."""
+
+    def __enter__(self) -> _WallTimer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def estimate(self, fn: Callable[[], Any]) -> float:
+        return self.run(fn, 1)[0]
+
+    def run(self, fn: Callable[[], Any], count: int) -> list[float]:
+        times = []
+        for _ in range(count):
+            start = time.perf_counter()
+            fn()
+            times.append((time.perf_counter() - start) * 1e3)
+        return times
+
+    def replay(self, fn: Callable[[], Any], count: int) -> list[float]:
+        raise ValueError(
+            "backend 'cudagraph' needs a CUDA device; use 'event' for an emulated kernel"
+        )
+
+
+class _CudaTimer:
+    """Times what runs on the current stream of a CUDA device."""
+
+    def __init__(self, device: torch.device, cache_size: int, fast_flush: bool):
+        dtype = torch.int32 if fast_flush else torch.int8
+        elements = cache_size * 1024 * 1024 // dtype.itemsize
+        self._cache = torch.empty(elements, dtype=dtype, device=device)
+        self._scope = torch.cuda.device(device)
+
+    def __enter__(self) -> _CudaTimer:
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._scope.__exit__(*error)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def estimate(self, fn: Callable[[], Any]) -> float:
+        """Milliseconds of a run and a flush: the budgets are of time that passes."""
+        start, end = _event(), _event()
+        start.record()
+        for _ in range(5):
+            self._cache.zero_()
+            fn()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 5
+
+    def run(self, fn: Callable[[], Any], count: int) -> list[float]:
+        events = [(_event(), _event()) for _ in range(count)]
+        for start, end in events:
+            self._cache.zero_()
+            start.record()
+            fn()
+            end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+    def replay(self, fn: Callable[[], Any], count: int) -> list[float]:
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                fn()
+        graph.replay()
+        start, end = _event(), _event()
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) / count]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)

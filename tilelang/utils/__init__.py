@@ -1,0 +1,4 @@
+"""Targets, dtypes, logging, generated inputs and the comparison of tensors."""
+
+from tilelang.utils.tensor import TensorSupplyType as TensorSupplyType
+from tilelang.utils.tensor import torch_assert_close as torch_assert_close
