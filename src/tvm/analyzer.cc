@@ -54,9 +54,9 @@ Expr Analyzer::Simplify(const Expr& e) {
   return TL_GLOBAL("sym.AnalyzerSimplify")(self_, e, 2).cast<Expr>();
 }
 
-bool Analyzer::CanProve(const Expr& condition) {
+bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  return TL_GLOBAL("sym.AnalyzerCanProve")(self_, condition, 0).cast<bool>();
+  return TL_GLOBAL("sym.AnalyzerCanProve")(self_, condition, strength).cast<bool>();
 }
 
 bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {

@@ -24,7 +24,9 @@ class Analyzer {
   /*! Variables in the parameters' shapes are at least 0: a tensor has no negative dimension. */
   void BindShapes(const PrimFunc& f);
   Expr Simplify(const Expr& e);
-  bool CanProve(const Expr& condition);
+  bool CanProve(const Expr& condition) { return CanProve(condition, 0); }
+  /*! Also from bounds that are symbols, such as `i < n` of a loop; takes about twice as long. */
+  bool CanProveSymbolic(const Expr& condition) { return CanProve(condition, 1); }
   bool CanProveEqual(const Expr& a, const Expr& b);
   /*! Largest c and the b with e == b (mod c) for every value of the bound variables; c == 0 means e == b. */
   struct Modular {
@@ -50,6 +52,7 @@ class Analyzer {
   }
 
  private:
+  bool CanProve(const Expr& condition, int strength);
   Function EnterConstraint(const Expr& condition);
   ObjectRef self_;
 };

@@ -44,15 +44,15 @@ inline int32_t QueryTypeIndex(const char* key, int32_t depth) {
 
 /*! What a mirror claims about one field of a TVM class. */
 struct FieldClaim {
-  const char* name;
+  std::string name;
   int64_t offset;
   int64_t size;
-  std::string (*schema)();
+  std::string schema;
 };
 
 /*! What a mirror claims about a TVM class. `size` is negative where the class has members that reflection does not list. */
 struct MirrorClaim {
-  const char* type_key;
+  std::string type_key;
   int64_t size;
   std::vector<FieldClaim> fields;
 };
@@ -60,7 +60,9 @@ struct MirrorClaim {
 /*! All claims of this library, one entry for each TL_PROVE. */
 std::vector<MirrorClaim>& MirrorClaims();
 
-/*! Returns one line for every claim that the loaded TVM contradicts; empty means that mirrors are safe to use. */
+/*! Appends one line for everything in the claim that the loaded TVM contradicts. */
+void CheckMirror(const MirrorClaim& claim, std::vector<std::string>* wrong);
+/*! All claims; no line means that mirrors are safe to use. */
 std::vector<std::string> CheckMirrors();
 
 }  // namespace tl
@@ -92,12 +94,11 @@ std::vector<std::string> CheckMirrors();
     }                                                                      \
   }
 
-#define TL_FIELD_(Cls, field)                                                          \
-  ::tl::FieldClaim {                                                                   \
-    #field, static_cast<int64_t>(__builtin_offsetof(Cls, field)),                      \
-        static_cast<int64_t>(sizeof(Cls::field)), []() -> std::string {                \
-          return ::tvm::ffi::detail::TypeSchema<decltype(Cls::field)>::v();            \
-        }                                                                              \
+#define TL_FIELD_(Cls, field)                                                                      \
+  ::tl::FieldClaim {                                                                               \
+    #field, static_cast<int64_t>(__builtin_offsetof(Cls, field)),                                  \
+        static_cast<int64_t>(sizeof(Cls::field)),                                                  \
+        ::tvm::ffi::detail::TypeSchema<decltype(Cls::field)>::v()                                  \
   }
 #define TL_FIELDS1_(C, a) TL_FIELD_(C, a)
 #define TL_FIELDS2_(C, a, ...) TL_FIELD_(C, a), TL_FIELDS1_(C, __VA_ARGS__)

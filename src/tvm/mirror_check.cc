@@ -23,7 +23,7 @@ std::string EscapeQuotes(const std::string& text) {
 
 void CheckField(const MirrorClaim& claim, const FieldClaim& want, const TVMFFITypeInfo* info,
                 std::vector<std::string>* wrong) {
-  const std::string where = std::string(claim.type_key) + "." + want.name;
+  const std::string where = claim.type_key + "." + want.name;
   for (int i = 0; i < info->num_fields; ++i) {
     const TVMFFIFieldInfo& found = info->fields[i];
     if (std::string_view(found.name.data, found.name.size) != want.name) continue;
@@ -34,7 +34,7 @@ void CheckField(const MirrorClaim& claim, const FieldClaim& want, const TVMFFITy
       return;
     }
     const std::string schema(found.metadata.data, found.metadata.size);
-    const std::string wanted = EscapeQuotes(want.schema());
+    const std::string wanted = EscapeQuotes(want.schema);
     if (schema.find(wanted) == std::string::npos) {
       wrong->push_back(where + ": found type " + schema + ", wanted " + wanted);
     }
@@ -45,29 +45,30 @@ void CheckField(const MirrorClaim& claim, const FieldClaim& want, const TVMFFITy
 
 }  // namespace
 
+void CheckMirror(const MirrorClaim& claim, std::vector<std::string>* wrong) {
+  const int32_t index = QueryTypeIndex(claim.type_key.c_str(), 0);
+  if (index < 0) {
+    wrong->push_back(claim.type_key + ": found no such class");
+    return;
+  }
+  const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(index);
+  if (claim.size >= 0) {
+    const int64_t size = info->metadata ? info->metadata->total_size : -1;
+    if (size != claim.size) {
+      wrong->push_back(claim.type_key + ": found size " + std::to_string(size) + ", wanted " +
+                       std::to_string(claim.size));
+    }
+    if (info->num_fields != static_cast<int32_t>(claim.fields.size())) {
+      wrong->push_back(claim.type_key + ": found " + std::to_string(info->num_fields) +
+                       " fields, wanted " + std::to_string(claim.fields.size()));
+    }
+  }
+  for (const FieldClaim& field : claim.fields) CheckField(claim, field, info, wrong);
+}
+
 std::vector<std::string> CheckMirrors() {
   std::vector<std::string> wrong;
-  for (const MirrorClaim& claim : MirrorClaims()) {
-    const int32_t index = QueryTypeIndex(claim.type_key, 0);
-    if (index < 0) {
-      wrong.push_back(std::string(claim.type_key) + ": found no such class");
-      continue;
-    }
-    const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(index);
-    if (claim.size >= 0) {
-      const int64_t size = info->metadata ? info->metadata->total_size : -1;
-      if (size != claim.size) {
-        wrong.push_back(std::string(claim.type_key) + ": found size " + std::to_string(size) +
-                        ", wanted " + std::to_string(claim.size));
-      }
-      if (info->num_fields != static_cast<int32_t>(claim.fields.size())) {
-        wrong.push_back(std::string(claim.type_key) + ": found " +
-                        std::to_string(info->num_fields) + " fields, wanted " +
-                        std::to_string(claim.fields.size()));
-      }
-    }
-    for (const FieldClaim& field : claim.fields) CheckField(claim, field, info, &wrong);
-  }
+  for (const MirrorClaim& claim : MirrorClaims()) CheckMirror(claim, &wrong);
   return wrong;
 }
 

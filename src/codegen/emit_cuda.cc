@@ -1,0 +1,27 @@
+/*! EmitCuda: the source of a program's kernels, for NVRTC and for the emulator alike. */
+#include "../tvm/registry.h"
+#include "kernel_printer.h"
+
+namespace tl {
+namespace {
+
+String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
+  std::set<std::string> headers;
+  std::set<std::string> preludes;
+  std::string body;
+  for (const PrimFunc& kernel : kernels) {
+    KernelPrinter printer(line_directives);
+    body += "\n" + printer.Run(kernel);
+    headers.insert(printer.headers().begin(), printer.headers().end());
+    if (!printer.prelude().empty()) preludes.insert(printer.prelude());
+  }
+  std::string source = "#include <tl/common.h>\n";
+  for (const std::string& header : headers) source += "#include <" + header + ">\n";
+  for (const std::string& prelude : preludes) source += "\n" + prelude + "\n";
+  return source + body;
+}
+
+Registration registration([] { RegisterFunction("codegen.EmitCuda", EmitCuda); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,312 @@
+#include "expr_printer.h"
+
+#include "../op/intrinsics.h"
+#include "../tvm/error.h"
+#include "c_types.h"
+
+namespace tl {
+namespace {
+
+/*! TVM's mathematical functions that the device headers have for every floating-point type. */
+const char* MathFunction(const std::string& op) {
+  static const std::unordered_map<std::string, const char*> table = {
+      {"tirx.exp", "tl::exp"},           {"tirx.exp2", "tl::exp2"},
+      {"tirx.exp10", "tl::exp10"},       {"tirx.log", "tl::log"},
+      {"tirx.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
+      {"tirx.sqrt", "tl::sqrt"},         {"tirx.rsqrt", "tl::rsqrt"},
+      {"tirx.sin", "tl::sin"},           {"tirx.cos", "tl::cos"},
+      {"tirx.tan", "tl::tan"},           {"tirx.sinh", "tl::sinh"},
+      {"tirx.cosh", "tl::cosh"},         {"tirx.tanh", "tl::tanh"},
+      {"tirx.atan", "tl::atan"},         {"tirx.erf", "tl::erf"},
+      {"tirx.fabs", "tl::abs"},          {"tirx.floor", "tl::floor"},
+      {"prim.ceil", "tl::ceil"},         {"tirx.trunc", "tl::trunc"},
+      {"tirx.round", "tl::round"},       {"tirx.nearbyint", "tl::round"},
+      {"tirx.pow", "tl::pow"},           {"tirx.fmod", "tl::fmod"},
+      {"tirx.sigmoid", "tl::sigmoid"},   {"tirx.isnan", "tl::isnan"},
+      {"tirx.isinf", "tl::isinf"},       {"tirx.isfinite", "tl::isfinite"},
+      {"tirx.popcount", "tl::popcount"}, {"prim.clz", "tl::clz"},
+  };
+  auto it = table.find(op);
+  return it == table.end() ? nullptr : it->second;
+}
+
+bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
+
+bool IsBitOperator(int precedence) {
+  return precedence == kShift || (precedence >= kBitOr && precedence <= kBitAnd);
+}
+
+}  // namespace
+
+void ExprPrinter::Refuse(const std::string& found, const std::string& repair) {
+  ThrowAt(span_, "ValueError",
+          "found " + found + ", which has no form in CUDA C++ here. " + repair);
+}
+
+void ExprPrinter::Bug(const std::string& found) { ThrowBug(span_, "EmitCuda", "found " + found); }
+
+std::string ExprPrinter::Print(const Expr& e, int at_least) {
+  done_ = nullptr;
+  Visit(e);
+  if (done_ != e.get()) Bug("an expression of class " + e->GetTypeKey());
+  return precedence_ < at_least ? "(" + text_ + ")" : std::move(text_);
+}
+
+void ExprPrinter::Done(const ExprNode* op, std::string text, int precedence) {
+  done_ = op;
+  text_ = std::move(text);
+  precedence_ = precedence;
+}
+
+std::string ExprPrinter::TypeName(DLDataType t) {
+  std::optional<std::string> name = CTypeName(t);
+  if (!name)
+    Refuse("type " + DTypeName(t), "Use a type that the target's headers have, such as float16");
+  return *name;
+}
+
+const std::string& ExprPrinter::Name(const VarNode* var) {
+  const std::string* name = names_.Find(var);
+  if (!name) Bug("variable " + std::string(var->name) + " used outside of its scope");
+  return *name;
+}
+
+std::string ExprPrinter::Pointer(const Var& buffer, const Expr& index) {
+  if (scalars_.count(buffer.get())) return "&" + Name(buffer.get());
+  if (IsConst(index, 0)) return Name(buffer.get());
+  return Name(buffer.get()) + " + " + Print(index, kAdditive);
+}
+
+std::string ExprPrinter::Element(const Var& buffer, const Expr& index) {
+  if (scalars_.count(buffer.get())) return Name(buffer.get());
+  return Name(buffer.get()) + "[" + Print(index) + "]";
+}
+
+std::string ExprPrinter::Function(const std::string& name, const Array<Expr>& args, size_t first) {
+  std::string text = name + "(";
+  for (size_t i = first; i < args.size(); ++i) text += (i == first ? "" : ", ") + Print(args[i]);
+  return text + ")";
+}
+
+// --- leaves
+
+void ExprPrinter::Visit_(const VarNode* op) { Done(op, Name(op), kPrimary); }
+
+void ExprPrinter::Visit_(const IntImmNode* op) {
+  TypeName(op->dtype());
+  // IntLiteral takes uint64 constants by their bits.
+  const bool huge = op->value > INT64_MAX;
+  const ffi::BigInt value = huge ? op->value - INT64_MAX - INT64_MAX - 2 : op->value;
+  std::string text = IntLiteral(static_cast<int64_t>(value), op->dtype());
+  const int precedence = text[0] == '-' ? kUnary : kPrimary;
+  Done(op, std::move(text), precedence);
+}
+
+void ExprPrinter::Visit_(const FloatImmNode* op) {
+  TypeName(op->dtype());
+  std::string text = FloatLiteral(op->value, op->dtype());
+  const int precedence = text[0] == '-' ? kUnary : kPrimary;
+  Done(op, std::move(text), precedence);
+}
+
+void ExprPrinter::Visit_(const TensorLoadNode* op) {
+  const auto buffer = op->source.as_or_throw<Var>();
+  if (op->indices.size() != 1)
+    Bug("a load of " + std::string(buffer->name) + " with several indices");
+  const Expr& index = op->indices[0];
+  Done(op, index->dtype().lanes == 1 ? Element(buffer, index) : VectorLoad(op, buffer), kPrimary);
+}
+
+std::string ExprPrinter::VectorLoad(const TensorLoadNode* op, const Var& buffer) {
+  const std::string parameters =
+      "<" + TypeName(WithLanes(op->dtype(), 1)) + ", " + std::to_string(op->dtype().lanes) + ">(";
+  if (const auto* same = op->indices[0].as<BroadcastNode>()) {
+    return "tl::broadcast" + parameters + Element(buffer, same->value) + ")";
+  }
+  const auto* ramp = op->indices[0].as<RampNode>();
+  if (!ramp || !IsConst(ramp->stride, 1)) {
+    Bug("a vector load of " + std::string(buffer->name) + " that is not contiguous");
+  }
+  return "tl::load" + parameters + Pointer(buffer, ramp->base) + ")";
+}
+
+// --- operators
+
+template <typename Node>
+void ExprPrinter::Infix(const Node* op, const char* symbol, int precedence) {
+  // Few readers know how bit operators bind, and compilers warn of `&&` inside `||`.
+  const bool clear = !IsBitOperator(precedence) && precedence != kLogicalOr;
+  const int right = clear ? precedence + 1 : precedence == kLogicalOr ? int(kBitOr) : int(kUnary);
+  const int left = clear || op->a.template as<Node>() ? precedence : right;
+  // A shift has the type of its left operand alone.
+  const std::string a = precedence == kShift ? Print(op->a, left) : Operand(op->a, op->b, left);
+  DoneArithmetic(op, a + " " + symbol + " " + Operand(op->b, op->a, right), precedence);
+}
+
+template <typename Node>
+void ExprPrinter::Prefix(const Node* op, const char* symbol) {
+  DoneArithmetic(op, symbol + Print(op->a, kUnary), kUnary);
+}
+
+void ExprPrinter::Visit_(const AddNode* op) {
+  std::optional<int64_t> b = AsInt(op->b);
+  if (!b || *b >= 0 || *b <= INT32_MIN) return Infix(op, "+", kAdditive);
+  DoneArithmetic(op, Print(op->a, kAdditive) + " - " + std::to_string(-*b), kAdditive);
+}
+
+/*! C++ computes integers of less than 32 bits as int; the program's wrap at their own width. */
+void ExprPrinter::DoneArithmetic(const ExprNode* op, std::string text, int precedence) {
+  const DLDataType t = op->dtype();
+  if (!IsInteger(t) || t.bits >= 32 || t.lanes != 1) return Done(op, std::move(text), precedence);
+  Done(op, TypeName(t) + "(" + text + ")", kPrimary);
+}
+
+/*! An integer constant beside a variable takes its type from it. */
+std::string ExprPrinter::Operand(const Expr& e, const Expr& other, int at_least) {
+  std::optional<int64_t> value = AsInt(e);
+  const bool plain =
+      value && IsInteger(e->dtype()) && !AsInt(other) && *value >= 0 && *value <= INT32_MAX;
+  return plain && e->dtype().bits != 32 ? std::to_string(*value) : Print(e, at_least);
+}
+
+bool ExprPrinter::NeverNegative(const Expr& e) {
+  if (e->dtype().code == kDLUInt) return true;
+  if (analyzer_.ConstBound(e).min >= 0) return true;
+  return analyzer_.CanProve(e >= MakeInt(e->dtype(), 0));
+}
+
+template <typename Node>
+void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function) {
+  const bool scalar = op->dtype().lanes == 1;
+  if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
+    return Infix(op, symbol, kMultiplicative);
+  }
+  Done(op, Function(function, {op->a, op->b}), kPrimary);
+}
+
+void ExprPrinter::Visit_(const CastNode* op) {
+  const DLDataType from = op->value->dtype();
+  const DLDataType to = op->dtype();
+  const std::string target = TypeName(WithLanes(to, 1));
+  // tl::cast says what happens to vectors and to floats out of the integer's range; C++ does not.
+  const bool simple = to.lanes == 1 && (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
+  Done(op, (simple ? target : "tl::cast<" + target + ">") + "(" + Print(op->value) + ")", kPrimary);
+}
+
+void ExprPrinter::Visit_(const SelectNode* op) {
+  if (op->condition->dtype().lanes != 1) {
+    return Done(op, Function("tl::select", {op->condition, op->true_value, op->false_value}),
+                kPrimary);
+  }
+  const std::string condition = Print(op->condition, kLogicalOr);
+  const std::string yes = Print(op->true_value, kLogicalOr);
+  Done(op, condition + " ? " + yes + " : " + Print(op->false_value, kTernary), kTernary);
+}
+
+void ExprPrinter::Visit_(const LetNode* op) {
+  const std::string body = Print(Substitute(op->body, op->var, op->value));
+  Done(op, body, precedence_);
+}
+
+// --- vectors
+
+void ExprPrinter::Visit_(const RampNode* op) {
+  const std::string type = TypeName(op->base->dtype());
+  Done(op,
+       Function("tl::ramp<" + type + ", " + std::to_string(op->dtype().lanes) + ">",
+                {op->base, op->stride}),
+       kPrimary);
+}
+
+void ExprPrinter::Visit_(const BroadcastNode* op) {
+  const std::string type = TypeName(op->value->dtype());
+  Done(op,
+       Function("tl::broadcast<" + type + ", " + std::to_string(op->dtype().lanes) + ">",
+                {op->value}),
+       kPrimary);
+}
+
+void ExprPrinter::Visit_(const ShuffleNode* op) {
+  std::vector<std::string> lanes;
+  for (const Expr& v : op->vectors) {
+    const int count = v->dtype().lanes;
+    const std::string text = Print(v, kPrimary);
+    for (int i = 0; i < count; ++i) {
+      lanes.push_back(count == 1 ? text : text + "[" + std::to_string(i) + "]");
+    }
+  }
+  std::string text;
+  for (const Expr& index : op->indices) {
+    text += (text.empty() ? "" : ", ") + lanes.at(static_cast<size_t>(ToInt(index)));
+  }
+  if (op->indices.size() > 1) text = TypeName(op->dtype()) + "{" + text + "}";
+  Done(op, text, kPrimary);
+}
+
+// --- calls
+
+void ExprPrinter::Visit_(const CallNode* op) {
+  const OpNode* callee = OpOf(op);
+  if (!callee) Bug("a call of a function that is not an operator");
+  const std::string name = callee->name;
+  if (FindIntrinsic(op)) return Done(op, Intrinsic(op), kPrimary);
+  if (const char* function = MathFunction(name))
+    return Done(op, Function(function, op->args), kPrimary);
+  if (!CallToBuiltin(op, name)) {
+    Refuse("a call of " + name,
+           "Use T.call_extern with a function of your own, or another formula");
+  }
+}
+
+std::string ExprPrinter::Intrinsic(const CallNode* op) {
+  const auto* row = FindIntrinsic(op);
+  headers_.insert(row->header);
+  std::string function = row->function;
+  for (int i = 0; i < row->template_args; ++i) {
+    const auto* text = op->args[i].as<StringImmNode>();
+    function +=
+        (i ? ", " : "<") + (text ? std::string(text->value) : std::to_string(ToInt(op->args[i])));
+  }
+  if (row->template_args) function += ">";
+  return Function(function, op->args, row->template_args);
+}
+
+bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
+  if (name == "tirx.address_of") {
+    const TensorLoadNode* load = AsAddressOf(GetRef<Expr>(op));
+    if (!load || load->indices.size() != 1) Bug("address_of without one flat index");
+    const auto buffer = load->source.as_or_throw<Var>();
+    const auto* ramp = load->indices[0].as<RampNode>();
+    const std::string text = Pointer(buffer, ramp ? ramp->base : load->indices[0]);
+    Done(op, text, text == Name(buffer.get()) ? kPrimary : text[0] == '&' ? kUnary : kAdditive);
+  } else if (name == "prim.if_then_else") {
+    const std::string condition = Print(op->args[0], kLogicalOr);
+    const std::string yes = Print(op->args[1], kLogicalOr);
+    Done(op, condition + " ? " + yes + " : " + Print(op->args[2], kTernary), kTernary);
+  } else if (name == "prim.likely") {
+    const std::string text = Print(op->args[0]);
+    Done(op, text, precedence_);
+  } else if (name == "tirx.reinterpret") {
+    Done(op, Function("tl::bit_cast<" + TypeName(op->dtype()) + ">", op->args), kPrimary);
+  } else if (name == "tirx.call_extern" || name == "tirx.call_pure_extern") {
+    const auto* function = op->args[0].as<StringImmNode>();
+    if (!function) Bug("call_extern without a name");
+    Done(op, Function(function->value, op->args, 1), kPrimary);
+  } else if (name == kSync) {
+    const auto* scope = op->args[0].as<StringImmNode>();
+    const std::string text = scope ? std::string(scope->value) : "";
+    if (text != "shared" && text != "shared.dyn") {
+      Refuse("a barrier of scope \"" + text + "\"", "Use scope \"shared\"");
+    }
+    Done(op, "__syncthreads()", kPrimary);
+  } else if (name == "tirx.break_loop" || name == "tirx.continue_loop") {
+    Done(op, name == "tirx.break_loop" ? "break" : "continue", kPrimary);
+  } else if (name == "tirx.thread_return") {
+    Done(op, "return", kPrimary);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace tl

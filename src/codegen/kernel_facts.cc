@@ -1,0 +1,54 @@
+#include "kernel_facts.h"
+
+#include "../op/intrinsics.h"
+
+namespace tl {
+namespace {
+
+std::string TextOf(const Expr& e) {
+  const auto* text = e.as<StringImmNode>();
+  return text ? std::string(text->value) : "?";
+}
+
+}  // namespace
+
+void KernelFacts::Visit_(const VarNode* op) { used.insert(op); }
+
+void KernelFacts::Visit_(const AttrStmtNode* op) {
+  if (op->attr_key == "thread_extent") {
+    threads.push_back(op->node.cast<IterVar>());
+  } else if (op->attr_key == kSwizzle) {
+    swizzle = TextOf(op->value);
+    swizzle_span = op->span;
+  } else if (op->attr_key == kPrelude) {
+    prelude = TextOf(op->value);
+  }
+  Visit(op->body);
+}
+
+void KernelFacts::Visit_(const AllocBufferNode* op) {
+  has_dynamic_shared |= ScopeOf(op->buffer) == "shared.dyn";
+}
+
+void KernelFacts::Visit_(const BufferStoreNode* op) {
+  written.insert(op->buffer.get());
+  Default(op);
+}
+
+void KernelFacts::Visit_(const CallNode* op) {
+  // Of a pointer that leaves this program, nothing is known.
+  if (const TensorLoadNode* target = AsAddressOf(GetRef<Expr>(op))) {
+    written.insert(target->source.get());
+  }
+  if (!FindIntrinsic(op)) return Default(op);
+  for (const PointerAccess& access : PointerAccesses(op)) {
+    used.insert(access.buffer.get());
+    if (access.access != Access::kRead) written.insert(access.buffer.get());
+    for (const Expr& index : access.indices) Visit(index);
+  }
+  for (const Expr& arg : op->args) {
+    if (!AsAddressOf(arg)) Visit(arg);
+  }
+}
+
+}  // namespace tl

@@ -1,0 +1,271 @@
+#include "kernel_printer.h"
+
+#include <regex>
+#include <utility>
+
+#include "../transform/thread/shared_memory.h"
+#include "kernel_facts.h"
+
+namespace tl {
+namespace {
+
+/*! Annotation of a loop; LowerOpaqueBlock makes it an attribute around the loop. */
+constexpr const char* kUnrollFactor = "pragma_unroll_factor";
+
+bool HasLoads(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) override { found = true; }
+  } finder;
+  finder(e);
+  return finder.found;
+}
+
+int64_t ThreadsOf(const PrimFunc& kernel) {
+  int64_t threads = 1;
+  for (const Expr& extent : GetAttr(kernel, "tl.block").cast<Array<Expr>>())
+    threads *= ToInt(extent);
+  return threads;
+}
+
+/*! Largest power of two up to 16 that a vector access of the array could need. */
+int64_t LocalAlignment(int64_t bytes) {
+  int64_t alignment = 16;
+  while (alignment > bytes) alignment /= 2;
+  return alignment;
+}
+
+std::string Quoted(const std::string& path) {
+  std::string out = "\"";
+  for (char c : path) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return out + "\"";
+}
+
+}  // namespace
+
+std::string KernelPrinter::Run(const PrimFunc& kernel) {
+  span_ = kernel->span;
+  analyzer_.BindShapes(kernel);
+  const KernelFacts facts(kernel);
+  prelude_ = facts.prelude;
+  out_ = Signature(kernel, facts) + " {\n";
+  ++indent_;
+  names_.Enter();
+  Indices(facts);
+  Statement(kernel->body);
+  names_.Leave();
+  --indent_;
+  return out_ + "}\n";
+}
+
+std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& facts) {
+  const Any noalias = GetAttr(kernel, "tirx.noalias");
+  const char* restrict = noalias != nullptr && !noalias.cast<bool>() ? "" : "__restrict__ ";
+  std::string params;
+  for (const Var& p : kernel->params) {
+    if (!params.empty()) params += ", ";
+    if (AsBuffer(p)) {
+      params += facts.written.count(p.get()) ? "" : "const ";
+      params += TypeName(BufferOf(p)->dtype->dtype) + "* " + restrict;
+    } else {
+      params += TypeName(p->dtype()) + " ";
+    }
+    params += names_.Declare(p);
+  }
+  std::string bounds = std::to_string(ThreadsOf(kernel));
+  const Any min_blocks = GetAttr(kernel, "tl.min_blocks_per_sm");
+  if (min_blocks != nullptr) bounds += ", " + std::to_string(min_blocks.cast<int64_t>());
+  const auto name = GetAttr(kernel, "global_symbol").cast<String>();
+  return "extern \"C\" __global__ void __launch_bounds__(" + bounds + ") " + std::string(name) +
+         "(" + params + ")";
+}
+
+/*! Shared array, rasterisation, and `const int bx = blockIdx.x;` for each index that is used. */
+void KernelPrinter::Indices(const KernelFacts& facts) {
+  if (facts.has_dynamic_shared) {
+    Line("extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];");
+  }
+  if (!facts.swizzle.empty()) {
+    static const std::regex pattern("rasterization2D(Row|Column)<[1-9][0-9]*>");
+    span_ = facts.swizzle_span;
+    if (!std::regex_match(facts.swizzle, pattern)) {
+      Refuse("rasterization pattern \"" + facts.swizzle + "\"", "Use T.use_swizzle(panel_size)");
+    }
+    Line("const dim3 blockIdx = tl::" + facts.swizzle + "();");
+  }
+  for (const IterVar& thread : facts.threads) {
+    if (!facts.used.count(thread->var.get()) || names_.Find(thread->var.get())) continue;
+    const std::string type = TypeName(thread->var->dtype());
+    Line("const " + type + " " + names_.Declare(thread->var) + " = " +
+         std::string(thread->thread_tag) + ";");
+  }
+}
+
+void KernelPrinter::Line(const std::string& text) {
+  out_.append(static_cast<size_t>(2 * indent_), ' ').append(text).append("\n");
+}
+
+void KernelPrinter::Statement(const Stmt& s) {
+  const bool compound = s.as<SeqStmtNode>() || s.as<AttrStmtNode>();
+  if (s->span.defined()) {
+    span_ = s->span;
+    if (line_directives_ && !compound) {
+      out_ +=
+          "#line " + std::to_string(span_->line) + " " + Quoted(span_->source_name->name) + "\n";
+    }
+  }
+  done_ = nullptr;
+  Visit(s);
+  if (done_ != s.get()) Bug("a statement of class " + s->GetTypeKey());
+}
+
+void KernelPrinter::Braces(const std::string& head, const Stmt& body) {
+  Line(head + " {");
+  ++indent_;
+  names_.Enter();
+  Statement(body);
+  names_.Leave();
+  --indent_;
+}
+
+void KernelPrinter::Visit_(const SeqStmtNode* op) {
+  for (const Stmt& s : op->seq) Statement(s);
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const AttrStmtNode* op) {
+  if (op->attr_key == "thread_extent") {
+    analyzer_.BindThread(op);
+  } else if (op->attr_key == kUnrollFactor) {
+    unroll_factor_ = AsInt(op->value);
+  } else if (op->attr_key != kSwizzle && op->attr_key != kPrelude) {
+    Bug("attribute " + std::string(op->attr_key));
+  }
+  Statement(op->body);
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const ForNode* op) {
+  if (op->kind != ForKind::kSerial && op->kind != ForKind::kUnrolled) {
+    Bug("a loop that is neither serial nor unrolled");
+  }
+  analyzer_.BindLoop(op);
+  std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
+  if (!factor) factor = std::exchange(unroll_factor_, std::nullopt);
+  if (factor) {
+    Line("#pragma unroll " + std::to_string(*factor));
+  } else if (op->kind == ForKind::kUnrolled) {
+    Line("#pragma unroll");
+  }
+  const std::string first = Print(op->min);
+  const std::string end = Print(analyzer_.Simplify(op->min + op->extent), kShift);
+  names_.Enter();
+  const std::string v = names_.Declare(op->loop_var);
+  const bool one = !op->step.has_value() || IsConst(*op->step, 1);
+  const std::string next = one ? "++" + v : v + " += " + Print(*op->step);
+  Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + v + " < " +
+             end + "; " + next + ")",
+         op->body);
+  names_.Leave();
+  Line("}");
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const WhileNode* op) {
+  Braces("while (" + Print(op->condition) + ")", op->body);
+  Line("}");
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const IfThenElseNode* op) {
+  If(op, "");
+  done_ = op;
+}
+
+void KernelPrinter::If(const IfThenElseNode* op, const std::string& head) {
+  const std::string condition = Print(op->condition);
+  auto then = [&] { Braces(head + "if (" + condition + ")", op->then_case); };
+  // What was loaded may have changed by the time that the body relies on it.
+  if (HasLoads(op->condition)) {
+    then();
+  } else {
+    analyzer_.WithConstraint(op->condition, then);
+  }
+  if (!op->else_case.has_value()) return Line("}");
+  const Stmt other = *op->else_case;
+  if (const auto* chained = other.as<IfThenElseNode>()) return If(chained, "} else ");
+  Braces("} else", other);
+  Line("}");
+}
+
+void KernelPrinter::Visit_(const BufferStoreNode* op) {
+  if (op->indices.size() != 1)
+    Bug("a store to " + std::string(op->buffer->name) + " with several indices");
+  const Expr& index = op->indices[0];
+  const std::string value = Print(op->value);
+  if (index->dtype().lanes == 1) {
+    Line(Element(op->buffer, index) + " = " + value + ";");
+  } else {
+    const auto* ramp = index.as<RampNode>();
+    if (!ramp || !IsConst(ramp->stride, 1)) {
+      Bug("a vector store to " + std::string(op->buffer->name) + " that is not contiguous");
+    }
+    Line("tl::store(" + Pointer(op->buffer, ramp->base) + ", " + value + ");");
+  }
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const BindNode* op) {
+  analyzer_.BindValue(op);
+  const std::string value = Print(op->value);
+  const std::string type = TypeName(op->value->dtype());
+  Line("const " + type + " " + names_.Declare(op->var) + " = " + value + ";");
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const AllocBufferNode* op) {
+  const std::string scope = ScopeOf(op->buffer);
+  const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
+  const std::string type = TypeName(dtype);
+  const Array<Expr>& shape = BufferOf(op->buffer)->shape;
+  const std::string name = names_.Declare(op->buffer);
+  if (shape.size() != 1 || !AsInt(shape[0])) Bug("buffer " + name + " without one constant extent");
+  const int64_t size = ToInt(shape[0]);
+  const std::string array = type + " " + name + "[" + std::to_string(size) + "];";
+  if (scope == "shared.dyn") {
+    std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
+    if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
+    Line(type + "* " + name + " = (" + type + "*)(buf_dyn_shmem + " + std::to_string(*offset) +
+         ");");
+  } else if (scope == "shared") {
+    Line("__shared__ __align__(16) " + array);
+  } else if (IsLocal(op->buffer) && size == 1) {
+    scalars_.insert(op->buffer.get());
+    Line(type + " " + name + ";");
+  } else if (IsLocal(op->buffer)) {
+    const int64_t element = dtype.bits * dtype.lanes / 8;
+    const int64_t alignment = LocalAlignment(size * element);
+    Line((alignment > element ? "alignas(" + std::to_string(alignment) + ") " : "") + array);
+  } else {
+    Bug("buffer " + name + " of scope " + scope);
+  }
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const EvaluateNode* op) {
+  if (!AsInt(op->value)) Line(Print(op->value) + ";");
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const BreakNode* op) {
+  Line("break;");
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const ContinueNode* op) {
+  Line("continue;");
+  done_ = op;
+}
+
+}  // namespace tl

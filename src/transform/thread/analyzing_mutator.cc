@@ -1,0 +1,101 @@
+#include "analyzing_mutator.h"
+
+#include "effects.h"
+
+namespace tl {
+AnalyzingMutator::AnalyzingMutator(const PrimFunc& f) : written_(WrittenBuffers(f->body)) {
+  analyzer_.BindShapes(f);
+}
+
+bool AnalyzingMutator::Lasts(const Expr& condition) const {
+  struct Finder : StmtExprVisitor {
+    const std::unordered_set<const Object*>* written;
+    bool stale = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode* op) override {
+      stale |= written->count(op->source.get()) != 0;
+      Default(op);
+    }
+    void Visit_(const CallNode* op) override {
+      stale |= !IsElementwise(op) && !IsIfThenElse(op);
+      Default(op);
+    }
+  } finder;
+  finder.written = &written_;
+  finder(condition);
+  return !finder.stale;
+}
+
+void AnalyzingMutator::WithFacts(const Expr& condition, const std::function<void()>& body) {
+  if (const auto* both = condition.as<AndNode>()) {
+    return WithFacts(both->a, [&] { WithFacts(both->b, body); });
+  }
+  if (condition->dtype().lanes != 1 || !Lasts(condition)) return body();
+  analyzer_.WithConstraint(condition, body);
+}
+
+Stmt AnalyzingMutator::Mutate_(const AttrStmtNode* op) {
+  if (op->attr_key == "thread_extent") analyzer_.BindThread(op);
+  return Default<Stmt>(op);
+}
+
+Stmt AnalyzingMutator::Mutate_(const ForNode* op) {
+  analyzer_.BindLoop(op);
+  return Default<Stmt>(op);
+}
+
+Stmt AnalyzingMutator::Mutate_(const BindNode* op) {
+  Stmt result = Default<Stmt>(op);
+  const BindNode* bind = result.as<BindNode>();
+  if (IsPureInteger(bind->value)) {
+    analyzer_.BindExpr(bind->var, bind->value);
+  } else {
+    analyzer_.BindValue(bind);
+  }
+  return result;
+}
+
+Stmt AnalyzingMutator::Mutate_(const IfThenElseNode* op) {
+  const Expr condition = Mutate(op->condition);
+  const Stmt then_case = MutateUnder(condition, op->then_case);
+  Optional<Stmt> else_case = op->else_case;
+  if (else_case) else_case = MutateUnder(NotOf(condition), *else_case);
+  if (condition.same_as(op->condition) && then_case.same_as(op->then_case) &&
+      else_case.same_as(op->else_case)) {
+    return GetRef<Stmt>(op);
+  }
+  auto n = make_object<IfThenElseNode>(*op);
+  n->condition = condition;
+  n->then_case = then_case;
+  n->else_case = else_case;
+  return IfThenElse(n);
+}
+
+Expr AnalyzingMutator::Mutate_(const CallNode* op) {
+  if (!IsIfThenElse(op)) return Default<Expr>(op);
+  const Expr condition = Mutate(op->args[0]);
+  const Array<Expr> args = {condition, MutateUnder(condition, op->args[1]),
+                            MutateUnder(NotOf(condition), op->args[2])};
+  auto n = make_object<CallNode>(*op);
+  n->args = args;
+  return Call(n);
+}
+
+// `and` and `or` evaluate their second operand only where the first one does not decide.
+Expr AnalyzingMutator::Mutate_(const AndNode* op) {
+  const Expr a = Mutate(op->a);
+  auto n = make_object<AndNode>(*op);
+  n->a = a;
+  n->b = MutateUnder(a, op->b);
+  return And(n);
+}
+
+Expr AnalyzingMutator::Mutate_(const OrNode* op) {
+  const Expr a = Mutate(op->a);
+  auto n = make_object<OrNode>(*op);
+  n->a = a;
+  n->b = MutateUnder(NotOf(a), op->b);
+  return Or(n);
+}
+
+}  // namespace tl

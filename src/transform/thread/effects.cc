@@ -1,0 +1,102 @@
+#include "effects.h"
+
+#include <string>
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/functor.h"
+
+namespace tl {
+namespace {
+
+class WriteCollector : public StmtExprVisitor {
+ public:
+  std::unordered_set<const Object*> written;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) override {
+    written.insert(op->buffer.get());
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
+  }
+  void Visit_(const TensorLoadNode* op) override {
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const CallNode* op) override {
+    const bool known = FindIntrinsic(op) != nullptr;
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (p.access != Access::kRead) written.insert(p.buffer.get());
+    }
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (pointee && !known) written.insert(pointee->source.get());
+      Visit(pointee ? Expr(GetRef<TensorLoad>(pointee)) : arg);
+    }
+  }
+  // A buffer outside of a load or store is a pointer that goes somewhere.
+  void Visit_(const VarNode* op) override {
+    if (AsBuffer(GetRef<Var>(op))) written.insert(op);
+  }
+  void Visit_(const SBlockNode* op) override { Visit(op->body); }
+};
+
+}  // namespace
+
+std::unordered_set<const Object*> WrittenBuffers(const Stmt& s) {
+  WriteCollector collector;
+  collector(s);
+  return std::move(collector.written);
+}
+
+bool IsPureInteger(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.lanes != 1) return false;
+  if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) override { found = true; }
+    void Visit_(const CallNode*) override { found = true; }
+  } finder;
+  finder(e);
+  return !finder.found;
+}
+
+bool Uses(const Expr& e, const Var& v) {
+  struct Finder : StmtExprVisitor {
+    const Object* v;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { found |= op == v; }
+  } finder;
+  finder.v = v.get();
+  finder(e);
+  return finder.found;
+}
+
+bool IsBreak(const Stmt& s) {
+  const auto* op = s.as<EvaluateNode>();
+  return s.as<BreakNode>() || (op && IsCallTo(op->value, "tirx.break_loop"));
+}
+
+bool IsContinue(const Stmt& s) {
+  const auto* op = s.as<EvaluateNode>();
+  return s.as<ContinueNode>() || (op && IsCallTo(op->value, "tirx.continue_loop"));
+}
+
+bool IsIfThenElse(const CallNode* call) {
+  return IsCallTo(GetRef<Expr>(call), "prim.if_then_else");
+}
+
+bool IsElementwise(const CallNode* call) {
+  static const std::unordered_set<std::string> names = {
+      "tirx.exp",  "tirx.exp2",     "tirx.exp10",  "tirx.log", "prim.log2", "tirx.log10",
+      "tirx.sqrt", "tirx.rsqrt",    "tirx.sin",    "tirx.cos", "tirx.tan",  "tirx.sinh",
+      "tirx.cosh", "tirx.tanh",     "tirx.atan",   "tirx.erf", "tirx.fabs", "tirx.floor",
+      "prim.ceil", "tirx.trunc",    "tirx.round",  "tirx.pow", "tirx.fmod", "tirx.isnan",
+      "prim.clz",  "tirx.popcount", "tirx.sigmoid"};
+  const OpNode* op = OpOf(call);
+  return op && names.count(std::string(op->name));
+}
+
+}  // namespace tl

@@ -1,0 +1,29 @@
+/*! What expressions of a thread program depend on and what statements change. */
+#pragma once
+#include <unordered_set>
+
+#include "../../tvm/build.h"
+
+namespace tl {
+
+/*! The buffers that a statement may write: stores, pointer arguments that write, and pointers whose
+ * use is not known. */
+std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
+
+/*! An integer made of variables and arithmetic alone: its value is the same wherever its variables
+ * are in scope. */
+bool IsPureInteger(const Expr& e);
+
+bool Uses(const Expr& e, const Var& v);
+
+/*! Jumps, as TVM's nodes and as the calls that its parser makes. */
+bool IsBreak(const Stmt& s);
+bool IsContinue(const Stmt& s);
+
+/*! `if_then_else(condition, a, b)`, which evaluates one of a and b. */
+bool IsIfThenElse(const CallNode* call);
+
+/*! A function of its arguments' values that applies to each lane by itself. */
+bool IsElementwise(const CallNode* call);
+
+}  // namespace tl

@@ -1,0 +1,218 @@
+/*!
+ * FlattenBuffer: every buffer gets one dimension.
+ *
+ * Input: a thread program without blocks; buffers of any rank, row-major or with strides, with or
+ * without an offset; only the last index of an access may be a Ramp. Output: accesses, also those
+ * under address_of, have one index: offset + sum of index * stride, simplified under the ranges of
+ * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
+ * of the kernels gives its flat view. Allocations become flat in place. Establishes: index
+ * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64.
+ * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
+ * bug).
+ */
+#include "../../tvm/analyzer.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kPass = "FlattenBuffer";
+
+/*! A buffer's place in memory: element (i, j, ..) is at offset + i * strides[0] + j * strides[1] +
+ * .. */
+struct Linear {
+  std::vector<Expr> strides;
+  Expr offset;
+  Expr size;
+  DLDataType index_type;
+};
+
+bool IsFlat(const BufferTypeNode* type) {
+  return type->shape.size() == 1 && type->strides.empty() && IsConst(type->elem_offset, 0);
+}
+
+class Flattener : public StmtExprMutator {
+ public:
+  PrimFunc Run(PrimFunc f) {
+    analyzer_.BindShapes(f);
+    std::vector<Stmt> body;
+    for (const Var& p : f->params) {
+      if (!AsBuffer(p) || IsFlat(BufferOf(p))) continue;
+      body.push_back(DeclareView(p));
+    }
+    body.push_back(Mutate(f->body));
+    return WithBody(f, MakeSeq(body));
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Expr Mutate_(const TensorLoadNode* op) override {
+    const auto buffer = op->source.as_or_throw<Var>();
+    TensorLoad load(make_object<TensorLoadNode>(*op));
+    load.CopyOnWrite()->indices = FlatIndices(buffer, op->indices);
+    load.CopyOnWrite()->source = FlatBuffer(buffer);
+    return load;
+  }
+
+  Expr Mutate_(const TensorRegionNode* op) override {
+    ThrowBug(op->span, kPass, "found a region of a buffer, wanted loads and stores only");
+  }
+
+  Stmt Mutate_(const BufferStoreNode* op) override {
+    BufferStore store(make_object<BufferStoreNode>(*op));
+    store.CopyOnWrite()->value = Mutate(op->value);
+    store.CopyOnWrite()->indices = FlatIndices(op->buffer, op->indices);
+    store.CopyOnWrite()->buffer = FlatBuffer(op->buffer);
+    return store;
+  }
+
+  Stmt Mutate_(const AllocBufferNode* op) override {
+    if (IsFlat(BufferOf(op->buffer))) return GetRef<Stmt>(op);
+    AllocBuffer alloc(make_object<AllocBufferNode>(*op));
+    alloc.CopyOnWrite()->buffer = FlatBuffer(op->buffer);
+    return alloc;
+  }
+
+  Stmt Mutate_(const DeclBufferNode* op) override {
+    ThrowBug(op->span, kPass, "found a view of a buffer (" + std::string(op->buffer->name) + ")");
+  }
+
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key == "thread_extent") analyzer_.BindThread(op);
+    // The node of an attribute is not an expression of the program.
+    AttrStmt attr(make_object<AttrStmtNode>(*op));
+    attr.CopyOnWrite()->value = Mutate(op->value);
+    attr.CopyOnWrite()->body = Mutate(op->body);
+    return attr;
+  }
+
+  Stmt Mutate_(const ForNode* op) override {
+    analyzer_.BindLoop(op);
+    return Default<Stmt>(op);
+  }
+
+  Stmt Mutate_(const BindNode* op) override {
+    analyzer_.BindValue(op);
+    return Default<Stmt>(op);
+  }
+
+ private:
+  Stmt DeclareView(const Var& param) {
+    auto pointer = make_object<PointerTypeNode>();
+    pointer->element_type = BufferOf(param)->dtype;
+    pointer->storage_scope = ScopeOf(param);
+    auto decl = make_object<DeclBufferNode>();
+    decl->buffer = FlatBuffer(param);
+    decl->data = Expr(CallOp("tirx.buffer_data", {param}, PointerType(pointer)));
+    return DeclBuffer(decl);
+  }
+
+  const Linear& LinearOf(const Var& buffer) {
+    auto it = linear_.find(buffer.get());
+    if (it != linear_.end()) return it->second;
+    const BufferTypeNode* type = BufferOf(buffer);
+    const size_t rank = type->shape.size();
+    Linear linear;
+    linear.index_type = IndexType(type);
+    auto widen = [&linear](const Expr& e) { return CastTo(linear.index_type, e); };
+    linear.offset = widen(type->elem_offset);
+    linear.strides.resize(rank);
+    Expr row_major = MakeInt(linear.index_type, 1);
+    linear.size = linear.offset + MakeInt(linear.index_type, 1);
+    for (size_t d = rank; d-- > 0;) {
+      linear.strides[d] = type->strides.empty() ? row_major : widen(type->strides[d]);
+      linear.size =
+          linear.size + (widen(type->shape[d]) - MakeInt(linear.index_type, 1)) * linear.strides[d];
+      row_major = row_major * widen(type->shape[d]);
+    }
+    linear.size =
+        analyzer_.Simplify(type->strides.empty() ? linear.offset + row_major : linear.size);
+    return linear_.emplace(buffer.get(), linear).first->second;
+  }
+
+  /*! int32 where no element's place can exceed it. */
+  DLDataType IndexType(const BufferTypeNode* type) {
+    auto bound = [this](const Expr& e) { return analyzer_.ConstBound(CastTo(kInt64, e)).max; };
+    // Doubles hold every product of interest: exactly below 2^53, and anything larger needs int64
+    // anyway.
+    double size = static_cast<double>(bound(type->elem_offset)) + 1;
+    double row_major = 1;
+    for (size_t d = type->shape.size(); d-- > 0;) {
+      const double extent = static_cast<double>(bound(type->shape[d]));
+      const double stride =
+          type->strides.empty() ? row_major : static_cast<double>(bound(type->strides[d]));
+      size += (extent - 1) * stride;
+      row_major *= extent;
+    }
+    return size <= INT32_MAX ? kInt32 : kInt64;
+  }
+
+  Var FlatBuffer(const Var& buffer) {
+    if (IsFlat(BufferOf(buffer))) return buffer;
+    auto it = flat_.find(buffer.get());
+    if (it != flat_.end()) return it->second;
+    auto type = make_object<BufferTypeNode>(*BufferOf(buffer));
+    type->shape = {LinearOf(buffer).size};
+    type->strides = {};
+    type->elem_offset = MakeInt(LinearOf(buffer).index_type, 0);
+    type->layout = std::nullopt;
+    auto var = make_object<VarNode>(*buffer.get());
+    var->ty = BufferType(type);
+    return flat_.emplace(buffer.get(), Var(var)).first->second;
+  }
+
+  Array<Expr> FlatIndices(const Var& buffer, const Array<Expr>& indices) {
+    const BufferTypeNode* type = BufferOf(buffer);
+    if (indices.size() != type->shape.size()) {
+      ThrowBug(buffer->span, kPass,
+               "found " + std::to_string(indices.size()) + " indices of " +
+                   std::string(buffer->name) + ", wanted " + std::to_string(type->shape.size()));
+    }
+    const Linear& linear = LinearOf(buffer);
+    Expr flat = linear.offset;
+    Ramp ramp;
+    for (size_t d = 0; d < indices.size(); ++d) {
+      Expr index = Mutate(indices[d]);
+      if (index->dtype().lanes != 1) {
+        if (!index.as<RampNode>() || d + 1 != indices.size()) {
+          ThrowBug(index->span, kPass,
+                   "found a vector index of " + std::string(buffer->name) +
+                       ", wanted a Ramp in the last index");
+        }
+        ramp = index.as_or_throw<Ramp>();
+        index = ramp->base;
+      }
+      flat = flat + Widened(index, linear.index_type) * linear.strides[d];
+    }
+    flat = analyzer_.Simplify(flat);
+    if (!ramp.defined()) return {flat};
+    const Expr stride = CastTo(linear.index_type, ramp->stride) * linear.strides.back();
+    return {RampOf(flat, ToInt(analyzer_.Simplify(stride)), ramp->dtype().lanes)};
+  }
+
+  /*! `e` computed in type `t` where its value or a part of it might not fit into its own. */
+  Expr Widened(const Expr& e, DLDataType t) {
+    if (e->dtype() == t) return e;
+    const Analyzer::Bound bound = analyzer_.ConstBound(CastTo(kInt64, e));
+    if (bound.min >= INT32_MIN && bound.max <= INT32_MAX) return CastTo(t, e);
+    auto wide = [&](const Expr& x) { return Widened(x, t); };
+    if (const auto* op = e.as<AddNode>()) return wide(op->a) + wide(op->b);
+    if (const auto* op = e.as<SubNode>()) return wide(op->a) - wide(op->b);
+    if (const auto* op = e.as<MulNode>()) return wide(op->a) * wide(op->b);
+    return CastTo(t, e);
+  }
+
+  Analyzer analyzer_;
+  std::unordered_map<const Object*, Linear> linear_;
+  std::unordered_map<const Object*, Var> flat_;
+};
+
+PrimFunc FlattenBuffer(PrimFunc f) { return Flattener().Run(f); }
+
+Registration registration([] { RegisterPass(kPass, FlattenBuffer); });
+
+}  // namespace
+}  // namespace tl

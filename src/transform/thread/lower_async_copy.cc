@@ -1,0 +1,103 @@
+/*!
+ * LowerAsyncCopy: stores under an `async_copy` attribute become cp.async where the hardware has one
+ * for them.
+ *
+ * Input: a thread program after VectorizeLoop, so that each access is as wide as it can legally be.
+ * Output: no `async_copy` attribute; under one, a store to shared memory of 4, 8 or 16 bytes (PTX
+ * ISA, cp.async) loaded from global memory with the same dtype is `tl.cp_async_gs`, or
+ * `tl.cp_async_gs_conditional` if it is zero where a condition is false. Every other store stays a
+ * plain store: it is correct under any commit and wait. So do all before sm_80.
+ */
+#include <cmath>
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "effects.h"
+
+namespace tl {
+namespace {
+
+bool IsZero(const Expr& e) {
+  if (const auto* broadcast = e.as<BroadcastNode>()) return IsZero(broadcast->value);
+  if (const auto* f = e.as<FloatImmNode>()) return f->value == 0.0 && !std::signbit(f->value);
+  return IsConst(e, 0);
+}
+
+/*! A load from global memory that yields zeros where `condition` (undefined: true) is false. */
+struct PredicatedLoad {
+  const TensorLoadNode* load;
+  Expr condition;
+};
+
+std::optional<PredicatedLoad> AsPredicatedLoad(Expr value) {
+  Expr condition;
+  const CallNode* call;
+  while ((call = value.as<CallNode>()) && IsIfThenElse(call)) {
+    if (call->args[0]->dtype().lanes != 1 || !IsZero(call->args[2])) return std::nullopt;
+    condition = condition.defined() ? condition && call->args[0] : call->args[0];
+    value = call->args[1];
+  }
+  const auto* load = value.as<TensorLoadNode>();
+  if (!load || !IsGlobal(load->source.as_or_throw<Var>())) return std::nullopt;
+  return PredicatedLoad{load, condition};
+}
+
+/*! Indices of the first of the contiguous elements; nullopt for lanes that are not contiguous. */
+std::optional<Array<Expr>> FirstLane(const Array<Expr>& indices) {
+  Array<Expr> first = indices;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i]->dtype().lanes == 1) continue;
+    const auto* ramp = indices[i].as<RampNode>();
+    if (!ramp || i + 1 != indices.size() || !IsConst(ramp->stride, 1)) return std::nullopt;
+    first.Set(i, ramp->base);
+  }
+  return first;
+}
+
+class AsyncCopyLowerer : public StmtExprMutator {
+ public:
+  explicit AsyncCopyLowerer(const PrimFunc& f) : f_(f) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key != "async_copy") return Default<Stmt>(op);
+    if (TargetArch(f_) < 80) return StmtExprMutator::Mutate(op->body);
+    ++depth_;
+    Stmt body = Mutate(op->body);
+    --depth_;
+    return body;
+  }
+
+  Stmt Mutate_(const BufferStoreNode* op) override {
+    if (depth_ == 0 || !IsShared(op->buffer)) return GetRef<Stmt>(op);
+    const std::optional<PredicatedLoad> source = AsPredicatedLoad(op->value);
+    if (!source) return GetRef<Stmt>(op);
+    const TensorLoadNode* load = source->load;
+    const Var global = load->source.as_or_throw<Var>();
+    const DLDataType type = BufferOf(op->buffer)->dtype->dtype;
+    const int bits = load->dtype().bits * load->dtype().lanes;
+    const auto to = FirstLane(op->indices), from = FirstLane(load->indices);
+    if (BufferOf(global)->dtype->dtype != type || !to || !from ||
+        (bits != 32 && bits != 64 && bits != 128)) {
+      return GetRef<Stmt>(op);
+    }
+    Array<Expr> args = {MakeInt(bits / 8), AddressOf(op->buffer, *to), AddressOf(global, *from)};
+    if (source->condition.defined()) args.push_back(source->condition);
+    return MakeEvaluate(CallOp(source->condition.defined() ? kCpAsyncConditional : kCpAsync, args),
+                        op->span);
+  }
+
+ private:
+  PrimFunc f_;
+  int depth_ = 0;
+};
+
+PrimFunc LowerAsyncCopy(PrimFunc f) { return WithBody(f, AsyncCopyLowerer(f).Mutate(f->body)); }
+
+Registration registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,410 @@
+#include "shared_conflict.h"
+
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "../../layout/int_program.h"
+#include "../../tvm/functor.h"
+#include "effects.h"
+
+namespace tl {
+namespace {
+
+// Enumeration gives up beyond these; 1024 threads times 64 iterations, and twice the largest shared
+// memory in bytes.
+constexpr int64_t kMaxPoints = 1 << 16;
+constexpr int64_t kMaxElements = 1 << 19;
+
+/*! A variable and the constant range of its values. */
+struct Axis {
+  Var var;
+  int64_t min;
+  int64_t extent;
+};
+
+std::vector<Var> VarsOf(const Expr& e) {
+  struct Collector : StmtExprVisitor {
+    std::vector<Var> vars;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { vars.push_back(GetRef<Var>(op)); }
+  } collector;
+  collector(e);
+  return std::move(collector.vars);
+}
+
+bool Contains(const std::vector<Var>& vars, const Var& v) {
+  return std::any_of(vars.begin(), vars.end(), [&](const Var& u) { return u.same_as(v); });
+}
+
+/*! Whether IntProgram can evaluate `e` from `axes`: no other variables, no memory, no division that
+ * may be by zero. */
+bool IsEvaluable(const Expr& e, const std::vector<Axis>& axes) {
+  struct Judge : StmtExprVisitor {
+    const std::vector<Axis>* axes;
+    bool good = true;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override {
+      good &=
+          std::any_of(axes->begin(), axes->end(), [&](const Axis& a) { return a.var.get() == op; });
+    }
+    void Visit_(const FloorDivNode* op) override { VisitDivision(op->a, op->b); }
+    void Visit_(const FloorModNode* op) override { VisitDivision(op->a, op->b); }
+#define TL_REFUSE_(Node) \
+  void Visit_(const Node*) override { good = false; }
+    TL_REFUSE_(CallNode)
+    TL_REFUSE_(TensorLoadNode)
+    TL_REFUSE_(FloatImmNode)
+    TL_REFUSE_(StringImmNode)
+    TL_REFUSE_(DivNode)
+    TL_REFUSE_(ModNode)
+    TL_REFUSE_(NotNode)
+    TL_REFUSE_(BitwiseNotNode)
+    TL_REFUSE_(RampNode)
+    TL_REFUSE_(BroadcastNode)
+    TL_REFUSE_(ShuffleNode)
+    TL_REFUSE_(LetNode)
+#undef TL_REFUSE_
+    void VisitDivision(const Expr& a, const Expr& b) {
+      good &= AsInt(b).value_or(0) > 0;
+      Visit(a);
+    }
+  } judge;
+  judge.axes = &axes;
+  judge(e);
+  return judge.good;
+}
+
+/*! The axes of the thread index around a node; nullopt if an extent is not constant. */
+std::optional<std::vector<Axis>> ThreadsAround(const SyncNode* node) {
+  std::vector<Axis> axes;
+  for (const SyncNode* n = node; n; n = n->parent) {
+    const auto* op = n->stmt.as<AttrStmtNode>();
+    if (!op || op->attr_key != "thread_extent") continue;
+    const IterVar axis = op->node.cast<IterVar>();
+    if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) continue;
+    const std::optional<int64_t> extent = AsInt(op->value);
+    if (!extent) return std::nullopt;
+    axes.push_back({axis->var, 0, *extent});
+  }
+  return axes;
+}
+
+std::vector<Var> ThreadVars(const SyncNode* node) {
+  std::vector<Var> vars;
+  for (const SyncNode* n = node; n; n = n->parent) {
+    const auto* op = n->stmt.as<AttrStmtNode>();
+    if (!op || op->attr_key != "thread_extent") continue;
+    const IterVar axis = op->node.cast<IterVar>();
+    if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0) vars.push_back(axis->var);
+  }
+  return vars;
+}
+
+/*! The `for` loops around a node, the outermost first. */
+std::vector<const SyncNode*> LoopsAround(const SyncNode* node) {
+  std::vector<const SyncNode*> loops;
+  for (const SyncNode* n = node->parent; n; n = n->parent) {
+    if (n->stmt.as<ForNode>()) loops.push_back(n);
+  }
+  std::reverse(loops.begin(), loops.end());
+  return loops;
+}
+
+const ForNode* LoopOf(const SyncNode* n) { return n->stmt.as<ForNode>(); }
+
+/*! Two accesses and which loops are in one iteration for both (`same`) or in any two (`free`). */
+struct Pair {
+  const SharedAccess& a;
+  const SharedAccess& b;
+  SharedConflict::Distance distance;
+  std::vector<const SyncNode*> same, a_free, b_free;
+
+  Pair(const SharedAccess& a, const SharedAccess& b, SharedConflict::Distance distance)
+      : a(a), b(b), distance(distance) {
+    for (const SyncNode* loop : LoopsAround(a.node)) {
+      (IsSame(loop) ? same : a_free).push_back(loop);
+    }
+    for (const SyncNode* loop : LoopsAround(b.node)) {
+      if (!IsSame(loop)) b_free.push_back(loop);
+    }
+  }
+  bool IsSame(const SyncNode* loop) const {
+    return a.node->IsInside(loop) && b.node->IsInside(loop) &&
+           (!distance.loop || loop->depth < distance.loop->depth);
+  }
+};
+
+/*! Renames in the later access what has another value there: its thread, its iterations, what it
+ * read. */
+class LaterNames {
+ public:
+  LaterNames(const Pair& pair, const std::vector<Var>& opaque, Analyzer* analyzer)
+      : analyzer_(analyzer) {
+    const std::optional<std::vector<Axis>> threads = ThreadsAround(pair.b.node);
+    for (const Var& v : ThreadVars(pair.b.node)) Fresh(v);
+    if (threads) {
+      for (const Axis& t : *threads) {
+        analyzer_->BindConst(names_.map[t.var.get()].as_or_throw<Var>(), t.extent);
+      }
+    }
+    for (const Var& v : opaque) Fresh(v);
+    for (const SyncNode* loop : pair.b_free) {
+      const ForNode* op = LoopOf(loop);
+      if (loop == pair.distance.loop && Shift(op, pair.distance.next)) continue;
+      const Expr min = names_.Mutate(op->min), extent = names_.Mutate(op->extent);
+      analyzer_->Bind(Fresh(op->loop_var), min, extent);
+    }
+  }
+  Expr operator()(const Expr& e) { return names_.Mutate(e); }
+
+ private:
+  Var Fresh(const Var& v) {
+    Var fresh = MakeVar(std::string(v->name) + "_later", v->dtype());
+    names_.map[v.get()] = fresh;
+    return fresh;
+  }
+  bool Shift(const ForNode* op, bool next) {
+    const std::optional<int64_t> step = op->step ? AsInt(*op->step) : 1;
+    if (!step) return false;
+    const Var& v = op->loop_var;
+    Expr later = v + *step;
+    if (!next) {
+      const Var more = MakeVar("distance", v->dtype());
+      analyzer_->BindConst(more, AsInt(op->extent).value_or(INT32_MAX));
+      later = later + (more + 1) * *step;
+    }
+    names_.map[v.get()] = later;
+    return true;
+  }
+
+  Analyzer* analyzer_;
+  Substituter names_;
+};
+
+/*! Whether [a, a + a_lanes) and [b, b + b_lanes) are disjoint. */
+bool Differ(const Expr& a, const Expr& b, int a_lanes, int b_lanes, Analyzer* analyzer) {
+  const Analyzer::Bound gap = analyzer->ConstBound(analyzer->Simplify(a - b));
+  if (gap.min >= b_lanes || gap.max <= -a_lanes) return true;
+  const auto* ma = a.as<FloorModNode>();
+  const auto* mb = b.as<FloorModNode>();
+  if (!ma || !mb || a_lanes != 1 || b_lanes != 1) return false;
+  const std::optional<int64_t> modulus = AsInt(ma->b);
+  if (!modulus || *modulus <= 0 || modulus != AsInt(mb->b)) return false;
+  const Analyzer::Modular d = analyzer->ModularSet(analyzer->Simplify(ma->a - mb->a));
+  return d.coeff % *modulus == 0 && d.base % *modulus != 0;
+}
+
+bool HaveConstantRanges(const std::vector<const SyncNode*>& loops) {
+  return std::all_of(loops.begin(), loops.end(), [](const SyncNode* n) {
+    return AsInt(LoopOf(n)->min) && AsInt(LoopOf(n)->extent);
+  });
+}
+
+bool DifferInSomeIndex(const Pair& pair, const std::vector<Var>& opaque, Analyzer* analyzer) {
+  LaterNames later(pair, opaque, analyzer);
+  // Ranges with symbols in them bound nothing by constants, and proofs from them are slow.
+  const bool constant = HaveConstantRanges(pair.a_free) && HaveConstantRanges(pair.b_free);
+  const size_t rank = pair.a.indices.size();
+  for (size_t i = 0; i < rank; ++i) {
+    const Expr& a = pair.a.indices[i];
+    const Expr& b = pair.b.indices[i];
+    const bool last = i + 1 == rank;
+    if (last && (pair.a.lanes == 0 || pair.b.lanes == 0)) break;
+    if (!IsPureInteger(a) || !IsPureInteger(b)) continue;
+    const int a_lanes = last ? pair.a.lanes : 1, b_lanes = last ? pair.b.lanes : 1;
+    const Expr other = later(b);
+    if (Differ(a, other, a_lanes, b_lanes, analyzer)) return true;
+    if (constant) continue;
+    if (analyzer->CanProveSymbolic(a >= other + b_lanes)) return true;
+    if (analyzer->CanProveSymbolic(other >= a + a_lanes)) return true;
+  }
+  return false;
+}
+
+/*! Enumerates which thread touches which element; the loops of `same` are part of an element's
+ * name. */
+class Owners {
+ public:
+  Owners(const Pair& pair, const std::vector<Var>& opaque) : pair_(pair), opaque_(opaque) {
+    ChooseIndices();
+    decided_ = ChooseKeys() && ChooseSize();
+  }
+
+  bool EachElementHasOneThread() {
+    if (!decided_) return false;
+    owner_.assign(size_, kNobody);
+    bool one = true;
+    decided_ = Enumerate(pair_.a, pair_.a_free, [&](int64_t element, int thread) {
+      int& owner = owner_[element];
+      owner = owner == kNobody || owner == thread ? thread : kSeveral;
+    });
+    decided_ = decided_ && Enumerate(pair_.b, pair_.b_free, [&](int64_t element, int thread) {
+                 one &= owner_[element] == kNobody || owner_[element] == thread;
+               });
+    return decided_ && one;
+  }
+
+ private:
+  static constexpr int kNobody = -1, kSeveral = -2;
+
+  /*! Indices that are equal for both accesses and all threads need no enumeration. */
+  void ChooseIndices() {
+    const bool known_lanes = pair_.a.lanes != 0 && pair_.b.lanes != 0;
+    const size_t rank = pair_.a.indices.size();
+    for (size_t i = 0; i < rank; ++i) {
+      if (i + 1 == rank && !known_lanes) break;
+      if (!IsFixed(pair_.a.indices[i]) ||
+          !ffi::StructuralEqual()(pair_.a.indices[i], pair_.b.indices[i])) {
+        indices_.push_back(i);
+      }
+    }
+  }
+  bool IsFixed(const Expr& e) const {
+    if (!IsPureInteger(e)) return false;
+    const std::vector<Var> vars = VarsOf(e);
+    const std::vector<Var> threads = ThreadVars(pair_.a.node);
+    return std::none_of(vars.begin(), vars.end(), [&](const Var& v) {
+      return Contains(threads, v) || Contains(opaque_, v) || IsLoopOf(pair_.a_free, v) ||
+             IsLoopOf(pair_.b_free, v);
+    });
+  }
+  static bool IsLoopOf(const std::vector<const SyncNode*>& loops, const Var& v) {
+    return std::any_of(loops.begin(), loops.end(),
+                       [&](const SyncNode* n) { return LoopOf(n)->loop_var.same_as(v); });
+  }
+
+  bool ChooseKeys() {
+    for (const SyncNode* loop : pair_.same) {
+      if (!IsUsed(pair_.a, loop) && !IsUsed(pair_.b, loop)) continue;
+      if (!AddAxis(loop, &keys_)) return false;
+    }
+    return true;
+  }
+  bool IsUsed(const SharedAccess& access, const SyncNode* loop) const {
+    return std::any_of(indices_.begin(), indices_.end(),
+                       [&](size_t i) { return Uses(access.indices[i], LoopOf(loop)->loop_var); });
+  }
+  static bool AddAxis(const SyncNode* loop, std::vector<Axis>* axes) {
+    const ForNode* op = LoopOf(loop);
+    const std::optional<int64_t> min = AsInt(op->min), extent = AsInt(op->extent);
+    if (!min || !extent || *extent <= 0) return false;
+    axes->push_back({op->loop_var, *min, *extent});
+    return true;
+  }
+
+  bool ChooseSize() {
+    const Array<Expr>& shape = BufferOf(pair_.a.buffer)->shape;
+    for (const Axis& k : keys_) size_ *= std::min(k.extent, kMaxElements);
+    for (size_t i : indices_) {
+      const std::optional<int64_t> extent = AsInt(shape[i]);
+      if (!extent || size_ > kMaxElements) return false;
+      extents_.push_back(*extent);
+      size_ *= *extent;
+    }
+    return size_ <= kMaxElements;
+  }
+
+  /*! Calls `visit` for each element that a thread touches; false if that cannot be decided. */
+  bool Enumerate(const SharedAccess& access, const std::vector<const SyncNode*>& free,
+                 const std::function<void(int64_t, int)>& visit) const {
+    std::optional<std::vector<Axis>> axes = ThreadsAround(access.node);
+    if (!axes) return false;
+    const size_t threads = axes->size();
+    axes->insert(axes->end(), keys_.begin(), keys_.end());
+    for (const SyncNode* loop : free) {
+      if (IsUsed(access, loop) && !AddAxis(loop, &*axes)) return false;
+    }
+    std::vector<Var> vars;
+    int64_t points = 1;
+    for (const Axis& a : *axes) {
+      vars.push_back(a.var);
+      points *= a.extent;
+      if (points > kMaxPoints) return false;
+    }
+    std::vector<IntProgram> programs;
+    for (size_t i : indices_) {
+      if (!IsEvaluable(access.indices[i], *axes)) return false;
+      programs.emplace_back(access.indices[i], vars);
+    }
+    std::vector<std::pair<IntProgram, bool>> guards;
+    for (const auto& [condition, value] : access.guards) {
+      if (IsEvaluable(condition, *axes)) guards.emplace_back(IntProgram(condition, vars), value);
+    }
+    std::vector<int64_t> point(axes->size());
+    for (int64_t p = 0; p < points; ++p) {
+      int64_t rest = p, thread = 0, key = 0;
+      for (size_t i = 0; i < axes->size(); ++i) {
+        const Axis& axis = (*axes)[i];
+        const int64_t digit = rest % axis.extent;
+        rest /= axis.extent;
+        point[i] = axis.min + digit;
+        if (i < threads) thread = thread * axis.extent + digit;
+        if (i >= threads && i < threads + keys_.size()) key = key * axis.extent + digit;
+      }
+      const bool happens = std::all_of(guards.begin(), guards.end(), [&](const auto& guard) {
+        return (guard.first(point.data()) != 0) == guard.second;
+      });
+      if (happens &&
+          !VisitElements(access, programs, point, key, static_cast<int>(thread), visit)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool VisitElements(const SharedAccess& access, const std::vector<IntProgram>& programs,
+                     const std::vector<int64_t>& point, int64_t element, int thread,
+                     const std::function<void(int64_t, int)>& visit) const {
+    int64_t lanes = 1;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      const int64_t index = programs[i](point.data());
+      if (indices_[i] + 1 == access.indices.size()) lanes = access.lanes;
+      const int64_t width = i + 1 == programs.size() ? lanes : 1;
+      if (index < 0 || index + width > extents_[i]) return false;
+      element = element * extents_[i] + index;
+    }
+    for (int64_t lane = 0; lane < lanes; ++lane) visit(element + lane, thread);
+    return true;
+  }
+
+  const Pair& pair_;
+  const std::vector<Var>& opaque_;
+  bool decided_;
+  std::vector<size_t> indices_;
+  std::vector<int64_t> extents_;
+  std::vector<Axis> keys_;
+  int64_t size_ = 1;
+  std::vector<int> owner_;
+};
+
+}  // namespace
+
+SharedConflict::SharedConflict(const SyncTree& tree) : opaque_(tree.opaque) {
+  const std::function<void(const SyncNode&)> bind = [&](const SyncNode& n) {
+    const auto* attr = n.stmt.as<AttrStmtNode>();
+    if (attr && attr->attr_key == "thread_extent") analyzer_.BindThread(attr);
+    if (const ForNode* loop = LoopOf(&n)) analyzer_.BindLoop(loop);
+    for (const auto& child : n.body) bind(*child);
+    for (const auto& child : n.otherwise) bind(*child);
+  };
+  bind(*tree.root);
+}
+
+bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance) {
+  if (!a.buffer.same_as(b.buffer) || (!a.writes && !b.writes)) return false;
+  if (a.whole || b.whole) return true;
+  const auto key = std::make_tuple(&a, &b, distance.loop, distance.next);
+  auto it = known_.find(key);
+  if (it == known_.end()) it = known_.emplace(key, Decide(a, b, distance)).first;
+  return it->second;
+}
+
+bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance) {
+  const Pair pair(a, b, distance);
+  if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
+  return !Owners(pair, opaque_).EachElementHasOneThread();
+}
+
+}  // namespace tl

@@ -1,0 +1,41 @@
+/*!
+ * SharedConflict: may two accesses of shared memory by two different threads touch one element?
+ *
+ * Two ways to a "no". In some index the accesses differ for all threads, decided symbolically (`(k
+ * + 2) % 3` and `k % 3`). Or each element that both touch belongs to one thread, decided by
+ * evaluating the indices for every thread and loop iteration: exact, but it needs constant extents.
+ * If neither holds, the answer is yes.
+ */
+#pragma once
+#include <map>
+#include <tuple>
+
+#include "../../tvm/analyzer.h"
+#include "sync_tree.h"
+
+namespace tl {
+
+class SharedConflict {
+ public:
+  explicit SharedConflict(const SyncTree& tree);
+
+  /*! How the later access's iteration is related to the earlier one's. */
+  struct Distance {
+    /*! The outermost loop that is in a later iteration for the second access; nullptr if all common
+     * loops are in the same. */
+    const SyncNode* loop = nullptr;
+    bool next = true;  // the very next iteration, otherwise any one after it
+  };
+  /*! `a` is executed before `b`. */
+  bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance);
+
+ private:
+  bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance);
+
+  Analyzer analyzer_;
+  std::vector<Var> opaque_;
+  std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool>, bool>
+      known_;
+};
+
+}  // namespace tl

@@ -1,0 +1,214 @@
+/*!
+ * SplitHostDevice: one device function for each kernel of a function, and the host's part as a list
+ * of launches.
+ *
+ * Input: a flat thread program; at its top, kernels (nests of `thread_extent` attributes), flat
+ * views of parameters, and values that the host computes (Bind). Output: first the host function,
+ * whose body is one `tl.launch(name, arguments..)` for each kernel; then the kernels `f_kernel`,
+ * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
+ * uses, in the order of the function's parameters, then the symbolic dimensions in order of
+ * appearance. It carries `tl.grid` and `tl.block` (three extents each), `tl.dyn_shared_bytes`,
+ * `target`, `global_symbol`. Refuses: other statements outside of a kernel; block extents that are
+ * not constant; two extents for one index.
+ */
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../tvm/analyzer.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "shared_memory.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kLaunch = "tl.launch";
+
+/*! What a kernel's body uses and declares. */
+class KernelUses : public StmtExprVisitor {
+ public:
+  explicit KernelUses(const Stmt& kernel) { Visit(kernel); }
+
+  /*! Variables that come from outside, in order of appearance. */
+  std::vector<Var> Free() const {
+    std::vector<Var> out;
+    for (const Var& v : used_) {
+      if (!defined_.count(v.get())) out.push_back(v);
+    }
+    return out;
+  }
+
+  Array<Expr> Extents(const std::string& prefix) const {
+    Array<Expr> out;
+    for (const char* axis : {".x", ".y", ".z"}) {
+      auto it = extents_.find(prefix + axis);
+      out.push_back(it == extents_.end() ? Expr(MakeInt(1)) : it->second);
+    }
+    return out;
+  }
+
+  int64_t shared_bytes = 0;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const VarNode* op) override {
+    if (seen_.insert(op).second) used_.push_back(GetRef<Var>(op));
+  }
+  void Visit_(const ForNode* op) override {
+    Define(op->loop_var);
+    Default(op);
+  }
+  void Visit_(const BindNode* op) override {
+    Define(op->var);
+    Default(op);
+  }
+  void Visit_(const LetNode* op) override {
+    Define(op->var);
+    Default(op);
+  }
+  void Visit_(const AllocBufferNode* op) override {
+    Define(op->buffer);
+    if (ScopeOf(op->buffer) != "shared.dyn") return;
+    std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
+    if (!offset) {
+      ThrowBug(op->span, "SplitHostDevice",
+               "found shared buffer " + std::string(op->buffer->name) + " without an offset");
+    }
+    shared_bytes = std::max(shared_bytes, *offset + SharedBytes(op));
+  }
+  void Visit_(const AttrStmtNode* op) override {
+    if (op->attr_key != "thread_extent") return Default(op);
+    const auto thread = op->node.cast<IterVar>();
+    Define(thread->var);
+    const auto [it, fresh] = extents_.emplace(std::string(thread->thread_tag), op->value);
+    if (!fresh && !Analyzer().CanProveEqual(it->second, op->value)) {
+      ThrowAt(op->span, "ValueError",
+              "found two extents for " + it->first +
+                  " in one kernel, wanted one. Split the kernel in two");
+    }
+    Visit(op->body);
+  }
+
+ private:
+  void Define(const Var& v) { defined_.insert(v.get()); }
+
+  std::vector<Var> used_;
+  std::unordered_set<const Object*> seen_;
+  std::unordered_set<const Object*> defined_;
+  std::unordered_map<std::string, Expr> extents_;
+};
+
+class Splitter {
+ public:
+  explicit Splitter(const PrimFunc& f) : function_(f) {
+    const Any symbol = GetAttr(f, "global_symbol");
+    if (symbol == nullptr) ThrowBug(f->span, "SplitHostDevice", "found a function without a name");
+    name_ = symbol.cast<String>();
+  }
+
+  Array<PrimFunc> Run() {
+    for (const Stmt& s : FlatSeq(function_->body)) HostStatement(s);
+    if (kernels_.empty()) {
+      ThrowAt(function_->span, "ValueError",
+              "found no kernel in " + name_ +
+                  ", wanted at least one. Put the statements into `with T.Kernel(..)`");
+    }
+    Array<PrimFunc> out = {WithBody(function_, MakeSeq(launches_))};
+    for (const PrimFunc& kernel : kernels_) out.push_back(kernel);
+    return out;
+  }
+
+ private:
+  void HostStatement(const Stmt& s) {
+    if (const auto* decl = s.as<DeclBufferNode>()) {
+      if (IsCallTo(decl->data, "tirx.buffer_data")) {
+        const auto viewed = decl->data.as<CallNode>()->args[0].as_or_throw<Var>();
+        view_of_[decl->buffer.get()] = viewed;
+        view_[viewed.get()] = decl->buffer;
+        return;
+      }
+    }
+    if (const auto* bind = s.as<BindNode>()) {
+      host_values_.map[bind->var.get()] = host_values_.Mutate(bind->value);
+      return;
+    }
+    const auto* attr = s.as<AttrStmtNode>();
+    if (attr && attr->attr_key == "thread_extent") return Kernel(host_values_.Mutate(s), s->span);
+    if (const auto* evaluate = s.as<EvaluateNode>(); evaluate && AsInt(evaluate->value)) return;
+    ThrowAt(s->span, "ValueError",
+            "found a statement outside of a kernel (" + s->GetTypeKey() +
+                "), wanted kernels only. Move it into `with T.Kernel(..)`");
+  }
+
+  void Kernel(const Stmt& body, const Span& span) {
+    const KernelUses uses(body);
+    const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
+    const std::string name = name_ + "_kernel" + number;
+    Array<Var> params = Params(uses.Free());
+    Array<Expr> args = {StringOf(name)};
+    for (const Var& p : params) {
+      auto view = view_of_.find(p.get());
+      args.push_back(view == view_of_.end() ? p : view->second);
+    }
+    launches_.push_back(MakeEvaluate(CallOp(kLaunch, args), span));
+
+    auto node = make_object<PrimFuncNode>(*function_.get());
+    node->params = params;
+    node->body = body;
+    node->span = span;
+    PrimFunc kernel(node);
+    const Array<Expr> block = uses.Extents("threadIdx");
+    for (const Expr& extent : block) {
+      if (AsInt(extent)) continue;
+      ThrowAt(span, "ValueError",
+              "found a number of threads that is known only at run time, wanted a constant. "
+              "Pass threads=128 or another number to T.Kernel");
+    }
+    kernel = WithAttr(kernel, "global_symbol", String(name));
+    kernel = WithAttr(kernel, "tl.grid", uses.Extents("blockIdx"));
+    kernel = WithAttr(kernel, "tl.block", block);
+    kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
+  }
+
+  Array<Var> Params(const std::vector<Var>& free) {
+    Array<Var> buffers, scalars, symbols;
+    auto used = [&free](const Var& v) {
+      return std::find_if(free.begin(), free.end(), [&v](const Var& f) { return f.same_as(v); }) !=
+             free.end();
+    };
+    std::unordered_set<const Object*> taken;
+    for (const Var& p : function_->params) {
+      auto view = view_.find(p.get());
+      const Var inside = view == view_.end() ? p : view->second;
+      if (!used(inside)) continue;
+      taken.insert(inside.get());
+      (AsBuffer(inside) ? buffers : scalars).push_back(inside);
+    }
+    for (const Var& v : free) {
+      if (!taken.count(v.get())) symbols.push_back(v);
+    }
+    for (const Var& v : scalars) buffers.push_back(v);
+    for (const Var& v : symbols) buffers.push_back(v);
+    return buffers;
+  }
+
+  PrimFunc function_;
+  std::string name_;
+  std::vector<Stmt> launches_;
+  std::vector<PrimFunc> kernels_;
+  std::unordered_map<const Object*, Var> view_of_;
+  std::unordered_map<const Object*, Var> view_;
+  Substituter host_values_;
+};
+
+Array<PrimFunc> SplitHostDevice(const PrimFunc& f) { return Splitter(f).Run(); }
+
+Registration registration([] {
+  RegisterOp(kLaunch, kLaunch, CallEffect::kOpaque);
+  RegisterFunction("SplitHostDevice", SplitHostDevice);
+});
+
+}  // namespace
+}  // namespace tl

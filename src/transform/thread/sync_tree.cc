@@ -1,0 +1,274 @@
+#include "sync_tree.h"
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/functor.h"
+#include "effects.h"
+#include "uniformity.h"
+
+namespace tl {
+namespace {
+
+using Kind = SyncNode::Kind;
+using Guards = std::vector<std::pair<Expr, bool>>;
+
+/*! Adds the accesses of shared memory in an expression or a leaf statement to a node. */
+class AccessCollector : public StmtExprVisitor {
+ public:
+  AccessCollector(SyncNode* node, Substituter* names, Guards* guards, int* count)
+      : node_(node), names_(names), guards_(guards), count_(count) {}
+
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const TensorLoadNode* op) override {
+    Add(op->source.as_or_throw<Var>(), op->indices, Access::kRead, 1);
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const BufferStoreNode* op) override {
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
+    Add(op->buffer, op->indices, Access::kWrite, 1);
+  }
+  void Visit_(const CallNode* op) override {
+    if (IsIfThenElse(op)) return VisitBranches(op);
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      Add(p.buffer, p.indices, p.access, CopiedElements(op, p.buffer));
+    }
+    const bool known = FindIntrinsic(op) != nullptr;
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (!pointee) {
+        Visit(arg);
+        continue;
+      }
+      if (!known) AddWhole(pointee->source.as_or_throw<Var>());
+      for (const Expr& i : pointee->indices) Visit(i);
+    }
+  }
+  void Visit_(const AndNode* op) override {
+    Visit(op->a);
+    VisitUnder(op->a, true, op->b);
+  }
+  // A buffer outside of a load or store is a pointer that goes somewhere.
+  void Visit_(const VarNode* op) override {
+    if (AsBuffer(GetRef<Var>(op))) AddWhole(GetRef<Var>(op));
+  }
+
+ private:
+  void VisitBranches(const CallNode* op) {
+    Visit(op->args[0]);
+    VisitUnder(op->args[0], true, op->args[1]);
+    VisitUnder(op->args[0], false, op->args[2]);
+  }
+  void VisitUnder(const Expr& condition, bool value, const Expr& e) {
+    guards_->emplace_back(names_->Mutate(condition), value);
+    Visit(e);
+    guards_->pop_back();
+  }
+
+  /*! Elements behind the pointers of an asynchronous copy; 0 for other intrinsics, whose table does
+   * not say. */
+  static int CopiedElements(const CallNode* op, const Var& buffer) {
+    const Expr call = GetRef<Expr>(op);
+    if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
+    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));
+  }
+
+  void Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
+    if (!IsShared(buffer)) return;
+    SharedAccess a{
+        buffer,   {},    lanes,      false, access != Access::kRead, access == Access::kAsyncWrite,
+        *guards_, node_, (*count_)++};
+    for (size_t i = 0; i < indices.size(); ++i) {
+      Expr index = indices[i];
+      const auto* ramp = index.as<RampNode>();
+      if (ramp && i + 1 == indices.size() && IsConst(ramp->stride, 1)) {
+        a.lanes *= index->dtype().lanes;
+        index = ramp->base;
+      }
+      a.whole |= index->dtype().lanes != 1;
+      a.indices.push_back(names_->Mutate(index));
+    }
+    node_->accesses.push_back(std::move(a));
+  }
+  void AddWhole(const Var& buffer) {
+    if (!IsShared(buffer)) return;
+    node_->accesses.push_back({buffer, {}, 0, true, true, false, *guards_, node_, (*count_)++});
+  }
+
+  SyncNode* node_;
+  Substituter* names_;
+  Guards* guards_;
+  int* count_;
+};
+
+class TreeBuilder {
+ public:
+  explicit TreeBuilder(const Stmt& body) : uniformity_(body) {}
+
+  std::unique_ptr<SyncNode> Build(const Stmt& s, SyncNode* parent) {
+    auto node = std::make_unique<SyncNode>();
+    node->stmt = s;
+    node->parent = parent;
+    node->depth = parent ? parent->depth + 1 : 0;
+    node->kind = Kind::kLeaf;
+    if (const auto* op = s.as<AttrStmtNode>()) {
+      BuildScope(op->body, node.get());
+    } else if (const auto* op = s.as<SBlockRealizeNode>()) {
+      BuildScope(op->block->body, node.get());
+    } else if (s.as<SeqStmtNode>()) {
+      BuildScope(s, node.get());
+    } else if (const auto* op = s.as<ForNode>()) {
+      node->kind = Kind::kLoop;
+      node->uniform = uniformity_.IsUniform(op);
+      Collect(op->min, node.get());
+      Collect(op->extent, node.get());
+      node->body = BuildSequence(op->body, node.get());
+    } else if (const auto* op = s.as<WhileNode>()) {
+      node->kind = Kind::kLoop;
+      Collect(op->condition, node.get());
+      // There is no place for a barrier between the body's last statement and the condition's next
+      // evaluation.
+      node->uniform = uniformity_.IsUniform(op) && node->accesses.empty();
+      node->body = BuildSequence(op->body, node.get());
+    } else if (const auto* op = s.as<IfThenElseNode>()) {
+      BuildIf(op, node.get());
+    } else {
+      BuildLeaf(s, node.get());
+    }
+    return node;
+  }
+
+  std::vector<Var> opaque;
+  int accesses = 0;
+
+ private:
+  std::vector<std::unique_ptr<SyncNode>> BuildSequence(const Stmt& s, SyncNode* parent) {
+    std::vector<std::unique_ptr<SyncNode>> out;
+    for (const Stmt& t : FlatSeq(s)) out.push_back(Build(t, parent));
+    return out;
+  }
+
+  void BuildScope(const Stmt& body, SyncNode* node) {
+    node->kind = Kind::kScope;
+    node->body = BuildSequence(body, node);
+  }
+
+  void BuildIf(const IfThenElseNode* op, SyncNode* node) {
+    node->kind = Kind::kIf;
+    node->uniform = uniformity_.IsUniform(op->condition);
+    Collect(op->condition, node);
+    guards_.emplace_back(names_.Mutate(op->condition), true);
+    node->body = BuildSequence(op->then_case, node);
+    guards_.back().second = false;
+    if (op->else_case) node->otherwise = BuildSequence(*op->else_case, node);
+    guards_.pop_back();
+  }
+
+  void BuildLeaf(const Stmt& s, SyncNode* node) {
+    if (const auto* bind = s.as<BindNode>()) {
+      if (IsPureInteger(bind->value)) {
+        names_.map[bind->var.get()] = names_.Mutate(bind->value);
+      } else {
+        opaque.push_back(bind->var);
+      }
+    } else if (const auto* evaluate = s.as<EvaluateNode>()) {
+      const auto* call = evaluate->value.as<CallNode>();
+      if (call && IsCallTo(evaluate->value, kSync)) {
+        const auto* scope = call->args[0].as<StringImmNode>();
+        const bool block = scope && std::string(scope->value).rfind("shared", 0) == 0;
+        if (block) node->kind = Kind::kBarrier;
+      } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
+        node->kind = Kind::kWait;
+        node->in_flight = ToInt(call->args[0]);
+      }
+    }
+    if (IsBreak(s)) node->kind = Kind::kBreak;
+    if (IsContinue(s)) node->kind = Kind::kContinue;
+    if (!s.as<AllocBufferNode>()) Collect(s, node);
+  }
+
+  void Collect(const ObjectRef& n, SyncNode* node) {
+    AccessCollector(node, &names_, &guards_, &accesses)(n);
+  }
+
+  Uniformity uniformity_;
+  Substituter names_;
+  Guards guards_;
+};
+
+Stmt Rebuild(const SyncNode& node);
+
+Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+  std::vector<Stmt> stmts;
+  for (const auto& n : nodes) {
+    if (n->barrier_before) {
+      stmts.push_back(MakeEvaluate(CallOp(kSync, {StringOf("shared")}), n->stmt->span));
+    }
+    stmts.push_back(Rebuild(*n));
+  }
+  return MakeSeq(stmts);
+}
+
+bool HasBarrier(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+  for (const auto& n : nodes) {
+    if (n->barrier_before || HasBarrier(n->body) || HasBarrier(n->otherwise)) return true;
+  }
+  return false;
+}
+
+Stmt Rebuild(const SyncNode& node) {
+  if (!HasBarrier(node.body) && !HasBarrier(node.otherwise)) return node.stmt;
+  const Stmt body = RebuildSequence(node.body);
+  if (const auto* op = node.stmt.as<AttrStmtNode>()) {
+    auto n = make_object<AttrStmtNode>(*op);
+    n->body = body;
+    return AttrStmt(n);
+  }
+  if (const auto* op = node.stmt.as<SBlockRealizeNode>()) {
+    auto block = make_object<SBlockNode>(*op->block.get());
+    block->body = body;
+    auto n = make_object<SBlockRealizeNode>(*op);
+    n->block = SBlock(block);
+    return SBlockRealize(n);
+  }
+  if (const auto* op = node.stmt.as<ForNode>()) {
+    auto n = make_object<ForNode>(*op);
+    n->body = body;
+    return For(n);
+  }
+  if (const auto* op = node.stmt.as<WhileNode>()) {
+    auto n = make_object<WhileNode>(*op);
+    n->body = body;
+    return While(n);
+  }
+  if (const auto* op = node.stmt.as<IfThenElseNode>()) {
+    auto n = make_object<IfThenElseNode>(*op);
+    n->then_case = body;
+    if (op->else_case) n->else_case = RebuildSequence(node.otherwise);
+    return IfThenElse(n);
+  }
+  return body;
+}
+
+}  // namespace
+
+bool SyncNode::IsInside(const SyncNode* other) const {
+  const SyncNode* n = this;
+  while (n->depth > other->depth) n = n->parent;
+  return n == other;
+}
+
+SyncTree BuildSyncTree(const Stmt& body) {
+  TreeBuilder builder(body);
+  SyncTree tree;
+  tree.root = builder.Build(body, nullptr);
+  tree.opaque = std::move(builder.opaque);
+  tree.accesses = builder.accesses;
+  return tree;
+}
+
+Stmt WithBarriers(const SyncNode& root) { return Rebuild(root); }
+
+}  // namespace tl

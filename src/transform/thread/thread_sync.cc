@@ -1,0 +1,306 @@
+/*!
+ * ThreadSync: barriers between accesses of shared memory by different threads.
+ *
+ * Input: a thread program with explicit asynchronous copies, commits and waits. Output: the same
+ * with `tvm_storage_sync` statements such that two accesses of one element by two threads, one of
+ * them a write, have a barrier between them on every path. Barriers that are there count. A barrier
+ * stands as late as possible but outside of loops that do not need it each iteration; one that the
+ * others make superfluous is dropped. Off with `tl.disable_thread_storage_sync`.
+ *
+ * An asynchronous copy writes where it is issued, as far as earlier accesses are concerned, and
+ * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
+ * wait and the others' after a barrier.
+ *
+ * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
+ * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
+ * since the last barrier on some path.
+ *
+ * Refused (ValueError): two conflicting accesses, or a barrier, in a region that not all threads
+ * run together. Buffers are taken as distinct memory: a pass that lets two share some must keep
+ * them apart with a barrier of its own.
+ */
+#include <algorithm>
+#include <set>
+
+#include "../../tvm/error.h"
+#include "../../tvm/registry.h"
+#include "shared_conflict.h"
+
+namespace tl {
+namespace {
+
+using Kind = SyncNode::Kind;
+
+struct Pending {
+  const SharedAccess* access;
+  SharedConflict::Distance distance;
+};
+
+// By place in the program, so that the plan is the same each time.
+struct Earlier {
+  bool operator()(const SharedAccess* a, const SharedAccess* b) const {
+    return a->order < b->order;
+  }
+  bool operator()(const Pending& a, const Pending& b) const { return Key(a) < Key(b); }
+  static std::tuple<int, int, bool> Key(const Pending& p) {
+    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next};
+  }
+};
+using PendingSet = std::set<Pending, Earlier>;
+
+/*! What is not ordered with what comes next, on some path to here. */
+struct State {
+  PendingSet pending;                                // accesses since the last barrier
+  std::set<const SharedAccess*, Earlier> in_flight;  // asynchronous writes that may be unfinished
+
+  void Join(const State& o) {
+    pending.insert(o.pending.begin(), o.pending.end());
+    in_flight.insert(o.in_flight.begin(), o.in_flight.end());
+  }
+};
+
+class SyncPlanner {
+ public:
+  explicit SyncPlanner(const Stmt& body) : tree_(BuildSyncTree(body)), conflict_(tree_) {}
+
+  Stmt Plan() {
+    while (std::optional<Conflict> found = Walk()) Place(*found);
+    Prune(tree_.root.get());
+    return WithBarriers(*tree_.root);
+  }
+
+ private:
+  struct Conflict {
+    Pending earlier;
+    const SharedAccess* later;
+  };
+  struct LoopExits {
+    State breaks, continues;
+  };
+
+  /*! The first conflict that no barrier orders. */
+  std::optional<Conflict> Walk() {
+    State state;
+    found_.reset();
+    Visit(*tree_.root, &state);
+    return found_;
+  }
+
+  // The visits return false when they have found a conflict.
+  bool Visit(const SyncNode& node, State* state) {
+    if (node.barrier_before) state->pending.clear();
+    if (!Check(node, *state)) return false;
+    for (const SharedAccess& a : node.accesses) {
+      state->pending.insert({&a, {}});
+      if (a.async) state->in_flight.insert(&a);
+    }
+    switch (node.kind) {
+      case Kind::kScope:
+        return VisitSequence(node.body, state);
+      case Kind::kLoop:
+        return VisitLoop(node, state);
+      case Kind::kIf: {
+        State otherwise = *state;
+        if (!VisitSequence(node.body, state)) return false;
+        if (!VisitSequence(node.otherwise, &otherwise)) return false;
+        state->Join(otherwise);
+        return true;
+      }
+      case Kind::kBarrier:
+        RefuseDivergentBarrier(node);
+        state->pending.clear();
+        return true;
+      case Kind::kWait:
+        VisitWait(node, state);
+        return true;
+      case Kind::kBreak:
+        exits_.back().breaks.Join(*state);
+        return true;
+      case Kind::kContinue:
+        exits_.back().continues.Join(*state);
+        return true;
+      case Kind::kLeaf:
+        return true;
+    }
+    return true;
+  }
+
+  bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, State* state) {
+    return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) { return Visit(*n, state); });
+  }
+
+  bool Check(const SyncNode& node, const State& state) {
+    for (const SharedAccess& later : node.accesses) {
+      for (const Pending& earlier : state.pending) {
+        if (!conflict_.MayConflict(*earlier.access, later, earlier.distance)) continue;
+        found_ = Conflict{earlier, &later};
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void VisitWait(const SyncNode& node, State* state) {
+    for (const SharedAccess* copy : state->in_flight) {
+      std::unique_ptr<SharedAccess>& write = completed_[{&node, copy}];
+      if (!write) {
+        const int order = tree_.accesses + static_cast<int>(completed_.size());
+        write.reset(new SharedAccess{copy->buffer, {}, 0, true, true, false, {}, &node, order});
+      }
+      state->pending.insert({write.get(), {}});
+    }
+    if (node.in_flight == 0) state->in_flight.clear();
+  }
+
+  /*! Iterations k, k + 1 and, for what no barrier has ordered by then, any later one. */
+  bool VisitLoop(const SyncNode& loop, State* state) {
+    const auto* op = loop.stmt.as<ForNode>();
+    int64_t least = 0, most = INT64_MAX;
+    if (op && !op->step && AsInt(op->extent)) least = most = ToInt(op->extent);
+    const State before = *state;
+    State breaks;
+    if (!VisitIteration(loop, state, &breaks)) return false;
+    State all = *state;
+    if (most >= 2) {
+      State next = *state;
+      next.pending = Shifted(state->pending, loop);
+      if (!VisitIteration(loop, &next, &breaks)) return false;
+      all.Join(next);
+      State far = next;
+      far.pending = Survivors(next.pending, loop);
+      if (most >= 3 && !far.pending.empty()) {
+        if (!VisitIteration(loop, &far, &breaks)) return false;
+        all.Join(far);
+      }
+    }
+    all.Join(breaks);
+    if (least < 1) all.Join(before);
+    state->in_flight = all.in_flight;
+    state->pending.clear();
+    for (Pending p : all.pending) {
+      if (p.distance.loop == &loop) p.distance = {};
+      state->pending.insert(p);
+    }
+    return true;
+  }
+
+  bool VisitIteration(const SyncNode& loop, State* state, State* breaks) {
+    exits_.emplace_back();
+    bool ordered = VisitSequence(loop.body, state);
+    if (ordered && loop.stmt.as<WhileNode>()) ordered = Check(loop, *state);
+    breaks->Join(exits_.back().breaks);
+    state->Join(exits_.back().continues);
+    exits_.pop_back();
+    return ordered;
+  }
+
+  /*! The pending accesses as the next iteration sees them. */
+  static PendingSet Shifted(const PendingSet& pending, const SyncNode& loop) {
+    PendingSet out;
+    for (Pending p : pending) {
+      const bool outer = p.distance.loop && p.distance.loop->depth < loop.depth;
+      const bool inside = p.access->node != &loop && p.access->node->IsInside(&loop);
+      if (inside && !outer) p.distance = {&loop, true};
+      out.insert(p);
+    }
+    return out;
+  }
+
+  /*! The accesses of an iteration that no barrier of the next one orders, as iterations after that
+   * see them. */
+  static PendingSet Survivors(const PendingSet& pending, const SyncNode& loop) {
+    PendingSet out;
+    for (Pending p : pending) {
+      if (p.distance.loop != &loop) continue;
+      p.distance.next = false;
+      out.insert(p);
+    }
+    return out;
+  }
+
+  static const SyncNode* OutermostDivergent(const SyncNode& node) {
+    const SyncNode* found = nullptr;
+    for (const SyncNode* n = node.parent; n; n = n->parent) {
+      if (!n->uniform) found = n;
+    }
+    return found;
+  }
+
+  static void RefuseDivergentBarrier(const SyncNode& node) {
+    const SyncNode* region = OutermostDivergent(node);
+    if (!region) return;
+    ThrowAt(node.stmt->span, "ValueError",
+            "found a barrier in a region" + At(*region) +
+                " that may not be run by all threads of the block together, wanted one that all "
+                "threads "
+                "reach; move it out of the region or make the region's condition the same for all "
+                "threads");
+  }
+
+  static std::string At(const SyncNode& node) {
+    const std::string where = Where(node.stmt->span);
+    return where.empty() ? "" : " (" + where + ")";
+  }
+
+  /*!
+   * Marks the barrier that orders a conflict: before the statement with the later access, taken at
+   * the level at which the earlier one is outside of it, and outside of what not all threads run.
+   */
+  void Place(const Conflict& c) {
+    const SyncNode* a = c.earlier.access->node;
+    const SyncNode* carrier = c.earlier.distance.loop;
+    const SyncNode* place = c.later->node;
+    // The condition of a `while` is evaluated again after the body.
+    const bool again = a->IsInside(place) && (!carrier || carrier->depth >= place->depth);
+    if (again) RefuseDivergentConflict(c, *place);
+    while (carrier ? place->parent != carrier : !a->IsInside(place->parent)) place = place->parent;
+    const SyncNode* region = OutermostDivergent(*c.later->node);
+    if (region && place->depth > region->depth) {
+      const bool around = carrier && carrier->depth < region->depth;
+      if (a->IsInside(region) && !around) RefuseDivergentConflict(c, *region);
+      place = region;
+    }
+    if (place->barrier_before) {
+      ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
+    }
+    const_cast<SyncNode*>(place)->barrier_before = true;
+  }
+
+  [[noreturn]] static void RefuseDivergentConflict(const Conflict& c, const SyncNode& region) {
+    const SharedAccess& a = *c.earlier.access;
+    ThrowAt(c.later->node->stmt->span, "ValueError",
+            "found an access of shared buffer " + std::string(a.buffer->name) +
+                " that needs a barrier after an access by other threads" + At(*a.node) +
+                ", both in a region" + At(region) +
+                " that may not be run by all threads of the block together, wanted a place for the "
+                "barrier that all threads reach; move one access out of the region or make the "
+                "region's "
+                "condition the same for all threads");
+  }
+
+  void Prune(SyncNode* node) {
+    if (node->barrier_before) {
+      node->barrier_before = false;
+      node->barrier_before = Walk().has_value();
+    }
+    for (const auto& n : node->body) Prune(n.get());
+    for (const auto& n : node->otherwise) Prune(n.get());
+  }
+
+  SyncTree tree_;
+  SharedConflict conflict_;
+  std::optional<Conflict> found_;
+  std::vector<LoopExits> exits_;
+  std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
+      completed_;
+};
+
+PrimFunc ThreadSync(PrimFunc f) {
+  if (PassConfigFlag("tl.disable_thread_storage_sync", false)) return f;
+  return WithBody(f, SyncPlanner(f->body).Plan());
+}
+
+Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });
+
+}  // namespace
+}  // namespace tl

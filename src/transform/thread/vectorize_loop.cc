@@ -1,0 +1,429 @@
+/*!
+ * VectorizeLoop: vectorised loops become vector code, as wide as is legal.
+ *
+ * Input: a thread program with `For(kVectorized)`. Output: none. A loop of constant extent E
+ * becomes code of w lanes, w being the widest power of two that divides E and passes the rules
+ * below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any other extent
+ * becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last index.
+ *
+ * Legal for w lanes:
+ *  - each access is invariant, or its w elements are contiguous, start at a multiple of w elements
+ * and have at most 128 bits (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size); a
+ * store is contiguous;
+ *  - accesses of a buffer that the loop writes are to the same element in each lane, or never meet
+ * within w lanes;
+ *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison);
+ *  - nothing inside is a loop, a jump or a call that is not elementwise.
+ * It relies on buffers that start at a multiple of 16 bytes: tensors by the call's check, shared
+ * and local memory by their declaration.
+ */
+#include "../../tvm/registry.h"
+#include "analyzing_mutator.h"
+#include "effects.h"
+
+namespace tl {
+namespace {
+
+constexpr int kMaxAccessBits = 128;
+constexpr int kMaxLanes = 16;  // of tl::vec
+
+bool IsNothing(const Stmt& s) {
+  const auto* evaluate = s.as<EvaluateNode>();
+  return evaluate && AsInt(evaluate->value);
+}
+
+/*! Puts the values of integer Binds and Lets in the places of their names, so that indices can be
+ * judged. */
+class IntegerInliner : public Substituter {
+ protected:
+  using Substituter::Mutate_;
+  Stmt Mutate_(const BindNode* op) override {
+    const Expr value = Mutate(op->value);
+    if (IsPureInteger(value)) {
+      map[op->var.get()] = value;
+      return MakeSeq({});
+    }
+    auto n = make_object<BindNode>(*op);
+    n->value = value;
+    return Bind(n);
+  }
+  Expr Mutate_(const LetNode* op) override {
+    const Expr value = Mutate(op->value);
+    if (!IsPureInteger(value)) return Default<Expr>(op);
+    map[op->var.get()] = value;
+    return Mutate(op->body);
+  }
+  Stmt Mutate_(const SeqStmtNode* op) override {
+    std::vector<Stmt> stmts;
+    for (const Stmt& s : op->seq) {
+      Stmt t = Mutate(s);
+      if (!IsNothing(t)) stmts.push_back(t);
+    }
+    return MakeSeq(stmts);
+  }
+};
+
+/*! The body of a vectorised loop for `lanes` values of the lane variable, if that is legal. */
+class VectorBody : public StmtExprMutator {
+ public:
+  VectorBody(Analyzer* analyzer, const Var& lane, int lanes)
+      : analyzer_(analyzer), lane_(lane), lanes_(lanes) {}
+
+  std::optional<Stmt> Vectorize(const Stmt& body) {
+    if (!LanesAreIndependent(body)) return std::nullopt;
+    Stmt result = Mutate(body);
+    if (!legal_) return std::nullopt;
+    return result;
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  // --- statements
+#define TL_ILLEGAL_(Node) \
+  Stmt Mutate_(const Node* op) override { return Fail<Stmt>(op); }
+  TL_ILLEGAL_(ForNode)
+  TL_ILLEGAL_(WhileNode)
+  TL_ILLEGAL_(AllocBufferNode)
+  TL_ILLEGAL_(DeclBufferNode)
+  TL_ILLEGAL_(AssertStmtNode)
+  TL_ILLEGAL_(BreakNode)
+  TL_ILLEGAL_(ContinueNode)
+  TL_ILLEGAL_(SBlockNode)
+#undef TL_ILLEGAL_
+
+  Stmt Mutate_(const EvaluateNode* op) override {
+    return AsInt(op->value) ? GetRef<Stmt>(op) : Fail<Stmt>(op);
+  }
+
+  Stmt Mutate_(const BindNode* op) override {
+    const Expr value = Mutate(op->value);
+    auto n = make_object<BindNode>(*op);
+    n->value = value;
+    const auto* type = value->ty.as<PrimTypeNode>();
+    if (type && type->dtype.lanes != 1) {
+      n->var = MakeVar(op->var->name, value->dtype());
+      vectors_[op->var.get()] = n->var;
+    }
+    return Bind(n);
+  }
+
+  Stmt Mutate_(const IfThenElseNode* op) override {
+    auto n = make_object<IfThenElseNode>(*op);
+    n->condition = UniformCondition(op->condition);
+    n->then_case = Mutate(op->then_case);
+    if (op->else_case) n->else_case = Mutate(*op->else_case);
+    return IfThenElse(n);
+  }
+
+  Stmt Mutate_(const BufferStoreNode* op) override {
+    auto n = make_object<BufferStoreNode>(*op);
+    const std::optional<Array<Expr>> indices = ContiguousIndices(op->buffer, op->indices);
+    if (!indices) return Fail<Stmt>(op);
+    n->indices = *indices;
+    n->value = Widen(Mutate(op->value));
+    return BufferStore(n);
+  }
+
+  // --- expressions: what does not depend on the lane stays scalar
+  Expr Mutate_(const VarNode* op) override {
+    if (op == lane_.get()) return RampOf(MakeInt(lane_->dtype(), 0), 1, lanes_);
+    auto it = vectors_.find(op);
+    return it == vectors_.end() ? GetRef<Expr>(op) : Expr(it->second);
+  }
+
+  Expr Mutate_(const TensorLoadNode* op) override {
+    const Var buffer = op->source.as_or_throw<Var>();
+    bool invariant = true;
+    Array<Expr> simple;
+    for (const Expr& index : op->indices) {
+      simple.push_back(Uses(index, lane_) ? analyzer_->Simplify(index) : index);
+      invariant &= !Uses(simple.back(), lane_);
+    }
+    if (invariant) {
+      auto n = make_object<TensorLoadNode>(*op);
+      n->indices = simple;
+      return TensorLoad(n);
+    }
+    const std::optional<Array<Expr>> indices = ContiguousIndices(buffer, simple);
+    return indices ? LoadOf(buffer, *indices) : Fail<Expr>(op);
+  }
+
+  Expr Mutate_(const CallNode* op) override {
+    const bool branches = IsIfThenElse(op);
+    if (!branches && !IsElementwise(op)) return Fail<Expr>(op);
+    Array<Expr> args = branches ? Array<Expr>{UniformCondition(op->args[0]), Mutate(op->args[1]),
+                                              Mutate(op->args[2])}
+                                : MutateArray(op->args);
+    const size_t first = branches ? 1 : 0;
+    bool vector = false;
+    for (size_t i = first; i < args.size(); ++i) vector |= args[i]->dtype().lanes != 1;
+    auto n = make_object<CallNode>(*op);
+    if (vector) {
+      for (size_t i = first; i < args.size(); ++i) args.Set(i, Widen(args[i]));
+      n->ty = PrimTy(WithLanes(op->dtype(), lanes_));
+    }
+    n->args = args;
+    return Call(n);
+  }
+
+  Expr Mutate_(const CastNode* op) override { return Unary(op, &CastNode::value); }
+  Expr Mutate_(const NotNode* op) override { return Unary(op, &NotNode::a); }
+  Expr Mutate_(const BitwiseNotNode* op) override { return Unary(op, &BitwiseNotNode::a); }
+
+#define TL_BINARY_(Name) \
+  Expr Mutate_(const Name##Node* op) override { return Binary(op); }
+  TL_BINARY_(Add)
+  TL_BINARY_(Sub)
+  TL_BINARY_(Mul)
+  TL_BINARY_(Div)
+  TL_BINARY_(Mod)
+  TL_BINARY_(FloorDiv)
+  TL_BINARY_(FloorMod)
+  TL_BINARY_(Min)
+  TL_BINARY_(Max)
+  TL_BINARY_(EQ)
+  TL_BINARY_(NE)
+  TL_BINARY_(LT)
+  TL_BINARY_(LE)
+  TL_BINARY_(GT)
+  TL_BINARY_(GE)
+  TL_BINARY_(And)
+  TL_BINARY_(Or)
+  TL_BINARY_(BitwiseAnd)
+  TL_BINARY_(BitwiseOr)
+  TL_BINARY_(BitwiseXor)
+  TL_BINARY_(LShift)
+  TL_BINARY_(RShift)
+#undef TL_BINARY_
+
+  Expr Mutate_(const SelectNode* op) override {
+    auto n = make_object<SelectNode>(*op);
+    n->condition = Mutate(op->condition);
+    n->true_value = Mutate(op->true_value);
+    n->false_value = Mutate(op->false_value);
+    if (n->condition->dtype().lanes != 1 || n->true_value->dtype().lanes != 1 ||
+        n->false_value->dtype().lanes != 1) {
+      n->condition = Widen(n->condition);
+      n->true_value = Widen(n->true_value);
+      n->false_value = Widen(n->false_value);
+      n->ty = PrimTy(WithLanes(op->dtype(), lanes_));
+    }
+    return Select(n);
+  }
+
+  Expr Mutate_(const RampNode* op) override { return Fail<Expr>(op); }
+  Expr Mutate_(const BroadcastNode* op) override { return Fail<Expr>(op); }
+  Expr Mutate_(const ShuffleNode* op) override { return Fail<Expr>(op); }
+  Expr Mutate_(const LetNode* op) override { return Fail<Expr>(op); }
+
+ private:
+  template <typename R, typename N>
+  R Fail(const N* op) {
+    legal_ = false;
+    return GetRef<R>(op);
+  }
+
+  Expr Widen(const Expr& e) {
+    // A vector of another width comes from a node that has already failed.
+    return e->dtype().lanes == 1 ? BroadcastOf(e, lanes_) : e;
+  }
+
+  template <typename N>
+  Expr Unary(const N* op, Expr N::* operand) {
+    auto n = make_object<N>(*op);
+    (*n).*operand = Mutate(op->*operand);
+    n->ty = PrimTy(WithLanes(op->dtype(), ((*n).*operand)->dtype().lanes));
+    return Expr(ObjectPtr<ExprNode>(n));
+  }
+
+  template <typename N>
+  Expr Binary(const N* op) {
+    auto n = make_object<N>(*op);
+    n->a = Mutate(op->a);
+    n->b = Mutate(op->b);
+    if (n->a->dtype().lanes != 1 || n->b->dtype().lanes != 1) {
+      n->a = Widen(n->a);
+      n->b = Widen(n->b);
+      n->ty = PrimTy(WithLanes(op->dtype(), lanes_));
+    }
+    return Expr(ObjectPtr<ExprNode>(n));
+  }
+
+  Expr AtLaneZero(const Expr& e) { return Substitute(e, lane_, MakeInt(lane_->dtype(), 0)); }
+
+  /*! Position of an element in memory, in elements. */
+  static Expr FlatIndex(const Var& buffer, const Array<Expr>& indices) {
+    const BufferTypeNode* type = BufferOf(buffer);
+    Expr flat = MakeInt(indices.back()->dtype(), 0), stride = MakeInt(indices.back()->dtype(), 1);
+    for (size_t i = indices.size(); i-- > 0;) {
+      if (!type->strides.empty()) stride = type->strides[i];
+      flat = indices[i] * stride + flat;
+      stride = stride * type->shape[i];
+    }
+    return type->elem_offset.defined() ? flat + type->elem_offset : flat;
+  }
+
+  bool IsMultiple(const Expr& e, int64_t factor) {
+    const Analyzer::Modular m = analyzer_->ModularSet(analyzer_->Simplify(e));
+    return m.coeff % factor == 0 && m.base % factor == 0;
+  }
+
+  /*! The access's indices with a Ramp in the last one, if the lanes are contiguous, aligned and not
+   * too wide. */
+  std::optional<Array<Expr>> ContiguousIndices(const Var& buffer, const Array<Expr>& indices) {
+    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    if (indices.empty() || type.lanes != 1 || type.bits * lanes_ > kMaxAccessBits) {
+      return std::nullopt;
+    }
+    Array<Expr> simple, first;
+    for (const Expr& index : indices) {
+      if (index->dtype().lanes != 1) return std::nullopt;
+      simple.push_back(analyzer_->Simplify(index));
+      first.push_back(analyzer_->Simplify(AtLaneZero(simple.back())));
+    }
+    const Expr start = FlatIndex(buffer, first);
+    const Expr step = FlatIndex(buffer, simple) - start;
+    if (!analyzer_->CanProveEqual(step, CastTo(step->dtype(), lane_))) return std::nullopt;
+    if (!IsMultiple(start, lanes_)) return std::nullopt;
+    first.Set(first.size() - 1, RampOf(first.back(), 1, lanes_));
+    return first;
+  }
+
+  /*! A condition that has one value in all lanes, as a scalar; otherwise the vector is illegal. */
+  Expr UniformCondition(const Expr& e) {
+    if (!Uses(e, lane_)) return ScalarOnly(e);
+    if (const auto* op = e.as<AndNode>()) {
+      return UniformCondition(op->a) && UniformCondition(op->b);
+    }
+    if (const auto* op = e.as<OrNode>()) {
+      auto n = make_object<OrNode>(*op);
+      n->a = UniformCondition(op->a);
+      n->b = UniformCondition(op->b);
+      return Or(n);
+    }
+    if (const auto* op = e.as<NotNode>()) return NotOf(UniformCondition(op->a));
+    if (const auto* op = e.as<LTNode>()) return UniformComparison(op, op->a - op->b);
+    if (const auto* op = e.as<GENode>()) return UniformComparison(op, op->a - op->b);
+    if (const auto* op = e.as<GTNode>()) return UniformComparison(op, op->b - op->a);
+    if (const auto* op = e.as<LENode>()) return UniformComparison(op, op->b - op->a);
+    const Expr simple = analyzer_->Simplify(e);
+    return Uses(simple, lane_) ? Fail<Expr>(e.get()) : ScalarOnly(simple);
+  }
+
+  /*!
+   * The comparison decides the sign of `difference`. The sign is the same in all lanes if lane 0
+   * has a multiple of w and no other lane is w or more above that: no multiple of w lies between.
+   * The sign of d is the opposite of that of -d - 1.
+   */
+  template <typename N>
+  Expr UniformComparison(const N* op, const Expr& difference) {
+    const DLDataType type = difference->dtype();
+    if (type.code != kDLInt) return Fail<Expr>(op);
+    const Expr opposite = MakeInt(type, -1) - difference;
+    if (!StaysInStep(difference) && !StaysInStep(opposite)) return Fail<Expr>(op);
+    auto n = make_object<N>(*op);
+    n->a = ScalarOnly(analyzer_->Simplify(AtLaneZero(op->a)));
+    n->b = ScalarOnly(analyzer_->Simplify(AtLaneZero(op->b)));
+    return Expr(ObjectPtr<ExprNode>(n));
+  }
+
+  bool StaysInStep(const Expr& e) {
+    const Expr first = AtLaneZero(e);
+    const Analyzer::Bound rise = analyzer_->ConstBound(analyzer_->Simplify(e - first));
+    if (rise.min == 0 && rise.max == 0) return true;
+    return rise.min >= 0 && rise.max < lanes_ && IsMultiple(first, lanes_);
+  }
+
+  /*! Refuses vectors and names of vectors in a place for scalars. */
+  Expr ScalarOnly(const Expr& e) {
+    const Expr scalar = Mutate(e);
+    return scalar->dtype().lanes == 1 ? scalar : Fail<Expr>(e.get());
+  }
+
+  bool LanesAreIndependent(const Stmt& body);
+
+  Analyzer* analyzer_;
+  Var lane_;
+  int lanes_;
+  bool legal_ = true;
+  std::unordered_map<const Object*, Var> vectors_;
+};
+
+/*! Vector code does a statement for all lanes before the next statement: no lane may see another
+ * lane's element. */
+bool VectorBody::LanesAreIndependent(const Stmt& body) {
+  struct Collector : StmtExprVisitor {
+    std::vector<std::pair<Var, Array<Expr>>> stores, loads;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const BufferStoreNode* op) override {
+      stores.emplace_back(op->buffer, op->indices);
+      Default(op);
+    }
+    void Visit_(const TensorLoadNode* op) override {
+      loads.emplace_back(op->source.as_or_throw<Var>(), op->indices);
+      Default(op);
+    }
+  } accesses;
+  accesses(body);
+  std::vector<std::pair<Var, Array<Expr>>> all = accesses.loads;
+  all.insert(all.end(), accesses.stores.begin(), accesses.stores.end());
+  for (const auto& [buffer, stored] : accesses.stores) {
+    for (const auto& [other, indices] : all) {
+      if (!buffer.same_as(other) || indices.empty()) continue;
+      const Expr gap = analyzer_->Simplify(FlatIndex(buffer, stored) - FlatIndex(buffer, indices));
+      const std::optional<int64_t> distance = AsInt(gap);
+      if (!distance || (*distance != 0 && std::abs(*distance) < lanes_)) return false;
+    }
+  }
+  return true;
+}
+
+class LoopVectorizer : public AnalyzingMutator {
+ public:
+  using AnalyzingMutator::AnalyzingMutator;
+
+ protected:
+  using AnalyzingMutator::Mutate_;
+
+  Stmt Mutate_(const ForNode* op) override {
+    For loop = AnalyzingMutator::Mutate_(op).as_or_throw<For>();
+    if (loop->kind != ForKind::kVectorized) return loop;
+    const std::optional<int64_t> extent = AsInt(analyzer_.Simplify(loop->extent));
+    if (extent == 1) return Substitute(loop->body, loop->loop_var, loop->min);
+    ForNode* n = loop.CopyOnWrite();
+    n->kind = extent ? ForKind::kUnrolled : ForKind::kSerial;
+    if (!extent || loop->step) return loop;
+    for (int lanes = kMaxLanes; lanes > 1; lanes /= 2) {
+      if (*extent % lanes != 0) continue;
+      if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
+    }
+    return loop;
+  }
+
+ private:
+  std::optional<Stmt> TryLanes(const For& loop, int64_t extent, int lanes) {
+    const Var& v = loop->loop_var;
+    const DLDataType type = v->dtype();
+    const Var lane = MakeVar(std::string(v->name) + "_lane", type);
+    const Var chunk = MakeVar(v->name, type);
+    analyzer_.BindConst(lane, lanes);
+    analyzer_.BindConst(chunk, extent / lanes);
+    const bool whole = extent == lanes;
+    const Expr first = whole ? loop->min : loop->min + chunk * lanes;
+    IntegerInliner inliner;
+    inliner.map[v.get()] = first + lane;
+    std::optional<Stmt> body =
+        VectorBody(&analyzer_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
+    if (!body || whole) return body;
+    return MakeFor(chunk, MakeInt(type, extent / lanes), ForKind::kUnrolled, *body, loop->span,
+                   loop->annotations);
+  }
+};
+
+PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }
+
+Registration registration([] { RegisterPass("VectorizeLoop", VectorizeLoop); });
+
+}  // namespace
+}  // namespace tl

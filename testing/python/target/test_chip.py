@@ -1,0 +1,22 @@
+"""The table of chips."""
+
+import pytest
+
+from tilelang._ffi import get_function
+
+
+@pytest.mark.parametrize(
+    ("sm", "kibibytes", "cp_async"),
+    [(75, 64, False), (80, 163, True), (86, 99, True), (90, 227, True), (120, 99, True)],
+)
+def test_shared_memory_and_features(sm, kibibytes, cp_async):
+    chip = get_function("target.Chip")(sm)
+    assert chip["shared_bytes_per_block"] == kibibytes * 1024
+    assert (chip["has_ldmatrix"], chip["has_cp_async"]) == (True, cp_async)
+
+
+def test_unknown_chip():
+    with pytest.raises(
+        ValueError, match=r"found target arch sm_70, wanted one of sm_75, sm_80,.*nearest"
+    ):
+        get_function("target.Chip")(70)

@@ -1,0 +1,151 @@
+"""Guards of global accesses: exactly the bounds that are not proved."""
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def legalize(statements):
+    return lambda func, **kw: statements("LegalizeSafeMemoryAccess", func, **kw)
+
+
+@T.prim_func(s_tir=True)
+def tail(A: T.Buffer((100,), "float32"), B: T.Buffer((128,), "float32")):
+    bx = T.launch_thread("blockIdx.x", 4)
+    tx = T.launch_thread("threadIdx.x", 32)
+    with T.sblock("tilelang_root"):
+        B[bx * 32 + tx] = A[bx * 32 + tx]
+
+
+def test_only_what_is_not_proved_is_guarded(legalize):
+    assert legalize(tail) == (
+        "B[bx * 32 + tx] = T.if_then_else(bx * 32 + tx < 100, A[bx * 32 + tx], T.float32(0.0))"
+    )
+
+
+def test_pass_config_turns_it_off(legalize):
+    off = {"tl.disable_safe_memory_legalize": True}
+    assert legalize(tail, config=off) == "B[bx * 32 + tx] = A[bx * 32 + tx]"
+
+
+def test_store_guard_also_covers_the_loads_of_its_value(legalize):
+    @T.prim_func(s_tir=True)
+    def func(a: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n,), "float16")
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            A[tx] = A[tx] + A[tx + 1]
+
+    assert legalize(func) == (
+        "if tx < n:\n    A[tx] = A[tx] + T.if_then_else(tx + 1 < n, A[tx + 1], T.float16(0.0))"
+    )
+
+
+def test_both_sides_are_guarded_and_nothing_twice(legalize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64, 64), "int8"), L: T.Buffer((1,), "int8"), s: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            L[0] = A[s, s]
+
+    assert legalize(func) == "L[0] = T.if_then_else(s >= 0 and s < 64, A[s, s], T.int8(0))"
+
+
+def test_enclosing_conditions_prove(legalize):
+    @T.prim_func(s_tir=True)
+    def func(a: T.handle, B: T.Buffer((64,), "float32")):
+        n = T.int32()
+        A = T.match_buffer(a, (n,), "float32")
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            if tx * 2 < n:
+                B[tx] = A[tx * 2]
+            else:
+                B[tx] = T.if_then_else(tx < n, A[tx], T.float32(1))
+
+    assert legalize(func).count("if_then_else") == 1
+
+
+def test_bound_values_prove(legalize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            half = T.bind(tx // 2)
+            A[half * 2] = T.float32(0)
+
+    assert "if" not in legalize(func)
+
+
+def test_loads_in_indices_are_guarded_themselves(legalize):
+    @T.prim_func(s_tir=True)
+    def func(
+        A: T.Buffer((8,), "float32"), J: T.Buffer((8,), "int32"), B: T.Buffer((32,), "float32")
+    ):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            B[tx] = A[J[tx]]
+
+    index = "T.if_then_else(tx < 8, J[tx], 0)"
+    assert legalize(func) == (
+        f"B[tx] = T.if_then_else({index} >= 0 and {index} < 8, A[{index}], T.float32(0.0))"
+    )
+
+
+def test_condition_on_memory_that_the_kernel_writes_proves_nothing(legalize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "int32"), B: T.Buffer((8,), "int32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            if A[0] >= 0 and A[0] < 8:
+                A[0] = 100
+                B[A[0]] = 1
+
+    assert "if A[0] >= 0 and A[0] < 8:\n        B[A[0]] = 1" in legalize(func)
+
+
+def test_addresses_are_left_alone(legalize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            T.evaluate(T.call_extern("void", "f", T.address_of(A[tx])))
+
+    assert legalize(func) == 'T.call_extern("void", "f", T.address_of(A[tx]))'
+
+
+def test_shared_and_local_are_left_alone(legalize):
+    @T.prim_func(s_tir=True)
+    def func(s: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((8,), "float32", scope="shared.dyn")
+            L = T.sblock_alloc_buffer((8,), "float32", scope="local")
+            S[s] = L[s]
+
+    assert legalize(func) == "S[s] = L[s]"
+
+
+def test_vector_index_is_refused(legalize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            A[T.Ramp(0, 1, 4)] = T.Broadcast(T.float32(0), 4)
+
+    with pytest.raises(ValueError, match="found a vector index of A"):
+        legalize(func)
+
+
+def test_spans_stay(legalize):
+    from tilelang._ffi import get_function
+
+    span = tvm.ir.Span(tvm.ir.SourceName("kernel.py"), 7, 7, 1, 2)
+    A = tvm.tirx.decl_buffer((8,), "float32", name="A")
+    i = tvm.tirx.Var("i", "int32")
+    store = tvm.tirx.BufferStore(A, tvm.tirx.FloatImm("float32", 0.0), [i], span=span)
+    mod = tvm.IRModule({"main": tvm.tirx.PrimFunc([A, i], store)})
+    body = get_function("transform.LegalizeSafeMemoryAccess")()(mod)["main"].body
+    assert (body.span.line, body.then_case.span.line) == (7, 7)

@@ -1,0 +1,524 @@
+"""Barriers: where one is needed, where one is not, and where none can be."""
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def sync(statements):
+    """Statements after the pass, a barrier being the line BARRIER."""
+
+    def run(func, **kw):
+        return statements("ThreadSync", func, **kw).replace(
+            'T.tvm_storage_sync("shared")', "BARRIER"
+        )
+
+    return run
+
+
+def intrinsic(name, *args):
+    args = [T.int32(a) if isinstance(a, int) else a for a in args]
+    return T.evaluate(tvm.ir.Call(tvm.ir.Op.get("tl." + name), args))
+
+
+def address(buffer, *indices):
+    return T.address_of(buffer[indices])
+
+
+@T.prim_func(s_tir=True)
+def neighbour(A: T.Buffer((64,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 64)
+    with T.sblock("tilelang_root"):
+        S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+        S[tx] = A[tx]
+        A[tx] = S[63 - tx]
+
+
+def test_read_after_write(sync):
+    assert sync(neighbour) == "S[tx] = A[tx]\nBARRIER\nA[tx] = S[63 - tx]"
+
+
+def test_pass_config_turns_it_off(sync):
+    assert "BARRIER" not in sync(neighbour, config={"tl.disable_thread_storage_sync": True})
+
+
+def test_own_elements_need_no_barrier(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((8, 8), "float32", scope="shared.dyn")
+            S[tx // 8, tx % 8] = A[tx]
+            S[tx // 8, tx % 8] = S[tx // 8, tx % 8] + T.float32(1)
+            A[tx] = S[tx // 8, tx - tx // 8 * 8]
+
+    assert "BARRIER" not in sync(func)
+
+
+def test_equal_indices_of_several_threads_need_one(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            S[tx // 2] = A[tx]
+            A[tx] = S[tx // 2]
+
+    assert sync(func).count("BARRIER") == 1
+
+
+def test_write_after_read_and_write_after_write(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            A[tx] = S[tx]
+            S[63 - tx] = T.float32(0)
+            S[tx] = T.float32(1)
+
+    assert sync(func).splitlines()[1::2] == ["BARRIER", "BARRIER"]
+
+
+def test_reads_need_none(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            A[tx] = S[tx] + S[63 - tx] + S[0]
+
+    assert "BARRIER" not in sync(func)
+
+
+def test_one_barrier_orders_several_buffers(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            R = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+            S[tx] = A[tx]
+            R[tx] = A[tx]
+            A[tx] = R[0]
+            A[tx] = S[0]
+
+    assert sync(func).splitlines()[2] == "BARRIER"
+    assert sync(func).count("BARRIER") == 1
+
+
+def test_disjoint_parts_need_none(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            R = T.sblock_alloc_buffer((4, 32), "float32", scope="shared.dyn")
+            S[tx] = A[tx]
+            R[n % 4, tx] = A[tx]
+            A[tx] = S[63 - tx] + R[(n + 3) % 4, 31 - tx]
+
+    assert "BARRIER" not in sync(func)
+
+
+def test_two_threads_in_a_divergent_region_are_refused(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            if tx < 2:
+                S[tx] = A[tx]
+                A[tx] = S[1 - tx]
+
+    with pytest.raises(ValueError, match="shared buffer S"):
+        sync(func)
+
+
+def test_one_thread_alone_needs_none(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            if tx == 0:
+                S[0] = A[0]
+                S[1] = S[0]
+            else:
+                if tx == 1:
+                    S[3] = A[1]
+            A[tx] = T.if_then_else(tx == 1, S[3], A[tx])
+
+    assert "BARRIER" not in sync(func)
+
+
+def test_vectors_of_neighbours_do_not_meet(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((512,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((512,), "float32", scope="shared.dyn")
+            for i in T.unroll(4):
+                S[i * 128 + tx * 4 : i * 128 + tx * 4 + 4] = A[T.Ramp(i * 128 + tx * 4, 1, 4)]
+            for i in T.unroll(4):
+                A[i * 128 + tx * 4] = S[i * 128 + tx * 4 + 3]
+            for i in T.unroll(4):
+                A[i * 128 + tx] = S[i * 128 + tx]
+
+    assert sync(func).splitlines()[4] == "BARRIER"
+    assert sync(func).count("BARRIER") == 1
+
+
+def test_barrier_is_outside_of_the_loop_that_only_reads(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            S[tx] = A[tx]
+            for i in T.serial(64):
+                A[tx] = A[tx] + S[i]
+
+    assert sync(func) == ("S[tx] = A[tx]\nBARRIER\nfor i in range(64):\n    A[tx] = A[tx] + S[i]")
+
+
+def test_single_buffer_in_a_loop_needs_two(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            for _k in T.serial(n):
+                S[tx] = A[tx]
+                A[tx] = S[63 - tx]
+
+    body = [line.strip() for line in sync(func).splitlines()[1:]]
+    assert body == ["BARRIER", "S[tx] = A[tx]", "BARRIER", "A[tx] = S[63 - tx]"]
+
+
+def versions(count, write, read):
+    """A loop that writes version `k + write` and reads version `k + read` of `count`."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((count, 64), "float32", scope="shared.dyn")
+            for k in T.serial(n):
+                S[(k + write) % count, tx] = A[tx]
+                A[tx] = S[(k + read) % count, 63 - tx]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("count", "write", "read", "barriers"),
+    [(2, 0, 0, 1), (2, 1, 0, 1), (3, 2, 0, 1), (3, 0, 0, 1), (4, 2, 0, 1), (1, 0, 0, 2)],
+)
+def test_versions_of_a_buffer(sync, count, write, read, barriers):
+    assert sync(versions(count, write, read)).count("BARRIER") == barriers
+
+
+def test_hazard_two_iterations_apart(sync):
+    # Neighbouring iterations never meet in versions k and k + 2 of 5.
+    assert "BARRIER" in sync(versions(5, 0, 2))
+
+
+def test_barrier_at_the_loop_end_counts_for_the_next_iteration(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            for _k in T.serial(8):
+                A[tx] = S[63 - tx]
+                T.tvm_storage_sync("shared")
+                S[tx] = A[tx]
+                T.evaluate(T.tvm_storage_sync("shared"))
+
+    assert sync(func).count("tvm_storage_sync") + sync(func).count("BARRIER") == 2
+
+
+def test_loop_that_may_not_run_orders_nothing(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            R = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            S[tx] = A[tx]
+            for _k in T.serial(n):
+                R[tx] = A[tx]
+                A[tx] = R[63 - tx]
+            A[tx] = S[63 - tx]
+
+    assert sync(func).splitlines()[-2:] == ["BARRIER", "A[tx] = S[63 - tx]"]
+
+
+@T.prim_func(s_tir=True)
+def pipelined_gemm(A: T.Buffer((1024, 1024), "float16"), B: T.Buffer((1024, 1024), "float16")):
+    tx = T.launch_thread("threadIdx.x", 128)
+    with T.sblock("tilelang_root"):
+        S = T.sblock_alloc_buffer((3, 128, 32), "float16", scope="shared.dyn")
+        R = T.sblock_alloc_buffer((3, 128, 32), "float16", scope="shared.dyn")
+        L = T.sblock_alloc_buffer((64,), "float16", scope="local")
+        for s in T.serial(2):
+            for i in T.unroll(4):
+                intrinsic(
+                    "cp_async_gs",
+                    16,
+                    address(S, s, i * 32 + tx // 4, tx % 4 * 8),
+                    address(A, i * 32 + tx // 4, s * 32 + tx % 4 * 8),
+                )
+            intrinsic("cp_async_commit")
+        for k in T.serial(32):
+            intrinsic("cp_async_wait", 1)
+            if k < 30:
+                for i in T.unroll(4):
+                    intrinsic(
+                        "cp_async_gs",
+                        16,
+                        address(S, (k + 2) % 3, i * 32 + tx // 4, tx % 4 * 8),
+                        address(A, i * 32 + tx // 4, k * 32 + 64 + tx % 4 * 8),
+                    )
+                for i in T.unroll(4):
+                    intrinsic(
+                        "cp_async_gs_conditional",
+                        16,
+                        address(R, (k + 2) % 3, i * 32 + tx // 4, tx % 4 * 8),
+                        address(B, i * 32 + tx // 4, k * 32 + 64 + tx % 4 * 8),
+                        tx < 100,
+                    )
+            intrinsic("cp_async_commit")
+            for i in T.unroll(4):
+                intrinsic("ptx_ldmatrix_x4", address(S, k % 3, i * 32 + tx % 32, 8), address(L, 0))
+                intrinsic("ptx_ldmatrix_x4", address(R, k % 3, i * 32 + tx % 32, 8), address(L, 8))
+
+
+def test_pipeline_has_one_barrier_right_after_the_wait(sync):
+    lines = [line.strip() for line in sync(pipelined_gemm).splitlines()]
+    assert lines.count("BARRIER") == 1
+    assert lines[lines.index("BARRIER") - 1] == "T.tl.cp_async_wait(1)"
+
+
+def test_wait_publishes_the_copies(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            intrinsic("cp_async_gs", 4, address(S, tx), address(A, tx))
+            intrinsic("cp_async_commit")
+            T.tvm_storage_sync("shared")
+            intrinsic("cp_async_wait", 0)
+            A[tx] = S[63 - tx]
+            intrinsic("cp_async_wait", 0)
+            A[tx] = S[tx]
+
+    # The barrier before the wait orders nothing, and the second wait has nothing to wait for.
+    assert sync(func).splitlines()[3:] == [
+        "T.tl.cp_async_wait(0)",
+        "BARRIER",
+        "A[tx] = S[63 - tx]",
+        "T.tl.cp_async_wait(0)",
+        "A[tx] = S[tx]",
+    ]
+
+
+def test_uniform_branches(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            if n > 3:
+                S[tx] = A[tx]
+                A[tx] = S[63 - tx]
+            else:
+                S[tx] = A[0]
+
+    assert sync(func).splitlines()[1:4] == [
+        "    S[tx] = A[tx]",
+        "    BARRIER",
+        "    A[tx] = S[63 - tx]",
+    ]
+    assert sync(func).count("BARRIER") == 1
+
+
+def test_barrier_is_hoisted_out_of_a_divergent_region(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            S[tx] = A[tx]
+            if tx < 32:
+                for i in T.serial(tx):
+                    A[tx] = A[tx] + S[i]
+
+    assert sync(func).startswith("S[tx] = A[tx]\nBARRIER\nif tx < 32:\n")
+
+
+def test_hazard_over_the_loop_around_a_divergent_region(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            for _k in T.serial(8):
+                if tx < 32:
+                    S[tx] = S[tx + 1]
+
+    assert sync(func).splitlines()[1:3] == ["    BARRIER", "    if tx < 32:"]
+
+
+def span(line):
+    return tvm.ir.Span(tvm.ir.SourceName("kernel.py"), line, line, 1, 2)
+
+
+def test_conflict_inside_a_divergent_region_names_both_lines():
+    from tilelang._ffi import get_function
+
+    S = tvm.tirx.decl_buffer((64,), "float32", name="S", scope="shared")
+    tx = tvm.tirx.Var("tx", "int32")
+    axis = tvm.tirx.IterVar(tvm.ir.Range(0, 64), tx, 1, "threadIdx.x")
+    write = tvm.tirx.BufferStore(S, T.float32(0), [tx], span=span(5))
+    again = tvm.tirx.BufferStore(S, T.float32(1), [31 - tx], span=span(6))
+    body = tvm.tirx.IfThenElse(tx < 32, tvm.tirx.SeqStmt([write, again]), None, span=span(4))
+    func = tvm.tirx.PrimFunc([S], tvm.tirx.AttrStmt(axis, "thread_extent", 64, body))
+    with pytest.raises(
+        ValueError, match=r"kernel.py:6: .* buffer S .*kernel.py:5.*kernel.py:4.*; move"
+    ):
+        get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+
+
+def test_barrier_in_a_divergent_region_is_refused(sync):
+    @T.prim_func(s_tir=True)
+    def func():
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            if tx < 32:
+                T.tvm_storage_sync("shared")
+
+    with pytest.raises(ValueError, match="found a barrier in a region"):
+        sync(func)
+
+
+def test_barrier_after_a_divergent_break_is_refused(sync):
+    @T.prim_func(s_tir=True)
+    def func():
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            for k in T.serial(8):
+                if tx < k:
+                    T.evaluate(T.break_loop())
+                T.tvm_storage_sync("shared")
+
+    with pytest.raises(ValueError, match="found a barrier in a region"):
+        sync(func)
+
+
+def data_dependent(make_condition):
+    """A conflict under a condition on tensors, shared memory or registers."""
+
+    @T.prim_func(s_tir=True)
+    def func(F: T.Buffer((64,), "int32"), A: T.Buffer((64,), "int32")):
+        bx = T.launch_thread("blockIdx.x", 8)
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "int32", scope="shared.dyn")
+            R = T.sblock_alloc_buffer((64,), "int32", scope="shared.dyn")
+            u = T.sblock_alloc_buffer((1,), "int32", scope="local.var")
+            w = T.sblock_alloc_buffer((1,), "int32", scope="local.var")
+            u[0] = F[bx]
+            w[0] = F[tx]
+            if make_condition(F, A, R, u, w, bx, tx):
+                S[tx] = A[tx]
+                A[tx] = S[63 - tx]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("condition", "uniform"),
+    [
+        (lambda F, A, R, u, w, bx, tx: F[bx] > 0, True),
+        (lambda F, A, R, u, w, bx, tx: F[tx] > 0, False),
+        (lambda F, A, R, u, w, bx, tx: A[bx] > 0, False),
+        (lambda F, A, R, u, w, bx, tx: R[bx] > 0, True),
+        (lambda F, A, R, u, w, bx, tx: R[tx] > 0, False),
+        (lambda F, A, R, u, w, bx, tx: u[0] > 0, True),
+        (lambda F, A, R, u, w, bx, tx: w[0] > 0, False),
+        (lambda F, A, R, u, w, bx, tx: F[u[0]] > 0, True),
+    ],
+)
+def test_conditions_on_data(sync, condition, uniform):
+    if uniform:
+        assert "    BARRIER\n    A[tx] = S[63 - tx]" in sync(data_dependent(condition))
+    else:
+        with pytest.raises(ValueError, match="same for all threads"):
+            sync(data_dependent(condition))
+
+
+@pytest.mark.parametrize("scope", ["local.var", "shared"])
+def test_while_loops(sync, scope):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            n = T.sblock_alloc_buffer((1,), "int32", scope=scope)
+            while n[0] < 8:
+                S[tx] = A[tx]
+                A[tx] = S[63 - tx]
+                n[0] = n[0] + 1
+
+    if scope == "local.var":
+        assert sync(func).count("BARRIER") == 2
+    else:
+        with pytest.raises(ValueError, match="shared buffer"):
+            sync(func)
+
+
+def test_index_read_from_memory_may_be_any(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((2, 64), "int32", scope="shared.dyn")
+            at = T.bind(A[tx])
+            S[0, at] = 1
+            A[tx] = S[0, at]
+            A[tx] = S[1, at]
+
+    assert sync(func).splitlines()[2] == "BARRIER"
+    assert sync(func).count("BARRIER") == 1
+
+
+def test_unknown_function_may_touch_the_whole_buffer(sync):
+    @T.prim_func(s_tir=True)
+    def func():
+        T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "int32", scope="shared.dyn")
+            S[0] = 1
+            T.evaluate(T.call_extern("void", "f", T.address_of(S[32])))
+
+    assert sync(func).splitlines()[1] == "BARRIER"
+
+
+def test_other_threads_may_be_iterations_ahead_of_a_shorter_inner_loop(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "int32", scope="shared.dyn")
+            for k in T.serial(8):
+                if tx == k:
+                    S[k] = 1
+                for i in T.serial(k):
+                    A[tx] = S[i]
+
+    # S[i], i < k, was written in an earlier iteration, by another thread.
+    assert sync(func).count("BARRIER") == 1

@@ -1,0 +1,315 @@
+"""Vector widths: the widest legal one, and each rule that makes a width illegal."""
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def vectorize(statements):
+    return lambda func: statements("VectorizeLoop", func)
+
+
+def copy_of(dtype, extent, offset=0):
+    """B[e] = A[e + offset] for e < extent."""
+    size = max(extent + offset, 64)
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((size,), dtype), B: T.Buffer((size,), dtype)):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(extent):
+                B[e] = A[e + offset]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "lanes"),
+    [
+        ("float32", 4, 4),
+        ("float16", 8, 8),
+        ("int8", 16, 16),
+        ("float64", 2, 2),
+        ("float16", 4, 4),
+        ("float16", 2, 2),
+    ],
+)
+def test_whole_loop_is_one_vector(vectorize, dtype, extent, lanes):
+    assert vectorize(copy_of(dtype, extent)) == f"B[0:{lanes}] = A[T.Ramp(0, 1, {lanes})]"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extent", "lanes"),
+    [("float32", 16, 4), ("float16", 12, 4), ("float16", 6, 2), ("int8", 32, 16)],
+)
+def test_longer_loop_is_unrolled_around_vectors(vectorize, dtype, extent, lanes):
+    assert vectorize(copy_of(dtype, extent)) == (
+        f"for e in T.unroll({extent // lanes}):\n"
+        f"    B[e * {lanes}:e * {lanes} + {lanes}] = A[T.Ramp(e * {lanes}, 1, {lanes})]"
+    )
+
+
+def test_odd_extent_is_unrolled(vectorize):
+    assert vectorize(copy_of("float16", 7)) == "for e in T.unroll(7):\n    B[e] = A[e]"
+
+
+def test_extent_one_is_the_body(vectorize):
+    assert vectorize(copy_of("float16", 1)) == "B[0] = A[0]"
+
+
+@pytest.mark.parametrize(("offset", "lanes"), [(8, 8), (4, 4), (2, 2), (6, 2)])
+def test_start_decides_the_width(vectorize, offset, lanes):
+    assert f"1, {lanes})" in vectorize(copy_of("float16", 8, offset))
+
+
+def test_misaligned_start_is_scalar(vectorize):
+    assert vectorize(copy_of("float16", 8, 1)) == "for e in T.unroll(8):\n    B[e] = A[e + 1]"
+
+
+def test_extent_that_is_not_constant_is_serial(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(B: T.Buffer((64,), "float32"), n: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(n):
+                B[e] = T.float32(0)
+
+    assert vectorize(func) == "for e in range(n):\n    B[e] = T.float32(0.0)"
+
+
+def test_row_and_column_of_a_flat_index(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128, 128), "float16")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((2, 128), "float16", scope="shared.dyn")
+            for e in T.vectorized(8):
+                S[(tx * 8 + e) // 128, (tx * 8 + e) % 128] = A[0, tx % 8 * 8 + e]
+
+    assert vectorize(func) == (
+        "S[tx // 16, tx % 16 * 8:tx % 16 * 8 + 8] = A[0, T.Ramp(tx % 8 * 8, 1, 8)]"
+    )
+
+
+def test_symbolic_stride_is_aligned_if_it_is_a_multiple(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(a: T.handle, b: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (64, n * 8), "float16")
+        B = T.match_buffer(b, (64, n), "float16")
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((8,), "float16", scope="local")
+            for e in T.vectorized(8):
+                L[e] = A[tx, e]
+            for e in T.vectorized(8):
+                L[e] = B[tx, e]
+
+    assert vectorize(func) == (
+        "L[0:8] = A[tx, T.Ramp(0, 1, 8)]\nfor e in T.unroll(8):\n    L[e] = B[tx, e]"
+    )
+
+
+def test_swizzled_index(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64, 64), "float16")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64, 64), "float16", scope="shared.dyn")
+            for j in T.unroll(8):
+                for e in T.vectorized(8):
+                    S[tx, e + 8 * ((j * 8 + e) // 8 ^ tx % 8)] = A[tx, j * 8 + e]
+
+    assert "A[tx, T.Ramp(j * 8, 1, 8)]" in vectorize(func)
+
+
+def test_lane_in_the_swizzle_is_scalar(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64, 64), "float16")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64, 64), "float16", scope="shared.dyn")
+            for e in T.vectorized(8):
+                S[tx, e ^ tx % 8] = A[tx, e]
+
+    assert vectorize(func).startswith("for e in T.unroll(8):")
+
+
+def test_widest_element_limits_a_conversion(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float16")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(8):
+                B[e] = T.Cast("float16", A[e])
+
+    assert vectorize(func) == (
+        "for e in T.unroll(2):\n"
+        '    B[e * 4:e * 4 + 4] = T.Cast("float16x4", A[T.Ramp(e * 4, 1, 4)])'
+    )
+
+
+def test_invariant_operands_are_broadcast(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), s: T.float32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((4,), "float32", scope="local")
+            for e in T.vectorized(4):
+                L[e] = T.exp(L[e] * s) + T.max(A[tx], T.Cast("float32", e))
+
+    assert vectorize(func) == (
+        "L[0:4] = T.exp(L[T.Ramp(0, 1, 4)] * T.Broadcast(s, 4)) + "
+        'T.max(T.Broadcast(A[tx], 4), T.Cast("float32x4", T.Ramp(0, 1, 4)))'
+    )
+
+
+def guarded(bound_scale, alignment):
+    """A load under `c * alignment + e < n * bound_scale`."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4096,), "float16"), n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((8,), "float16", scope="local")
+            for e in T.vectorized(8):
+                L[e] = T.if_then_else(
+                    c * alignment + e < n * bound_scale, A[c * 8 + e], T.float16(0)
+                )
+
+    return func
+
+
+@pytest.mark.parametrize(("scale", "alignment", "lanes"), [(8, 8, 8), (4, 8, 4), (8, 2, 2)])
+def test_condition_uniform_by_alignment(vectorize, scale, alignment, lanes):
+    assert f"T.Broadcast(T.float16(0.0), {lanes})" in vectorize(guarded(scale, alignment))
+
+
+def test_condition_that_cuts_a_vector_is_scalar(vectorize):
+    assert vectorize(guarded(1, 8)).startswith("for e in T.unroll(8):\n    L[e] =")
+
+
+@pytest.mark.parametrize(
+    ("make", "uniform"),
+    [
+        (lambda x, n: x < n * 8, True),
+        (lambda x, n: x >= n * 8, True),
+        (lambda x, n: x <= n * 8, False),
+        (lambda x, n: x > n * 8, False),
+        (lambda x, n: x <= n * 8 + 7, True),
+        (lambda x, n: n * 8 > x, True),
+        (lambda x, n: n * 8 <= x, True),
+        (lambda x, n: n * 8 < x, False),
+        (lambda x, n: n * 8 + 7 >= x, True),
+        (lambda x, n: n * 8 - x > 0, True),
+        (lambda x, n: n * 8 - x >= 0, False),
+        (lambda x, n: x // 8 == n, True),
+        (lambda x, n: tvm.tirx.Not(x < n * 8), True),
+        (lambda x, n: tvm.tirx.Or(x < n * 8, n == 3), True),
+        (lambda x, n: tvm.tirx.And(x < n * 8, x < n), False),
+    ],
+)
+def test_comparisons(vectorize, make, uniform):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4096,), "float16"), n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(8):
+                if make(c * 8 + e, n):
+                    A[c * 8 + e] = T.float16(1)
+
+    assert ("T.Broadcast(T.float16(1.0), 8)" in vectorize(func)) == uniform
+
+
+def test_if_statement_gets_a_scalar_condition(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4096,), "float16"), n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(8):
+                if c * 8 + e < n * 8:
+                    A[c * 8 + e] = T.float16(1)
+
+    assert vectorize(func) == (
+        "if c * 8 < n * 8:\n    A[c * 8:c * 8 + 8] = T.Broadcast(T.float16(1.0), 8)"
+    )
+
+
+def test_reduction_is_scalar(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((1,), "float32", scope="local")
+            for e in T.vectorized(4):
+                L[0] = L[0] + A[e]
+
+    assert vectorize(func) == "for e in T.unroll(4):\n    L[0] = L[0] + A[e]"
+
+
+@pytest.mark.parametrize(("shift", "lanes"), [(2, 2), (4, 4)])
+def test_lanes_that_see_each_other_limit_the_width(vectorize, shift, lanes):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                A[e + shift] = A[e]
+
+    assert f", 1, {lanes})" in vectorize(func)
+
+
+@pytest.mark.parametrize("what", ["loop", "call"])
+def test_loops_and_opaque_calls_are_scalar(vectorize, what):
+    @T.prim_func(s_tir=True)
+    def loop(A: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                for i in T.serial(2):
+                    A[i * 4 + e] = T.float32(0)
+
+    @T.prim_func(s_tir=True)
+    def call(A: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                A[e] = T.call_extern("float32", "f", e)
+
+    text = vectorize({"loop": loop, "call": call}[what])
+    assert text.startswith("for e in T.unroll(4):")
+    assert "Ramp" not in text
+
+
+def test_bound_values_are_substituted_or_become_vectors(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 16)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                at = T.bind(tx * 4 + e)
+                x = T.bind(A[at])
+                A[at] = T.float32(0)
+                B[at] = x * x
+
+    assert vectorize(func) == (
+        "x: T.let[T.float32x4] = A[T.Ramp(tx * 4, 1, 4)]\n"
+        "A[tx * 4:tx * 4 + 4] = T.Broadcast(T.float32(0.0), 4)\n"
+        "B[tx * 4:tx * 4 + 4] = x * x"
+    )
+
+
+def test_select_is_elementwise(vectorize):
+    @T.prim_func(s_tir=True)
+    def func():
+        T.launch_thread("threadIdx.x", 16)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((4,), "float32", scope="local")
+            for e in T.vectorized(4):
+                L[e] = T.Select(L[e] < T.float32(0), T.float32(0), L[e])
+
+    assert vectorize(func) == (
+        "L[0:4] = T.Select(L[T.Ramp(0, 1, 4)] < T.Broadcast(T.float32(0.0), 4), "
+        "T.Broadcast(T.float32(0.0), 4), L[T.Ramp(0, 1, 4)])"
+    )
