@@ -1,0 +1,87 @@
+"""Functions are traced where they stand: closures, text annotations, multi-line strings."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilelang.language as T
+
+
+def test_text_annotations_see_names_that_the_body_does_not_use():
+    def build(size, dtype):
+        @T.prim_func
+        def main(A: T.Tensor((size, 2), dtype)):
+            with T.Kernel(1):
+                A[0, 0] = 1
+
+        return main
+
+    assert [int(s) for s in build(6, "int8").params[0].shape] == [6, 2]
+
+
+def test_one_source_with_two_closures():
+    def build(value):
+        @T.prim_func
+        def main(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                A[0] = value
+
+        return main.script()
+
+    assert "T.float32(1.0)" in build(1)
+    assert "T.float32(2.0)" in build(2)
+
+
+def test_a_closure_variable_may_be_assigned_later():
+    @T.macro
+    def put(A: T.Tensor((4,), "float32")):
+        A[0] = later
+
+    later = 5
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32")):
+        with T.Kernel(1):
+            put(A)
+
+    assert "A[0] = T.float32(5.0)" in main.script()
+
+
+def test_an_unassigned_closure_variable_is_a_name_error():
+    with pytest.raises(NameError, match=r"later[\s\S]*--> .*test_source.py"):
+
+        @T.prim_func
+        def main(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                A[0] = later
+
+    later = 5
+    assert later == 5
+
+
+def test_strings_keep_their_indentation():
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32")):
+        with T.Kernel(1):
+            text = """a
+            b"""
+            A[0] = len(text)
+
+    assert "A[0] = T.float32(15.0)" in main.script()
+
+
+def test_functions_of_one_bytecode_are_told_apart(define):
+    scripts = [
+        define(f"""
+            @T.prim_func
+            def main(A: T.Tensor((4,), "float32"), n: T.int32):
+                with T.Kernel(1):
+                    x: T.{kind} = n + 1
+                    A[0] = x
+        """)["main"].script()
+        for kind in ("float16", "int8")
+    ]
+    assert [kind in script for kind, script in zip(("float16", "int8"), scripts, strict=True)] == [
+        True,
+        True,
+    ]

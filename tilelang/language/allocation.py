@@ -1,0 +1,127 @@
+"""Buffers of a kernel: shared memory, fragments, per-thread arrays and mutable scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.regions import store
+from tilelang.language.scalars import as_int, describe, is_scalar_expr
+from tilelang.language.tracer import current_tracer
+
+
+def _allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.Var:
+    tracer = current_tracer(name)
+    kernel = tracer.kernel_scope(name)
+    if not isinstance(scope, str) or not (scope == scopes or scope.startswith(f"{scopes}.")):
+        raise ValueError(
+            f"scope of {name} is {scope!r}, wanted {scopes!r} or one that starts with it"
+        )
+    is_one = as_int(shape) is not None or is_scalar_expr(shape)
+    if not is_one and not isinstance(shape, Sequence | ir.Array):
+        raise TypeError(f"the shape of {name} is {describe(shape)}, wanted an int or several")
+    extents = [shape] if is_one else list(shape)
+    sizes = [as_int(e) for e in extents]
+    if not sizes or any(s is None or s < 1 for s in sizes):
+        raise ValueError(
+            f"the shape of {name} is ({', '.join(map(str, extents))}), wanted positive constants; "
+            "allocate the largest tile and copy what exists of it"
+        )
+    buffer = tir_builder.sblock_alloc_buffer(sizes, data_type(dtype), scope=scope)
+    tracer.own(buffer, kernel)
+    tracer.add_unnamed(buffer)
+    return buffer
+
+
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> ir.Var:
+    """Allocate memory that the threads of a block share; its content is undefined.
+
+    Parameters
+    ----------
+    shape
+        Positive int or several.
+    dtype
+        Data type of the elements; bool is allocated statically.
+    scope
+        ``shared.dyn``, sized at launch, or ``shared``, sized at compilation.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Outside of a kernel; if the shape is not constant; if there is no such dtype.
+
+    Example
+    -------
+    ``A_shared = T.alloc_shared((128, 32), T.float16)``
+    """
+    if data_type(dtype) == "bool" and scope == "shared.dyn":
+        scope = "shared"
+    return _allocate("T.alloc_shared", shape, dtype, scope, "shared")
+
+
+def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> ir.Var:
+    """Allocate a tile that is spread over the registers of a block's threads; the compiler chooses
+    how.
+
+    Parameters and errors are those of ``alloc_shared``.
+
+    Example
+    -------
+    ``C_local = T.alloc_fragment((128, 128), T.float32)``
+    """
+    return _allocate("T.alloc_fragment", shape, dtype, scope, "local.fragment")
+
+
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
+    """Allocate an array of each thread, in registers if its indices are constants after unrolling.
+
+    Parameters and errors are those of ``alloc_shared``.
+
+    Example
+    -------
+    ``partial = T.alloc_local((4,), T.float32)``
+    """
+    return _allocate("T.alloc_local", shape, dtype, scope, "local")
+
+
+def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None) -> ir.Var:
+    """Allocate a mutable scalar of each thread: assigning to its name stores, reading the name
+    loads.
+
+    Takes ``(dtype)``, ``(dtype, init)``, ``(dtype, scope)`` where scope is a string, or ``(dtype,
+    init, scope)``. ``init`` is stored at this point of the program.
+
+    Raises
+    ------
+    TypeError
+        If init or scope is given twice, there are more arguments, or the scope is not a string.
+
+    Example
+    -------
+    ``count = T.alloc_var(T.int32, 0)``, then ``count += 1``
+    """
+    if len(args) > 2:
+        raise TypeError(f"T.alloc_var found {1 + len(args)} positional arguments, wanted at most 3")
+    positional: dict[str, Any] = {}
+    if len(args) == 2:
+        positional = {"init": args[0], "scope": args[1]}
+    elif args:
+        positional = {"scope" if isinstance(args[0], str) else "init": args[0]}
+    for name, keyword in (("init", init), ("scope", scope)):
+        if name in positional and keyword is not None:
+            raise TypeError(
+                f"T.alloc_var found {name} twice, by position and by keyword; give it once"
+            )
+    init = positional.get("init", init)
+    scope = positional.get("scope", scope)
+    if scope is not None and not isinstance(scope, str):
+        raise TypeError(f"scope of T.alloc_var is {scope!r}, wanted a string such as 'local.var'")
+    buffer = _allocate("T.alloc_var", [1], dtype, scope or "local.var", "local.var")
+    current_tracer("T.alloc_var").add_scalar(buffer)
+    if init is not None:
+        store(buffer, 0, init)
+    return buffer

@@ -1,0 +1,121 @@
+"""Hooks of conditions: decided by Python where they can be, expressions where not."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tvm import ir, tirx
+
+from tilelang.language.math_ops import if_then_else
+from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.tracer import Scope, Tracer
+
+_CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    **{
+        name: getattr(operator, name)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge", "is_", "is_not")
+    },
+    "in_": lambda a, b: _contains(b, a),
+    "not_in": lambda a, b: not _contains(b, a),
+}
+
+
+def _contains(container: Any, value: Any) -> bool:
+    """Return ``value in container``, unless Python would answer for a value that only the program
+    knows."""
+    found = value in container
+    if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
+        raise TypeError(
+            f"`in` compares while tracing, and found {describe(as_expr(value))}; write x == a or "
+            "x == b"
+        )
+    return found
+
+
+class ConditionHooks:
+    """Hooks of ``and``, ``or``, ``not``, comparisons and the conditional expression."""
+
+    def __init__(self, tracer: Tracer):
+        self.tracer = tracer
+        # The scope that the function's body is in.
+        self.base: Scope = tracer.scope
+
+    def condition(self, value: Any) -> Any:
+        """Return a condition as a Python bool or as an IR expression of type bool."""
+        value = unwrap(value)
+        if is_buffer(value) or isinstance(value, ir.TensorRegion):
+            raise TypeError(
+                f"the condition is {describe(value)}; wanted one element, such as buf[i] != 0"
+            )
+        if is_scalar_expr(value):
+            if value.ty.dtype == "bool":
+                return value
+            return unwrap(value != tirx.const(0, value.ty.dtype))
+        if isinstance(value, ir.Expr):
+            raise TypeError(f"the condition is {describe(value)}; wanted a number")
+        if not isinstance(value, _CONSTANT_CONDITIONS):
+            self.tracer.warn(f"the condition is {describe(value)}, which is decided while tracing")
+        return bool(value)
+
+    def python_bool(self, value: Any) -> bool:
+        """Return the condition of a comprehension, which Python decides."""
+        condition = self.condition(value)
+        if isinstance(condition, ir.Expr):
+            raise TypeError(
+                f"the condition of a comprehension is {describe(condition)}; "
+                "wanted a Python value, or a loop with `if`"
+            )
+        return bool(condition)
+
+    def negation(self, value: Any) -> Any:
+        """Return ``not value``."""
+        condition = self.condition(value)
+        return tirx.Not(condition) if isinstance(condition, ir.Expr) else not condition
+
+    def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """Return ``first and others[0]() and ...``."""
+        return self._connect(first, others, tirx.And, neutral=True)
+
+    def any_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """Return ``first or others[0]() or ...``."""
+        return self._connect(first, others, tirx.Or, neutral=False)
+
+    def _connect(
+        self, value: Any, others: Sequence[Callable[[], Any]], node: Any, neutral: bool
+    ) -> Any:
+        for other in others:
+            value = unwrap(value)
+            if isinstance(value, ir.Expr):
+                left, right = self.condition(value), self.condition(other())
+                if isinstance(right, ir.Expr):
+                    value = node(left, right)
+                else:
+                    value = left if right is neutral else right
+            elif bool(value) is neutral:
+                value = other()
+            else:
+                return value
+        return value
+
+    def chain(self, left: Any, names: Sequence[str], *others: Callable[[], Any]) -> Any:
+        """Return ``left op others[0]() op ...``, each operand evaluated once."""
+        result: Any = True
+        for name, other in zip(names, others, strict=True):
+            right = other()
+            test = partial(_COMPARISONS[name], left, right)
+            result = self._connect(result, [test], tirx.And, neutral=True)
+            if result is False:
+                return False
+            left = right
+        return result
+
+    def ternary(self, test: Any, body: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        """Return ``body() if test else orelse()``."""
+        condition = self.condition(test)
+        if isinstance(condition, ir.Expr):
+            return if_then_else(condition, body(), orelse())
+        return body() if condition else orelse()

@@ -1,0 +1,130 @@
+"""Hooks of loops and branches: Python runs them, or they become the program's."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.bindings import BindingHooks
+from tilelang.language.loops import serial
+from tilelang.language.scalars import describe
+from tilelang.language.tracer import LOOP_KINDS, BuilderFrame, Frame, Scope, Tracer
+
+
+class ControlFlowHooks(BindingHooks):
+    """Hooks of ``if``, ``for``, ``while``, ``break`` and ``continue``."""
+
+    def __init__(self, tracer: Tracer):
+        super().__init__(tracer)
+        # For each open loop, the scope of its body, or None and the scope around it if Python runs
+        # the loop.
+        self.loops: list[tuple[Scope | None, Scope]] = []
+
+    def branch(self, test: Any) -> _Branch:
+        """Return the two sides of an ``if``."""
+        return _Branch(self.tracer, self.condition(test))
+
+    def range(self, function: Any, *bounds: Any) -> Any:
+        """Return what ``for _ in range(*bounds)`` iterates over: a serial loop."""
+        return serial(*bounds) if function is builtins.range else function(*bounds)
+
+    def loop(self, iterated: Any, names: Any) -> Iterator[Any]:
+        """Run a ``for``: once with the loop's variables, or for each item of a Python iterable."""
+        if isinstance(iterated, Frame) and iterated.kind in LOOP_KINDS:
+            value = self.tracer.enter(iterated)
+            self.loops.append((self.tracer.scope, self.tracer.scope))
+            yield self.bind_targets(names, value)
+            self.loops.pop()
+            self.tracer.leave(iterated)
+            return
+        if isinstance(iterated, ir.Expr | Frame) or not hasattr(iterated, "__iter__"):
+            raise TypeError(
+                f"`for` cannot iterate over {describe(iterated)}; "
+                "wanted range(n), T.serial(n), T.Parallel(...) or a Python sequence"
+            )
+        self.loops.append((None, self.tracer.scope))
+        for item in iterated:
+            yield self.bind_targets(names, item)
+        self.loops.pop()
+
+    def while_(self, test: Any) -> Iterator[None]:
+        """Run a ``while`` on a condition in IR."""
+        condition = self.condition(test)
+        if not isinstance(condition, ir.Expr):
+            if condition:
+                raise RuntimeError(
+                    "Infinite while loop: the condition is always true; "
+                    "compare a T.alloc_var, or use `for` over Python values"
+                )
+            return
+        frame = BuilderFrame(tir_builder.While(condition), "while")
+        self.tracer.enter(frame)
+        self.loops.append((self.tracer.scope, self.tracer.scope))
+        yield None
+        self.loops.pop()
+        self.tracer.leave(frame)
+
+    def breaks(self) -> bool:
+        """Emit a ``break``; True if Python has to leave its own loop instead."""
+        return self._jump("break", tirx.break_loop)
+
+    def continues(self) -> bool:
+        """Emit a ``continue``; True if Python has to go on with its own loop instead."""
+        return self._jump("continue", tirx.continue_loop)
+
+    def _jump(self, name: str, call: Callable[[], ir.Call]) -> bool:
+        loop, around = self.loops[-1]
+        if loop is None:
+            if self.tracer.runtime_scope(around) is not None:
+                raise NotImplementedError(
+                    f"`{name}` under a condition that is not known while tracing, in a loop that "
+                    "is unrolled while tracing; iterate over T.serial(n)"
+                )
+            if name == "break":
+                self.loops.pop()
+            return True
+        if loop.kind not in ("serial", "while"):
+            raise NotImplementedError(
+                f"`{name}` in the {loop.description} is not supported; use T.serial or guard with "
+                "`if`"
+            )
+        tir_builder.evaluate(call())
+        return False
+
+
+class _Branch:
+    """An ``if``: decided by Python, or both sides traced one after the other."""
+
+    def __init__(self, tracer: Tracer, condition: Any):
+        self.tracer = tracer
+        self.condition = condition
+        self.frames: list[BuilderFrame] = []
+
+    def _enter(self, frame: BuilderFrame) -> None:
+        self.tracer.enter(frame)
+        self.frames.append(frame)
+
+    def then(self) -> bool:
+        """Start the first side; False if it is not traced."""
+        if not isinstance(self.condition, ir.Expr):
+            return bool(self.condition)
+        self._enter(BuilderFrame(tir_builder.If(self.condition)))
+        self._enter(BuilderFrame(tir_builder.Then(), "branch"))
+        return True
+
+    def otherwise(self) -> bool:
+        """Start the second side; False if it is not traced."""
+        if not isinstance(self.condition, ir.Expr):
+            return not self.condition
+        self.tracer.leave(self.frames.pop())
+        self._enter(BuilderFrame(tir_builder.Else(), "branch"))
+        return True
+
+    def end(self) -> None:
+        """End the statement."""
+        for frame in reversed(self.frames):
+            self.tracer.leave(frame)

@@ -1,0 +1,222 @@
+"""``T.copy``: which tile of either side moves, and the keywords that choose how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import ir
+
+from tilelang.language.ops import emit_tile_op
+from tilelang.language.regions import (
+    element_extents,
+    full_region,
+    region_at,
+    simplify,
+    store_element,
+)
+from tilelang.language.scalars import as_int, describe, is_buffer, is_number
+from tilelang.language.tracer import current_tracer
+
+_EVICTION_POLICIES = {"evict_normal": 0, "evict_first": 1, "evict_last": 2}
+_INSTRUCTIONS = ("tma", "cp_async", "sync")
+
+
+def copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    disable_tma: bool = False,
+    eviction_policy: str | None = None,
+    prefer_instruction: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    loop_layout: Any = None,
+) -> None:
+    """Copy a tile; when it returns, the whole block may use ``dst``.
+
+    Each operand is a buffer, a region ``A[a:b, c:d]`` or an element ``A[i, j]``, which stands for
+    the tile that starts there and has the other operand's extents. Ranks may differ in dimensions
+    of extent 1. Elements are cast to the dtype of ``dst``. Global elements out of bounds read as
+    zero and are not written.
+
+    Parameters
+    ----------
+    coalesced_width
+        Vector width in elements.
+    disable_tma
+        Never use the tensor memory accelerator.
+    eviction_policy
+        L2 hint: ``evict_normal``, ``evict_first`` or ``evict_last`` (PTX ISA, "Cache Eviction
+        Priority Hints").
+    prefer_instruction
+        ``tma``, ``cp_async`` or ``sync``.
+    annotations
+        Further keywords; they win over those above.
+    loop_layout
+        Fragment that maps elements to threads.
+
+    Raises
+    ------
+    ValueError
+        If the tiles do not fit each other; if a keyword has no such value.
+    TypeError
+        If an operand is not a buffer, a region or an element.
+
+    Example
+    -------
+    ``T.copy(A[by * 128, k * 32], A_shared)``
+    """
+    current_tracer("T.copy")
+    attrs = _attrs(coalesced_width, disable_tma, eviction_policy, prefer_instruction)
+    if loop_layout is not None:
+        attrs["loop_layout"] = loop_layout
+    attrs |= dict(annotations or {})
+    _check_operand(src, "the source of T.copy", is_source=True)
+    _check_operand(dst, "the destination of T.copy", is_source=False)
+    src_extents, dst_extents = _extents(src), _extents(dst)
+    if src_extents is None and dst_extents is None and not attrs:
+        store_element(dst, src)
+        return
+    if is_buffer(src) and is_buffer(dst):
+        _check_same_shape(src, dst)
+    src_region, dst_region = _fit(src, dst, src_extents, dst_extents)
+    _check_iteration_space(src_region, dst_region)
+    emit_tile_op("copy", [src_region, dst_region], attrs)
+
+
+def _attrs(
+    coalesced_width: int | None,
+    disable_tma: bool,
+    eviction_policy: str | None,
+    prefer_instruction: str | None,
+) -> dict[str, Any]:
+    attrs: dict[str, Any] = {}
+    if coalesced_width is not None:
+        if (as_int(coalesced_width) or 0) < 1:
+            raise ValueError(
+                f"coalesced_width of T.copy is {coalesced_width!r}, wanted a number of elements, "
+                "1 or more"
+            )
+        attrs["coalesced_width"] = as_int(coalesced_width)
+    if disable_tma:
+        attrs["disable_tma"] = True
+    if eviction_policy is not None:
+        if eviction_policy not in _EVICTION_POLICIES:
+            raise ValueError(
+                f"eviction_policy of T.copy is {eviction_policy!r}, wanted one of "
+                f"{', '.join(_EVICTION_POLICIES)}"
+            )
+        attrs["eviction_policy"] = _EVICTION_POLICIES[eviction_policy]
+    if prefer_instruction is not None:
+        if prefer_instruction not in _INSTRUCTIONS:
+            raise ValueError(
+                f"prefer_instruction of T.copy is {prefer_instruction!r}, wanted one of "
+                f"{', '.join(_INSTRUCTIONS)}"
+            )
+        attrs["prefer_instruction"] = prefer_instruction
+    return attrs
+
+
+def _check_operand(value: Any, what: str, is_source: bool) -> None:
+    if is_buffer(value) or isinstance(value, ir.TensorRegion | ir.TensorLoad):
+        return
+    scalar = is_source and (is_number(value) or isinstance(value, ir.Expr))
+    repair = "; T.fill(buf, value) sets every element to a scalar" if scalar else ""
+    raise TypeError(
+        f"{what} is {describe(value)}, wanted a buffer, a region A[a:b] or an element A[i]{repair}"
+    )
+
+
+def _extents(value: Any) -> list[Any] | None:
+    if isinstance(value, ir.TensorLoad):
+        return element_extents(value)
+    if isinstance(value, ir.TensorRegion):
+        return [simplify(r.extent) for r in value.region]
+    return [simplify(s) for s in value.shape]
+
+
+def _check_same_shape(src: ir.Var, dst: ir.Var) -> None:
+    if len(src.shape) != len(dst.shape) or any(
+        _differ(a, b) is not False for a, b in zip(src.shape, dst.shape, strict=True)
+    ):
+        raise ValueError(
+            f"T.copy found {describe(src)} and {describe(dst)}, wanted equal shapes; "
+            "give the tile's start, as in T.copy(A[i, j], A_shared)"
+        )
+
+
+def _differ(a: Any, b: Any) -> bool | None:
+    """Whether two extents differ, None if that is not known."""
+    difference = simplify(a - b)
+    return difference != 0 if isinstance(difference, int) else None
+
+
+def _fit(
+    src: Any, dst: Any, src_extents: list[Any] | None, dst_extents: list[Any] | None
+) -> tuple[ir.TensorRegion, ir.TensorRegion]:
+    """Return both operands as regions whose extents that are not 1 correspond in order."""
+    fitted_src = src_extents or [1] * len(dst_extents or src.indices)
+    fitted_dst = dst_extents or [1] * len(src_extents or dst.indices)
+    if _tile_shape(fitted_src, count=True) != _tile_shape(fitted_dst, count=True):
+        fitted_src, fitted_dst = _align(fitted_src, fitted_dst)
+    pair = tuple(
+        region_at(full_region(v) if is_buffer(v) else v, e, "T.copy")
+        for v, e in ((src, fitted_src), (dst, fitted_dst))
+    )
+    ranks = [_tile_shape([r.extent for r in region.region], count=True) for region in pair]
+    if ranks[0] != ranks[1]:
+        raise ValueError(
+            f"T.copy found a tile of shape {_text(pair[0])} in {pair[0].source.name} and one of "
+            f"shape {_text(pair[1])} in {pair[1].source.name}, wanted the same number of "
+            "dimensions that are not 1; index the dimensions that the other side does not have"
+        )
+    return pair[0], pair[1]
+
+
+def _tile_shape(extents: Sequence[Any], count: bool = False) -> Any:
+    tile = [e for e in extents if as_int(e) != 1]
+    return len(tile) if count else tile
+
+
+def _align(src: Sequence[Any], dst: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Give both sides the larger extent of each pair, from the last dimension on."""
+    a, b = list(src), list(dst)
+    for i in range(1, min(len(a), len(b)) + 1):
+        x, y = a[-i], b[-i]
+        if as_int(x) == 1 or (isinstance(x, int) and isinstance(y, int) and x < y):
+            a[-i] = y
+        elif as_int(y) == 1 or (isinstance(x, int) and isinstance(y, int)):
+            b[-i] = x
+    return a, b
+
+
+def _text(region: ir.TensorRegion) -> str:
+    return "(" + ", ".join(str(r.extent) for r in region.region) + ")"
+
+
+def _distance(buffer: ir.Var) -> int:
+    """How far memory is from the registers."""
+    scope = buffer.scope()
+    return 2 if scope == "global" else int(scope.startswith("shared"))
+
+
+def _check_iteration_space(src: ir.TensorRegion, dst: ir.TensorRegion) -> None:
+    """Refuse a copy that drops elements of the source, or goes past a tile of on-chip memory.
+
+    The tile nearest to the registers (the source of two equally near) is what is iterated over.
+    """
+    source, target = (_tile_shape([r.extent for r in side.region]) for side in (src, dst))
+    from_source = _distance(src.source) <= _distance(dst.source)
+    for s, d in zip(source, target, strict=True):
+        difference = simplify(s - d)
+        if not isinstance(difference, int) or difference == 0:
+            continue
+        too_large = difference > 0 and (not from_source or dst.source.scope() != "global")
+        too_small = difference < 0 and not from_source and src.source.scope() != "global"
+        if too_large or too_small:
+            raise ValueError(
+                f"T.copy found a source tile of shape {_text(src)} in {src.source.name} and a "
+                f"destination tile of shape {_text(dst)} in {dst.source.name}, wanted equal "
+                "extents; slice the larger one"
+            )

@@ -1,0 +1,183 @@
+"""Data types: ``T.float16`` and its like are names, annotations and conversions at once."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, tirx
+
+from tilelang.language.scalars import as_dtype, is_number
+
+_PYTHON_TYPES: dict[type, str] = {
+    builtins.int: "int32",
+    builtins.float: "float32",
+    builtins.bool: "bool",
+}
+
+# TVM checks the names of the small floats, and takes any number of bits of the others.
+_NAME = re.compile(
+    r"(handle|bool|u?int(4|8|16|32|64)|bfloat16|float(16|32|64)|float[468]_[a-z0-9_]+?)(x[1-9]\d*)?"
+)
+
+
+class dtype(tvm_ffi.dtype):
+    """A data type; it equals its name (``T.float16 == "float16"``).
+
+    Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
+    (float32), ``bool``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data type.
+
+    Example
+    -------
+    ``T.dtype("float16").bits == 16``; ``T.float32(1)`` is a constant; ``T.float16(x)`` converts
+    ``x``.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value: Any) -> dtype:
+        """Return ``value`` as a data type."""
+        if isinstance(value, cls):
+            return value
+        name = _name(value)
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{value!r} is not a data type; use a name such as 'float16' or 'int8x4'"
+            )
+        return super().__new__(cls, name)
+
+    def __call__(self, *values: Any) -> ir.Expr:
+        """Convert: no value gives a fresh variable, a number a constant, an expression a cast.
+
+        A vector type takes one value for each lane and packs them.
+
+        Raises
+        ------
+        TypeError
+            If the number of values is neither 0, 1 nor the number of lanes.
+        """
+        if not values:
+            return tirx.Var("", builtins.str(self))
+        if len(values) == 1:
+            return as_dtype(values[0], self)
+        if len(values) != self.lanes:
+            raise TypeError(f"{self} takes 1 or {self.lanes} values, found {len(values)}")
+        scalar = self.with_lanes(1)
+        return tirx.Shuffle([as_dtype(v, scalar) for v in values], list(range(len(values))))
+
+    def with_lanes(self, lanes: builtins.int) -> dtype:
+        """Return the vector type of ``lanes`` elements of this type."""
+        return type(self)(super().with_lanes(lanes))
+
+    @property
+    def bytes(self) -> builtins.int:
+        """Size in bytes; a size that is not whole is rounded up."""
+        return (self.bits * self.lanes + 7) // 8
+
+    def is_float4(self) -> builtins.bool:
+        """Whether this is a 4-bit float."""
+        return self.startswith("float4_")
+
+    def is_float4_e2m1fn(self) -> builtins.bool:
+        """Whether this is the 4-bit float of OCP MX, two of them in a byte."""
+        return self.startswith("float4_e2m1fn")
+
+    def as_torch(self) -> Any:
+        """Return the torch dtype of a tensor of this type, None for ``handle``.
+
+        Types that torch lacks map to what holds their bits: ``int4`` and 4-bit floats to a byte
+        type. ``float8_e4m3`` and ``float8_e5m2`` are the variant that the device of this torch
+        build computes with.
+
+        Raises
+        ------
+        ValueError
+            If torch has no such type.
+        """
+        import torch
+
+        if self == "handle":
+            return None
+        if self == "int4":
+            return torch.int8
+        if self == "float4_e2m1fn":
+            return getattr(torch, "float4_e2m1fn_x2", torch.int8)
+        name = builtins.str(self)
+        if self in ("float8_e4m3", "float8_e5m2") and torch.version.hip:
+            name += "fnuz"
+        elif self == "float8_e4m3":
+            name += "fn"
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype):
+            raise ValueError(f"torch has no dtype for {self}; use a scalar type that it has")
+        return found
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, type) and value in _PYTHON_TYPES:
+        return _PYTHON_TYPES[value]
+    if isinstance(value, ir.PrimType):
+        return builtins.str(value.dtype)
+    text = builtins.str(value)
+    if text.startswith("torch."):
+        return text.removeprefix("torch.")
+    if isinstance(value, np.dtype | type):
+        return np.dtype(value).name
+    return text
+
+
+def dtype_of(value: Any) -> dtype:
+    """Return the data type of a buffer, an expression or a number."""
+    if is_number(value):
+        return dtype(type(value) if type(value) in _PYTHON_TYPES else np.asarray(value).dtype)
+    if isinstance(value, ir.TensorRegion):
+        return dtype_of(value.source)
+    ty = value.ty
+    return dtype(ty.dtype if isinstance(ty, tirx.BufferType) else ty)
+
+
+int4 = dtype("int4")
+int8 = dtype("int8")
+int16 = dtype("int16")
+int32 = dtype("int32")
+int64 = dtype("int64")
+uint8 = dtype("uint8")
+uint16 = dtype("uint16")
+uint32 = dtype("uint32")
+uint64 = dtype("uint64")
+bool = dtype("bool")
+float16 = dtype("float16")
+bfloat16 = dtype("bfloat16")
+float32 = dtype("float32")
+float64 = dtype("float64")
+float8_e4m3 = dtype("float8_e4m3")
+float8_e4m3fn = dtype("float8_e4m3fn")
+float8_e4m3fnuz = dtype("float8_e4m3fnuz")
+float8_e4m3b11fnuz = dtype("float8_e4m3b11fnuz")
+float8_e3m4 = dtype("float8_e3m4")
+float8_e5m2 = dtype("float8_e5m2")
+float8_e5m2fnuz = dtype("float8_e5m2fnuz")
+float8_e8m0fnu = dtype("float8_e8m0fnu")
+float6_e2m3fn = dtype("float6_e2m3fn")
+float6_e3m2fn = dtype("float6_e3m2fn")
+float4_e2m1fn = dtype("float4_e2m1fn")
+
+short, int, long, uint = int16, int32, int64, uint32
+half, float, double = float16, float32, float64
+
+VECTORS: dict[str, dtype] = {
+    f"{element}x{lanes}": element.with_lanes(lanes)
+    for element in [value for value in list(globals().values()) if isinstance(value, dtype)]
+    for lanes in (2, 4, 8, 16, 32, 64)
+}
+"""The vector types by name, ``float16x2`` to ``float4_e2m1fnx64``."""

@@ -1,0 +1,184 @@
+"""What rewritten code calls (see rewrite.py): decides between Python's meaning and the program's.
+
+The hooks of names are in bindings.py, of conditions in conditions.py, of loops and branches in
+control_flow.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from tvm import ir
+from tvm.script.ir_builder.base import IRBuilderFrame
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.control_flow import ControlFlowHooks
+from tilelang.language.copies import copy
+from tilelang.language.dtypes import dtype_of
+from tilelang.language.fills import fill
+from tilelang.language.regions import store, subscript
+from tilelang.language.scalars import describe, is_buffer, unwrap
+from tilelang.language.source import traced_code
+from tilelang.language.tracer import BuilderFrame, Frame, Reference, Tracer, is_storable
+
+
+class Hooks(ControlFlowHooks):
+    """The hooks of one call of a traced function."""
+
+    slice = builtins.slice
+
+    def __init__(self, tracer: Tracer, spans: Sequence[ir.Span], result_allowed: bool):
+        super().__init__(tracer)
+        self.spans = spans
+        self.result_allowed = result_allowed
+
+    def at(self, place: int) -> None:
+        """Set the place in the source of what follows."""
+        self.tracer.at(self.spans[place])
+
+    # -- places -----------------------------------------------------------------------------------
+
+    def item(self, owner: Any, index: Any) -> Any:
+        """Return ``owner[index]``; a mutable scalar stays its buffer."""
+        if is_buffer(owner):
+            self.tracer.check_alive(owner)
+            return subscript(owner, index)
+        if isinstance(owner, Reference):
+            owner = owner.load()
+        if isinstance(owner, ir.TensorRegion | ir.TensorLoad):
+            raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
+        return unwrap(owner[index])
+
+    def store(self, owner: Any, index: Any, value: Any) -> None:
+        """Run ``owner[index] = value``."""
+        if is_buffer(owner):
+            self.tracer.check_alive(owner)
+            indices = index if isinstance(index, list | tuple) else (index,)
+            if not any(isinstance(i, slice) for i in indices):
+                store(owner, index, value)
+            elif is_storable(value) and not isinstance(value, ir.TensorRegion):
+                fill(subscript(owner, index), value)
+            else:
+                copy(value, subscript(owner, index))
+        elif isinstance(owner, ir.Expr | Reference):
+            what = owner.load() if isinstance(owner, Reference) else owner
+            raise TypeError(
+                f"{describe(what)} cannot be assigned to by index; index its buffer once"
+            )
+        elif not (
+            isinstance(owner, list | dict)
+            and is_storable(value)
+            and (isinstance(owner, list) or index in owner)
+            and self.store_through(owner[index], value)
+        ):
+            owner[index] = value
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """Return ``owner.name``; a mutable scalar stays its buffer."""
+        if name == "dtype" and isinstance(owner, ir.Expr):
+            return dtype_of(owner)
+        if name == "astype" or isinstance(owner, Reference):
+            owner = self.tracer.read(owner)
+        return getattr(owner, name)
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        """Run ``owner.name = value``."""
+        if isinstance(owner, ir.Expr | ir.Type | Reference):
+            raise NotImplementedError(
+                f"attribute {name} of {describe(owner)} cannot be assigned; assign to elements, "
+                "buf[i] = x"
+            )
+        if not (is_storable(value) and self.store_through(getattr(owner, name, None), value)):
+            setattr(owner, name, value)
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def emit(self, value: Any) -> None:
+        """Run an expression statement: a call in IR becomes a statement."""
+        if isinstance(value, Frame):
+            raise TypeError(
+                f"a {value.description} does nothing as a statement; write `for ... in ...:` or "
+                "`with ...:`"
+            )
+        if isinstance(value, ir.Call):
+            tir_builder.evaluate(value)
+
+    def returned(self, value: Any) -> Any:
+        """Check a ``return`` and return its value."""
+        control = self.tracer.runtime_scope(self.base)
+        if control is not None:
+            raise NotImplementedError(
+                f"`return` in the {control.description} is not supported; "
+                "return at the end, and put the rest under the opposite condition"
+            )
+        if value is not None and not self.result_allowed:
+            raise RuntimeError(
+                f"@T.prim_func returns {describe(value)}; a program has no result: "
+                "write to an output tensor and end without a value"
+            )
+        return value
+
+    def assertion(self, condition: Any, message: Callable[[], Any]) -> None:
+        """Run ``assert condition, message()`` on Python values."""
+        condition = self.condition(condition)
+        if isinstance(condition, ir.Expr):
+            raise NotImplementedError(
+                f"`assert {condition}` depends on values of the kernel's run; "
+                "assert Python values, or guard with `if`"
+            )
+        if not condition:
+            raise AssertionError(message() or "assertion failed while tracing")
+
+    def ignored(self) -> None:
+        """Warn about a statement after ``break`` or ``continue``."""
+        self.tracer.warn("this statement and what follows it is never reached and is ignored")
+
+    def context(self, manager: Any, names: Any) -> Any:
+        """Return the context manager of ``with manager as names``."""
+        if isinstance(manager, ir.Expr | Reference):
+            raise TypeError(
+                f"{describe(manager)} cannot be used in `with`; wanted T.Kernel or the like"
+            )
+        return _Context(self, manager, names)
+
+    def nested(self, function: Any) -> Any:
+        """Return a function that is defined in a traced function as what it is there: a macro."""
+        from tilelang.language.macros import Macro
+
+        return Macro(function)
+
+
+class _Context:
+    """A ``with`` whose variables are bound by the hooks."""
+
+    def __init__(self, hooks: Hooks, manager: Any, names: Any):
+        self.hooks = hooks
+        self.manager = BuilderFrame(manager) if isinstance(manager, IRBuilderFrame) else manager
+        self.names = names
+
+    def __enter__(self) -> Any:
+        return self.hooks.bind_targets(self.names, self.manager.__enter__())
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        return self.manager.__exit__(exc_type, exc, traceback)
+
+
+def call_traced(
+    tracer: Tracer, function: Any, arguments: inspect.BoundArguments, result_allowed: bool
+) -> Any:
+    """Run ``function`` in its rewritten form as part of the trace ``tracer`` and return its
+    result."""
+    code = traced_code(function)
+    hooks = Hooks(tracer, code.spans, result_allowed)
+    for name, value in arguments.arguments.items():
+        hooks.parameter(name, value)
+    return code.bind(function, hooks)(*arguments.args, **arguments.kwargs)

@@ -1,0 +1,242 @@
+"""``T.Kernel``: a grid of blocks of threads, and which of them runs the program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder.base import IRBuilderFrame
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
+from tilelang.language.tracer import Frame, Tracer, current_tracer, innermost_tracer
+
+
+class KernelLaunchFrame(Frame):
+    """An open ``T.Kernel``: extents and variables of its blocks and threads, each in order x, y,
+    z."""
+
+    kind = "kernel"
+
+    def __init__(self, grid: Sequence[Any], threads: Sequence[int], prelude: str | None):
+        self._grid = list(grid)
+        self.blocks: list[ir.Var] = []
+        """Index of this block in the grid."""
+        self.threads: list[ir.Var] = []
+        """Index of this thread in the block."""
+        self._block_extents = [*grid, *[1] * (3 - len(grid))]
+        self._thread_extents = [*threads, *[1] * (3 - len(threads))]
+        self._prelude = prelude
+        self._frames: list[IRBuilderFrame] = []
+
+    @classmethod
+    def Current(cls) -> KernelLaunchFrame | None:
+        """Return the innermost kernel that is being traced, None outside of kernels."""
+        tracer = innermost_tracer()
+        if tracer is None or not tracer.kernels:
+            return None
+        kernel = tracer.kernels[-1]
+        assert isinstance(kernel, cls)
+        return kernel
+
+    @property
+    def num_threads(self) -> int:
+        """Number of threads of a block."""
+        return math.prod(self._thread_extents)
+
+    def open(self, tracer: Tracer) -> Any:
+        """Enter the loops over blocks and threads and the block that holds the allocations."""
+        if tracer.kernels:
+            raise ValueError(
+                "T.Kernel is inside of another kernel; put it after the other one's end"
+            )
+        for axis, extent in zip("xyz", self._block_extents, strict=True):
+            self.blocks.append(self._bind(tracer, "b" + axis, extent, f"blockIdx.{axis}"))
+        for axis, extent in zip("xyz", self._thread_extents, strict=True):
+            self.threads.append(self._bind(tracer, "t" + axis, extent, f"threadIdx.{axis}"))
+        block = tir_builder.sblock("tilelang_root")
+        block.__enter__()
+        self._frames.append(block)
+        tir_builder.reads([])
+        tir_builder.writes([])
+        if self._prelude is not None:
+            tir_builder.sblock_attr({"pragma_import_c": self._prelude})
+        tracer.kernels.append(self)
+        variables = self.blocks[: len(self._grid)]
+        return variables[0] if len(variables) == 1 else variables
+
+    def _bind(self, tracer: Tracer, name: str, extent: Any, tag: str) -> ir.Var:
+        frame = tir_builder.thread_binding(0, extent, tag)
+        var = frame.__enter__()
+        self._frames.append(frame)
+        IRBuilder.name(name, var)
+        tracer.own(var)
+        return var
+
+    def builder_frames(self) -> list[IRBuilderFrame]:
+        """Return TVM's loops and block."""
+        return self._frames
+
+    def get_block_binding(self, dim: int = 0) -> ir.Var:
+        """Return the block's index in dimension ``dim``."""
+        return self.blocks[_axis(dim)]
+
+    def get_block_bindings(self) -> list[ir.Var]:
+        """Return the block's index in every dimension."""
+        return list(self.blocks)
+
+    def get_thread_binding(self, dim: int = 0) -> ir.Var:
+        """Return the thread's index in dimension ``dim``."""
+        return self.threads[_axis(dim)]
+
+    def get_thread_bindings(self) -> list[ir.Var]:
+        """Return the thread's index in every dimension."""
+        return list(self.threads)
+
+    def get_block_extent(self, dim: int = 0) -> Any:
+        """Return the number of blocks in dimension ``dim``."""
+        return self._block_extents[_axis(dim)]
+
+    def get_block_extents(self) -> list[Any]:
+        """Return the number of blocks in every dimension."""
+        return list(self._block_extents)
+
+    def get_thread_extent(self, dim: int = 0) -> int:
+        """Return the number of threads in dimension ``dim``."""
+        return self._thread_extents[_axis(dim)]
+
+    def get_thread_extents(self) -> list[int]:
+        """Return the number of threads in every dimension."""
+        return list(self._thread_extents)
+
+
+def _axis(dim: int) -> int:
+    if dim not in (0, 1, 2):
+        raise ValueError(f"dim is {dim!r}, wanted 0, 1 or 2 for x, y or z")
+    return dim
+
+
+def Kernel(
+    *blocks: Any,
+    threads: int | Sequence[int] | None = None,
+    prelude: str | None = None,
+    is_cpu: bool = False,
+) -> KernelLaunchFrame:
+    """Launch a grid of blocks; the ``with`` body is the program of one of them.
+
+    Parameters
+    ----------
+    blocks
+        Number of blocks in x, y and z: up to three ints or integer expressions.
+    threads
+        Number of threads of a block: an int or up to three of them; 128 by default.
+    prelude
+        Source text that is put before the kernel's.
+    is_cpu
+        No effect: the target decides.
+
+    Returns
+    -------
+    The block's index: a variable for one dimension, else a list.
+
+    Raises
+    ------
+    JITNoBuilderError
+        Outside of a traced function.
+    ValueError, TypeError
+        If a number of blocks or threads is not positive, or not an integer; if there are more than
+        three.
+
+    Example
+    -------
+    ``with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=128) as (bx, by): ...``
+    """
+    current_tracer("T.Kernel")
+    if len(blocks) > 3:
+        raise ValueError(f"T.Kernel found {len(blocks)} dimensions of blocks, wanted at most 3")
+    return KernelLaunchFrame(
+        [_block_extent(d, b) for d, b in enumerate(blocks)], _thread_extents(threads), prelude
+    )
+
+
+def _block_extent(dim: int, value: Any) -> Any:
+    constant = as_int(value)
+    if constant is not None:
+        if constant < 1:
+            raise ValueError(
+                f"dimension {dim} of T.Kernel has {constant} blocks, wanted at least 1"
+            )
+        return constant
+    value = as_expr(value)
+    if is_scalar_expr(value) and value.ty.dtype.startswith(("int", "uint")):
+        return as_dtype(value, "int32")
+    raise TypeError(
+        f"the number of blocks in dimension {dim} of T.Kernel is {describe(value)}, wanted an "
+        "integer; T.ceildiv(n, tile) divides to one"
+    )
+
+
+def _thread_extents(threads: Any) -> list[int]:
+    if threads is None:
+        return [128]
+    given = list(threads) if isinstance(threads, list | tuple) else [threads]
+    extents = [as_int(t) for t in given]
+    if not 1 <= len(extents) <= 3 or any(e is None for e in extents):
+        raise ValueError(
+            f"threads of T.Kernel is {threads!r}, wanted an int or one to three of them"
+        )
+    if any(e < 1 for e in extents if e is not None):
+        raise ValueError(f"threads must be positive, found {threads!r}; wanted at least 1")
+    return [e for e in extents if e is not None]
+
+
+def _current(name: str) -> KernelLaunchFrame:
+    current_tracer(name).kernel_scope(name)
+    frame = KernelLaunchFrame.Current()
+    assert frame is not None
+    return frame
+
+
+def get_block_binding(dim: int = 0) -> ir.Var:
+    """Return the index of this block in dimension ``dim`` (0, 1, 2 for x, y, z); ValueError
+    outside of a kernel."""
+    return _current("T.get_block_binding").get_block_binding(dim)
+
+
+def get_block_bindings() -> list[ir.Var]:
+    """Return the indices of this block, [bx, by, bz]."""
+    return _current("T.get_block_bindings").get_block_bindings()
+
+
+def get_thread_binding(dim: int = 0) -> ir.Var:
+    """Return the index of this thread in dimension ``dim`` (0, 1, 2 for x, y, z); ValueError
+    outside of a kernel."""
+    return _current("T.get_thread_binding").get_thread_binding(dim)
+
+
+def get_thread_bindings() -> list[ir.Var]:
+    """Return the indices of this thread, [tx, ty, tz]."""
+    return _current("T.get_thread_bindings").get_thread_bindings()
+
+
+def get_block_extent(dim: int = 0) -> Any:
+    """Return the number of blocks in dimension ``dim``."""
+    return _current("T.get_block_extent").get_block_extent(dim)
+
+
+def get_block_extents() -> list[Any]:
+    """Return the numbers of blocks in x, y and z."""
+    return _current("T.get_block_extents").get_block_extents()
+
+
+def get_thread_extent(dim: int = 0) -> int:
+    """Return the number of threads of a block in dimension ``dim``."""
+    return _current("T.get_thread_extent").get_thread_extent(dim)
+
+
+def get_thread_extents() -> list[int]:
+    """Return the numbers of threads of a block in x, y and z."""
+    return _current("T.get_thread_extents").get_thread_extents()

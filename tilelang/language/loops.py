@@ -1,0 +1,326 @@
+"""Loops: ``for i in T.serial(n)`` and its kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tvm import ir
+from tvm.script.ir_builder.base import IRBuilderFrame
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.regions import simplify
+from tilelang.language.scalars import as_expr, as_int, describe, is_scalar_expr, unwrap
+from tilelang.language.tracer import Frame, Tracer, current_tracer
+
+_MakeLoop = Callable[[], IRBuilderFrame]
+
+
+class LoopNest(Frame):
+    """Loops around one body, outermost first; the value is the loops' variables (one: the
+    variable)."""
+
+    def __init__(
+        self,
+        kind: str,
+        make: Sequence[_MakeLoop],
+        value: Callable[[ir.Var], Any] = lambda var: var,
+    ):
+        self.kind = kind
+        self._make = make
+        self._value = value
+        self._frames: list[IRBuilderFrame] = []
+
+    def open(self, tracer: Tracer) -> Any:
+        """Enter the loops."""
+        self._frames = [make() for make in self._make]
+        variables = [frame.__enter__() for frame in self._frames]
+        for var in variables:
+            tracer.add_unnamed(var)
+            tracer.own(var)
+        values = [self._value(var) for var in variables]
+        return values[0] if len(values) == 1 else values
+
+    def builder_frames(self) -> list[IRBuilderFrame]:
+        """Return TVM's loops."""
+        return self._frames
+
+
+def _bound(value: Any, what: str) -> Any:
+    """Return a loop bound as an int or an integer expression."""
+    constant = as_int(value)
+    if constant is not None:
+        return constant
+    value = as_expr(value)
+    if is_scalar_expr(value) and value.ty.dtype.startswith(("int", "uint")):
+        return value
+    repair = "; T.ceildiv(a, b) divides to an integer" if isinstance(value, float) else ""
+    raise TypeError(f"{what} is {describe(value)}, wanted an integer{repair}")
+
+
+def _extents(name: str, extents: Sequence[Any]) -> list[Any]:
+    if not extents:
+        raise ValueError(f"T.{name} has no extent, wanted at least one")
+    checked = [_bound(e, f"extent {d} of T.{name}") for d, e in enumerate(extents)]
+    for d, extent in enumerate(checked):
+        if isinstance(extent, int) and extent < 0:
+            raise ValueError(f"extent {d} of T.{name} is {extent}, wanted it not to be negative")
+    return checked
+
+
+def serial(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    *,
+    annotations: Mapping[str, Any] | None = None,
+) -> LoopNest:
+    """Iterate from ``start`` to before ``stop``, one iteration after the other in each thread.
+
+    ``T.serial(n)`` is 0 to n - 1, as is Python's ``range``, which means this loop in a kernel.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``step`` is zero; if a bound is not an integer.
+
+    Example
+    -------
+    ``for i in T.serial(0, n, 4): ...``
+    """
+    return _one_loop("serial", tir_builder.serial, start, stop, step, annotations)
+
+
+Serial = serial
+
+
+def _one_loop(
+    kind: str,
+    make: Callable[..., IRBuilderFrame],
+    start: Any,
+    stop: Any,
+    step: Any,
+    annotations: Mapping[str, Any] | None,
+) -> LoopNest:
+    current_tracer(f"T.{kind}")
+    if stop is None:
+        start, stop = 0, start
+    start, stop = _bound(start, f"start of T.{kind}"), _bound(stop, f"stop of T.{kind}")
+    notes = dict(annotations) if annotations else None
+    step = 1 if step is None else _bound(step, f"step of T.{kind}")
+    if isinstance(step, int) and step == 1:
+        return LoopNest(kind, [lambda: make(start, stop, annotations=notes)])
+    trips = _trips(kind, start, stop, step)
+    return LoopNest(
+        kind, [lambda: make(0, trips, annotations=notes)], lambda var: unwrap(start + var * step)
+    )
+
+
+def _trips(kind: str, start: Any, stop: Any, step: Any) -> Any:
+    """Return the number of iterations from ``start`` to ``stop``; a runtime step is taken as
+    positive."""
+    if not isinstance(step, int):
+        current_tracer(f"T.{kind}").warn(
+            f"the step of T.{kind} is {describe(step)}, which is assumed to be positive; use a "
+            "constant"
+        )
+        return simplify((stop - start + step - 1) // step)
+    if step == 0:
+        raise ValueError(f"the step of T.{kind} is 0, wanted another number")
+    distance = stop - start if step > 0 else start - stop
+    trips = simplify((distance + abs(step) - 1) // abs(step))
+    return max(trips, 0) if isinstance(trips, int) else trips
+
+
+def unroll(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    *,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> LoopNest | range:
+    """Iterate like ``serial`` in an unrolled loop.
+
+    The C++ compiler unrolls it, ``unroll_factor`` iterations at a time if given. ``explicit=True``
+    writes every iteration out in IR; the loop's variable is then a Python int and the bounds are
+    Python ints.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``explicit`` and ``unroll_factor`` are both given; if bounds are not integers (constant
+        if explicit).
+    """
+    if explicit and unroll_factor is not None:
+        raise ValueError("T.unroll found explicit=True and unroll_factor, wanted one of them")
+    if explicit:
+        current_tracer("T.unroll")
+        bounds = (0, start, 1 if step is None else step)
+        if stop is not None:
+            bounds = (start, stop, bounds[2])
+        constants = [as_int(b) for b in bounds]
+        if None in constants:
+            raise ValueError(
+                "T.unroll(explicit=True) found bounds that are not constant; leave explicit out"
+            )
+        return range(*constants)  # type: ignore[arg-type]
+    notes = dict(annotations or {})
+    if unroll_factor is not None:
+        if not isinstance(unroll_factor, int) or unroll_factor < 1:
+            raise ValueError(
+                f"unroll_factor of T.unroll is {unroll_factor!r}, wanted a positive int"
+            )
+        notes["pragma_unroll_factor"] = unroll_factor
+    return _one_loop("unrolled", tir_builder.unroll, start, stop, step, notes)
+
+
+Unroll = unroll
+
+
+def vectorized(
+    start: Any, stop: Any = None, *, annotations: Mapping[str, Any] | None = None
+) -> LoopNest:
+    """Iterate over the lanes of one vector operation; the number of lanes is constant.
+
+    Raises
+    ------
+    ValueError
+        If the extent is not a constant.
+    """
+    extent = simplify(as_expr(start) if stop is None else as_expr(stop) - as_expr(start))
+    if not isinstance(extent, int):
+        raise ValueError(f"the extent of T.vectorized is {extent}, wanted a constant; use T.serial")
+    return _one_loop("vectorized", tir_builder.vectorized, start, stop, None, annotations)
+
+
+Vectorized = vectorized
+
+
+def grid(*extents: Any) -> LoopNest:
+    """Iterate over all of ``extents``, nested serial loops, the last one innermost.
+
+    Example
+    -------
+    ``for i, j in T.grid(8, 4): ...``
+    """
+    current_tracer("T.grid")
+    checked = _extents("grid", extents)
+    return LoopNest("serial", [partial(tir_builder.serial, 0, e) for e in checked])
+
+
+def Parallel(
+    *extents: Any,
+    coalesced_width: int | None = None,
+    loop_layout: Any = None,
+    prefer_async: bool | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> LoopNest:
+    """Iterate over all of ``extents`` with the threads of the block; iterations are independent.
+
+    Parameters
+    ----------
+    extents
+        Number of iterations of each loop.
+    coalesced_width
+        Vector width of each thread, in elements.
+    loop_layout
+        Fragment that maps iterations to threads.
+    prefer_async
+        Whether copies from global to shared memory may use cp.async.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no extent or one is negative; if an extent is not an integer.
+
+    Example
+    -------
+    ``for i, j in T.Parallel(128, 64): C[i, j] = T.max(C[i, j], 0)``
+    """
+    current_tracer("T.Parallel")
+    checked = _extents("Parallel", extents)
+    given = {
+        "coalesced_width": coalesced_width,
+        "loop_layout": loop_layout,
+        "prefer_async": prefer_async,
+    }
+    notes = {k: v for k, v in given.items() if v is not None} | dict(annotations or {})
+    outer = partial(tir_builder.parallel, 0, checked[0], annotations=notes or None)
+    return LoopNest(
+        "parallel", [outer, *(partial(tir_builder.parallel, 0, e) for e in checked[1:])]
+    )
+
+
+def Pipelined(
+    start: Any,
+    stop: Any = None,
+    num_stages: int = 0,
+    order: Sequence[int] | None = None,
+    stage: Sequence[int] | None = None,
+    sync: Any = None,
+    group: Sequence[Sequence[int]] | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> LoopNest:
+    """Iterate like ``serial``; copies of later iterations overlap with the computation of earlier
+    ones.
+
+    Parameters
+    ----------
+    num_stages
+        Versions of each shared buffer that is filled in the loop; 0 is a plain loop.
+    order, stage
+        For each statement of the body, its position in the pipelined body and its pipeline stage
+        (0 first). -1 leaves a statement in place and needs ``group``.
+    sync
+        No effect.
+    group
+        Lists of statement indices that stay together.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``num_stages`` is negative, or ``order`` and ``stage`` do not fit together; if bounds
+        are no integers.
+
+    Example
+    -------
+    ``for k in T.Pipelined(T.ceildiv(K, 32), num_stages=3): ...``
+    """
+    if not isinstance(num_stages, int) or num_stages < 0:
+        raise ValueError(
+            f"num_stages of T.Pipelined is {num_stages!r}, wanted an int of at least 0"
+        )
+    notes: dict[str, Any] = {
+        "num_stages": num_stages,
+        **_schedule(order, stage, group),
+        **(annotations or {}),
+    }
+    return _one_loop("pipelined", tir_builder.serial, start, stop, None, notes)
+
+
+def _schedule(
+    order: Sequence[int] | None, stage: Sequence[int] | None, group: Sequence[Sequence[int]] | None
+) -> dict[str, Any]:
+    notes: dict[str, Any] = {} if group is None else {"tl_pipeline_group": [list(g) for g in group]}
+    if order is None and stage is None:
+        return notes
+    if order is None or stage is None:
+        raise ValueError("T.Pipelined found only one of order and stage, wanted both or none")
+    if len(order) != len(stage):
+        raise ValueError(
+            f"T.Pipelined found {len(order)} entries in order and {len(stage)} in stage, wanted "
+            "one for each statement of the body"
+        )
+    scheduled = sorted(o for o in order if o != -1)
+    if group is None and (-1 in order or min(stage, default=0) < 0):
+        raise ValueError(
+            "T.Pipelined found -1 in order or stage without group; schedule every statement"
+        )
+    if group is None and scheduled != list(range(len(order))):
+        raise ValueError(
+            f"order of T.Pipelined is {list(order)}, wanted each of 0 to {len(order) - 1} once"
+        )
+    return notes | {"tl_pipeline_order": list(order), "tl_pipeline_stage": list(stage)}

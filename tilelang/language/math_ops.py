@@ -1,0 +1,153 @@
+"""Scalar functions that also compute on Python numbers, beside those that TVM provides."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir, tirx
+
+from tilelang.language.dtypes import dtype
+from tilelang.language.scalars import (
+    as_dtype,
+    as_expr,
+    as_int,
+    describe,
+    is_number,
+    is_scalar_expr,
+    unwrap,
+)
+
+
+def _integer_op(
+    name: str, python: Callable[[int, int], int], build: Callable[[Any, Any], Any], a: Any, b: Any
+) -> Any:
+    x, y = as_int(a), as_int(b)
+    if y == 0:
+        raise ValueError(
+            f"T.{name} divides {describe(a)} by zero; wanted a divisor that is not zero"
+        )
+    if isinstance(a, int) and isinstance(b, int) and x is not None and y is not None:
+        return python(x, y)
+    for value in (a, b):
+        if isinstance(value, float) or not (is_number(value) or is_scalar_expr(value)):
+            raise TypeError(f"T.{name} found {describe(value)}, wanted an integer")
+    return unwrap(build(a, b))
+
+
+def ceildiv(a: Any, b: Any) -> Any:
+    """Return ``a / b`` rounded up, an int for ints.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``b`` is zero; if an operand is not an integer.
+
+    Example
+    -------
+    ``T.ceildiv(1000, 128) == 8``
+    """
+    return _integer_op("ceildiv", lambda x, y: -(-x // y), tirx.ceildiv, a, b)
+
+
+def floordiv(a: Any, b: Any) -> Any:
+    """Return ``a // b``, rounded towards minus infinity, an int for ints (errors as for
+    ``ceildiv``)."""
+    return _integer_op("floordiv", lambda x, y: x // y, tirx.floordiv, a, b)
+
+
+def floormod(a: Any, b: Any) -> Any:
+    """Return ``a % b`` with the sign of ``b``, an int for ints (errors as for ``ceildiv``)."""
+    return _integer_op("floormod", lambda x, y: x % y, tirx.floormod, a, b)
+
+
+def _same_type(a: Any, b: Any) -> tuple[Any, Any]:
+    """Give a Python number the type of the other operand, unless that would round it to an
+    integer."""
+    a, b = as_expr(a), as_expr(b)
+    for value in (a, b):
+        if not (is_number(value) or is_scalar_expr(value)):
+            raise TypeError(f"found {describe(value)}, wanted a number or a scalar expression")
+    if is_number(a) and not is_number(b):
+        return _typed(a, b), b
+    if is_number(b) and not is_number(a):
+        return a, _typed(b, a)
+    return a, b
+
+
+def _typed(number: Any, like: ir.Expr) -> Any:
+    is_integer = like.ty.dtype.startswith(("int", "uint", "bool"))
+    if is_integer and isinstance(number, float):
+        return number
+    return as_dtype(number, like.ty.dtype)
+
+
+def max(a: Any, b: Any) -> Any:
+    """Return the larger of two scalars; a Python number takes the type of the other one."""
+    if is_number(a) and is_number(b):
+        return builtins.max(a, b)
+    return tirx.max(*_same_type(a, b))
+
+
+def min(a: Any, b: Any) -> Any:
+    """Return the smaller of two scalars; a Python number takes the type of the other one."""
+    if is_number(a) and is_number(b):
+        return builtins.min(a, b)
+    return tirx.min(*_same_type(a, b))
+
+
+def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
+    """Return one of two scalars; the other one is not evaluated, so that it may be out of bounds.
+
+    Example
+    -------
+    ``T.if_then_else(i < n, A[i], 0)``
+    """
+    condition = unwrap(condition)
+    if isinstance(condition, bool):
+        return true_value if condition else false_value
+    return tirx.if_then_else(condition, *_same_type(true_value, false_value))
+
+
+def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
+    """Return one of two scalars, both of which are evaluated."""
+    condition = unwrap(condition)
+    if isinstance(condition, bool):
+        return true_value if condition else false_value
+    true_value, false_value = _same_type(true_value, false_value)
+    if is_number(true_value):  # both are numbers
+        kind = "float32" if isinstance(true_value + false_value, float) else "int32"
+        true_value, false_value = as_dtype(true_value, kind), as_dtype(false_value, kind)
+    return tirx.Select(as_dtype(condition, "bool"), true_value, false_value)
+
+
+def cast(value: Any, dtype_: Any) -> ir.Expr:
+    """Return the scalar ``value`` converted to a data type.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``value`` is not a scalar; if there is no such type.
+    """
+    return as_dtype(value, dtype(dtype_))
+
+
+def Cast(dtype_: Any, value: Any) -> ir.Expr:
+    """Return ``cast(value, dtype_)``."""
+    return cast(value, dtype_)
+
+
+def infinity(dtype_: Any) -> ir.Expr:
+    """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value."""
+    return tirx.infinity(dtype(dtype_))
+
+
+def max_value(dtype_: Any) -> ir.Expr:
+    """Return the largest finite value of a data type."""
+    return tirx.max_value(dtype(dtype_))
+
+
+def min_value(dtype_: Any) -> ir.Expr:
+    """Return the smallest finite value of a data type."""
+    return tirx.min_value(dtype(dtype_))

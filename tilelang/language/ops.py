@@ -1,0 +1,65 @@
+"""The tile operators in IR, and how a printed program reads them back.
+
+The operators themselves are registered by the C++ library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.tracer import current_tracer
+
+_VOID = ir.PrimType("void")
+
+
+def tile_op(name: str) -> ir.Op:
+    """Return the operator ``tl.tileop.<name>``."""
+    return ir.Op.get(f"tl.tileop.{name}")
+
+
+def tile_call(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> ir.Call:
+    """Return a call of ``tl.tileop.<name>``; ``attrs`` holds the keywords that were given."""
+    args = [_argument(a) for a in arguments]
+    return ir.Call(tile_op(name), args, attrs or None, ret_ty=_VOID)
+
+
+def emit_tile_op(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> None:
+    """Add the statement ``tl.tileop.<name>(arguments)`` to the kernel that is being traced.
+
+    Raises
+    ------
+    ValueError
+        If there is no enclosing ``T.Kernel``.
+    """
+    current_tracer(f"T.{name}").kernel_scope(f"T.{name}")
+    tir_builder.evaluate(tile_call(name, arguments, attrs))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, bool):
+        return tirx.const(value, "bool")
+    if isinstance(value, int):
+        return tirx.const(value, "int32")
+    return value
+
+
+class _ScriptNamespace:
+    """``T.tl`` in printed programs: builds the calls that the printer wrote."""
+
+    @staticmethod
+    def copy(*arguments: Any) -> ir.Call:
+        return tile_call("copy", list(arguments))
+
+    @staticmethod
+    def fill(*arguments: Any) -> ir.Call:
+        return tile_call("fill", list(arguments))
+
+    @staticmethod
+    def gemm(*arguments: Any) -> ir.Call:
+        return tile_call("gemm", list(arguments))
+
+
+tir_builder.register_script_namespace("tl", _ScriptNamespace())

@@ -1,0 +1,443 @@
+"""Rewrites a Python function so that running it once emits its program.
+
+Input: the AST of a function. Output: the same function in which statements and expressions that
+can mean something in IR go through the methods of a ``Hooks`` object, in the variable ``HOOKS``:
+
+    for k in T.serial(n):        hooks.at(3)
+        x = A[k] + 1      ->     for k in hooks.loop(T.serial(n), "k"):
+                                     hooks.at(4)
+                                     x = hooks.bind("x", hooks.value(hooks.item(A, k)) + 1)
+
+Everything else stays Python. Refused, with the place and what to write instead: statements that
+have no meaning in a kernel (try, class, async, global, nonlocal, del, match, yield, :=).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+HOOKS = "__tl"
+
+# By AST class: what the user wrote, what to write instead.
+_UNSUPPORTED = {
+    "Try": ("try", "check before, or move the code that may raise out of the kernel"),
+    "TryStar": ("try", "check before, or move the code that may raise out of the kernel"),
+    "ClassDef": ("class", "define the class outside of the kernel"),
+    "AsyncFor": ("async for", "use a plain `for`"),
+    "AsyncWith": ("async with", "use a plain `with`"),
+    "AsyncFunctionDef": ("async def", "use a plain `def`"),
+    "Global": ("global", "use a new name, or T.alloc_var for a value that changes"),
+    "Nonlocal": ("nonlocal", "use T.alloc_var, or return the value"),
+    "Delete": ("del", "leave the name alone"),
+    "Match": ("match", "use if/elif/else"),
+    "Yield": ("yield", "return a list, or emit the statements in a @T.macro"),
+    "YieldFrom": ("yield from", "return a list, or emit the statements in a @T.macro"),
+    "Await": ("await", "call a plain function"),
+    "NamedExpr": (":=", "assign in a statement before"),
+}
+_COMPARISONS = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Is: "is_",
+    ast.IsNot: "is_not",
+    ast.In: "in_",
+    ast.NotIn: "not_in",
+}
+
+
+class UnsupportedSyntax(Exception):
+    """Syntax that has no meaning in a kernel, with its node."""
+
+    def __init__(self, message: str, node: ast.AST):
+        super().__init__(message)
+        self.node = node
+
+
+def rewrite(
+    function: ast.FunctionDef, local: Iterable[str], free: Iterable[str]
+) -> tuple[ast.FunctionDef, list[tuple[int, int, int, int]]]:
+    """Return the rewritten function and the place (line, end line, column, end column) of each
+    ``at``.
+
+    ``local`` are the names that the function binds, ``free`` those of enclosing functions that it
+    uses.
+    """
+    rewriter = _Rewriter(frozenset(local), frozenset(free))
+    arguments = function.args
+    for argument in [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        *filter(None, [arguments.vararg, arguments.kwarg]),
+    ]:
+        argument.annotation = None
+    arguments.defaults = []
+    arguments.kw_defaults = [None] * len(arguments.kwonlyargs)
+    function.decorator_list = []
+    function.returns = None
+    function.body = rewriter.suite(function.body) or [ast.Pass()]
+    return ast.fix_missing_locations(function), rewriter.places
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, local: frozenset[str], free: frozenset[str]):
+        self.local = local
+        self.free = free
+        self.shadowed: list[set[str]] = []  # parameters of lambdas, targets of comprehensions
+        self.places: list[tuple[int, int, int, int]] = []
+        self.temporaries = 0
+
+    # -- building blocks --------------------------------------------------------------------------
+
+    def hook(self, name: str, *args: ast.expr) -> ast.Call:
+        function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
+        return ast.Call(function, list(args), [])
+
+    def at(self, node: ast.stmt) -> ast.stmt:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        place = (node.lineno, node.end_lineno, node.col_offset + 1, node.end_col_offset + 1)
+        self.places.append(place)
+        return ast.Expr(self.hook("at", ast.Constant(len(self.places) - 1)))
+
+    def temporary(self) -> str:
+        self.temporaries += 1
+        return f"{HOOKS}_{self.temporaries}"
+
+    def suite(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for i, statement in enumerate(statements):
+            is_jump = isinstance(statement, ast.Break | ast.Continue)
+            if is_jump and i + 1 < len(statements):
+                dead = statements[i + 1]
+                out += self.located(dead, [ast.Expr(self.hook("ignored"))])
+            rewritten = self.visit(statement)
+            out += rewritten if isinstance(rewritten, list) else [rewritten]
+            if is_jump:
+                break
+        return out
+
+    def located(self, node: ast.stmt, statements: list[ast.stmt]) -> list[ast.stmt]:
+        out = [self.at(node), *statements]
+        for statement in out:
+            ast.copy_location(statement, node)
+            ast.fix_missing_locations(statement)
+        return out
+
+    def unsupported(self, node: Any) -> NoReturn:
+        name, repair = _UNSUPPORTED[type(node).__name__]
+        raise UnsupportedSyntax(f"`{name}` is not supported in a kernel; {repair}", node)
+
+    visit_Try = visit_TryStar = visit_ClassDef = visit_AsyncFor = visit_AsyncWith = unsupported
+    visit_AsyncFunctionDef = visit_Global = visit_Nonlocal = visit_Delete = visit_Match = (
+        unsupported
+    )
+    visit_Yield = visit_YieldFrom = visit_Await = visit_NamedExpr = unsupported
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        # The body is rewritten when the decorator, ours or the user's, sees the function.
+        if not node.decorator_list:
+            node.decorator_list = [ast.Attribute(ast.Name(HOOKS, ast.Load()), "nested", ast.Load())]
+        return self.located(node, [node])
+
+    def visit_Pass(self, node: ast.Pass) -> ast.stmt:
+        return node
+
+    def _plain(self, node: ast.stmt) -> list[ast.stmt]:
+        return self.located(node, [self.generic_visit(node)])  # type: ignore[list-item]
+
+    visit_Import = visit_ImportFrom = visit_Raise = _plain
+
+    def visit_Expr(self, node: ast.Expr) -> list[ast.stmt]:
+        if isinstance(node.value, ast.Constant):
+            return [ast.copy_location(ast.Pass(), node)]
+        return self.located(node, [ast.Expr(self.hook("emit", self.visit(node.value)))])
+
+    def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
+        value = ast.Constant(None) if node.value is None else self.visit(node.value)
+        return self.located(node, [ast.Return(self.hook("returned", value))])
+
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        message = ast.Constant("") if node.msg is None else self.visit(node.msg)
+        check = self.hook("assertion", self.visit(node.test), _thunk(message))
+        return self.located(node, [ast.Expr(check)])
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        branch = self.temporary()
+
+        def part(name: str) -> ast.Call:
+            return ast.Call(ast.Attribute(ast.Name(branch, ast.Load()), name, ast.Load()), [], [])
+
+        start = ast.Assign(
+            [ast.Name(branch, ast.Store())], self.hook("branch", self.visit(node.test))
+        )
+        parts: list[ast.stmt] = [start, ast.If(part("then"), self.suite(node.body), [])]
+        if node.orelse:
+            parts.append(ast.If(part("otherwise"), self.suite(node.orelse), []))
+        return self.located(node, [*parts, ast.Expr(part("end"))])
+
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        self.refuse_else(node, node.orelse)
+        if _is_call_of(node.iter, "range"):
+            assert isinstance(node.iter, ast.Call)
+            arguments = [self.visit(a) for a in node.iter.args]
+            iterated: ast.expr = self.hook("range", ast.Name("range", ast.Load()), *arguments)
+        else:
+            iterated = self.visit(node.iter)
+        names = self.target_names(node.target)
+        loop = ast.For(node.target, self.hook("loop", iterated, names), self.suite(node.body), [])
+        return self.located(node, [loop])
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        self.refuse_else(node, node.orelse)
+        target = ast.Name(self.temporary(), ast.Store())
+        iterated = self.hook("while_", self.visit(node.test))
+        return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
+
+    def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
+        if orelse:
+            raise UnsupportedSyntax(
+                "`else` of a loop is not supported in a kernel; put the code after the loop", node
+            )
+
+    def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
+        return self.located(node, [ast.If(self.hook("breaks"), [node], [])])
+
+    def visit_Continue(self, node: ast.Continue) -> list[ast.stmt]:
+        return self.located(node, [ast.If(self.hook("continues"), [node], [])])
+
+    def visit_With(self, node: ast.With) -> list[ast.stmt]:
+        for item in node.items:
+            names = (
+                ast.Constant(None)
+                if item.optional_vars is None
+                else self.target_names(item.optional_vars)
+            )
+            item.context_expr = self.hook("context", self.visit(item.context_expr), names)
+        node.body = self.suite(node.body)
+        return self.located(node, [node])
+
+    def target_names(self, target: ast.expr) -> ast.expr:
+        """Return the names of a target as a nested tuple of strings."""
+        if isinstance(target, ast.Name):
+            return ast.Constant(target.id)
+        if isinstance(target, ast.Tuple | ast.List):
+            return ast.Tuple([self.target_names(t) for t in target.elts], ast.Load())
+        if isinstance(target, ast.Starred):
+            return ast.Tuple([ast.Constant("*"), self.target_names(target.value)], ast.Load())
+        raise UnsupportedSyntax(
+            f"`{ast.unparse(target)}` cannot be bound here; bind a name and assign it in the body",
+            target,
+        )
+
+    # -- assignments ------------------------------------------------------------------------------
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        value = self.visit(node.value)
+        if len(node.targets) == 1:
+            return self.located(node, self.assign(node.targets[0], value))
+        shared = self.temporary()
+        # `a = b = v` stores like `a, b = v, v` does: v is evaluated once, before the first store.
+        names = ast.Tuple([self.name_or_none(t) for t in node.targets], ast.Load())
+        out: list[ast.stmt] = [
+            ast.Assign([ast.Name(shared, ast.Store())], self.hook("shared", value, names))
+        ]
+        for target in node.targets:
+            out += self.assign(target, ast.Name(shared, ast.Load()))
+        return self.located(node, out)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        if node.value is None:
+            return [ast.copy_location(ast.Pass(), node)]
+        value = self.hook("annotated", _thunk(node.annotation), self.visit(node.value))
+        return self.located(node, self.assign(node.target, value))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        operator = ast.Constant(type(node.op).__name__)
+        value = self.visit(node.value)
+        target = node.target
+        if isinstance(target, ast.Name):
+            current: ast.expr = self.visit(ast.Name(target.id, ast.Load()))
+            combined = self.hook("augment", operator, current, value)
+            return self.located(node, self.assign(target, combined))
+        owner = self.temporary()
+        out: list[ast.stmt] = [ast.Assign([ast.Name(owner, ast.Store())], self.raw(target.value))]
+        if isinstance(target, ast.Attribute):
+            field = [ast.Name(owner, ast.Load()), ast.Constant(target.attr)]
+            current = self.hook("value", self.hook("attribute", *field))
+            combined = self.hook("augment", operator, current, value)
+            out.append(ast.Expr(self.hook("set_attribute", *field, combined)))
+            return self.located(node, out)
+        index = self.temporary()
+        out.append(ast.Assign([ast.Name(index, ast.Store())], self.index(target.slice)))
+        place = [ast.Name(owner, ast.Load()), ast.Name(index, ast.Load())]
+        current = self.hook("value", self.hook("item", *place))
+        combined = self.hook("augment", operator, current, value)
+        out.append(ast.Expr(self.hook("store", *place, combined)))
+        return self.located(node, out)
+
+    def assign(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
+        if isinstance(target, ast.Name):
+            return [ast.Assign([target], self.hook("bind", ast.Constant(target.id), value))]
+        if isinstance(target, ast.Subscript):
+            place = [self.raw(target.value), self.index(target.slice)]
+            return [ast.Expr(self.hook("store", *place, value))]
+        if isinstance(target, ast.Attribute):
+            name = ast.Constant(target.attr)
+            return [ast.Expr(self.hook("set_attribute", self.raw(target.value), name, value))]
+        assert isinstance(target, ast.Tuple | ast.List)
+        star = next((i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)), None)
+        plain = [t.value if isinstance(t, ast.Starred) else t for t in target.elts]
+        names = ast.Tuple([self.name_or_none(t) for t in plain], ast.Load())
+        unpacked = self.temporary()
+        call = self.hook("unpack", value, names, ast.Constant(star))
+        out: list[ast.stmt] = [ast.Assign([ast.Name(unpacked, ast.Store())], call)]
+        for i, item in enumerate(plain):
+            element = ast.Subscript(ast.Name(unpacked, ast.Load()), ast.Constant(i), ast.Load())
+            out += self.assign(item, element)
+        return out
+
+    def name_or_none(self, target: ast.expr) -> ast.Constant:
+        return ast.Constant(target.id if isinstance(target, ast.Name) else None)
+
+    # -- expressions ------------------------------------------------------------------------------
+
+    def is_traced_name(self, name: str) -> bool:
+        return name in self.local or name in self.free or any(name in s for s in self.shadowed)
+
+    def raw(self, node: ast.expr) -> ast.expr:
+        """Return ``node`` without reading it: a mutable scalar stays its buffer."""
+        if isinstance(node, ast.Name):
+            if node.id in self.local and not any(node.id in s for s in self.shadowed):
+                return self.hook("name", ast.Constant(node.id), node)
+            return node
+        if isinstance(node, ast.Subscript):
+            return self.hook("item", self.raw(node.value), self.index(node.slice))
+        if isinstance(node, ast.Attribute):
+            if not self.is_traced_root(node):
+                return node
+            return self.hook("attribute", self.raw(node.value), ast.Constant(node.attr))
+        visited = self.visit(node)
+        assert isinstance(visited, ast.expr)
+        return visited
+
+    def is_traced_root(self, node: ast.Attribute) -> bool:
+        """Whether an attribute is not simply one of a module or another global, such as T.copy."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        return not isinstance(root, ast.Name) or self.is_traced_name(root.id)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if not isinstance(node.ctx, ast.Load) or not self.is_traced_name(node.id):
+            return node
+        if node.id in self.local and not any(node.id in s for s in self.shadowed):
+            return self.hook("read", ast.Constant(node.id), node)
+        return self.hook("value", node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self.hook("value", self.raw(node))
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        node.func = self.raw(node.func)
+        node.args = [self.visit(a) for a in node.args]
+        for keyword in node.keywords:
+            keyword.value = self.visit(keyword.value)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return self.hook("value", self.raw(node))
+
+    def index(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Tuple):
+            return ast.Tuple([self.index(e) for e in node.elts], ast.Load())
+        if isinstance(node, ast.Slice):
+            bounds = (node.lower, node.upper, node.step)
+            return self.hook(
+                "slice", *(ast.Constant(None) if b is None else self.visit(b) for b in bounds)
+            )
+        visited = self.visit(node)
+        assert isinstance(visited, ast.expr)
+        return visited
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        first, *others = (self.visit(v) for v in node.values)
+        name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+        return self.hook(name, first, *(_thunk(v) for v in others))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return self.hook("negation", operand)
+        return ast.UnaryOp(node.op, operand)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        left, *others = (self.visit(v) for v in [node.left, *node.comparators])
+        if len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn):
+            return ast.Compare(left, node.ops, others)
+        names = ast.Tuple([ast.Constant(_COMPARISONS[type(op)]) for op in node.ops], ast.Load())
+        return self.hook("chain", left, names, *(_thunk(v) for v in others))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test, body, orelse = (self.visit(v) for v in (node.test, node.body, node.orelse))
+        return self.hook("ternary", test, _thunk(body), _thunk(orelse))
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        arguments = node.args
+        arguments.defaults = [self.visit(d) for d in arguments.defaults]
+        arguments.kw_defaults = [
+            None if d is None else self.visit(d) for d in arguments.kw_defaults
+        ]
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        parameters += filter(None, [arguments.vararg, arguments.kwarg])
+        node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))
+        return node
+
+    def visit_ListComp(self, node: Any) -> ast.expr:
+        generators = node.generators
+        targets = {
+            name.id for g in generators for name in ast.walk(g.target) if isinstance(name, ast.Name)
+        }
+        generators[0].iter = self.visit(generators[0].iter)
+
+        def inner() -> None:
+            for i, generator in enumerate(generators):
+                if i:
+                    generator.iter = self.visit(generator.iter)
+                generator.ifs = [self.hook("python_bool", self.visit(c)) for c in generator.ifs]
+            for field in ("elt", "key", "value"):
+                if hasattr(node, field):
+                    setattr(node, field, self.visit(getattr(node, field)))
+
+        self.shadowing(targets, inner)
+        return node
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    def shadowing(self, names: set[str], visit: Callable[[], Any]) -> Any:
+        self.shadowed.append(names)
+        result = visit()
+        self.shadowed.pop()
+        return result
+
+
+def _thunk(body: ast.expr) -> ast.Lambda:
+    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), body)
+
+
+def _is_call_of(node: ast.expr, name: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == name
+        and not node.keywords
+        and not any(isinstance(a, ast.Starred) for a in node.args)
+    )

@@ -1,0 +1,84 @@
+"""What a scalar is, in Python and in IR, and how one becomes the other."""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.runtime import ObjectConvertible
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a Python (or numpy) number."""
+    return isinstance(value, Number)
+
+
+def is_buffer(value: Any) -> bool:
+    """Whether ``value`` is a buffer variable."""
+    return isinstance(value, ir.Var) and isinstance(value.ty, tirx.BufferType)
+
+
+def is_scalar_expr(value: Any) -> bool:
+    """Whether ``value`` is an IR expression of a primitive type."""
+    if isinstance(value, ObjectConvertible):  # a comparison that TVM has not made up its mind about
+        return True
+    return isinstance(value, ir.Expr) and ir.is_prim_expr(value)
+
+
+def as_expr(value: Any) -> Any:
+    """Return deferred comparisons as expressions and other values as they are."""
+    return value.asobject() if isinstance(value, ObjectConvertible) else value
+
+
+def as_int(value: Any) -> int | None:
+    """Return the value of a Python or IR integer constant, None for other values."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, tirx.IntImm):
+        return int(value.value)
+    index = getattr(value, "__index__", None)
+    return index() if index is not None and is_number(value) else None
+
+
+def unwrap(value: Any) -> Any:
+    """Return int32 and bool constants as Python values, deferred comparisons as expressions."""
+    value = as_expr(value)
+    if isinstance(value, tirx.IntImm):
+        if value.ty.dtype == "int32":
+            return int(value.value)
+        if value.ty.dtype == "bool":
+            return bool(int(value.value))
+    return value
+
+
+def as_dtype(value: Any, dtype: str) -> ir.Expr:
+    """Return the scalar ``value`` as an expression of type ``dtype``.
+
+    Raises
+    ------
+    TypeError
+        If ``value`` is not a scalar.
+    """
+    value = as_expr(value)
+    if is_number(value):
+        if isinstance(value, float) and dtype.startswith(("int", "uint")):
+            value = int(value)
+        return tirx.const(value, dtype)
+    if not is_scalar_expr(value):
+        raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
+    return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
+
+
+def describe(value: Any) -> str:
+    """Return a few words on ``value`` for an error message."""
+    if is_buffer(value):
+        shape = ", ".join(str(s) for s in value.shape)
+        return f"the buffer {value.name or '(unnamed)'} of shape ({shape})"
+    if isinstance(value, ir.TensorRegion):
+        return f"the region {value}"
+    if isinstance(value, ir.Expr):
+        return f"the expression {value}"
+    return f"{value!r} of type {type(value).__name__}"

@@ -1,0 +1,167 @@
+"""From a Python function to its rewritten code: find the source, parse it, compile it against the
+same names."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+
+from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, rewrite
+from tilelang.language.tracer import add_location
+
+
+@dataclass(frozen=True)
+class TracedCode:
+    """A function's rewritten code and what its ``at`` hooks refer to."""
+
+    code: types.CodeType
+    spans: list[ir.Span]
+    definition: ir.Span
+
+    def bind(self, function: types.FunctionType, hooks: Any) -> Callable[..., Any]:
+        """Return the rewritten function over the globals and the closure of ``function``."""
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        cells[HOOKS] = types.CellType(hooks)
+        closure = tuple(cells[name] for name in self.code.co_freevars)
+        return types.FunctionType(self.code, function.__globals__, function.__name__, None, closure)
+
+
+def definition_span(function: types.FunctionType) -> ir.Span:
+    """Return the place of a function's definition, without reading its source."""
+    line = function.__code__.co_firstlineno
+    return ir.Span(ir.SourceName(function.__code__.co_filename), line, line, 1, 1)
+
+
+def traced_code(function: Any) -> TracedCode:
+    """Return the rewritten code of ``function``; the same source is rewritten once.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` is not a function written in Python with ``def``.
+    OSError
+        If its source cannot be read, as for a function made by ``exec``.
+    NotImplementedError
+        If it contains a statement that has no meaning in a kernel.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(f"found {function!r}, wanted a function written in Python with `def`")
+    linecache.lazycache(function.__code__.co_filename, function.__globals__)  # a zipped module
+    return _traced_code(_Identity(function.__code__))
+
+
+class _Identity:
+    """A code object as a key: equal ones may differ in what is not compiled (annotations)."""
+
+    def __init__(self, code: types.CodeType):
+        self.code = code
+
+    def __hash__(self) -> int:
+        return id(self.code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.code is other.code
+
+
+@functools.lru_cache(maxsize=1024)
+def _traced_code(key: _Identity) -> TracedCode:
+    code = key.code
+    tree, first_line = _parse(code)
+    try:
+        function, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
+    except UnsupportedSyntax as unsupported:
+        error = NotImplementedError(str(unsupported))
+        add_location(error, _span(code, _place(unsupported.node)))
+        raise error from None
+    # Compiled inside a function whose locals are the free variables, so that they become free in
+    # the code.
+    outer = ast.parse("def factory(): pass").body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.args.args = [ast.arg(name) for name in (*code.co_freevars, HOOKS)]
+    # Under another name: in the body, the function's own name is a global or a variable of its
+    # closure.
+    function.name = f"{HOOKS}_function"
+    outer.body = [function]
+    module = ast.fix_missing_locations(ast.Module([outer], []))
+    flags = code.co_flags & _annotations_flag()
+    compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
+    rewritten = _find_code(_find_code(compiled, "factory"), function.name)
+    rewritten = rewritten.replace(co_name=code.co_name)
+    spans = [_span(code, place) for place in places]
+    return TracedCode(
+        rewritten, spans, _span(code, (first_line, first_line, tree.col_offset + 1, 1))
+    )
+
+
+def _annotations_flag() -> int:
+    import __future__
+
+    return __future__.annotations.compiler_flag
+
+
+def _parse(code: types.CodeType) -> tuple[ast.FunctionDef, int]:
+    unreadable = (
+        f"cannot read the source of {code.co_name}, defined in {code.co_filename} at line "
+        f"{code.co_firstlineno}; define it in a file or a notebook, or register its text with "
+        "linecache"
+    )
+    first_line = code.co_firstlineno
+    # Not inspect.getsource: for code without a file it may find the text of another function.
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)[first_line - 1 :]
+    if not lines:
+        raise OSError(unreadable)
+    text = "".join(inspect.getblock(lines))
+    # Under an `if`, indented source parses as it stands: dedenting would change multi-line strings.
+    offset = 1 if text[:1].isspace() else 0
+    try:
+        statement = ast.parse("if 1:\n" + text if offset else text).body[0]
+    except SyntaxError as error:
+        raise OSError(unreadable) from error
+    function = statement.body[0] if isinstance(statement, ast.If) else statement
+    if not isinstance(function, ast.FunctionDef) or function.name != code.co_name:
+        if isinstance(function, ast.AsyncFunctionDef):
+            raise TypeError(f"{code.co_name} is an async function, wanted a plain `def`")
+        raise OSError(unreadable)
+    ast.increment_lineno(function, first_line - 1 - offset)
+    return function, function.lineno
+
+
+def _find_code(code: types.CodeType, name: str) -> types.CodeType:
+    return next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == name)
+
+
+def _place(node: Any) -> tuple[int, int, int, int]:
+    return node.lineno, node.end_lineno, node.col_offset + 1, node.end_col_offset + 1
+
+
+def _span(code: types.CodeType, place: tuple[int, int, int, int]) -> ir.Span:
+    return ir.Span(ir.SourceName(code.co_filename), *place)
+
+
+def resolve_annotation(
+    annotation: Any, function: types.FunctionType, local: Mapping[str, Any]
+) -> Any:
+    """Return the object that an annotation stands for.
+
+    Annotations are text under ``from __future__ import annotations``; names in it are looked up in
+    the closure, in ``local`` (the variables of the place where the function is defined) and in the
+    globals.
+    """
+    if type(annotation) is not str:
+        return annotation
+    names = dict(local)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return eval(annotation, function.__globals__, names)

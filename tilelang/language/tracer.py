@@ -1,0 +1,336 @@
+"""The state of one trace: TVM's IR builder, the open scopes, and the place in the user's source.
+
+A *scope* is a stretch of the program that ends before the function does: the body of a loop, a
+branch or a kernel. A variable belongs to the scope that binds it, which is how a use after the
+scope's end is found.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+import warnings
+from types import TracebackType
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import _ffi_api as builder_api
+from tvm.script.ir_builder.base import IRBuilderFrame
+from tvm.tirx.analysis import undefined_vars
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.scalars import is_number, is_scalar_expr
+
+_active = threading.local()
+
+
+def current_tracer(what: str) -> Tracer:
+    """Return the innermost trace of this thread.
+
+    ``what`` names the construct that needs it, for the error.
+
+    Raises
+    ------
+    JITNoBuilderError
+        If no function is being traced.
+    """
+    tracer = innermost_tracer()
+    if tracer is None:
+        # Imported here because tilelang.jit builds on tilelang.language.
+        from tilelang.jit.exceptions import JITNoBuilderError
+
+        raise JITNoBuilderError(
+            f"{what} is only defined while a function is being traced; "
+            "move it into a function decorated with @T.prim_func or @T.macro"
+        )
+    return tracer
+
+
+def innermost_tracer() -> Tracer | None:
+    """Return the innermost trace of this thread, None outside of traces."""
+    stack = getattr(_active, "stack", None)
+    return stack[-1] if stack else None
+
+
+class Frame:
+    """A construct with a body: what ``with``, ``for`` or an assignment can enter.
+
+    ``kind`` says which control flow it is: ``serial``, ``parallel``, ``kernel``, ``branch``,
+    ``block``, ...
+    """
+
+    kind = "block"
+
+    @property
+    def description(self) -> str:
+        """What the frame is, for an error message."""
+        return f"{self.kind} loop" if self.kind in LOOP_KINDS else self.kind
+
+    def open(self, tracer: Tracer) -> Any:
+        """Enter the frame in its new scope, which owns the variables that it binds.
+
+        Returns the value of ``as`` or of the loop's target.
+        """
+        raise NotImplementedError
+
+    def builder_frames(self) -> list[IRBuilderFrame]:
+        """Return TVM's frames that are open now, outermost first."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return current_tracer(type(self).__name__).enter(self)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is None:
+            current_tracer(type(self).__name__).leave(self)
+
+
+class BuilderFrame(Frame):
+    """One of TVM's own frames without variables, such as an attribute or the branch of an
+    ``if``."""
+
+    def __init__(self, frame: IRBuilderFrame, kind: str = "block"):
+        self.frame = frame
+        self.kind = kind
+
+    def open(self, tracer: Tracer) -> None:
+        """Enter TVM's frame."""
+        self.frame.__enter__()
+
+    def builder_frames(self) -> list[IRBuilderFrame]:
+        """Return the one frame."""
+        return [self.frame]
+
+
+LOOP_KINDS = frozenset({"serial", "while", "parallel", "pipelined", "unrolled", "vectorized"})
+
+
+class Scope:
+    """An entered frame (None for the function itself)."""
+
+    __slots__ = ("depth", "frame", "is_open", "kind", "parent", "rest", "span")
+
+    def __init__(self, frame: Frame | None, parent: Scope | None, span: ir.Span, rest: bool):
+        self.frame = frame
+        self.kind = frame.kind if frame is not None else "function"
+        self.parent = parent
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+        self.span = span
+        self.is_open = True
+        # Entered by a statement instead of a `with`: it ends together with the scope around it.
+        self.rest = rest
+
+    @property
+    def description(self) -> str:
+        """What the scope is and where, for an error message."""
+        what = self.kind if self.frame is None else self.frame.description
+        return f"{what} at line {self.span.line}"
+
+    def open_ancestor(self) -> Scope:
+        """Return the innermost scope around this one, or itself, that is still open."""
+        return self if self.is_open or self.parent is None else self.parent.open_ancestor()
+
+
+class Tracer:
+    """One trace. Use as a context manager around the execution of the rewritten function."""
+
+    def __init__(self, span: ir.Span):
+        self.builder = IRBuilder()
+        self.records_spans = os.environ.get("TILELANG_ENABLE_IR_SPAN", "1") != "0"
+        self.span = span
+        self.scopes = [Scope(None, None, span, rest=False)]
+        self.kernels: list[Frame] = []
+        self._owner: dict[ir.Var, Scope] = {}
+        self._scalars: dict[ir.Var, ir.TensorLoad] = {}
+        self._unnamed: set[ir.Var] = set()
+
+    def __enter__(self) -> Tracer:
+        if not hasattr(_active, "stack"):
+            _active.stack = []
+        _active.stack.append(self)
+        self.builder.__enter__()
+        if self.records_spans:
+            builder_api.IRBuilderPushSourceSpan(self.builder, self.span)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.builder.__exit__(exc_type, exc, traceback)
+        _active.stack.pop()
+        if isinstance(exc, Exception) and self.records_spans:
+            add_location(exc, self.span)
+
+    # -- place in the source ----------------------------------------------------------------------
+
+    def at(self, span: ir.Span) -> None:
+        """Give ``span`` to the statements that follow."""
+        # Replaced instead of nested: nested spans would become one SequentialSpan of all enclosing
+        # statements.
+        if self.records_spans:
+            builder_api.IRBuilderPopSourceSpan(self.builder)
+            builder_api.IRBuilderPushSourceSpan(self.builder, span)
+        self.span = span
+
+    def warn(self, message: str) -> None:
+        """Warn about the statement that is being traced."""
+        warnings.warn_explicit(message, UserWarning, self.span.source_name.name, self.span.line)
+
+    # -- scopes -----------------------------------------------------------------------------------
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost scope."""
+        return self.scopes[-1]
+
+    def enter(self, frame: Frame, rest: bool = False) -> Any:
+        """Open ``frame``; ``rest`` for one that lasts until the scope around it ends."""
+        self.scopes.append(Scope(frame, self.scope, self.span, rest))
+        return frame.open(self)
+
+    def leave(self, frame: Frame) -> None:
+        """Close ``frame`` and what was entered for the rest of its scope."""
+        while self.scope.rest:
+            self._close()
+        if self.scope.frame is not frame:
+            raise RuntimeError(
+                f"{type(frame).__name__} ends while {type(self.scope.frame).__name__} is open in "
+                "it; close what was entered last first"
+            )
+        self._close()
+
+    def finish(self) -> None:
+        """Close what was entered for the rest of the function."""
+        while self.scope.rest:
+            self._close()
+
+    def _close(self) -> None:
+        scope = self.scopes.pop()
+        scope.is_open = False
+        assert scope.frame is not None
+        # A node of a loop or a branch is made when its frame exits: it gets the span of its first
+        # line.
+        self.at(scope.span)
+        for frame in reversed(scope.frame.builder_frames()):
+            frame.__exit__(None, None, None)
+        if self.kernels and self.kernels[-1] is scope.frame:
+            self.kernels.pop()
+
+    def kernel_scope(self, what: str) -> Scope:
+        """Return the scope of the enclosing ``T.Kernel``."""
+        if not self.kernels:
+            raise ValueError(f"{what} is outside of a kernel; move it under `with T.Kernel(...)`")
+        return next(s for s in self.scopes if s.frame is self.kernels[-1])
+
+    def runtime_scope(self, base: Scope) -> Scope | None:
+        """Return the innermost loop or branch inside ``base``, None if control flow there is
+        Python's."""
+        inner = self.scopes[base.depth + 1 :]
+        return next(
+            (s for s in reversed(inner) if s.kind in LOOP_KINDS or s.kind == "branch"), None
+        )
+
+    # -- variables --------------------------------------------------------------------------------
+
+    def own(self, var: ir.Var, scope: Scope | None = None) -> None:
+        """Let ``var`` live as long as ``scope`` (the innermost one by default)."""
+        self._owner[var] = scope or self.scope
+
+    def add_unnamed(self, var: ir.Var) -> None:
+        """Name ``var`` after the first Python variable that it is assigned to."""
+        self._unnamed.add(var)
+
+    def add_scalar(self, buffer: ir.Var) -> None:
+        """Read and write ``buffer``, of one element, as a mutable scalar."""
+        self._scalars[buffer] = tirx.BufferLoad(buffer, [0])
+
+    def is_scalar_buffer(self, value: Any) -> bool:
+        """Whether ``value`` is the buffer of a mutable scalar."""
+        return isinstance(value, ir.Var) and value in self._scalars
+
+    def name(self, name: str, value: Any) -> None:
+        """Name variables that have no name yet."""
+        if isinstance(value, ir.Var):
+            if value in self._unnamed:
+                self._unnamed.discard(value)
+                IRBuilder.name(name, value)
+        elif isinstance(value, list | tuple):
+            for i, item in enumerate(value):
+                self.name(f"{name}_{i}", item)
+
+    def check_alive(self, value: Any, name: str | None = None) -> None:
+        """Refuse a variable whose scope has ended."""
+        if isinstance(value, ir.Var):
+            scope = self._owner.get(value)
+            if scope is not None and not scope.is_open:
+                raise ended_scope_error(name or value.name, scope)
+
+    def read(self, value: Any, name: str | None = None) -> Any:
+        """Return what ``value`` stands for in an expression."""
+        if isinstance(value, Reference):
+            return value.load()
+        if isinstance(value, ir.Var):
+            self.check_alive(value, name)
+            return self._scalars.get(value, value)
+        if isinstance(value, ir.Expr) and is_scalar_expr(value):
+            for var in undefined_vars(value):
+                self.check_alive(var)
+        return value
+
+    def let(self, value: ir.Expr, name: str) -> ir.Var:
+        """Bind the scalar expression ``value`` to a new immutable variable."""
+        var = tir_builder.Bind(value)
+        IRBuilder.name(name, var)
+        self.own(var)
+        return var
+
+
+class Reference:
+    """A place that a macro's parameter stands for: a buffer's element or a region."""
+
+    def __init__(self, target: ir.TensorLoad | ir.TensorRegion):
+        self.target = target
+
+    def load(self) -> ir.Expr:
+        """Return the value of the place."""
+        return self.target
+
+
+def ended_scope_error(name: str, scope: Scope) -> RuntimeError:
+    """Return the error for a use of ``name`` after the scope that it was bound in."""
+    return RuntimeError(
+        f"{name} is used after the {scope.description}, in which it was bound, has ended; "
+        f"declare it before as a mutable variable, {name} = T.alloc_var(dtype, init)"
+    )
+
+
+def is_storable(value: Any) -> bool:
+    """Whether assigning ``value`` to a mutable scalar stores it (other values rebind the name)."""
+    return is_number(value) or is_scalar_expr(value)
+
+
+def add_location(error: Exception, span: ir.Span) -> None:
+    """Append ``--> file:line:column`` and the source line to the message of ``error``."""
+    if getattr(error, "tilelang_location", None) is not None:
+        return
+    file = span.source_name.name
+    location = f"{file}:{span.line}:{span.column}"
+    text = f"\n  --> {location}"
+    source = linecache.getline(file, span.line).rstrip()
+    if source:
+        text += f"\n   | {source}"
+    if error.args and isinstance(error.args[0], str):
+        error.args = (error.args[0] + text, *error.args[1:])
+    else:
+        error.args = (*error.args, text)
+    error.tilelang_location = location  # type: ignore[attr-defined]
