@@ -15,14 +15,17 @@ _LIBRARY = Path(__file__).parent / "lib" / "libtilelang.so"
 
 
 def _load() -> None:
-    # A second copy of this package in one process finds TVM's registry filled: it uses what is there.
-    if tvm_ffi.get_global_func("tl.Layout", allow_missing=True) is not None:
-        return
+    advice = f"install apache-tvm=={TVM_VERSION}"
+    if tvm.__version__ != TVM_VERSION:
+        raise ImportError(
+            f"tilelang: found apache-tvm {tvm.__version__}, wanted {TVM_VERSION}; {advice}"
+        )
     wrong = list(tvm_ffi.load_module(str(_LIBRARY)).tl_register())
     if wrong:
         raise ImportError(
-            f"tilelang was built for apache-tvm {TVM_VERSION}, found {tvm.__version__}: "
-            f"install apache-tvm=={TVM_VERSION}. Differences:\n  " + "\n  ".join(map(str, wrong))
+            f"tilelang: found an apache-tvm {tvm.__version__} whose classes differ from those of the "
+            f"release, wanted the released wheel; {advice}. Differences:\n  "
+            + "\n  ".join(map(str, wrong))
         )
 
 

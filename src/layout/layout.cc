@@ -4,7 +4,6 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include "../tvm/analyzer.h"
@@ -166,11 +165,23 @@ bool IsSameLayout(const Layout& a, const Layout& b) {
 bool IsInjective(const Layout& layout) {
   const std::vector<int64_t> table = layout->Table();
   const size_t coords = layout->index.size();
-  std::set<std::vector<int64_t>> seen;
-  for (size_t k = 0; k < table.size(); k += coords) {
-    if (!seen.insert({table.begin() + k, table.begin() + k + coords}).second) return false;
+  std::vector<int64_t> lowest(coords, INT64_MAX), highest(coords, INT64_MIN);
+  for (size_t k = 0; k < table.size(); ++k) {
+    lowest[k % coords] = std::min(lowest[k % coords], table[k]);
+    highest[k % coords] = std::max(highest[k % coords], table[k]);
   }
-  return true;
+  // Places as numbers of the box that holds them all; sorting shows two of the same.
+  std::vector<int64_t> places;
+  places.reserve(table.size() / coords);
+  for (size_t k = 0; k < table.size(); k += coords) {
+    int64_t place = 0;
+    for (size_t c = 0; c < coords; ++c) {
+      place = place * (highest[c] - lowest[c] + 1) + table[k + c] - lowest[c];
+    }
+    places.push_back(place);
+  }
+  std::sort(places.begin(), places.end());
+  return std::adjacent_find(places.begin(), places.end()) == places.end();
 }
 
 Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading) {

@@ -1,7 +1,6 @@
 #include "parallel.h"
 
 #include <algorithm>
-#include <set>
 
 #include "../layout/int_program.h"
 #include "../tvm/error.h"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from cuda.bindings import nvrtc
@@ -32,13 +33,22 @@ class ResourceUsage:
     static_shared: int
 
 
-@dataclass(frozen=True)
 class Cubin:
     """A compiled program: the binary for one architecture, and its kernels' resources by name."""
 
-    arch: str
-    cubin: bytes
-    resource_usage: dict[str, ResourceUsage]
+    def __init__(self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str]):
+        self.arch = arch
+        self._source, self._kernel_names, self._flags = source, kernel_names, flags
+        self.cubin, self._log = _run(source, flags)
+
+    @cached_property
+    def resource_usage(self) -> dict[str, ResourceUsage]:
+        """Resources by kernel. Raises `RuntimeError` where the program lacks one of the kernels."""
+        usage = parse_resource_usage(self._log)
+        if not usage:
+            # The driver's cache had the binary, so ptxas did not run and said nothing.
+            usage = parse_resource_usage(_run(self._source, [*self._flags, "--no-cache"])[1])
+        return _select(usage, self._kernel_names)
 
 
 def compile_cubin(
@@ -58,8 +68,7 @@ def compile_cubin(
         fast_math: approximate division, square root and functions, and flushed subnormals.
 
     Raises:
-        RuntimeError: the source does not compile (the text has the options and the compiler's log),
-            or lacks one of the kernels.
+        RuntimeError: the source does not compile; the text has the options and the compiler's log.
 
     Example: ``compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]``
     """
@@ -72,6 +81,11 @@ def compile_cubin(
         *(["--use_fast_math"] if fast_math else []),
         *options,
     ]
+    return Cubin(source, arch, kernel_names, flags)
+
+
+def _run(source: str, flags: list[str]) -> tuple[bytes, str]:
+    """The cubin and what the compiler said."""
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
     try:
         log = _compile(program, flags)
@@ -79,7 +93,7 @@ def compile_cubin(
         _call(nvrtc.nvrtcGetCUBIN, program, cubin)
     finally:
         _call(nvrtc.nvrtcDestroyProgram, program)
-    return Cubin(arch, cubin, _select(parse_resource_usage(log), kernel_names))
+    return cubin, log
 
 
 def _call(function: Any, *args: Any) -> Any:

@@ -32,7 +32,7 @@ class KernelParam:
     @staticmethod
     def from_var(var: tvm.ir.Var) -> KernelParam:
         """The parameter for a scalar variable."""
-        return KernelParam(str(var.dtype), (), scalar=True)
+        return KernelParam(str(var.ty.dtype), (), scalar=True)
 
     def is_scalar(self) -> bool:
         """Whether the parameter is a number and not a tensor."""

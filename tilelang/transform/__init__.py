@@ -5,6 +5,8 @@ What a pass takes and establishes stands at the top of its C++ file (src/transfo
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import tvm
 from tvm.tirx.transform import BindTarget, StmtSimplify
 
@@ -16,7 +18,7 @@ from tilelang.transform.pass_config import (
     normalize_pass_configs,
 )
 
-Pass = tvm.transform.Pass
+Pass: TypeAlias = tvm.transform.Pass
 
 
 def CheckSemantics() -> Pass:

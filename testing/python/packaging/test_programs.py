@@ -1,0 +1,49 @@
+"""The programs that the README names do what it says."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_quickstart_prints_its_error_and_its_source():
+    output = run("examples/quickstart.py", "--source")
+    assert "relative error" in output
+    assert "__global__" in output
+
+
+def test_readme_shows_the_quickstart():
+    example = (ROOT / "examples" / "quickstart.py").read_text()
+    kernel = example[example.index("@tilelang.jit") : example.index("def relative_error")].strip()
+    assert kernel in (ROOT / "README.md").read_text()
+
+
+def test_benchmark_measures_every_row():
+    rows = json.loads(run("benchmark/quickstart.py", "--json", "--repeat", "1"))
+    assert len(rows) >= 5
+    assert all(row["measured"] >= 0 and row["wanted"] for row in rows)
+
+
+def test_source_tree_is_not_tested_by_accident(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    # `python -m` puts the current directory, hence the source tree, ahead of the installed package.
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "testing/python/packaging"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "source tree" in done.stderr

@@ -1,0 +1,169 @@
+"""From a flat thread program to kernels: the split into host and device, source, launch plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import tvm
+from tvm import tirx
+
+from tilelang._ffi import get_function
+from tilelang.engine.launch_plan import Expr, KernelLaunch, LaunchPlan, ScalarParam, TensorParam
+
+_OPERATORS = {
+    tirx.Add: "+",
+    tirx.Sub: "-",
+    tirx.Mul: "*",
+    tirx.FloorDiv: "//",
+    tirx.FloorMod: "%",
+    tirx.Min: "min",
+    tirx.Max: "max",
+}
+
+
+@tvm.transform.module_pass(opt_level=0, name="tl.SplitHostDevice")
+def _split_host_device(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    split = get_function("SplitHostDevice")
+    parts = [part for function in mod.functions.values() for part in split(function)]
+    return tvm.IRModule({str(part.attrs["global_symbol"]): part for part in parts}, attrs=mod.attrs)
+
+
+def SplitHostDevice() -> tvm.transform.Pass:
+    """Module pass: `main` becomes a host function that lists launches, and its kernels.
+
+    These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` (three
+    extents each) and ``tl.dyn_shared_bytes``. Running it raises `ValueError` with the kernel's file
+    and line for statements outside of a kernel.
+
+    Example: ``host, device = split_modules(SplitHostDevice()(mod))``
+    """
+    return _split_host_device
+
+
+def split_modules(mod: tvm.IRModule) -> tuple[tvm.IRModule, tvm.IRModule]:
+    """The host functions and the device functions of a module after `SplitHostDevice`."""
+    host: dict[Any, Any] = {}
+    device: dict[Any, Any] = {}
+    for variable, function in mod.functions.items():
+        (device if _attr(function, "tl.grid") is not None else host)[variable] = function
+    return tvm.IRModule(host, attrs=mod.attrs), tvm.IRModule(device, attrs=mod.attrs)
+
+
+def emit_cuda(device_mod: tvm.IRModule, line_directives: bool = False) -> str:
+    """CUDA C++ of every kernel of `device_mod`, ordered by name.
+
+    With `line_directives`, ``#line`` gives each statement's place in the user's Python. Raises
+    `ValueError` with file and line where the program has a type or call without a form in CUDA C++.
+
+    Example: ``emit_cuda(device).startswith("#include <tl/common.h>")``
+    """
+    kernels = sorted(device_mod.functions.values(), key=lambda f: str(f.attrs["global_symbol"]))
+    return str(get_function("codegen.EmitCuda")(kernels, line_directives))
+
+
+def launch_plan_of(
+    host_mod: tvm.IRModule, device_mod: tvm.IRModule, out_idx: int | Sequence[int] | None = None
+) -> LaunchPlan:
+    """The launch plan of the one host function.
+
+    `out_idx` are the parameters that the call allocates and returns; negative ones count from the
+    end. Raises `ValueError` where an index is out of range or a dimension is not an integer
+    expression over symbols.
+
+    Example: ``launch_plan_of(host, device, out_idx=-1).kernels[0].name == "main_kernel"``
+    """
+    (host,) = host_mod.functions.values()
+    kernels = {str(f.attrs["global_symbol"]): f for f in device_mod.functions.values()}
+    calls = [statement.value for statement in _statements(host.body)]
+    plan = _PlanWriter(host)
+    return LaunchPlan(
+        name=str(host.attrs["global_symbol"]),
+        params=tuple(plan.param(variable) for variable in host.params),
+        kernels=tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls),
+        outputs=_outputs(out_idx, len(host.params)),
+        location=_location(host),
+    )
+
+
+def _attr(function: tirx.PrimFunc, key: str) -> Any:
+    return function.attrs.get(key) if function.attrs is not None else None
+
+
+def _statements(body: tirx.Stmt) -> list[tirx.Stmt]:
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def _location(host: tirx.PrimFunc) -> str:
+    span = host.span or _statements(host.body)[0].span
+    return f"{span.source_name.name}:{span.line}" if span is not None else ""
+
+
+def _outputs(out_idx: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+    if out_idx is None:
+        return ()
+    indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    for index in indices:
+        if not -count <= index < count:
+            raise ValueError(
+                f"found out_idx {index}, wanted -{count} to {count - 1}: "
+                f"there are {count} parameters"
+            )
+    return tuple(index % count for index in indices)
+
+
+class _PlanWriter:
+    """Translates TVM's expressions, and sees to it that one name means one variable."""
+
+    def __init__(self, host: tirx.PrimFunc) -> None:
+        self._params = {param.name for param in host.params}
+        self._where = _location(host)
+        self._variables: dict[str, Any] = {}
+
+    def expr(self, value: Any) -> Expr:
+        if isinstance(value, int):
+            return value
+        if isinstance(value, tirx.IntImm):
+            return int(value.value)
+        if isinstance(value, tvm.ir.Var):
+            if not self._variables.setdefault(value.name, value).same_as(value):
+                self._refuse(
+                    f"two dimensions named `{value.name}`", "a name for each", "Rename one"
+                )
+            return ("var", value.name)
+        if isinstance(value, tirx.Cast):
+            return self.expr(value.value)
+        operator = _OPERATORS.get(type(value))
+        if operator is None:
+            self._refuse(
+                f"dimension or grid extent {value}",
+                "+, -, *, //, %, min and max of symbolic dimensions and integers",
+                "Pass its value as a parameter",
+            )
+        return (operator, self.expr(value.a), self.expr(value.b))
+
+    def param(self, variable: tvm.ir.Var) -> TensorParam | ScalarParam:
+        if not isinstance(variable.ty, tirx.BufferType):
+            self.expr(variable)
+            return ScalarParam(variable.name, str(variable.ty.dtype))
+        shape = tuple(self.expr(extent) for extent in variable.ty.shape)
+        strides = tuple(self.expr(stride) for stride in variable.ty.strides) or None
+        return TensorParam(variable.name, str(variable.ty.dtype), shape, strides)
+
+    def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
+        return KernelLaunch(
+            name=str(kernel.attrs["global_symbol"]),
+            grid=tuple(self.expr(extent) for extent in kernel.attrs["tl.grid"]),
+            block=tuple(self.expr(extent) for extent in kernel.attrs["tl.block"]),
+            shared_bytes=int(kernel.attrs["tl.dyn_shared_bytes"]),
+            args=tuple(self._argument(arg) for arg in call.args[1:]),
+        )
+
+    def _argument(self, arg: tvm.ir.Var) -> tuple[Any, ...]:
+        if arg.name in self._params:
+            return ("param", arg.name)
+        return ("value", self.expr(arg), str(arg.ty.dtype))
+
+    def _refuse(self, found: str, wanted: str, repair: str) -> NoReturn:
+        where = f"{self._where}: " if self._where else ""
+        raise ValueError(f"{where}found {found}, wanted {wanted}. {repair}")

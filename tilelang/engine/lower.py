@@ -1,0 +1,75 @@
+"""`tilelang.lower`: from a traced function to source text and a launch plan."""
+
+from __future__ import annotations
+
+import tvm
+
+from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
+from tilelang.engine.dump import Dump
+from tilelang.engine.param import CompiledArtifact, KernelParam
+from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
+from tilelang.transform import PassConfigKey, current_config
+from tilelang.utils.target import TargetLike, determine_target
+
+
+def lower(
+    func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule,
+    target: TargetLike = "auto",
+    target_host: TargetLike | None = None,
+    runtime_only: bool = False,
+    enable_host_codegen: bool = False,
+    enable_device_compile: bool = False,
+) -> CompiledArtifact:
+    """Lowers one function to device source and a launch plan; compiles nothing.
+
+    `target` is what `determine_target` takes. The host side is data, so `target_host`,
+    `runtime_only`, `enable_host_codegen` and `enable_device_compile` change nothing; scripts pass
+    them. Configuration comes from the current `tilelang.transform.PassContext`.
+
+    Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run.
+
+    Example: ``print(tilelang.lower(main, target="cuda -arch=sm_80").kernel_source)``
+    """
+    func = _single_function(func_or_mod)
+    chosen = determine_target(target, return_object=True)
+    name = str(func.attrs["global_symbol"])
+    dump = Dump.from_config(name)
+    mod = tvm.IRModule({name: func})
+    if dump is not None:
+        dump.write("trace", mod)
+    mod = LowerAndLegalize(mod, chosen, dump)
+    mod = OptimizeForTarget(mod, dump)
+    mod = SplitHostDevice()(mod)
+    if dump is not None:
+        dump.write("SplitHostDevice", mod)
+    host_mod, device_mod = split_modules(mod)
+    lines = bool(current_config(PassConfigKey.TL_EMIT_LINE_DIRECTIVES, False))
+    return CompiledArtifact(
+        host_mod=host_mod,
+        device_mod=device_mod,
+        params=[_param(variable) for variable in func.params],
+        kernel_source=emit_cuda(device_mod, line_directives=lines),
+        launch_plan=launch_plan_of(host_mod, device_mod),
+        target=chosen,
+        target_host=None
+        if target_host is None
+        else determine_target(target_host, return_object=True),
+    )
+
+
+def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:
+    if isinstance(func_or_mod, tvm.tirx.PrimFunc):
+        return func_or_mod
+    functions = list(func_or_mod.functions.values())
+    if len(functions) != 1:
+        raise ValueError(
+            f"tilelang.lower: found a module of {len(functions)} functions, wanted one; "
+            "lower them one by one"
+        )
+    return functions[0]
+
+
+def _param(variable: tvm.ir.Var) -> KernelParam:
+    if isinstance(variable.ty, tvm.tirx.BufferType):
+        return KernelParam.from_buffer(variable)
+    return KernelParam.from_var(variable)

@@ -1,0 +1,63 @@
+"""The pass pipeline: a table of contents of the compiler.
+
+``LowerAndLegalize`` decides everything that needs meaning, on tile programs; ``OptimizeForTarget``
+is mechanical, on thread programs. docs/design.md, sections 3 and 4, has the two forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm.target import Target
+
+from tilelang import transform
+from tilelang.engine.dump import Dump
+from tilelang.transform import PassConfigKey, current_config
+
+
+def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None) -> tvm.IRModule:
+    """From the traced tile program to the program of one thread.
+
+    Raises `ValueError` for what a kernel may not do, with its file and line.
+    """
+    passes: list[Callable[[], transform.Pass]] = [lambda: transform.BindTarget(target)]
+    if not current_config(PassConfigKey.TL_DISABLE_PRELOWER_SEMANTIC_CHECK, False):
+        passes.append(transform.CheckSemantics)
+    passes += [
+        transform.MaterializeKernelLaunch,
+        transform.Simplify,
+        transform.PipelinePlanning,
+        transform.InjectSoftwarePipeline,
+        transform.Simplify,
+        transform.LayoutInference,
+        transform.LowerTileOp,
+        transform.LegalizeSafeMemoryAccess,
+    ]
+    return _run(mod, passes, dump)
+
+
+def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModule:
+    """From thread programs to flat ones that code generation prints."""
+    passes = [
+        transform.VectorizeLoop,
+        transform.LowerAsyncCopy,
+        transform.Simplify,
+        transform.ThreadSync,
+        transform.LowerOpaqueBlock,
+        transform.PlanSharedMemory,
+        transform.FlattenBuffer,
+        transform.Simplify,
+    ]
+    return _run(mod, passes, dump)
+
+
+def _run(
+    mod: tvm.IRModule, passes: list[Callable[[], transform.Pass]], dump: Dump | None
+) -> tvm.IRModule:
+    for make in passes:
+        step = make()
+        mod = step(mod)
+        if dump is not None:
+            dump.write(step.info.name, mod)
+    return mod
