@@ -1,4 +1,4 @@
-"""Loads the C++ library into TVM, once a process, after proving that its view of TVM's classes is right."""
+"""Loads the C++ library into TVM, after proving that its view of TVM's classes is right."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _load() -> None:
     wrong = list(tvm_ffi.load_module(str(_LIBRARY)).tl_register())
     if wrong:
         raise ImportError(
-            f"tilelang: found an apache-tvm {tvm.__version__} whose classes differ from those of the "
-            f"release, wanted the released wheel; {advice}. Differences:\n  "
+            f"tilelang: found an apache-tvm {tvm.__version__} whose classes differ from the "
+            f"release's, wanted the released wheel; {advice}. Differences:\n  "
             + "\n  ".join(map(str, wrong))
         )
 

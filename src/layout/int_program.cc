@@ -33,7 +33,8 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
     for (size_t i = 0; i < vars.size(); ++i) {
       if (vars[i].same_as(e)) return Emit(Code::kSlot, static_cast<int64_t>(i), 1);
     }
-    TVM_FFI_THROW(InternalError) << "index expression has a free variable " << e.as<VarNode>()->name;
+    TVM_FFI_THROW(InternalError) << "index expression has a free variable "
+                                 << e.as<VarNode>()->name;
   }
   if (const auto* cast = e.as<CastNode>()) return Compile(cast->value, vars);
   if (const auto* select = e.as<SelectNode>()) {
@@ -44,9 +45,11 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
   }
   const bool known =
       TryBinary<AddNode>(e, Code::kAdd, vars) || TryBinary<SubNode>(e, Code::kSub, vars) ||
-      TryBinary<MulNode>(e, Code::kMul, vars) || TryBinary<FloorDivNode>(e, Code::kFloorDiv, vars) ||
-      TryBinary<FloorModNode>(e, Code::kFloorMod, vars) || TryBinary<MinNode>(e, Code::kMin, vars) ||
-      TryBinary<MaxNode>(e, Code::kMax, vars) || TryBinary<BitwiseXorNode>(e, Code::kXor, vars) ||
+      TryBinary<MulNode>(e, Code::kMul, vars) ||
+      TryBinary<FloorDivNode>(e, Code::kFloorDiv, vars) ||
+      TryBinary<FloorModNode>(e, Code::kFloorMod, vars) ||
+      TryBinary<MinNode>(e, Code::kMin, vars) || TryBinary<MaxNode>(e, Code::kMax, vars) ||
+      TryBinary<BitwiseXorNode>(e, Code::kXor, vars) ||
       TryBinary<BitwiseAndNode>(e, Code::kAnd, vars) ||
       TryBinary<BitwiseOrNode>(e, Code::kOr, vars) || TryBinary<LShiftNode>(e, Code::kShl, vars) ||
       TryBinary<RShiftNode>(e, Code::kShr, vars) || TryBinary<LTNode>(e, Code::kLT, vars) ||
@@ -87,31 +90,68 @@ int64_t IntProgram::operator()(const int64_t* point) const {
     const int64_t b = *top--;
     int64_t& a = *top;
     switch (s.code) {
-      case Code::kAdd: a += b; break;
-      case Code::kSub: a -= b; break;
-      case Code::kMul: a *= b; break;
-      case Code::kFloorDiv: a = FloorDivide(a, b); break;
-      case Code::kFloorMod: a -= FloorDivide(a, b) * b; break;
-      case Code::kMin: a = a < b ? a : b; break;
-      case Code::kMax: a = a > b ? a : b; break;
-      case Code::kXor: a ^= b; break;
-      case Code::kAnd: a &= b; break;
-      case Code::kOr: a |= b; break;
-      case Code::kShl: a <<= b; break;
-      case Code::kShr: a >>= b; break;
-      case Code::kLT: a = a < b; break;
-      case Code::kLE: a = a <= b; break;
-      case Code::kGT: a = a > b; break;
-      case Code::kGE: a = a >= b; break;
-      case Code::kEQ: a = a == b; break;
-      case Code::kNE: a = a != b; break;
+      case Code::kAdd:
+        a += b;
+        break;
+      case Code::kSub:
+        a -= b;
+        break;
+      case Code::kMul:
+        a *= b;
+        break;
+      case Code::kFloorDiv:
+        a = FloorDivide(a, b);
+        break;
+      case Code::kFloorMod:
+        a -= FloorDivide(a, b) * b;
+        break;
+      case Code::kMin:
+        a = a < b ? a : b;
+        break;
+      case Code::kMax:
+        a = a > b ? a : b;
+        break;
+      case Code::kXor:
+        a ^= b;
+        break;
+      case Code::kAnd:
+        a &= b;
+        break;
+      case Code::kOr:
+        a |= b;
+        break;
+      case Code::kShl:
+        a <<= b;
+        break;
+      case Code::kShr:
+        a >>= b;
+        break;
+      case Code::kLT:
+        a = a < b;
+        break;
+      case Code::kLE:
+        a = a <= b;
+        break;
+      case Code::kGT:
+        a = a > b;
+        break;
+      case Code::kGE:
+        a = a >= b;
+        break;
+      case Code::kEQ:
+        a = a == b;
+        break;
+      case Code::kNE:
+        a = a != b;
+        break;
       case Code::kSelect: {
         const int64_t if_true = a;
         --top;
         *top = *top ? if_true : b;
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   return *top;

@@ -1,4 +1,5 @@
-/*! Evaluates integer index expressions at many points: an expression compiled to postfix once, run at about 2 ns a step. */
+/*! Evaluates integer index expressions at many points: an expression compiled to postfix once, run
+ * at about 2 ns a step. */
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,14 +10,34 @@ namespace tl {
 
 class IntProgram {
  public:
-  /*! `vars[i]` reads slot i of the point. Refuses expressions with other variables, loads or calls (internal error). */
+  /*! `vars[i]` reads slot i of the point. Refuses expressions with other variables, loads or calls
+   * (internal error). */
   IntProgram(const Expr& e, const std::vector<Var>& vars);
   int64_t operator()(const int64_t* point) const;
 
  private:
   enum class Code : uint8_t {
-    kConst, kSlot, kAdd, kSub, kMul, kFloorDiv, kFloorMod, kMin, kMax, kXor, kAnd, kOr, kShl, kShr,
-    kLT, kLE, kGT, kGE, kEQ, kNE, kSelect
+    kConst,
+    kSlot,
+    kAdd,
+    kSub,
+    kMul,
+    kFloorDiv,
+    kFloorMod,
+    kMin,
+    kMax,
+    kXor,
+    kAnd,
+    kOr,
+    kShl,
+    kShr,
+    kLT,
+    kLE,
+    kGT,
+    kGE,
+    kEQ,
+    kNE,
+    kSelect
   };
   struct Step {
     Code code;

@@ -31,14 +31,17 @@ Tables MakeTables(const Fragment& f, bool flatten) {
 bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
   int64_t axis = 1;
   for (size_t k = d + 1; k < t.shape.size(); ++k) axis *= t.shape[k];
-  auto at = [&](const std::vector<int64_t>& table, int64_t x) { return table[x * axis] - table[0]; };
+  auto at = [&](const std::vector<int64_t>& table, int64_t x) {
+    return table[x * axis] - table[0];
+  };
   const int64_t extent = t.shape[d];
   for (int64_t divisor = 1; divisor < extent;) {
     const int64_t count = (extent + divisor - 1) / divisor;
     const int64_t ts = at(t.thread, divisor), rs = at(t.reg, divisor);
     if ((ts == 0) == (rs == 0)) return false;
     int64_t e = 1;
-    while (e < count && at(t.thread, e * divisor) == e * ts && at(t.reg, e * divisor) == e * rs) ++e;
+    while (e < count && at(t.thread, e * divisor) == e * ts && at(t.reg, e * divisor) == e * rs)
+      ++e;
     digits->push_back({d, divisor, e, ts, rs});
     divisor *= e;
   }
@@ -65,8 +68,8 @@ bool ExplainTable(const Tables& t, const std::vector<Digit>& digits) {
 }
 
 /*!
- * Solves output - base = sum(digit * stride) for the digits of one output, which runs over [0, extent). Adds to `coords`,
- * and to `guards` where some outputs hold nothing.
+ * Solves output - base = sum(digit * stride) for the digits of one output, which runs over [0,
+ * extent). Adds to `coords`, and to `guards` where some outputs hold nothing.
  */
 bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int64_t base,
                  int64_t extent, std::vector<Expr>* coords, std::vector<Expr>* guards) {
@@ -74,8 +77,9 @@ bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int
   const int64_t value_extent = extent - base;
   if (base) guards->push_back(output >= MakeInt(output->dtype(), base));
   auto stride = [thread](const Digit& g) { return thread ? g.thread_stride : g.register_stride; };
-  digits.erase(std::remove_if(digits.begin(), digits.end(), [&](const Digit& g) { return !stride(g); }),
-               digits.end());
+  digits.erase(
+      std::remove_if(digits.begin(), digits.end(), [&](const Digit& g) { return !stride(g); }),
+      digits.end());
   std::sort(digits.begin(), digits.end(),
             [&](const Digit& a, const Digit& b) { return stride(a) < stride(b); });
   int64_t used = 1;
@@ -136,8 +140,8 @@ std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Exp
 
 }  // namespace
 
-std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread, const Expr& reg,
-                                              int64_t num_threads) {
+std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
+                                              const Expr& reg, int64_t num_threads) {
   if (auto inverse = Invert(f, false, thread, reg, num_threads)) return inverse;
   return Invert(f, true, thread, reg, num_threads);
 }

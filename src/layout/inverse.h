@@ -1,13 +1,14 @@
 /*!
  * Inverse of a fragment: from (thread, register) back to the element.
  *
- * The fragments that compilers make are mixed-radix: along an input coordinate the thread and the register are sums of
- * digits times strides. The digits are read off the table, one axis at a time, and the resulting closed form is checked
- * against the whole table, so that a function which is not of this form is refused and never wrongly inverted. Extents
- * need not be powers of two: the top digit of a coordinate may be ragged, which adds a bound to the guard.
+ * The fragments that compilers make are mixed-radix: along an input coordinate the thread and the
+ * register are sums of digits times strides. The digits are read off the table, one axis at a time,
+ * and the resulting closed form is checked against the whole table, so that a function which is not
+ * of this form is refused and never wrongly inverted. Extents need not be powers of two: the top
+ * digit of a coordinate may be ragged, which adds a bound to the guard.
  *
- * Example: thread = 4 (i % 8) + (j % 8) / 2, register = j % 2 + 2 (j / 8) over 8 x 32 has the digits
- * i: {extent 8, thread stride 4}; j: {2, register 1}, {4, thread 1}, {4, register 2}.
+ * Example: thread = 4 (i % 8) + (j % 8) / 2, register = j % 2 + 2 (j / 8) over 8 x 32 has the
+ * digits i: {extent 8, thread stride 4}; j: {2, register 1}, {4, thread 1}, {4, register 2}.
  */
 #pragma once
 #include "layout.h"
@@ -23,7 +24,8 @@ struct FragmentInverse {
   Expr guard;
 };
 
-/*! A digit of an input coordinate: (x / divisor) % extent, worth a stride in the thread or in the register number. */
+/*! A digit of an input coordinate: (x / divisor) % extent, worth a stride in the thread or in the
+ * register number. */
 struct Digit {
   size_t dim;
   int64_t divisor;
@@ -33,13 +35,14 @@ struct Digit {
 };
 
 /*!
- * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is not mixed-radix, neither in its coordinates nor
- * in the row-major number of its elements.
+ * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is not mixed-radix, neither in
+ * its coordinates nor in the row-major number of its elements.
  */
-std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread, const Expr& reg,
-                                              int64_t num_threads);
+std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
+                                              const Expr& reg, int64_t num_threads);
 
-/*! Elements along the last dimension that sit in consecutive registers, starting at register multiples of the result. */
+/*! Elements along the last dimension that sit in consecutive registers, starting at register
+ * multiples of the result. */
 int64_t ContiguousRegisters(const Fragment& f);
 
 }  // namespace tl

@@ -87,7 +87,8 @@ std::vector<int64_t> LayoutNode::OutputShape() const {
 
 Array<Expr> LayoutNode::MapIndex(const Array<Expr>& input) const {
   if (input.size() != vars.size()) {
-    TVM_FFI_THROW(ValueError) << "layout takes " << vars.size() << " indices, found " << input.size();
+    TVM_FFI_THROW(ValueError) << "layout takes " << vars.size() << " indices, found "
+                              << input.size();
   }
   return index.Map([&](Expr e) { return SubstituteAll(e, vars, input); });
 }
@@ -119,7 +120,8 @@ Expr FragmentNode::MapThread(const Array<Expr>& input, const Expr& replica_value
   return SubstituteAll(thread, from, to);
 }
 
-Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape, const Array<Expr>& index) {
+Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
+                  const Array<Expr>& index) {
   BoxSimplifier box(vars, shape);
   auto n = make_object<LayoutNode>();
   n->vars = vars;
@@ -158,7 +160,8 @@ bool IsSameLayout(const Layout& a, const Layout& b) {
   const auto* fa = a.as<FragmentNode>();
   const auto* fb = b.as<FragmentNode>();
   if ((fa == nullptr) != (fb == nullptr)) return false;
-  if (fa && (fa->replicate != fb->replicate || fa->ThreadTable() != fb->ThreadTable())) return false;
+  if (fa && (fa->replicate != fb->replicate || fa->ThreadTable() != fb->ThreadTable()))
+    return false;
   return a->Table() == b->Table();
 }
 
@@ -276,7 +279,8 @@ std::string LayoutText(const Layout& layout) {
     return os.str();
   }
   os << "(";
-  for (size_t d = 0; d < layout->index.size(); ++d) os << (d ? ", " : "") << ExprText(layout->index[d]);
+  for (size_t d = 0; d < layout->index.size(); ++d)
+    os << (d ? ", " : "") << ExprText(layout->index[d]);
   os << ")";
   return os.str();
 }
@@ -293,12 +297,14 @@ Registration registration([] {
       .def_ro("replica", &FragmentNode::replica, refl::AttachFieldFlag::SEqHashDefPattern())
       .def_ro("thread", &FragmentNode::thread)
       .def_ro("replicate", &FragmentNode::replicate);
-  refl::TypeAttrDef<LayoutNode>().def("__ffi_repr__", [](const Object* o, const Function&) -> String {
-    return LayoutText(GetRef<Layout>(static_cast<const LayoutNode*>(o)));
-  });
-  refl::TypeAttrDef<FragmentNode>().def("__ffi_repr__", [](const Object* o, const Function&) -> String {
-    return LayoutText(GetRef<Layout>(static_cast<const FragmentNode*>(o)));
-  });
+  refl::TypeAttrDef<LayoutNode>().def(
+      "__ffi_repr__", [](const Object* o, const Function&) -> String {
+        return LayoutText(GetRef<Layout>(static_cast<const LayoutNode*>(o)));
+      });
+  refl::TypeAttrDef<FragmentNode>().def(
+      "__ffi_repr__", [](const Object* o, const Function&) -> String {
+        return LayoutText(GetRef<Layout>(static_cast<const FragmentNode*>(o)));
+      });
   RegisterFunction("Layout", [](Array<Var> vars, Array<int64_t> shape, Array<Expr> index) {
     return MakeLayout(vars, {shape.begin(), shape.end()}, index);
   });

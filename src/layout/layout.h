@@ -1,15 +1,17 @@
 /*!
  * Layouts are finite functions.
  *
- * A tile's shape is static and small, so a layout is a finite function, and every question about it is decided by looking
- * at its table: equality, injectivity, the extent of its outputs, its inverse. No prover, no time limit, no dependence on
- * sizes being powers of two.
+ * A tile's shape is static and small, so a layout is a finite function, and every question about it
+ * is decided by looking at its table: equality, injectivity, the extent of its outputs, its
+ * inverse. No prover, no time limit, no dependence on sizes being powers of two.
  *
  *   Layout    index tuple -> tuple of physical coordinates (a shared tile's place in memory)
- *   Fragment  index tuple, replica -> (thread, register) (a tile spread over the registers of a block)
+ *   Fragment  index tuple, replica -> (thread, register) (a tile spread over the registers of a
+ * block)
  *
- * Each is kept as expressions over placeholder variables, which is what users write and code generation substitutes into;
- * its table is computed when a question needs it. A worked example, the 4x4 layout (i, j) -> 4 i + (j xor i):
+ * Each is kept as expressions over placeholder variables, which is what users write and code
+ * generation substitutes into; its table is computed when a question needs it. A worked example,
+ * the 4x4 layout (i, j) -> 4 i + (j xor i):
  *
  *        j=0  1  2  3
  *   i=0    0  1  2  3
@@ -17,11 +19,13 @@
  *   i=2   10 11  8  9
  *   i=3   15 14 13 12
  *
- * The table shows at once that it is a bijection on 16 places, that its widest contiguous run is one element, and that a
- * column touches four different places modulo 4 (no bank conflict), where the row-major layout touches one.
+ * The table shows at once that it is a bijection on 16 places, that its widest contiguous run is
+ * one element, and that a column touches four different places modulo 4 (no bank conflict), where
+ * the row-major layout touches one.
  *
- * More examples: the 8x8 tile of one mma register, thread = 4 i + j / 2, register = j % 2; a row-major 16-byte partition
- * over 128 threads, flat = 32 i + j, thread = flat / 8 % 128, register = flat / 1024 * 8 + flat % 8.
+ * More examples: the 8x8 tile of one mma register, thread = 4 i + j / 2, register = j % 2; a
+ * row-major 16-byte partition over 128 threads, flat = 32 i + j, thread = flat / 8 % 128, register
+ * = flat / 1024 * 8 + flat % 8.
  *
  * Not handled: symbolic shapes (the front end makes tile shapes static).
  */
@@ -55,7 +59,8 @@ TL_REF(Layout, ObjectRef, LayoutNode);
 class FragmentNode : public LayoutNode {
  public:
   Expr thread;
-  /*! Each element is held by `replicate` threads; `thread` reads this variable in [0, replicate). */
+  /*! Each element is held by `replicate` threads; `thread` reads this variable in [0, replicate).
+   */
   Var replica;
   int64_t replicate = 1;
 
@@ -70,7 +75,8 @@ class FragmentNode : public LayoutNode {
 };
 TL_REF(Fragment, Layout, FragmentNode);
 
-Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape, const Array<Expr>& index);
+Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
+                  const Array<Expr>& index);
 Fragment MakeFragment(const Array<Var>& vars, const std::vector<int64_t>& shape, const Expr& index,
                       const Expr& thread, const Var& replica, int64_t replicate);
 /*! Row-major identity: physical coordinates equal logical ones. */
@@ -84,8 +90,9 @@ bool IsInjective(const Layout& layout);
 Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading);
 
 /*!
- * Tiles a fragment: input coordinate i_d splits into block q_d = i_d / old_d and inner i_d % old_d, and the linear block
- * number (first dimension fastest if `first_dim_fastest`) adds to the threads if `on_thread`, else to the registers.
+ * Tiles a fragment: input coordinate i_d splits into block q_d = i_d / old_d and inner i_d % old_d,
+ * and the linear block number (first dimension fastest if `first_dim_fastest`) adds to the threads
+ * if `on_thread`, else to the registers.
  */
 Fragment RepeatFragment(const Fragment& base, const std::vector<int64_t>& repeats, bool on_thread,
                         bool first_dim_fastest);

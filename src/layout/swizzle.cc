@@ -50,7 +50,8 @@ Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
 Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits) {
   const int64_t rows = shape[shape.size() - 2], cols = shape.back();
   for (int chunks : {8, 4, 2}) {
-    if (rows % 8 == 0 && cols % (chunks * 128 / bits) == 0) return MakeBankSwizzle(shape, bits, chunks);
+    if (rows % 8 == 0 && cols % (chunks * 128 / bits) == 0)
+      return MakeBankSwizzle(shape, bits, chunks);
   }
   return MakePaddedLayout(shape, bits);
 }

@@ -33,8 +33,8 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
                   const char* wanted) {
   if (right_place) return;
   ThrowAt(op.span, "ValueError",
-          std::string("T.gemm: found ") + name + " = " + std::string(r.buffer->name) + " in scope " +
-              ScopeOf(r.buffer) + ", wanted " + wanted);
+          std::string("T.gemm: found ") + name + " = " + std::string(r.buffer->name) +
+              " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
 }
 
 }  // namespace
@@ -46,8 +46,9 @@ GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
   CheckOperand(op, "C", op.c, IsFragment(op.c.buffer), "a fragment; make it with T.alloc_fragment");
   const std::vector<int64_t> c_shape = ConstShape(op.c.buffer);
   if (Product(c_shape) != op.M() * op.N()) {
-    ThrowAt(op.span, "ValueError", "T.gemm: found C a slice of " + std::string(op.c.buffer->name) +
-                                       ", wanted the whole fragment; allocate one of the slice's shape");
+    ThrowAt(op.span, "ValueError",
+            "T.gemm: found C a slice of " + std::string(op.c.buffer->name) +
+                ", wanted the whole fragment; allocate one of the slice's shape");
   }
   GemmPlan plan;
   std::string reasons;
@@ -60,17 +61,19 @@ GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
                 "; change tile sizes or dtypes so that one line below holds:" + reasons);
   }
   if (num_threads % 32) {
-    ThrowAt(op.span, "ValueError", "T.gemm: found " + std::to_string(num_threads) +
-                                       " threads, wanted whole warps; use a multiple of 32");
+    ThrowAt(op.span, "ValueError",
+            "T.gemm: found " + std::to_string(num_threads) +
+                " threads, wanted whole warps; use a multiple of 32");
   }
   auto warps = PartitionWarps(op.M(), op.N(), num_threads / 32, plan.instruction->m,
                               plan.instruction->n, op.policy);
   if (!warps) {
-    ThrowAt(op.span, "ValueError",
-            "T.gemm: found M=" + std::to_string(op.M()) + ", N=" + std::to_string(op.N()) + " for " +
-                std::to_string(num_threads / 32) +
-                " warps, wanted a split into warps of multiples of 16 rows and 8 columns; use fewer "
-                "threads or a larger tile");
+    ThrowAt(
+        op.span, "ValueError",
+        "T.gemm: found M=" + std::to_string(op.M()) + ", N=" + std::to_string(op.N()) + " for " +
+            std::to_string(num_threads / 32) +
+            " warps, wanted a split into warps of multiples of 16 rows and 8 columns; use fewer "
+            "threads or a larger tile");
   }
   plan.warps = *warps;
   return plan;
@@ -122,7 +125,8 @@ class GemmEmitter {
     Var i = MakeVar("i");
     body.push_back(UnrolledFor(i, m_tiles_, LoadA(k, i), op_.span));
     Var j = MakeVar("j");
-    if (n_tiles_ >= 2) body.push_back(UnrolledFor(j, n_tiles_ / 2, LoadB(k, Expr(j) * 2, 2), op_.span));
+    if (n_tiles_ >= 2)
+      body.push_back(UnrolledFor(j, n_tiles_ / 2, LoadB(k, Expr(j) * 2, 2), op_.span));
     if (n_tiles_ % 2) body.push_back(LoadB(k, MakeInt(n_tiles_ - 1), 1));
     Var mi = MakeVar("i"), nj = MakeVar("j");
     body.push_back(
@@ -154,17 +158,20 @@ class GemmEmitter {
   Expr RowInMatrix() const { return FloorModOf(lane_, 8); }
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
-  /*! Matrices in register order: (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows 8-15, k 8-15). */
+  /*! Matrices in register order: (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows
+   * 8-15, k 8-15). */
   Stmt LoadA(const Expr& k, const Expr& i) {
     const Expr row0 = (row_warp_ + i * m_warps_) * 16, k0 = k * 16;
     const Expr reg = i * kRegistersA;
     if (op_.trans_a) {
-      return LoadMatrix(op_.a, true, 4, k0 + RowInMatrix() + Matrix(2) * 8, row0 + Matrix(1) * 8, a_, reg);
+      return LoadMatrix(op_.a, true, 4, k0 + RowInMatrix() + Matrix(2) * 8, row0 + Matrix(1) * 8,
+                        a_, reg);
     }
     return LoadMatrix(op_.a, false, 4, row0 + FloorModOf(lane_, 16), k0 + Matrix(2) * 8, a_, reg);
   }
 
-  /*! Matrices in register order: (k 0-7), (k 8-15) of column tile j, then of the next one of this warp. */
+  /*! Matrices in register order: (k 0-7), (k 8-15) of column tile j, then of the next one of this
+   * warp. */
   Stmt LoadB(const Expr& k, const Expr& j, int tiles) {
     Expr tile = tiles == 2 ? j + Matrix(2) : j;
     const Expr col0 = (col_warp_ + tile * n_warps_) * 8, k0 = k * 16 + Matrix(1) * 8;

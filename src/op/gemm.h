@@ -1,4 +1,5 @@
-/*! T.gemm: C += op(A) op(B) on tiles. A and B in shared memory, C a fragment; mma.sync with ldmatrix. */
+/*! T.gemm: C += op(A) op(B) on tiles. A and B in shared memory, C a fragment; mma.sync with
+ * ldmatrix. */
 #pragma once
 #include <functional>
 #include <utility>
@@ -38,8 +39,9 @@ Fragment GemmLayoutC(const GemmOp& op, const GemmPlan& plan);
 Layout GemmLayoutShared(const TileRegion& operand);
 
 /*!
- * The thread program of a gemm. `registers_c` is the per-thread buffer of C, `place` maps an element of a shared operand to
- * its physical indices, `thread` is the linear thread number in the block.
+ * The thread program of a gemm. `registers_c` is the per-thread buffer of C, `place` maps an
+ * element of a shared operand to its physical indices, `thread` is the linear thread number in the
+ * block.
  */
 struct GemmLowering {
   Var registers_c;

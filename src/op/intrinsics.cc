@@ -12,9 +12,14 @@ constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::
 
 const std::vector<Intrinsic>& Table() {
   static const std::vector<Intrinsic> table = {
-      // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global, predicate): false writes zeros
+      // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global,
+      // predicate): false writes zeros
       {kCpAsync, "tl::cp_async_gs", "tl/copy.h", 1, {kAsyncWrite, kRead}},
-      {kCpAsyncConditional, "tl::cp_async_gs_conditional", "tl/copy.h", 1, {kAsyncWrite, kRead, kNone}},
+      {kCpAsyncConditional,
+       "tl::cp_async_gs_conditional",
+       "tl/copy.h",
+       1,
+       {kAsyncWrite, kRead, kNone}},
       {kCpAsyncCommit, "tl::cp_async_commit", "tl/copy.h", 0, {}},
       // cp_async_wait<n>(): at most n groups of this thread are still in flight
       {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},

@@ -1,4 +1,5 @@
-/*! The thread program's intrinsics: one row each, read by synchronisation planning, flattening and code generation. */
+/*! The thread program's intrinsics: one row each, read by synchronisation planning, flattening and
+ * code generation. */
 #pragma once
 #include <string>
 #include <vector>
@@ -13,14 +14,16 @@ enum class Access : uint8_t {
   kRead,       //
   kWrite,      //
   kReadWrite,  //
-  kAsyncWrite  // starts at the call, is complete for the calling thread at the next covering cp_async_wait
+  kAsyncWrite  // starts at the call, is complete for the calling thread at the next covering
+               // cp_async_wait
 };
 
 struct Intrinsic {
-  std::string op;         // "tl.cp_async_gs"
-  std::string function;   // "tl::cp_async_gs"
-  std::string header;     // "tl/copy.h"
-  int template_args;      // leading arguments that are template arguments: integers, or strings printed as they are
+  std::string op;        // "tl.cp_async_gs"
+  std::string function;  // "tl::cp_async_gs"
+  std::string header;    // "tl/copy.h"
+  int template_args;  // leading arguments that are template arguments: integers, or strings printed
+                      // as they are
   std::vector<Access> access;  // one entry for each argument after the template arguments
 };
 
@@ -42,6 +45,12 @@ inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
 inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";
 inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
+/*!
+ * Attribute around copies from global to shared memory that may be asynchronous: someone commits
+ * and waits for them. Its value is a condition; where it is false nobody reads what they write, so
+ * they may leave it, or write zeros.
+ */
+inline constexpr const char* kAsyncCopy = "async_copy";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";
 
 }  // namespace tl

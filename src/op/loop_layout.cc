@@ -52,7 +52,8 @@ class RegisterRewriter : public StmtExprMutator {
   }
 
  private:
-  /*! The register of an access. Where it runs in step with the loop's own register number, that number is the answer. */
+  /*! The register of an access. Where it runs in step with the loop's own register number, that
+   * number is the answer. */
   Expr Register(const Var& buffer, const Array<Expr>& indices) {
     Expr index = ctx_.fragment(buffer)->MapIndex(indices)[0];
     const std::vector<int64_t> extents = StaticExtents(nest_);
@@ -111,9 +112,10 @@ Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const Nest
   Expr reg = Expr(outer) * width + lane;
   auto inverse = InvertFragment(layout, ctx.thread, reg, ctx.num_threads);
   if (!inverse) {
-    ThrowAt(nest.span, "ValueError",
-            "found a loop layout without a closed inverse, wanted sums of digits times strides:\n  " +
-                LayoutText(layout));
+    ThrowAt(
+        nest.span, "ValueError",
+        "found a loop layout without a closed inverse, wanted sums of digits times strides:\n  " +
+            LayoutText(layout));
   }
   ctx.analyzer->BindConst(outer, registers / width);
   ctx.analyzer->BindConst(lane, width);

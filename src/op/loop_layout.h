@@ -1,4 +1,5 @@
-/*! From layouts to code: the loop layout that follows placed fragments, and the thread program of a parallel nest. */
+/*! From layouts to code: the loop layout that follows placed fragments, and the thread program of a
+ * parallel nest. */
 #pragma once
 #include <functional>
 
@@ -10,9 +11,10 @@ namespace tl {
 using FragmentLookup = std::function<Fragment(const Var&)>;
 
 /*!
- * The loop layout of a nest that touches placed fragments: it follows the first fragment written, else the first read that
- * is not replicated, such that every other placed fragment agrees. nullopt if no fragment is placed; the candidate of the
- * first fragment if none agrees with all (the caller reports the disagreement).
+ * The loop layout of a nest that touches placed fragments: it follows the first fragment written,
+ * else the first read that is not replicated, such that every other placed fragment agrees. nullopt
+ * if no fragment is placed; the candidate of the first fragment if none agrees with all (the caller
+ * reports the disagreement).
  */
 std::optional<Fragment> ChooseLoopLayout(const ParallelNest& nest,
                                          const std::vector<FragmentAccess>& accesses,
@@ -29,9 +31,10 @@ struct NestLowering {
 };
 
 /*!
- * The iterations of one thread: an unrolled loop around a vectorised one. Fragment accesses become accesses of registers;
- * accesses of shared and global memory keep their logical indices. `layout` is the loop layout, undefined for a nest
- * that touches no fragments: it is then dealt to threads in vectors, with a predicated tail.
+ * The iterations of one thread: an unrolled loop around a vectorised one. Fragment accesses become
+ * accesses of registers; accesses of shared and global memory keep their logical indices. `layout`
+ * is the loop layout, undefined for a nest that touches no fragments: it is then dealt to threads
+ * in vectors, with a predicated tail.
  */
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx);
 

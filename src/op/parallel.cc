@@ -26,7 +26,8 @@ class FragmentAccessCollector : public StmtExprVisitor {
   }
 };
 
-/*! Closeness to the arithmetic units: the side of a copy that is closer gives the iteration space. */
+/*! Closeness to the arithmetic units: the side of a copy that is closer gives the iteration space.
+ */
 int Closeness(const Var& buffer) {
   if (IsGlobal(buffer)) return 0;
   return IsShared(buffer) ? 1 : 2;
@@ -40,7 +41,8 @@ std::vector<size_t> NonUnitDims(const TileRegion& r) {
   return dims;
 }
 
-Array<Expr> IndicesOf(const TileRegion& r, const std::vector<size_t>& dims, const Array<Var>& vars) {
+Array<Expr> IndicesOf(const TileRegion& r, const std::vector<size_t>& dims,
+                      const Array<Var>& vars) {
   std::vector<Expr> out;
   for (const Range& range : r.ranges) out.push_back(range->min);
   for (size_t k = 0; k < dims.size(); ++k) out[dims[k]] = out[dims[k]] + vars[k];
@@ -52,7 +54,8 @@ std::string ExtentsText(const TileRegion& r) {
   return std::string(r.buffer->name) + std::string(repr(r.Extents()).cast<String>());
 }
 
-ParallelNest NestOverRegion(const TileRegion& r, const std::vector<size_t>& dims, const Span& span) {
+ParallelNest NestOverRegion(const TileRegion& r, const std::vector<size_t>& dims,
+                            const Span& span) {
   ParallelNest nest;
   nest.span = span;
   for (size_t k = 0; k < dims.size(); ++k) {
@@ -96,14 +99,14 @@ ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
   const std::vector<size_t> src_dims = NonUnitDims(src), dst_dims = NonUnitDims(dst);
   const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
-  // A side whose extents are all 1 is a start; the front end gave it the other side's extents where that was meant.
+  // A side whose extents are all 1 is a start; the front end gave it the other side's extents where
+  // that was meant.
   if (src_dims.size() != dst_dims.size()) {
     ThrowAt(span, "ValueError",
             "T.copy: found " + ExtentsText(src) + " and " + ExtentsText(dst) +
                 ", wanted the same number of dimensions longer than 1; slice one side");
   }
-  ParallelNest nest =
-      NestOverRegion(by_dst ? dst : src, by_dst ? dst_dims : src_dims, span);
+  ParallelNest nest = NestOverRegion(by_dst ? dst : src, by_dst ? dst_dims : src_dims, span);
   nest.coalesced_width = IntAttrOr(copy, "coalesced_width", 0);
   for (size_t k = 0; k < src_dims.size(); ++k) {
     auto from = AsInt(src.ranges[src_dims[k]]->extent), to = AsInt(dst.ranges[dst_dims[k]]->extent);
@@ -157,7 +160,8 @@ std::vector<int64_t> StaticExtents(const ParallelNest& nest) {
 
 namespace {
 
-/*! Indices that read only the loop variables (and constants) of the nest: others make the access no function of the point. */
+/*! Indices that read only the loop variables (and constants) of the nest: others make the access no
+ * function of the point. */
 bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
   struct Free : StmtExprVisitor {
     const Array<Var>& allowed;
@@ -181,7 +185,8 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
                                            const Fragment& fragment) {
   if (!ReadsOnly(access.indices, nest.vars)) return std::nullopt;
   const std::vector<int64_t> extents = StaticExtents(nest);
-  // Every iteration must name its own element, else the iterations of an element have no place of their own.
+  // Every iteration must name its own element, else the iterations of an element have no place of
+  // their own.
   if (!IsInjective(MakeLayout(nest.vars, extents, access.indices))) return std::nullopt;
   Expr index = fragment->MapIndex(access.indices)[0];
   Expr thread = fragment->MapThread(access.indices, fragment->replica);
@@ -196,7 +201,8 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
   Expr vec = FloorDivOf(flat, width);
   Expr index = FloorDivOf(vec, num_threads) * width + FloorModOf(flat, width);
   Var replica = MakeVar("rep");
-  return MakeFragment(nest.vars, StaticExtents(nest), index, FloorModOf(vec, num_threads), replica, 1);
+  return MakeFragment(nest.vars, StaticExtents(nest), index, FloorModOf(vec, num_threads), replica,
+                      1);
 }
 
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
@@ -232,7 +238,8 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
                   const Fragment& loop_layout) {
   if (!ReadsOnly(access.indices, nest.vars)) return false;
-  const std::vector<int64_t> at = MakeLayout(nest.vars, StaticExtents(nest), access.indices)->Table();
+  const std::vector<int64_t> at =
+      MakeLayout(nest.vars, StaticExtents(nest), access.indices)->Table();
   const std::vector<int64_t> runs = loop_layout->ThreadTable();
   const std::vector<int64_t> holds = fragment->ThreadTable();
   const std::vector<int64_t> shape = fragment->Shape();
@@ -267,7 +274,8 @@ Expr FlatOffset(const Var& buffer, const Array<Expr>& indices) {
   return flat;
 }
 
-/*! Finds the widest vector along the innermost loop variable that every memory access of a body allows. */
+/*! Finds the widest vector along the innermost loop variable that every memory access of a body
+ * allows. */
 class WidthPlanner : public StmtExprVisitor {
  public:
   WidthPlanner(const ParallelNest& nest, Analyzer* analyzer)
@@ -341,7 +349,8 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
     while (width > 1 && total % (num_threads * width)) width /= 2;
     return width;
   }
-  // Fewest passes over the block, then the widest vector: a narrow vector that keeps all threads busy costs nothing more.
+  // Fewest passes over the block, then the widest vector: a narrow vector that keeps all threads
+  // busy costs nothing more.
   while (width > 1 && total < num_threads * width) width /= 2;
   return width;
 }

@@ -1,6 +1,7 @@
 /*!
- * Block-cooperative loop nests: T.Parallel, and the copies and fills that behave like one. A nest is independent
- * iterations over a static box (dynamic where no fragment is touched); its layout says which thread runs which iteration.
+ * Block-cooperative loop nests: T.Parallel, and the copies and fills that behave like one. A nest
+ * is independent iterations over a static box (dynamic where no fragment is touched); its layout
+ * says which thread runs which iteration.
  */
 #pragma once
 #include <vector>
@@ -37,16 +38,18 @@ std::optional<ParallelNest> NestOf(const Stmt& s);
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest);
 std::vector<int64_t> StaticExtents(const ParallelNest& nest);
 
-/*! Iterations follow the elements of one accessed fragment: layout = fragment o access. nullopt where that is no function of
- *  distinct elements. */
+/*! Iterations follow the elements of one accessed fragment: layout = fragment o access. nullopt
+ * where that is no function of distinct elements. */
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment);
 /*! Vectors of `width` iterations, dealt to threads round robin in row-major order. */
 Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_threads);
-/*! The widest vector (elements) that every global and shared access of the body allows, and that wastes fewest threads. */
+/*! The widest vector (elements) that every global and shared access of the body allows, and that
+ * wastes fewest threads. */
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
-/*! Layout of a fragment that the nest defines, its accesses being a permutation of the loop variables; nullopt otherwise. */
+/*! Layout of a fragment that the nest defines, its accesses being a permutation of the loop
+ * variables; nullopt otherwise. */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout);
 /*! Every iteration finds the accessed element in the registers of its own thread. */

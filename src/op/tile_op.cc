@@ -90,7 +90,8 @@ class UseCollector : public StmtExprVisitor {
   static Expr Source(const Expr& region) { return region.as<TensorRegionNode>()->source; }
   static void Add(std::vector<Var>* list, const Expr& buffer) {
     Var v = buffer.as_or_throw<Var>();
-    const bool known = std::any_of(list->begin(), list->end(), [&](const Var& u) { return u.same_as(v); });
+    const bool known =
+        std::any_of(list->begin(), list->end(), [&](const Var& u) { return u.same_as(v); });
     if (!known) list->push_back(v);
   }
 };

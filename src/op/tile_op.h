@@ -1,4 +1,5 @@
-/*! Tile operators as the passes see them: parsed from their calls, with what they read and write. */
+/*! Tile operators as the passes see them: parsed from their calls, with what they read and write.
+ */
 #pragma once
 #include <string>
 #include <vector>

@@ -19,8 +19,8 @@ const std::vector<MmaInstruction>& Table() {
 
 std::string Describe(const MmaInstruction& i) {
   std::ostringstream os;
-  os << "mma.m" << i.m << "n" << i.n << "k" << i.k << " (" << DTypeName(i.a) << " x " << DTypeName(i.b)
-     << " -> " << DTypeName(i.c) << ")";
+  os << "mma.m" << i.m << "n" << i.n << "k" << i.k << " (" << DTypeName(i.a) << " x "
+     << DTypeName(i.b) << " -> " << DTypeName(i.c) << ")";
   return os.str();
 }
 
@@ -34,8 +34,8 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
   }
   auto multiple = [](const char* name, int64_t value, int unit) {
     return value % unit == 0 ? std::string()
-                             : std::string(name) + " must be a multiple of " + std::to_string(unit) +
-                                   ", found " + std::to_string(value);
+                             : std::string(name) + " must be a multiple of " +
+                                   std::to_string(unit) + ", found " + std::to_string(value);
   };
   std::string why = multiple("M", s.m, i.m);
   if (why.empty()) why = multiple("N", s.n, i.n);
@@ -65,8 +65,7 @@ std::optional<WarpPartition> PartitionWarps(int64_t m, int64_t n, int64_t warps,
     if (warps % mw || m % (m_unit * mw) || n % (n_unit * nw)) continue;
     const double rows = static_cast<double>(m) / static_cast<double>(m_unit * mw);
     const double cols = static_cast<double>(n) / static_cast<double>(n_unit * nw);
-    const double square =
-        std::fabs(rows / cols - static_cast<double>(m) / static_cast<double>(n));
+    const double square = std::fabs(rows / cols - static_cast<double>(m) / static_cast<double>(n));
     const double cost = policy == GemmWarpPolicy::kFullRow   ? static_cast<double>(-mw)
                         : policy == GemmWarpPolicy::kFullCol ? static_cast<double>(mw)
                                                              : square;

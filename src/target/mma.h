@@ -1,5 +1,5 @@
-/*! Tensor-core instructions of mma.sync and how warps share a tile. One row an instruction; the check, the choice and the
- *  error text come from the same row. */
+/*! Tensor-core instructions of mma.sync and how warps share a tile. One row an instruction; the
+ * check, the choice and the error text come from the same row. */
 #pragma once
 #include <string>
 #include <vector>
@@ -22,7 +22,8 @@ struct GemmShape {
   int arch;
 };
 
-/*! The instruction for the shape; nullptr with `reasons` (one line an instruction that was tried) if none fits. */
+/*! The instruction for the shape; nullptr with `reasons` (one line an instruction that was tried)
+ * if none fits. */
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
 
 /*! T.GemmWarpPolicy. */
@@ -34,9 +35,9 @@ struct WarpPartition {
 };
 
 /*!
- * Splits an m x n tile over `warps` warps in units of m_unit x n_unit. FullRow gives the rows as many warps as they take,
- * FullCol the columns; Square minimises |rows per warp / columns per warp - m / n| in units, the fewest row warps on a tie.
- * Returns nullopt where no split is legal.
+ * Splits an m x n tile over `warps` warps in units of m_unit x n_unit. FullRow gives the rows as
+ * many warps as they take, FullCol the columns; Square minimises |rows per warp / columns per warp
+ * - m / n| in units, the fewest row warps on a tie. Returns nullopt where no split is legal.
  */
 std::optional<WarpPartition> PartitionWarps(int64_t m, int64_t n, int64_t warps, int64_t m_unit,
                                             int64_t n_unit, GemmWarpPolicy policy);

@@ -39,7 +39,8 @@ void Analyzer::BindShapes(const PrimFunc& f) {
     using StmtExprVisitor::Visit_;
     void Visit_(const VarNode* v) override {
       const DLDataType t = v->dtype();
-      analyzer->Bind(GetRef<Var>(v), MakeInt(t, 0), MakeInt(t, t.bits == 64 ? int64_t(1) << 48 : INT32_MAX));
+      analyzer->Bind(GetRef<Var>(v), MakeInt(t, 0),
+                     MakeInt(t, t.bits == 64 ? int64_t(1) << 48 : INT32_MAX));
     }
   } dimensions;
   dimensions.analyzer = this;

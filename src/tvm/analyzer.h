@@ -1,4 +1,5 @@
-/*! TVM's integer analyzer. It serves simplification and dynamic bounds; exact layout questions go to src/layout. */
+/*! TVM's integer analyzer. It serves simplification and dynamic bounds; exact layout questions go
+ * to src/layout. */
 #pragma once
 #include <optional>
 
@@ -15,7 +16,8 @@ class Analyzer {
   void BindConst(const Var& v, int64_t extent) {
     Bind(v, MakeInt(v->dtype(), 0), MakeInt(v->dtype(), extent));
   }
-  /*! Threads, loops, bound values and dimensions of parameters: the ranges that every walk of a thread program knows. */
+  /*! Threads, loops, bound values and dimensions of parameters: the ranges that every walk of a
+   * thread program knows. */
   void BindThread(const AttrStmtNode* thread_extent);
   void BindLoop(const ForNode* loop);
   void BindValue(const BindNode* bind);
@@ -28,7 +30,8 @@ class Analyzer {
   /*! Also from bounds that are symbols, such as `i < n` of a loop; takes about twice as long. */
   bool CanProveSymbolic(const Expr& condition) { return CanProve(condition, 1); }
   bool CanProveEqual(const Expr& a, const Expr& b);
-  /*! Largest c and the b with e == b (mod c) for every value of the bound variables; c == 0 means e == b. */
+  /*! Largest c and the b with e == b (mod c) for every value of the bound variables; c == 0 means e
+   * == b. */
   struct Modular {
     int64_t coeff;
     int64_t base;

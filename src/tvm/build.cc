@@ -14,9 +14,7 @@ PrimType PrimTy(DLDataType t) {
   return it->second;
 }
 
-Type VoidTy() {
-  return PrimTy(DLDataType{kDLOpaqueHandle, 0, 0});
-}
+Type VoidTy() { return PrimTy(DLDataType{kDLOpaqueHandle, 0, 0}); }
 
 std::string DTypeName(DLDataType t) { return ffi::DLDataTypeToString(t); }
 

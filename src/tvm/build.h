@@ -9,10 +9,10 @@
 namespace tl {
 
 /*! A TVM global function, looked up once for each call site. */
-#define TL_GLOBAL(Name)                                                                         \
-  ([]() -> const ::tvm::ffi::Function& {                                                        \
-    static const ::tvm::ffi::Function f = ::tvm::ffi::Function::GetGlobalRequired(Name);        \
-    return f;                                                                                   \
+#define TL_GLOBAL(Name)                                                                  \
+  ([]() -> const ::tvm::ffi::Function& {                                                 \
+    static const ::tvm::ffi::Function f = ::tvm::ffi::Function::GetGlobalRequired(Name); \
+    return f;                                                                            \
   }())
 
 inline constexpr DLDataType kInt32{kDLInt, 32, 1};
@@ -66,7 +66,9 @@ Expr IfThenElseOf(const Expr& condition, const Expr& a, const Expr& b);
 Expr RampOf(const Expr& base, int64_t stride, int lanes);
 Expr BroadcastOf(const Expr& value, int lanes);
 Call CallOp(const std::string& op, const Array<Expr>& args, const Type& ret = VoidTy());
-inline Expr StringOf(const std::string& s) { return TL_GLOBAL("ir.StringImm")(s, nullptr).cast<Expr>(); }
+inline Expr StringOf(const std::string& s) {
+  return TL_GLOBAL("ir.StringImm")(s, nullptr).cast<Expr>();
+}
 /*! Op of a call, or nullptr for calls of functions. */
 const OpNode* OpOf(const CallNode* call);
 bool IsCallTo(const Expr& e, const char* op);

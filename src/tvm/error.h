@@ -10,8 +10,8 @@ namespace tl {
 std::string Where(const Span& span);
 
 /*!
- * Throws the Python exception class `kind` ("ValueError", ...). `message` says what was found, what was wanted and one
- * repair; the place is put before it.
+ * Throws the Python exception class `kind` ("ValueError", ...). `message` says what was found, what
+ * was wanted and one repair; the place is put before it.
  */
 [[noreturn]] void ThrowAt(const Span& span, const std::string& kind, const std::string& message);
 

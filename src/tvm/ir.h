@@ -201,14 +201,14 @@ class TensorRegionNode : public ExprNode {
 TL_REF(TensorRegion, Expr, TensorRegionNode);
 TL_PROVE(TensorRegionNode, source, region);
 
-#define TL_BINARY_(Name)                                         \
-  class Name##Node : public ExprNode {                           \
-   public:                                                       \
-    Expr a;                                                      \
-    Expr b;                                                      \
-    TL_MIRROR_FINAL("prim." #Name, Name##Node, ExprNode);        \
-  };                                                             \
-  TL_REF(Name, Expr, Name##Node);                                \
+#define TL_BINARY_(Name)                                  \
+  class Name##Node : public ExprNode {                    \
+   public:                                                \
+    Expr a;                                               \
+    Expr b;                                               \
+    TL_MIRROR_FINAL("prim." #Name, Name##Node, ExprNode); \
+  };                                                      \
+  TL_REF(Name, Expr, Name##Node);                         \
   TL_PROVE(Name##Node, a, b)
 TL_BINARY_(Add);
 TL_BINARY_(Sub);

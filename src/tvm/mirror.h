@@ -1,9 +1,10 @@
 /*!
  * Mirrors: TVM's IR classes re-declared here, because TVM ships no compiler headers.
  *
- * A mirror repeats a TVM class field by field (ir.h, stmt.h). When the library is registered, CheckMirrors() asks
- * tvm-ffi's reflection for every field's offset, size and type and for the class's total size, and any disagreement stops
- * the import. So a mirror is either exactly what the loaded TVM uses, or nothing of this library runs.
+ * A mirror repeats a TVM class field by field (ir.h, stmt.h). When the library is registered,
+ * CheckMirrors() asks tvm-ffi's reflection for every field's offset, size and type and for the
+ * class's total size, and any disagreement stops the import. So a mirror is either exactly what the
+ * loaded TVM uses, or nothing of this library runs.
  *
  *   class EvaluateNode : public StmtNode {
  *    public:
@@ -19,6 +20,13 @@
 
 #include <string>
 #include <vector>
+
+// tvm-ffi 0.1.14 called this namespace details.
+#if __has_include(<tvm/ffi/base_details.h>)
+namespace tvm::ffi {
+namespace detail = details;
+}
+#endif
 
 namespace tl {
 
@@ -50,7 +58,8 @@ struct FieldClaim {
   std::string schema;
 };
 
-/*! What a mirror claims about a TVM class. `size` is negative where the class has members that reflection does not list. */
+/*! What a mirror claims about a TVM class. `size` is negative where the class has members that
+ * reflection does not list. */
 struct MirrorClaim {
   std::string type_key;
   int64_t size;
@@ -67,15 +76,15 @@ std::vector<std::string> CheckMirrors();
 
 }  // namespace tl
 
-#define TL_MIRROR(Key, Name, Parent)                                            \
-  static constexpr const char* _type_key = Key;                                 \
-  static constexpr int32_t _type_depth = Parent::_type_depth + 1;               \
-  static int32_t _GetOrAllocRuntimeTypeIndex() {                                \
-    static const int32_t index = ::tl::QueryTypeIndex(Key, _type_depth);        \
-    return index;                                                               \
-  }                                                                             \
-  static inline const int32_t _type_index = _GetOrAllocRuntimeTypeIndex();      \
-  static int32_t RuntimeTypeIndex() noexcept { return _type_index; }            \
+#define TL_MIRROR(Key, Name, Parent)                                       \
+  static constexpr const char* _type_key = Key;                            \
+  static constexpr int32_t _type_depth = Parent::_type_depth + 1;          \
+  static int32_t _GetOrAllocRuntimeTypeIndex() {                           \
+    static const int32_t index = ::tl::QueryTypeIndex(Key, _type_depth);   \
+    return index;                                                          \
+  }                                                                        \
+  static inline const int32_t _type_index = _GetOrAllocRuntimeTypeIndex(); \
+  static int32_t RuntimeTypeIndex() noexcept { return _type_index; }       \
   static constexpr bool _type_mutable = true
 
 /*! For classes without subclasses: `as<>` is then one comparison. */
@@ -84,21 +93,21 @@ std::vector<std::string> CheckMirrors();
   static constexpr int _type_child_slots = 0; \
   TL_MIRROR(Key, Name, Parent)
 
-#define TL_REF(Name, Parent, NodeName)                                     \
-  class Name : public Parent {                                             \
-   public:                                                                 \
-    TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Name, Parent, NodeName);    \
-    NodeName* CopyOnWrite() {                                              \
-      if (!data_.unique()) data_ = ::tl::make_object<NodeName>(*get());    \
-      return static_cast<NodeName*>(data_.get());                          \
-    }                                                                      \
+#define TL_REF(Name, Parent, NodeName)                                  \
+  class Name : public Parent {                                          \
+   public:                                                              \
+    TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Name, Parent, NodeName); \
+    NodeName* CopyOnWrite() {                                           \
+      if (!data_.unique()) data_ = ::tl::make_object<NodeName>(*get()); \
+      return static_cast<NodeName*>(data_.get());                       \
+    }                                                                   \
   }
 
-#define TL_FIELD_(Cls, field)                                                                      \
-  ::tl::FieldClaim {                                                                               \
-    #field, static_cast<int64_t>(__builtin_offsetof(Cls, field)),                                  \
-        static_cast<int64_t>(sizeof(Cls::field)),                                                  \
-        ::tvm::ffi::detail::TypeSchema<decltype(Cls::field)>::v()                                  \
+#define TL_FIELD_(Cls, field)                                     \
+  ::tl::FieldClaim {                                              \
+    #field, static_cast<int64_t>(__builtin_offsetof(Cls, field)), \
+        static_cast<int64_t>(sizeof(Cls::field)),                 \
+        ::tvm::ffi::detail::TypeSchema<decltype(Cls::field)>::v() \
   }
 #define TL_FIELDS1_(C, a) TL_FIELD_(C, a)
 #define TL_FIELDS2_(C, a, ...) TL_FIELD_(C, a), TL_FIELDS1_(C, __VA_ARGS__)
@@ -110,15 +119,16 @@ std::vector<std::string> CheckMirrors();
 #define TL_FIELDS8_(C, a, ...) TL_FIELD_(C, a), TL_FIELDS7_(C, __VA_ARGS__)
 #define TL_FIELDS9_(C, a, ...) TL_FIELD_(C, a), TL_FIELDS8_(C, __VA_ARGS__)
 #define TL_PICK_(_1, _2, _3, _4, _5, _6, _7, _8, _9, N, ...) N
-#define TL_FIELDS_(C, ...)                                                                        \
-  TL_PICK_(__VA_ARGS__, TL_FIELDS9_, TL_FIELDS8_, TL_FIELDS7_, TL_FIELDS6_, TL_FIELDS5_,          \
+#define TL_FIELDS_(C, ...)                                                               \
+  TL_PICK_(__VA_ARGS__, TL_FIELDS9_, TL_FIELDS8_, TL_FIELDS7_, TL_FIELDS6_, TL_FIELDS5_, \
            TL_FIELDS4_, TL_FIELDS3_, TL_FIELDS2_, TL_FIELDS1_, )(C, __VA_ARGS__)
 
 // Only mirror_check.cc emits the claims, so that each is made once.
 #ifdef TL_EMIT_MIRROR_CLAIMS
-#define TL_CLAIM_(Cls, Size, ...)                                                          \
-  static const bool tl_claim_##Cls =                                                       \
-      (::tl::MirrorClaims().push_back({Cls::_type_key, Size, {TL_FIELDS_(Cls, __VA_ARGS__)}}), true)
+#define TL_CLAIM_(Cls, Size, ...)                                                              \
+  static const bool tl_claim_##Cls =                                                           \
+      (::tl::MirrorClaims().push_back({Cls::_type_key, Size, {TL_FIELDS_(Cls, __VA_ARGS__)}}), \
+       true)
 #else
 #define TL_CLAIM_(Cls, Size, ...) static_assert(true)
 #endif

@@ -1,4 +1,5 @@
-/*! The one translation unit that makes the claims of mirror.h and checks them against the loaded TVM. */
+/*! The one translation unit that makes the claims of mirror.h and checks them against the loaded
+ * TVM. */
 #define TL_EMIT_MIRROR_CLAIMS
 #include "stmt.h"
 
@@ -11,7 +12,8 @@ std::vector<MirrorClaim>& MirrorClaims() {
 
 namespace {
 
-/*! tvm-ffi stores a field's schema as a JSON string inside JSON metadata, so quotes are escaped there. */
+/*! tvm-ffi stores a field's schema as a JSON string inside JSON metadata, so quotes are escaped
+ * there. */
 std::string EscapeQuotes(const std::string& text) {
   std::string out;
   for (char c : text) {

@@ -18,7 +18,8 @@ Array<String> ToStrings(const std::vector<std::string>& lines) {
   return out;
 }
 
-/*! Registers everything; returns what the mirrors found wrong, in which case nothing was registered. */
+/*! Registers everything; returns what the mirrors found wrong, in which case nothing was
+ * registered. */
 Array<String> RegisterAll() {
   // Another copy of this library was first: TVM has one registry, and it is filled.
   if (Function::GetGlobal("tl.ExtendPassConfig")) return {};
@@ -38,7 +39,8 @@ void ExtendPassConfig(const ObjectRef& context, const Map<String, Any>& extra) {
 }
 
 /*! What is wrong with a claim about one field, for tests of the proof itself. */
-Array<String> CheckFieldClaim(String type_key, String field, int64_t offset, int64_t size, String schema) {
+Array<String> CheckFieldClaim(String type_key, String field, int64_t offset, int64_t size,
+                              String schema) {
   std::vector<std::string> wrong;
   CheckMirror({type_key, -1, {{field, offset, size, schema}}}, &wrong);
   return ToStrings(wrong);
@@ -94,7 +96,8 @@ int TargetArch(const PrimFunc& f) {
   auto it = map.find("arch");
   std::string arch = it == map.end() ? "" : std::string((*it).second.cast<String>());
   if (arch.rfind("sm_", 0) != 0) {
-    ThrowAt(f->span, "ValueError", "found target arch \"" + arch + "\", wanted sm_NN such as sm_80");
+    ThrowAt(f->span, "ValueError",
+            "found target arch \"" + arch + "\", wanted sm_NN such as sm_80");
   }
   return std::stoi(arch.substr(3));
 }

@@ -1,6 +1,7 @@
 /*!
- * What this library adds to TVM: global functions, ops, passes. Nothing is added when the shared object is loaded; the
- * exported function `tl_register` adds everything once, so that a second copy in one process is harmless.
+ * What this library adds to TVM: global functions, ops, passes. Nothing is added when the shared
+ * object is loaded; the exported function `tl_register` adds everything once, so that a second copy
+ * in one process is harmless.
  */
 #pragma once
 #include <functional>
@@ -10,7 +11,8 @@
 
 namespace tl {
 
-/*! A block of registrations: `static Registration r([] { ... });` in the file that implements them. */
+/*! A block of registrations: `static Registration r([] { ... });` in the file that implements them.
+ */
 class Registration {
  public:
   explicit Registration(void (*body)());

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import tvm
@@ -62,16 +61,12 @@ def emit_cuda(device_mod: tvm.IRModule, line_directives: bool = False) -> str:
     return str(get_function("codegen.EmitCuda")(kernels, line_directives))
 
 
-def launch_plan_of(
-    host_mod: tvm.IRModule, device_mod: tvm.IRModule, out_idx: int | Sequence[int] | None = None
-) -> LaunchPlan:
-    """The launch plan of the one host function.
+def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPlan:
+    """The launch plan of the one host function; it has no outputs yet.
 
-    `out_idx` are the parameters that the call allocates and returns; negative ones count from the
-    end. Raises `ValueError` where an index is out of range or a dimension is not an integer
-    expression over symbols.
+    Raises `ValueError` where a dimension is not an integer expression over symbols.
 
-    Example: ``launch_plan_of(host, device, out_idx=-1).kernels[0].name == "main_kernel"``
+    Example: ``launch_plan_of(host, device).kernels[0].name == "main_kernel"``
     """
     (host,) = host_mod.functions.values()
     kernels = {str(f.attrs["global_symbol"]): f for f in device_mod.functions.values()}
@@ -81,7 +76,6 @@ def launch_plan_of(
         name=str(host.attrs["global_symbol"]),
         params=tuple(plan.param(variable) for variable in host.params),
         kernels=tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls),
-        outputs=_outputs(out_idx, len(host.params)),
         location=_location(host),
     )
 
@@ -97,19 +91,6 @@ def _statements(body: tirx.Stmt) -> list[tirx.Stmt]:
 def _location(host: tirx.PrimFunc) -> str:
     span = host.span or _statements(host.body)[0].span
     return f"{span.source_name.name}:{span.line}" if span is not None else ""
-
-
-def _outputs(out_idx: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    if out_idx is None:
-        return ()
-    indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
-    for index in indices:
-        if not -count <= index < count:
-            raise ValueError(
-                f"found out_idx {index}, wanted -{count} to {count - 1}: "
-                f"there are {count} parameters"
-            )
-    return tuple(index % count for index in indices)
 
 
 class _PlanWriter:

@@ -36,7 +36,7 @@ class Dump:
 
 
 def program_text(mod: tvm.IRModule) -> str:
-    """The script of a program; layouts that it mentions, which the script names by number, follow."""
+    """The script of a program, and the layouts that it names by number."""
     layouts: list[str] = []
 
     def collect(block: tvm.s_tir.SBlock) -> None:

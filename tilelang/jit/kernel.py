@@ -97,8 +97,11 @@ class JITKernel:
         start = time.perf_counter()
         if self.execution_backend == EMULATE:
             from tilelang.emulator.compiler import build_emulated
+            from tilelang.engine.device_codegen import emit_cuda
 
-            module = build_emulated(self.kernel_source, self._kernel_names)
+            # The same source; its reports name lines of the user's Python.
+            source = emit_cuda(self.artifact.device_mod, line_directives=True)
+            module = build_emulated(source, self._kernel_names)
             adapter = emulated_adapter(plan, module.address)
         elif torch.cuda.is_available():
             adapter = cuda_adapter(plan, self.cubin)

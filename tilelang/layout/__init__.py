@@ -12,10 +12,9 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import Expr
 
 from tilelang._ffi import get_function
-
-Expr = tvm.ir.Expr
 
 
 def _vars(rank: int) -> list[tvm.ir.Var]:

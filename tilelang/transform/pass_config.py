@@ -18,7 +18,7 @@ class PassConfigKey(str, Enum):
     """
 
     TL_ENABLE_FAST_MATH = "tl.enable_fast_math"
-    """NVRTC's fast-math: approximate division, square root and transcendental functions. Default False."""
+    """NVRTC's fast math: approximate division, square root and functions. Default False."""
     TL_ENABLE_ASYNC_COPY = "tl.enable_async_copy"
     """Copies of pipelined loops may become cp.async. Default True."""
     TL_DISABLE_THREAD_STORAGE_SYNC = "tl.disable_thread_storage_sync"

@@ -7,6 +7,8 @@
  * ISA, cp.async) loaded from global memory with the same dtype is `tl.cp_async_gs`, or
  * `tl.cp_async_gs_conditional` if it is zero where a condition is false. Every other store stays a
  * plain store: it is correct under any commit and wait. So do all before sm_80.
+ * The attribute's condition becomes the condition of the copies if all are cp.async (no branch then
+ * keeps the instruction scheduler from mixing copies with arithmetic), else an `if` around them.
  */
 #include <cmath>
 
@@ -55,26 +57,31 @@ std::optional<Array<Expr>> FirstLane(const Array<Expr>& indices) {
   return first;
 }
 
-class AsyncCopyLowerer : public StmtExprMutator {
+/*! Lowers what stands under one attribute. */
+class ScopeLowerer : public StmtExprMutator {
  public:
-  explicit AsyncCopyLowerer(const PrimFunc& f) : f_(f) {}
+  explicit ScopeLowerer(const Expr& guard) : guard_(guard) {}
+  /*! Something stayed that must not run where the guard is false. */
+  bool left_plain = false;
 
  protected:
   using StmtExprMutator::Mutate_;
 
-  Stmt Mutate_(const AttrStmtNode* op) override {
-    if (op->attr_key != "async_copy") return Default<Stmt>(op);
-    if (TargetArch(f_) < 80) return StmtExprMutator::Mutate(op->body);
-    ++depth_;
-    Stmt body = Mutate(op->body);
-    --depth_;
-    return body;
+  Stmt Mutate_(const BindNode* op) override {
+    left_plain = true;
+    return GetRef<Stmt>(op);
   }
 
   Stmt Mutate_(const BufferStoreNode* op) override {
-    if (depth_ == 0 || !IsShared(op->buffer)) return GetRef<Stmt>(op);
+    Stmt copy = AsyncCopyOf(op);
+    left_plain = left_plain || copy.same_as(GetRef<Stmt>(op));
+    return copy;
+  }
+
+ private:
+  Stmt AsyncCopyOf(const BufferStoreNode* op) const {
     const std::optional<PredicatedLoad> source = AsPredicatedLoad(op->value);
-    if (!source) return GetRef<Stmt>(op);
+    if (!source || !IsShared(op->buffer)) return GetRef<Stmt>(op);
     const TensorLoadNode* load = source->load;
     const Var global = load->source.as_or_throw<Var>();
     const DLDataType type = BufferOf(op->buffer)->dtype->dtype;
@@ -85,17 +92,45 @@ class AsyncCopyLowerer : public StmtExprMutator {
       return GetRef<Stmt>(op);
     }
     Array<Expr> args = {MakeInt(bits / 8), AddressOf(op->buffer, *to), AddressOf(global, *from)};
-    if (source->condition.defined()) args.push_back(source->condition);
-    return MakeEvaluate(CallOp(source->condition.defined() ? kCpAsyncConditional : kCpAsync, args),
+    Expr condition = guard_;
+    if (source->condition.defined()) {
+      condition = condition.defined() ? condition && source->condition : source->condition;
+    }
+    if (condition.defined()) args.push_back(condition);
+    return MakeEvaluate(CallOp(condition.defined() ? kCpAsyncConditional : kCpAsync, args),
                         op->span);
   }
 
- private:
-  PrimFunc f_;
-  int depth_ = 0;
+  Expr guard_;
 };
 
-PrimFunc LowerAsyncCopy(PrimFunc f) { return WithBody(f, AsyncCopyLowerer(f).Mutate(f->body)); }
+class AsyncCopyLowerer : public StmtExprMutator {
+ public:
+  explicit AsyncCopyLowerer(int arch) : arch_(arch) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
+    const bool always = AsInt(op->value).has_value();
+    const Expr guard = always ? Expr() : op->value;
+    if (arch_ >= 80) {
+      ScopeLowerer lower(guard);
+      Stmt body = lower.Mutate(op->body);
+      if (always || !lower.left_plain) return body;
+      return MakeIf(guard, ScopeLowerer(Expr()).Mutate(op->body), op->span);
+    }
+    return always ? op->body : MakeIf(guard, op->body, op->span);
+  }
+
+ private:
+  int arch_;
+};
+
+PrimFunc LowerAsyncCopy(PrimFunc f) {
+  return WithBody(f, AsyncCopyLowerer(TargetArch(f)).Mutate(f->body));
+}
 
 Registration registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });
 

@@ -2,9 +2,9 @@
  * CheckSemantics: what a tile program may not do, told before anything is lowered.
  *
  * In:  a tile program as traced.   Out: the same program.
- * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a parallel loop that
- *              indexes a fragment has a static range; no parallel variable indexes memory of one thread.
- * Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
+ * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
+ * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
+ * one thread. Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
  */
 #include "../../op/tile_op.h"
 #include "../../tvm/error.h"
@@ -24,12 +24,14 @@ class Checker : public StmtExprVisitor {
 
   void Visit_(const ForNode* op) final {
     if (!parallel_.empty() && IntAnnotation(op->annotations, "num_stages")) {
-      Refuse(op->span, "found T.Pipelined inside T.Parallel; wanted it outside: swap the two loops");
+      Refuse(op->span,
+             "found T.Pipelined inside T.Parallel; wanted it outside: swap the two loops");
     }
     if (op->kind != ForKind::kParallel) return Default(op);
     if (!parallel_.empty() && !perfectly_nested_) {
       Refuse(op->span,
-             "found T.Parallel inside the body of another T.Parallel, beside other statements; wanted one "
+             "found T.Parallel inside the body of another T.Parallel, beside other statements; "
+             "wanted one "
              "perfect nest: use T.Parallel(m, n), or T.serial for the inner loop");
     }
     parallel_.push_back(op);
@@ -43,8 +45,9 @@ class Checker : public StmtExprVisitor {
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (call && !parallel_.empty()) {
-      Refuse(op->span, "found a tile operator (" + std::string(OpOf(call)->name) +
-                           ") inside T.Parallel, whose body one thread runs; move it out of the loop");
+      Refuse(op->span,
+             "found a tile operator (" + std::string(OpOf(call)->name) +
+                 ") inside T.Parallel, whose body one thread runs; move it out of the loop");
     }
     span_ = op->span;
     Default(op);
@@ -79,8 +82,8 @@ class Checker : public StmtExprVisitor {
     for (const ForNode* loop : parallel_) {
       if (!Mentions(indices, loop->loop_var)) continue;
       if (!IsFragment(buffer)) {
-        Refuse(span_, "found T.Parallel variable " + std::string(loop->loop_var->name) + " indexing " +
-                          std::string(buffer->name) +
+        Refuse(span_, "found T.Parallel variable " + std::string(loop->loop_var->name) +
+                          " indexing " + std::string(buffer->name) +
                           ", memory of one thread; wanted a fragment: use T.alloc_fragment");
       }
       if (!AsInt(loop->extent)) {

@@ -2,20 +2,20 @@
  * InjectSoftwarePipeline: applies the schedules that PipelinePlanning left.
  *
  * In:  a tile program with `software_pipeline_*` annotations on loops.
- * Out: each such loop is a prologue of max(stage) steps and a loop whose early stages are guarded by the end of the range.
- *      A shared buffer that is filled at an earlier stage than it is used has a leading version dimension, indexed by
- *      iteration % versions. Asynchronous copies stand in an `async_copy` attribute, with cp_async_commit after the copies
- *      of a step and cp_async_wait before their users.
- * Establishes: same results as the loop without the pipeline.
- * Refuses: schedules that would need several versions of a fragment or of thread memory (ValueError).
+ * Out: each such loop is a prologue of max(stage) steps and a loop whose early stages are guarded
+ * by the end of the range. A shared buffer that is filled at an earlier stage than it is used has a
+ * leading version dimension, indexed by iteration % versions. Asynchronous copies stand in an
+ * `async_copy` attribute whose value is their guard, with cp_async_commit after the copies of a
+ * step and cp_async_wait before their users. Establishes: same results as the loop without the
+ * pipeline. Refuses: schedules that would need several versions of a fragment or of thread memory
+ * (ValueError).
  *
- * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. Every step commits one group,
- * even if a guard left it empty, so groups are known by counting: at the top of a step, a user at stage s of a copy at
- * stage d may leave s - d - 1 groups in flight. There is no separate epilogue: the body of the loop, a tile's worth of
- * unrolled instructions, is emitted once.
+ * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. Every
+ * step commits one group, even if a guard left it empty, so groups are known by counting: at the
+ * top of a step, a user at stage s of a copy at stage d may leave s - d - 1 groups in flight. There
+ * is no separate epilogue: the body of the loop, a tile's worth of unrolled instructions, is
+ * emitted once.
  */
-#include <tvm/ffi/extra/structural_equal.h>
-
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
@@ -61,12 +61,14 @@ Pipeline ReadPipeline(const ForNode* loop) {
   const std::vector<int64_t> async_stages = *ListAnnotation(loop->annotations, kAsyncStages);
   p.by_order.resize(p.body.size());
   std::iota(p.by_order.begin(), p.by_order.end(), 0);
-  std::sort(p.by_order.begin(), p.by_order.end(), [&](size_t a, size_t b) { return order[a] < order[b]; });
+  std::sort(p.by_order.begin(), p.by_order.end(),
+            [&](size_t a, size_t b) { return order[a] < order[b]; });
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(CollectBufferUse(p.body[i]));
     p.max_stage = std::max(p.max_stage, p.stage[i]);
     const BufferUse& use = p.uses.back();
-    const bool fills_shared = !use.writes.empty() && std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
+    const bool fills_shared = !use.writes.empty() &&
+                              std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
                               std::all_of(use.reads.begin(), use.reads.end(), IsGlobal);
     const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
     p.async.push_back(in_stage && fills_shared && !WantsSync(p.body[i]));
@@ -74,7 +76,8 @@ Pipeline ReadPipeline(const ForNode* loop) {
   return p;
 }
 
-/*! Slots that a buffer needs so that no step overwrites what a later step of an earlier iteration reads. */
+/*! Slots that a buffer needs so that no step overwrites what a later step of an earlier iteration
+ * reads. */
 int64_t VersionsOf(const Pipeline& p, const Var& buffer) {
   std::vector<size_t> place(p.body.size());
   for (size_t k = 0; k < p.by_order.size(); ++k) place[p.by_order[k]] = k;
@@ -89,7 +92,8 @@ int64_t VersionsOf(const Pipeline& p, const Var& buffer) {
   return versions;
 }
 
-/*! The versioned buffers of all pipelines of a function; a buffer of several pipelines gets the most that one needs. */
+/*! The versioned buffers of all pipelines of a function; a buffer of several pipelines gets the
+ * most that one needs. */
 class VersionCollector : public StmtExprVisitor {
  public:
   std::unordered_map<const Object*, int64_t> versions;
@@ -111,10 +115,11 @@ class VersionCollector : public StmtExprVisitor {
     const int64_t n = VersionsOf(p, buffer);
     if (n == 1) return;
     if (!IsShared(buffer)) {
-      ThrowAt(p.loop->span, "ValueError",
-              "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) +
-                  ") written at one stage and used at a later one, wanted shared memory or one stage; "
-                  "give both statements the same stage");
+      ThrowAt(
+          p.loop->span, "ValueError",
+          "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) +
+              ") written at one stage and used at a later one, wanted shared memory or one stage; "
+              "give both statements the same stage");
     }
     int64_t& v = versions[buffer.get()];
     v = std::max(v, n);
@@ -155,7 +160,8 @@ class VersionSelector : public StmtExprMutator {
 
  private:
   Expr Slot(const Var& buffer) const {
-    return iteration.defined() ? FloorModOf(iteration, ToInt(BufferOf(buffer)->shape[0])) : Expr(MakeInt(0));
+    return iteration.defined() ? FloorModOf(iteration, ToInt(BufferOf(buffer)->shape[0]))
+                               : Expr(MakeInt(0));
   }
   Array<Expr> Prepend(const Var& buffer, const Array<Expr>& indices) {
     Array<Expr> out = {Slot(buffer)};
@@ -189,6 +195,9 @@ class StepEmitter {
     std::vector<Stmt> body;
     Step(k + S, std::nullopt, &body);
     out.push_back(MakeFor(k, n, p_.loop->kind, MakeSeq(body), p_.loop->span, Annotations()));
+    // Copies ahead of the end may still be writing their zeros, and the buffers may get another
+    // use.
+    if (!user_.empty()) out.push_back(Wait(0));
     return MakeSeq(out);
   }
 
@@ -227,49 +236,50 @@ class StepEmitter {
           in_flight = std::min(in_flight, user_[i]);
         }
         Expr iteration = step - MakeInt(n->dtype(), s);
-        // The loop runs once for each iteration of the last stage; earlier stages are ahead of it and end sooner.
+        // The loop runs once for each iteration of the last stage; earlier stages are ahead of it
+        // and end sooner.
         const bool ahead = prologue || s < p_.max_stage;
-        AppendGuarded(ahead ? iteration < n : Expr(MakeInt(kBool, 1)), Instance(i, iteration),
-                      p_.body[i]->span, &stmts);
+        Append(i, ahead ? iteration < n : Expr(MakeInt(kBool, 1)), iteration, &stmts);
       }
       if (i == last_async) stmts.push_back(MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span));
     }
-    // Waiting before the copies of the step lets one barrier serve their users and the slot that the copies overwrite.
+    // Waiting before the copies of the step lets one barrier serve their users and the slot that
+    // the copies overwrite.
     if (in_flight != kNoWait) out->push_back(Wait(in_flight));
     out->insert(out->end(), stmts.begin(), stmts.end());
   }
 
-  /*! Appends `if (guard) s`, joined with the statement before it if that has the same guard. */
-  static void AppendGuarded(const Expr& guard, const Stmt& s, const Span& span, std::vector<Stmt>* out) {
-    const auto* last = out->empty() ? nullptr : out->back().as<IfThenElseNode>();
-    if (last && ffi::StructuralEqual()(last->condition, guard)) {
-      Stmt both = MakeSeq({last->then_case, s});
-      out->back() = MakeIf(guard, both, last->span);
-    } else if (!IsConst(guard, 0)) {
-      out->push_back(MakeIf(guard, s, span));
+  /*! Appends statement i for one iteration, if that is one: a slot that a copy ahead of the end
+   * fills is never read. */
+  void Append(size_t i, const Expr& guard, const Expr& iteration, std::vector<Stmt>* out) {
+    if (IsConst(guard, 0)) return;
+    Stmt s = Instance(i, iteration);
+    if (p_.async[i]) {
+      out->push_back(MakeAttr(Any(0), kAsyncCopy, guard, s));
+      return;
     }
+    out->push_back(MakeIf(guard, s, p_.body[i]->span));
   }
 
-  /*! Statement i for one iteration. */
   Stmt Instance(size_t i, const Expr& iteration) {
     select_->iteration = iteration;
     Stmt s = select_->Mutate(p_.body[i]);
     select_->iteration = Expr();
-    s = Substitute(s, p_.loop->loop_var, p_.loop->min + iteration);
-    if (!p_.async[i]) return s;
-    return MakeAttr(Any(0), kAsyncCopy, MakeInt(1), s);
+    return Substitute(s, p_.loop->loop_var, p_.loop->min + iteration);
   }
 
   static constexpr int64_t kNoWait = INT64_MAX;
   const Pipeline& p_;
   VersionSelector* select_;
-  /*! Groups that may be in flight when statement i runs, at the top of its step; empty if nothing is asynchronous. */
+  /*! Groups that may be in flight when statement i runs, at the top of its step; empty if nothing
+   * is asynchronous. */
   std::vector<int64_t> user_;
 };
 
 class Injector : public StmtExprMutator {
  public:
-  explicit Injector(std::unordered_map<const Object*, int64_t> versions) : versions_(std::move(versions)) {}
+  explicit Injector(std::unordered_map<const Object*, int64_t> versions)
+      : versions_(std::move(versions)) {}
 
  protected:
   using StmtExprMutator::Mutate_;

@@ -2,15 +2,16 @@
  * LayoutInference: decides where every element of a tile lives.
  *
  * In:  a tile program under thread_extent attributes, pipelines already expanded.
- * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every shared buffer and every
- *      fragment that is used, and each outermost parallel loop that touches fragments has `parallel_loop_layout`.
- * Establishes: every access of a fragment is to a register of the thread that makes it.
- * Refuses: fragments whose users want different places, or that are used outside tile operators and parallel loops
- *      (ValueError with both statements).
+ * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every
+ * shared buffer and every fragment that is used, and each outermost parallel loop that touches
+ * fragments has `parallel_loop_layout`. Establishes: every access of a fragment is to a register of
+ * the thread that makes it. Refuses: fragments whose users want different places, or that are used
+ * outside tile operators and parallel loops (ValueError with both statements).
  *
- * Levels, each run to the end before the next: strict (operators that dictate: gemm), common (loops follow fragments that
- * are placed, fragments follow loops), free (a loop over fragments of which none is placed gets the partition with the
- * widest vectors). Operators are taken in program order, so the result depends on nothing but the program.
+ * Levels, each run to the end before the next: strict (operators that dictate: gemm), common (loops
+ * follow fragments that are placed, fragments follow loops), free (a loop over fragments of which
+ * none is placed gets the partition with the widest vectors). Operators are taken in program order,
+ * so the result depends on nothing but the program.
  */
 #include <unordered_map>
 
@@ -94,7 +95,8 @@ class OpCollector : public StmtExprVisitor {
     if (!IsFragment(buffer)) return;
     ThrowAt(span, "ValueError",
             "found fragment " + std::string(buffer->name) +
-                " used outside tile operators and T.Parallel, where no thread owns an element; wrap the "
+                " used outside tile operators and T.Parallel, where no thread owns an element; "
+                "wrap the "
                 "statement in T.Parallel, or use T.alloc_local for memory of one thread");
   }
   Span span_;
@@ -102,7 +104,8 @@ class OpCollector : public StmtExprVisitor {
 
 class Inference {
  public:
-  Inference(OpCollector* ops, int arch) : ops_(ops), arch_(arch), threads_(ops->scope.NumThreads()) {}
+  Inference(OpCollector* ops, int arch)
+      : ops_(ops), arch_(arch), threads_(ops->scope.NumThreads()) {}
 
   Map<Var, Layout> Run() {
     for (auto [buffer, layout] : ops_->annotated) {
@@ -136,10 +139,11 @@ class Inference {
 
   [[noreturn]] static void Conflict(const Var& buffer, const Placed& first, const Layout& second,
                                     const Span& span) {
-    ThrowAt(span, "ValueError",
-            "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first.layout) +
-                (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") + "\n  " +
-                LayoutText(second) + ", asked for here\nwanted one; copy to a second fragment");
+    ThrowAt(
+        span, "ValueError",
+        "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first.layout) +
+            (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") + "\n  " +
+            LayoutText(second) + ", asked for here\nwanted one; copy to a second fragment");
   }
 
   void Strict(const GemmOp& op) {
@@ -184,10 +188,11 @@ class Inference {
     for (const FragmentAccess& access : use.accesses) {
       Fragment fragment = FragmentOf(access.buffer);
       if (!fragment.defined()) {
-        ThrowAt(use.nest.span, "ValueError",
-                "found " + std::string(access.buffer->name) +
-                    " indexed by something else than all loop variables, each once; no layout can be "
-                    "derived: index it by the loop variables, or give it a layout elsewhere first");
+        ThrowAt(
+            use.nest.span, "ValueError",
+            "found " + std::string(access.buffer->name) +
+                " indexed by something else than all loop variables, each once; no layout can be "
+                "derived: index it by the loop variables, or give it a layout elsewhere first");
       }
       if (IsCompatible(use.nest, access, fragment, use.layout)) continue;
       const Placed& first = placed_.at(access.buffer.get());
@@ -249,7 +254,8 @@ class Annotator : public StmtExprMutator {
   }
 };
 
-/*! Kernels of a function are independent: each is the body of its outermost thread_extent attribute. */
+/*! Kernels of a function are independent: each is the body of its outermost thread_extent
+ * attribute. */
 class PerKernel : public StmtExprMutator {
  public:
   explicit PerKernel(int arch) : arch_(arch) {}

@@ -1,11 +1,11 @@
 /*!
  * LowerTileOp: the one door from tile programs to thread programs.
  *
- * In:  a tile program with `layout_map` on its blocks and `parallel_loop_layout` on parallel loops over fragments.
- * Out: a thread program. Tile operators and parallel loops became loops of one thread, fragments became `local` buffers of
- *      its registers, shared buffers have their physical shape and every access its physical indices.
- * Establishes: no tile operator, no fragment and no layout is left.
- * Refuses: fragments without a layout (a bug: LayoutInference places them all).
+ * In:  a tile program with `layout_map` on its blocks and `parallel_loop_layout` on parallel loops
+ * over fragments. Out: a thread program. Tile operators and parallel loops became loops of one
+ * thread, fragments became `local` buffers of its registers, shared buffers have their physical
+ * shape and every access its physical indices. Establishes: no tile operator, no fragment and no
+ * layout is left. Refuses: fragments without a layout (a bug: LayoutInference places them all).
  */
 #include <unordered_map>
 
@@ -34,7 +34,8 @@ class Lowerer : public StmtExprMutator {
     auto it = op->annotations.find("layout_map");
     if (it == op->annotations.end()) return Default<Stmt>(op);
     Array<Var> allocs;
-    for (auto [buffer, layout] : (*it).second.cast<Map<Var, Layout>>()) layouts_[buffer.get()] = layout;
+    for (auto [buffer, layout] : (*it).second.cast<Map<Var, Layout>>())
+      layouts_[buffer.get()] = layout;
     for (const Var& buffer : op->alloc_buffers) {
       auto placed = layouts_.find(buffer.get());
       // A fragment that nothing uses has no layout and needs no registers.
@@ -98,11 +99,13 @@ class Lowerer : public StmtExprMutator {
 
   Fragment FragmentOf(const Var& buffer) const {
     auto it = layouts_.find(buffer.get());
-    if (it == layouts_.end()) ThrowBug(Span(), "LowerTileOp", "no layout for " + std::string(buffer->name));
+    if (it == layouts_.end())
+      ThrowBug(Span(), "LowerTileOp", "no layout for " + std::string(buffer->name));
     return it->second.as_or_throw<Fragment>();
   }
 
-  /*! Physical buffer and indices of an access of a shared buffer; other buffers stay as they are. */
+  /*! Physical buffer and indices of an access of a shared buffer; other buffers stay as they are.
+   */
   std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) {
     auto it = layouts_.find(buffer.get());
     if (it == layouts_.end() || IsFragment(buffer)) return {buffer, indices};

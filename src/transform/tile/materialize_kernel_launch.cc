@@ -23,7 +23,8 @@ class Materializer : public StmtExprMutator {
     range->min = op->min;
     range->extent = op->extent;
     constexpr int kThreadIndex = 1;
-    Any axis = TL_GLOBAL("tirx.IterVar")(Range(range), op->loop_var, kThreadIndex, String(tag), nullptr);
+    Any axis =
+        TL_GLOBAL("tirx.IterVar")(Range(range), op->loop_var, kThreadIndex, String(tag), nullptr);
     auto attr = make_object<AttrStmtNode>();
     attr->node = axis;
     attr->attr_key = "thread_extent";
@@ -37,7 +38,8 @@ class Materializer : public StmtExprMutator {
 PrimFunc MaterializeKernelLaunch(PrimFunc f) {
   Stmt body = f->body;
   if (const auto* root = body.as<SBlockRealizeNode>(); root && root->block->alloc_buffers.empty()) {
-    if (root->block->iter_vars.empty() && root->block->name_hint == "root") body = root->block->body;
+    if (root->block->iter_vars.empty() && root->block->name_hint == "root")
+      body = root->block->body;
   }
   return WithBody(std::move(f), Materializer().Mutate(body));
 }

@@ -13,11 +13,10 @@ inline constexpr const char* kUserStage = "tl_pipeline_stage";
 inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
-/*! Attribute around a statement whose global-to-shared stores may become cp.async. */
-inline constexpr const char* kAsyncCopy = "async_copy";
 
 /*! List annotation of integers, nullopt if absent. */
-std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations, const char* key);
+std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
+                                                   const char* key);
 Array<Any> ToAnnotation(const std::vector<int64_t>& values);
 
 }  // namespace tl

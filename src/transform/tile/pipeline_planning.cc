@@ -1,30 +1,32 @@
 /*!
  * PipelinePlanning: decides the schedule of T.Pipelined loops.
  *
- * In:  a tile program whose pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and `tl_pipeline_stage`.
- * Out: those loops have `software_pipeline_stage` and `software_pipeline_order` (one entry a statement of the body, in
- *      source order) and `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
+ * In:  a tile program whose pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and
+ * `tl_pipeline_stage`. Out: those loops have `software_pipeline_stage` and
+ * `software_pipeline_order` (one entry a statement of the body, in source order) and
+ * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
  * Establishes: a plan that keeps every dependence of the source order.
- * Refuses: user schedules of the wrong length, or whose order is no permutation (ValueError). A loop in which nothing can be
- *      prefetched becomes a plain loop.
+ * Refuses: user schedules of the wrong length, or whose order is no permutation (ValueError). A
+ * loop in which nothing can be prefetched becomes a plain loop.
  *
- * The automatic plan is: copies from global to shared memory at stage 0, everything else one step later for each stage of
- * prefetch. With two stages or more the copies open the step (the slot that they fill was freed a step ago); with one
- * stage they follow its last user, because there is one slot only.
+ * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
+ * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
+ * they fill was freed a step ago); with one stage they follow its last user, because there is one
+ * slot only.
  */
-#include "pipeline.h"
-
 #include <algorithm>
 
 #include "../../op/tile_op.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "pipeline.h"
 
 namespace tl {
 
-std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations, const char* key) {
+std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
+                                                   const char* key) {
   auto it = annotations.find(key);
   if (it == annotations.end()) return std::nullopt;
   std::vector<int64_t> out;
@@ -123,7 +125,8 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
-    n->annotations.Set(kAsyncStages, ToAnnotation(async ? std::vector<int64_t>{0} : std::vector<int64_t>{}));
+    n->annotations.Set(kAsyncStages,
+                       ToAnnotation(async ? std::vector<int64_t>{0} : std::vector<int64_t>{}));
     return loop;
   }
 
@@ -136,7 +139,8 @@ class Planner : public StmtExprMutator {
     return loop;
   }
 
-  /*! Bindings are pure; a user at another stage needs the value of its own iteration, so each user computes it. */
+  /*! Bindings are pure; a user at another stage needs the value of its own iteration, so each user
+   * computes it. */
   static std::vector<Stmt> InlineBindings(const std::vector<Stmt>& source) {
     Substituter inliner;
     std::vector<Stmt> out;
@@ -154,7 +158,8 @@ class Planner : public StmtExprMutator {
                                std::optional<std::vector<int64_t>> order,
                                std::optional<std::vector<int64_t>> stage) {
     if (!order || !stage) {
-      ThrowAt(op->span, "ValueError", "T.Pipelined: found one of order and stage, wanted both or neither");
+      ThrowAt(op->span, "ValueError",
+              "T.Pipelined: found one of order and stage, wanted both or neither");
     }
     if (order->size() != source.size() || stage->size() != source.size()) {
       ThrowAt(op->span, "ValueError",
@@ -182,8 +187,10 @@ class Planner : public StmtExprMutator {
     return plan;
   }
 
-  /*! A statement that only fills shared memory from global memory which the loop does not write, before anyone reads it. */
-  static bool CanPrefetch(size_t index, const std::vector<BufferUse>& uses, const std::vector<Var>& outside) {
+  /*! A statement that only fills shared memory from global memory which the loop does not write,
+   * before anyone reads it. */
+  static bool CanPrefetch(size_t index, const std::vector<BufferUse>& uses,
+                          const std::vector<Var>& outside) {
     const BufferUse& own = uses[index];
     if (own.writes.empty()) return false;
     for (const Var& v : own.writes) {
@@ -202,13 +209,15 @@ class Planner : public StmtExprMutator {
     return true;
   }
 
-  bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages, Schedule* plan) {
+  bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
+                    Schedule* plan) {
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(CollectBufferUse(s));
     OutsideReads outside(op);
     outside(function_body_);
     std::vector<bool> prefetch;
-    for (size_t i = 0; i < body.size(); ++i) prefetch.push_back(CanPrefetch(i, uses, outside.reads));
+    for (size_t i = 0; i < body.size(); ++i)
+      prefetch.push_back(CanPrefetch(i, uses, outside.reads));
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;

@@ -1,4 +1,4 @@
-"""launch_plan_of: parameters, symbolic dimensions, outputs, launches."""
+"""launch_plan_of: parameters, symbolic dimensions, launches."""
 
 import pytest
 import tvm
@@ -11,9 +11,9 @@ from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, T
 m, n = tirx.Var("m", "int32"), tirx.Var("n", "int32")
 
 
-def plan(func: tirx.PrimFunc, out_idx: object = None) -> LaunchPlan:
+def plan(func: tirx.PrimFunc) -> LaunchPlan:
     mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return launch_plan_of(*split_modules(SplitHostDevice()(mod)), out_idx)
+    return launch_plan_of(*split_modules(SplitHostDevice()(mod)))
 
 
 @T.prim_func(s_tir=True)
@@ -27,14 +27,13 @@ def scale(
 
 
 def test_plan():
-    found = plan(scale, out_idx=[-1])
+    found = plan(scale)
     var = ("var", "m")
     assert found.params == (
         TensorParam("A", "float16", (var, 64), (("var", "n"), 1)),
         ScalarParam("s", "float32"),
         TensorParam("B", "float32", (("*", var, 64),)),
     )
-    assert found.outputs == (2,)
     assert found.kernels == (
         KernelLaunch(
             "main_kernel",
@@ -48,16 +47,6 @@ def test_plan():
 
 def test_location_is_in_the_kernel_file():
     assert plan(scale).location.rpartition(":")[0] == __file__
-
-
-@pytest.mark.parametrize(("out_idx", "outputs"), [(None, ()), (2, (2,)), (-1, (2,)), ([2], (2,))])
-def test_outputs(out_idx, outputs):
-    assert plan(scale, out_idx).outputs == outputs
-
-
-def test_output_out_of_range():
-    with pytest.raises(ValueError, match="found out_idx 3, wanted -3 to 2"):
-        plan(scale, 3)
 
 
 def test_two_dimensions_with_one_name():

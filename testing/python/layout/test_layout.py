@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from tvm import tirx
+
 import tilelang  # noqa: F401  (loads the library)
 from tilelang._ffi import get_function
 from tilelang.layout import Fragment, Layout, make_gemm_fragment_8x8
-from tvm import tirx
 
 
 def swizzled(rows, cols, bits):
@@ -43,7 +44,9 @@ def test_map_index_substitutes_and_checks_rank():
         layout.map_forward_index([3])
 
 
-@pytest.mark.parametrize("rows, cols, bits", [(128, 64, 16), (128, 32, 16), (64, 16, 16), (32, 128, 8)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "bits"), [(128, 64, 16), (128, 32, 16), (64, 16, 16), (32, 128, 8)]
+)
 def test_swizzle_is_a_bijection_without_ldmatrix_conflicts(rows, cols, bits):
     layout, lanes = swizzled(rows, cols, bits), 128 // bits
     assert len(set(layout.table())) == rows * cols
@@ -71,7 +74,7 @@ def test_base_fragment_is_the_one_of_the_ptx_manual():
     assert [t[0] for t in base.table()][:4] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("m, n, mw, nw", [(128, 128, 2, 2), (64, 96, 4, 1), (16, 24, 1, 3)])
+@pytest.mark.parametrize(("m", "n", "mw", "nw"), [(128, 128, 2, 2), (64, 96, 4, 1), (16, 24, 1, 3)])
 def test_accumulator_gives_every_register_of_every_thread_one_element(m, n, mw, nw):
     fragment = get_function("MakeGemmFragmentC")(m, n, mw, nw)
     places = set(zip(fragment.thread_table(), (t[0] for t in fragment.table()), strict=True))

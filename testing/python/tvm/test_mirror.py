@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-import tilelang._ffi as library
 import tvm
+
+import tilelang._ffi as library
 from tilelang._ffi import get_function
 
 
@@ -18,7 +19,7 @@ def test_true_claim_passes():
 
 
 @pytest.mark.parametrize(
-    "field, offset, size, schema, told",
+    ("field", "offset", "size", "schema", "told"),
     [
         ("value", 40, 8, '{"type":"ir.Expr"}', "found offset 32 size 8, wanted offset 40"),
         ("value", 32, 4, '{"type":"ir.Expr"}', "wanted offset 32 size 4"),
@@ -28,7 +29,8 @@ def test_true_claim_passes():
 )
 def test_false_claim_is_told(field, offset, size, schema, told):
     (line,) = claim(field, offset, size, schema)
-    assert line.startswith(f"tirx.Evaluate.{field}: ") and told in line
+    assert line.startswith(f"tirx.Evaluate.{field}: ")
+    assert told in line
 
 
 def test_other_tvm_is_an_import_error(monkeypatch):

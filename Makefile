@@ -1,0 +1,81 @@
+# Two commands: `make quickstart` and `make test`. What they install goes into $(VENV), where stamp files say
+# what has been done, so that a second make does nothing. Another interpreter lives beside the first:
+#   make PYTHON=python3.12 VENV=.venv312 test
+
+PYTHON ?= python3
+VENV ?= .venv
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+SOURCES := CMakeLists.txt VERSION README.md LICENSE \
+  $(shell find cmake src tilelang -type f -not -name '*.so' -not -name '*.pyc')
+CPP_SOURCES = $(shell find src -name '*.cc' -o -name '*.h')
+FFI_RANGE := 0.1.14.post0 0.1.15.post2
+
+# Everything here is about the package in $(VENV), whatever the shell's path says.
+unexport PYTHONPATH
+
+.PHONY: quickstart test lint format dev wheel test-ffi-range benchmark clean
+
+quickstart: $(VENV)/installed
+	$(PY) examples/quickstart.py
+
+test: $(VENV)/installed lint
+	$(VENV)/bin/pytest -n 2
+
+benchmark: $(VENV)/installed
+	$(PY) benchmark/quickstart.py
+
+lint: $(VENV)/dev-tools
+	$(VENV)/bin/ruff check --quiet
+	$(VENV)/bin/ruff format --check --quiet
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_SOURCES)
+	$(VENV)/bin/mypy
+
+format: $(VENV)/dev-tools
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+	$(VENV)/bin/clang-format -i $(CPP_SOURCES)
+
+# Builds into the source tree; then: PYTHONPATH=. .venv/bin/pytest
+dev: $(VENV)/dev-tools
+	$(VENV)/bin/cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(abspath $(PY)) \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV))/bin/ninja
+	$(VENV)/bin/cmake --build build
+
+wheel: $(VENV)/dependencies
+	$(PY) -m pip wheel --no-deps --wheel-dir dist --config-settings=build-dir=build/wheel .
+
+# The wheel as it is shipped, run with the oldest and with the newest tvm-ffi.
+test-ffi-range: wheel $(VENV)/dev-tools
+	for version in $(FFI_RANGE); do \
+	  site=$(abspath build)/ffi-$$version && rm -rf $$site && \
+	  $(PIP) --no-deps --target $$site apache-tvm-ffi==$$version dist/tilelang-$$(cat VERSION)-*.whl && \
+	  PYTHONPATH=$$site $(VENV)/bin/pytest -n 2 || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist tilelang/lib tilelang/jit/adapter/cython/_adapter*.so
+
+$(VENV)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo "$(PYTHON) is not Python 3.10, 3.11 or 3.12; repair: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# torch goes first: a package that depends on it would choose its own.
+$(VENV)/dependencies: $(VENV)/python pyproject.toml cmake/requirements.py
+	$(PY) -c 'import torch' 2>/dev/null || $(PIP) torch==2.13.0
+	$(PIP) scikit-build-core cython cmake ninja
+	$(PY) cmake/requirements.py >$(VENV)/requirements.txt
+	$(PIP) -r $(VENV)/requirements.txt
+	touch $@
+
+$(VENV)/dev-tools: $(VENV)/dependencies
+	$(PY) cmake/requirements.py dev >$(VENV)/requirements-dev.txt
+	$(PIP) -r $(VENV)/requirements-dev.txt
+	touch $@
+
+# Not isolated, so that the compiler's objects in build/ stay valid from one run to the next.
+$(VENV)/installed: $(VENV)/dependencies $(SOURCES)
+	$(PIP) --no-build-isolation --no-deps .
+	touch $@

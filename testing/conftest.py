@@ -1,0 +1,35 @@
+"""What all tests share: the package is the installed one, and its cache is not the user's."""
+
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    spec = importlib.util.find_spec("tilelang")
+    if spec is None:
+        raise pytest.UsageError("tilelang is not installed here; repair: make test")
+    asked_for = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    package = pathlib.Path(next(iter(spec.submodule_search_locations or ())))
+    if package.resolve() == ROOT / "tilelang" and str(ROOT) not in asked_for:
+        raise pytest.UsageError(
+            "the tests found tilelang's source tree, not the installed package; repair: `make test`"
+            " or `.venv/bin/pytest`, or PYTHONPATH=. to test the source tree on purpose"
+        )
+    os.environ["PYTHONPATH"] = ":".join(asked_for)
+    assert config.cache is not None
+    os.environ.setdefault("TILELANG_CACHE_DIR", str(config.cache.mkdir("tilelang")))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where tests run: Python processes that they start would find the source tree in its root."""
+    before = pathlib.Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("directory"))
+    yield
+    os.chdir(before)

@@ -1,0 +1,52 @@
+"""From a tile program, written as users write it, to its text after some passes."""
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tvm
+from tvm import tirx
+
+import tilelang
+from tilelang import transform
+from tilelang.transform import PassContext
+
+
+@pytest.fixture
+def tile_passes() -> Callable[..., tvm.IRModule]:
+    """Runs the passes named after the traced function was bound to a target and a launch."""
+
+    def run(func: tirx.PrimFunc, *names: str, arch: str = "sm_80", config: Any = None) -> Any:
+        target = tilelang.utils.target.determine_target(f"cuda -arch={arch}", return_object=True)
+        mod = tvm.IRModule({"main": func})
+        with PassContext(config=config):
+            for step in (
+                transform.BindTarget(target),
+                transform.MaterializeKernelLaunch(),
+                *(getattr(transform, name)() for name in names),
+            ):
+                mod = step(mod)
+        return mod
+
+    return run
+
+
+@pytest.fixture
+def statements(tile_passes) -> Callable[..., str]:
+    """The text of the block `tilelang_root` after passes, without declarations."""
+
+    def run(func: tirx.PrimFunc, *names: str, **kwargs: Any) -> str:
+        text = tile_passes(func, *names, **kwargs)["main"].script(show_meta=False)
+        block = text.partition('with T.sblock("tilelang_root"):\n')[2].splitlines()
+        declared = ("T.reads(", "T.writes(", "T.sblock_attr(")
+        kept = [
+            line
+            for line in block
+            if not line.strip().startswith(declared)
+            and " = T.sblock_alloc_buffer(" not in line
+            and " = T.Buffer(" not in line
+        ]
+        return textwrap.dedent("\n".join(kept)).strip()
+
+    return run
