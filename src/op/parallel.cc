@@ -26,56 +26,6 @@ class FragmentAccessCollector : public StmtExprVisitor {
   }
 };
 
-/*! Closeness to the arithmetic units: the side of a copy that is closer gives the iteration space.
- */
-int Closeness(const Var& buffer) {
-  if (IsGlobal(buffer)) return 0;
-  return IsShared(buffer) ? 1 : 2;
-}
-
-std::vector<size_t> NonUnitDims(const TileRegion& r) {
-  std::vector<size_t> dims;
-  for (size_t d = 0; d < r.ranges.size(); ++d) {
-    if (!IsConst(r.ranges[d]->extent, 1)) dims.push_back(d);
-  }
-  return dims;
-}
-
-Array<Expr> IndicesOf(const TileRegion& r, const std::vector<size_t>& dims,
-                      const Array<Var>& vars) {
-  std::vector<Expr> out;
-  for (const Range& range : r.ranges) out.push_back(range->min);
-  for (size_t k = 0; k < dims.size(); ++k) out[dims[k]] = out[dims[k]] + vars[k];
-  return Array<Expr>(out.begin(), out.end());
-}
-
-std::string ExtentsText(const TileRegion& r) {
-  static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
-  return std::string(r.buffer->name) + std::string(repr(r.Extents()).cast<String>());
-}
-
-ParallelNest NestOverRegion(const TileRegion& r, const std::vector<size_t>& dims,
-                            const Span& span) {
-  ParallelNest nest;
-  nest.span = span;
-  for (size_t k = 0; k < dims.size(); ++k) {
-    nest.vars.push_back(MakeVar(k < 3 ? std::string(1, "ijk"[k]) : "i" + std::to_string(k)));
-    nest.extents.push_back(r.ranges[dims[k]]->extent);
-  }
-  if (dims.empty()) {
-    nest.vars.push_back(MakeVar("i"));
-    nest.extents.push_back(MakeInt(1));
-  }
-  return nest;
-}
-
-int64_t IntAttrOr(const CallNode* call, const char* key, int64_t otherwise) {
-  Any v = TileOpAttr(call, key);
-  if (v == nullptr) return otherwise;
-  if (auto i = v.as<int64_t>()) return *i;
-  return ToInt(v.cast<Expr>());
-}
-
 }  // namespace
 
 ParallelNest NestOfLoop(const ForNode* loop) {
@@ -95,49 +45,9 @@ ParallelNest NestOfLoop(const ForNode* loop) {
   return nest;
 }
 
-ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
-  const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
-  const std::vector<size_t> src_dims = NonUnitDims(src), dst_dims = NonUnitDims(dst);
-  const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
-  // A side whose extents are all 1 is a start; the front end gave it the other side's extents where
-  // that was meant.
-  if (src_dims.size() != dst_dims.size()) {
-    ThrowAt(span, "ValueError",
-            "T.copy: found " + ExtentsText(src) + " and " + ExtentsText(dst) +
-                ", wanted the same number of dimensions longer than 1; slice one side");
-  }
-  ParallelNest nest = NestOverRegion(by_dst ? dst : src, by_dst ? dst_dims : src_dims, span);
-  nest.coalesced_width = IntAttrOr(copy, "coalesced_width", 0);
-  for (size_t k = 0; k < src_dims.size(); ++k) {
-    auto from = AsInt(src.ranges[src_dims[k]]->extent), to = AsInt(dst.ranges[dst_dims[k]]->extent);
-    if (from && to && *from != *to) {
-      ThrowAt(span, "ValueError",
-              "T.copy: found " + ExtentsText(src) + " and " + ExtentsText(dst) +
-                  ", wanted equal extents; slice the longer side");
-    }
-  }
-  Expr value = LoadOf(src.buffer, IndicesOf(src, src_dims, nest.vars));
-  value = CastTo(BufferOf(dst.buffer)->dtype->dtype, value);
-  nest.body = MakeStore(dst.buffer, value, IndicesOf(dst, dst_dims, nest.vars), span);
-  return nest;
-}
-
-ParallelNest NestOfFill(const CallNode* fill, const Span& span) {
-  const TileRegion dst = TileRegion::From(fill->args[0]);
-  const std::vector<size_t> dims = NonUnitDims(dst);
-  ParallelNest nest = NestOverRegion(dst, dims, span);
-  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, fill->args[1]),
-                        IndicesOf(dst, dims, nest.vars), span);
-  return nest;
-}
-
-std::optional<ParallelNest> NestOf(const Stmt& s) {
-  if (const auto* loop = s.as<ForNode>(); loop && loop->kind == ForKind::kParallel) {
-    return NestOfLoop(loop);
-  }
-  if (IsTileOp(s, kCopy)) return NestOfCopy(AsTileOp(s), s->span);
-  if (IsTileOp(s, kFill)) return NestOfFill(AsTileOp(s), s->span);
-  return std::nullopt;
+Fragment LoopLayoutOf(const ForNode* loop) {
+  auto it = loop->annotations.find("parallel_loop_layout");
+  return it == loop->annotations.end() ? Fragment() : (*it).second.cast<Fragment>();
 }
 
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {

@@ -30,10 +30,8 @@ struct FragmentAccess {
 
 /*! The nest of perfectly nested parallel loops; `loop` is the outermost. */
 ParallelNest NestOfLoop(const ForNode* loop);
-ParallelNest NestOfCopy(const CallNode* copy, const Span& span);
-ParallelNest NestOfFill(const CallNode* fill, const Span& span);
-/*! The nest of a statement, nullopt for anything that is not a parallel loop, copy or fill. */
-std::optional<ParallelNest> NestOf(const Stmt& s);
+/*! What `parallel_loop_layout` on a parallel loop says, undefined if it is absent. */
+Fragment LoopLayoutOf(const ForNode* loop);
 
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest);
 std::vector<int64_t> StaticExtents(const ParallelNest& nest);

@@ -8,10 +8,6 @@
 
 namespace tl {
 
-inline constexpr const char* kCopy = "tl.tileop.copy";
-inline constexpr const char* kFill = "tl.tileop.fill";
-inline constexpr const char* kGemm = "tl.tileop.gemm";
-
 /*! A box of a buffer. */
 struct TileRegion {
   Var buffer;
@@ -24,9 +20,9 @@ struct TileRegion {
 
 /*! Call of a tile operator in an Evaluate, nullptr for other statements. */
 const CallNode* AsTileOp(const Stmt& s);
-bool IsTileOp(const Stmt& s, const char* op);
 /*! Value of a keyword that the user gave, nullptr-valued Any if absent. */
 Any TileOpAttr(const CallNode* call, const char* key);
+int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);
 
 /*! Buffers that a statement reads and writes, tile operators and plain loads and stores alike. */
 struct BufferUse {

@@ -16,20 +16,21 @@
 
 namespace tl {
 
-#define TL_FOR_EACH_STMT(X)                                                             \
-  X(For)                                                                                \
-  X(While)                                                                              \
-  X(BufferStore)                                                                        \
-  X(Bind) X(AllocBuffer) X(DeclBuffer) X(AttrStmt) X(IfThenElse) X(SeqStmt) X(Evaluate) \
-      X(AssertStmt) X(Break) X(Continue) X(SBlock) X(SBlockRealize)
-#define TL_FOR_EACH_EXPR(X)                                                                  \
-  X(Var)                                                                                     \
-  X(Call)                                                                                    \
-  X(TensorLoad)                                                                              \
-  X(TensorRegion) X(IntImm) X(FloatImm) X(StringImm) X(Add) X(Sub) X(Mul) X(Div) X(Mod)      \
-      X(FloorDiv) X(FloorMod) X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE) X(And) X(Or) \
-          X(Not) X(BitwiseAnd) X(BitwiseOr) X(BitwiseXor) X(BitwiseNot) X(LShift) X(RShift)  \
-              X(Cast) X(Select) X(Ramp) X(Broadcast) X(Shuffle) X(Let)
+// The classes that Visit_ and Mutate_ know by name. clang-format would indent by juxtaposition.
+// clang-format off
+#define TL_FOR_EACH_STMT(X)                                              \
+  X(For) X(While) X(BufferStore) X(Bind) X(AllocBuffer) X(DeclBuffer)    \
+  X(AttrStmt) X(IfThenElse) X(SeqStmt) X(Evaluate) X(AssertStmt)         \
+  X(Break) X(Continue) X(SBlock) X(SBlockRealize)
+#define TL_FOR_EACH_EXPR(X)                                              \
+  X(Var) X(Call) X(TensorLoad) X(TensorRegion)                           \
+  X(IntImm) X(FloatImm) X(StringImm)                                     \
+  X(Add) X(Sub) X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod)             \
+  X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE) X(And) X(Or) X(Not)  \
+  X(BitwiseAnd) X(BitwiseOr) X(BitwiseXor) X(BitwiseNot)                 \
+  X(LShift) X(RShift)                                                    \
+  X(Cast) X(Select) X(Ramp) X(Broadcast) X(Shuffle) X(Let)
+// clang-format on
 
 class StmtExprVisitor {
  public:

@@ -6,7 +6,7 @@
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
  * one thread. Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
  */
-#include "../../op/tile_op.h"
+#include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"

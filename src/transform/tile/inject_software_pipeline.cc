@@ -21,7 +21,7 @@
 #include <unordered_map>
 
 #include "../../op/intrinsics.h"
-#include "../../op/tile_op.h"
+#include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"

@@ -15,33 +15,24 @@
  */
 #include <unordered_map>
 
-#include "../../op/gemm.h"
-#include "../../op/loop_layout.h"
+#include "../../op/operator.h"
 #include "../../tvm/error.h"
+#include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
 
 namespace tl {
 namespace {
 
-/*! A placed buffer and the statement that asked for the place. */
-struct Placed {
-  Layout layout;
-  Span asked_by;
-};
-
-struct NestUse {
-  ParallelNest nest;
-  std::vector<FragmentAccess> accesses;
-  const ForNode* loop;  // nullptr for copies and fills
-  Fragment layout;
+struct OperatorUse {
+  std::unique_ptr<TileOperator> op;
+  const ForNode* loop;  // nullptr for calls of tile operators
 };
 
 /*! Collects operators and the buffers of one kernel, in program order. */
 class OpCollector : public StmtExprVisitor {
  public:
-  std::vector<NestUse> nests;
-  std::vector<GemmOp> gemms;
+  std::vector<OperatorUse> operators;
   std::vector<Var> buffers;
   KernelScope scope;
   Map<Var, Layout> annotated;
@@ -60,18 +51,15 @@ class OpCollector : public StmtExprVisitor {
     Visit(op->body);
   }
   void Visit_(const EvaluateNode* op) final {
-    Stmt s = GetRef<Stmt>(op);
-    if (IsTileOp(s, kGemm)) {
-      gemms.push_back(GemmOp::From(AsTileOp(s), op->span));
-    } else if (AsTileOp(s)) {
-      AddNest(*NestOf(s), nullptr);
+    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) {
+      operators.push_back({std::move(tile_op), nullptr});
     } else {
       Default(op);
     }
   }
   void Visit_(const ForNode* op) final {
-    if (op->kind == ForKind::kParallel) {
-      AddNest(NestOfLoop(op), op);
+    if (auto nest = OperatorOf(GetRef<Stmt>(op))) {
+      operators.push_back({std::move(nest), op});
     } else {
       Default(op);
     }
@@ -87,149 +75,89 @@ class OpCollector : public StmtExprVisitor {
   }
 
  private:
-  void AddNest(ParallelNest nest, const ForNode* loop) {
-    std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
-    nests.push_back({std::move(nest), std::move(accesses), loop, Fragment()});
-  }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
     ThrowAt(span, "ValueError",
             "found fragment " + std::string(buffer->name) +
                 " used outside tile operators and T.Parallel, where no thread owns an element; "
-                "wrap the "
-                "statement in T.Parallel, or use T.alloc_local for memory of one thread");
+                "wrap the statement in T.Parallel, or use T.alloc_local for memory of one thread");
   }
   Span span_;
 };
 
-class Inference {
+/*! The layouts found so far, and the statements that asked for them. */
+class Placements : public LayoutScope {
  public:
-  Inference(OpCollector* ops, int arch)
-      : ops_(ops), arch_(arch), threads_(ops->scope.NumThreads()) {}
-
-  Map<Var, Layout> Run() {
-    for (auto [buffer, layout] : ops_->annotated) {
-      placed_[buffer.get()] = {layout, Span()};
-    }
-    for (const GemmOp& op : ops_->gemms) Strict(op);
-    Common();
-    for (NestUse& use : ops_->nests) {
-      if (use.layout.defined() || use.accesses.empty()) continue;
-      Free(&use);
-      Common();
-    }
-    for (const NestUse& use : ops_->nests) Verify(use);
-    return Finish();
-  }
-
- private:
-  Fragment FragmentOf(const Var& buffer) const {
+  Layout Find(const Var& buffer) const final {
     auto it = placed_.find(buffer.get());
-    if (it == placed_.end()) return Fragment();
-    return it->second.layout.as_or_throw<Fragment>();
+    return it == placed_.end() ? Layout() : it->second.layout;
   }
-
-  void Place(const Var& buffer, const Layout& layout, const Span& span) {
+  Span PlacedBy(const Var& buffer) const final {
+    auto it = placed_.find(buffer.get());
+    return it == placed_.end() ? Span() : it->second.asked_by;
+  }
+  void Place(const Var& buffer, const Layout& layout, const Span& span) final {
     auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
-    if (is_new || IsSameLayout(it->second.layout, layout)) return;
-    // A user's layout of a shared buffer is one that gemm can read: any injective map will do.
-    if (!IsFragment(buffer)) return;
-    Conflict(buffer, it->second, layout, span);
-  }
-
-  [[noreturn]] static void Conflict(const Var& buffer, const Placed& first, const Layout& second,
-                                    const Span& span) {
+    if (is_new || !IsFragment(buffer) || IsSameLayout(it->second.layout, layout)) return;
+    const Placed& first = it->second;
     ThrowAt(
         span, "ValueError",
         "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first.layout) +
             (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") + "\n  " +
-            LayoutText(second) + ", asked for here\nwanted one; copy to a second fragment");
+            LayoutText(layout) + ", asked for here\nwanted one; copy to a second fragment");
   }
 
-  void Strict(const GemmOp& op) {
-    const GemmPlan plan = PlanGemm(op, threads_, arch_);
-    Place(op.c.buffer, GemmLayoutC(op, plan), op.span);
-    Place(op.a.buffer, GemmLayoutShared(op.a), op.span);
-    Place(op.b.buffer, GemmLayoutShared(op.b), op.span);
-  }
-
-  /*! Loops follow placed fragments, fragments follow loops, until nothing changes. */
-  void Common() {
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (NestUse& use : ops_->nests) {
-        if (!use.layout.defined()) {
-          auto layout = ChooseLoopLayout(use.nest, use.accesses,
-                                         [this](const Var& b) { return FragmentOf(b); });
-          if (!layout) continue;
-          use.layout = *layout;
-          changed = true;
-        }
-        for (const FragmentAccess& access : use.accesses) {
-          if (FragmentOf(access.buffer).defined()) continue;
-          auto fragment = FragmentFromLayout(use.nest, access, use.layout);
-          if (!fragment) continue;
-          Place(access.buffer, *fragment, use.nest.span);
-          changed = true;
-        }
-      }
-    }
-  }
-
-  void Free(NestUse* use) {
-    Analyzer analyzer;
-    ops_->scope.BindTo(&analyzer);
-    StaticExtents(use->nest);
-    const int64_t width = PlanVectorWidth(use->nest, threads_, true, &analyzer);
-    use->layout = PlanPartition(use->nest, width, threads_);
-  }
-
-  void Verify(const NestUse& use) {
-    for (const FragmentAccess& access : use.accesses) {
-      Fragment fragment = FragmentOf(access.buffer);
-      if (!fragment.defined()) {
-        ThrowAt(
-            use.nest.span, "ValueError",
-            "found " + std::string(access.buffer->name) +
-                " indexed by something else than all loop variables, each once; no layout can be "
-                "derived: index it by the loop variables, or give it a layout elsewhere first");
-      }
-      if (IsCompatible(use.nest, access, fragment, use.layout)) continue;
-      const Placed& first = placed_.at(access.buffer.get());
-      ThrowAt(use.nest.span, "ValueError",
-              "found an access of " + std::string(access.buffer->name) +
-                  " from a thread that does not hold the element.\n  held as " +
-                  LayoutText(fragment) +
-                  (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") +
-                  "\n  this loop runs as " + LayoutText(use.layout) +
-                  "\ncopy through shared memory to change the layout");
-    }
-  }
-
-  Map<Var, Layout> Finish() {
-    Map<Var, Layout> out;
-    for (const Var& buffer : ops_->buffers) {
-      auto it = placed_.find(buffer.get());
-      if (it != placed_.end()) {
-        if (!IsFragment(buffer) && !IsInjective(it->second.layout)) {
-          ThrowAt(it->second.asked_by, "ValueError",
-                  "found a layout of " + std::string(buffer->name) +
-                      " that puts two elements in one place, wanted an injective one:\n  " +
-                      LayoutText(it->second.layout));
-        }
-        out.Set(buffer, it->second.layout);
-      } else if (IsShared(buffer)) {
-        out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
-      }
-    }
-    return out;
-  }
-
-  OpCollector* ops_;
-  int arch_;
-  int64_t threads_;
+ private:
+  struct Placed {
+    Layout layout;
+    Span asked_by;
+  };
   std::unordered_map<const Object*, Placed> placed_;
 };
+
+/*! Runs common-level inference until nothing changes. */
+void RunCommon(const std::vector<OperatorUse>& operators, LayoutScope* scope) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const OperatorUse& use : operators) {
+      changed = use.op->Infer(scope, InferLevel::kCommon) || changed;
+    }
+  }
+}
+
+Map<Var, Layout> InferLayouts(const OpCollector& ops, int arch) {
+  Analyzer analyzer;
+  ops.scope.BindTo(&analyzer);
+  Placements placed;
+  placed.num_threads = ops.scope.NumThreads();
+  placed.arch = arch;
+  placed.analyzer = &analyzer;
+  for (auto [buffer, layout] : ops.annotated) placed.Place(buffer, layout, Span());
+
+  for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
+  RunCommon(ops.operators, &placed);
+  for (const OperatorUse& use : ops.operators) {
+    if (use.op->Infer(&placed, InferLevel::kFree)) RunCommon(ops.operators, &placed);
+  }
+  for (const OperatorUse& use : ops.operators) use.op->Verify(placed);
+
+  Map<Var, Layout> out;
+  for (const Var& buffer : ops.buffers) {
+    Layout layout = placed.Find(buffer);
+    if (!layout.defined()) {
+      if (IsShared(buffer)) out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
+      continue;
+    }
+    if (!IsFragment(buffer) && !IsInjective(layout)) {
+      ThrowAt(placed.PlacedBy(buffer), "ValueError",
+              "found a layout of " + std::string(buffer->name) +
+                  " that puts two elements in one place, wanted an injective one:\n  " +
+                  LayoutText(layout));
+    }
+    out.Set(buffer, layout);
+  }
+  return out;
+}
 
 /*! Writes the result down: on the block and on the loops. */
 class Annotator : public StmtExprMutator {
@@ -267,9 +195,10 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = Inference(&ops, arch_).Run();
-    for (const NestUse& use : ops.nests) {
-      if (use.loop && use.layout.defined()) annotate.loops[use.loop] = use.layout;
+    annotate.layout_map = InferLayouts(ops, arch_);
+    for (const OperatorUse& use : ops.operators) {
+      if (use.loop && use.op->LoopLayout().defined())
+        annotate.loops[use.loop] = use.op->LoopLayout();
     }
     return annotate.Mutate(GetRef<Stmt>(op));
   }

@@ -9,24 +9,56 @@
  */
 #include <unordered_map>
 
-#include "../../op/gemm.h"
-#include "../../op/loop_layout.h"
+#include "../../op/operator.h"
 #include "../../tvm/error.h"
+#include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
 
 namespace tl {
 namespace {
 
-class Lowerer : public StmtExprMutator {
+class Lowerer : public StmtExprMutator, public LoweringScope {
  public:
-  explicit Lowerer(int arch) : arch_(arch) {}
+  explicit Lowerer(int target_arch) {
+    arch = target_arch;
+    analyzer = &analyzer_;
+  }
+
+  Fragment FragmentOf(const Var& buffer) const final {
+    auto it = layouts_.find(buffer.get());
+    if (it == layouts_.end()) {
+      ThrowBug(Span(), "LowerTileOp", "no layout for " + std::string(buffer->name));
+    }
+    return it->second.as_or_throw<Fragment>();
+  }
+
+  Var RegistersOf(const Var& buffer) final { return Physical(buffer, FragmentOf(buffer)); }
+
+  std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) final {
+    auto it = layouts_.find(buffer.get());
+    if (it == layouts_.end() || IsFragment(buffer)) return {buffer, indices};
+    Array<Expr> mapped =
+        it->second->MapIndex(indices).Map([&](Expr e) { return analyzer_.Simplify(e); });
+    return {Physical(buffer, it->second), mapped};
+  }
+
+  Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) final {
+    allocated_.push_back(MakeBuffer(name, dtype, shape, "shared.dyn"));
+    return allocated_.back();
+  }
+
+  Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
 
  protected:
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    if (scope_.Enter(op)) scope_.BindTo(&analyzer_);
+    if (scope_.Enter(op)) {
+      scope_.BindTo(&analyzer_);
+      thread = scope_.ThreadIndex();
+      num_threads = scope_.NumThreads();
+    }
     return Default<Stmt>(op);
   }
 
@@ -34,8 +66,9 @@ class Lowerer : public StmtExprMutator {
     auto it = op->annotations.find("layout_map");
     if (it == op->annotations.end()) return Default<Stmt>(op);
     Array<Var> allocs;
-    for (auto [buffer, layout] : (*it).second.cast<Map<Var, Layout>>())
+    for (auto [buffer, layout] : (*it).second.cast<Map<Var, Layout>>()) {
       layouts_[buffer.get()] = layout;
+    }
     for (const Var& buffer : op->alloc_buffers) {
       auto placed = layouts_.find(buffer.get());
       // A fragment that nothing uses has no layout and needs no registers.
@@ -44,31 +77,22 @@ class Lowerer : public StmtExprMutator {
     }
     auto n = make_object<SBlockNode>(*op);
     n->annotations.erase("layout_map");
-    n->alloc_buffers = allocs;
     n->body = Mutate(op->body);
+    for (const Var& buffer : allocated_) allocs.push_back(buffer);
+    allocated_.clear();
+    n->alloc_buffers = allocs;
     return SBlock(n);
   }
 
   Stmt Mutate_(const ForNode* op) final {
-    if (op->kind != ForKind::kParallel) {
-      analyzer_.Bind(op->loop_var, op->min, op->extent);
-      return Default<Stmt>(op);
-    }
-    Fragment layout;
-    if (auto it = op->annotations.find("parallel_loop_layout"); it != op->annotations.end()) {
-      layout = (*it).second.cast<Fragment>();
-    }
-    return FinishNest(NestOfLoop(op), layout);
+    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return nest->Lower(this);
+    analyzer_.Bind(op->loop_var, op->min, op->extent);
+    return Default<Stmt>(op);
   }
 
   Stmt Mutate_(const EvaluateNode* op) final {
-    Stmt s = GetRef<Stmt>(op);
-    if (IsTileOp(s, kGemm)) return Gemm(GemmOp::From(AsTileOp(s), op->span));
-    if (!AsTileOp(s)) return Default<Stmt>(op);
-    ParallelNest nest = *NestOf(s);
-    auto lookup = [this](const Var& b) { return FragmentOf(b); };
-    auto layout = ChooseLoopLayout(nest, FragmentAccesses(nest), lookup);
-    return FinishNest(nest, layout ? *layout : Fragment());
+    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return tile_op->Lower(this);
+    return Default<Stmt>(op);
   }
 
   Stmt Mutate_(const BufferStoreNode* op) final {
@@ -97,50 +121,11 @@ class Lowerer : public StmtExprMutator {
     return it->second;
   }
 
-  Fragment FragmentOf(const Var& buffer) const {
-    auto it = layouts_.find(buffer.get());
-    if (it == layouts_.end())
-      ThrowBug(Span(), "LowerTileOp", "no layout for " + std::string(buffer->name));
-    return it->second.as_or_throw<Fragment>();
-  }
-
-  /*! Physical buffer and indices of an access of a shared buffer; other buffers stay as they are.
-   */
-  std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) {
-    auto it = layouts_.find(buffer.get());
-    if (it == layouts_.end() || IsFragment(buffer)) return {buffer, indices};
-    Array<Expr> mapped =
-        it->second->MapIndex(indices).Map([&](Expr e) { return analyzer_.Simplify(e); });
-    return {Physical(buffer, it->second), mapped};
-  }
-
-  Stmt FinishNest(const ParallelNest& nest, const Fragment& layout) {
-    NestLowering ctx{scope_.ThreadIndex(), scope_.NumThreads(), &analyzer_,
-                     [this](const Var& b) { return FragmentOf(b); },
-                     [this](const Var& b) { return Physical(b, FragmentOf(b)); }};
-    // Shared accesses still have logical indices.
-    return Mutate(LowerNest(nest, layout, ctx));
-  }
-
-  Stmt Gemm(const GemmOp& op) {
-    const GemmPlan plan = PlanGemm(op, scope_.NumThreads(), arch_);
-    GemmLowering ctx{Physical(op.c.buffer, FragmentOf(op.c.buffer)), scope_.ThreadIndex(),
-                     [this](const TileRegion& region, const Array<Expr>& matrix) {
-                       Array<Expr> indices = region.Mins();
-                       const size_t lead = indices.size() - 2;
-                       for (size_t d = 0; d < 2; ++d) {
-                         indices.Set(lead + d, indices[lead + d] + matrix[d]);
-                       }
-                       return Place(region.buffer, indices);
-                     }};
-    return LowerGemm(op, plan, ctx);
-  }
-
-  int arch_;
   KernelScope scope_;
   Analyzer analyzer_;
   std::unordered_map<const Object*, Layout> layouts_;
   std::unordered_map<const Object*, Var> physical_;
+  std::vector<Var> allocated_;
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {

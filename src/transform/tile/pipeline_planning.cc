@@ -17,7 +17,7 @@
  */
 #include <algorithm>
 
-#include "../../op/tile_op.h"
+#include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"

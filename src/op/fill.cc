@@ -1,0 +1,19 @@
+/*! T.fill and T.clear: one value for every element of a region. */
+#include "parallel_operator.h"
+#include "region_nest.h"
+
+namespace tl {
+namespace {
+
+std::unique_ptr<TileOperator> MakeFill(const CallNode* call, const Span& span) {
+  const TileRegion dst = TileRegion::From(call->args[0]);
+  ParallelNest nest = NestOverRegion(dst, span);
+  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, call->args[1]),
+                        ElementOf(dst, nest), span);
+  return MakeParallelOperator(nest, Fragment());
+}
+
+OperatorRegistration registration("tl.tileop.fill", "tl.fill", MakeFill);
+
+}  // namespace
+}  // namespace tl

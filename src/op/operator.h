@@ -1,0 +1,94 @@
+/*!
+ * Tile operators: one class each. An operator says which buffers it reads and writes, proposes
+ * layouts, and lowers itself to the program of one thread. Passes know this interface only; adding
+ * an operator is adding a file with an OperatorRegistration.
+ */
+#pragma once
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../layout/layout.h"
+#include "../tvm/analyzer.h"
+#include "tile_op.h"
+
+namespace tl {
+
+/*!
+ * Levels of inference, each run to a fixed point before the next: strict operators dictate, common
+ * ones follow what is placed, free ones choose.
+ */
+enum class InferLevel { kStrict, kCommon, kFree };
+
+/*! What layout inference offers to an operator. */
+class LayoutScope {
+ public:
+  virtual ~LayoutScope() = default;
+  /*! Layout of a buffer; undefined if it is not placed yet. */
+  virtual Layout Find(const Var& buffer) const = 0;
+  /*! Places a buffer for the statement at `span`. A second, different fragment layout is an error
+   *  naming both statements; a shared buffer keeps its first layout. */
+  virtual void Place(const Var& buffer, const Layout& layout, const Span& span) = 0;
+  /*! Statement that placed the buffer. */
+  virtual Span PlacedBy(const Var& buffer) const = 0;
+  Fragment FindFragment(const Var& buffer) const {
+    Layout l = Find(buffer);
+    return l.defined() ? l.as_or_throw<Fragment>() : Fragment();
+  }
+
+  int64_t num_threads = 0;
+  int arch = 0;
+  Analyzer* analyzer = nullptr;
+};
+
+/*! What LowerTileOp offers to an operator. */
+class LoweringScope {
+ public:
+  virtual ~LoweringScope() = default;
+  virtual Fragment FragmentOf(const Var& buffer) const = 0;
+  /*! The registers of one thread that a fragment became: a one-dimensional local buffer. */
+  virtual Var RegistersOf(const Var& buffer) = 0;
+  /*! Physical buffer and indices of an element of a shared buffer; other buffers as they are. */
+  virtual std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) = 0;
+  /*! New shared memory of the kernel, row-major. */
+  virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) = 0;
+  /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
+  virtual Stmt PlaceAccesses(const Stmt& s) = 0;
+
+  /*! Linear number of the thread in its block. */
+  Expr thread;
+  int64_t num_threads = 0;
+  int arch = 0;
+  Analyzer* analyzer = nullptr;
+};
+
+class TileOperator {
+ public:
+  explicit TileOperator(Span s) : span(std::move(s)) {}
+  virtual ~TileOperator() = default;
+
+  virtual BufferUse Use() const = 0;
+  /*! Proposes layouts; true if this call placed a buffer or fixed the operator's own mapping. */
+  virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
+  /*! Refuses placements that the operator cannot work with; all buffers are placed. */
+  virtual void Verify(const LayoutScope& scope) const { (void)scope; }
+  /*! The operator's own mapping, undefined if it has none: what inference leaves on a loop. */
+  virtual Fragment LoopLayout() const { return Fragment(); }
+  virtual Stmt Lower(LoweringScope* scope) const = 0;
+
+  Span span;
+};
+
+using OperatorFactory = std::unique_ptr<TileOperator> (*)(const CallNode* call, const Span& span);
+
+/*! Adds the op `name`, which prints as `T.<printed>(..)`, and how its calls become operators. */
+class OperatorRegistration {
+ public:
+  OperatorRegistration(const char* name, const char* printed, OperatorFactory factory);
+};
+
+/*! The operator of a statement: a tile operator's call or a parallel loop; nullptr for others. */
+std::unique_ptr<TileOperator> OperatorOf(const Stmt& s);
+
+}  // namespace tl

@@ -1,0 +1,99 @@
+#include "parallel_operator.h"
+
+#include "../tvm/error.h"
+#include "loop_layout.h"
+
+namespace tl {
+namespace {
+
+class ParallelOperator : public TileOperator {
+ public:
+  ParallelOperator(ParallelNest nest, Fragment layout)
+      : TileOperator(nest.span),
+        nest_(std::move(nest)),
+        accesses_(FragmentAccesses(nest_)),
+        layout_(std::move(layout)) {}
+
+  BufferUse Use() const final { return CollectBufferUse(nest_.body); }
+  Fragment LoopLayout() const final { return layout_; }
+
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    if (accesses_.empty() || level == InferLevel::kStrict) return false;
+    bool changed = false;
+    if (!layout_.defined()) {
+      changed = level == InferLevel::kFree ? Choose(scope) : Follow(*scope);
+    }
+    return (layout_.defined() && PlaceFragments(scope)) || changed;
+  }
+
+  void Verify(const LayoutScope& scope) const final {
+    for (const FragmentAccess& access : accesses_) {
+      const Fragment fragment = scope.FindFragment(access.buffer);
+      if (!fragment.defined()) {
+        ThrowAt(span, "ValueError",
+                "found " + std::string(access.buffer->name) +
+                    " indexed by something else than all loop variables, each once; no layout can "
+                    "be derived: index it by the loop variables, or give it a layout elsewhere "
+                    "first");
+      }
+      if (IsCompatible(nest_, access, fragment, layout_)) continue;
+      const Span first = scope.PlacedBy(access.buffer);
+      ThrowAt(span, "ValueError",
+              "found an access of " + std::string(access.buffer->name) +
+                  " from a thread that does not hold the element.\n  held as " +
+                  LayoutText(fragment) + (first.defined() ? ", asked for at " + Where(first) : "") +
+                  "\n  this loop runs as " + LayoutText(layout_) +
+                  "\ncopy through shared memory to change the layout");
+    }
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    NestLowering ctx{scope->thread, scope->num_threads, scope->analyzer,
+                     [scope](const Var& b) { return scope->FragmentOf(b); },
+                     [scope](const Var& b) { return scope->RegistersOf(b); }};
+    Fragment layout = layout_;
+    if (!layout.defined() && !accesses_.empty()) {
+      layout = *ChooseLoopLayout(nest_, accesses_, ctx.fragment);
+    }
+    return scope->PlaceAccesses(LowerNest(nest_, layout, ctx));
+  }
+
+ private:
+  bool Follow(const LayoutScope& scope) {
+    auto layout =
+        ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });
+    if (layout) layout_ = *layout;
+    return layout.has_value();
+  }
+
+  bool Choose(LayoutScope* scope) {
+    StaticExtents(nest_);
+    const int64_t width = PlanVectorWidth(nest_, scope->num_threads, true, scope->analyzer);
+    layout_ = PlanPartition(nest_, width, scope->num_threads);
+    return true;
+  }
+
+  bool PlaceFragments(LayoutScope* scope) const {
+    bool placed = false;
+    for (const FragmentAccess& access : accesses_) {
+      if (scope->Find(access.buffer).defined()) continue;
+      auto fragment = FragmentFromLayout(nest_, access, layout_);
+      if (!fragment) continue;
+      scope->Place(access.buffer, *fragment, span);
+      placed = true;
+    }
+    return placed;
+  }
+
+  ParallelNest nest_;
+  std::vector<FragmentAccess> accesses_;
+  Fragment layout_;
+};
+
+}  // namespace
+
+std::unique_ptr<TileOperator> MakeParallelOperator(ParallelNest nest, Fragment layout) {
+  return std::make_unique<ParallelOperator>(std::move(nest), std::move(layout));
+}
+
+}  // namespace tl
