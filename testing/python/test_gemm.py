@@ -1,0 +1,83 @@
+"""relu(A @ B) from the Python function to the result, at sizes that divide and that do not."""
+
+import pytest
+import tilelang
+import tilelang.language as T
+import torch
+
+
+def matmul(m, n, k, stages=3, threads=128, **operands):
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(n, 128), T.ceildiv(m, 128), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((128, 32), "float16")
+            B_shared = T.alloc_shared((32, 128), "float16")
+            C_local = T.alloc_fragment((128, 128), "float32")
+            T.use_swizzle(10)
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
+                T.copy(A[by * 128, ko * 32], A_shared)
+                T.copy(B[ko * 32, bx * 128], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            for i, j in T.Parallel(128, 128):
+                C_local[i, j] = T.max(C_local[i, j], 0)
+            T.copy(C_local, C[by * 128, bx * 128])
+
+    return main
+
+
+def check(kernel, m, n, k):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.randn(m, k, dtype=torch.float16, device=device)
+    b = torch.randn(k, n, dtype=torch.float16, device=device)
+    wanted = torch.relu(a.double() @ b.double())
+    found = kernel(a, b).double()
+    # One rounding of the result to float16 (2^-11), sums in float32.
+    assert (found - wanted).norm() <= 1e-3 * wanted.norm()
+    assert torch.allclose(found, wanted, rtol=2**-10, atol=1e-3 * k**0.5)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [(512, 512, 512), (1000, 777, 333), (1000, 776, 336), (129, 130, 40), (1, 1, 1)],
+    ids=str,
+)
+def test_every_size(size):
+    check(tilelang.compile(matmul(*size), out_idx=-1), *size)
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2, 4])
+def test_every_number_of_stages(stages):
+    check(tilelang.compile(matmul(130, 128, 96, stages), out_idx=-1), 130, 128, 96)
+
+
+@pytest.mark.parametrize("threads", [32, 64, 256])
+def test_every_number_of_threads(threads):
+    check(tilelang.compile(matmul(128, 128, 64, threads=threads), out_idx=-1), 128, 128, 64)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="takes minutes in the emulator")
+@pytest.mark.parametrize("size", [1024, 4096])
+def test_large(size):
+    check(tilelang.compile(matmul(size, size, size), out_idx=-1), size, size, size)
+
+
+def test_main_loop_has_one_barrier_and_wide_copies():
+    source = tilelang.lower(matmul(4096, 4096, 4096), target="cuda -arch=sm_80").kernel_source
+    assert source.count("__syncthreads()") == 1
+    assert source.count("cp_async_gs<16>") == 4
+    assert source.count("cp_async_gs_conditional<16>") == 2
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_compiles_for_every_architecture_without_spills(arch):
+    kernel = tilelang.compile(
+        matmul(4096, 4096, 4096), target=f"cuda -arch={arch}", execution_backend="emulate"
+    )
+    usage = kernel.resource_usage["main_kernel"]
+    assert usage.spill_stores == usage.spill_loads == usage.stack == 0
+    assert usage.registers <= 255
