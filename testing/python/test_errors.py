@@ -3,9 +3,10 @@
 import re
 
 import pytest
+import torch
+
 import tilelang
 import tilelang.language as T
-import torch
 
 HERE = r"test_errors\.py:\d+"
 

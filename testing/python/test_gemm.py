@@ -1,9 +1,10 @@
 """relu(A @ B) from the Python function to the result, at sizes that divide and that do not."""
 
 import pytest
+import torch
+
 import tilelang
 import tilelang.language as T
-import torch
 
 
 def matmul(m, n, k, stages=3, threads=128, **operands):
