@@ -157,4 +157,22 @@ int64_t IntProgram::operator()(const int64_t* point) const {
   return *top;
 }
 
+std::vector<int64_t> EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>& vars,
+                                     const std::vector<int64_t>& extents) {
+  std::vector<IntProgram> programs;
+  for (const Expr& e : exprs) programs.emplace_back(e, std::vector<Var>(vars.begin(), vars.end()));
+  int64_t points = 1;
+  for (int64_t e : extents) points *= e;
+  std::vector<int64_t> table, point(extents.size(), 0);
+  table.reserve(points * programs.size());
+  for (int64_t k = 0; k < points; ++k) {
+    for (const IntProgram& p : programs) table.push_back(p(point.data()));
+    for (size_t d = extents.size(); d-- > 0;) {
+      if (++point[d] < extents[d]) break;
+      point[d] = 0;
+    }
+  }
+  return table;
+}
+
 }  // namespace tl

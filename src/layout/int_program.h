@@ -52,4 +52,11 @@ class IntProgram {
   int depth_ = 0;
 };
 
+/*!
+ * Every expression at every point of the box [0, extents), last variable fastest: points x
+ * expressions.
+ */
+std::vector<int64_t> EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>& vars,
+                                     const std::vector<int64_t>& extents);
+
 }  // namespace tl

@@ -97,14 +97,21 @@ bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int
   return true;
 }
 
-std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Expr& thread,
-                                      const Expr& reg, int64_t num_threads) {
-  const Tables t = MakeTables(f, flatten);
+std::optional<std::vector<Digit>> DigitsOfTables(const Tables& t) {
   std::vector<Digit> digits;
   for (size_t d = 0; d < t.shape.size(); ++d) {
     if (!ReadDigits(t, d, &digits)) return std::nullopt;
   }
   if (!ExplainTable(t, digits)) return std::nullopt;
+  return digits;
+}
+
+std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Expr& thread,
+                                      const Expr& reg, int64_t num_threads) {
+  const Tables t = MakeTables(f, flatten);
+  const auto found = DigitsOfTables(t);
+  if (!found) return std::nullopt;
+  const std::vector<Digit>& digits = *found;
 
   std::vector<Expr> coords(t.shape.size(), MakeInt(0));
   std::vector<Expr> guards;
@@ -144,6 +151,67 @@ std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thr
                                               const Expr& reg, int64_t num_threads) {
   if (auto inverse = Invert(f, false, thread, reg, num_threads)) return inverse;
   return Invert(f, true, thread, reg, num_threads);
+}
+
+std::optional<std::vector<Digit>> DigitsOf(const Fragment& f) {
+  return DigitsOfTables(MakeTables(f, false));
+}
+
+Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads) {
+  Array<Var> vars;
+  Expr index = MakeInt(0);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    index = index * shape[d] + vars[d];
+  }
+  Var replica = MakeVar("rep");
+  return MakeFragment(vars, shape, index, replica, replica, num_threads);
+}
+
+Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64_t num_threads) {
+  std::vector<int64_t> shape;
+  Array<Var> vars;
+  std::vector<Expr> coordinate(keep.size() + 1, Expr());
+  const std::vector<int64_t> full = f->Shape();
+  for (size_t d = 0; d < keep.size(); ++d) {
+    if (!keep[d]) continue;
+    shape.push_back(full[d]);
+    vars.push_back(MakeVar("i" + std::to_string(vars.size())));
+    coordinate[d] = vars.back();
+  }
+  auto found = DigitsOf(f);
+  if (!found) return MakeReplicatedFragment(shape, num_threads);
+  auto by = [](int64_t Digit::* stride) {
+    return [stride](const Digit& a, const Digit& b) { return a.*stride < b.*stride; };
+  };
+  auto value = [&](const Digit& g) {
+    return FloorModOf(FloorDivOf(coordinate[g.dim], g.divisor), g.extent);
+  };
+  std::vector<Digit>& digits = *found;
+  Var replica = MakeVar("rep");
+  Expr thread = MakeInt(f->ThreadTable()[0]), index = MakeInt(0);
+  int64_t registers = 1, replicas = 1;
+  std::stable_sort(digits.begin(), digits.end(), by(&Digit::register_stride));
+  for (const Digit& g : digits) {
+    if (!g.register_stride || !coordinate[g.dim].defined()) continue;
+    index = index + value(g) * registers;
+    registers *= g.extent;
+  }
+  std::stable_sort(digits.begin(), digits.end(), by(&Digit::thread_stride));
+  for (const Digit& g : digits) {
+    if (!g.thread_stride) continue;
+    if (coordinate[g.dim].defined()) {
+      thread = thread + value(g) * g.thread_stride;
+    } else {
+      thread = thread + FloorModOf(FloorDivOf(replica, replicas), g.extent) * g.thread_stride;
+      replicas *= g.extent;
+    }
+  }
+  if (vars.empty()) {
+    vars.push_back(MakeVar("i0"));
+    shape.push_back(1);
+  }
+  return MakeFragment(vars, shape, index, thread, replica, replicas);
 }
 
 int64_t ContiguousRegisters(const Fragment& f) {

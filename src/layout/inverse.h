@@ -35,6 +35,23 @@ struct Digit {
 };
 
 /*!
+ * The digits of every coordinate of `f`, the replica last; nullopt where `f` is not mixed-radix in
+ * its coordinates.
+ */
+std::optional<std::vector<Digit>> DigitsOf(const Fragment& f);
+
+/*!
+ * What is left of `f` when only the dimensions in `keep` count: an element is held by every thread
+ * that held one of the elements it stands for. Reading a row's value in a loop over rows and
+ * columns asks for this, and so does the result of a reduction. Where `f` is not mixed-radix, every
+ * thread of `num_threads` holds every element.
+ */
+Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64_t num_threads);
+
+/*! Every thread holds every element. */
+Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads);
+
+/*!
  * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is not mixed-radix, neither in
  * its coordinates nor in the row-major number of its elements.
  */

@@ -1,5 +1,6 @@
 #include "loop_layout.h"
 
+#include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
@@ -10,19 +11,22 @@ std::optional<Fragment> ChooseLoopLayout(const ParallelNest& nest,
                                          const std::vector<FragmentAccess>& accesses,
                                          const FragmentLookup& lookup) {
   std::optional<Fragment> first;
-  for (bool writes : {true, false}) {
+  auto agree_all = [&](const Fragment& layout) {
+    for (const FragmentAccess& access : accesses) {
+      Fragment placed = lookup(access.buffer);
+      if (placed.defined() && !IsCompatible(nest, access, placed, layout)) return false;
+    }
+    return true;
+  };
+  enum Round { kWrites, kReadsOnce, kReads };
+  for (Round round : {kWrites, kReadsOnce, kReads}) {
     for (const FragmentAccess& access : accesses) {
       Fragment fragment = lookup(access.buffer);
-      if (access.is_write != writes || !fragment.defined()) continue;
-      if (!writes && fragment->replicate > 1) continue;
+      if (!fragment.defined() || access.is_write != (round == kWrites)) continue;
+      if (round == kReadsOnce && fragment->replicate > 1) continue;
       auto layout = LayoutFromFragment(nest, access, fragment);
       if (!layout) continue;
-      bool agrees = true;
-      for (const FragmentAccess& other : accesses) {
-        Fragment placed = lookup(other.buffer);
-        agrees = agrees && (!placed.defined() || IsCompatible(nest, other, placed, *layout));
-      }
-      if (agrees) return layout;
+      if (agree_all(*layout)) return layout;
       if (!first) first = layout;
     }
   }
@@ -56,8 +60,9 @@ class RegisterRewriter : public StmtExprMutator {
    * number is the answer. */
   Expr Register(const Var& buffer, const Array<Expr>& indices) {
     Expr index = ctx_.fragment(buffer)->MapIndex(indices)[0];
-    const std::vector<int64_t> extents = StaticExtents(nest_);
-    const std::vector<int64_t> accessed = MakeLayout(nest_.vars, extents, {index})->Table();
+    if (!ReadsOnly(indices, nest_.vars)) return index;
+    const std::vector<int64_t> accessed =
+        EvaluateOverBox({index}, nest_.vars, StaticExtents(nest_));
     const std::vector<int64_t> own = layout_->Table();
     const int64_t offset = accessed[0] - own[0];
     for (size_t k = 0; k < own.size(); ++k) {

@@ -12,9 +12,9 @@ using FragmentLookup = std::function<Fragment(const Var&)>;
 
 /*!
  * The loop layout of a nest that touches placed fragments: it follows the first fragment written,
- * else the first read that is not replicated, such that every other placed fragment agrees. nullopt
- * if no fragment is placed; the candidate of the first fragment if none agrees with all (the caller
- * reports the disagreement).
+ * else the first read that is not replicated, else the first read, such that every other placed
+ * fragment agrees. nullopt if no fragment is placed; the candidate of the first fragment if none
+ * agrees with all (the caller reports the disagreement).
  */
 std::optional<Fragment> ChooseLoopLayout(const ParallelNest& nest,
                                          const std::vector<FragmentAccess>& accesses,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../layout/int_program.h"
+#include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 
@@ -15,16 +16,39 @@ class FragmentAccessCollector : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    const auto extent = AsInt(op->extent);
+    if (!extent || !IsConst(op->min, 0)) return Default(op);
+    vars_.push_back(op->loop_var);
+    extents_.push_back(*extent);
+    Default(op);
+    vars_.pop_back();
+    extents_.pop_back();
+  }
   void Visit_(const BufferStoreNode* op) final {
-    if (IsFragment(op->buffer)) found.push_back({op->buffer, op->indices, true});
+    if (IsFragment(op->buffer)) Add(op->buffer, op->indices, true);
     Default(op);
   }
   void Visit_(const TensorLoadNode* op) final {
     Var buffer = op->source.as_or_throw<Var>();
-    if (IsFragment(buffer)) found.push_back({buffer, op->indices, false});
+    if (IsFragment(buffer)) Add(buffer, op->indices, false);
     Default(op);
   }
+
+ private:
+  void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
+    found.push_back({buffer, indices, is_write, vars_, extents_});
+  }
+  Array<Var> vars_;
+  std::vector<int64_t> extents_;
 };
+
+/*! Loop variables of the nest and of the inner loops around an access. */
+Array<Var> AllVars(const ParallelNest& nest, const FragmentAccess& access) {
+  Array<Var> vars = nest.vars;
+  for (const Var& v : access.inner_vars) vars.push_back(v);
+  return vars;
+}
 
 }  // namespace
 
@@ -68,10 +92,6 @@ std::vector<int64_t> StaticExtents(const ParallelNest& nest) {
   return out;
 }
 
-namespace {
-
-/*! Indices that read only the loop variables (and constants) of the nest: others make the access no
- * function of the point. */
 bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
   struct Free : StmtExprVisitor {
     const Array<Var>& allowed;
@@ -89,18 +109,19 @@ bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
   return visitor.ok;
 }
 
-}  // namespace
-
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment) {
-  if (!ReadsOnly(access.indices, nest.vars)) return std::nullopt;
+  if (!ReadsOnly(access.indices, AllVars(nest, access))) return std::nullopt;
   const std::vector<int64_t> extents = StaticExtents(nest);
+  Substituter at_zero;
+  for (const Var& v : access.inner_vars) at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
+  const Array<Expr> indices = access.indices.Map([&](Expr e) { return at_zero.Mutate(e); });
   // Every iteration must name its own element, else the iterations of an element have no place of
   // their own.
-  if (!IsInjective(MakeLayout(nest.vars, extents, access.indices))) return std::nullopt;
-  Expr index = fragment->MapIndex(access.indices)[0];
-  Expr thread = fragment->MapThread(access.indices, fragment->replica);
-  return MakeFragment(nest.vars, extents, index, thread, fragment->replica, fragment->replicate);
+  if (!IsInjective(MakeLayout(nest.vars, extents, indices))) return std::nullopt;
+  return MakeFragment(nest.vars, extents, fragment->MapIndex(indices)[0],
+                      fragment->MapThread(indices, fragment->replica), fragment->replica,
+                      fragment->replicate);
 }
 
 Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_threads) {
@@ -115,41 +136,86 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
                       1);
 }
 
-std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
-                                           const Fragment& loop_layout) {
+namespace {
+
+/*! Which loop each dimension of an accessed buffer runs over. */
+struct AccessPattern {
+  std::vector<std::optional<size_t>> loop_of_dim;   // dimension -> nest variable
+  std::vector<std::optional<size_t>> inner_of_dim;  // dimension -> inner variable
+  std::vector<bool> loop_used;                      // nest variable appears
+};
+
+std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentAccess& access) {
   const BufferTypeNode* type = BufferOf(access.buffer);
-  Array<Var> vars;
-  std::vector<int64_t> shape;
-  std::vector<Expr> loop_values(nest.vars.size(), Expr());
-  for (size_t d = 0; d < type->shape.size(); ++d) {
-    vars.push_back(MakeVar("i" + std::to_string(d)));
-    shape.push_back(ToInt(type->shape[d]));
-    if (shape[d] == 1 && IsConst(access.indices[d], 0)) continue;
-    bool matched = false;
-    for (size_t k = 0; k < nest.vars.size(); ++k) {
-      if (!nest.vars[k].same_as(access.indices[d]) || loop_values[k].defined()) continue;
-      if (ToInt(nest.extents[k]) != shape[d]) return std::nullopt;
-      loop_values[k] = vars[d];
-      matched = true;
+  AccessPattern p;
+  p.loop_used.resize(nest.vars.size(), false);
+  std::vector<bool> inner_used(access.inner_vars.size(), false);
+  auto match = [&](const Array<Var>& vars, size_t d, std::vector<bool>* used,
+                   auto extent_of) -> std::optional<size_t> {
+    for (size_t k = 0; k < vars.size(); ++k) {
+      if (!vars[k].same_as(access.indices[d]) || (*used)[k]) continue;
+      if (extent_of(k) != ToInt(type->shape[d])) continue;
+      (*used)[k] = true;
+      return k;
     }
-    if (!matched) return std::nullopt;
+    return std::nullopt;
+  };
+  for (size_t d = 0; d < type->shape.size(); ++d) {
+    p.loop_of_dim.push_back(
+        match(nest.vars, d, &p.loop_used, [&](size_t k) { return ToInt(nest.extents[k]); }));
+    p.inner_of_dim.push_back(match(access.inner_vars, d, &inner_used,
+                                   [&](size_t k) { return access.inner_extents[k]; }));
+    const bool unit = IsConst(type->shape[d], 1) && IsConst(access.indices[d], 0);
+    if (!p.loop_of_dim[d] && !p.inner_of_dim[d] && !unit) return std::nullopt;
   }
+  return p;
+}
+
+}  // namespace
+
+std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
+                                           const Fragment& loop_layout, int64_t num_threads) {
+  const std::optional<AccessPattern> pattern = PatternOf(nest, access);
+  if (!pattern) return std::nullopt;
+  const bool all_used = std::all_of(pattern->loop_used.begin(), pattern->loop_used.end(),
+                                    [](bool used) { return used; });
+  // The nest's variables that appear, in nest order, are the coordinates of `base`.
+  Fragment base =
+      all_used ? loop_layout : ProjectFragment(loop_layout, pattern->loop_used, num_threads);
+  std::vector<Expr> base_coordinates;
+  std::vector<size_t> position(nest.vars.size(), 0);
   for (size_t k = 0; k < nest.vars.size(); ++k) {
-    if (loop_values[k].defined()) continue;
-    if (!IsConst(nest.extents[k], 1)) return std::nullopt;
-    loop_values[k] = MakeInt(0);
+    position[k] = base_coordinates.size();
+    if (pattern->loop_used[k]) base_coordinates.push_back(Expr());
   }
-  Array<Expr> values(loop_values.begin(), loop_values.end());
-  return MakeFragment(vars, shape, loop_layout->MapIndex(values)[0],
-                      loop_layout->MapThread(values, loop_layout->replica), loop_layout->replica,
-                      loop_layout->replicate);
+  if (base_coordinates.empty()) base_coordinates.push_back(MakeInt(0));
+
+  Array<Var> vars;
+  std::vector<int64_t> shape = ConstShape(access.buffer);
+  Expr inner = MakeInt(0);
+  int64_t inner_total = 1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    if (pattern->loop_of_dim[d]) {
+      base_coordinates[position[*pattern->loop_of_dim[d]]] = vars[d];
+    } else if (pattern->inner_of_dim[d]) {
+      inner = inner * shape[d] + vars[d];
+      inner_total *= shape[d];
+    }
+  }
+  Array<Expr> at(base_coordinates.begin(), base_coordinates.end());
+  return MakeFragment(vars, shape, base->MapIndex(at)[0] * inner_total + inner,
+                      base->MapThread(at, base->replica), base->replica, base->replicate);
 }
 
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
                   const Fragment& loop_layout) {
-  if (!ReadsOnly(access.indices, nest.vars)) return false;
-  const std::vector<int64_t> at =
-      MakeLayout(nest.vars, StaticExtents(nest), access.indices)->Table();
+  const Array<Var> vars = AllVars(nest, access);
+  if (!ReadsOnly(access.indices, vars)) return false;
+  std::vector<int64_t> extents = StaticExtents(nest);
+  extents.insert(extents.end(), access.inner_extents.begin(), access.inner_extents.end());
+  const int64_t inner = Product(access.inner_extents);
+  const std::vector<int64_t> at = EvaluateOverBox(access.indices, vars, extents);
   const std::vector<int64_t> runs = loop_layout->ThreadTable();
   const std::vector<int64_t> holds = fragment->ThreadTable();
   const std::vector<int64_t> shape = fragment->Shape();
@@ -163,7 +229,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
     }
     auto first = holds.begin() + element * fragment->replicate;
     for (int64_t r = 0; r < loop_layout->replicate; ++r) {
-      const int64_t thread = runs[point * loop_layout->replicate + r];
+      const int64_t thread = runs[point / inner * loop_layout->replicate + r];
       if (std::find(first, first + fragment->replicate, thread) == first + fragment->replicate) {
         return false;
       }

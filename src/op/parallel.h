@@ -26,6 +26,9 @@ struct FragmentAccess {
   Var buffer;
   Array<Expr> indices;
   bool is_write;
+  /*! Serial loops of the body around the access: one thread runs all their iterations. */
+  Array<Var> inner_vars;
+  std::vector<int64_t> inner_extents;
 };
 
 /*! The nest of perfectly nested parallel loops; `loop` is the outermost. */
@@ -35,9 +38,11 @@ Fragment LoopLayoutOf(const ForNode* loop);
 
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest);
 std::vector<int64_t> StaticExtents(const ParallelNest& nest);
+/*! The indices are functions of `vars` alone: no other variable, no load. */
+bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars);
 
-/*! Iterations follow the elements of one accessed fragment: layout = fragment o access. nullopt
- * where that is no function of distinct elements. */
+/*! Iterations follow the elements of one accessed fragment: layout = fragment o access, inner loops
+ * at 0. nullopt where that is no function of distinct elements. */
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment);
 /*! Vectors of `width` iterations, dealt to threads round robin in row-major order. */
@@ -46,10 +51,13 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
  * wastes fewest threads. */
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
-/*! Layout of a fragment that the nest defines, its accesses being a permutation of the loop
- * variables; nullopt otherwise. */
+/*!
+ * Layout of a fragment that the nest defines. Each index must be a loop variable over the whole
+ * dimension, each at most once, or a constant 0 of a dimension of extent 1; nullopt otherwise.
+ * Dimensions of inner loops stay in the thread; loop variables that do not appear make replicas.
+ */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
-                                           const Fragment& loop_layout);
+                                           const Fragment& loop_layout, int64_t num_threads);
 /*! Every iteration finds the accessed element in the registers of its own thread. */
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
                   const Fragment& loop_layout);

@@ -30,11 +30,12 @@ class ParallelOperator : public TileOperator {
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (!fragment.defined()) {
-        ThrowAt(span, "ValueError",
-                "found " + std::string(access.buffer->name) +
-                    " indexed by something else than all loop variables, each once; no layout can "
-                    "be derived: index it by the loop variables, or give it a layout elsewhere "
-                    "first");
+        ThrowAt(
+            span, "ValueError",
+            "found " + std::string(access.buffer->name) +
+                " indexed by something else than loop variables over whole dimensions; no layout "
+                "can be derived: index it by the loop variables, or give it a layout elsewhere "
+                "first");
       }
       if (IsCompatible(nest_, access, fragment, layout_)) continue;
       const Span first = scope.PlacedBy(access.buffer);
@@ -77,7 +78,7 @@ class ParallelOperator : public TileOperator {
     bool placed = false;
     for (const FragmentAccess& access : accesses_) {
       if (scope->Find(access.buffer).defined()) continue;
-      auto fragment = FragmentFromLayout(nest_, access, layout_);
+      auto fragment = FragmentFromLayout(nest_, access, layout_, scope->num_threads);
       if (!fragment) continue;
       scope->Place(access.buffer, *fragment, span);
       placed = true;

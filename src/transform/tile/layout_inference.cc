@@ -8,11 +8,15 @@
  * the thread that makes it. Refuses: fragments whose users want different places, or that are used
  * outside tile operators and parallel loops (ValueError with both statements).
  *
- * Levels, each run to the end before the next: strict (operators that dictate: gemm), common (loops
- * follow fragments that are placed, fragments follow loops), free (a loop over fragments of which
- * none is placed gets the partition with the widest vectors). Operators are taken in program order,
- * so the result depends on nothing but the program.
+ * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
+ * (operators follow fragments that are placed, fragments follow operators), free. At the free level
+ * the operators that are left fall into components joined by fragments without a place; in each,
+ * every operator is tried as the one that chooses first, and the way that takes the fewest
+ * registers is kept. Operators are taken in program order, so the result depends on nothing but the
+ * program.
  */
+#include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "../../op/operator.h"
@@ -26,8 +30,21 @@ namespace {
 
 struct OperatorUse {
   std::unique_ptr<TileOperator> op;
-  const ForNode* loop;  // nullptr for calls of tile operators
+  Stmt source;
+  /*! Fragments that it touches. */
+  std::vector<Var> fragments;
 };
+
+OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source) {
+  OperatorUse use{std::move(op), source, {}};
+  const BufferUse touched = use.op->Use();
+  for (const auto* list : {&touched.reads, &touched.writes}) {
+    for (const Var& v : *list) {
+      if (IsFragment(v)) use.fragments.push_back(v);
+    }
+  }
+  return use;
+}
 
 /*! Collects operators and the buffers of one kernel, in program order. */
 class OpCollector : public StmtExprVisitor {
@@ -52,14 +69,14 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const EvaluateNode* op) final {
     if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) {
-      operators.push_back({std::move(tile_op), nullptr});
+      operators.push_back(MakeUse(std::move(tile_op), GetRef<Stmt>(op)));
     } else {
       Default(op);
     }
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) {
-      operators.push_back({std::move(nest), op});
+      operators.push_back(MakeUse(std::move(nest), GetRef<Stmt>(op)));
     } else {
       Default(op);
     }
@@ -115,8 +132,10 @@ class Placements : public LayoutScope {
   std::unordered_map<const Object*, Placed> placed_;
 };
 
+using Operators = std::vector<OperatorUse>;
+
 /*! Runs common-level inference until nothing changes. */
-void RunCommon(const std::vector<OperatorUse>& operators, LayoutScope* scope) {
+void RunCommon(const Operators& operators, LayoutScope* scope) {
   for (bool changed = true; changed;) {
     changed = false;
     for (const OperatorUse& use : operators) {
@@ -125,7 +144,91 @@ void RunCommon(const std::vector<OperatorUse>& operators, LayoutScope* scope) {
   }
 }
 
-Map<Var, Layout> InferLayouts(const OpCollector& ops, int arch) {
+bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
+  return std::all_of(use.fragments.begin(), use.fragments.end(),
+                     [&](const Var& v) { return scope.Find(v).defined(); });
+}
+
+/*! Operators joined by fragments that have no place yet, each group in program order. */
+std::vector<std::vector<size_t>> FreeComponents(const Operators& operators,
+                                                const LayoutScope& scope) {
+  std::unordered_map<const Object*, size_t> group_of;
+  std::map<size_t, std::vector<size_t>> groups;
+  for (size_t k = 0; k < operators.size(); ++k) {
+    if (IsSettled(operators[k], scope)) continue;
+    size_t own = k;
+    groups[own] = {k};
+    for (const Var& v : operators[k].fragments) {
+      if (scope.Find(v).defined()) continue;
+      auto [it, is_new] = group_of.try_emplace(v.get(), own);
+      if (is_new || it->second == own) continue;
+      const size_t from = std::max(it->second, own), to = std::min(it->second, own);
+      groups[to].insert(groups[to].end(), groups[from].begin(), groups[from].end());
+      groups.erase(from);
+      for (auto& [buffer, group] : group_of) {
+        if (group == from) group = to;
+      }
+      own = to;
+    }
+  }
+  std::vector<std::vector<size_t>> out;
+  for (auto& [first, members] : groups) {
+    std::sort(members.begin(), members.end());
+    out.push_back(members);
+  }
+  return out;
+}
+
+/*! One way to settle a component: its operators, decided, and where they placed fragments. */
+struct Candidate {
+  Operators operators;
+  Placements placed;
+  int64_t registers = 0;
+};
+
+/*! Lets `root` choose first. Throws what an operator refuses. */
+Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<size_t>& component,
+                     const Placements& placed) {
+  Candidate c;
+  c.placed = placed;
+  size_t first = 0;
+  for (size_t k : component) {
+    if (k == root) first = c.operators.size();
+    c.operators.push_back(MakeUse(OperatorOf(operators[k].source), operators[k].source));
+  }
+  c.operators[first].op->Infer(&c.placed, InferLevel::kFree);
+  RunCommon(c.operators, &c.placed);
+  for (const OperatorUse& use : c.operators) {
+    if (use.op->Infer(&c.placed, InferLevel::kFree)) RunCommon(c.operators, &c.placed);
+  }
+  for (const OperatorUse& use : c.operators) use.op->Verify(c.placed);
+  for (const OperatorUse& use : c.operators) {
+    for (const Var& v : use.fragments) {
+      c.registers += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
+    }
+  }
+  return c;
+}
+
+/*! The cheapest way in registers; on a tie the one whose root comes first. */
+Candidate SettleComponent(const Operators& operators, const std::vector<size_t>& component,
+                          const Placements& placed) {
+  std::optional<Candidate> best;
+  std::optional<ffi::Error> refusal;
+  for (size_t root : component) {
+    try {
+      Candidate c = SettleFrom(root, operators, component, placed);
+      if (!best || c.registers < best->registers) best = std::move(c);
+    } catch (ffi::Error& e) {
+      if (!refusal) refusal = e;
+    }
+  }
+  if (!best) throw *refusal;
+  return std::move(*best);
+}
+
+Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
+  OpCollector& ops = *collected;
   Analyzer analyzer;
   ops.scope.BindTo(&analyzer);
   Placements placed;
@@ -136,8 +239,12 @@ Map<Var, Layout> InferLayouts(const OpCollector& ops, int arch) {
 
   for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
   RunCommon(ops.operators, &placed);
-  for (const OperatorUse& use : ops.operators) {
-    if (use.op->Infer(&placed, InferLevel::kFree)) RunCommon(ops.operators, &placed);
+  for (const std::vector<size_t>& component : FreeComponents(ops.operators, placed)) {
+    Candidate chosen = SettleComponent(ops.operators, component, placed);
+    placed = std::move(chosen.placed);
+    for (size_t k = 0; k < component.size(); ++k) {
+      ops.operators[component[k]] = std::move(chosen.operators[k]);
+    }
   }
   for (const OperatorUse& use : ops.operators) use.op->Verify(placed);
 
@@ -195,10 +302,10 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = InferLayouts(ops, arch_);
+    annotate.layout_map = InferLayouts(&ops, arch_);
     for (const OperatorUse& use : ops.operators) {
-      if (use.loop && use.op->LoopLayout().defined())
-        annotate.loops[use.loop] = use.op->LoopLayout();
+      if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
+      annotate.loops[use.source.get()] = use.op->LoopLayout();
     }
     return annotate.Mutate(GetRef<Stmt>(op));
   }

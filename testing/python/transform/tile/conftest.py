@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import tvm
-from tvm import tirx
+import tvm_ffi
+from tvm import s_tir, tirx
 
 import tilelang
 from tilelang import transform
@@ -50,3 +51,25 @@ def statements(tile_passes) -> Callable[..., str]:
         return textwrap.dedent("\n".join(kept)).strip()
 
     return run
+
+
+@pytest.fixture
+def layouts() -> Callable[[tvm.IRModule], tuple[dict[str, Any], list[Any]]]:
+    """What LayoutInference left: layouts by buffer name, and loop layouts in program order."""
+
+    def collect(mod: tvm.IRModule) -> tuple[dict[str, Any], list[Any]]:
+        placed: dict[str, Any] = {}
+        loops: list[Any] = []
+
+        def block(node: s_tir.SBlock) -> None:
+            for buffer, layout in dict(node.annotations.get("layout_map", {})).items():
+                placed[buffer.name] = layout
+
+        def loop(node: tirx.For) -> None:
+            if "parallel_loop_layout" in node.annotations:
+                loops.append(node.annotations["parallel_loop_layout"])
+
+        tvm_ffi.structural_walk(mod["main"], [(s_tir.SBlock, block), (tirx.For, loop)])
+        return placed, loops
+
+    return collect

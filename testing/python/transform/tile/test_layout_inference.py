@@ -1,27 +1,10 @@
 """Layouts that inference gives: by value, and the programs that it refuses."""
 
 import pytest
-import tvm_ffi
-from tvm import s_tir, tirx
 
 import tilelang.language as T
 from tilelang._ffi import get_function
 from tilelang.layout import make_swizzled_layout
-
-
-def layouts(mod):
-    """Layout by buffer name, and loop layouts in program order."""
-    placed, loops = {}, []
-
-    def block(node):
-        placed.update({b.name: f for b, f in dict(node.annotations.get("layout_map", {})).items()})
-
-    def loop(node):
-        if "parallel_loop_layout" in node.annotations:
-            loops.append(node.annotations["parallel_loop_layout"])
-
-    tvm_ffi.structural_walk(mod["main"], [(s_tir.SBlock, block), (tirx.For, loop)])
-    return placed, loops
 
 
 def gemm_and_epilogue(m=128, n=128, threads=128):
@@ -46,7 +29,7 @@ def gemm_and_epilogue(m=128, n=128, threads=128):
     return main
 
 
-def test_gemm_dictates_and_loops_follow(tile_passes):
+def test_gemm_dictates_and_loops_follow(tile_passes, layouts):
     placed, loops = layouts(tile_passes(gemm_and_epilogue(), "LayoutInference"))
     c = get_function("MakeGemmFragmentC")(128, 128, 2, 2)
     assert placed["F"].is_equal(c)
@@ -56,12 +39,12 @@ def test_gemm_dictates_and_loops_follow(tile_passes):
 
 
 @pytest.mark.parametrize(("threads", "warps"), [(32, (1, 1)), (64, (1, 2)), (256, (2, 4))])
-def test_square_policy_splits_the_warps(tile_passes, threads, warps):
+def test_square_policy_splits_the_warps(tile_passes, layouts, threads, warps):
     placed, _ = layouts(tile_passes(gemm_and_epilogue(64, 128, threads), "LayoutInference"))
     assert placed["F"].is_equal(get_function("MakeGemmFragmentC")(64, 128, *warps))
 
 
-def test_free_loop_gets_wide_vectors(tile_passes):
+def test_free_loop_gets_wide_vectors(tile_passes, layouts):
     @T.prim_func
     def main(A: T.Tensor((32, 64), "float16"), C: T.Tensor((32, 64), "float16")):
         with T.Kernel(1, threads=64):
@@ -74,7 +57,7 @@ def test_free_loop_gets_wide_vectors(tile_passes):
     assert [t[0] for t in placed["F"].table()[:8]] == list(range(8))
 
 
-def test_versions_get_the_layout_of_one(tile_passes):
+def test_versions_get_the_layout_of_one(tile_passes, layouts):
     @T.prim_func
     def main(A: T.Tensor((64, 256), "float16"), B: T.Tensor((256, 64), "float16")):
         with T.Kernel(1, threads=128):
@@ -94,7 +77,7 @@ def test_versions_get_the_layout_of_one(tile_passes):
     assert placed["S"].table() == [(s, *t) for s in range(2) for t in one]
 
 
-def test_two_gemms_that_want_two_layouts(tile_passes):
+def test_two_gemms_that_want_two_layouts(tile_passes, layouts):
     @T.prim_func
     def main(A: T.Tensor((64, 64), "float16")):
         with T.Kernel(1, threads=128):
@@ -110,7 +93,7 @@ def test_two_gemms_that_want_two_layouts(tile_passes):
         tile_passes(main, "LayoutInference")
 
 
-def test_access_from_a_thread_that_does_not_hold_the_element(tile_passes):
+def test_access_from_a_thread_that_does_not_hold_the_element(tile_passes, layouts):
     @T.prim_func
     def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
@@ -127,7 +110,7 @@ def test_access_from_a_thread_that_does_not_hold_the_element(tile_passes):
         tile_passes(main, "LayoutInference")
 
 
-def test_fragment_outside_of_loops_and_operators(tile_passes):
+def test_fragment_outside_of_loops_and_operators(tile_passes, layouts):
     @T.prim_func
     def main(C: T.Tensor((64,), "float32")):
         with T.Kernel(1, threads=32):
@@ -149,7 +132,7 @@ def test_fragment_outside_of_loops_and_operators(tile_passes):
         ((64, 64, 64), 128, "int8", "no instruction does 64x64x64 on sm_80"),
     ],
 )
-def test_gemm_that_no_instruction_does(tile_passes, tile, threads, dtype, told):
+def test_gemm_that_no_instruction_does(tile_passes, layouts, tile, threads, dtype, told):
     m, n, k = tile
 
     @T.prim_func
