@@ -1,6 +1,5 @@
 #include "analyzing_mutator.h"
 
-#include "../../op/intrinsics.h"
 #include "effects.h"
 
 namespace tl {
@@ -37,10 +36,7 @@ void AnalyzingMutator::WithFacts(const Expr& condition, const std::function<void
 
 Stmt AnalyzingMutator::Mutate_(const AttrStmtNode* op) {
   if (op->attr_key == "thread_extent") analyzer_.BindThread(op);
-  if (op->attr_key != kAsyncCopy || AsInt(op->value)) return Default<Stmt>(op);
-  auto n = make_object<AttrStmtNode>(*op);
-  n->body = MutateUnder(op->value, op->body);
-  return AttrStmt(n);
+  return Default<Stmt>(op);
 }
 
 Stmt AnalyzingMutator::Mutate_(const ForNode* op) {

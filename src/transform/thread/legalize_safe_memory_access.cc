@@ -9,6 +9,7 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
@@ -22,6 +23,15 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 
  protected:
   using AnalyzingMutator::Mutate_;
+
+  // Where the guard of asynchronous copies is false nothing is read from global memory. Shared
+  // memory may then still be written, so nothing but these bounds may rest on the guard.
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key != kAsyncCopy || AsInt(op->value)) return AnalyzingMutator::Mutate_(op);
+    auto n = make_object<AttrStmtNode>(*op);
+    n->body = MutateUnder(op->value, op->body);
+    return AttrStmt(n);
+  }
 
   Expr Mutate_(const TensorLoadNode* op) override {
     const TensorLoad load = Default<Expr>(op).as_or_throw<TensorLoad>();

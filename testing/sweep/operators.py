@@ -1,0 +1,249 @@
+"""The cases of each operator: dtypes x extents x threads, edges of every power of two included."""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import torch
+from runner import Case
+
+import tilelang.language as T
+
+EXTENTS = (1, 3, 7, 8, 15, 16, 17, 24, 31, 33, 48, 60, 63, 64, 65, 96, 100, 127, 128, 129, 192, 255)
+THREADS = (32, 48, 64, 96, 128, 160, 256)
+FLOATS = ("float16", "bfloat16", "float32")
+DTYPES = (*FLOATS, "float64", "int8", "int32", "uint8")
+
+OPERATORS: dict[str, Callable[[], Iterator[Case]]] = {}
+
+
+def operator(function: Callable[[], Iterator[Case]]) -> Callable[[], Iterator[Case]]:
+    """Registers the cases under the function's name."""
+    OPERATORS[function.__name__] = function
+    return function
+
+
+def pairs() -> Iterator[tuple[int, int]]:
+    """Every extent as rows and as columns, each with a few partners."""
+    for k, extent in enumerate(EXTENTS):
+        for partner in (EXTENTS[(7 * k + 3) % len(EXTENTS)], 1, 64):
+            yield extent, partner
+            yield partner, extent
+
+
+def grid() -> Iterator[tuple[int, int, str, int]]:
+    """Rows, columns, dtype, threads: every pair, dtypes and threads in turn so that all meet."""
+    turn = itertools.count()
+    for m, n in dict.fromkeys(pairs()):
+        for dtype in DTYPES:
+            yield m, n, dtype, THREADS[next(turn) % len(THREADS)]
+
+
+def data(dtype: str, *shape: int) -> torch.Tensor:
+    """Random values of the dtype: normal floats, integers from -50 to 50."""
+    torch_dtype = getattr(torch, dtype)
+    if torch_dtype.is_floating_point:
+        return torch.randn(*shape, dtype=torch.float64).to(torch_dtype)
+    low = 0 if dtype.startswith("uint") else -50
+    return torch.randint(low, 51, shape).to(torch_dtype)
+
+
+def poison(dtype: str, *shape: int) -> torch.Tensor:
+    """Values that no kernel computes: what is not written shows."""
+    torch_dtype = getattr(torch, dtype)
+    value = float("nan") if torch_dtype.is_floating_point else 77
+    return torch.full(shape, value, dtype=torch_dtype)
+
+
+def _copy(path: str, m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((m, n), dtype), B: T.Tensor((m, n), dtype)):
+            with T.Kernel(1, threads=threads):
+                source = A
+                for scope in path:
+                    alloc = T.alloc_shared if scope == "s" else T.alloc_fragment
+                    buffer = alloc((m, n), dtype)
+                    T.copy(source, buffer)
+                    source = buffer
+                T.copy(source, B)
+
+        return main
+
+    return define
+
+
+@operator
+def copy() -> Iterator[Case]:
+    """Global memory to itself directly and through shared memory and fragments."""
+    for m, n, dtype, threads in grid():
+        for path in ("", "s", "f", "sf", "fs", "sfs"):
+            yield Case(
+                f"copy g{path}g {m}x{n} {dtype} {threads} threads",
+                _copy(path, m, n, dtype, threads),
+                (data(dtype, m, n), poison(dtype, m, n)),
+                lambda a, b: (None, a),
+            )
+
+
+def _tiles(m: int, n: int, bm: int, bn: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((m, n), dtype), B: T.Tensor((n, m), dtype)):
+            with T.Kernel(T.ceildiv(n, bn), T.ceildiv(m, bm), threads=threads) as (bx, by):
+                S = T.alloc_shared((bm, bn), dtype)
+                T.copy(A[by * bm, bx * bn], S)
+                for i, j in T.Parallel(bn, bm):
+                    B[bx * bn + i, by * bm + j] = S[j, i]
+
+        return main
+
+    return define
+
+
+@operator
+def transpose_by_tiles() -> Iterator[Case]:
+    """Tiles that stick out of the tensor on both sides, read along one axis, written along the other."""
+    for m, n, dtype, threads in grid():
+        yield Case(
+            f"transpose {m}x{n} in 32x16 {dtype} {threads} threads",
+            _tiles(m, n, 32, 16, dtype, threads),
+            (data(dtype, m, n), poison(dtype, n, m)),
+            lambda a, b: (None, a.T),
+        )
+
+
+def _elementwise(m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((m, n), dtype),
+            r: T.Tensor((m,), dtype),
+            c: T.Tensor((n,), dtype),
+            B: T.Tensor((m, n), dtype),
+        ):
+            with T.Kernel(1, threads=threads):
+                F = T.alloc_fragment((m, n), dtype)
+                row = T.alloc_fragment((m,), dtype)
+                column = T.alloc_fragment((n,), dtype)
+                T.copy(A, F)
+                T.copy(r, row)
+                T.copy(c, column)
+                for i, j in T.Parallel(m, n):
+                    F[i, j] = T.max(F[i, j], row[i]) + column[j]
+                T.copy(F, B)
+
+        return main
+
+    return define
+
+
+@operator
+def elementwise() -> Iterator[Case]:
+    """Fragments with row and column values: replication in both directions."""
+    for m, n, dtype, threads in grid():
+        yield Case(
+            f"elementwise {m}x{n} {dtype} {threads} threads",
+            _elementwise(m, n, dtype, threads),
+            (data(dtype, m, n), data(dtype, m), data(dtype, n), poison(dtype, m, n)),
+            lambda a, r, c, b: (None, None, None, torch.maximum(a, r[:, None]) + c),
+        )
+
+
+def _fill(scope: str, m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(B: T.Tensor((m, n), dtype)):
+            with T.Kernel(1, threads=threads):
+                alloc = T.alloc_shared if scope == "shared" else T.alloc_fragment
+                buffer = alloc((m, n), dtype)
+                T.fill(buffer, 3)
+                T.copy(buffer, B)
+
+        return main
+
+    return define
+
+
+@operator
+def fill() -> Iterator[Case]:
+    """Shared memory and fragments filled whole."""
+    for m, n, dtype, threads in grid():
+        for scope in ("shared", "fragment"):
+            yield Case(
+                f"fill {scope} {m}x{n} {dtype} {threads} threads",
+                _fill(scope, m, n, dtype, threads),
+                (poison(dtype, m, n),),
+                lambda b: (torch.full_like(b, 3),),
+            )
+
+
+def _cast(m: int, n: int, source: str, target: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((m, n), source), B: T.Tensor((m, n), target)):
+            with T.Kernel(1, threads=threads):
+                F = T.alloc_fragment((m, n), target)
+                T.copy(A, F)
+                T.copy(F, B)
+
+        return main
+
+    return define
+
+
+@operator
+def cast() -> Iterator[Case]:
+    """Copies between dtypes."""
+    turn = itertools.count()
+    for source, target in itertools.permutations(
+        ("float16", "bfloat16", "float32", "int8", "int32"), 2
+    ):
+        for m, n in dict.fromkeys(pairs()):
+            threads = THREADS[next(turn) % len(THREADS)]
+            yield Case(
+                f"cast {source} to {target} {m}x{n} {threads} threads",
+                _cast(m, n, source, target, threads),
+                (data(source, m, n), poison(target, m, n)),
+                lambda a, b: (None, a.to(b.dtype)),
+            )
+
+
+def _gemm(m: int, n: int, k: int, stages: int, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((m, k), "float16"),
+            B: T.Tensor((k, n), "float16"),
+            C: T.Tensor((m, n), "float32"),
+        ):
+            with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=threads) as (bx, by):
+                S = T.alloc_shared((64, 32), "float16")
+                W = T.alloc_shared((32, 64), "float16")
+                F = T.alloc_fragment((64, 64), "float32")
+                T.clear(F)
+                for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
+                    T.copy(A[by * 64, ko * 32], S)
+                    T.copy(B[ko * 32, bx * 64], W)
+                    T.gemm(S, W, F)
+                T.copy(F, C[by * 64, bx * 64])
+
+        return main
+
+    return define
+
+
+@operator
+def gemm() -> Iterator[Case]:
+    """The pipelined GEMM at sizes that its tiles do not divide."""
+    turn = itertools.count()
+    for m, n in dict.fromkeys(pairs()):
+        for stages in (0, 1, 2, 3):
+            step = next(turn)
+            k, threads = EXTENTS[step % len(EXTENTS)], (32, 64, 128, 256)[step % 4]
+            yield Case(
+                f"gemm {m}x{n}x{k} stages {stages} {threads} threads",
+                _gemm(m, n, k, stages, threads),
+                (data("float16", m, k), data("float16", k, n), poison("float32", m, n)),
+                lambda a, b, c: (None, None, a.double() @ b.double()),
+                tolerance=1e-5,
+            )
