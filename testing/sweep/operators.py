@@ -102,7 +102,7 @@ def _tiles(m: int, n: int, bm: int, bn: int, dtype: str, threads: int) -> Callab
 
 @operator
 def transpose_by_tiles() -> Iterator[Case]:
-    """Tiles that stick out of the tensor on both sides, read along one axis, written along the other."""
+    """Tiles that stick out of the tensor on both sides, written along the other axis."""
     for m, n, dtype, threads in grid():
         yield Case(
             f"transpose {m}x{n} in 32x16 {dtype} {threads} threads",
