@@ -38,9 +38,11 @@ void Analyzer::BindShapes(const PrimFunc& f) {
     Analyzer* analyzer;
     using StmtExprVisitor::Visit_;
     void Visit_(const VarNode* v) override {
-      const DLDataType t = v->dtype();
-      analyzer->Bind(GetRef<Var>(v), MakeInt(t, 0),
-                     MakeInt(t, t.bits == 64 ? int64_t(1) << 48 : INT32_MAX));
+      // No upper bound: near the top of int32, TVM's bounds of `extent + 31` wrap around, and a
+      // contradiction proves everything.
+      static const ObjectRef natural =
+          TL_GLOBAL("sym.ConstIntBound")(int64_t(0), INT64_MAX).cast<ObjectRef>();
+      TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(analyzer->self_, GetRef<Var>(v), natural, true);
     }
   } dimensions;
   dimensions.analyzer = this;

@@ -61,6 +61,33 @@ def test_every_number_of_threads(threads):
     check(tilelang.compile(matmul(128, 128, 64, threads=threads), out_idx=-1), 128, 128, 64)
 
 
+def test_one_kernel_for_every_shape():
+    m, n, k = T.dynamic("m, n, k")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128) as (bx, by):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=3):
+                T.copy(A[by * 64, ko * 32], A_shared)
+                T.copy(B[ko * 32, bx * 64], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            for i, j in T.Parallel(64, 64):
+                C_local[i, j] = T.max(C_local[i, j], 0)
+            T.copy(C_local, C[by * 64, bx * 64])
+
+    kernel = tilelang.compile(main, out_idx=-1)
+    for size in ((64, 64, 64), (100, 70, 33), (65, 128, 65), (3, 200, 97), (2, 2, 161), (1, 1, 1)):
+        check(kernel, *size)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="takes minutes in the emulator")
 @pytest.mark.parametrize("size", [1024, 4096])
 def test_large(size):
