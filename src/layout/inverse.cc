@@ -145,12 +145,32 @@ std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Exp
   return out;
 }
 
+/*! Fragments that fill every register of their threads may also be swizzled. */
+std::optional<FragmentInverse> InvertBijection(const Fragment& f, const Expr& thread,
+                                               const Expr& reg, int64_t num_threads) {
+  std::string reason;
+  const auto inverse = InvertLayout(PlaceOf(f), &reason);
+  if (!inverse) return std::nullopt;
+  FragmentInverse out;
+  out.coords = (*inverse)->MapIndex({thread, reg});
+  out.replica = MakeInt(0);
+  if (f->replicate > 1) {
+    out.replica = out.coords.back();
+    out.coords.pop_back();
+  }
+  const int64_t threads = f->ThreadExtent();
+  out.guard =
+      threads < num_threads ? thread < MakeInt(thread->dtype(), threads) : Expr(MakeInt(kBool, 1));
+  return out;
+}
+
 }  // namespace
 
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads) {
   if (auto inverse = Invert(f, false, thread, reg, num_threads)) return inverse;
-  return Invert(f, true, thread, reg, num_threads);
+  if (auto inverse = Invert(f, true, thread, reg, num_threads)) return inverse;
+  return InvertBijection(f, thread, reg, num_threads);
 }
 
 std::optional<std::vector<Digit>> DigitsOf(const Fragment& f) {

@@ -52,8 +52,9 @@ Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads);
 
 /*!
- * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is not mixed-radix, neither in
- * its coordinates nor in the row-major number of its elements.
+ * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is neither mixed-radix, in
+ * its coordinates or in the row-major number of its elements, nor a bijection that InvertLayout
+ * inverts.
  */
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads);

@@ -4,7 +4,6 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <sstream>
 
 #include "../tvm/analyzer.h"
 #include "../tvm/functor.h"
@@ -83,6 +82,18 @@ std::vector<int64_t> LayoutNode::OutputShape() const {
     e = std::max(e, table[k] + 1);
   }
   return extent;
+}
+
+std::vector<int64_t> LayoutNode::Addresses() const {
+  const std::vector<int64_t> table = Table(), extent = OutputShape();
+  std::vector<int64_t> out;
+  out.reserve(table.size() / index.size());
+  for (size_t k = 0; k < table.size(); k += index.size()) {
+    int64_t address = 0;
+    for (size_t c = 0; c < index.size(); ++c) address = address * extent[c] + table[k + c];
+    out.push_back(address);
+  }
+  return out;
 }
 
 Array<Expr> LayoutNode::MapIndex(const Array<Expr>& input) const {
@@ -187,6 +198,55 @@ bool IsInjective(const Layout& layout) {
   return std::adjacent_find(places.begin(), places.end()) == places.end();
 }
 
+namespace {
+
+/*! Two elements in one register of a thread; the replicas of one element may meet. */
+bool HasSharedRegister(const FragmentNode* f) {
+  const std::vector<int64_t> threads = f->ThreadTable(), registers = f->Table();
+  const int64_t extent = *std::max_element(registers.begin(), registers.end()) + 1;
+  std::vector<std::pair<int64_t, int64_t>> places;
+  for (size_t k = 0; k < threads.size(); ++k) {
+    const int64_t element = static_cast<int64_t>(k) / f->replicate;
+    places.push_back({threads[k] * extent + registers[element], element});
+  }
+  std::sort(places.begin(), places.end());
+  for (size_t k = 1; k < places.size(); ++k) {
+    if (places[k].first == places[k - 1].first && places[k].second != places[k - 1].second)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string PlacementDefect(const Layout& layout) {
+  auto negative = [](const std::vector<int64_t>& t) {
+    return *std::min_element(t.begin(), t.end()) < 0;
+  };
+  if (const auto* f = layout.as<FragmentNode>()) {
+    if (negative(f->ThreadTable())) return "a negative thread";
+    if (negative(f->Table())) return "a negative register";
+    return HasSharedRegister(f) ? "two elements in one register of a thread" : "";
+  }
+  if (negative(layout->Table())) return "a negative place";
+  return IsInjective(layout) ? "" : "two elements in one place";
+}
+
+int64_t ContiguousElements(const Layout& layout) {
+  const std::vector<int64_t> at = layout->Addresses();
+  const int64_t row = layout->Shape().back();
+  auto holds = [&](int64_t width) {
+    for (int64_t k = 0; k < static_cast<int64_t>(at.size()); ++k) {
+      const int64_t lane = k % row % width;
+      if (at[k - lane] % width || at[k] != at[k - lane] + lane) return false;
+    }
+    return true;
+  };
+  int64_t width = 1;
+  while (row % (width * 2) == 0 && holds(width * 2)) width *= 2;
+  return width;
+}
+
 Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading) {
   Array<Var> vars;
   Array<Expr> index;
@@ -243,50 +303,6 @@ Fragment ReplicateFragment(const Fragment& base, int64_t n) {
 
 namespace {
 
-std::string ExprText(const ObjectRef& e) {
-  static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
-  return repr(e).cast<String>();
-}
-
-void PrintGrid(const FragmentNode* f, std::ostream& os) {
-  const std::vector<int64_t> shape = f->Shape();
-  const std::vector<int64_t> threads = f->ThreadTable();
-  const std::vector<int64_t> registers = f->Table();
-  for (int64_t i = 0; i < shape[0]; ++i) {
-    os << "\n ";
-    for (int64_t j = 0; j < shape[1]; ++j) {
-      const int64_t k = i * shape[1] + j;
-      os << " " << threads[k * f->replicate] << ":" << registers[k];
-    }
-  }
-}
-
-}  // namespace
-
-std::string LayoutText(const Layout& layout) {
-  std::ostringstream os;
-  const auto* f = layout.as<FragmentNode>();
-  os << (f ? "Fragment(" : "Layout(");
-  for (size_t d = 0; d < layout->vars.size(); ++d) {
-    os << (d ? ", " : "") << layout->vars[d]->name << " < " << ToInt(layout->shape[d]);
-  }
-  if (f && f->replicate > 1) os << ", " << f->replica->name << " < " << f->replicate;
-  os << ") -> ";
-  if (f) {
-    os << "thread " << ExprText(f->thread) << ", register " << ExprText(f->index[0]);
-    const std::vector<int64_t> shape = f->Shape();
-    if (shape.size() == 2 && shape[0] <= 16 && shape[1] <= 16) PrintGrid(f, os);
-    return os.str();
-  }
-  os << "(";
-  for (size_t d = 0; d < layout->index.size(); ++d)
-    os << (d ? ", " : "") << ExprText(layout->index[d]);
-  os << ")";
-  return os.str();
-}
-
-namespace {
-
 Registration registration([] {
   namespace refl = ffi::reflection;
   refl::ObjectDef<LayoutNode>()
@@ -296,7 +312,7 @@ Registration registration([] {
   refl::ObjectDef<FragmentNode>()
       .def_ro("replica", &FragmentNode::replica, refl::AttachFieldFlag::SEqHashDefPattern())
       .def_ro("thread", &FragmentNode::thread)
-      .def_ro("replicate", &FragmentNode::replicate);
+      .def_ro("num_replicas", &FragmentNode::replicate);
   refl::TypeAttrDef<LayoutNode>().def(
       "__ffi_repr__", [](const Object* o, const Function&) -> String {
         return LayoutText(GetRef<Layout>(static_cast<const LayoutNode*>(o)));
@@ -329,6 +345,16 @@ Registration registration([] {
     return l->MapIndex(indices).Map([&](Expr e) { return analyzer.Simplify(e); });
   });
   RegisterFunction("LayoutIsEqual", IsSameLayout);
+  RegisterFunction("LayoutDefect", [](Layout l) -> String { return PlacementDefect(l); });
+  RegisterFunction("LayoutContiguousElements", ContiguousElements);
+  RegisterFunction("LayoutAddresses", [](Layout l) {
+    auto t = l->Addresses();
+    return Array<int64_t>(t.begin(), t.end());
+  });
+  RegisterFunction("FragmentThreadExtent", [](Fragment f) { return f->ThreadExtent(); });
+  RegisterFunction("FragmentMapThread", [](Fragment f, Array<Expr> indices, Expr replica) {
+    return Analyzer().Simplify(f->MapThread(indices, replica));
+  });
 });
 
 }  // namespace

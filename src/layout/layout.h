@@ -30,6 +30,8 @@
  * Not handled: symbolic shapes (the front end makes tile shapes static).
  */
 #pragma once
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "../tvm/build.h"
@@ -48,6 +50,8 @@ class LayoutNode : public Object {
   std::vector<int64_t> OutputShape() const;
   /*! Every input point in row-major order, `index` evaluated at each: size points x coordinates. */
   std::vector<int64_t> Table() const;
+  /*! Every input point in row-major order: where it lies in the row-major box of OutputShape(). */
+  std::vector<int64_t> Addresses() const;
   Array<Expr> MapIndex(const Array<Expr>& input) const;
 
   static constexpr bool _type_mutable = true;
@@ -86,8 +90,24 @@ Layout MakeLinearLayout(const std::vector<int64_t>& shape);
 bool IsSameLayout(const Layout& a, const Layout& b);
 /*! No two elements share a place. */
 bool IsInjective(const Layout& layout);
+/*! What makes a layout no placement of elements: a negative place, or a place of two elements (the
+ * same register of a thread for a fragment). Empty if nothing does. */
+std::string PlacementDefect(const Layout& layout);
+/*! The widest power of two such that aligned groups of so many elements along the last dimension
+ * lie at consecutive addresses, the first a multiple of the width. */
+int64_t ContiguousElements(const Layout& layout);
 /*! Prepends identity dimensions: the versions of a pipelined buffer. */
 Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading);
+/*! Makes dimension `dim` `factor` times as long; the number of the repetition becomes a new leading
+ * coordinate. */
+Layout RepeatLayout(const Layout& layout, size_t dim, int64_t factor);
+/*!
+ * The same memory seen with another shape, element k in row-major order staying element k. An
+ * element has old_bits before and new_bits after: a wider one is several old ones that lie side by
+ * side. ValueError where the sizes differ or they do not lie so.
+ */
+Layout ReshapeLayout(const Layout& layout, const std::vector<int64_t>& shape, int64_t old_bits = 1,
+                     int64_t new_bits = 1);
 
 /*!
  * Tiles a fragment: input coordinate i_d splits into block q_d = i_d / old_d and inner i_d % old_d,
@@ -98,10 +118,26 @@ Fragment RepeatFragment(const Fragment& base, const std::vector<int64_t>& repeat
                         bool first_dim_fastest);
 /*! Holds each element n times as often; the copies use new threads above the old ones. */
 Fragment ReplicateFragment(const Fragment& base, int64_t n);
+/*! Drops the digits of the replica's number that no thread depends on. */
+Fragment CondenseReplicas(const Fragment& base);
+/*! The fragment of the transposed tile; `base` has two dimensions. */
+Fragment TransposeFragment(const Fragment& base);
+/*! (index tuple, replica) -> (thread, register) as a layout; without the replica's dimension if
+ * there is one only. */
+Layout PlaceOf(const Fragment& f);
 
 std::vector<Var> ToVector(const Array<Var>& vars);
 int64_t Product(const std::vector<int64_t>& values);
-/*! One screen of text: the expressions, and for small fragments the grid of thread:register. */
+/*!
+ * The layout from places back to elements: its input shape is the output shape of `layout`. nullopt
+ * with the reason where places are empty or hold two elements, or where the inverse is not of the
+ * form that layout_inverse.cc looks for.
+ */
+std::optional<Layout> InvertLayout(const Layout& layout, std::string* reason);
+/*! The function on one line. */
+std::string LayoutLine(const Layout& layout);
+/*! One screen of text: the line, and for small tiles a grid: of thread:register for a fragment, of
+ * addresses for a layout. */
 std::string LayoutText(const Layout& layout);
 
 }  // namespace tl

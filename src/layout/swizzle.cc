@@ -22,11 +22,49 @@ struct TileVars {
   }
 };
 
+/*! Rows and columns of the matrix. */
+std::pair<int64_t, int64_t> MatrixOf(const std::vector<int64_t>& shape) {
+  if (shape.size() < 2) {
+    TVM_FFI_THROW(ValueError) << "swizzle: found " << shape.size()
+                              << " dimension, wanted a matrix; use make_linear_layout";
+  }
+  return {shape[shape.size() - 2], shape.back()};
+}
+
+void Require(bool holds, const char* extent, int64_t found, int64_t unit, const char* repair) {
+  if (holds) return;
+  TVM_FFI_THROW(ValueError) << "swizzle: found " << found << " " << extent << ", wanted a multiple "
+                            << "of " << unit << "; " << repair;
+}
+
+constexpr const char* kUseAny = "use make_swizzled_layout, which takes the widest that fits";
+
+/*! Chunks of the widest swizzle whose span divides the columns, 0 if none does. */
+int WidestSpan(int64_t cols, int bits) {
+  for (int chunks : {8, 4, 2}) {
+    if (cols % (chunks * 128 / bits) == 0) return chunks;
+  }
+  return 0;
+}
+
+/*! Rows of 16 doubles: chunk of four xored with the row, so that four rows lie in all 32 banks. */
+Layout MakeDoubleSwizzle(const std::vector<int64_t>& shape) {
+  TileVars t(shape.size());
+  Expr chunk = XorOf(FloorModOf(FloorDivOf(t.col, 4), 4), FloorModOf(t.row, 4));
+  Array<Expr> index = t.leading;
+  index.push_back(t.row);
+  index.push_back(FloorDivOf(t.col, 16) * 16 + chunk * 4 + FloorModOf(t.col, 4));
+  return MakeLayout(t.vars, shape, index);
+}
+
 }  // namespace
 
 Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {
-  TileVars t(shape.size());
+  const auto [rows, cols] = MatrixOf(shape);
   const int64_t lanes = 128 / bits;
+  Require(cols % (chunks * lanes) == 0, "columns", cols, chunks * lanes, kUseAny);
+  Require(rows % 8 == 0 || rows == 4, "rows", rows, 8, kUseAny);
+  TileVars t(shape.size());
   Expr s = FloorModOf(t.row, 8);
   Expr c = FloorModOf(FloorDivOf(t.col, lanes), chunks);
   // Rows that share a 128-byte line of banks (8 / chunks of them) keep the same xor.
@@ -40,31 +78,106 @@ Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) 
 
 Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
   TileVars t(shape.size());
-  const int64_t cols = shape.back();
+  const int64_t cols = MatrixOf(shape).second;
   const int64_t stride = cols * bits % 256 == 0 ? cols + 128 / bits : cols;
   Array<Expr> index = t.leading;
   index.push_back(t.row * stride + t.col);
   return MakeLayout(t.vars, shape, index);
 }
 
-Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits) {
+Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major) {
+  const auto [rows, cols] = MatrixOf(shape);
+  if (bits == 64 && cols % 16 == 0) return MakeDoubleSwizzle(shape);
+  const int chunks = WidestSpan(cols, bits);
+  const bool byte_reads = bits == 8 && !k_major;
+  if (byte_reads || !chunks || (rows % 8 && rows != 4)) return MakePaddedLayout(shape, bits);
+  return MakeBankSwizzle(shape, bits, chunks);
+}
+
+Layout MakeUnpaddedSwizzle(const std::vector<int64_t>& shape, int bits, int64_t continuity) {
+  const auto [rows, cols] = MatrixOf(shape);
+  Require(cols % continuity == 0, "columns", cols, continuity, "pass a continuity that divides");
+  Require(rows % 8 == 0, "rows", rows, 8, "use a taller tile");
+  Require(continuity % (128 / bits) == 0, "elements side by side", continuity, 128 / bits,
+          "use a wider tile");
+  const int chunks = WidestSpan(continuity, bits);
+  return chunks ? MakeBankSwizzle(shape, bits, chunks) : MakeLinearLayout(shape);
+}
+
+Layout MakeVoltaSwizzle(const std::vector<int64_t>& shape, bool is_a, bool k_inner) {
+  const auto [rows, cols] = MatrixOf(shape);
+  TileVars t(shape.size());
+  const Expr r = t.row;
+  Array<Expr> index = t.leading;
+  if (k_inner) {
+    // Vectors of four elements; a column of them is contiguous, its rows permuted in sixteens.
+    Require(rows % 32 == 0, "rows", rows, 32, "use a taller tile");
+    Require(cols % 4 == 0, "columns", cols, 4, "use a wider tile");
+    Expr vec = FloorDivOf(t.col, 4);
+    Expr low = XorOf(FloorModOf(FloorDivOf(r, 4), 4), FloorModOf(FloorDivOf(r, 16), 2) * 2);
+    Expr place = FloorModOf(r, 4) * 4 + XorOf(low, FloorModOf(FloorDivOf(vec, 2), 4));
+    index.push_back(vec);
+    index.push_back((FloorDivOf(r, 16) * 16 + place) * 4 + FloorModOf(t.col, 4));
+    return MakeLayout(t.vars, shape, index);
+  }
+  // Tiles of 4 rows by 8 vectors of eight elements.
+  Require(rows % 4 == 0, "rows", rows, 4, "use a taller tile");
+  Require(cols % 64 == 0, "columns", cols, 64, "use a wider tile");
+  Expr vec = FloorModOf(FloorDivOf(t.col, 8), 8), tile_row = FloorModOf(r, 4);
+  Expr row = is_a ? FloorDivOf(vec, 2) : FloorModOf(vec, 4);
+  Expr high = is_a ? FloorModOf(vec, 2) : FloorDivOf(vec, 4);
+  Expr place = XorOf(tile_row, row) + high * 4;
+  index.push_back(FloorDivOf(r, 4) * 4 + row);
+  index.push_back(FloorDivOf(t.col, 64) * 64 + place * 8 + FloorModOf(t.col, 8));
+  return MakeLayout(t.vars, shape, index);
+}
+
+Layout MakeRowMajorLayout(const std::vector<int64_t>& shape) {
+  Array<Var> vars;
+  Expr flat = MakeInt(0);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    flat = flat * shape[d] + vars[d];
+  }
+  return MakeLayout(vars, shape, {flat});
+}
+
+std::optional<int> SwizzleBytes(const Layout& layout, int bits) {
+  const std::vector<int64_t> shape = layout->Shape(), addresses = layout->Addresses();
+  if (addresses == MakeLinearLayout(shape)->Addresses()) return 0;
+  if (shape.size() < 2) return std::nullopt;
   const int64_t rows = shape[shape.size() - 2], cols = shape.back();
   for (int chunks : {8, 4, 2}) {
-    if (rows % 8 == 0 && cols % (chunks * 128 / bits) == 0)
-      return MakeBankSwizzle(shape, bits, chunks);
+    if (cols % (chunks * 128 / bits) || (rows % 8 && rows != 4)) continue;
+    if (addresses == MakeBankSwizzle(shape, bits, chunks)->Addresses()) return chunks * 16;
   }
-  return MakePaddedLayout(shape, bits);
+  return std::nullopt;
 }
 
 namespace {
 
+std::vector<int64_t> ToShape(const Array<int64_t>& a) { return {a.begin(), a.end()}; }
+
 Registration registration([] {
-  RegisterFunction("MakeSwizzledLayout", [](Array<int64_t> shape, int bits) {
-    return MakeSwizzledLayout({shape.begin(), shape.end()}, bits);
+  RegisterFunction("MakeBankSwizzle", [](Array<int64_t> shape, int bits, int chunks) {
+    return MakeBankSwizzle(ToShape(shape), bits, chunks);
+  });
+  RegisterFunction("MakeSwizzledLayout", [](Array<int64_t> shape, int bits, bool k_major) {
+    return MakeSwizzledLayout(ToShape(shape), bits, k_major);
+  });
+  RegisterFunction("MakeUnpaddedSwizzle", [](Array<int64_t> shape, int bits, int64_t continuity) {
+    return MakeUnpaddedSwizzle(ToShape(shape), bits, continuity);
   });
   RegisterFunction("MakePaddedLayout", [](Array<int64_t> shape, int bits) {
-    return MakePaddedLayout({shape.begin(), shape.end()}, bits);
+    return MakePaddedLayout(ToShape(shape), bits);
   });
+  RegisterFunction("MakeVoltaSwizzle", [](Array<int64_t> shape, bool is_a, bool k_inner) {
+    return MakeVoltaSwizzle(ToShape(shape), is_a, k_inner);
+  });
+  RegisterFunction("MakeRowMajorLayout",
+                   [](Array<int64_t> shape) { return MakeRowMajorLayout(ToShape(shape)); });
+  RegisterFunction("LayoutSwizzleBytes",
+                   [](Layout l, int bits) { return SwizzleBytes(l, bits).value_or(-1); });
 });
 
 }  // namespace

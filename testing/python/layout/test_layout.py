@@ -1,34 +1,35 @@
-"""Layouts and fragments as tables."""
+"""Layouts: members, each answered from the table."""
 
 import numpy as np
 import pytest
+import tvm
 from tvm import tirx
 
-import tilelang  # noqa: F401  (loads the library)
-from tilelang._ffi import get_function
-from tilelang.layout import Fragment, Layout, make_gemm_fragment_8x8
+import tilelang.language as T
+from tilelang.layout import Layout, make_full_bank_swizzled_layout
 
 
-def swizzled(rows, cols, bits):
-    return get_function("MakeSwizzledLayout")([rows, cols], bits)
-
-
-def byte_addresses(layout, bits):
-    """Byte offset of every element in the row-major arena of the physical shape."""
-    table = np.array(layout.table()).reshape(*layout.get_input_shape(), -1)
-    extents = layout.get_output_shape()
-    strides = [int(np.prod(extents[d + 1 :])) for d in range(len(extents))]
-    return table @ np.array(strides) * bits // 8
+def worked_example():
+    return Layout((4, 4), lambda i, j: i * 4 + tirx.bitwise_xor(j, i))
 
 
 def test_table_of_the_worked_example():
-    layout = Layout((4, 4), lambda i, j: i * 4 + tirx.bitwise_xor(j, i))
+    layout = worked_example()
     assert [t[0] for t in layout.table()] == [0, 1, 2, 3, 5, 4, 7, 6, 10, 11, 8, 9, 15, 14, 13, 12]
     assert layout.get_output_shape() == [16]
 
 
 def test_output_shape_is_exact_without_powers_of_two():
     assert Layout((5, 3), lambda i, j: [j, i * 2]).get_output_shape() == [3, 9]
+
+
+def test_expressions_are_of_the_forward_vars():
+    layout = Layout((6, 4), lambda i, j: [j, i])
+    i, j = layout.get_forward_vars()
+    assert [e.same_as(v) for e, v in zip(layout.get_forward_index(), (j, i), strict=True)] == [1, 1]
+    assert layout.get_input_shape() == [6, 4]
+    flat = layout.get_linearized_forward_index()
+    assert tvm.sym.Analyzer().can_prove_equal(flat, j * 6 + i)
 
 
 def test_equality_is_of_functions_not_of_text():
@@ -40,49 +41,72 @@ def test_equality_is_of_functions_not_of_text():
 def test_map_index_substitutes_and_checks_rank():
     layout = Layout((8, 8), lambda i, j: i * 8 + j)
     assert int(layout.map_forward_index([3, 5])[0]) == 29
+    assert int(layout(3, 5)[0]) == 29
     with pytest.raises(ValueError, match="takes 2 indices, found 1"):
-        layout.map_forward_index([3])
+        layout(3)
 
 
 @pytest.mark.parametrize(
-    ("rows", "cols", "bits"), [(128, 64, 16), (128, 32, 16), (64, 16, 16), (32, 128, 8)]
+    ("shape", "fn", "error", "told"),
+    [
+        ((0, 4), lambda i, j: i, ValueError, "positive ints"),
+        ((T.dynamic("n"), 4), lambda i, j: i, ValueError, "positive ints"),
+        ((4,), lambda i: [], ValueError, "no coordinate"),
+        ((4,), lambda i: "x", TypeError, "wanted an integer expression"),
+    ],
 )
-def test_swizzle_is_a_bijection_without_ldmatrix_conflicts(rows, cols, bits):
-    layout, lanes = swizzled(rows, cols, bits), 128 // bits
-    assert len(set(layout.table())) == rows * cols
-    chunks = byte_addresses(layout, bits)[:, ::lanes] // 16 % 8
-    for eight_rows in chunks.reshape(rows // 8, 8, -1):
-        assert all(len(set(column)) == 8 for column in eight_rows.T)
+def test_what_is_no_layout(shape, fn, error, told):
+    with pytest.raises(error, match=told):
+        Layout(shape, fn)
 
 
-def test_swizzle_keeps_vectors_of_sixteen_bytes_whole():
-    layout = swizzled(64, 64, 16)
-    vectors = byte_addresses(layout, 16).reshape(-1, 8)
-    assert (vectors[:, 0] % 16 == 0).all()
-    assert (vectors - vectors[:, :1] == 2 * np.arange(8)).all()
+def test_repeat_puts_the_number_of_the_repetition_first():
+    layout = Layout((3, 5), lambda i, j: j * 3 + i).repeat(1, 4)
+    assert layout.get_input_shape() == [3, 20]
+    table = np.array(layout.table()).reshape(3, 20, 2)
+    for i, j in np.ndindex(3, 20):
+        assert tuple(table[i, j]) == (j // 5, j % 5 * 3 + i)
+    with pytest.raises(ValueError, match="dim=2"):
+        layout.repeat(2, 2)
 
 
-def test_shape_that_no_swizzle_fits_is_padded():
-    layout = swizzled(12, 48, 16)
-    assert layout.get_output_shape() == [11 * 56 + 48]
-    assert len(set(layout.table())) == 12 * 48
+def test_expand_keeps_leading_indices():
+    layout = worked_example().expand([3, 2])
+    assert layout.get_input_shape() == [3, 2, 4, 4]
+    assert layout.table()[5 * 16 + 5] == (2, 1, worked_example().table()[5][0])
 
 
-def test_base_fragment_is_the_one_of_the_ptx_manual():
-    base = make_gemm_fragment_8x8()
-    assert base.thread_table()[:10] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert [t[0] for t in base.table()][:4] == [0, 1, 0, 1]
+def test_reshape_keeps_the_order_of_elements():
+    layout = worked_example()
+    assert layout.reshape((2, 8)).addresses() == layout.addresses()
+    with pytest.raises(ValueError, match="found 16 elements of 1 bits and 15 of 1"):
+        layout.reshape((3, 5))
 
 
-@pytest.mark.parametrize(("m", "n", "mw", "nw"), [(128, 128, 2, 2), (64, 96, 4, 1), (16, 24, 1, 3)])
-def test_accumulator_gives_every_register_of_every_thread_one_element(m, n, mw, nw):
-    fragment = get_function("MakeGemmFragmentC")(m, n, mw, nw)
-    places = set(zip(fragment.thread_table(), (t[0] for t in fragment.table()), strict=True))
-    assert len(places) == m * n
-    assert {t for t, _ in places} == set(range(32 * mw * nw))
-    assert {r for _, r in places} == set(range(m * n // (32 * mw * nw)))
+def test_reshape_to_narrower_and_wider_elements():
+    layout = make_full_bank_swizzled_layout(T.Tensor((16, 64), "float16").as_buffer())
+    as_bytes = layout.reshape((16, 128), 16, 8)
+    halves = np.array(layout.addresses())
+    assert as_bytes.addresses() == (halves[:, None] * 2 + [0, 1]).reshape(-1).tolist()
+    as_vectors = layout.reshape((16, 8), 16, 128)
+    assert as_vectors.addresses() == (halves[::8] // 8).tolist()
+    assert as_vectors.reshape((16, 64), 128, 16).is_equal(layout)
+    with pytest.raises(ValueError, match="do not lie side by side"):
+        layout.reshape((16, 4), 16, 256)
 
 
-def test_text_shows_a_small_fragment_as_a_grid():
-    text = str(Fragment((2, 4), lambda i, j: (i * 2 + j // 2, j % 2)))
-    assert text.splitlines()[1:] == ["  0:0 0:1 1:0 1:1", "  2:0 2:1 3:0 3:1"]
+def test_widest_vector_of_a_row():
+    assert (
+        make_full_bank_swizzled_layout(
+            T.Tensor((16, 64), "float16").as_buffer()
+        ).contiguous_elements()
+        == 8
+    )
+    assert Layout((4, 12), lambda i, j: i * 14 + j).contiguous_elements() == 2
+    assert Layout((4, 8), lambda i, j: i * 9 + j).contiguous_elements() == 1
+
+
+def test_text_shows_the_addresses_of_a_small_layout():
+    lines = str(Layout((2, 4), lambda i, j: [j, i])).splitlines()
+    assert lines == ["Layout(i < 2, j < 4) -> (j, i)", "  0 2 4 6", "  1 3 5 7"]
+    assert len(str(Layout((32, 4), lambda i, j: [j, i])).splitlines()) == 1

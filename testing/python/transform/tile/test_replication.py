@@ -35,7 +35,7 @@ def test_value_of_a_row(m, n, threads):
 
 def test_row_value_is_held_by_the_threads_of_its_row(tile_passes, layouts):
     placed, _ = layouts(tile_passes(scale_rows(48, 64, 128), "LayoutInference"))
-    assert placed["row"].replicate == 16
+    assert placed["row"].num_replicas == 16
     assert placed["row"].thread_table()[:18] == [*range(16), 16, 17]
 
 
@@ -93,7 +93,7 @@ def test_first_operator_need_not_choose(tile_passes, layouts):
             T.copy(F, B)
 
     placed, _ = layouts(tile_passes(main, "LayoutInference"))
-    assert placed["row"].replicate == 16
+    assert placed["row"].num_replicas == 16
     a = torch.randn(32, 64)
     kernel = tilelang.compile(main, out_idx=-1, execution_backend="emulate")
     assert torch.equal(kernel(a), a + 3)

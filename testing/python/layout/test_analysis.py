@@ -1,0 +1,162 @@
+"""Counting transactions: of one access, and of whole generated programs."""
+
+import pytest
+import tvm
+
+import tilelang
+import tilelang.language as T
+from tilelang import transform
+from tilelang.engine.phase import LowerAndLegalize
+from tilelang.layout import global_sectors, memory_accesses, shared_wavefronts
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "found", "least"),
+    [
+        ([4 * lane for lane in range(32)], 4, 1, 1),
+        ([8 * lane for lane in range(32)], 4, 2, 1),  # stride 2: two lanes a bank
+        ([4 * 33 * lane for lane in range(32)], 4, 1, 1),
+        ([128 * lane for lane in range(32)], 4, 32, 1),
+        ([0] * 32, 4, 1, 1),  # one word for all
+        ([2 * lane for lane in range(32)], 2, 1, 1),
+        ([8 * lane for lane in range(32)], 8, 2, 2),  # half-warps
+        ([16 * lane for lane in range(32)], 16, 4, 4),  # quarters
+        ([128 * lane for lane in range(8)], 16, 8, 1),
+        ([4 * lane for lane in range(5)], 4, 1, 1),
+    ],
+)
+def test_wavefronts_of_shared_memory(addresses, width, found, least):
+    assert shared_wavefronts(addresses, width) == (found, least)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "found", "least"),
+    [
+        ([4 * lane for lane in range(32)], 4, 4, 4),
+        ([4 * lane + 4 for lane in range(32)], 4, 5, 4),
+        ([64 * lane for lane in range(32)], 4, 32, 4),
+        ([16 * lane for lane in range(32)], 16, 16, 16),
+    ],
+)
+def test_sectors_of_global_memory(addresses, width, found, least):
+    assert global_sectors(addresses, width) == (found, least)
+
+
+def test_impossible_accesses():
+    with pytest.raises(ValueError, match="not a multiple of 8"):
+        shared_wavefronts([4], 8)
+    with pytest.raises(ValueError, match="33 lanes"):
+        shared_wavefronts([0] * 33, 4)
+    with pytest.raises(ValueError, match="of 3 bytes"):
+        shared_wavefronts([0], 3)
+
+
+def accesses_of(func, arch="sm_80"):
+    target = tilelang.utils.target.determine_target(f"cuda -arch={arch}", return_object=True)
+    with transform.PassContext():
+        mod = LowerAndLegalize(tvm.IRModule({"main": func}), target)
+        for step in (transform.VectorizeLoop, transform.LowerAsyncCopy, transform.Simplify):
+            mod = step()(mod)
+    return memory_accesses(mod["main"])
+
+
+def gemm(block_m, block_n, block_k, threads, trans_a, trans_b, stages):
+    m, n, k = 2 * block_m, 2 * block_n, 4 * block_k
+    a_shape, a_tile = ((k, m), (block_k, block_m)) if trans_a else ((m, k), (block_m, block_k))
+    b_shape, b_tile = ((n, k), (block_n, block_k)) if trans_b else ((k, n), (block_k, block_n))
+
+    @T.prim_func
+    def main(
+        A: T.Tensor(a_shape, "float16"),
+        B: T.Tensor(b_shape, "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(2, 2, threads=threads) as (bx, by):
+            S = T.alloc_shared(a_tile, "float16")
+            W = T.alloc_shared(b_tile, "float16")
+            F = T.alloc_fragment((block_m, block_n), "float32")
+            T.clear(F)
+            for ko in T.Pipelined(4, num_stages=stages):
+                if trans_a:
+                    T.copy(A[ko * block_k, by * block_m], S)
+                else:
+                    T.copy(A[by * block_m, ko * block_k], S)
+                if trans_b:
+                    T.copy(B[bx * block_n, ko * block_k], W)
+                else:
+                    T.copy(B[ko * block_k, bx * block_n], W)
+                T.gemm(S, W, F, trans_a, trans_b)
+            T.copy(F, C[by * block_m, bx * block_n])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("tile", "threads", "trans_a", "trans_b", "stages"),
+    [
+        ((128, 128, 32), 128, False, False, 3),
+        ((128, 128, 64), 256, False, True, 2),
+        ((64, 128, 16), 64, True, False, 2),
+        ((64, 64, 64), 128, True, True, 0),
+    ],
+)
+def test_gemm_has_no_bank_conflict_and_moves_whole_sectors(tile, threads, trans_a, trans_b, stages):
+    accesses = accesses_of(gemm(*tile, threads, trans_a, trans_b, stages))
+    shared = [a for a in accesses if a.scope == "shared"]
+    assert {a.op.removesuffix("_trans")[:15] for a in shared} >= {"tl.ptx_ldmatrix"}
+    for access in accesses:
+        assert access.count().conflicts == 0, access
+        assert access.width == 16 or access.buffer == "C"
+
+
+def test_a_layout_with_conflicts_is_seen():
+    """Rows of 128 bytes, unpadded: eight rows of ldmatrix start in one bank group."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.annotate_layout({S: lambda i, j: [i, j]})
+            T.copy(A, S)
+            T.gemm(S, S, F, transpose_B=True, clear_accum=True)
+            T.copy(F, C)
+
+    counts = {a.op: a.count() for a in accesses_of(main) if a.scope == "shared"}
+    assert counts["store"].conflicts == 0
+    assert counts["tl.ptx_ldmatrix_x4"].found == 8 * counts["tl.ptx_ldmatrix_x4"].least
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_softmax_tile_has_no_conflict_and_moves_sixteen_bytes_at_once(dtype):
+    @T.prim_func
+    def main(X: T.Tensor((16, 1024), dtype), Y: T.Tensor((16, 1024), dtype)):
+        with T.Kernel(4, threads=128) as bx:
+            S = T.alloc_shared((4, 1024), dtype)
+            F = T.alloc_fragment((4, 1024), "float32")
+            T.copy(X[bx * 4, 0], S)
+            T.copy(S, F)
+            for i, j in T.Parallel(4, 1024):
+                F[i, j] = T.exp2(F[i, j])
+            T.copy(F, S)
+            T.copy(S, Y[bx * 4, 0])
+
+    accesses = accesses_of(main)
+    assert [a.op for a in accesses if a.scope == "global"] == ["load", "store"]
+    for access in accesses:
+        # Beside float32 registers a vector has four elements: 8 bytes of a 16-bit one.
+        assert access.width == 16 or access.scope == "shared"
+        assert access.count().conflicts == 0
+
+
+def test_addresses_that_are_not_known_are_refused():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(X: T.Tensor((n, n), "float32"), Y: T.Tensor((n, n), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(n, n):
+                Y[i, j] = X[i, j]
+
+    with pytest.raises(ValueError, match="wanted threads and loops of constant extent"):
+        accesses_of(main)

@@ -1,0 +1,283 @@
+"""How many transactions memory accesses take, counted from the addresses.
+
+Shared memory has 32 banks of 4 bytes. A warp's access is served in groups of lanes: all 32 up to 4
+bytes a lane, 16 for 8 bytes, 8 for 16 bytes (also a matrix of ldmatrix). A group takes as many
+wavefronts as the bank with the most different 4-byte words has; lanes that want the same word share
+it. Source: CUDA C++ Programming Guide, "Shared Memory"; "Optimizing CUDA Applications" (GTC) on
+wide accesses. Global memory is moved in sectors of 32 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx.analysis import undefined_vars
+
+from tilelang._ffi import get_function
+
+WARP = 32
+BANKS = 32
+WORD_BYTES = 4
+SECTOR_BYTES = 32
+
+
+class Wavefronts(NamedTuple):
+    """Transactions that accesses take, and the least that so many bytes could take."""
+
+    found: int
+    least: int
+
+    @property
+    def conflicts(self) -> int:
+        """Transactions beyond the least."""
+        return self.found - self.least
+
+
+def shared_wavefronts(addresses: Sequence[int], width: int) -> Wavefronts:
+    """Count the wavefronts of one access of shared memory by one warp.
+
+    Parameters
+    ----------
+    addresses
+        Byte address of each active lane, in lane order, at most 32.
+    width
+        Bytes of a lane: 1, 2, 4, 8 or 16.
+
+    Raises
+    ------
+    ValueError
+        If there are more lanes, another width, or an address that is no multiple of it.
+
+    Example
+    -------
+    ``shared_wavefronts([128 * lane for lane in range(32)], 4)`` is 32 wavefronts, 1 at least.
+    """
+    _check(addresses, width)
+    lanes = min(WARP, WARP * WORD_BYTES // width)
+    found = least = 0
+    for start in range(0, len(addresses), lanes):
+        words = _units(addresses[start : start + lanes], width, WORD_BYTES)
+        found += int(np.bincount(words % BANKS).max())
+        least += -(-len(words) // BANKS)
+    return Wavefronts(found, least)
+
+
+def global_sectors(addresses: Sequence[int], width: int) -> Wavefronts:
+    """Count the sectors of one access of global memory by one warp; parameters and errors are those
+    of :func:`shared_wavefronts`, up to 32 bytes a lane.
+
+    Example
+    -------
+    ``global_sectors([16 * lane for lane in range(32)], 16)`` is 16 sectors, 16 at least.
+    """
+    _check(addresses, width)
+    found = len(_units(addresses, width, SECTOR_BYTES))
+    least = -(-len(_units(addresses, width, 1)) // SECTOR_BYTES)
+    return Wavefronts(found, least)
+
+
+def _check(addresses: Sequence[int], width: int) -> None:
+    if width not in (1, 2, 4, 8, 16, 32) or not 0 < len(addresses) <= WARP:
+        raise ValueError(
+            f"found {len(addresses)} lanes of {width} bytes, wanted 1 to 32 lanes and a power of "
+            "two up to 32 bytes"
+        )
+    if any(a % width for a in addresses):
+        raise ValueError(f"found an address that is not a multiple of {width}, the access's width")
+
+
+def _units(addresses: Sequence[int], width: int, unit: int) -> np.ndarray:
+    """The different units of memory that accesses touch, by number."""
+    starts = np.asarray(addresses, dtype=np.int64)
+    return np.unique((starts[:, None] + np.arange(width)) // unit)
+
+
+@dataclass
+class Access:
+    """An access of shared or global memory in a program, by every warp that makes it."""
+
+    buffer: str
+    scope: str
+    """``shared`` or ``global``."""
+    op: str
+    """``load``, ``store``, or the instruction."""
+    width: int
+    """Bytes that a lane moves at once."""
+    warps: list[list[int]]
+    """Byte addresses in the buffer, of the lanes of each warp in each iteration of the loops."""
+
+    def count(self) -> Wavefronts:
+        """Wavefronts (shared memory) or sectors (global memory) of all warps."""
+        one = shared_wavefronts if self.scope == "shared" else global_sectors
+        counts = [one(w, self.width) for w in self.warps]
+        return Wavefronts(sum(c.found for c in counts), sum(c.least for c in counts))
+
+
+def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
+    """List the accesses of shared and global memory of a thread program, in program order.
+
+    Conditions are taken to hold, blocks to be the first one, buffers to start at multiples of 128
+    bytes.
+
+    Parameters
+    ----------
+    func
+        A program after ``LowerAsyncCopy``: physical shapes, vectors, no tile operators.
+
+    Raises
+    ------
+    ValueError
+        If an address depends on something that is no thread, block or loop of constant extent; if
+        an instruction accesses memory in a way that is not known here.
+    """
+    return _Collector(func).accesses
+
+
+_MATRICES = re.compile(r"tl\.ptx_(?:ld|st)matrix_x([124])(?:_trans)?")
+_MATRIX_ROW_BYTES = 16
+_CP_ASYNC = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+
+
+class _Collector:
+    """Walks a program; knows the extent of each loop and thread, and the value of each name."""
+
+    def __init__(self, func: tirx.PrimFunc):
+        self.accesses: list[Access] = []
+        self._extents: dict[ir.Var, int] = {}
+        self._starts: dict[ir.Var, Any] = {}
+        self._values: dict[ir.Var, Any] = {}
+        self._threads: dict[str, ir.Var] = {}
+        tvm_ffi.structural_walk(
+            func, [(tirx.For, self._loop), (tirx.AttrStmt, self._attr), (tirx.Bind, self._bind)]
+        )
+        self._addressed: set[int] = set()
+        tvm_ffi.structural_walk(func, [(ir.Call, self._note_address)])
+        tvm_ffi.structural_walk(
+            func,
+            [
+                (tirx.BufferStore, lambda s: self._add("store", s.buffer, s.indices)),
+                (ir.TensorLoad, self._load),
+                (ir.Call, self._call),
+            ],
+        )
+
+    def _loop(self, loop: tirx.For) -> None:
+        if isinstance(loop.extent, tirx.IntImm):
+            self._extents[loop.loop_var] = int(loop.extent.value)
+            if not (isinstance(loop.min, tirx.IntImm) and int(loop.min.value) == 0):
+                self._starts[loop.loop_var] = loop.min
+
+    def _attr(self, attr: tirx.AttrStmt) -> None:
+        if attr.attr_key != "thread_extent":
+            return
+        var = attr.node.var
+        tag = attr.node.thread_tag
+        if tag.startswith("blockIdx"):
+            self._values[var] = tirx.const(0, "int32")
+        else:
+            self._extents[var] = int(attr.value.value)
+            self._threads[tag] = var
+
+    def _bind(self, bind: tirx.Bind) -> None:
+        self._values[bind.var] = bind.value
+
+    def _note_address(self, call: ir.Call) -> None:
+        if _op_name(call) == "tirx.address_of":
+            self._addressed.add(hash(call.args[0]))
+
+    def _load(self, load: ir.TensorLoad) -> None:
+        if hash(load) not in self._addressed:
+            self._add("load", load.source, load.indices)
+
+    def _call(self, call: ir.Call) -> None:
+        name = _op_name(call)
+        pointers = [
+            a.args[0]
+            for a in call.args
+            if isinstance(a, ir.Call) and _op_name(a) == "tirx.address_of"
+        ]
+        far = [p for p in pointers if not p.source.scope().startswith("local")]
+        if not far:
+            return
+        matrices = _MATRICES.fullmatch(name)
+        if matrices is None and name not in _CP_ASYNC:
+            raise ValueError(
+                f"memory_accesses found {name} on {far[0].source.name}, wanted loads, stores, "
+                "ldmatrix, stmatrix or cp.async"
+            )
+        lanes = 8 * int(matrices[1]) if matrices else WARP
+        width = _MATRIX_ROW_BYTES if matrices else int(call.args[0].value)
+        for pointer in far:
+            self._add(name, pointer.source, pointer.indices, width, lanes)
+
+    def _add(
+        self,
+        op: str,
+        buffer: ir.Var,
+        indices: Sequence[Any],
+        width: int | None = None,
+        lanes: int = WARP,
+    ) -> None:
+        """Evaluate an access by all threads in all iterations; `width` is that of its dtype and
+        vector by default, and the first `lanes` of a warp make it."""
+        scope = buffer.scope().partition(".")[0]
+        if scope not in ("shared", "global"):
+            return
+        bits = tvm.DataType(buffer.dtype).bits
+        elements, bases = 1, []
+        for index in indices:
+            if isinstance(index, tirx.Ramp):
+                elements *= int(index.lanes)
+                index = index.base
+            bases.append(index)
+        address = self._resolve(_flat(buffer, bases) * bits // 8)
+        axes = [self._threads[f"threadIdx.{a}"] for a in "zyx" if f"threadIdx.{a}" in self._threads]
+        loops = [v for v in undefined_vars(address) if not any(v.same_as(a) for a in axes)]
+        unknown = [v for v in loops if v not in self._extents]
+        if unknown:
+            raise ValueError(
+                f"the address of {buffer.name} depends on {unknown[0].name}, wanted threads and "
+                "loops of constant extent only; give the program constant shapes"
+            )
+        variables = [*loops, *axes]
+        extents = [self._extents[v] for v in variables]
+        table = get_function("LayoutTable")(get_function("Layout")(variables, extents, [address]))
+        threads = int(np.prod(extents[len(loops) :]))
+        rows = np.asarray(list(table), dtype=np.int64).reshape(-1, threads)
+        warps = [
+            row[first : first + WARP][:lanes].tolist()
+            for row in rows
+            for first in range(0, threads, WARP)
+        ]
+        self.accesses.append(
+            Access(buffer.name, scope, op, width or max(1, elements * bits // 8), warps)
+        )
+
+    def _resolve(self, address: Any) -> Any:
+        """Replace names by their values, and loop variables by the minimum plus what runs from
+        0."""
+        while any(v in self._values for v in undefined_vars(address)):
+            address = tvm_ffi.structural_map(address, [(ir.Var, lambda v: self._values.get(v, v))])
+        return tvm_ffi.structural_map(
+            address, [(ir.Var, lambda v: v + self._starts[v] if v in self._starts else v)]
+        )
+
+
+def _op_name(call: ir.Call) -> str:
+    return call.op.name if isinstance(call.op, ir.Op) else ""
+
+
+def _flat(buffer: ir.Var, indices: Sequence[Any]) -> Any:
+    """The element's number in the buffer's memory."""
+    kind = buffer.ty
+    flat: Any = 0
+    for d, index in enumerate(indices):
+        flat = flat + index * kind.strides[d] if kind.strides else flat * kind.shape[d] + index
+    return flat
