@@ -147,13 +147,20 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   ctx.analyzer->Bind(outer, MakeInt(0), passes);
   ctx.analyzer->BindConst(lane, width);
 
-  Expr start = (Expr(outer) * ctx.num_threads + ctx.thread) * width;
-  std::vector<Expr> coords(nest.vars.size(), Expr());
-  Expr rest = start + lane;
+  Expr vec = Expr(outer) * ctx.num_threads + ctx.thread, start = vec * width;
+  const size_t last = nest.vars.size() - 1;
+  std::vector<Expr> coords(nest.vars.size(), Expr()),
+      extents(nest.extents.begin(), nest.extents.end());
+  // Where whole vectors make up a row, the lane stays out of the divisions: the vectoriser then
+  // sees that the elements of a vector lie side by side.
+  const bool whole_rows = ctx.analyzer->CanProveEqual(FloorModOf(extents[last], width), MakeInt(0));
+  if (whole_rows) extents[last] = FloorDivOf(extents[last], width);
+  Expr rest = whole_rows ? vec : start + lane;
   for (size_t d = nest.vars.size(); d-- > 0;) {
-    coords[d] = d ? FloorModOf(rest, nest.extents[d]) : rest;
-    rest = d ? FloorDivOf(rest, nest.extents[d]) : rest;
+    coords[d] = d ? FloorModOf(rest, extents[d]) : rest;
+    rest = d ? FloorDivOf(rest, extents[d]) : rest;
   }
+  if (whole_rows) coords[last] = coords[last] * width + lane;
   // The width divides the innermost extent, so a vector is inside as a whole.
   Expr inside = ctx.analyzer->Simplify(start < total);
   Stmt body = SubstituteVars(nest.body, nest.vars,
