@@ -12,11 +12,23 @@ import torch
 import tvm
 from tvm import DataType
 
-from tilelang import _ffi, engine, language, math, profiler, testing, transform, utils
+from tilelang import (
+    _ffi,
+    engine,
+    language,
+    layout,
+    math,
+    profiler,
+    testing,
+    tools,
+    transform,
+    utils,
+)
 from tilelang.engine.lower import lower
 from tilelang.env import env
 from tilelang.jit import JITImpl, JITKernel, compile, jit, par_compile
 from tilelang.language import dtypes
+from tilelang.layout import Fragment, Layout
 from tilelang.math import cdiv, next_power_of_2
 from tilelang.profiler import Profiler
 from tilelang.transform import PassConfigKey
@@ -32,8 +44,10 @@ setup_logging()
 
 __all__ = [
     "DataType",
+    "Fragment",
     "JITImpl",
     "JITKernel",
+    "Layout",
     "PassConfigKey",
     "Profiler",
     "TensorSupplyType",
@@ -44,6 +58,7 @@ __all__ = [
     "env",
     "jit",
     "language",
+    "layout",
     "lower",
     "math",
     "next_power_of_2",
@@ -51,6 +66,7 @@ __all__ = [
     "profiler",
     "set_log_level",
     "testing",
+    "tools",
     "transform",
     "tvm",
     "utils",

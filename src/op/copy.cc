@@ -2,6 +2,7 @@
  * T.copy: an elementwise copy, casting where dtypes differ. The side that is closer to the
  * arithmetic (fragment, then shared, then global memory) gives the iteration space.
  */
+#include "../layout/annotation.h"
 #include "parallel_operator.h"
 #include "region_nest.h"
 
@@ -18,6 +19,7 @@ std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
   ParallelNest nest = NestOverBoth("T.copy", src, dst, by_dst ? dst : src, span);
   nest.coalesced_width = TileOpIntAttr(call, "coalesced_width", 0);
+  nest.loop_layout = GetLoopLayout(TileOpAttrs(call));
   Expr value = LoadOf(src.buffer, ElementOf(src, nest));
   nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
                         ElementOf(dst, nest), span);

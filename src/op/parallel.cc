@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../layout/annotation.h"
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
@@ -69,10 +70,7 @@ ParallelNest NestOfLoop(const ForNode* loop) {
   return nest;
 }
 
-Fragment LoopLayoutOf(const ForNode* loop) {
-  auto it = loop->annotations.find("parallel_loop_layout");
-  return it == loop->annotations.end() ? Fragment() : (*it).second.cast<Fragment>();
-}
+Fragment LoopLayoutOf(const ForNode* loop) { return GetLoopLayout(loop->annotations); }
 
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
   FragmentAccessCollector c;

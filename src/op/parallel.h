@@ -19,6 +19,8 @@ struct ParallelNest {
   Span span;
   /*! Vector width in elements that the user wants, 0 if none. */
   int64_t coalesced_width = 0;
+  /*! Layout that the user wants, undefined if none. */
+  Fragment loop_layout;
 };
 
 /*! One access of a fragment in a nest's body. */

@@ -12,13 +12,15 @@ class ParallelOperator : public TileOperator {
       : TileOperator(nest.span),
         nest_(std::move(nest)),
         accesses_(FragmentAccesses(nest_)),
-        layout_(std::move(layout)) {}
+        layout_(layout.defined() ? std::move(layout) : nest_.loop_layout) {}
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   Fragment LoopLayout() const final { return layout_; }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
-    if (accesses_.empty() || level == InferLevel::kStrict) return false;
+    const bool dictated = level == InferLevel::kStrict && layout_.defined();
+    if (dictated) CheckLoopLayout(*scope);
+    if (accesses_.empty() || (level == InferLevel::kStrict && !dictated)) return false;
     bool changed = false;
     if (!layout_.defined()) {
       changed = level == InferLevel::kFree ? Choose(scope) : Follow(*scope);
@@ -60,6 +62,22 @@ class ParallelOperator : public TileOperator {
   }
 
  private:
+  /*! Refuses a layout of the user's that does not run every iteration once. */
+  void CheckLoopLayout(const LayoutScope& scope) const {
+    std::string found = PlacementDefect(layout_);
+    if (layout_->Shape() != StaticExtents(nest_)) found = "another shape than the loop's extents";
+    if (found.empty() && layout_->ThreadExtent() > scope.num_threads) {
+      found = std::to_string(layout_->ThreadExtent()) + " threads where the block has " +
+              std::to_string(scope.num_threads);
+    }
+    if (found.empty()) return;
+    ThrowAt(span, "ValueError",
+            "loop_layout: found " + found +
+                ", wanted a thread of the block and a register of its own for each iteration; "
+                "leave loop_layout out to let the compiler choose\n  " +
+                LayoutText(layout_));
+  }
+
   bool Follow(const LayoutScope& scope) {
     auto layout =
         ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });

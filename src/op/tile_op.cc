@@ -28,11 +28,15 @@ const CallNode* AsTileOp(const Stmt& s) {
   return std::string(op->name).rfind("tl.tileop.", 0) == 0 ? call : nullptr;
 }
 
-Any TileOpAttr(const CallNode* call, const char* key) {
+Map<String, Any> TileOpAttrs(const CallNode* call) {
   const auto* attrs = call->attrs.defined() ? call->attrs.as<DictAttrsNode>() : nullptr;
-  if (!attrs) return Any(nullptr);
-  auto it = attrs->__dict__.find(key);
-  return it == attrs->__dict__.end() ? Any(nullptr) : (*it).second;
+  return attrs ? attrs->__dict__ : Map<String, Any>();
+}
+
+Any TileOpAttr(const CallNode* call, const char* key) {
+  const Map<String, Any> attrs = TileOpAttrs(call);
+  auto it = attrs.find(key);
+  return it == attrs.end() ? Any(nullptr) : (*it).second;
 }
 
 int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise) {

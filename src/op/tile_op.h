@@ -20,6 +20,8 @@ struct TileRegion {
 
 /*! Call of a tile operator in an Evaluate, nullptr for other statements. */
 const CallNode* AsTileOp(const Stmt& s);
+/*! All keywords that the user gave. */
+Map<String, Any> TileOpAttrs(const CallNode* call);
 /*! Value of a keyword that the user gave, nullptr-valued Any if absent. */
 Any TileOpAttr(const CallNode* call, const char* key);
 int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);

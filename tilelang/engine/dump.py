@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import tvm
-import tvm_ffi
 
 from tilelang.env import env
 from tilelang.transform import PassConfigKey, current_config
@@ -29,20 +28,7 @@ class Dump:
         return Dump(Path(str(current_config(PassConfigKey.TL_DUMP_IR_DIR, "./dump_ir"))), name)
 
     def write(self, pass_name: str, mod: tvm.IRModule) -> None:
-        """Writes `mod` as the program after `pass_name`, layouts as comments below it."""
+        """Writes `mod` as the program after `pass_name`."""
         file = self._directory / f"{self._count:02d}_{pass_name.split('.')[-1]}.py"
         self._count += 1
-        file.write_text(program_text(mod))
-
-
-def program_text(mod: tvm.IRModule) -> str:
-    """The script of a program, and the layouts that it names by number."""
-    layouts: list[str] = []
-
-    def collect(block: tvm.s_tir.SBlock) -> None:
-        for buffer, layout in dict(block.annotations.get("layout_map", {})).items():
-            layouts.append(f"# {buffer.name}: " + str(layout).replace("\n", "\n#   "))
-
-    for func in mod.functions.values():
-        tvm_ffi.structural_walk(func, [(tvm.s_tir.SBlock, collect)])
-    return "\n".join([mod.script(show_meta=False), *layouts, ""])
+        file.write_text(mod.script(show_meta=False) + "\n")

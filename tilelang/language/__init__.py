@@ -68,7 +68,7 @@ from tvm.tirx import (
 
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import alloc_fragment, alloc_local, alloc_shared, alloc_var
-from tilelang.language.annotations import use_swizzle
+from tilelang.language.annotations import annotate_layout, use_swizzle
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import (
     bfloat16,
@@ -148,6 +148,7 @@ from tilelang.language.math_ops import (
     min_value,
 )
 from tilelang.language.tensors import Buffer, Tensor, dynamic
+from tilelang.layout import Fragment, Layout
 
 range = serial
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import ir
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.scalars import as_int
+from tilelang._ffi import get_function
+from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, current_tracer
+from tilelang.layout import Fragment, Layout
 
+_LayoutOf = Layout | Callable[..., Any]
 _ORDERS = {"row": "Row", "column": "Column"}
 
 
@@ -42,3 +50,75 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
         pattern = f"rasterization2D{_ORDERS[order]}<{panel}>"
         frame = tir_builder.attr(0, "threadblock_swizzle_pattern", pattern)
         tracer.enter(BuilderFrame(frame), rest=True)
+
+
+def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
+    """Say where the elements of buffers live; the compiler chooses for the buffers not named.
+
+    Parameters
+    ----------
+    layouts
+        For each buffer of ``T.alloc_shared`` a ``T.Layout``, for each of ``T.alloc_fragment`` a
+        ``T.Fragment``, of the buffer's shape. A function ``(i, j) -> coordinates`` stands for the
+        ``T.Layout`` of it.
+
+    Raises
+    ------
+    TypeError
+        If a key is no buffer, or a value no layout.
+    ValueError
+        Outside of a kernel; if a buffer is neither shared nor a fragment, or is named twice; if the
+        layout has another shape, puts two elements in one place, or needs more threads than the
+        block has.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: tilelang.layout.make_swizzled_layout(A_shared)})``
+    """
+    current_tracer("T.annotate_layout").kernel_scope("T.annotate_layout")
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    for buffer, given in layouts.items():
+        layout = _checked_layout(buffer, given, kernel.num_threads)
+        if buffer in kernel.layouts:
+            raise ValueError(
+                f"T.annotate_layout: {buffer.name} has a layout already; give it one only"
+            )
+        kernel.layouts[buffer] = layout
+
+
+def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
+    if not is_buffer(buffer):
+        raise TypeError(f"T.annotate_layout: found {describe(buffer)}, wanted a buffer as key")
+    scope = buffer.scope()
+    if scope != "local.fragment" and not scope.startswith("shared"):
+        raise ValueError(
+            f"T.annotate_layout: {buffer.name} is in scope {scope}, wanted a buffer of "
+            "T.alloc_shared or T.alloc_fragment; other memory is row-major"
+        )
+    wanted = Fragment if scope == "local.fragment" else Layout
+    shape = [int(extent) for extent in buffer.shape]
+    if not isinstance(given, Layout) and callable(given) and wanted is Layout:
+        given = Layout(shape, given)
+    if not isinstance(given, wanted) or (wanted is Layout and isinstance(given, Fragment)):
+        raise TypeError(
+            f"T.annotate_layout: found {given!r} for {buffer.name} in scope {scope}, wanted a "
+            f"T.{wanted.__name__}"
+        )
+    if given.get_input_shape() != shape:
+        raise ValueError(
+            f"T.annotate_layout: found a layout of shape {tuple(given.get_input_shape())} for "
+            f"{buffer.name}, wanted the buffer's shape {tuple(shape)}"
+        )
+    found = get_function("LayoutDefect")(given)
+    if found:
+        raise ValueError(
+            f"T.annotate_layout: found {found} in the layout of {buffer.name}, wanted a place of "
+            f"its own for each element\n  {given}"
+        )
+    if isinstance(given, Fragment) and given.get_thread_size() > threads:
+        raise ValueError(
+            f"T.annotate_layout: the layout of {buffer.name} needs {given.get_thread_size()} "
+            f"threads, wanted at most {threads}, the threads of the block"
+        )
+    return given

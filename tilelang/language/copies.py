@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import ir
 
+from tilelang.language.loops import loop_layout_notes
 from tilelang.language.ops import emit_tile_op
 from tilelang.language.regions import (
     element_extents,
@@ -54,7 +55,8 @@ def copy(
     annotations
         Further keywords; they win over those above.
     loop_layout
-        Fragment that maps elements to threads.
+        Fragment of the tile's extents without those of 1: the thread that copies an element, and
+        when.
 
     Raises
     ------
@@ -69,9 +71,7 @@ def copy(
     """
     current_tracer("T.copy")
     attrs = _attrs(coalesced_width, disable_tma, eviction_policy, prefer_instruction)
-    if loop_layout is not None:
-        attrs["loop_layout"] = loop_layout
-    attrs |= dict(annotations or {})
+    attrs |= loop_layout_notes("T.copy", loop_layout, coalesced_width) | dict(annotations or {})
     _check_operand(src, "the source of T.copy", is_source=True)
     _check_operand(dst, "the destination of T.copy", is_source=False)
     src_extents, dst_extents = _extents(src), _extents(dst)

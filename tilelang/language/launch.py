@@ -11,8 +11,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._ffi import get_function
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import Frame, Tracer, current_tracer, innermost_tracer
+from tilelang.layout import Layout
 
 
 class KernelLaunchFrame(Frame):
@@ -31,6 +33,8 @@ class KernelLaunchFrame(Frame):
         self._thread_extents = [*threads, *[1] * (3 - len(threads))]
         self._prelude = prelude
         self._frames: list[IRBuilderFrame] = []
+        self.layouts: dict[ir.Var, Layout] = {}
+        """Layouts that the program gives to its buffers."""
 
     @classmethod
     def Current(cls) -> KernelLaunchFrame | None:
@@ -75,6 +79,11 @@ class KernelLaunchFrame(Frame):
         IRBuilder.name(name, var)
         tracer.own(var)
         return var
+
+    def close(self) -> None:
+        """Leave the layouts on the block, which TVM makes when its frame exits."""
+        if self.layouts:
+            tir_builder.sblock_attr(get_function("LayoutMapAnnotations")(self.layouts))
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return TVM's loops and block."""

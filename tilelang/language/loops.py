@@ -10,9 +10,11 @@ from tvm import ir
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._ffi import get_function
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import as_expr, as_int, describe, is_scalar_expr, unwrap
 from tilelang.language.tracer import Frame, Tracer, current_tracer
+from tilelang.layout import Fragment
 
 _MakeLoop = Callable[[], IRBuilderFrame]
 
@@ -227,14 +229,16 @@ def Parallel(
     coalesced_width
         Vector width of each thread, in elements.
     loop_layout
-        Fragment that maps iterations to threads.
+        Fragment of the loops' extents: the thread that runs an iteration, and when. Each iteration
+        needs a thread and register of its own.
     prefer_async
         Whether copies from global to shared memory may use cp.async.
 
     Raises
     ------
     ValueError, TypeError
-        If there is no extent or one is negative; if an extent is not an integer.
+        If there is no extent or one is negative; if an extent is not an integer; if ``loop_layout``
+        is not a Fragment or ``coalesced_width`` is given too.
 
     Example
     -------
@@ -242,16 +246,33 @@ def Parallel(
     """
     current_tracer("T.Parallel")
     checked = _extents("Parallel", extents)
-    given = {
-        "coalesced_width": coalesced_width,
-        "loop_layout": loop_layout,
-        "prefer_async": prefer_async,
-    }
-    notes = {k: v for k, v in given.items() if v is not None} | dict(annotations or {})
+    given = {"coalesced_width": coalesced_width, "prefer_async": prefer_async}
+    notes = {k: v for k, v in given.items() if v is not None}
+    notes |= loop_layout_notes("T.Parallel", loop_layout, coalesced_width) | dict(annotations or {})
     outer = partial(tir_builder.parallel, 0, checked[0], annotations=notes or None)
     return LoopNest(
         "parallel", [outer, *(partial(tir_builder.parallel, 0, e) for e in checked[1:])]
     )
+
+
+def loop_layout_notes(what: str, loop_layout: Any, coalesced_width: Any) -> dict[str, Any]:
+    """Return the annotations for the keyword ``loop_layout`` of the construct ``what``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is not a Fragment; if ``coalesced_width`` is given too.
+    """
+    if loop_layout is None:
+        return {}
+    if not isinstance(loop_layout, Fragment):
+        raise TypeError(f"loop_layout of {what} is {describe(loop_layout)}, wanted a T.Fragment")
+    if coalesced_width is not None:
+        raise ValueError(
+            f"{what} found loop_layout and coalesced_width, wanted one of them: consecutive "
+            "registers of the layout are the vectors"
+        )
+    return dict(get_function("LoopLayoutAnnotations")(loop_layout))
 
 
 def Pipelined(

@@ -79,6 +79,9 @@ class Frame:
         """Return TVM's frames that are open now, outermost first."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Add to the innermost of TVM's frames what is known only at its end."""
+
     def __enter__(self) -> Any:
         return current_tracer(type(self).__name__).enter(self)
 
@@ -218,6 +221,7 @@ class Tracer:
         scope = self.scopes.pop()
         scope.is_open = False
         assert scope.frame is not None
+        scope.frame.close()
         # A node of a loop or a branch is made when its frame exits: it gets the span of its first
         # line.
         self.at(scope.span)

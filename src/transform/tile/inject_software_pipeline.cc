@@ -20,6 +20,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
@@ -291,6 +292,7 @@ class Injector : public StmtExprMutator {
     // What is left outside pipelines uses version 0.
     body = select_.Mutate(body);
     auto n = make_object<SBlockNode>(*op);
+    VersionLayouts(&n->annotations);
     n->alloc_buffers = allocs;
     n->body = body;
     return SBlock(n);
@@ -304,6 +306,22 @@ class Injector : public StmtExprMutator {
   }
 
  private:
+  /*! The layout that the user gave to a buffer holds for each of its versions. */
+  void VersionLayouts(Annotations* annotations) const {
+    const Map<Var, Layout> layouts = GetLayoutMap(*annotations);
+    if (layouts.empty()) return;
+    Map<Var, Layout> out;
+    for (auto [buffer, layout] : layouts) {
+      auto it = select_.versioned.find(buffer.get());
+      if (it == select_.versioned.end()) {
+        out.Set(buffer, layout);
+      } else {
+        out.Set(it->second, ExpandLayout(layout, {ToInt(BufferOf(it->second)->shape[0])}));
+      }
+    }
+    SetLayoutMap(annotations, out);
+  }
+
   Var Versioned(const Var& buffer) {
     auto it = versions_.find(buffer.get());
     if (it == versions_.end()) return buffer;

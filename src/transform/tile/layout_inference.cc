@@ -4,9 +4,10 @@
  * In:  a tile program under thread_extent attributes, pipelines already expanded.
  * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
- * fragments has `parallel_loop_layout`. Establishes: every access of a fragment is to a register of
- * the thread that makes it. Refuses: fragments whose users want different places, or that are used
- * outside tile operators and parallel loops (ValueError with both statements).
+ * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
+ * Establishes: every access of a fragment is to a register of the thread that makes it. Refuses:
+ * fragments whose users want different places, or that are used outside tile operators and parallel
+ * loops (ValueError with both statements).
  *
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
  * (operators follow fragments that are placed, fragments follow operators), free. At the free level
@@ -19,6 +20,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "../../layout/annotation.h"
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -62,9 +64,7 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const SBlockNode* op) final {
     for (const Var& v : op->alloc_buffers) buffers.push_back(v);
-    if (auto it = op->annotations.find("layout_map"); it != op->annotations.end()) {
-      annotated = (*it).second.cast<Map<Var, Layout>>();
-    }
+    for (auto [buffer, layout] : GetLayoutMap(op->annotations)) annotated.Set(buffer, layout);
     Visit(op->body);
   }
   void Visit_(const EvaluateNode* op) final {
@@ -277,14 +277,14 @@ class Annotator : public StmtExprMutator {
   Stmt Mutate_(const SBlockNode* op) final {
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     if (op->alloc_buffers.empty()) return block;
-    block.CopyOnWrite()->annotations.Set("layout_map", layout_map);
+    SetLayoutMap(&block.CopyOnWrite()->annotations, layout_map);
     return block;
   }
   Stmt Mutate_(const ForNode* op) final {
     auto it = loops.find(op);
     if (it == loops.end()) return Default<Stmt>(op);
     For loop = GetRef<For>(op);
-    loop.CopyOnWrite()->annotations.Set("parallel_loop_layout", it->second);
+    SetLoopLayout(&loop.CopyOnWrite()->annotations, it->second);
     return loop;
   }
 };

@@ -9,6 +9,7 @@
  */
 #include <unordered_map>
 
+#include "../../layout/annotation.h"
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -63,12 +64,10 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
-    auto it = op->annotations.find("layout_map");
-    if (it == op->annotations.end()) return Default<Stmt>(op);
+    const Map<Var, Layout> layout_map = GetLayoutMap(op->annotations);
+    if (layout_map.empty()) return Default<Stmt>(op);
     Array<Var> allocs;
-    for (auto [buffer, layout] : (*it).second.cast<Map<Var, Layout>>()) {
-      layouts_[buffer.get()] = layout;
-    }
+    for (auto [buffer, layout] : layout_map) layouts_[buffer.get()] = layout;
     for (const Var& buffer : op->alloc_buffers) {
       auto placed = layouts_.find(buffer.get());
       // A fragment that nothing uses has no layout and needs no registers.
@@ -76,7 +75,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
       allocs.push_back(placed == layouts_.end() ? buffer : Physical(buffer, placed->second));
     }
     auto n = make_object<SBlockNode>(*op);
-    n->annotations.erase("layout_map");
+    EraseLayoutMap(&n->annotations);
     n->body = Mutate(op->body);
     for (const Var& buffer : allocated_) allocs.push_back(buffer);
     allocated_.clear();
