@@ -10,6 +10,8 @@
  * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
  * bug).
  */
+#include <algorithm>
+
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -135,7 +137,11 @@ class Flattener : public StmtExprMutator {
 
   /*! int32 where no element's place can exceed it. */
   DLDataType IndexType(const BufferTypeNode* type) {
-    auto bound = [this](const Expr& e) { return analyzer_.ConstBound(CastTo(kInt64, e)).max; };
+    auto bound = [this](const Expr& e) {
+      const int64_t max = analyzer_.ConstBound(CastTo(kInt64, e)).max;
+      // A variable has a value of its type; a product of one may be computed past it.
+      return e.as<VarNode>() && e->dtype().bits <= 32 ? std::min<int64_t>(max, INT32_MAX) : max;
+    };
     // Doubles hold every product of interest: exactly below 2^53, and anything larger needs int64
     // anyway.
     double size = static_cast<double>(bound(type->elem_offset)) + 1;
