@@ -1,8 +1,7 @@
 #include "gemm.h"
 
-#include "../layout/mma_fragment.h"
 #include "../layout/swizzle.h"
-#include "../tvm/error.h"
+#include "../tvm/functor.h"
 
 namespace tl {
 namespace {
@@ -16,59 +15,25 @@ GemmOp ParseGemm(const CallNode* call, const Span& span) {
   op.trans_b = ToInt(call->args[4]) != 0;
   op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[5]));
   op.clear_accum = call->args[6];
+  op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
   op.span = span;
   return op;
 }
 
-DLDataType DTypeOf(const TileRegion& r) { return BufferOf(r.buffer)->dtype->dtype; }
-
-void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool right_place,
-                  const char* wanted) {
-  if (right_place) return;
-  ThrowAt(op.span, "ValueError",
-          std::string("T.gemm: found ") + name + " = " + std::string(r.buffer->name) +
-              " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
-}
-
-/*! Refuses (ValueError) what no instruction can do. */
-GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
-  const char* shared = "shared memory; copy it there with T.alloc_shared and T.copy";
-  CheckOperand(op, "A", op.a, IsShared(op.a.buffer), shared);
-  CheckOperand(op, "B", op.b, IsShared(op.b.buffer), shared);
-  CheckOperand(op, "C", op.c, IsFragment(op.c.buffer), "a fragment; make it with T.alloc_fragment");
-  const std::vector<int64_t> c_shape = ConstShape(op.c.buffer);
-  if (Product(c_shape) != op.M() * op.N()) {
-    ThrowAt(op.span, "ValueError",
-            "T.gemm: found C a slice of " + std::string(op.c.buffer->name) +
-                ", wanted the whole fragment; allocate one of the slice's shape");
+/*! Row-major parts of 16 bytes, dealt to all threads: for a fragment that nobody else places. */
+Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
+  const std::vector<int64_t> shape = ConstShape(buffer);
+  Array<Var> vars;
+  Expr flat = MakeInt(0);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    vars.push_back(MakeVar("i" + std::to_string(d)));
+    flat = flat * shape[d] + vars[d];
   }
-  GemmPlan plan;
-  std::string reasons;
-  plan.instruction = SelectMma(
-      {op.M(), op.N(), op.K(), DTypeOf(op.a), DTypeOf(op.b), DTypeOf(op.c), arch}, &reasons);
-  if (!plan.instruction) {
-    ThrowAt(op.span, "ValueError",
-            "T.gemm: no instruction does " + std::to_string(op.M()) + "x" + std::to_string(op.N()) +
-                "x" + std::to_string(op.K()) + " on sm_" + std::to_string(arch) +
-                "; change tile sizes or dtypes so that one line below holds:" + reasons);
-  }
-  if (num_threads % 32) {
-    ThrowAt(op.span, "ValueError",
-            "T.gemm: found " + std::to_string(num_threads) +
-                " threads, wanted whole warps; use a multiple of 32");
-  }
-  auto warps = PartitionWarps(op.M(), op.N(), num_threads / 32, plan.instruction->m,
-                              plan.instruction->n, op.policy);
-  if (!warps) {
-    ThrowAt(
-        op.span, "ValueError",
-        "T.gemm: found M=" + std::to_string(op.M()) + ", N=" + std::to_string(op.N()) + " for " +
-            std::to_string(num_threads / 32) +
-            " warps, wanted a split into warps of multiples of 16 rows and 8 columns; use fewer "
-            "threads or a larger tile");
-  }
-  plan.warps = *warps;
-  return plan;
+  int64_t width = 128 / BufferOf(buffer)->dtype->dtype.bits;
+  while (shape.back() % width) width /= 2;
+  const Expr part = FloorDivOf(flat, width);
+  return MakeFragment(vars, shape, FloorDivOf(part, num_threads) * width + FloorModOf(flat, width),
+                      FloorModOf(part, num_threads), MakeVar("rep"), 1);
 }
 
 class GemmOperator : public TileOperator {
@@ -80,22 +45,96 @@ class GemmOperator : public TileOperator {
   }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
-    if (level != InferLevel::kStrict) return false;
+    if (level == InferLevel::kCommon) return false;
     const GemmPlan plan = PlanGemm(op_, scope->num_threads, scope->arch);
-    scope->Place(op_.c.buffer,
-                 MakeGemmFragmentC(op_.M(), op_.N(), plan.warps.m_warps, plan.warps.n_warps), span);
-    for (const TileRegion* operand : {&op_.a, &op_.b}) {
-      scope->Place(operand->buffer,
-                   MakeSwizzledLayout(ConstShape(operand->buffer), DTypeOf(*operand).bits), span);
+    if (level == InferLevel::kStrict) return PlaceStrict(plan, scope);
+    if (level == InferLevel::kPrefer) return PlacePreferred(plan, scope);
+    bool placed = false;
+    for (const TileRegion* r : {&op_.a, &op_.b}) {
+      if (!IsFragment(r->buffer)) continue;
+      placed |= PlaceIfFree(r->buffer, RowMajorPartition(r->buffer, scope->num_threads), scope);
+    }
+    return placed;
+  }
+
+  void Verify(const LayoutScope& scope) const final {
+    for (const TileRegion* r : {&op_.a, &op_.b}) {
+      if (IsFragment(r->buffer)) VerifyOperand(op_, *r, scope.FindFragment(r->buffer));
+    }
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    const GemmPlan plan = PlanGemm(op_, scope->num_threads, scope->arch);
+    scope->Note(span, plan.Text(op_));
+    const bool direct = plan.TakesFragments();
+    std::vector<Stmt> body;
+    const GemmOperand a = LowerOperand(op_, op_.a, op_.trans_a,
+                                       direct ? plan.LayoutOfA(op_) : Fragment(), scope, &body);
+    const GemmOperand b = LowerOperand(op_, op_.b, !op_.trans_b,
+                                       direct ? plan.LayoutOfB(op_) : Fragment(), scope, &body);
+    if (!IsConst(op_.clear_accum, 0)) body.push_back(Clear(scope));
+    for (const MmaSteps& steps : plan.mma) {
+      body.push_back(LowerGemmToMmaSync(op_, plan, steps, a, b, scope));
+    }
+    if (plan.fma_begin < op_.K()) {
+      body.push_back(LowerGemmToFma(op_, plan.fma_begin, a, b, scope));
+    }
+    return MakeSeq(body);
+  }
+
+ private:
+  bool PlaceIfFree(const Var& buffer, const Layout& layout, LayoutScope* scope) const {
+    if (scope->Find(buffer).defined()) return false;
+    scope->Place(buffer, layout, span);
+    return true;
+  }
+
+  bool PlaceStrict(const GemmPlan& plan, LayoutScope* scope) const {
+    if (!plan.UsesMma()) return false;
+    scope->Place(op_.c.buffer, plan.LayoutOfC(op_), span);
+    for (const TileRegion* r : {&op_.a, &op_.b}) {
+      if (IsShared(r->buffer)) {
+        scope->Place(r->buffer, MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits),
+                     span);
+      }
     }
     return true;
   }
 
-  Stmt Lower(LoweringScope* scope) const final {
-    return LowerGemmToMmaSync(op_, PlanGemm(op_, scope->num_threads, scope->arch), scope);
+  /*! A fragment that follows another one, such as an accumulator that was cast, is taken as it is;
+   * the others get what this gemm reads best. */
+  bool PlacePreferred(const GemmPlan& plan, LayoutScope* scope) const {
+    bool placed = false;
+    if (plan.TakesFragments()) {
+      if (IsFragment(op_.a.buffer) && IsWhole(op_.a)) {
+        placed |= PlaceIfFree(op_.a.buffer, plan.LayoutOfA(op_), scope);
+      }
+      if (IsFragment(op_.b.buffer) && IsWhole(op_.b)) {
+        placed |= PlaceIfFree(op_.b.buffer, plan.LayoutOfB(op_), scope);
+      }
+    }
+    if (plan.UsesMma()) return placed;
+    placed |= PlaceIfFree(op_.c.buffer, MakeFmaLayout(op_, scope->num_threads), scope);
+    // Threads of one column of the grid read rows: these must not start in the same banks.
+    for (auto [r, rows_along_k] :
+         {std::pair(&op_.a, !op_.trans_a), std::pair(&op_.b, op_.trans_b)}) {
+      if (!IsShared(r->buffer) || !rows_along_k) continue;
+      placed |= PlaceIfFree(r->buffer,
+                            MakePaddedLayout(ConstShape(r->buffer), op_.OperandType().bits), scope);
+    }
+    return placed;
   }
 
- private:
+  Stmt Clear(LoweringScope* scope) const {
+    const Var registers = scope->RegistersOf(op_.c.buffer);
+    const Expr count = BufferOf(registers)->shape[0];
+    Var r = MakeVar("i");
+    Stmt store = MakeStore(registers, ZeroOf(op_.AccumulatorType()), {r}, span);
+    Stmt loop = IsConst(count, 1) ? Substitute(store, r, MakeInt(0))
+                                  : Stmt(MakeFor(r, count, ForKind::kUnrolled, store, span));
+    return scope->PlaceAccesses(MakeIf(op_.clear_accum, loop, span));
+  }
+
   GemmOp op_;
 };
 

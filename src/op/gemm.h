@@ -1,4 +1,11 @@
-/*! T.gemm: C += op(A) op(B) on tiles. A and B in shared memory, C a fragment. */
+/*!
+ * T.gemm: C += op(A) op(B) on tiles. A and B in shared memory or fragments, C a fragment.
+ *
+ * Planned first (gemm_plan.cc): a tensor-core instruction for as much of K as it divides, ordinary
+ * arithmetic (gemm_fma.cc) for the rest, or for everything where no instruction fits. Operands in
+ * registers are read where they are if every thread has what the instruction wants of it, else they
+ * go through shared memory (gemm_operand.cc).
+ */
 #pragma once
 #include "../target/mma.h"
 #include "operator.h"
@@ -11,11 +18,14 @@ struct GemmOp {
   bool trans_a, trans_b;
   GemmWarpPolicy policy;
   Expr clear_accum;
+  bool allow_tf32;
   Span span;
 
   int64_t M() const { return Extent(c, 1); }
   int64_t N() const { return Extent(c, 0); }
   int64_t K() const { return Extent(a, trans_a ? 1 : 0); }
+  DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
+  DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
 
  private:
   /*! Extent of a dimension counted from the last. */
@@ -24,13 +34,74 @@ struct GemmOp {
   }
 };
 
-/*! Instruction and warp split of one gemm. */
-struct GemmPlan {
+/*! [begin, begin + steps * instruction->k) of K, by one instruction. */
+struct MmaSteps {
   const MmaInstruction* instruction;
-  WarpPartition warps;
+  int64_t begin;
+  int64_t steps;
 };
 
-/*! The thread program of a gemm by ldmatrix and mma.sync. */
-Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope);
+/*! How a gemm is computed. */
+struct GemmPlan {
+  /*! Instructions that differ in k only; empty if none fits. */
+  std::vector<MmaSteps> mma;
+  /*! K from here on is for ordinary arithmetic. */
+  int64_t fma_begin = 0;
+  /*! Of the warps that compute; the block may have more. */
+  WarpPartition warps{0, 0};
+  /*! Why no instruction does the whole, empty if one does. */
+  std::string why_fma;
+
+  bool UsesMma() const { return !mma.empty(); }
+  /*! Operands may be read from fragments in the instruction's own layout. */
+  bool TakesFragments() const { return mma.size() == 1 && why_fma.empty(); }
+  Fragment LayoutOfA(const GemmOp& op) const;
+  Fragment LayoutOfB(const GemmOp& op) const;
+  Fragment LayoutOfC(const GemmOp& op) const;
+  /*! One line: instructions, warps, and what remains and why. */
+  std::string Text(const GemmOp& op) const;
+};
+
+/*! Refuses (ValueError) operands in the wrong memory, slices of C, and types without arithmetic. */
+GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch);
+
+/*! Whole rows and columns of a fragment, which has no leading dimensions longer than 1. */
+bool IsWhole(const TileRegion& r);
+
+/*! C of a gemm that no instruction dictates: rows and columns dealt to a grid of threads, so that a
+ * thread's elements share as many loads of A and B as they can. */
+Fragment MakeFmaLayout(const GemmOp& op, int64_t num_threads);
+
+/*! An operand as lowering reads it: memory that all threads share, indexed (row, k), or registers.
+ */
+struct GemmOperand {
+  /*! Shared memory; `mins` is the tile's first element. */
+  Var shared;
+  Array<Expr> mins;
+  bool transposed;
+  /*! Each row of the stored tile is made of 16-byte vectors, as ldmatrix reads them. */
+  bool has_vector_rows;
+  /*! Registers in the instruction's order, undefined for an operand in shared memory. */
+  Var registers;
+
+  /*! Logical indices of element (row, k), where a row is one of M (of A) or N (of B). */
+  Array<Expr> Element(const Expr& row, const Expr& k) const;
+};
+
+/*!
+ * The operand of a gemm for its thread program. Statements that bring it there (register moves, or
+ * a copy to new shared memory) are added to `before`. `wanted` is the layout that the instruction
+ * reads, undefined if it takes shared memory only.
+ */
+GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transposed,
+                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before);
+/*! Refuses a fragment operand that neither is where the instruction wants it nor can be copied. */
+void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& placed);
+
+/*! Thread programs: the steps of one instruction; K in [begin, K) by multiply and add. */
+Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
+                        const GemmOperand& a, const GemmOperand& b, LoweringScope* scope);
+Stmt LowerGemmToFma(const GemmOp& op, int64_t begin, const GemmOperand& a, const GemmOperand& b,
+                    LoweringScope* scope);
 
 }  // namespace tl

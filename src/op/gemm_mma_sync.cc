@@ -1,3 +1,5 @@
+/*! T.gemm by mma.sync: fragments of A and B from shared memory or registers, products on tensor
+ * cores. */
 #include "../tvm/functor.h"
 #include "gemm.h"
 #include "intrinsics.h"
@@ -5,128 +7,171 @@
 namespace tl {
 namespace {
 
-DLDataType DTypeOf(const TileRegion& r) { return BufferOf(r.buffer)->dtype->dtype; }
-
-/*! The type's name in generated source, as mma_sync's template arguments want it. */
-std::string DeviceTypeName(DLDataType t) {
-  if (t.code == kDLFloat && t.bits == 16) return "half_t";
-  if (t.code == kDLBfloat && t.bits == 16) return "bfloat16_t";
-  return "float";
-}
-
 Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& span) {
   if (extent == 1) return Substitute(body, v, MakeInt(0));
   return MakeFor(v, MakeInt(extent), ForKind::kUnrolled, body, span);
 }
 
-/*! Emits one gemm; m16n8k16 fragments as in PTX ISA "Matrix Fragments for mma.m16n8k16". */
-class GemmEmitter {
+/*! Emits the steps of one instruction. */
+class MmaEmitter {
  public:
-  GemmEmitter(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope)
+  MmaEmitter(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps, const GemmOperand& a,
+             const GemmOperand& b, LoweringScope* scope)
       : op_(op),
+        steps_(steps),
+        mma_(*steps.instruction),
+        operand_a_(a),
+        operand_b_(b),
         scope_(scope),
         registers_c_(scope->RegistersOf(op.c.buffer)),
         m_warps_(plan.warps.m_warps),
         n_warps_(plan.warps.n_warps),
-        m_tiles_(op.M() / (plan.instruction->m * plan.warps.m_warps)),
-        n_tiles_(op.N() / (plan.instruction->n * plan.warps.n_warps)),
+        m_tiles_(op.M() / (mma_.m * m_warps_)),
+        n_tiles_(op.N() / (mma_.n * n_warps_)),
         lane_(FloorModOf(scope->thread, 32)),
-        row_warp_(FloorModOf(FloorDivOf(scope->thread, 32), plan.warps.m_warps)),
-        col_warp_(FloorDivOf(FloorDivOf(scope->thread, 32), plan.warps.m_warps)),
-        a_(MakeBuffer(std::string(op.a.buffer->name) + "_frag", DTypeOf(op.a),
-                      {MakeInt(m_tiles_ * kRegistersA)}, "local")),
-        b_(MakeBuffer(std::string(op.b.buffer->name) + "_frag", DTypeOf(op.b),
-                      {MakeInt(n_tiles_ * kRegistersB)}, "local")) {}
+        row_warp_(FloorModOf(FloorDivOf(scope->thread, 32), m_warps_)),
+        col_warp_(FloorDivOf(FloorDivOf(scope->thread, 32), m_warps_)),
+        a_(FragmentOf(a, op.a.buffer, m_tiles_ * mma_.ElementsA())),
+        b_(FragmentOf(b, op.b.buffer, n_tiles_ * mma_.ElementsB())) {}
 
   Stmt Emit() {
     Var k = MakeVar("ki");
-    std::vector<Stmt> body = {Alloc(a_), Alloc(b_)};
-    Var i = MakeVar("i");
-    body.push_back(UnrolledFor(i, m_tiles_, LoadA(k, i), op_.span));
-    Var j = MakeVar("j");
-    if (n_tiles_ >= 2)
-      body.push_back(UnrolledFor(j, n_tiles_ / 2, LoadB(k, Expr(j) * 2, 2), op_.span));
-    if (n_tiles_ % 2) body.push_back(LoadB(k, MakeInt(n_tiles_ - 1), 1));
-    Var mi = MakeVar("i"), nj = MakeVar("j");
+    scope_->analyzer->BindConst(k, steps_.steps);
+    std::vector<Stmt> body;
+    if (operand_a_.shared.defined()) body.push_back(Alloc(a_));
+    if (operand_b_.shared.defined()) body.push_back(Alloc(b_));
+    if (operand_a_.shared.defined()) LoadA(k, &body);
+    if (operand_b_.shared.defined()) LoadB(k, &body);
+    Var i = MakeVar("i"), j = MakeVar("j");
     body.push_back(
-        UnrolledFor(mi, m_tiles_, UnrolledFor(nj, n_tiles_, Mma(mi, nj), op_.span), op_.span));
-    Stmt main = UnrolledFor(k, op_.K() / 16, MakeSeq(body), op_.span);
-    if (IsConst(op_.clear_accum, 0)) return main;
-    return MakeSeq({Clear(), main});
+        UnrolledFor(i, m_tiles_, UnrolledFor(j, n_tiles_, Mma(k, i, j), op_.span), op_.span));
+    Stmt main = UnrolledFor(k, steps_.steps, MakeSeq(body), op_.span);
+    const int64_t computing = 32 * m_warps_ * n_warps_;
+    if (computing == scope_->num_threads) return main;
+    return MakeIf(scope_->thread < MakeInt(computing), main, op_.span);
   }
 
  private:
-  // Elements that a lane holds of one 16x16 tile of A, 16x8 of B and 16x8 of C.
-  static constexpr int64_t kRegistersA = 8, kRegistersB = 4, kRegistersC = 4;
-
   static Stmt Alloc(const Var& buffer) {
     auto n = make_object<AllocBufferNode>();
     n->buffer = buffer;
     return AllocBuffer(n);
   }
 
-  Stmt LoadMatrix(const TileRegion& from, bool transposed, int matrices, const Expr& row,
-                  const Expr& col, const Var& to, const Expr& reg) {
-    Array<Expr> element = from.Mins();
-    const size_t lead = element.size() - 2;
-    element.Set(lead, element[lead] + row);
-    element.Set(lead + 1, element[lead + 1] + col);
-    auto [buffer, indices] = scope_->Place(from.buffer, element);
+  Var FragmentOf(const GemmOperand& operand, const Var& buffer, int64_t elements) const {
+    if (operand.registers.defined()) return operand.registers;
+    return MakeBuffer(std::string(buffer->name) + "_frag", op_.OperandType(), {MakeInt(elements)},
+                      "local");
+  }
+
+  /*! ldmatrix moves units of 16 bits: others keep their order inside a row only. */
+  bool UsesLdmatrix(const GemmOperand& from) const {
+    const int bits = mma_.operand.bits;
+    return from.has_vector_rows && (from.transposed ? bits == 16 : bits <= 32);
+  }
+
+  Stmt LoadMatrix(const GemmOperand& from, int64_t matrices, const Expr& row, const Expr& k,
+                  const Var& to, const Expr& reg) const {
+    auto [buffer, indices] = scope_->Place(from.shared, from.Element(row, k));
     const std::string op =
-        "tl.ptx_ldmatrix_x" + std::to_string(matrices) + (transposed ? "_trans" : "");
+        "tl.ptx_ldmatrix_x" + std::to_string(matrices) + (from.transposed ? "_trans" : "");
     return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), AddressOf(to, {reg})}), op_.span);
+  }
+
+  /*!
+   * The same elements one by one: register r of a lane is in block r / p of its fragment, p being
+   * the elements of a 32-bit register; blocks go down the rows first.
+   */
+  Stmt LoadElements(const GemmOperand& from, int64_t row_blocks, const Expr& row, const Expr& k,
+                    const Var& to, const Expr& reg) const {
+    const int64_t p = mma_.PerRegister(), blocks = row_blocks * mma_.DepthBlocks();
+    Var block = MakeVar("r"), part = MakeVar("v");
+    scope_->analyzer->BindConst(block, blocks);
+    scope_->analyzer->BindConst(part, p);
+    const Expr at_row = row + FloorModOf(block, row_blocks) * 8 + FloorDivOf(lane_, 4);
+    const Expr at_k =
+        k + FloorDivOf(block, row_blocks) * mma_.BlockDepth() + FloorModOf(lane_, 4) * p + part;
+    auto [buffer, indices] = scope_->Place(from.shared, from.Element(at_row, at_k));
+    Stmt load = MakeStore(to, LoadOf(buffer, indices), {reg + Expr(block) * p + part}, op_.span);
+    load = p == 1 ? Substitute(load, part, MakeInt(0))
+                  : Stmt(MakeFor(part, MakeInt(p), ForKind::kVectorized, load, op_.span));
+    return UnrolledFor(block, blocks, load, op_.span);
   }
 
   /*! Lanes 8 g .. 8 g + 7 give the rows of matrix g. */
   Expr RowInMatrix() const { return FloorModOf(lane_, 8); }
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
-  /*! Matrices in register order: (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows
-   * 8-15, k 8-15). */
-  Stmt LoadA(const Expr& k, const Expr& i) {
-    const Expr row0 = (row_warp_ + i * m_warps_) * 16, k0 = k * 16;
-    const Expr reg = i * kRegistersA;
-    if (op_.trans_a) {
-      return LoadMatrix(op_.a, true, 4, k0 + RowInMatrix() + Matrix(2) * 8, row0 + Matrix(1) * 8,
-                        a_, reg);
-    }
-    return LoadMatrix(op_.a, false, 4, row0 + FloorModOf(lane_, 16), k0 + Matrix(2) * 8, a_, reg);
+  Expr DepthOf(const Expr& k) const { return k * mma_.k + steps_.begin; }
+
+  void LoadA(const Var& k, std::vector<Stmt>* body) const {
+    Var i = MakeVar("i");
+    scope_->analyzer->BindConst(i, m_tiles_);
+    body->push_back(UnrolledFor(i, m_tiles_, LoadTileA(k, i), op_.span));
   }
 
-  /*! Matrices in register order: (k 0-7), (k 8-15) of column tile j, then of the next one of this
-   * warp. */
-  Stmt LoadB(const Expr& k, const Expr& j, int tiles) {
-    Expr tile = tiles == 2 ? j + Matrix(2) : j;
-    const Expr col0 = (col_warp_ + tile * n_warps_) * 8, k0 = k * 16 + Matrix(1) * 8;
-    const Expr reg = j * kRegistersB;
-    if (op_.trans_b) {
-      return LoadMatrix(op_.b, false, 2 * tiles, col0 + RowInMatrix(), k0, b_, reg);
+  /*! Matrices in register order: down the rows, then along k. */
+  Stmt LoadTileA(const Expr& k, const Expr& i) const {
+    const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m, reg = i * mma_.ElementsA();
+    const int64_t rows = mma_.RowBlocks(), depths = mma_.DepthBlocks();
+    if (!UsesLdmatrix(operand_a_)) {
+      return LoadElements(operand_a_, rows, row0, DepthOf(k), a_, reg);
     }
-    return LoadMatrix(op_.b, true, 2 * tiles, k0 + RowInMatrix(), col0, b_, reg);
+    Expr k0 = DepthOf(k);
+    if (operand_a_.transposed) k0 = k0 + RowInMatrix();
+    if (depths == 2) k0 = k0 + Matrix(rows) * mma_.BlockDepth();
+    const Expr row =
+        operand_a_.transposed ? row0 + Matrix(1) * 8 : row0 + FloorModOf(lane_, mma_.m);
+    return LoadMatrix(operand_a_, rows * depths, row, k0, a_, reg);
   }
 
-  Stmt Mma(const Expr& i, const Expr& j) {
-    Expr c = (j * m_tiles_ + i) * kRegistersC;
-    Array<Expr> args = {MakeInt(16),
-                        MakeInt(8),
-                        MakeInt(16),
-                        StringOf(DeviceTypeName(DTypeOf(op_.a))),
-                        StringOf(DeviceTypeName(DTypeOf(op_.b))),
-                        StringOf(DeviceTypeName(DTypeOf(op_.c))),
-                        AddressOf(registers_c_, {c}),
-                        AddressOf(a_, {i * kRegistersA}),
-                        AddressOf(b_, {j * kRegistersB})};
+  /*! Column tiles in pairs: the second one's matrices follow the first one's. */
+  void LoadB(const Var& k, std::vector<Stmt>* body) const {
+    Var j = MakeVar("j");
+    scope_->analyzer->BindConst(j, n_tiles_);
+    if (!UsesLdmatrix(operand_b_)) {
+      const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * 8, reg = Expr(j) * mma_.ElementsB();
+      Stmt load = LoadElements(operand_b_, 1, col0, DepthOf(k), b_, reg);
+      body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
+      return;
+    }
+    if (n_tiles_ >= 2) {
+      body->push_back(UnrolledFor(j, n_tiles_ / 2, LoadTilesB(k, Expr(j) * 2, 2), op_.span));
+    }
+    if (n_tiles_ % 2) body->push_back(LoadTilesB(k, MakeInt(n_tiles_ - 1), 1));
+  }
+
+  Stmt LoadTilesB(const Expr& k, const Expr& j, int64_t tiles) const {
+    const int64_t depths = mma_.DepthBlocks();
+    const Expr tile = tiles == 2 ? j + Matrix(depths) : j;
+    const Expr col0 = (col_warp_ + tile * n_warps_) * 8, reg = j * mma_.ElementsB();
+    Expr k0 = DepthOf(k);
+    if (depths == 2) k0 = k0 + Matrix(1) * mma_.BlockDepth();
+    const Expr row = operand_b_.transposed ? col0 : col0 + RowInMatrix();
+    if (operand_b_.transposed) k0 = k0 + RowInMatrix();
+    return LoadMatrix(operand_b_, depths * tiles, row, k0, b_, reg);
+  }
+
+  Stmt Mma(const Expr& k, const Expr& i, const Expr& j) const {
+    // Fragments that stay in registers have all of K, tile after tile.
+    const Expr tile_a = operand_a_.shared.defined() ? i : k * m_tiles_ + i;
+    const Expr tile_b = operand_b_.shared.defined() ? j : k * n_tiles_ + j;
+    Array<Expr> args = {MakeInt(mma_.m),
+                        MakeInt(mma_.n),
+                        MakeInt(mma_.k),
+                        StringOf(mma_.operand_name),
+                        StringOf(mma_.operand_name),
+                        StringOf(mma_.accumulator_name),
+                        AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}),
+                        AddressOf(a_, {tile_a * mma_.ElementsA()}),
+                        AddressOf(b_, {tile_b * mma_.ElementsB()})};
     return MakeEvaluate(CallOp(kMmaSync, args), op_.span);
   }
 
-  Stmt Clear() {
-    Var r = MakeVar("i");
-    const int64_t n = m_tiles_ * n_tiles_ * kRegistersC;
-    Stmt store = MakeStore(registers_c_, ZeroOf(DTypeOf(op_.c)), {r}, op_.span);
-    return MakeIf(op_.clear_accum, UnrolledFor(r, n, store, op_.span), op_.span);
-  }
-
   const GemmOp& op_;
+  const MmaSteps& steps_;
+  const MmaInstruction& mma_;
+  const GemmOperand &operand_a_, &operand_b_;
   LoweringScope* scope_;
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
@@ -136,8 +181,9 @@ class GemmEmitter {
 
 }  // namespace
 
-Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope) {
-  return GemmEmitter(op, plan, scope).Emit();
+Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
+                        const GemmOperand& a, const GemmOperand& b, LoweringScope* scope) {
+  return MmaEmitter(op, plan, steps, a, b, scope).Emit();
 }
 
 }  // namespace tl

@@ -17,9 +17,10 @@ namespace tl {
 
 /*!
  * Levels of inference, each run to a fixed point before the next: strict operators dictate, common
- * ones follow what is placed, free ones choose.
+ * ones follow what is placed, preferring ones place what nobody dictates and they read best one
+ * way, free ones choose.
  */
-enum class InferLevel { kStrict, kCommon, kFree };
+enum class InferLevel { kStrict, kCommon, kPrefer, kFree };
 
 /*! What layout inference offers to an operator. */
 class LayoutScope {
@@ -47,6 +48,8 @@ class LoweringScope {
  public:
   virtual ~LoweringScope() = default;
   virtual Fragment FragmentOf(const Var& buffer) const = 0;
+  /*! Layout of a shared buffer; undefined for memory that the lowering made itself. */
+  virtual Layout LayoutOf(const Var& buffer) const = 0;
   /*! The registers of one thread that a fragment became: a one-dimensional local buffer. */
   virtual Var RegistersOf(const Var& buffer) = 0;
   /*! Physical buffer and indices of an element of a shared buffer; other buffers as they are. */
@@ -55,6 +58,8 @@ class LoweringScope {
   virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) = 0;
   /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
   virtual Stmt PlaceAccesses(const Stmt& s) = 0;
+  /*! A line for who asks what became of the operator at `span`. */
+  virtual void Note(const Span& span, const std::string& text) = 0;
 
   /*! Linear number of the thread in its block. */
   Expr thread;

@@ -6,31 +6,56 @@
 namespace tl {
 namespace {
 
-constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1};
+constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
+    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kU8{kDLUInt, 8, 1}, kS32{kDLInt, 32, 1},
+    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1};
 
+/*! In order of preference. PTX ISA, "Target ISA Notes" of mma: m16n8k8 and m8n8k16 need sm_75, the
+ * 8-bit floats sm_89, the others sm_80. */
 const std::vector<MmaInstruction>& Table() {
   static const std::vector<MmaInstruction> table = {
-      {16, 8, 16, kF16, kF16, kF32, 80},
-      {16, 8, 16, kF16, kF16, kF16, 80},
-      {16, 8, 16, kBF16, kBF16, kF32, 80},
+      {16, 8, 16, kF16, kF32, 80, "half_t", "float"},
+      {16, 8, 8, kF16, kF32, 75, "half_t", "float"},
+      {16, 8, 16, kF16, kF16, 80, "half_t", "half_t"},
+      {16, 8, 8, kF16, kF16, 75, "half_t", "half_t"},
+      {16, 8, 16, kBF16, kF32, 80, "bfloat16_t", "float"},
+      {16, 8, 8, kBF16, kF32, 80, "bfloat16_t", "float"},
+      {16, 8, 8, kF32, kF32, 80, "tfloat32_t", "float", true},
+      {16, 8, 4, kF32, kF32, 80, "tfloat32_t", "float", true},
+      {8, 8, 4, kF64, kF64, 80, "double", "double"},
+      {16, 8, 32, kS8, kS32, 80, "int8_t", "int"},
+      {16, 8, 16, kS8, kS32, 80, "int8_t", "int"},
+      {8, 8, 16, kS8, kS32, 75, "int8_t", "int"},
+      {16, 8, 32, kU8, kS32, 80, "uint8_t", "int"},
+      {16, 8, 16, kU8, kS32, 80, "uint8_t", "int"},
+      {8, 8, 16, kU8, kS32, 75, "uint8_t", "int"},
+      {16, 8, 32, kE4M3, kF32, 89, "fp8_e4_t", "float"},
+      {16, 8, 32, kE5M2, kF32, 89, "fp8_e5_t", "float"},
   };
   return table;
 }
 
-std::string Describe(const MmaInstruction& i) {
-  std::ostringstream os;
-  os << "mma.m" << i.m << "n" << i.n << "k" << i.k << " (" << DTypeName(i.a) << " x "
-     << DTypeName(i.b) << " -> " << DTypeName(i.c) << ")";
-  return os.str();
+/*! float8_e4m3 without a suffix is NVIDIA's format, which has no infinity. */
+DLDataType Canonical(DLDataType t) {
+  if (t.code == kDLFloat8_e4m3) t.code = kDLFloat8_e4m3fn;
+  return t;
+}
+
+bool HasTypes(const MmaInstruction& i, const GemmShape& s) {
+  return Canonical(s.a) == i.operand && Canonical(s.b) == i.operand && s.c == i.accumulator;
 }
 
 /*! The first precondition that fails, empty if all hold. */
 std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
-  if (s.a != i.a || s.b != i.b || s.c != i.c) {
-    return "found " + DTypeName(s.a) + " x " + DTypeName(s.b) + " -> " + DTypeName(s.c);
+  if (i.opt_in && !s.allow_tf32) {
+    return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
+           "True}";
   }
   if (s.arch < i.min_arch) {
     return "needs sm_" + std::to_string(i.min_arch) + ", found sm_" + std::to_string(s.arch);
+  }
+  if (s.num_threads < 32) {
+    return "needs a warp of 32 threads, found " + std::to_string(s.num_threads);
   }
   auto multiple = [](const char* name, int64_t value, int unit) {
     return value % unit == 0 ? std::string()
@@ -39,20 +64,33 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
   };
   std::string why = multiple("M", s.m, i.m);
   if (why.empty()) why = multiple("N", s.n, i.n);
-  if (why.empty()) why = multiple("K", s.k, i.k);
+  if (why.empty() && s.whole_k) why = multiple("K", s.k, i.k);
+  if (why.empty() && s.k < i.k) {
+    why = "K must be at least " + std::to_string(i.k) + ", found " + std::to_string(s.k);
+  }
   return why;
 }
 
 }  // namespace
 
+std::string MmaInstruction::Text() const {
+  std::ostringstream os;
+  os << "mma.m" << m << "n" << n << "k" << k << " (" << DTypeName(operand) << " x "
+     << DTypeName(operand) << " -> " << DTypeName(accumulator) << ")";
+  return os.str();
+}
+
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   std::string all;
   for (const MmaInstruction& i : Table()) {
+    if (!HasTypes(i, shape)) continue;
     std::string why = WhyNot(i, shape);
     if (why.empty()) return &i;
-    all += "\n  " + Describe(i) + ": " + why;
+    all += (all.empty() ? "" : "; ") + i.Text() + ": " + why;
   }
-  *reasons = all;
+  *reasons = !all.empty() ? all
+                          : "no instruction for " + DTypeName(shape.a) + " x " +
+                                DTypeName(shape.b) + " -> " + DTypeName(shape.c);
   return nullptr;
 }
 

@@ -8,11 +8,33 @@
 
 namespace tl {
 
-/*! PTX ISA, "Matrix multiply-accumulate operation using mma instruction". */
+/*!
+ * PTX ISA, "Matrix multiply-accumulate operation using mma instruction". A and B have one type.
+ * Every row has the same kind of fragments: operands are made of blocks of 8 rows (M or N) by 4
+ * registers along K, lane l holding register l % 4 of row l / 4.
+ */
 struct MmaInstruction {
   int m, n, k;
-  DLDataType a, b, c;
+  DLDataType operand, accumulator;
   int min_arch;
+  /*! Names of the types in the device headers. */
+  const char* operand_name;
+  const char* accumulator_name;
+  /*! Rounds its operands, so that it is used only where the user allows it. */
+  bool opt_in = false;
+
+  /*! Elements along K that one register holds. */
+  int PerRegister() const { return operand.bits < 32 ? 32 / operand.bits : 1; }
+  /*! Blocks of 8 rows by 4 registers in a fragment of A; one of B has DepthBlocks. */
+  int RowBlocks() const { return m / 8; }
+  int DepthBlocks() const { return k / BlockDepth(); }
+  int BlockDepth() const { return 4 * PerRegister(); }
+  /*! Elements of each operand that one lane holds. */
+  int ElementsA() const { return m * k / 32; }
+  int ElementsB() const { return n * k / 32; }
+  int ElementsC() const { return m * n / 32; }
+  /*! "mma.m16n8k16 (float16 x float16 -> float32)" */
+  std::string Text() const;
 };
 
 /*! What a T.gemm asks for. */
@@ -20,10 +42,16 @@ struct GemmShape {
   int64_t m, n, k;
   DLDataType a, b, c;
   int arch;
+  int64_t num_threads;
+  /*! float32 operands may be rounded to tf32. */
+  bool allow_tf32;
+  /*! K must be a multiple of the instruction's: an operand is in registers. Otherwise what is left
+   * of K is for another instruction. */
+  bool whole_k;
 };
 
-/*! The instruction for the shape; nullptr with `reasons` (one line an instruction that was tried)
- * if none fits. */
+/*! The instruction for the shape, the one with the largest K first; nullptr with `reasons` (one
+ * line an instruction of these types, or one line if there is none) if none fits. */
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
 
 /*! T.GemmWarpPolicy. */

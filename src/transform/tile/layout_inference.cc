@@ -10,11 +10,11 @@
  * loops (ValueError with both statements).
  *
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
- * (operators follow fragments that are placed, fragments follow operators), free. At the free level
- * the operators that are left fall into components joined by fragments without a place; in each,
- * every operator is tried as the one that chooses first, and the way that takes the fewest
- * registers is kept. Operators are taken in program order, so the result depends on nothing but the
- * program.
+ * (operators follow fragments that are placed, fragments follow operators), prefer (a gemm places
+ * the fragments that it reads and nobody dictates), free. At the free level the operators that are
+ * left fall into components joined by fragments without a place; in each, every operator is tried
+ * as the one that chooses first, and the way that takes the fewest registers is kept. Operators are
+ * taken in program order, so the result depends on nothing but the program.
  */
 #include <algorithm>
 #include <map>
@@ -239,6 +239,9 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
 
   for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
   RunCommon(ops.operators, &placed);
+  for (const OperatorUse& use : ops.operators) {
+    if (use.op->Infer(&placed, InferLevel::kPrefer)) RunCommon(ops.operators, &placed);
+  }
   for (const std::vector<size_t>& component : FreeComponents(ops.operators, placed)) {
     Candidate chosen = SettleComponent(ops.operators, component, placed);
     placed = std::move(chosen.placed);

@@ -5,7 +5,8 @@
  * over fragments. Out: a thread program. Tile operators and parallel loops became loops of one
  * thread, fragments became `local` buffers of its registers, shared buffers have their physical
  * shape and every access its physical indices. Establishes: no tile operator, no fragment and no
- * layout is left. Refuses: fragments without a layout (a bug: LayoutInference places them all).
+ * layout is left; function attribute `tl.notes` has a line for each gemm. Refuses: fragments
+ * without a layout (a bug: LayoutInference places them all).
  */
 #include <unordered_map>
 
@@ -34,6 +35,11 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     return it->second.as_or_throw<Fragment>();
   }
 
+  Layout LayoutOf(const Var& buffer) const final {
+    auto it = layouts_.find(buffer.get());
+    return it == layouts_.end() ? Layout() : it->second;
+  }
+
   Var RegistersOf(const Var& buffer) final { return Physical(buffer, FragmentOf(buffer)); }
 
   std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) final {
@@ -50,6 +56,13 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
+
+  void Note(const Span& span, const std::string& text) final {
+    notes.push_back(span.defined() ? Where(span) + ": " + text : text);
+  }
+
+  /*! What operators say about how they were lowered, in program order. */
+  Array<String> notes;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -128,8 +141,10 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {
-  Stmt body = Lowerer(TargetArch(f)).Mutate(f->body);
-  return WithBody(std::move(f), body);
+  Lowerer lowerer(TargetArch(f));
+  Stmt body = lowerer.Mutate(f->body);
+  f = WithBody(std::move(f), body);
+  return lowerer.notes.empty() ? f : WithAttr(std::move(f), "tl.notes", lowerer.notes);
 }
 
 Registration registration([] { RegisterPass("LowerTileOp", LowerTileOp); });

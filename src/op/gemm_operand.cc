@@ -1,0 +1,182 @@
+/*! Where lowering finds A and B of a T.gemm, and what brings them there. */
+#include <algorithm>
+
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+#include "gemm.h"
+#include "parallel_operator.h"
+#include "region_nest.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kVectorBits = 128;
+
+/*!
+ * For each register of `wanted` the register of `placed` that has the same element, in every thread
+ * that `wanted` gives the element to; nullopt where such a thread does not hold it, or where the
+ * register differs between threads.
+ */
+std::optional<std::vector<int64_t>> RegisterMap(const Fragment& wanted, const Fragment& placed) {
+  if (wanted->Shape() != placed->Shape()) return std::nullopt;
+  const std::vector<int64_t> wanted_thread = wanted->ThreadTable(), wanted_reg = wanted->Table();
+  const std::vector<int64_t> placed_thread = placed->ThreadTable(), placed_reg = placed->Table();
+  std::vector<int64_t> map(static_cast<size_t>(wanted->RegisterExtent()), -1);
+  for (size_t e = 0; e < wanted_reg.size(); ++e) {
+    const auto first = placed_thread.begin() + static_cast<int64_t>(e) * placed->replicate;
+    for (int64_t r = 0; r < wanted->replicate; ++r) {
+      const int64_t thread = wanted_thread[e * wanted->replicate + r];
+      if (std::find(first, first + placed->replicate, thread) == first + placed->replicate) {
+        return std::nullopt;
+      }
+    }
+    int64_t& to = map[static_cast<size_t>(wanted_reg[e])];
+    if (to >= 0 && to != placed_reg[e]) return std::nullopt;
+    to = placed_reg[e];
+  }
+  return map;
+}
+
+/*! The map as a sum of digits of its index times strides, checked against all of it. */
+std::optional<Expr> ClosedForm(const std::vector<int64_t>& map, const Expr& index) {
+  const auto size = static_cast<int64_t>(map.size());
+  auto at = [&](int64_t k) { return map[static_cast<size_t>(k)] - map[0]; };
+  Expr sum = MakeInt(map[0]);
+  std::vector<int64_t> value(map.size(), map[0]);
+  for (int64_t divisor = 1; divisor < size;) {
+    int64_t extent = 1;
+    while (extent * divisor < size && at(extent * divisor) == extent * at(divisor)) ++extent;
+    sum = sum + FloorModOf(FloorDivOf(index, divisor), extent) * at(divisor);
+    for (int64_t k = 0; k < size; ++k) {
+      value[static_cast<size_t>(k)] += k / divisor % extent * at(divisor);
+    }
+    divisor *= extent;
+  }
+  if (value != map) return std::nullopt;
+  return sum;
+}
+
+/*! to[k] = from[map[k]] for all k. */
+Stmt MoveRegisters(const Var& from, const Var& to, const std::vector<int64_t>& map,
+                   const Span& span) {
+  Var r = MakeVar("r");
+  const auto size = static_cast<int64_t>(map.size());
+  if (auto source = ClosedForm(map, r)) {
+    Stmt move = MakeStore(to, LoadOf(from, {*source}), {r}, span);
+    return MakeFor(r, MakeInt(size), ForKind::kUnrolled, move, span);
+  }
+  std::vector<Stmt> moves;
+  for (int64_t k = 0; k < size; ++k) {
+    moves.push_back(
+        MakeStore(to, LoadOf(from, {MakeInt(map[static_cast<size_t>(k)])}), {MakeInt(k)}, span));
+  }
+  return MakeSeq(moves);
+}
+
+/*! The rows of a shared buffer consist of aligned vectors of `width` elements. */
+bool HasVectorRows(const Layout& layout, int64_t width) {
+  const std::vector<int64_t> shape = layout->Shape();
+  if (shape.back() % width) return false;
+  const std::vector<int64_t> table = layout->Table(), extent = layout->OutputShape();
+  const size_t coords = extent.size();
+  int64_t first = 0;
+  for (size_t k = 0; k * coords < table.size(); ++k) {
+    int64_t place = 0;
+    for (size_t c = 0; c < coords; ++c) place = place * extent[c] + table[k * coords + c];
+    const auto lane = static_cast<int64_t>(k) % width;
+    if (lane == 0) first = place;
+    if (first % width || place != first + lane) return false;
+  }
+  return true;
+}
+
+GemmOperand FromShared(const TileRegion& region, bool transposed, LoweringScope* scope) {
+  GemmOperand operand{region.buffer, region.Mins(), transposed, false, Var()};
+  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
+  const Analyzer::Modular start = scope->analyzer->ModularSet(operand.mins.back());
+  const Layout layout = scope->LayoutOf(region.buffer);
+  operand.has_vector_rows = start.coeff % width == 0 && start.base % width == 0 &&
+                            layout.defined() && HasVectorRows(layout, width);
+  return operand;
+}
+
+/*! The nest that copies a fragment's region, and the layout of its iterations. */
+struct Staging {
+  ParallelNest nest;
+  std::optional<Fragment> layout;
+};
+
+Staging PlanStaging(const TileRegion& region, const Fragment& placed, const Span& span) {
+  Staging s;
+  s.nest.span = span;
+  s.nest.vars = {MakeVar("i"), MakeVar("j")};
+  const Array<Expr> extents = region.Extents();
+  Array<Expr> element = region.Mins();
+  const size_t lead = extents.size() - 2;
+  for (size_t d = 0; d < 2; ++d) {
+    s.nest.extents.push_back(extents[lead + d]);
+    element.Set(lead + d, element[lead + d] + s.nest.vars[d]);
+  }
+  s.nest.body = MakeEvaluate(LoadOf(region.buffer, element), span);
+  s.layout = LayoutFromFragment(s.nest, FragmentAccess{region.buffer, element, false, {}, {}}, placed);
+  return s;
+}
+
+/*! Copies a fragment to new shared memory whose rows start in different banks. */
+GemmOperand StageInShared(const TileRegion& region, bool transposed, const Span& span,
+                          LoweringScope* scope, std::vector<Stmt>* before) {
+  Staging s = PlanStaging(region, scope->FragmentOf(region.buffer), span);
+  const DLDataType dtype = BufferOf(region.buffer)->dtype->dtype;
+  const int64_t width = kVectorBits / dtype.bits;
+  const int64_t rows = ToInt(s.nest.extents[0]), cols = ToInt(s.nest.extents[1]);
+  const int64_t vectors = (cols + width - 1) / width;
+  const int64_t pitch = (vectors % 2 ? vectors : vectors + 1) * width;
+  Var shared = scope->AllocShared(std::string(region.buffer->name) + "_shared", dtype,
+                                  {MakeInt(rows), MakeInt(pitch)});
+  const Expr value = s.nest.body.as<EvaluateNode>()->value;
+  s.nest.body = MakeStore(shared, value, {s.nest.vars[0], s.nest.vars[1]}, span);
+  before->push_back(MakeParallelOperator(s.nest, *s.layout)->Lower(scope));
+  return {shared, {MakeInt(0), MakeInt(0)}, transposed, true, Var()};
+}
+
+}  // namespace
+
+Array<Expr> GemmOperand::Element(const Expr& row, const Expr& k) const {
+  Array<Expr> element = mins;
+  const size_t lead = element.size() - 2;
+  element.Set(lead, element[lead] + (transposed ? k : row));
+  element.Set(lead + 1, element[lead + 1] + (transposed ? row : k));
+  return element;
+}
+
+void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& placed) {
+  if (PlanStaging(region, placed, op.span).layout) return;
+  ThrowAt(op.span, "ValueError",
+          "T.gemm: found " + std::string(region.buffer->name) +
+              " a slice of a fragment whose place is known at run time only, wanted constants; "
+              "copy the slice to shared memory");
+}
+
+GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transposed,
+                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before) {
+  if (IsShared(region.buffer)) return FromShared(region, transposed, scope);
+  std::optional<std::vector<int64_t>> map;
+  if (wanted.defined() && IsWhole(region)) {
+    map = RegisterMap(wanted, scope->FragmentOf(region.buffer));
+  }
+  if (!map) return StageInShared(region, transposed, op.span, scope, before);
+  const Var registers = scope->RegistersOf(region.buffer);
+  if (std::is_sorted(map->begin(), map->end()) &&
+      static_cast<size_t>(map->back() + 1) == map->size()) {
+    return {Var(), {}, transposed, false, registers};
+  }
+  Var moved = MakeBuffer(std::string(region.buffer->name) + "_frag", op.OperandType(),
+                         {MakeInt(static_cast<int64_t>(map->size()))}, "local");
+  auto alloc = make_object<AllocBufferNode>();
+  alloc->buffer = moved;
+  before->push_back(AllocBuffer(alloc));
+  before->push_back(MoveRegisters(registers, moved, *map, op.span));
+  return {Var(), {}, transposed, false, moved};
+}
+
+}  // namespace tl

@@ -1,0 +1,148 @@
+/*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
+#include "../layout/mma_fragment.h"
+#include "../tvm/error.h"
+#include "gemm.h"
+
+namespace tl {
+namespace {
+
+void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool right_place,
+                  const char* wanted) {
+  if (right_place) return;
+  ThrowAt(op.span, "ValueError",
+          std::string("T.gemm: found ") + name + " = " + std::string(r.buffer->name) +
+              " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
+}
+
+bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
+
+/*! Types of whole bytes that multiply and add, the accumulator no integer under floats. */
+void CheckTypes(const GemmOp& op) {
+  const DLDataType a = op.OperandType(), c = op.AccumulatorType();
+  auto is_number = [](DLDataType t) {
+    const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
+                          t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2;
+    return t.lanes == 1 && (is_float || (IsInteger(t) && t.bits >= 8));
+  };
+  if (is_number(a) && is_number(c) && (IsInteger(a) || !IsInteger(c))) return;
+  ThrowAt(op.span, "ValueError",
+          "T.gemm: found " + DTypeName(a) + " x " + DTypeName(a) + " -> " + DTypeName(c) +
+              ", wanted floats or integers of 8 bits and more, and an accumulator that holds "
+              "their sums; cast the operands while copying them");
+}
+
+void CheckOperands(const GemmOp& op) {
+  const char* place = "shared memory or a fragment; copy it there with T.copy";
+  auto is_operand = [](const Var& v) { return IsShared(v) || IsFragment(v); };
+  CheckOperand(op, "A", op.a, is_operand(op.a.buffer), place);
+  CheckOperand(op, "B", op.b, is_operand(op.b.buffer), place);
+  CheckOperand(op, "C", op.c, IsFragment(op.c.buffer), "a fragment; make it with T.alloc_fragment");
+  if (!IsWhole(op.c)) {
+    ThrowAt(op.span, "ValueError",
+            "T.gemm: found C a slice of " + std::string(op.c.buffer->name) +
+                ", wanted the whole fragment; allocate one of the slice's shape");
+  }
+  CheckTypes(op);
+}
+
+/*! As many warps as can share the tile; an instruction's unit divides it, so one can. */
+WarpPartition MostWarps(const GemmOp& op, int64_t warps, const MmaInstruction& i) {
+  for (; warps > 1; --warps) {
+    auto split = PartitionWarps(op.M(), op.N(), warps, i.m, i.n, op.policy);
+    if (split) return *split;
+  }
+  return {1, 1};
+}
+
+/*! A layout of a matrix for a buffer of more dimensions, the leading ones of extent 1. */
+Fragment WithLeadingDims(const Fragment& f, const Var& buffer) {
+  Array<Var> vars;
+  std::vector<int64_t> shape = ConstShape(buffer);
+  for (size_t d = 0; d + 2 < shape.size(); ++d) vars.push_back(MakeVar("s" + std::to_string(d)));
+  if (vars.empty()) return f;
+  for (const Var& v : f->vars) vars.push_back(v);
+  return MakeFragment(vars, shape, f->index[0], f->thread, f->replica, f->replicate);
+}
+
+MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t depth,
+                      const WarpPartition& w) {
+  return {rows,
+          depth,
+          i.PerRegister(),
+          is_a ? i.RowBlocks() : 1,
+          i.DepthBlocks(),
+          is_a ? w.m_warps : w.n_warps,
+          is_a ? w.n_warps : w.m_warps,
+          is_a};
+}
+
+}  // namespace
+
+bool IsWhole(const TileRegion& r) {
+  const std::vector<int64_t> shape = ConstShape(r.buffer);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, shape[d])) return false;
+  }
+  return true;
+}
+
+Fragment GemmPlan::LayoutOfA(const GemmOp& op) const {
+  const MmaOperandTile tile = TileOf(*mma[0].instruction, true, op.M(), op.K(), warps);
+  return WithLeadingDims(MakeGemmFragmentOperand(tile, op.trans_a), op.a.buffer);
+}
+
+Fragment GemmPlan::LayoutOfB(const GemmOp& op) const {
+  const MmaOperandTile tile = TileOf(*mma[0].instruction, false, op.N(), op.K(), warps);
+  return WithLeadingDims(MakeGemmFragmentOperand(tile, !op.trans_b), op.b.buffer);
+}
+
+Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
+  return WithLeadingDims(
+      MakeGemmFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps, mma[0].instruction->m),
+      op.c.buffer);
+}
+
+std::string GemmPlan::Text(const GemmOp& op) const {
+  std::string text = "T.gemm " + std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
+                     std::to_string(op.K()) + ": ";
+  for (const MmaSteps& s : mma) {
+    text += std::to_string(s.steps) + " x " + s.instruction->Text() + " along K, ";
+  }
+  if (UsesMma()) {
+    text += std::to_string(warps.m_warps) + "x" + std::to_string(warps.n_warps) + " warps";
+  }
+  if (fma_begin == op.K()) return text;
+  return text + (UsesMma() ? ", " : "") + "multiply-add from K=" + std::to_string(fma_begin) +
+         " on (" + why_fma + ")";
+}
+
+GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
+  CheckOperands(op);
+  GemmPlan plan;
+  GemmShape want{op.M(),
+                 op.N(),
+                 op.K(),
+                 op.OperandType(),
+                 BufferOf(op.b.buffer)->dtype->dtype,
+                 op.AccumulatorType(),
+                 arch,
+                 num_threads,
+                 op.allow_tf32,
+                 IsFragment(op.a.buffer) || IsFragment(op.b.buffer)};
+  const MmaInstruction* first = SelectMma(want, &plan.why_fma);
+  want.whole_k = false;
+  if (!first) first = SelectMma(want, &plan.why_fma);
+  for (const MmaInstruction* i = first; i; i = SelectMma(want, &plan.why_fma)) {
+    // What is left of K is for a smaller instruction on the same accumulators.
+    if (i->m != first->m || i->n != first->n) break;
+    plan.mma.push_back({i, plan.fma_begin, want.k / i->k});
+    plan.fma_begin += want.k / i->k * i->k;
+    want.k = op.K() - plan.fma_begin;
+    if (want.k == 0) break;
+  }
+  if (plan.fma_begin == op.K()) plan.why_fma.clear();
+  if (first) plan.warps = MostWarps(op, num_threads / 32, *first);
+  return plan;
+}
+
+}  // namespace tl
