@@ -22,6 +22,12 @@ std::optional<std::string> ScalarName(DLDataType t) {
       return "bool";
     case kDLBfloat:
       return "bfloat16_t";
+    // Without a suffix it is the format of NVIDIA's chips.
+    case kDLFloat8_e4m3:
+    case kDLFloat8_e4m3fn:
+      return "fp8_e4_t";
+    case kDLFloat8_e5m2:
+      return "fp8_e5_t";
     case kDLFloat:
       if (t.bits == 16) return "half_t";
       if (t.bits == 32) return "float";

@@ -1,11 +1,12 @@
 /*!
- * The bit operations of half_t and bfloat16_t in PTX.
+ * The bit operations of half_t, bfloat16_t and the 8-bit floats in PTX.
  *
  * Arithmetic has .rn, which keeps the compiler from contracting it to a fused multiply-add: each
  * operation rounds once, as in the emulator (PTX ISA, Half Precision Floating Point Instructions).
  */
 #pragma once
 
+#include <tl/float8_bits.h>
 #include <tl/platform.h>
 
 namespace tl {
@@ -70,5 +71,39 @@ struct BFloat16Format {
 };
 
 #undef TL_PTX_BINARY
+
+// PTX ISA, cvt: the 8-bit floats have instructions from sm_89 on, pairs only.
+#if __CUDA_ARCH__ >= 890
+#define TL_FLOAT8(Name, type, mantissa, bias, largest)                                     \
+  struct Name {                                                                            \
+    static TL_DEVICE float to_float(uint8_t x) {                                           \
+      uint32_t d;                                                                          \
+      asm("cvt.rn.f16x2." type "x2 %0, %1;" : "=r"(d) : "h"(uint16_t(x)));                 \
+      return HalfFormat::to_float(uint16_t(d));                                            \
+    }                                                                                      \
+    static TL_DEVICE uint16_t from_floats(float low, float high) {                         \
+      uint16_t d;                                                                          \
+      asm("cvt.rn.satfinite." type "x2.f32 %0, %1, %2;" : "=h"(d) : "f"(high), "f"(low));  \
+      return d;                                                                            \
+    }                                                                                      \
+    static TL_DEVICE uint8_t from_float(float x) { return uint8_t(from_floats(x, 0.0f)); } \
+  };
+#else
+#define TL_FLOAT8(Name, type, mantissa, bias, largest)              \
+  struct Name {                                                     \
+    static TL_DEVICE float to_float(uint8_t x) {                    \
+      return detail::float8_to_float<mantissa, bias, largest>(x);   \
+    }                                                               \
+    static TL_DEVICE uint8_t from_float(float x) {                  \
+      return detail::float8_from_float<mantissa, bias, largest>(x); \
+    }                                                               \
+    static TL_DEVICE uint16_t from_floats(float low, float high) {  \
+      return uint16_t(from_float(low) | from_float(high) << 8);     \
+    }                                                               \
+  };
+#endif
+TL_FLOAT8(E4M3Format, "e4m3", 3, 7, 0x7e)
+TL_FLOAT8(E5M2Format, "e5m2", 2, 15, 0x7b)
+#undef TL_FLOAT8
 
 }  // namespace tl

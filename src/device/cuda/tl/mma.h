@@ -2,7 +2,6 @@
 #pragma once
 
 #include <tl/copy.h>
-#include <tl/half.h>
 #include <tl/mma_shapes.h>
 
 namespace tl {
@@ -42,67 +41,107 @@ TL_LDMATRIX_X4(ptx_ldmatrix_x4_trans, "x4.trans")
 
 namespace detail {
 
-// One specialisation for each instruction; a register of A, B and a half_t accumulator holds two
-// elements.
-template <int K, typename T, typename Accumulator>
+// One specialisation for each instruction. D and AB are the registers of the accumulator and of the
+// operands; a register of less than 64 bits holds as many elements as fit into 32.
+template <int M, int K, typename T, typename Accumulator>
 struct Mma;
 
-#define TL_MMA(K, T, Accumulator, Register, instruction, operands, outputs, inputs) \
-  template <>                                                                       \
-  struct Mma<K, T, Accumulator> {                                                   \
-    using D = Register;                                                             \
-    static TL_DEVICE void run(D* d, const uint32_t* a, const uint32_t* b) {         \
-      asm("mma.sync.aligned." instruction " " operands ";" : outputs : inputs);     \
-    }                                                                               \
+#define TL_MMA(M, K, T, Accumulator, DRegister, Register, instruction, operands, outputs, inputs) \
+  template <>                                                                                     \
+  struct Mma<M, K, T, Accumulator> {                                                              \
+    using D = DRegister;                                                                          \
+    using AB = Register;                                                                          \
+    static TL_DEVICE void run(D* d, const AB* a, const AB* b) {                                   \
+      asm("mma.sync.aligned." instruction " " operands ";" : outputs : inputs);                   \
+    }                                                                                             \
   };
-#define TL_FLOATS "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-#define TL_HALVES "+r"(d[0]), "+r"(d[1])
-#define TL_K16 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])
-#define TL_K8 "r"(a[0]), "r"(a[1]), "r"(b[0])
-#define TL_FLOATS_K16 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}"
-#define TL_FLOATS_K8 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3}"
-#define TL_HALVES_K16 "{%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1}"
-#define TL_HALVES_K8 "{%0,%1}, {%2,%3}, {%4}, {%0,%1}"
+#define TL_D4(kind) kind(d[0]), kind(d[1]), kind(d[2]), kind(d[3])
+#define TL_D2(kind) kind(d[0]), kind(d[1])
+#define TL_A4B2 "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])
+#define TL_A2B1 "r"(a[0]), "r"(a[1]), "r"(b[0])
+#define TL_A1B1(kind) kind(a[0]), kind(b[0])
+#define TL_D4A4B2 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3}"
+#define TL_D4A2B1 "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3}"
+#define TL_D2A4B2 "{%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1}"
+#define TL_D2A2B1 "{%0,%1}, {%2,%3}, {%4}, {%0,%1}"
+#define TL_D2A1B1 "{%0,%1}, {%2}, {%3}, {%0,%1}"
+// m16 with the larger K, and with half of it.
+#define TL_MMA_LONG(K, T, Accumulator, DRegister, kind, instruction) \
+  TL_MMA(16, K, T, Accumulator, DRegister, uint32_t, instruction, TL_D4A4B2, TL_D4(kind), TL_A4B2)
+#define TL_MMA_SHORT(K, T, Accumulator, DRegister, kind, instruction) \
+  TL_MMA(16, K, T, Accumulator, DRegister, uint32_t, instruction, TL_D4A2B1, TL_D4(kind), TL_A2B1)
+#define TL_MMA_BYTES(T, name)                                                                  \
+  TL_MMA_LONG(32, T, int, int, "+r", "m16n8k32.row.col.s32." name "." name ".s32")             \
+  TL_MMA_SHORT(16, T, int, int, "+r", "m16n8k16.row.col.s32." name "." name ".s32")            \
+  TL_MMA(8, 16, T, int, int, uint32_t, "m8n8k16.row.col.s32." name "." name ".s32", TL_D2A1B1, \
+         TL_D2("+r"), TL_A1B1("r"))
 
-TL_MMA(16, half_t, float, float, "m16n8k16.row.col.f32.f16.f16.f32", TL_FLOATS_K16, TL_FLOATS,
-       TL_K16)
-TL_MMA(16, bfloat16_t, float, float, "m16n8k16.row.col.f32.bf16.bf16.f32", TL_FLOATS_K16, TL_FLOATS,
-       TL_K16)
-TL_MMA(16, half_t, half_t, uint32_t, "m16n8k16.row.col.f16.f16.f16.f16", TL_HALVES_K16, TL_HALVES,
-       TL_K16)
-TL_MMA(8, half_t, float, float, "m16n8k8.row.col.f32.f16.f16.f32", TL_FLOATS_K8, TL_FLOATS, TL_K8)
-TL_MMA(8, bfloat16_t, float, float, "m16n8k8.row.col.f32.bf16.bf16.f32", TL_FLOATS_K8, TL_FLOATS,
-       TL_K8)
-TL_MMA(8, half_t, half_t, uint32_t, "m16n8k8.row.col.f16.f16.f16.f16", TL_HALVES_K8, TL_HALVES,
-       TL_K8)
+TL_MMA_LONG(16, half_t, float, float, "+f", "m16n8k16.row.col.f32.f16.f16.f32")
+TL_MMA_SHORT(8, half_t, float, float, "+f", "m16n8k8.row.col.f32.f16.f16.f32")
+TL_MMA(16, 16, half_t, half_t, uint32_t, uint32_t, "m16n8k16.row.col.f16.f16.f16.f16", TL_D2A4B2,
+       TL_D2("+r"), TL_A4B2)
+TL_MMA(16, 8, half_t, half_t, uint32_t, uint32_t, "m16n8k8.row.col.f16.f16.f16.f16", TL_D2A2B1,
+       TL_D2("+r"), TL_A2B1)
+TL_MMA_LONG(16, bfloat16_t, float, float, "+f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+TL_MMA_SHORT(8, bfloat16_t, float, float, "+f", "m16n8k8.row.col.f32.bf16.bf16.f32")
+TL_MMA_LONG(8, tfloat32_t, float, float, "+f", "m16n8k8.row.col.f32.tf32.tf32.f32")
+TL_MMA_SHORT(4, tfloat32_t, float, float, "+f", "m16n8k4.row.col.f32.tf32.tf32.f32")
+TL_MMA(8, 4, double, double, double, double, "m8n8k4.row.col.f64.f64.f64.f64", TL_D2A1B1,
+       TL_D2("+d"), TL_A1B1("d"))
+TL_MMA_BYTES(int8_t, "s8")
+TL_MMA_BYTES(uint8_t, "u8")
+TL_MMA_LONG(32, fp8_e4_t, float, float, "+f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
+TL_MMA_LONG(32, fp8_e5_t, float, float, "+f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
 
 #undef TL_MMA
-#undef TL_FLOATS
-#undef TL_HALVES
-#undef TL_K16
-#undef TL_K8
-#undef TL_FLOATS_K16
-#undef TL_FLOATS_K8
-#undef TL_HALVES_K16
-#undef TL_HALVES_K8
+#undef TL_D4
+#undef TL_D2
+#undef TL_A4B2
+#undef TL_A2B1
+#undef TL_A1B1
+#undef TL_D4A4B2
+#undef TL_D4A2B1
+#undef TL_D2A4B2
+#undef TL_D2A2B1
+#undef TL_D2A1B1
+#undef TL_MMA_LONG
+#undef TL_MMA_SHORT
+#undef TL_MMA_BYTES
+
+/*! Rounds to the nearest tf32, ties away from zero. PTX ISA, cvt.rna.tf32. */
+TL_DEVICE uint32_t round_to_tf32(uint32_t bits) {
+  uint32_t d;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(d) : "f"(__uint_as_float(bits)));
+  return d;
+}
 
 }  // namespace detail
 
 /*!
  * d += a * b on the fragments of a warp; a is M x K by rows, b is K x N by columns, d is M x N.
  * Each pointer is to this lane's elements in the order of the PTX ISA's fragment tables (Matrix
- * Fragments for mma.m16n8k8 and .m16n8k16). PTX ISA, mma.
+ * Fragments for mma). PTX ISA, mma.
  */
 template <int M, int N, int K, typename TA, typename TB, typename TC>
-TL_DEVICE void mma_sync(TC* d, const TA* a, const TB* b) {
+TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
   if constexpr (mma_exists<M, N, K, TA, TB, TC>) {
-    using Mma = detail::Mma<K, TA, TC>;
-    uint32_t a_registers[K / 4], b_registers[K / 8];
-    typename Mma::D d_registers[4 * sizeof(TC) / sizeof(typename Mma::D)];
+    using Mma = detail::Mma<M, K, TA, TC>;
+    using AB = typename Mma::AB;
+    constexpr int kRegister = 32 * sizeof(AB) / sizeof(mma_memory<TA>);
+    AB a_registers[M * K / kRegister], b_registers[N * K / kRegister];
+    typename Mma::D d_registers[M * N / 32 * sizeof(TC) / sizeof(typename Mma::D)];
     memcpy(a_registers, a, sizeof(a_registers));
     memcpy(b_registers, b, sizeof(b_registers));
     memcpy(d_registers, d, sizeof(d_registers));
+    if constexpr (is_same<TA, tfloat32_t>) {
+      TL_UNROLL for (int i = 0; i < M * K / 32; ++i) {
+        a_registers[i] = detail::round_to_tf32(a_registers[i]);
+      }
+      TL_UNROLL for (int i = 0; i < N * K / 32; ++i) {
+        b_registers[i] = detail::round_to_tf32(b_registers[i]);
+      }
+    }
     Mma::run(d_registers, a_registers, b_registers);
     memcpy(d, d_registers, sizeof(d_registers));
   }

@@ -1,7 +1,9 @@
-/*! The bit operations of half_t and bfloat16_t, bit for bit what the GPU's instructions give. */
+/*! The bit operations of half_t, bfloat16_t and the 8-bit floats, bit for bit what the GPU's
+ * instructions give. */
 #pragma once
 
 #include <tl/bits.h>
+#include <tl/float8_bits.h>
 #include <tl/platform.h>
 
 namespace tl {
@@ -70,5 +72,25 @@ struct BFloat16Format : detail::ThroughFloat<BFloat16Format> {
     return uint16_t((bits + 0x7fff + odd) >> 16);
   }
 };
+
+namespace detail {
+
+template <int kMantissa, int kBias, uint8_t kLargest>
+struct Float8Format {
+  static TL_DEVICE float to_float(uint8_t x) {
+    return float8_to_float<kMantissa, kBias, kLargest>(x);
+  }
+  static TL_DEVICE uint8_t from_float(float x) {
+    return float8_from_float<kMantissa, kBias, kLargest>(x);
+  }
+  static TL_DEVICE uint16_t from_floats(float low, float high) {
+    return uint16_t(from_float(low) | from_float(high) << 8);
+  }
+};
+
+}  // namespace detail
+
+using E4M3Format = detail::Float8Format<3, 7, 0x7e>;
+using E5M2Format = detail::Float8Format<2, 15, 0x7b>;
 
 }  // namespace tl

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <tl/barrier.h>
-#include <tl/half.h>
 #include <tl/mma_shapes.h>
 
 namespace tl {
@@ -51,55 +50,86 @@ struct MmaArguments {
   const void* b;
 };
 
-constexpr int kMmaM = 16, kMmaN = 8;
-
-// All of a warp's 16-bit elements are gathered first, so that their conversion is one loop over
-// vectors.
-template <typename T, int count>
-TL_DEVICE void to_floats(const uint16_t* bits, float* floats) {
-  for (int i = 0; i < count; ++i) floats[i] = float(T::from_bits(bits[i]));
-}
+/*! The number that an element stands for, in the type that products are formed in. */
+template <typename T>
+struct MmaNumber {
+  static TL_DEVICE float of(T x) { return float(x); }
+};
+template <>
+struct MmaNumber<double> {
+  static TL_DEVICE double of(double x) { return x; }
+};
+template <>
+struct MmaNumber<int8_t> {
+  static TL_DEVICE int of(int8_t x) { return x; }
+};
+template <>
+struct MmaNumber<uint8_t> {
+  static TL_DEVICE int of(uint8_t x) { return x; }
+};
+// Rounded to nearest, ties away from zero (PTX ISA, cvt.rna.tf32).
+template <>
+struct MmaNumber<tfloat32_t> {
+  static TL_DEVICE float of(float x) {
+    const uint32_t bits = bit_cast<uint32_t>(x);
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    return bit_cast<float>(finite ? (bits + 0x1000) & ~0x1fffu : bits);
+  }
+};
 
 /*!
- * Places of a lane's elements (PTX ISA, Matrix Fragments for mma.m16n8k8 and mma.m16n8k16): with g
- * = lane / 4 and t = lane % 4, pair i of A is at row g + 8 * (i % 2), column 2 * t + 8 * (i / 2);
- * pair i of B is at rows 2 * t + 8 * i, column g; pair i of C is at row g + 8 * i, column 2 * t.
+ * One operand of a warp, row after row. With g = lane / 4, t = lane % 4 and p elements to a
+ * register, register i of a lane is at row g + 8 * (i % (rows / 8)), columns p * t + 4 * p * (i /
+ * (rows / 8)) and following (PTX ISA, Matrix Fragments for mma). All elements are gathered first,
+ * so that their conversion is one loop over vectors.
  */
-template <int K, typename T, typename Accumulator>
+template <int rows, int K, typename T, typename Number, typename Pointer>
+TL_DEVICE void mma_operand(void* const* arguments, Pointer pointer, Number* numbers) {
+  using Memory = mma_memory<T>;
+  constexpr int p = mma_pack<T>, kBlocks = rows / 8;
+  Memory elements[rows * K];
+  for (int l = 0; l < kWarpSize; ++l) {
+    const auto* from =
+        static_cast<const Memory*>(static_cast<const MmaArguments*>(arguments[l])->*pointer);
+    const int g = l / 4, t = l % 4;
+    for (int i = 0; i < rows * K / 32 / p; ++i) {
+      __builtin_memcpy(&elements[(g + 8 * (i % kBlocks)) * K + p * t + 4 * p * (i / kBlocks)],
+                       from + p * i, p * sizeof(Memory));
+    }
+  }
+  for (int i = 0; i < rows * K; ++i) numbers[i] = MmaNumber<T>::of(elements[i]);
+}
+
+/*! Pair i of a lane's accumulators is at row g + 8 * i, column 2 * t. */
+template <int M, int K, typename T, typename Accumulator>
 void mma(void* const* arguments) {
-  uint16_t a_bits[kMmaM * K], b_bits[K * kMmaN];
-  alignas(32) float a[kMmaM * K], b[K * kMmaN], d[kMmaM * kMmaN];
-  for (int l = 0; l < kWarpSize; ++l) {
-    const auto* lane = static_cast<const MmaArguments*>(arguments[l]);
-    const int g = l / 4, t = l % 4;
-    uint16_t elements[K / 2];
-    __builtin_memcpy(elements, lane->a, sizeof(elements));
-    for (int i = 0; i < K / 4; ++i) {
-      __builtin_memcpy(&a_bits[(g + 8 * (i % 2)) * K + 2 * t + 8 * (i / 2)], elements + 2 * i, 4);
-    }
-    __builtin_memcpy(elements, lane->b, sizeof(elements) / 2);
-    for (int i = 0; i < K / 4; ++i) {
-      b_bits[(2 * t + 8 * (i / 2) + i % 2) * kMmaN + g] = elements[i];
-    }
-    Accumulator sums[4];
-    __builtin_memcpy(sums, lane->d, sizeof(sums));
-    for (int i = 0; i < 4; ++i) d[(g + 8 * (i / 2)) * kMmaN + 2 * t + i % 2] = float(sums[i]);
+  using Number = decltype(MmaNumber<T>::of(mma_memory<T>()));
+  constexpr int N = 8;
+  alignas(32) Number a[M * K], stored_b[N * K], b[K * N], d[M * N];
+  mma_operand<M, K, T>(arguments, &MmaArguments::a, a);
+  mma_operand<N, K, T>(arguments, &MmaArguments::b, stored_b);
+  for (int k = 0; k < K; ++k) {
+    for (int n = 0; n < N; ++n) b[k * N + n] = stored_b[n * K + k];
   }
-  to_floats<T, kMmaM * K>(a_bits, a);
-  to_floats<T, K * kMmaN>(b_bits, b);
-  for (int row = 0; row < kMmaM; ++row) {
-    float sums[kMmaN];
-    for (int n = 0; n < kMmaN; ++n) sums[n] = d[row * kMmaN + n];
+  constexpr int kPerLane = M * N / kWarpSize;
+  Accumulator sums[kPerLane];
+  for (int l = 0; l < kWarpSize; ++l) {
+    __builtin_memcpy(sums, static_cast<const MmaArguments*>(arguments[l])->d, sizeof(sums));
+    for (int i = 0; i < kPerLane; ++i) {
+      d[(l / 4 + 8 * (i / 2)) * N + 2 * (l % 4) + i % 2] = Number(sums[i]);
+    }
+  }
+  for (int row = 0; row < M; ++row) {
+    Number row_sums[N];
+    for (int n = 0; n < N; ++n) row_sums[n] = d[row * N + n];
     for (int k = 0; k < K; ++k) {
-      for (int n = 0; n < kMmaN; ++n) sums[n] += a[row * K + k] * b[k * kMmaN + n];
+      for (int n = 0; n < N; ++n) row_sums[n] += a[row * K + k] * b[k * N + n];
     }
-    for (int n = 0; n < kMmaN; ++n) d[row * kMmaN + n] = sums[n];
+    for (int n = 0; n < N; ++n) d[row * N + n] = row_sums[n];
   }
   for (int l = 0; l < kWarpSize; ++l) {
-    const int g = l / 4, t = l % 4;
-    Accumulator sums[4];
-    for (int i = 0; i < 4; ++i) {
-      sums[i] = Accumulator(d[(g + 8 * (i / 2)) * kMmaN + 2 * t + i % 2]);
+    for (int i = 0; i < kPerLane; ++i) {
+      sums[i] = Accumulator(d[(l / 4 + 8 * (i / 2)) * N + 2 * (l % 4) + i % 2]);
     }
     __builtin_memcpy(static_cast<MmaArguments*>(arguments[l])->d, sums, sizeof(sums));
   }
@@ -119,12 +149,13 @@ TL_LDMATRIX(ptx_ldmatrix_x2_trans, 2, true)
 TL_LDMATRIX(ptx_ldmatrix_x4_trans, 4, true)
 #undef TL_LDMATRIX
 
-/*! d += a * b on the fragments of a warp; sums are formed in float. */
+/*! d += a * b on the fragments of a warp; sums are formed in float, double or int. */
 template <int M, int N, int K, typename TA, typename TB, typename TC>
-TL_DEVICE void mma_sync(TC* d, const TA* a, const TB* b, emu::Location where = emu::here()) {
+TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b,
+                        emu::Location where = emu::here()) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
   emu::MmaArguments arguments{d, a, b};
-  emu::collective_sync("mma_sync", emu::mma<K, TA, TC>, &arguments, where);
+  emu::collective_sync("mma_sync", emu::mma<M, K, TA, TC>, &arguments, where);
 }
 
 }  // namespace tl

@@ -1,19 +1,64 @@
 /*! Which tensor core instructions of a warp exist (PTX ISA, Matrix multiply-accumulate operation
- * using mma). */
+ * using mma), and what their fragments are made of. */
 #pragma once
 
 #include <tl/traits.h>
 
+/*! float32 of which an instruction uses 10 bits of mantissa; in memory it is a float. */
+struct tfloat32_t;
+
 namespace tl {
+namespace detail {
+
+template <typename T>
+struct MmaMemory {
+  using type = T;
+};
+template <>
+struct MmaMemory<tfloat32_t> {
+  using type = float;
+};
+
+}  // namespace detail
+
+/*! What pointers to the elements of an operand point to. */
+template <typename T>
+using mma_memory = typename detail::MmaMemory<T>::type;
+
+/*! Elements along K that one register of A and B holds; double takes a register of 64 bits. */
+template <typename T>
+inline constexpr int mma_pack = sizeof(mma_memory<T>) < 4 ? 4 / int(sizeof(mma_memory<T>)) : 1;
+
+template <int M, int K, typename T, typename C>
+inline constexpr bool mma_has_types = false;
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, half_t, float> = M == 16 && (K == 8 || K == 16);
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, half_t, half_t> = M == 16 && (K == 8 || K == 16);
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, bfloat16_t, float> = M == 16 && (K == 8 || K == 16);
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, tfloat32_t, float> = M == 16 && (K == 4 || K == 8);
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, double, double> = M == 8 && K == 4;
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, int8_t, int> =
+    (M == 16 && (K == 16 || K == 32)) || (M == 8 && K == 16);
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, uint8_t, int> = mma_has_types<M, K, int8_t, int>;
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, fp8_e4_t, float> = M == 16 && K == 32;
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, fp8_e5_t, float> = M == 16 && K == 32;
 
 template <int M, int N, int K, typename TA, typename TB, typename TC>
-inline constexpr bool mma_exists =
-    M == 16 && N == 8 && (K == 8 || K == 16) && is_same<TA, TB> &&
-    ((is_half<TA> && is_same<TC, float>) || (is_same<TA, half_t> && is_same<TC, half_t>));
+inline constexpr bool mma_exists = N == 8 && is_same<TA, TB> && mma_has_types<M, K, TA, TC>;
 
 }  // namespace tl
 
-#define TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC)                                              \
-  static_assert(::tl::mma_exists<M, N, K, TA, TB, TC>,                                         \
-                "tl::mma_sync<M, N, K, A, B, C> has M = 16, N = 8, K = 8 or 16, A and B both " \
-                "half_t with C float or half_t, or both bfloat16_t with C float")
+#define TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC)                                                 \
+  static_assert(::tl::mma_exists<M, N, K, TA, TB, TC>,                                            \
+                "tl::mma_sync<M, N, K, A, B, C> has N = 8, A and B of one type, and M, K, A, C: " \
+                "16, 8 or 16, half_t, float or half_t; 16, 8 or 16, bfloat16_t, float; 16, 4 or " \
+                "8, tfloat32_t, float; 8, 4, double, double; 16, 16 or 32, int8_t or uint8_t, "   \
+                "int; 8, 16, int8_t or uint8_t, int; 16, 32, fp8_e4_t or fp8_e5_t, float")

@@ -2,6 +2,7 @@
  * them. */
 #pragma once
 
+#include <tl/float8.h>
 #include <tl/half.h>
 
 namespace tl {
@@ -15,7 +16,14 @@ template <typename T>
 inline constexpr bool is_half = is_same<T, half_t> || is_same<T, bfloat16_t>;
 
 template <typename T>
-inline constexpr bool is_float = is_same<T, float> || is_same<T, double> || is_half<T>;
+inline constexpr bool is_float8 = is_same<T, fp8_e4_t> || is_same<T, fp8_e5_t>;
+
+/*! Floats that compute by way of float. */
+template <typename T>
+inline constexpr bool is_narrow_float = is_half<T> || is_float8<T>;
+
+template <typename T>
+inline constexpr bool is_float = is_same<T, float> || is_same<T, double> || is_narrow_float<T>;
 
 template <typename T>
 inline constexpr bool is_signed = T(-1) < T(0);

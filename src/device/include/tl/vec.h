@@ -103,7 +103,7 @@ template <typename To, typename From>
 TL_DEVICE To cast(From x) {
   if constexpr (is_same<To, bool> || is_float<To> || !is_float<From>) {
     return To(x);
-  } else if constexpr (is_half<From>) {
+  } else if constexpr (is_narrow_float<From>) {
     return cast<To>(float(x));
   } else if constexpr (sizeof(To) >= 4) {
     return detail::truncate<To>(x);
@@ -118,7 +118,7 @@ TL_DEVICE To cast(From x) {
 template <typename To, typename From, int N>
 TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
   vec<To, N> r;
-  if constexpr (is_half<To> && is_same<From, float> && N % 2 == 0) {
+  if constexpr (is_narrow_float<To> && is_same<From, float> && N % 2 == 0) {
     TL_UNROLL for (int i = 0; i < N; i += 2) {
       To::from_floats(x.data[i], x.data[i + 1], &r.data[i]);
     }

@@ -1,0 +1,63 @@
+/*!
+ * fp8_e4_t (e4m3 without infinities, largest number 448) and fp8_e5_t (e5m2, largest number 57344):
+ * one class over two formats, whose conversions each target gives in formats.h. OCP 8-bit Floating
+ * Point Specification.
+ *
+ * Every operation rounds its exact result once, to nearest even, and gives the largest number
+ * instead of infinity. Subnormals are kept.
+ */
+#pragma once
+
+#include <tl/half.h>
+
+namespace tl {
+
+template <typename Format>
+struct Float8 {
+  uint8_t bits;
+
+  Float8() = default;
+  TL_DEVICE explicit Float8(float x) : bits(Format::from_float(x)) {}
+  TL_DEVICE explicit Float8(double x) : Float8(detail::round_to_odd(x)) {}
+  TL_DEVICE explicit Float8(int x) : Float8(detail::round_to_odd(int32_t(x))) {}
+  TL_DEVICE explicit Float8(unsigned x) : Float8(detail::round_to_odd(uint32_t(x))) {}
+  TL_DEVICE explicit Float8(long x) : Float8(detail::round_to_odd(int64_t(x))) {}
+  TL_DEVICE explicit Float8(unsigned long x) : Float8(detail::round_to_odd(uint64_t(x))) {}
+  TL_DEVICE explicit Float8(long long x) : Float8(detail::round_to_odd(int64_t(x))) {}
+  TL_DEVICE explicit Float8(unsigned long long x) : Float8(detail::round_to_odd(uint64_t(x))) {}
+
+  static TL_DEVICE Float8 from_bits(uint8_t bits) {
+    Float8 x;
+    x.bits = bits;
+    return x;
+  }
+
+  /*! Rounds a pair, which is one instruction on the GPU. */
+  static TL_DEVICE void from_floats(float first, float second, Float8* to) {
+    const uint16_t pair = Format::from_floats(first, second);
+    TL_MEMCPY(to, &pair, sizeof(pair));
+  }
+
+  TL_DEVICE operator float() const { return Format::to_float(bits); }
+
+  TL_DEVICE Float8 operator-() const { return from_bits(bits ^ 0x80); }
+
+  // Float has more than 2p + 2 digits, so that rounding its result again is exact: S. Figueroa,
+  // "When is double rounding innocuous?", 1995.
+  friend TL_DEVICE Float8 operator+(Float8 a, Float8 b) { return Float8(float(a) + float(b)); }
+  friend TL_DEVICE Float8 operator-(Float8 a, Float8 b) { return Float8(float(a) - float(b)); }
+  friend TL_DEVICE Float8 operator*(Float8 a, Float8 b) { return Float8(float(a) * float(b)); }
+  friend TL_DEVICE Float8 operator/(Float8 a, Float8 b) { return Float8(float(a) / float(b)); }
+
+  friend TL_DEVICE bool operator==(Float8 a, Float8 b) { return float(a) == float(b); }
+  friend TL_DEVICE bool operator!=(Float8 a, Float8 b) { return float(a) != float(b); }
+  friend TL_DEVICE bool operator<(Float8 a, Float8 b) { return float(a) < float(b); }
+  friend TL_DEVICE bool operator<=(Float8 a, Float8 b) { return float(a) <= float(b); }
+  friend TL_DEVICE bool operator>(Float8 a, Float8 b) { return float(a) > float(b); }
+  friend TL_DEVICE bool operator>=(Float8 a, Float8 b) { return float(a) >= float(b); }
+};
+
+}  // namespace tl
+
+using fp8_e4_t = tl::Float8<tl::E4M3Format>;
+using fp8_e5_t = tl::Float8<tl::E5M2Format>;

@@ -1,0 +1,52 @@
+/*!
+ * The 8-bit floats' bit operations in integers, for chips without the instruction and for the
+ * emulator: what cvt gives (PTX ISA, cvt with .satfinite), bit for bit.
+ */
+#pragma once
+
+#include <tl/bits.h>
+
+namespace tl {
+namespace detail {
+
+/*!
+ * Of the 8 bits, one is the sign and `kMantissa` are the fraction; the exponent has `kBias`.
+ * `kLargest` is the code of the largest finite number. Values round to nearest even; those beyond
+ * the largest, infinities too, become it; NaN becomes 0x7f.
+ */
+template <int kMantissa, int kBias, uint8_t kLargest>
+TL_DEVICE uint8_t float8_from_float(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffff;
+  const uint32_t sign = bits >> 24 & 0x80;
+  if (magnitude > 0x7f800000u) return 0x7f;
+  constexpr uint32_t kSmallestNormal = uint32_t(128 - kBias) << 23;
+  uint32_t code;
+  if (magnitude < kSmallestNormal) {
+    // The sum's last digit is the subnormals' unit, so that the addition rounds to it.
+    constexpr uint32_t kShift = uint32_t(128 - kBias - kMantissa + 23) << 23;
+    code = bit_cast<uint32_t>(bit_cast<float>(magnitude) + bit_cast<float>(kShift)) - kShift;
+  } else {
+    constexpr int kLost = 23 - kMantissa;
+    const uint32_t odd = magnitude >> kLost & 1;
+    code = (magnitude - (uint32_t(127 - kBias) << 23) + (1u << (kLost - 1)) - 1 + odd) >> kLost;
+  }
+  return uint8_t(sign | (code < kLargest ? code : kLargest));
+}
+
+/*! Exact. Codes above `kLargest` are NaN, but the first of e5m2 is infinity. */
+template <int kMantissa, int kBias, uint8_t kLargest>
+TL_DEVICE float float8_to_float(uint8_t x) {
+  const uint32_t sign = uint32_t(x & 0x80) << 24, code = x & 0x7f;
+  constexpr uint32_t kInfinity = kMantissa == 2 ? 0x7c : 0x80;
+  if (code == kInfinity) return bit_cast<float>(sign | 0x7f800000u);
+  if (code > kLargest) return bit_cast<float>(0x7fffffffu);
+  const uint32_t fraction = code << (23 - kMantissa);
+  constexpr uint32_t kBiases = uint32_t(127 - kBias) << 23, kOne = 1u << 23;
+  const float subnormal =
+      bit_cast<float>(fraction + kBiases + kOne) - bit_cast<float>(kBiases + kOne);
+  const float value = fraction < kOne ? subnormal : bit_cast<float>(fraction + kBiases);
+  return bit_cast<float>(sign | bit_cast<uint32_t>(value));
+}
+
+}  // namespace detail
+}  // namespace tl
