@@ -90,19 +90,24 @@ bool HasVectorRows(const Layout& layout, int64_t width) {
   return true;
 }
 
-GemmOperand FromShared(const TileRegion& region, bool transposed, LoweringScope* scope) {
-  GemmOperand operand{region.buffer, region.Mins(), transposed, false, Var()};
-  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
-  const Analyzer::Modular start = scope->analyzer->ModularSet(operand.mins.back());
-  const Layout layout = scope->LayoutOf(region.buffer);
-  operand.has_vector_rows = start.coeff % width == 0 && start.base % width == 0 &&
-                            layout.defined() && HasVectorRows(layout, width);
-  return operand;
+/*! The region's first column is that of a vector. */
+bool StartsAtVector(const TileRegion& region, int64_t width, Analyzer* analyzer) {
+  const Analyzer::Modular start = analyzer->ModularSet(region.Mins().back());
+  return start.coeff % width == 0 && start.base % width == 0;
 }
 
-/*! The nest that copies a fragment's region, and the layout of its iterations. */
+GemmOperand FromShared(const TileRegion& region, bool transposed, LoweringScope* scope) {
+  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
+  const Layout layout = scope->LayoutOf(region.buffer);
+  const bool has_vector_rows = StartsAtVector(region, width, scope->analyzer) && layout.defined() &&
+                               HasVectorRows(layout, width);
+  return {region.buffer, region.Mins(), transposed, has_vector_rows, Var()};
+}
+
+/*! The nest that copies a fragment's matrix, all of it, and the layout of its iterations. */
 struct Staging {
   ParallelNest nest;
+  Array<Expr> element;
   std::optional<Fragment> layout;
 };
 
@@ -110,15 +115,15 @@ Staging PlanStaging(const TileRegion& region, const Fragment& placed, const Span
   Staging s;
   s.nest.span = span;
   s.nest.vars = {MakeVar("i"), MakeVar("j")};
-  const Array<Expr> extents = region.Extents();
-  Array<Expr> element = region.Mins();
-  const size_t lead = extents.size() - 2;
+  s.element = region.Mins();
+  const Array<Expr> shape = BufferOf(region.buffer)->shape;
+  const size_t lead = shape.size() - 2;
   for (size_t d = 0; d < 2; ++d) {
-    s.nest.extents.push_back(extents[lead + d]);
-    element.Set(lead + d, element[lead + d] + s.nest.vars[d]);
+    s.nest.extents.push_back(shape[lead + d]);
+    s.element.Set(lead + d, s.nest.vars[d]);
   }
-  s.nest.body = MakeEvaluate(LoadOf(region.buffer, element), span);
-  s.layout = LayoutFromFragment(s.nest, FragmentAccess{region.buffer, element, false, {}, {}}, placed);
+  const FragmentAccess read{region.buffer, s.element, false, {}, {}};
+  s.layout = LayoutFromFragment(s.nest, read, placed);
   return s;
 }
 
@@ -128,15 +133,19 @@ GemmOperand StageInShared(const TileRegion& region, bool transposed, const Span&
   Staging s = PlanStaging(region, scope->FragmentOf(region.buffer), span);
   const DLDataType dtype = BufferOf(region.buffer)->dtype->dtype;
   const int64_t width = kVectorBits / dtype.bits;
-  const int64_t rows = ToInt(s.nest.extents[0]), cols = ToInt(s.nest.extents[1]);
-  const int64_t vectors = (cols + width - 1) / width;
+  const int64_t vectors = (ToInt(s.nest.extents[1]) + width - 1) / width;
   const int64_t pitch = (vectors % 2 ? vectors : vectors + 1) * width;
   Var shared = scope->AllocShared(std::string(region.buffer->name) + "_shared", dtype,
-                                  {MakeInt(rows), MakeInt(pitch)});
-  const Expr value = s.nest.body.as<EvaluateNode>()->value;
-  s.nest.body = MakeStore(shared, value, {s.nest.vars[0], s.nest.vars[1]}, span);
+                                  {s.nest.extents[0], MakeInt(pitch)});
+  s.nest.body =
+      MakeStore(shared, LoadOf(region.buffer, s.element), {s.nest.vars[0], s.nest.vars[1]}, span);
   before->push_back(MakeParallelOperator(s.nest, *s.layout)->Lower(scope));
-  return {shared, {MakeInt(0), MakeInt(0)}, transposed, true, Var()};
+  const Array<Expr> mins = region.Mins();
+  return {shared,
+          {mins[mins.size() - 2], mins[mins.size() - 1]},
+          transposed,
+          StartsAtVector(region, width, scope->analyzer),
+          Var()};
 }
 
 }  // namespace
@@ -151,10 +160,11 @@ Array<Expr> GemmOperand::Element(const Expr& row, const Expr& k) const {
 
 void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& placed) {
   if (PlanStaging(region, placed, op.span).layout) return;
-  ThrowAt(op.span, "ValueError",
-          "T.gemm: found " + std::string(region.buffer->name) +
-              " a slice of a fragment whose place is known at run time only, wanted constants; "
-              "copy the slice to shared memory");
+  ThrowAt(
+      op.span, "ValueError",
+      "T.gemm: found " + std::string(region.buffer->name) +
+          " a matrix of a fragment that is chosen at run time, wanted constant leading indices; "
+          "copy it to shared memory");
 }
 
 GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transposed,
