@@ -9,6 +9,7 @@ from tilelang.engine.dump import Dump
 from tilelang.engine.param import CompiledArtifact, KernelParam
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
+from tilelang.utils.log import logger
 from tilelang.utils.target import TargetLike, determine_target
 
 
@@ -38,6 +39,9 @@ def lower(
     if dump is not None:
         dump.write("trace", mod)
     mod = LowerAndLegalize(mod, chosen, dump)
+    # A pipeline repeats its operators before and after the loop.
+    for note in dict.fromkeys(mod[name].attrs.get("tl.notes", ())):
+        logger.info("%s", note)
     mod = OptimizeForTarget(mod, dump)
     mod = SplitHostDevice()(mod)
     if dump is not None:

@@ -45,7 +45,8 @@ def gemm(
         Buffers or regions, logically (M, K) and (K, N), of one dtype, in shared memory or
         fragments. Leading dimensions have extent 1.
     C
-        Fragment (M, N).
+        Fragment (M, N), its leading dimensions of extent 1. Sums have its type, or float32 where
+        that is narrower and no tensor core forms them.
     transpose_A, transpose_B
         Whether ``A`` is stored as (K, M), ``B`` as (N, K).
     policy
@@ -56,6 +57,12 @@ def gemm(
         1 on NVIDIA GPUs.
     mbar
         Barrier of asynchronous tensor cores (sm_100).
+    annotations
+        ``{"allow_tf32": True}`` lets tensor cores round float32 operands to 10 bits of mantissa;
+        without it float32 is multiplied and added in full.
+
+    Sizes, types and numbers of threads that no tensor-core instruction takes are multiplied and
+    added one by one; the log says which instructions a gemm became.
 
     Raises
     ------

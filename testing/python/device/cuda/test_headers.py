@@ -74,6 +74,45 @@ extern "C" __global__ void __launch_bounds__(32) tensor_kernel(
   tl::store(h + 8, tl::load<half_t, 8>(r));
 }
 """
+# Every product that m16n8k16 is not, on the bytes of shared memory.
+PRODUCTS = """
+template <int M, int K, typename T, typename C>
+__device__ void product(const unsigned char* bytes, C* out) {
+  using Memory = tl::mma_memory<T>;
+  alignas(16) Memory a[M * K / 32], b[K / 4];
+  alignas(16) C c[M / 4] = {};
+  for (int i = 0; i < M * K / 32; ++i) a[i] = ((const Memory*)bytes)[i * 32 + threadIdx.x];
+  for (int i = 0; i < K / 4; ++i) b[i] = ((const Memory*)bytes)[1024 + i * 32 + threadIdx.x];
+  tl::mma_sync<M, 8, K, T, T, C>(c, a, b);
+  for (int i = 0; i < M / 4; ++i) out[i * 32 + threadIdx.x] += c[i];
+}
+extern "C" __global__ void __launch_bounds__(32) products_kernel(
+    const unsigned char* __restrict__ x, float* __restrict__ f, double* __restrict__ d,
+    int* __restrict__ n) {
+  product<16, 8, tfloat32_t, float>(x, f);
+  product<16, 4, tfloat32_t, float>(x, f);
+  product<8, 4, double, double>(x, d);
+  product<16, 32, int8_t, int>(x, n);
+  product<16, 16, int8_t, int>(x, n);
+  product<8, 16, int8_t, int>(x, n);
+  product<16, 32, uint8_t, int>(x, n);
+  product<16, 16, uint8_t, int>(x, n);
+  product<8, 16, uint8_t, int>(x, n);
+}
+extern "C" __global__ void __launch_bounds__(32) float8_kernel(
+    const unsigned char* __restrict__ x, float* __restrict__ f) {
+  product<16, 32, fp8_e4_t, float>(x, f);
+  product<16, 32, fp8_e5_t, float>(x, f);
+}
+"""
+FLOAT8 = """
+extern "C" __global__ void float8_kernel(const float* x, fp8_e4_t* e4, fp8_e5_t* e5, half_t* h) {
+  tl::store(e4, tl::cast<fp8_e4_t>(tl::load<float, 8>(x)));
+  tl::store(e5, tl::cast<fp8_e5_t>(tl::load<fp8_e4_t, 8>(e4 + 8)));
+  tl::store(h, tl::cast<half_t>(tl::load<fp8_e5_t, 8>(e5 + 8)));
+  h[8] = half_t(e4[0] * e4[1] - e4[2]);
+}
+"""
 
 
 @pytest.mark.parametrize("header", HEADERS)
@@ -96,3 +135,20 @@ def test_tensor_cores_on(arch):
     # 128 bytes, padded so that dynamic shared memory begins at a multiple of 1024.
     assert usage.static_shared == 1024
     assert 0 < usage.registers < 128
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_120a"])
+def test_products_on(arch):
+    kernels = ["products_kernel"] + ["float8_kernel"] * (arch != "sm_80")
+    source = "#include <tl/common.h>\n#include <tl/mma.h>\n" + PRODUCTS
+    if arch == "sm_80":
+        source = source[: source.rindex('extern "C"')]
+    for usage in compile_cubin(source, arch, kernels).resource_usage.values():
+        assert (usage.stack, usage.spill_stores) == (0, 0)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89"])
+def test_float8_on(arch):
+    source = "#include <tl/common.h>\n" + FLOAT8
+    usage = compile_cubin(source, arch, ["float8_kernel"]).resource_usage["float8_kernel"]
+    assert usage.stack == 0

@@ -73,35 +73,62 @@ extern "C" __global__ void __launch_bounds__(128) gemm_nt(
   gemm<true>(A, B, C, K);
 }
 """
-# One instruction each: the fragments of one warp from and to row-major memory.
+# One instruction each: the fragments of one warp from and to row-major memory, B by columns.
 SHAPES = {
-    "k16_half_float": (16, "half_t", "float"),
-    "k16_bfloat16_float": (16, "bfloat16_t", "float"),
-    "k16_half_half": (16, "half_t", "half_t"),
-    "k8_half_float": (8, "half_t", "float"),
-    "k8_bfloat16_float": (8, "bfloat16_t", "float"),
-    "k8_half_half": (8, "half_t", "half_t"),
+    "m16k16_half_float": (16, 16, "half_t", "float"),
+    "m16k16_bfloat16_float": (16, 16, "bfloat16_t", "float"),
+    "m16k16_half_half": (16, 16, "half_t", "half_t"),
+    "m16k8_half_float": (16, 8, "half_t", "float"),
+    "m16k8_bfloat16_float": (16, 8, "bfloat16_t", "float"),
+    "m16k8_half_half": (16, 8, "half_t", "half_t"),
+    "m16k8_tf32": (16, 8, "tfloat32_t", "float"),
+    "m16k4_tf32": (16, 4, "tfloat32_t", "float"),
+    "m8k4_double": (8, 4, "double", "double"),
+    "m16k32_int8": (16, 32, "int8_t", "int"),
+    "m16k16_int8": (16, 16, "int8_t", "int"),
+    "m8k16_int8": (8, 16, "int8_t", "int"),
+    "m16k32_uint8": (16, 32, "uint8_t", "int"),
+    "m16k16_uint8": (16, 16, "uint8_t", "int"),
+    "m8k16_uint8": (8, 16, "uint8_t", "int"),
+    "m16k32_e4m3": (16, 32, "fp8_e4_t", "float"),
+    "m16k32_e5m2": (16, 32, "fp8_e5_t", "float"),
 }
-NUMPY = {"half_t": np.float16, "bfloat16_t": ml_dtypes.bfloat16, "float": np.float32}
+NUMPY = {
+    "half_t": np.float16,
+    "bfloat16_t": ml_dtypes.bfloat16,
+    "float": np.float32,
+    "tfloat32_t": np.float32,
+    "double": np.float64,
+    "int8_t": np.int8,
+    "uint8_t": np.uint8,
+    "int": np.int32,
+    "fp8_e4_t": ml_dtypes.float8_e4m3fn,
+    "fp8_e5_t": ml_dtypes.float8_e5m2,
+}
+# PTX ISA, Matrix Fragments for mma: p elements to a register, blocks of 8 rows before columns.
 ONE = """
-template <int K, typename T, typename C>
-__device__ void one(const T* A, const T* B, C* D) {
+template <int M, int K, typename T, typename C>
+__device__ void one(const tl::mma_memory<T>* A, const tl::mma_memory<T>* B, C* D) {
   const int g = threadIdx.x / 4, t = threadIdx.x % 4;
-  T a[K / 2], b[K / 4];
-  C d[4];
-  for (int i = 0; i < K / 2; ++i)
-    a[i] = A[(g + 8 * (i / 2 % 2)) * K + 2 * t + i % 2 + 8 * (i / 4)];
-  for (int i = 0; i < K / 4; ++i) b[i] = B[(2 * t + i % 2 + 8 * (i / 2)) * 8 + g];
-  for (int i = 0; i < 4; ++i) d[i] = D[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2];
-  tl::mma_sync<16, 8, K, T, T, C>(d, a, b);
-  for (int i = 0; i < 4; ++i) D[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = d[i];
+  constexpr int p = tl::mma_pack<T>, blocks = M / 8;
+  tl::mma_memory<T> a[M * K / 32], b[K / 4];
+  C d[M / 4];
+  for (int i = 0; i < M * K / 32; ++i)
+    a[i] = A[(g + 8 * (i / p % blocks)) * K + p * t + i % p + 4 * p * (i / p / blocks)];
+  for (int i = 0; i < K / 4; ++i) b[i] = B[g * K + p * t + i % p + 4 * p * (i / p)];
+  for (int i = 0; i < M / 4; ++i) d[i] = D[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2];
+  tl::mma_sync<M, 8, K, T, T, C>(d, a, b);
+  for (int i = 0; i < M / 4; ++i) D[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = d[i];
 }
 """
 ONE += "".join(
     f"""
-extern "C" __global__ void {name}(const {t}* A, const {t}* B, {c}* D) {{ one<{k}>(A, B, D); }}
+extern "C" __global__ void {name}(
+    const tl::mma_memory<{t}>* A, const tl::mma_memory<{t}>* B, {c}* D) {{
+  one<{m}, {k}, {t}, {c}>(A, B, D);
+}}
 """
-    for name, (k, t, c) in SHAPES.items()
+    for name, (m, k, t, c) in SHAPES.items()
 )
 LDMATRIX = """
 extern "C" __global__ void transposed(const half_t* x, half_t* y) {
@@ -132,16 +159,24 @@ def test_gemm(run, kernel):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_one_instruction(run, name):
-    k, t, c = SHAPES[name]
+    m, k, t, c = SHAPES[name]
     rng = np.random.default_rng(1)
-    a, b = (
-        rng.integers(-4, 5, (16, k)).astype(NUMPY[t]),
-        rng.integers(-4, 5, (k, 8)).astype(NUMPY[t]),
-    )
-    d = rng.integers(-9, 9, (16, 8)).astype(NUMPY[c])
-    exact = a.astype(int) @ b.astype(int) + d.astype(int)
+    low = 0 if t == "uint8_t" else -4
+    a, b = (rng.integers(low, 5, (rows, k)).astype(NUMPY[t]) for rows in (m, 8))
+    d = rng.integers(-9, 9, (m, 8)).astype(NUMPY[c])
+    exact = a.astype(int) @ b.astype(int).T + d.astype(int)
     run(HEADERS + ONE, name, [a, b, d])
     np.testing.assert_array_equal(d.astype(int), exact)
+
+
+def test_tf32_rounds_half_away_from_zero(run):
+    ulp = 2.0**-10
+    values = np.array([1 + ulp / 2, -1 - ulp / 2, 1 + 0.49 * ulp, 1 + 1.5 * ulp], np.float32)
+    a, b = np.zeros((16, 4), np.float32), np.zeros((8, 4), np.float32)
+    a[:4, 0], b[0, 0] = values, 1
+    d = np.zeros((16, 8), np.float32)
+    run(HEADERS + ONE, "m16k4_tf32", [a, b, d])
+    np.testing.assert_array_equal(d[:4, 0], [1 + ulp, -1 - ulp, 1, 1 + 2 * ulp])
 
 
 def test_ldmatrix_gives_each_lane_a_pair_of_each_matrix(run):
@@ -162,6 +197,6 @@ def test_misaligned_row(run):
 
 
 def test_other_shapes_do_not_compile(run):
-    wrong = ONE.replace("16, 8, K, T, T, C", "16, 16, K, T, T, C")
-    with pytest.raises(RuntimeError, match=re.escape("tl::mma_sync<M, N, K, A, B, C> has M = 16")):
-        run(HEADERS + wrong, "k8_half_half", [])
+    wrong = ONE.replace("M, 8, K, T, T, C", "M, 16, K, T, T, C")
+    with pytest.raises(RuntimeError, match=re.escape("tl::mma_sync<M, N, K, A, B, C> has N = 8")):
+        run(HEADERS + wrong, "m16k8_half_half", [])

@@ -120,29 +120,3 @@ def test_fragment_outside_of_loops_and_operators(tile_passes, layouts):
 
     with pytest.raises(ValueError, match=r"\.py:\d+: found fragment F used outside .*T\.Parallel"):
         tile_passes(main, "LayoutInference")
-
-
-@pytest.mark.parametrize(
-    ("tile", "threads", "dtype", "told"),
-    [
-        ((60, 64, 64), 128, "float16", "M must be a multiple of 16, found 60"),
-        ((64, 64, 60), 128, "float16", "K must be a multiple of 16, found 60"),
-        ((64, 64, 64), 48, "float16", "found 48 threads, wanted whole warps"),
-        ((16, 8, 64), 128, "float16", "found M=16, N=8 for 4 warps"),
-        ((64, 64, 64), 128, "int8", "no instruction does 64x64x64 on sm_80"),
-    ],
-)
-def test_gemm_that_no_instruction_does(tile_passes, layouts, tile, threads, dtype, told):
-    m, n, k = tile
-
-    @T.prim_func
-    def main(A: T.Tensor((m, k), dtype)):
-        with T.Kernel(1, threads=threads):
-            S = T.alloc_shared((m, k), dtype)
-            W = T.alloc_shared((k, n), dtype)
-            F = T.alloc_fragment((m, n), "float32")
-            T.copy(A, S)
-            T.gemm(S, W, F)
-
-    with pytest.raises(ValueError, match=rf"(?s)\.py:\d+: T\.gemm: .*{told}"):
-        tile_passes(main, "LayoutInference")

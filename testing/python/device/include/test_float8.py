@@ -1,0 +1,93 @@
+"""fp8_e4_t and fp8_e5_t against ml_dtypes."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+DTYPES = {"fp8_e4_t": ml_dtypes.float8_e4m3fn, "fp8_e5_t": ml_dtypes.float8_e5m2}
+SOURCE = """#include <tl/common.h>
+template <typename T>
+__device__ void convert(const T* codes, float* f, const float* x, T* y, T* pairs, int n) {
+  for (int i = threadIdx.x; i < 256; i += 32) f[i] = float(codes[i]);
+  for (int i = 2 * threadIdx.x; i < n; i += 64) {
+    tl::store(pairs + i, tl::cast<T>(tl::load<float, 2>(x + i)));
+    y[i] = T(x[i]);
+    y[i + 1] = T(double(x[i + 1]));
+  }
+}
+template <typename T>
+__device__ void arithmetic(const T* a, const T* b, T* out, int* whole, int n) {
+  for (int i = threadIdx.x; i < n; i += 32) {
+    out[i] = a[i] + b[i];
+    out[n + i] = a[i] - b[i];
+    out[2 * n + i] = a[i] * b[i];
+    out[3 * n + i] = -a[i];
+    out[4 * n + i] = tl::max(a[i], b[i]);
+    whole[i] = tl::cast<int>(a[i]);
+  }
+}
+""" + "".join(
+    f"""
+extern "C" __global__ void convert_{t}(
+    const {t}* codes, float* f, const float* x, {t}* y, {t}* pairs, int n) {{
+  convert(codes, f, x, y, pairs, n);
+}}
+extern "C" __global__ void arithmetic_{t}(const {t}* a, const {t}* b, {t}* out, int* w, int n) {{
+  arithmetic(a, b, out, w, n);
+}}
+"""
+    for t in DTYPES
+)
+
+
+def rounded(x, dtype):
+    """Nearest even, and the largest number instead of what is beyond it."""
+    largest = float(ml_dtypes.finfo(dtype).max)
+    return np.clip(x, -largest, largest).astype(dtype)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_conversions(run, name):
+    dtype = DTYPES[name]
+    codes = np.arange(256, dtype=np.uint8).view(dtype)
+    finite = np.unique(codes[np.isfinite(codes.astype(np.float32))].astype(np.float32))
+    between = (finite[1:].astype(np.float64) + finite[:-1]) / 2
+    x = np.concatenate(
+        [
+            finite,
+            between,
+            np.nextafter(between.astype(np.float32), np.float32(np.inf)),
+            np.nextafter(between.astype(np.float32), np.float32(-np.inf)),
+            [np.inf, -np.inf, 1e30, -1e30, 460, 464, 470, 61439, 61440, 1e-30, -1e-40, -0.0],
+        ]
+    ).astype(np.float32)
+    x = x[: x.size // 2 * 2]
+    f = np.zeros(256, np.float32)
+    y, pairs = np.zeros(x.size, dtype), np.zeros(x.size, dtype)
+    run(SOURCE, f"convert_{name}", [codes, f, x, y, pairs, x.size])
+    np.testing.assert_array_equal(f, codes.astype(np.float32))
+    wanted = rounded(x, dtype).view(np.uint8)
+    np.testing.assert_array_equal(y.view(np.uint8), wanted)
+    np.testing.assert_array_equal(pairs.view(np.uint8), wanted)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_nan_stays(run, name):
+    x = np.array([np.nan, -np.nan], np.float32)
+    y, pairs = np.zeros(2, DTYPES[name]), np.zeros(2, DTYPES[name])
+    run(SOURCE, f"convert_{name}", [y.repeat(128), np.zeros(256, np.float32), x, y, pairs, 2])
+    assert np.isnan(y.astype(float)).all()
+    assert np.isnan(pairs.astype(float)).all()
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_arithmetic_rounds_once(run, name):
+    dtype = DTYPES[name]
+    a, b = np.random.default_rng(0).normal(0, 8, (2, 400)).astype(dtype)
+    out, whole = np.zeros((5, 400), dtype), np.zeros(400, np.int32)
+    run(SOURCE, f"arithmetic_{name}", [a, b, out, whole, 400])
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    wanted = [x + y, x - y, x * y, -x, np.maximum(x, y)]
+    for found, exact in zip(out, wanted, strict=True):
+        np.testing.assert_array_equal(found.astype(float), rounded(exact, dtype).astype(float))
+    np.testing.assert_array_equal(whole, np.trunc(x))
