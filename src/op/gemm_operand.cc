@@ -77,8 +77,12 @@ Stmt MoveRegisters(const Var& from, const Var& to, const std::vector<int64_t>& m
 bool HasVectorRows(const Layout& layout, int64_t width) {
   const std::vector<int64_t> shape = layout->Shape();
   if (shape.back() % width) return false;
-  const std::vector<int64_t> table = layout->Table(), extent = layout->OutputShape();
-  const size_t coords = extent.size();
+  const std::vector<int64_t> table = layout->Table();
+  const size_t coords = layout->index.size();
+  std::vector<int64_t> extent(coords, 1);
+  for (size_t k = 0; k < table.size(); ++k) {
+    extent[k % coords] = std::max(extent[k % coords], table[k] + 1);
+  }
   int64_t first = 0;
   for (size_t k = 0; k * coords < table.size(); ++k) {
     int64_t place = 0;
