@@ -21,7 +21,8 @@ _CODES = {
     "bfloat": _BFLOAT,
 }
 
-_TORCH_NAMES = {"tfloat32": "float32", "handle": "int64"}
+# float8_e4m3 without a suffix is the format of NVIDIA's chips.
+_TORCH_NAMES = {"tfloat32": "float32", "handle": "int64", "float8_e4m3": "float8_e4m3fn"}
 
 
 def torch_dtype(dtype: str) -> torch.dtype:

@@ -170,6 +170,21 @@ def test_rest_of_k(k, form, steps):
     assert "for (int k = " in source
 
 
+@pytest.mark.parametrize(
+    ("policy", "warps"),
+    [
+        (T.GemmWarpPolicy.Square, "2x2"),
+        (T.GemmWarpPolicy.FullRow, "4x1"),
+        (T.GemmWarpPolicy.FullCol, "1x4"),
+    ],
+)
+def test_policies(policy, warps):
+    """The block's threads may have two dimensions."""
+    told = notes(gemm((64, 64, 16), "float16", "float32", "fF", (32, 4), policy=policy))
+    assert told[0].endswith(f"{warps} warps")
+    check((64, 64, 16), "float16", "float32", "fF", (32, 4), policy=policy)
+
+
 @pytest.mark.parametrize("clear", [False, True])
 @pytest.mark.parametrize("tile", [(32, 32, 36), (9, 9, 9)])
 def test_clear_accum(tile, clear):

@@ -1,7 +1,8 @@
 /*!
- * Mathematical functions under one name for float, double, half_t, bfloat16_t and vectors of them.
+ * Mathematical functions under one name for float, double, half_t, bfloat16_t, the 8-bit floats and
+ * vectors of them.
  *
- * The 16-bit types compute in float and round once.
+ * The 16-bit and 8-bit types compute in float and round once.
  */
 #pragma once
 
@@ -32,13 +33,26 @@ TL_INTEGER_ABS(long)
 TL_INTEGER_ABS(long long)
 #undef TL_INTEGER_ABS
 
+// The forms of the types that compute in float.
+#define TL_NARROW(name)                               \
+  template <typename Format>                          \
+  TL_DEVICE Float16<Format> name(Float16<Format> x) { \
+    return Float16<Format>(name(float(x)));           \
+  }                                                   \
+  template <typename Format>                          \
+  TL_DEVICE Float8<Format> name(Float8<Format> x) {   \
+    return Float8<Format>(name(float(x)));            \
+  }
+#define TL_NARROW2(name)                                              \
+  template <typename Format>                                          \
+  TL_DEVICE Float8<Format> name(Float8<Format> x, Float8<Format> y) { \
+    return Float8<Format>(name(float(x), float(y)));                  \
+  }
+
 #define TL_UNARY(name, float_function, double_function)                   \
   TL_DEVICE float name(float x) { return TL_LIBM(float_function)(x); }    \
   TL_DEVICE double name(double x) { return TL_LIBM(double_function)(x); } \
-  template <typename Format>                                              \
-  TL_DEVICE Float16<Format> name(Float16<Format> x) {                     \
-    return Float16<Format>(name(float(x)));                               \
-  }                                                                       \
+  TL_NARROW(name)                                                         \
   TL_VEC_MAP(name, T)
 TL_UNARY(exp, expf, exp)
 TL_UNARY(exp2, exp2f, exp2)
@@ -70,6 +84,7 @@ TL_UNARY(round, rintf, rint)
   TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {               \
     return Float16<Format>(name(float(x), float(y)));                                  \
   }                                                                                    \
+  TL_NARROW2(name)                                                                     \
   TL_VEC_MAP2(name)
 TL_BINARY(pow, powf, pow)
 TL_BINARY(fmod, fmodf, fmod)
@@ -77,19 +92,13 @@ TL_BINARY(fmod, fmodf, fmod)
 
 TL_DEVICE float rsqrt(float x) { return detail::reciprocal_sqrt(x); }
 TL_DEVICE double rsqrt(double x) { return detail::reciprocal_sqrt(x); }
-template <typename Format>
-TL_DEVICE Float16<Format> rsqrt(Float16<Format> x) {
-  return Float16<Format>(rsqrt(float(x)));
-}
+TL_NARROW(rsqrt)
 TL_VEC_MAP(rsqrt, T)
 
 /*! 1 / (1 + exp(-x)) */
 TL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 TL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
-template <typename Format>
-TL_DEVICE Float16<Format> sigmoid(Float16<Format> x) {
-  return Float16<Format>(sigmoid(float(x)));
-}
+TL_NARROW(sigmoid)
 TL_VEC_MAP(sigmoid, T)
 
 // A NaN operand loses against a number, and -0 is less than +0 (PTX ISA, min and max).
@@ -100,6 +109,7 @@ TL_VEC_MAP(sigmoid, T)
   TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {              \
     return Float16<Format>::from_bits(Format::name(x.bits, y.bits));                  \
   }                                                                                   \
+  TL_NARROW2(name)                                                                    \
   template <typename T>                                                               \
   TL_DEVICE T name(T x, T y) {                                                        \
     return x less y ? x : y;                                                          \
@@ -156,6 +166,8 @@ TL_DEVICE T floormod(T x, T y) {
 }
 TL_VEC_MAP2(floormod)
 
+#undef TL_NARROW
+#undef TL_NARROW2
 #undef TL_VEC_MAP
 #undef TL_VEC_MAP2
 

@@ -23,6 +23,7 @@ __device__ void arithmetic(const T* a, const T* b, T* out, int* whole, int n) {
     out[2 * n + i] = a[i] * b[i];
     out[3 * n + i] = -a[i];
     out[4 * n + i] = tl::max(a[i], b[i]);
+    out[5 * n + i] = tl::exp2(a[i]);
     whole[i] = tl::cast<int>(a[i]);
   }
 }
@@ -84,10 +85,10 @@ def test_nan_stays(run, name):
 def test_arithmetic_rounds_once(run, name):
     dtype = DTYPES[name]
     a, b = np.random.default_rng(0).normal(0, 8, (2, 400)).astype(dtype)
-    out, whole = np.zeros((5, 400), dtype), np.zeros(400, np.int32)
+    out, whole = np.zeros((6, 400), dtype), np.zeros(400, np.int32)
     run(SOURCE, f"arithmetic_{name}", [a, b, out, whole, 400])
     x, y = a.astype(np.float64), b.astype(np.float64)
-    wanted = [x + y, x - y, x * y, -x, np.maximum(x, y)]
+    wanted = [x + y, x - y, x * y, -x, np.maximum(x, y), np.exp2(x)]
     for found, exact in zip(out, wanted, strict=True):
         np.testing.assert_array_equal(found.astype(float), rounded(exact, dtype).astype(float))
     np.testing.assert_array_equal(whole, np.trunc(x))
