@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def _load() -> None:
             f"release's, wanted the released wheel; {advice}. Differences:\n  "
             + "\n  ".join(map(str, wrong))
         )
+
+
+@tvm_ffi.register_global_func("tl.log", override=True)
+def _log(level: int, message: str) -> None:
+    """What the library has to say, to the logger `tilelang`."""
+    logging.getLogger("tilelang").log(level, "%s", message)
 
 
 _load()

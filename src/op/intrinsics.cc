@@ -32,6 +32,9 @@ const std::vector<Intrinsic>& Table() {
       {"tl.ptx_ldmatrix_x4_trans", "tl::ptx_ldmatrix_x4_trans", "tl/mma.h", 0, {kRead, kWrite}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
+      {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
+      // sync_warp(mask): the lanes whose bit is set
+      {"tl.sync_warp", "tl::sync_warp", "tl/sync.h", 0, {kNone}},
   };
   return table;
 }

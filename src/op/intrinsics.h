@@ -51,6 +51,9 @@ inline constexpr const char* kMmaSync = "tl.mma_sync";
  * they may leave it, or write zeros.
  */
 inline constexpr const char* kAsyncCopy = "async_copy";
+/*! Barrier `id` (0 to 15) for `threads` threads, both constants; kSync is barrier 0 for the block.
+ */
+inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";
 
 }  // namespace tl

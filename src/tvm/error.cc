@@ -1,6 +1,17 @@
 #include "error.h"
 
+#include "build.h"
+
 namespace tl {
+
+namespace {
+
+std::string Placed(const Span& span, const std::string& message) {
+  const std::string where = Where(span);
+  return where.empty() ? message : where + ": " + message;
+}
+
+}  // namespace
 
 std::string Where(const Span& span) {
   if (!span.defined()) return "";
@@ -8,8 +19,11 @@ std::string Where(const Span& span) {
 }
 
 void ThrowAt(const Span& span, const std::string& kind, const std::string& message) {
-  const std::string where = Where(span);
-  throw ffi::Error(kind, where.empty() ? message : where + ": " + message, "");
+  throw ffi::Error(kind, Placed(span, message), "");
+}
+
+void LogAt(LogLevel level, const Span& span, const std::string& message) {
+  TL_GLOBAL("tl.log")(static_cast<int>(level), String(Placed(span, message)));
 }
 
 void ThrowBug(const Span& span, const std::string& pass, const std::string& message) {

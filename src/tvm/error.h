@@ -15,6 +15,12 @@ std::string Where(const Span& span);
  */
 [[noreturn]] void ThrowAt(const Span& span, const std::string& kind, const std::string& message);
 
+/*! Levels of Python's `logging`. */
+enum class LogLevel : int { kInfo = 20, kWarning = 30 };
+
+/*! Tells the logger `tilelang`, with the place put before the message. */
+void LogAt(LogLevel level, const Span& span, const std::string& message);
+
 /*! An invariant of this library that does not hold: a bug of ours, told as such. */
 [[noreturn]] void ThrowBug(const Span& span, const std::string& pass, const std::string& message);
 

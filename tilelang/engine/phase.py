@@ -13,6 +13,7 @@ from tvm.target import Target
 
 from tilelang import transform
 from tilelang.engine.dump import Dump
+from tilelang.env import env
 from tilelang.transform import PassConfigKey, current_config
 
 
@@ -21,12 +22,23 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
 
     Raises `ValueError` for what a kernel may not do, with its file and line.
     """
+    checked = not current_config(PassConfigKey.TL_DISABLE_PRELOWER_SEMANTIC_CHECK, False)
+    race_checked = not current_config(
+        PassConfigKey.TL_DISABLE_DATA_RACE_CHECK, not env.TILELANG_ENABLE_DATA_RACE_CHECK
+    )
     passes: list[Callable[[], transform.Pass]] = [lambda: transform.BindTarget(target)]
-    if not current_config(PassConfigKey.TL_DISABLE_PRELOWER_SEMANTIC_CHECK, False):
+    if checked:
         passes.append(transform.CheckSemantics)
     passes += [
         transform.MaterializeKernelLaunch,
         transform.Simplify,
+    ]
+    if checked:
+        passes.append(transform.CheckBounds)
+    if race_checked:
+        passes.append(transform.VerifyParallelLoop)
+    passes += [
+        transform.VerifyBufferInit,
         transform.PipelinePlanning,
         transform.InjectSoftwarePipeline,
         transform.Simplify,
@@ -43,9 +55,9 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.VectorizeLoop,
         transform.LowerAsyncCopy,
         transform.Simplify,
-        transform.ThreadSync,
         transform.LowerOpaqueBlock,
         transform.PlanSharedMemory,
+        transform.ThreadSync,
         transform.FlattenBuffer,
         transform.Simplify,
     ]

@@ -2,7 +2,7 @@
 
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, loops.py, copies.py, fills.py, gemms.py, annotations.py, math_ops.py,
-intrinsics.py. Below them, source.py and rewrite.py turn a Python function into one that calls
+intrinsics.py, synchronisation.py. Below them, source.py and rewrite.py turn a Python function into one that calls
 hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
 """
 
@@ -146,6 +146,15 @@ from tilelang.language.math_ops import (
     max_value,
     min,
     min_value,
+)
+from tilelang.language.synchronisation import (
+    get_lane_idx,
+    get_warp_group_idx,
+    get_warp_idx,
+    get_warp_idx_sync,
+    shuffle_elect,
+    sync_threads,
+    sync_warp,
 )
 from tilelang.language.tensors import Buffer, Tensor, dynamic
 from tilelang.layout import Fragment, Layout

@@ -26,6 +26,21 @@ def CheckSemantics() -> Pass:
     return get_function("transform.CheckSemantics")()
 
 
+def VerifyBufferInit() -> Pass:
+    """Warns of buffers that are read before anything is written to them."""
+    return get_function("transform.VerifyBufferInit")()
+
+
+def CheckBounds() -> Pass:
+    """Refuses indices that provably leave a shared buffer, a fragment or local memory."""
+    return get_function("transform.CheckBounds")()
+
+
+def VerifyParallelLoop() -> Pass:
+    """Refuses T.Parallel loops of which two iterations touch one element, one writing it."""
+    return get_function("transform.VerifyParallelLoop")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -66,14 +81,27 @@ def LowerAsyncCopy() -> Pass:
     return get_function("transform.LowerAsyncCopy")()
 
 
-def ThreadSync() -> Pass:
-    """Inserts the block-wide barriers that accesses of shared memory need."""
-    return get_function("transform.ThreadSync")()
-
-
 def PlanSharedMemory() -> Pass:
-    """Gives every dynamic shared buffer its offset."""
+    """Gives every dynamic shared buffer its offset, one place to several where their lives allow.
+
+    `MergeSharedMemoryAllocations` is an older name of it.
+    """
     return get_function("transform.PlanSharedMemory")()
+
+
+MergeSharedMemoryAllocations = PlanSharedMemory
+
+
+def ThreadSync(storage_scope: str = "shared") -> Pass:
+    """Inserts the barriers that accesses of shared memory need.
+
+    One pass serves the scopes ``shared`` and ``shared.dyn``; `ValueError` for other ones.
+    """
+    if storage_scope not in ("shared", "shared.dyn"):
+        raise ValueError(
+            f"ThreadSync: found scope {storage_scope!r}, wanted 'shared' or 'shared.dyn'"
+        )
+    return get_function("transform.ThreadSync")()
 
 
 def FlattenBuffer() -> Pass:
@@ -93,6 +121,7 @@ def LowerOpaqueBlock() -> Pass:
 
 __all__ = [
     "BindTarget",
+    "CheckBounds",
     "CheckSemantics",
     "FlattenBuffer",
     "InjectSoftwarePipeline",
@@ -102,6 +131,7 @@ __all__ = [
     "LowerOpaqueBlock",
     "LowerTileOp",
     "MaterializeKernelLaunch",
+    "MergeSharedMemoryAllocations",
     "Pass",
     "PassConfigKey",
     "PassContext",
@@ -111,6 +141,8 @@ __all__ = [
     "StmtSimplify",
     "ThreadSync",
     "VectorizeLoop",
+    "VerifyBufferInit",
+    "VerifyParallelLoop",
     "current_config",
     "normalize_pass_configs",
 ]

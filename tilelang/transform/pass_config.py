@@ -23,6 +23,19 @@ class PassConfigKey(str, Enum):
     """Copies of pipelined loops may become cp.async. Default True."""
     TL_DISABLE_THREAD_STORAGE_SYNC = "tl.disable_thread_storage_sync"
     """No block-wide barriers are inserted: the program places its own. Default False."""
+    TL_DISABLE_SHARED_MEMORY_REUSE = "tl.disable_shared_memory_reuse"
+    """Every shared buffer has bytes of its own. Default False: buffers whose lives do not overlap
+    share some."""
+    TL_ENABLE_AGGRESSIVE_SHARED_MEMORY_MERGE = "tl.enable_aggressive_shared_memory_merge"
+    """Buffers of one loop may also share bytes, where every iteration provably writes them anew.
+    Default False."""
+    TL_DEBUG_MERGE_SHARED_MEMORY_ALLOCATIONS = "tl.debug_merge_shared_memory_allocations"
+    """Logs where each shared buffer is. Default False."""
+    TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"
+    """T.Parallel loops are not checked for two iterations that touch one element. Default True;
+    TILELANG_ENABLE_DATA_RACE_CHECK=1 makes it False."""
+    TL_DISABLE_BUFFER_INIT_CHECK = "tl.disable_buffer_init_check"
+    """No warning for buffers that are read before anything is written to them. Default False."""
     TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_legalize"
     """Global accesses are not guarded: the program stays in bounds by itself. Default False."""
     TL_DISABLE_PRELOWER_SEMANTIC_CHECK = "tl.disable_prelower_semantic_check"

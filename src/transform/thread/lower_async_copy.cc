@@ -9,6 +9,7 @@
  * plain store: it is correct under any commit and wait. So do all before sm_80.
  * The attribute's condition becomes the condition of the copies if all are cp.async (no branch then
  * keeps the instruction scheduler from mixing copies with arithmetic), else an `if` around them.
+ * In a kernel without any asynchronous copy there are no commits and no waits.
  */
 #include <cmath>
 
@@ -104,6 +105,41 @@ class ScopeLowerer : public StmtExprMutator {
   Expr guard_;
 };
 
+bool HasAsyncCopy(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      for (const PointerAccess& p : PointerAccesses(op)) found |= p.access == Access::kAsyncWrite;
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+/*! Drops commits and waits. */
+class CommitRemover : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SeqStmtNode* op) override {
+    std::vector<Stmt> kept;
+    for (const Stmt& s : op->seq) {
+      if (!IsGroupCall(s)) kept.push_back(Mutate(s));
+    }
+    return MakeSeq(kept);
+  }
+  Stmt Mutate_(const EvaluateNode* op) override {
+    return IsGroupCall(GetRef<Stmt>(op)) ? MakeSeq({}) : GetRef<Stmt>(op);
+  }
+
+ private:
+  static bool IsGroupCall(const Stmt& s) {
+    const auto* op = s.as<EvaluateNode>();
+    return op && (IsCallTo(op->value, kCpAsyncCommit) || IsCallTo(op->value, kCpAsyncWait));
+  }
+};
+
 class AsyncCopyLowerer : public StmtExprMutator {
  public:
   explicit AsyncCopyLowerer(int arch) : arch_(arch) {}
@@ -112,6 +148,12 @@ class AsyncCopyLowerer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key == "thread_extent" && !in_kernel_) {
+      in_kernel_ = true;
+      const Stmt kernel = Default<Stmt>(op);
+      in_kernel_ = false;
+      return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
+    }
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
@@ -126,6 +168,7 @@ class AsyncCopyLowerer : public StmtExprMutator {
 
  private:
   int arch_;
+  bool in_kernel_ = false;
 };
 
 PrimFunc LowerAsyncCopy(PrimFunc f) {

@@ -1,111 +1,215 @@
 /*!
  * PlanSharedMemory: a place for every dynamic shared buffer.
  *
- * Input: a thread program without blocks, allocations being AllocBuffer statements.
- * Output: the same; each AllocBuffer of scope `shared.dyn` is annotated with `tl.shared_offset`,
- * its byte offset in the one dynamic shared array of its kernel. Buffers of scope `shared` stay
- * arrays of their own. Establishes: offsets are multiples of 128 bytes and buffers of a kernel do
- * not overlap. There is no reuse: two buffers that are never live together still have two places.
- * Refuses: more shared memory than a block of the target may have (ValueError with a table of the
- * buffers).
+ * Input: a thread program without blocks, allocations being AllocBuffer statements, asynchronous
+ * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn` is annotated with
+ * `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers of
+ * scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128 bytes, or of
+ * the buffer's own alignment where that is more; buffers whose lives overlap have no byte in
+ * common. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
+ * block of the target may have (ValueError with a table of the buffers).
+ *
+ * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
+ * order of their allocation or the largest first, whichever needs less. With
+ * `tl.disable_shared_memory_reuse` all are in each other's way.
+ * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
+#include <algorithm>
+
 #include "../../target/chip.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "shared_lifetime.h"
 #include "shared_memory.h"
 
 namespace tl {
 namespace {
 
-constexpr int64_t kAlignment = 128;
+constexpr int64_t kMinAlignment = 128;
 /*! CUDA Programming Guide, "Shared Memory": more than 48 KiB a block has to be dynamic. */
 constexpr int64_t kMaxStaticBytes = 48 * 1024;
 
+/*! A shared buffer of one kernel. */
 struct Use {
-  Var buffer;
+  const AllocBufferNode* alloc;
   int64_t bytes;
+  Lifetime life;
+  int64_t offset = 0;
+
+  bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
+  int64_t Alignment() const {
+    return std::max<int64_t>(kMinAlignment, BufferOf(alloc->buffer)->data_alignment);
+  }
+  int64_t End() const { return offset + bytes; }
+  bool SharesBytes(const Use& o) const {
+    return !IsStatic() && !o.IsStatic() && offset < o.End() && o.offset < End();
+  }
 };
 
-std::string Describe(const Use& use) {
-  std::string shape;
-  for (const Expr& extent : BufferOf(use.buffer)->shape) {
-    shape += (shape.empty() ? "" : ", ") + std::to_string(ToInt(extent));
+class AllocationCollector : public StmtExprVisitor {
+ public:
+  std::vector<Use> uses;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AllocBufferNode* op) override {
+    if (IsShared(op->buffer)) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
   }
-  std::string line = "\n  " + std::to_string(use.bytes) +
-                     " bytes: " + std::string(use.buffer->name) + ", " +
-                     DTypeName(BufferOf(use.buffer)->dtype->dtype) + "[" + shape + "]";
-  if (use.buffer->span.defined()) line += ", " + Where(use.buffer->span);
-  return line;
-}
+  void Visit_(const SBlockNode* op) override {
+    ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
+  }
+};
+
+/*! The places of one kernel's buffers. */
+class Plan {
+ public:
+  explicit Plan(const Stmt& kernel) {
+    AllocationCollector collector;
+    collector(kernel);
+    uses_ = std::move(collector.uses);
+    if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
+    std::vector<Use*> in_order, by_size;
+    for (Use& use : uses_) {
+      if (!use.IsStatic()) in_order.push_back(&use);
+    }
+    by_size = in_order;
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [](const Use* a, const Use* b) { return a->bytes > b->bytes; });
+    const int64_t first_come = Place(in_order);
+    dynamic_bytes_ = Place(by_size);
+    if (first_come <= dynamic_bytes_) dynamic_bytes_ = Place(in_order);
+  }
+
+  const std::vector<Use>& uses() const { return uses_; }
+  int64_t DynamicBytes() const { return dynamic_bytes_; }
+  int64_t StaticBytes() const {
+    int64_t bytes = 0;
+    for (const Use& use : uses_) bytes += use.IsStatic() ? use.bytes : 0;
+    return bytes;
+  }
+
+  std::string Table() const {
+    std::string table;
+    for (const Use& use : uses_) table += "\n  " + Row(use);
+    return table;
+  }
+
+ private:
+  void NoteLives(const Stmt& kernel) {
+    const auto lives = SharedLifetimes(kernel);
+    for (Use& use : uses_) {
+      auto it = lives.find(use.alloc->buffer.get());
+      // What nothing touches is in nobody's way.
+      use.life = it == lives.end() ? Lifetime{0, -1} : it->second;
+    }
+  }
+
+  /*! Gives each buffer its place; returns the bytes that all need together. */
+  static int64_t Place(const std::vector<Use*>& order) {
+    std::vector<const Use*> placed;
+    int64_t bytes = 0;
+    for (Use* use : order) {
+      use->offset = 0;
+      for (const Use* other : placed) {
+        if (!use->life.Overlaps(other->life) || use->offset >= other->End()) continue;
+        if (other->offset >= use->End()) continue;
+        const int64_t alignment = use->Alignment();
+        use->offset = (other->End() + alignment - 1) / alignment * alignment;
+      }
+      placed.push_back(use);
+      std::sort(placed.begin(), placed.end(),
+                [](const Use* a, const Use* b) { return a->offset < b->offset; });
+      bytes = std::max(bytes, use->End());
+    }
+    return bytes;
+  }
+
+  std::string Row(const Use& use) const {
+    const BufferTypeNode* type = BufferOf(use.alloc->buffer);
+    std::string shape;
+    for (const Expr& extent : type->shape) {
+      shape += (shape.empty() ? "" : ", ") + std::to_string(ToInt(extent));
+    }
+    std::string row = std::to_string(use.bytes) + " bytes" +
+                      (use.IsStatic() ? "" : " at " + std::to_string(use.offset)) + ": " +
+                      std::string(use.alloc->buffer->name) + ", " + DTypeName(type->dtype->dtype) +
+                      "[" + shape + "]";
+    std::string sharing;
+    for (const Use& other : uses_) {
+      if (&other == &use || !use.SharesBytes(other)) continue;
+      sharing +=
+          (sharing.empty() ? ", in the place of " : ", ") + std::string(other.alloc->buffer->name);
+    }
+    row += sharing;
+    if (use.alloc->buffer->span.defined()) row += ", " + Where(use.alloc->buffer->span);
+    return row;
+  }
+
+  std::vector<Use> uses_;
+  int64_t dynamic_bytes_ = 0;
+};
 
 class Planner : public StmtExprMutator {
  public:
-  explicit Planner(const PrimFunc& f) : function_(f) {}
+  explicit Planner(const PrimFunc& f) : arch_(TargetArch(f)) {}
 
  protected:
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (in_kernel_ || op->attr_key != "thread_extent") return Default<Stmt>(op);
+    const Plan plan(GetRef<Stmt>(op));
+    if (plan.uses().empty()) return GetRef<Stmt>(op);
+    CheckFits(plan, op->span.defined() ? op->span : plan.uses()[0].alloc->buffer->span);
+    if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
+      LogAt(
+          LogLevel::kInfo, op->span,
+          std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
+    }
+    offsets_.clear();
+    for (const Use& use : plan.uses()) {
+      if (!use.IsStatic()) offsets_[use.alloc] = use.offset;
+    }
     in_kernel_ = true;
-    dynamic_bytes_ = static_bytes_ = 0;
-    uses_.clear();
     Stmt planned = Default<Stmt>(op);
     in_kernel_ = false;
-    CheckFits(op->span);
     return planned;
   }
 
-  Stmt Mutate_(const SBlockNode* op) override {
-    ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
-  }
-
   Stmt Mutate_(const AllocBufferNode* op) override {
-    if (!IsShared(op->buffer)) return GetRef<Stmt>(op);
-    const int64_t bytes = SharedBytes(op);
-    uses_.push_back({op->buffer, bytes});
-    if (ScopeOf(op->buffer) == "shared") {
-      static_bytes_ += bytes;
-      return GetRef<Stmt>(op);
-    }
-    const int64_t offset = (dynamic_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-    dynamic_bytes_ = offset + bytes;
+    auto it = offsets_.find(op);
+    if (it == offsets_.end()) return GetRef<Stmt>(op);
     AllocBuffer planned = GetRef<AllocBuffer>(op);
-    planned.CopyOnWrite()->annotations.Set(kSharedOffset, offset);
+    planned.CopyOnWrite()->annotations.Set(kSharedOffset, it->second);
     return planned;
   }
 
  private:
-  void CheckFits(const Span& span) {
-    if (uses_.empty()) return;
-    const Chip& chip = ChipOf(TargetArch(function_), span);
-    const int64_t total = static_bytes_ + dynamic_bytes_;
-    if (static_bytes_ > kMaxStaticBytes) {
-      Refuse(span, "static shared memory", static_bytes_, kMaxStaticBytes,
+  void CheckFits(const Plan& plan, const Span& span) const {
+    const Chip& chip = ChipOf(arch_, span);
+    const int64_t total = plan.StaticBytes() + plan.DynamicBytes();
+    if (plan.StaticBytes() > kMaxStaticBytes) {
+      Refuse(plan, span, "static shared memory", plan.StaticBytes(), kMaxStaticBytes,
              "Allocate it with scope \"shared.dyn\"");
     }
     if (total > chip.shared_bytes_per_block) {
-      Refuse(span, "shared memory", total, chip.shared_bytes_per_block,
+      Refuse(plan, span, "shared memory", total, chip.shared_bytes_per_block,
              "Make the tiles smaller or num_stages lower");
     }
   }
 
-  void Refuse(const Span& span, const std::string& what, int64_t found, int64_t limit,
-              const std::string& repair) {
-    std::string table;
-    for (const Use& use : uses_) table += Describe(use);
-    ThrowAt(span.defined() ? span : uses_[0].buffer->span, "ValueError",
+  void Refuse(const Plan& plan, const Span& span, const std::string& what, int64_t found,
+              int64_t limit, const std::string& repair) const {
+    ThrowAt(span, "ValueError",
             "found " + std::to_string(found) + " bytes of " + what +
                 " in one block, wanted at most " + std::to_string(limit) + " (sm_" +
-                std::to_string(TargetArch(function_)) + "). " + repair + "." + table);
+                std::to_string(arch_) + "). " + repair + "." + plan.Table());
   }
 
-  const PrimFunc& function_;
+  int arch_;
   bool in_kernel_ = false;
-  int64_t dynamic_bytes_ = 0;
-  int64_t static_bytes_ = 0;
-  std::vector<Use> uses_;
+  std::unordered_map<const Object*, int64_t> offsets_;
 };
 
 PrimFunc PlanSharedMemory(PrimFunc f) { return WithBody(f, Planner(f).Mutate(f->body)); }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <functional>
 
-#include "../../layout/int_program.h"
+#include "../../layout/index_box.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
+#include "shared_memory.h"
+#include "thread_subset.h"
 
 namespace tl {
 namespace {
@@ -16,13 +18,6 @@ namespace {
 // memory in bytes.
 constexpr int64_t kMaxPoints = 1 << 16;
 constexpr int64_t kMaxElements = 1 << 19;
-
-/*! A variable and the constant range of its values. */
-struct Axis {
-  Var var;
-  int64_t min;
-  int64_t extent;
-};
 
 std::vector<Var> VarsOf(const Expr& e) {
   struct Collector : StmtExprVisitor {
@@ -36,59 +31,6 @@ std::vector<Var> VarsOf(const Expr& e) {
 
 bool Contains(const std::vector<Var>& vars, const Var& v) {
   return std::any_of(vars.begin(), vars.end(), [&](const Var& u) { return u.same_as(v); });
-}
-
-/*! Whether IntProgram can evaluate `e` from `axes`: no other variables, no memory, no division that
- * may be by zero. */
-bool IsEvaluable(const Expr& e, const std::vector<Axis>& axes) {
-  struct Judge : StmtExprVisitor {
-    const std::vector<Axis>* axes;
-    bool good = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override {
-      good &=
-          std::any_of(axes->begin(), axes->end(), [&](const Axis& a) { return a.var.get() == op; });
-    }
-    void Visit_(const FloorDivNode* op) override { VisitDivision(op->a, op->b); }
-    void Visit_(const FloorModNode* op) override { VisitDivision(op->a, op->b); }
-#define TL_REFUSE_(Node) \
-  void Visit_(const Node*) override { good = false; }
-    TL_REFUSE_(CallNode)
-    TL_REFUSE_(TensorLoadNode)
-    TL_REFUSE_(FloatImmNode)
-    TL_REFUSE_(StringImmNode)
-    TL_REFUSE_(DivNode)
-    TL_REFUSE_(ModNode)
-    TL_REFUSE_(NotNode)
-    TL_REFUSE_(BitwiseNotNode)
-    TL_REFUSE_(RampNode)
-    TL_REFUSE_(BroadcastNode)
-    TL_REFUSE_(ShuffleNode)
-    TL_REFUSE_(LetNode)
-#undef TL_REFUSE_
-    void VisitDivision(const Expr& a, const Expr& b) {
-      good &= AsInt(b).value_or(0) > 0;
-      Visit(a);
-    }
-  } judge;
-  judge.axes = &axes;
-  judge(e);
-  return judge.good;
-}
-
-/*! The axes of the thread index around a node; nullopt if an extent is not constant. */
-std::optional<std::vector<Axis>> ThreadsAround(const SyncNode* node) {
-  std::vector<Axis> axes;
-  for (const SyncNode* n = node; n; n = n->parent) {
-    const auto* op = n->stmt.as<AttrStmtNode>();
-    if (!op || op->attr_key != "thread_extent") continue;
-    const IterVar axis = op->node.cast<IterVar>();
-    if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) continue;
-    const std::optional<int64_t> extent = AsInt(op->value);
-    if (!extent) return std::nullopt;
-    axes.push_back({axis->var, 0, *extent});
-  }
-  return axes;
 }
 
 std::vector<Var> ThreadVars(const SyncNode* node) {
@@ -142,7 +84,7 @@ class LaterNames {
  public:
   LaterNames(const Pair& pair, const std::vector<Var>& opaque, Analyzer* analyzer)
       : analyzer_(analyzer) {
-    const std::optional<std::vector<Axis>> threads = ThreadsAround(pair.b.node);
+    const std::optional<std::vector<Axis>> threads = ThreadAxes(pair.b.node);
     for (const Var& v : ThreadVars(pair.b.node)) Fresh(v);
     if (threads) {
       for (const Axis& t : *threads) {
@@ -287,11 +229,9 @@ class Owners {
                        [&](size_t i) { return Uses(access.indices[i], LoopOf(loop)->loop_var); });
   }
   static bool AddAxis(const SyncNode* loop, std::vector<Axis>* axes) {
-    const ForNode* op = LoopOf(loop);
-    const std::optional<int64_t> min = AsInt(op->min), extent = AsInt(op->extent);
-    if (!min || !extent || *extent <= 0) return false;
-    axes->push_back({op->loop_var, *min, *extent});
-    return true;
+    const std::optional<Axis> axis = AxisOf(LoopOf(loop));
+    if (axis) axes->push_back(*axis);
+    return axis.has_value();
   }
 
   bool ChooseSize() {
@@ -309,49 +249,30 @@ class Owners {
   /*! Calls `visit` for each element that a thread touches; false if that cannot be decided. */
   bool Enumerate(const SharedAccess& access, const std::vector<const SyncNode*>& free,
                  const std::function<void(int64_t, int)>& visit) const {
-    std::optional<std::vector<Axis>> axes = ThreadsAround(access.node);
+    std::optional<std::vector<Axis>> axes = ThreadAxes(access.node);
     if (!axes) return false;
     const size_t threads = axes->size();
     axes->insert(axes->end(), keys_.begin(), keys_.end());
     for (const SyncNode* loop : free) {
       if (IsUsed(access, loop) && !AddAxis(loop, &*axes)) return false;
     }
-    std::vector<Var> vars;
-    int64_t points = 1;
-    for (const Axis& a : *axes) {
-      vars.push_back(a.var);
-      points *= a.extent;
-      if (points > kMaxPoints) return false;
-    }
+    IndexBox box(*axes);
+    if (box.Points() > kMaxPoints) return false;
     std::vector<IntProgram> programs;
     for (size_t i : indices_) {
-      if (!IsEvaluable(access.indices[i], *axes)) return false;
-      programs.emplace_back(access.indices[i], vars);
+      if (!box.CanEvaluate(access.indices[i])) return false;
+      programs.push_back(box.Compile(access.indices[i]));
     }
-    std::vector<std::pair<IntProgram, bool>> guards;
-    for (const auto& [condition, value] : access.guards) {
-      if (IsEvaluable(condition, *axes)) guards.emplace_back(IntProgram(condition, vars), value);
-    }
-    std::vector<int64_t> point(axes->size());
-    for (int64_t p = 0; p < points; ++p) {
-      int64_t rest = p, thread = 0, key = 0;
-      for (size_t i = 0; i < axes->size(); ++i) {
-        const Axis& axis = (*axes)[i];
-        const int64_t digit = rest % axis.extent;
-        rest /= axis.extent;
-        point[i] = axis.min + digit;
-        if (i < threads) thread = thread * axis.extent + digit;
-        if (i >= threads && i < threads + keys_.size()) key = key * axis.extent + digit;
+    for (const auto& [condition, value] : access.guards) box.Require(condition, value);
+    return box.ForEach([&](const std::vector<int64_t>& point) {
+      int64_t thread = 0, key = 0;
+      for (size_t i = 0; i < threads + keys_.size(); ++i) {
+        const Axis& axis = box.axes()[i];
+        int64_t& number = i < threads ? thread : key;
+        number = number * axis.extent + point[i] - axis.min;
       }
-      const bool happens = std::all_of(guards.begin(), guards.end(), [&](const auto& guard) {
-        return (guard.first(point.data()) != 0) == guard.second;
-      });
-      if (happens &&
-          !VisitElements(access, programs, point, key, static_cast<int>(thread), visit)) {
-        return false;
-      }
-    }
-    return true;
+      return VisitElements(access, programs, point, key, static_cast<int>(thread), visit);
+    });
   }
 
   bool VisitElements(const SharedAccess& access, const std::vector<IntProgram>& programs,
@@ -386,14 +307,28 @@ SharedConflict::SharedConflict(const SyncTree& tree) : opaque_(tree.opaque) {
     const auto* attr = n.stmt.as<AttrStmtNode>();
     if (attr && attr->attr_key == "thread_extent") analyzer_.BindThread(attr);
     if (const ForNode* loop = LoopOf(&n)) analyzer_.BindLoop(loop);
+    if (const auto* alloc = n.stmt.as<AllocBufferNode>()) NotePlace(alloc);
     for (const auto& child : n.body) bind(*child);
     for (const auto& child : n.otherwise) bind(*child);
   };
   bind(*tree.root);
 }
 
+void SharedConflict::NotePlace(const AllocBufferNode* alloc) {
+  const std::optional<int64_t> offset = IntAnnotation(alloc->annotations, kSharedOffset);
+  if (offset) places_[alloc->buffer.get()] = {*offset, *offset + SharedBytes(alloc)};
+}
+
+bool SharedConflict::ShareBytes(const Var& a, const Var& b) const {
+  auto x = places_.find(a.get()), y = places_.find(b.get());
+  if (x == places_.end() || y == places_.end()) return false;
+  return x->second.first < y->second.second && y->second.first < x->second.second;
+}
+
 bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance) {
-  if (!a.buffer.same_as(b.buffer) || (!a.writes && !b.writes)) return false;
+  if (!a.writes && !b.writes) return false;
+  // What two buffers with disjoint lives keep in the same bytes has nothing in common.
+  if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
   if (a.whole || b.whole) return true;
   const auto key = std::make_tuple(&a, &b, distance.loop, distance.next);
   auto it = known_.find(key);

@@ -1,7 +1,9 @@
 /*!
- * SharedConflict: may two accesses of shared memory by two different threads touch one element?
+ * SharedConflict: may two accesses of shared memory by two different threads touch one byte?
  *
- * Two ways to a "no". In some index the accesses differ for all threads, decided symbolically (`(k
+ * Accesses of two buffers do if the buffers have offsets and share bytes. For those of one buffer
+ * there are two ways to a "no". In some index the accesses differ for all threads, decided
+ * symbolically (`(k
  * + 2) % 3` and `k % 3`). Or each element that both touch belongs to one thread, decided by
  * evaluating the indices for every thread and loop iteration: exact, but it needs constant extents.
  * If neither holds, the answer is yes.
@@ -9,6 +11,7 @@
 #pragma once
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "../../tvm/analyzer.h"
 #include "sync_tree.h"
@@ -31,9 +34,13 @@ class SharedConflict {
 
  private:
   bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance);
+  void NotePlace(const AllocBufferNode* alloc);
+  bool ShareBytes(const Var& a, const Var& b) const;
 
   Analyzer analyzer_;
   std::vector<Var> opaque_;
+  /*! First byte and the one after the last one, of buffers that have an offset. */
+  std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
   std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool>, bool>
       known_;
 };

@@ -159,10 +159,12 @@ class TreeBuilder {
     node->kind = Kind::kIf;
     node->uniform = uniformity_.IsUniform(op->condition);
     Collect(op->condition, node);
-    guards_.emplace_back(names_.Mutate(op->condition), true);
+    node->condition = names_.Mutate(op->condition);
+    guards_.emplace_back(node->condition, true);
     node->body = BuildSequence(op->then_case, node);
     guards_.back().second = false;
     if (op->else_case) node->otherwise = BuildSequence(*op->else_case, node);
+    for (const auto& n : node->otherwise) n->in_otherwise = true;
     guards_.pop_back();
   }
 
@@ -179,6 +181,10 @@ class TreeBuilder {
         const auto* scope = call->args[0].as<StringImmNode>();
         const bool block = scope && std::string(scope->value).rfind("shared", 0) == 0;
         if (block) node->kind = Kind::kBarrier;
+      } else if (call && IsCallTo(evaluate->value, kSyncPartial)) {
+        node->kind = Kind::kBarrier;
+        node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
+                                      static_cast<int>(ToInt(call->args[1]))};
       } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
         node->kind = Kind::kWait;
         node->in_flight = ToInt(call->args[0]);
@@ -200,12 +206,19 @@ class TreeBuilder {
 
 Stmt Rebuild(const SyncNode& node);
 
+Stmt BarrierBefore(const SyncNode& node) {
+  const Span& span = node.stmt->span;
+  if (node.mark == SyncNode::Mark::kBlock) {
+    return MakeEvaluate(CallOp(kSync, {StringOf("shared")}), span);
+  }
+  return MakeEvaluate(
+      CallOp(kSyncPartial, {MakeInt(node.barrier.id), MakeInt(node.barrier.threads)}), span);
+}
+
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   std::vector<Stmt> stmts;
   for (const auto& n : nodes) {
-    if (n->barrier_before) {
-      stmts.push_back(MakeEvaluate(CallOp(kSync, {StringOf("shared")}), n->stmt->span));
-    }
+    if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
     stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
@@ -213,7 +226,8 @@ Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
 
 bool HasBarrier(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   for (const auto& n : nodes) {
-    if (n->barrier_before || HasBarrier(n->body) || HasBarrier(n->otherwise)) return true;
+    if (n->mark != SyncNode::Mark::kNone || HasBarrier(n->body) || HasBarrier(n->otherwise))
+      return true;
   }
   return false;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "../../tvm/stmt.h"
@@ -29,17 +30,38 @@ struct SharedAccess {
 };
 
 struct SyncNode {
-  enum class Kind { kLeaf, kScope, kLoop, kIf, kBarrier, kWait, kBreak, kContinue };
+  enum class Kind {
+    kLeaf,
+    kScope,
+    kLoop,
+    kIf,
+    kBarrier,  // of the whole block, or with `named` a named one
+    kWait,
+    kBreak,
+    kContinue
+  };
+  /*! A barrier that some threads of the block wait at. */
+  struct Named {
+    int id;
+    int threads;
+  };
   Kind kind;
   Stmt stmt;
   SyncNode* parent;
   int depth;
-  bool uniform = true;    // all threads of the block run the bodies together
-  int64_t in_flight = 0;  // kWait: groups of asynchronous copies that it leaves in flight
+  bool uniform = true;         // all threads of the block run the bodies together
+  Expr condition;              // kIf: in threads, loops and symbols
+  bool in_otherwise = false;   // of the parent, a kIf
+  std::optional<Named> named;  // kBarrier
+  int64_t in_flight = 0;       // kWait: groups of asynchronous copies that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
-  bool barrier_before = false;
+  /*! What is planned in front of the node: nothing, a barrier of the block, or one of the threads
+   * that run it, with the id that it gets in the end. */
+  enum class Mark { kNone, kBlock, kSubset };
+  Mark mark = Mark::kNone;
+  Named barrier{};
 
   bool IsInside(const SyncNode* other) const;
 };
@@ -53,7 +75,7 @@ struct SyncTree {
 
 SyncTree BuildSyncTree(const Stmt& body);
 
-/*! The statements again, with a barrier before each node that has the mark. */
+/*! The statements again, with the barriers that the nodes are marked with. */
 Stmt WithBarriers(const SyncNode& root);
 
 }  // namespace tl

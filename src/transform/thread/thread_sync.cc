@@ -1,11 +1,13 @@
 /*!
  * ThreadSync: barriers between accesses of shared memory by different threads.
  *
- * Input: a thread program with explicit asynchronous copies, commits and waits. Output: the same
- * with `tvm_storage_sync` statements such that two accesses of one element by two threads, one of
- * them a write, have a barrier between them on every path. Barriers that are there count. A barrier
- * stands as late as possible but outside of loops that do not need it each iteration; one that the
- * others make superfluous is dropped. Off with `tl.disable_thread_storage_sync`.
+ * Input: a thread program with explicit asynchronous copies, commits and waits, shared buffers with
+ * their offsets where several have a byte in common. Output: the same with barriers such that two
+ * accesses of one byte by two threads, one of them a write, have one between them on every path:
+ * `tvm_storage_sync`, or `tl.sync_threads_partial` in a region that whole warps run, chosen by the
+ * thread index. Barriers that are there count. A barrier stands as late as possible but outside of
+ * loops that do not need it each iteration; one that the others make superfluous is dropped. Off
+ * with `tl.disable_thread_storage_sync`.
  *
  * An asynchronous copy writes where it is issued, as far as earlier accesses are concerned, and
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
@@ -13,27 +15,35 @@
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
- * since the last barrier on some path.
+ * since the last barrier on some path, each with the threads for which a barrier ordered it.
  *
- * Refused (ValueError): two conflicting accesses, or a barrier, in a region that not all threads
- * run together. Buffers are taken as distinct memory: a pass that lets two share some must keep
- * them apart with a barrier of its own.
+ * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
+ * warps known here run together; a barrier of the block in a region that not all threads run; more
+ * sets of threads than the hardware has barriers.
  */
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "shared_conflict.h"
+#include "thread_subset.h"
 
 namespace tl {
 namespace {
 
 using Kind = SyncNode::Kind;
+using Mark = SyncNode::Mark;
+
+/*! Named barriers of a block (PTX ISA, bar): 0 is that of the whole block, 1 and 2 are kept for
+ * reductions over a part of it. */
+constexpr int kFirstBarrier = 3, kBarriers = 16;
 
 struct Pending {
   const SharedAccess* access;
   SharedConflict::Distance distance;
+  int ordered_for = ThreadSubsets::kNone;  // the threads that have met at a barrier since
 };
 
 // By place in the program, so that the plan is the same each time.
@@ -42,8 +52,9 @@ struct Earlier {
     return a->order < b->order;
   }
   bool operator()(const Pending& a, const Pending& b) const { return Key(a) < Key(b); }
-  static std::tuple<int, int, bool> Key(const Pending& p) {
-    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next};
+  static std::tuple<int, int, bool, int> Key(const Pending& p) {
+    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next,
+            p.ordered_for};
   }
 };
 using PendingSet = std::set<Pending, Earlier>;
@@ -66,6 +77,8 @@ class SyncPlanner {
   Stmt Plan() {
     while (std::optional<Conflict> found = Walk()) Place(*found);
     Prune(tree_.root.get());
+    NoteNamed(*tree_.root);
+    AssignBarriers(tree_.root.get());
     return WithBarriers(*tree_.root);
   }
 
@@ -88,7 +101,8 @@ class SyncPlanner {
 
   // The visits return false when they have found a conflict.
   bool Visit(const SyncNode& node, State* state) {
-    if (node.barrier_before) state->pending.clear();
+    if (node.mark == Mark::kBlock) state->pending.clear();
+    if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
     if (!Check(node, *state)) return false;
     for (const SharedAccess& a : node.accesses) {
       state->pending.insert({&a, {}});
@@ -107,8 +121,7 @@ class SyncPlanner {
         return true;
       }
       case Kind::kBarrier:
-        RefuseDivergentBarrier(node);
-        state->pending.clear();
+        VisitBarrier(node, state);
         return true;
       case Kind::kWait:
         VisitWait(node, state);
@@ -132,12 +145,38 @@ class SyncPlanner {
   bool Check(const SyncNode& node, const State& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
+        if (earlier.ordered_for != ThreadSubsets::kNone &&
+            subsets_.Contains(earlier.ordered_for, subsets_.At(&node))) {
+          continue;
+        }
         if (!conflict_.MayConflict(*earlier.access, later, earlier.distance)) continue;
         found_ = Conflict{earlier, &later};
         return false;
       }
     }
     return true;
+  }
+
+  /*! The threads of a set meet: what was done by them is ordered with what they do next. */
+  void Order(int set, State* state) {
+    PendingSet ordered;
+    for (Pending p : state->pending) {
+      if (subsets_.Contains(set, subsets_.At(p.access->node))) {
+        p.ordered_for = subsets_.Union(p.ordered_for, set);
+      }
+      ordered.insert(p);
+    }
+    state->pending = std::move(ordered);
+  }
+
+  /*! A named barrier counts where exactly the threads that run it meet there. */
+  void VisitBarrier(const SyncNode& node, State* state) {
+    if (!node.named) {
+      RefuseDivergentBarrier(node);
+      state->pending.clear();
+    } else if (subsets_.Meeting(&node) == node.named->threads) {
+      Order(subsets_.At(&node), state);
+    }
   }
 
   void VisitWait(const SyncNode& node, State* state) {
@@ -218,23 +257,24 @@ class SyncPlanner {
     return out;
   }
 
-  static const SyncNode* OutermostDivergent(const SyncNode& node) {
-    const SyncNode* found = nullptr;
+  /*! The nodes around one whose bodies not all threads run together, the outermost first. */
+  static std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
+    std::vector<const SyncNode*> regions;
     for (const SyncNode* n = node.parent; n; n = n->parent) {
-      if (!n->uniform) found = n;
+      if (!n->uniform) regions.push_back(n);
     }
-    return found;
+    std::reverse(regions.begin(), regions.end());
+    return regions;
   }
 
   static void RefuseDivergentBarrier(const SyncNode& node) {
-    const SyncNode* region = OutermostDivergent(node);
-    if (!region) return;
+    const std::vector<const SyncNode*> regions = DivergentAround(node);
+    if (regions.empty()) return;
     ThrowAt(node.stmt->span, "ValueError",
-            "found a barrier in a region" + At(*region) +
+            "found a barrier in a region" + At(*regions[0]) +
                 " that may not be run by all threads of the block together, wanted one that all "
-                "threads "
-                "reach; move it out of the region or make the region's condition the same for all "
-                "threads");
+                "threads reach; move it out of the region, make the region's condition the same "
+                "for all threads, or use T.sync_threads(barrier_id, arrive_count)");
   }
 
   static std::string At(const SyncNode& node) {
@@ -244,7 +284,8 @@ class SyncPlanner {
 
   /*!
    * Marks the barrier that orders a conflict: before the statement with the later access, taken at
-   * the level at which the earlier one is outside of it, and outside of what not all threads run.
+   * the level at which the earlier one is outside of it, and as far outside of what not all threads
+   * run as the earlier one is.
    */
   void Place(const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;
@@ -254,41 +295,77 @@ class SyncPlanner {
     const bool again = a->IsInside(place) && (!carrier || carrier->depth >= place->depth);
     if (again) RefuseDivergentConflict(c, *place);
     while (carrier ? place->parent != carrier : !a->IsInside(place->parent)) place = place->parent;
-    const SyncNode* region = OutermostDivergent(*c.later->node);
-    if (region && place->depth > region->depth) {
+    for (const SyncNode* region : DivergentAround(*place)) {
       const bool around = carrier && carrier->depth < region->depth;
-      if (a->IsInside(region) && !around) RefuseDivergentConflict(c, *region);
+      if (a->IsInside(region) && !around) continue;
       place = region;
+      break;
     }
-    if (place->barrier_before) {
+    if (place->mark != Mark::kNone) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
-    const_cast<SyncNode*>(place)->barrier_before = true;
+    const std::vector<const SyncNode*> regions = DivergentAround(*place);
+    if (!regions.empty() && !subsets_.Meeting(place)) RefuseDivergentConflict(c, *regions[0]);
+    const_cast<SyncNode*>(place)->mark = regions.empty() ? Mark::kBlock : Mark::kSubset;
   }
 
   [[noreturn]] static void RefuseDivergentConflict(const Conflict& c, const SyncNode& region) {
     const SharedAccess& a = *c.earlier.access;
     ThrowAt(c.later->node->stmt->span, "ValueError",
-            "found an access of shared buffer " + std::string(a.buffer->name) +
+            "found an access of shared buffer " + std::string(c.later->buffer->name) +
                 " that needs a barrier after an access by other threads" + At(*a.node) +
                 ", both in a region" + At(region) +
-                " that may not be run by all threads of the block together, wanted a place for the "
-                "barrier that all threads reach; move one access out of the region or make the "
-                "region's "
-                "condition the same for all threads");
+                " that neither all threads of the block nor whole warps of constant number run "
+                "together, wanted a place for the barrier that they reach; move one access out of "
+                "the region or make the region's condition the same for all threads of each warp");
   }
 
   void Prune(SyncNode* node) {
-    if (node->barrier_before) {
-      node->barrier_before = false;
-      node->barrier_before = Walk().has_value();
+    if (node->mark != Mark::kNone) {
+      const Mark mark = std::exchange(node->mark, Mark::kNone);
+      if (Walk()) node->mark = mark;
     }
     for (const auto& n : node->body) Prune(n.get());
     for (const auto& n : node->otherwise) Prune(n.get());
   }
 
+  /*! Barriers that the program names itself are not for us. */
+  void NoteNamed(const SyncNode& node) {
+    if (node.named) taken_.insert(node.named->id);
+    for (const auto& n : node.body) NoteNamed(*n);
+    for (const auto& n : node.otherwise) NoteNamed(*n);
+  }
+
+  /*! One barrier for each set of threads. */
+  void AssignBarriers(SyncNode* node) {
+    if (node->mark == Mark::kSubset) {
+      const int set = subsets_.At(node);
+      auto it = barrier_of_.find(set);
+      if (it == barrier_of_.end()) it = barrier_of_.emplace(set, FreeBarrier(*node)).first;
+      node->barrier = {it->second, subsets_.Size(set)};
+    }
+    for (const auto& n : node->body) AssignBarriers(n.get());
+    for (const auto& n : node->otherwise) AssignBarriers(n.get());
+  }
+
+  int FreeBarrier(const SyncNode& node) {
+    int id = kFirstBarrier;
+    while (taken_.count(id)) ++id;
+    if (id >= kBarriers) {
+      ThrowAt(node.stmt->span, "ValueError",
+              "found more sets of threads that need a barrier of their own than the " +
+                  std::to_string(kBarriers - kFirstBarrier) +
+                  " that a block has for them, wanted fewer; let regions have the same condition");
+    }
+    taken_.insert(id);
+    return id;
+  }
+
   SyncTree tree_;
   SharedConflict conflict_;
+  ThreadSubsets subsets_;
+  std::set<int> taken_;
+  std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>

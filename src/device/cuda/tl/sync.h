@@ -1,4 +1,4 @@
-/*! Barriers of a block. */
+/*! Barriers of a block and of a warp. */
 #pragma once
 
 #include <tl/platform.h>
@@ -15,5 +15,8 @@ TL_DEVICE void sync_threads() { __syncthreads(); }
 TL_DEVICE void sync_threads_partial(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+
+/*! Waits for the lanes of the warp whose bit is set in `mask`, this one's among them. */
+TL_DEVICE void sync_warp(uint32_t mask) { __syncwarp(mask); }
 
 }  // namespace tl

@@ -33,6 +33,31 @@ inline void barrier_sync(int number, unsigned threads, Location where) {
   }
 }
 
+/*! Waits for the lanes of the warp in `mask` that the block has. One set of lanes at a time. */
+inline void warp_barrier_sync(uint32_t mask, Location where) {
+  Fiber* self = worker->current;
+  self->where = where;
+  const unsigned first = self->linear / kWarpSize * kWarpSize, lane = self->linear - first;
+  if (!(mask >> lane & 1)) {
+    fail(where, "lane %u waits for the lanes %08x of its warp, which it is not one of", lane, mask);
+  }
+  const unsigned lanes = worker->threads - first;
+  if (lanes < kWarpSize) mask &= (uint32_t(1) << lanes) - 1;
+  Warp& warp = worker->warps[self->linear / kWarpSize];
+  if (warp.barrier.arrived == 0) {
+    warp.barrier_mask = mask;
+    warp.barrier.expected = __builtin_popcount(mask);
+  } else if (warp.barrier_mask != mask) {
+    fail(where, "lane %u waits for the lanes %08x of its warp while others wait for %08x", lane,
+         mask, warp.barrier_mask);
+  }
+  if (++warp.barrier.arrived == warp.barrier.expected) {
+    release(warp.barrier);
+  } else {
+    wait_at(warp.barrier);
+  }
+}
+
 /*! Takes the running thread out of the block: barriers for all threads no longer wait for it. */
 inline void exit_thread() {
   Fiber* self = worker->current;

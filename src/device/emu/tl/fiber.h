@@ -71,6 +71,8 @@ struct Warp {
   Collective collective;
   Location where;
   void* arguments[kWarpSize];
+  WaitPoint barrier;  // sync_warp
+  uint32_t barrier_mask;
 };
 
 /*! All zeros when made. */

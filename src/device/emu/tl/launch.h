@@ -51,6 +51,9 @@ inline void prepare_block() {
     warp.point = {};
     warp.point.collective = true;
     warp.point.expected = kWarpSize;
+    warp.barrier = {};
+    warp.barrier.collective = true;
+    warp.barrier.name = "sync_warp";
   }
   for (unsigned i = 0; i < w.threads; ++i) {
     Fiber& fiber = w.fibers[i];

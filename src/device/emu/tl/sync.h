@@ -1,4 +1,4 @@
-/*! Barriers of a block. */
+/*! Barriers of a block and of a warp. */
 #pragma once
 
 #include <tl/platform.h>
@@ -12,6 +12,11 @@ TL_DEVICE void sync_threads(emu::Location where = emu::here()) { __syncthreads(w
  * sync_threads). */
 TL_DEVICE void sync_threads_partial(int barrier, int threads, emu::Location where = emu::here()) {
   emu::barrier_sync(barrier, unsigned(threads), where);
+}
+
+/*! Waits for the lanes of the warp whose bit is set in `mask`, this one's among them. */
+TL_DEVICE void sync_warp(uint32_t mask, emu::Location where = emu::here()) {
+  emu::warp_barrier_sync(mask, where);
 }
 
 }  // namespace tl

@@ -1,0 +1,102 @@
+#include "thread_subset.h"
+
+#include <algorithm>
+
+namespace tl {
+namespace {
+
+constexpr size_t kWarp = 32;
+
+/*! Restricts the box by what holds at `node`; false if a condition that the threads do not share
+ * cannot be evaluated. */
+bool RequireAt(const SyncNode* node, IndexBox* box) {
+  bool exact = true;
+  for (const SyncNode* n = node; n->parent; n = n->parent) {
+    const SyncNode* around = n->parent;
+    const bool required =
+        around->kind == SyncNode::Kind::kIf && box->Require(around->condition, !n->in_otherwise);
+    exact &= required || around->uniform;
+  }
+  return exact;
+}
+
+}  // namespace
+
+std::optional<std::vector<Axis>> ThreadAxes(const SyncNode* node) {
+  std::map<std::string, Axis> by_tag;
+  for (const SyncNode* n = node; n; n = n->parent) {
+    const auto* op = n->stmt.as<AttrStmtNode>();
+    if (!op || op->attr_key != "thread_extent") continue;
+    const IterVar axis = op->node.cast<IterVar>();
+    const std::string tag = axis->thread_tag;
+    if (tag.rfind("threadIdx", 0) != 0) continue;
+    const std::optional<int64_t> extent = AsInt(op->value);
+    if (!extent) return std::nullopt;
+    by_tag.emplace(tag, Axis{axis->var, 0, *extent});
+  }
+  std::vector<Axis> axes;
+  for (const auto& [tag, axis] : by_tag) axes.push_back(axis);
+  return axes;
+}
+
+ThreadSubsets::ThreadSubsets() { Intern({}); }
+
+int ThreadSubsets::Intern(std::vector<bool> members) {
+  while (!members.empty() && !members.back()) members.pop_back();
+  auto [it, fresh] = numbers_.emplace(members, static_cast<int>(sets_.size()));
+  if (fresh) sets_.push_back(members);
+  return it->second;
+}
+
+ThreadSubsets::Place ThreadSubsets::Find(const SyncNode* node) {
+  auto it = places_.find(node);
+  if (it != places_.end()) return it->second;
+  std::vector<bool> members;
+  bool exact = false;
+  if (const std::optional<std::vector<Axis>> axes = ThreadAxes(node)) {
+    IndexBox box(*axes);
+    exact = RequireAt(node, &box);
+    members.resize(static_cast<size_t>(box.Points()));
+    box.ForEach([&](const std::vector<int64_t>& point) {
+      size_t linear = 0;
+      for (size_t i = point.size(); i-- > 0;) linear = linear * (*axes)[i].extent + point[i];
+      return members[linear] = true;
+    });
+  }
+  return places_.emplace(node, Place{Intern(std::move(members)), exact}).first->second;
+}
+
+int ThreadSubsets::At(const SyncNode* node) { return Find(node).set; }
+
+std::optional<int> ThreadSubsets::Meeting(const SyncNode* node) {
+  const Place place = Find(node);
+  const std::vector<bool>& members = sets_[place.set];
+  if (!place.exact || members.empty()) return std::nullopt;
+  for (size_t first = 0; first < members.size(); first += kWarp) {
+    if (first + kWarp > members.size()) return std::nullopt;
+    const auto warp = members.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::count(warp, warp + kWarp, *warp) != kWarp) return std::nullopt;
+  }
+  return Size(place.set);
+}
+
+int ThreadSubsets::Union(int a, int b) {
+  std::vector<bool> both = sets_[a];
+  both.resize(std::max(sets_[a].size(), sets_[b].size()));
+  for (size_t i = 0; i < sets_[b].size(); ++i) both[i] = both[i] || sets_[b][i];
+  return Intern(std::move(both));
+}
+
+bool ThreadSubsets::Contains(int set, int part) const {
+  if (sets_[part].size() > sets_[set].size()) return false;
+  for (size_t i = 0; i < sets_[part].size(); ++i) {
+    if (sets_[part][i] && !sets_[set][i]) return false;
+  }
+  return true;
+}
+
+int ThreadSubsets::Size(int set) const {
+  return static_cast<int>(std::count(sets_[set].begin(), sets_[set].end(), true));
+}
+
+}  // namespace tl

@@ -1,0 +1,133 @@
+/*!
+ * VerifyBufferInit: warns of buffers that are read before anything was written to them.
+ *
+ * In:  a tile program as traced.   Out: the same program.
+ * A buffer of the block or of a thread is warned about once, at its first read, if no statement in
+ * front of it in the program writes to it. A conditional read in a loop may come after the loop's
+ * own writes, so these count for it. Views count as what they are views of.
+ * Off with `tl.disable_buffer_init_check`.
+ */
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "../thread/effects.h"
+
+namespace tl {
+namespace {
+
+bool IsFilledByProgram(const Var& buffer) {
+  return IsLocal(buffer) || IsFragment(buffer) || ScopeOf(buffer) == "shared" ||
+         ScopeOf(buffer) == "shared.dyn";
+}
+
+class InitVerifier : public StmtExprVisitor {
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const DeclBufferNode* op) final {
+    const auto* call = op->data.as<CallNode>();
+    const bool view = call && IsCallTo(op->data, "tirx.buffer_data");
+    if (view) view_of_[op->buffer.get()] = Base(call->args[0].as_or_throw<Var>().get());
+  }
+  void Visit_(const ForNode* op) final { VisitLoop(op, GetRef<Stmt>(op)); }
+  void Visit_(const WhileNode* op) final { VisitLoop(op, GetRef<Stmt>(op)); }
+  void Visit_(const IfThenElseNode* op) final {
+    Visit(op->condition);
+    ++conditions_;
+    Visit(op->then_case);
+    if (op->else_case) Visit(*op->else_case);
+    --conditions_;
+  }
+
+  void Visit_(const EvaluateNode* op) final {
+    span_ = op->span;
+    const std::unique_ptr<TileOperator> tile_op = OperatorOf(GetRef<Stmt>(op));
+    if (!tile_op) return Default(op);
+    const BufferUse use = tile_op->Use();
+    for (const Var& v : use.reads) Read(v);
+    for (const Var& v : use.writes) Write(v.get());
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    span_ = op->span;
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
+    Write(op->buffer.get());
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    for (const Expr& i : op->indices) Visit(i);
+    Read(op->source.as_or_throw<Var>());
+  }
+  void Visit_(const CallNode* op) final {
+    if (IsIfThenElse(op)) {
+      Visit(op->args[0]);
+      ++conditions_;
+      Visit(op->args[1]);
+      Visit(op->args[2]);
+      --conditions_;
+      return;
+    }
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (p.access == Access::kRead || p.access == Access::kReadWrite) Read(p.buffer);
+    }
+    for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), span_))) {
+      Write(buffer);
+    }
+    for (const Expr& arg : op->args) {
+      if (!AsAddressOf(arg)) Visit(arg);
+    }
+  }
+
+ private:
+  template <typename Loop>
+  void VisitLoop(const Loop* op, const Stmt& s) {
+    const auto outside = written_later_;
+    // A loop further out was entered under no more conditions.
+    for (const Object* buffer : WrittenIn(s)) written_later_.try_emplace(Base(buffer), conditions_);
+    Default(op);
+    written_later_ = outside;
+  }
+
+  static std::unordered_set<const Object*> WrittenIn(const Stmt& s) {
+    std::unordered_set<const Object*> written;
+    for (const Var& v : CollectBufferUse(s).writes) written.insert(v.get());
+    return written;
+  }
+
+  const Object* Base(const Object* buffer) const {
+    auto it = view_of_.find(buffer);
+    return it == view_of_.end() ? buffer : it->second;
+  }
+  void Write(const Object* buffer) { written_.insert(Base(buffer)); }
+  void Read(const Var& buffer) {
+    const Object* base = Base(buffer.get());
+    if (!IsFilledByProgram(buffer) || written_.count(base)) return;
+    auto later = written_later_.find(base);
+    if (later != written_later_.end() && conditions_ > later->second) return;
+    LogAt(LogLevel::kWarning, span_,
+          "found a read of " + std::string(buffer->name) +
+              " before anything is written to it; fill it first, for example with T.clear");
+    written_.insert(base);
+  }
+
+  std::unordered_map<const Object*, const Object*> view_of_;
+  std::unordered_set<const Object*> written_;
+  /*! By the loops around, each buffer with the number of conditions around the loop. */
+  std::unordered_map<const Object*, int> written_later_;
+  int conditions_ = 0;
+  Span span_;
+};
+
+PrimFunc VerifyBufferInit(PrimFunc f) {
+  if (!PassConfigFlag("tl.disable_buffer_init_check", false)) InitVerifier()(f->body);
+  return f;
+}
+
+Registration registration([] { RegisterPass("VerifyBufferInit", VerifyBufferInit); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,162 @@
+"""Barriers, and which thread of its warp and block this one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.scalars import as_int
+from tilelang.language.tracer import current_tracer
+
+_WARP = 32
+_WARPS_PER_GROUP = 4
+_ALL_LANES = 0xFFFFFFFF
+_BARRIERS = 16
+_VOID = ir.PrimType("void")
+
+
+def _kernel(name: str) -> KernelLaunchFrame:
+    current_tracer(name).kernel_scope(name)
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    return kernel
+
+
+def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
+    """Wait for the other threads of the block, and order the accesses of memory by all of them.
+
+    The compiler places the barriers that shared memory needs by itself; this one is for what it
+    cannot see, such as functions called with ``T.call_extern``.
+
+    Parameters
+    ----------
+    barrier_id
+        One of the block's barriers, 0 to 15 (PTX ISA, ``bar.sync``); 0 is that of the whole block.
+        Without it, all threads of the block have to reach the statement.
+    arrive_count
+        Number of threads that meet, a multiple of 32; all threads of the block by default.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; for numbers that the hardware does not have.
+
+    Example
+    -------
+    ``if tx < 64: T.sync_threads(4, 64)``
+    """
+    kernel = _kernel("T.sync_threads")
+    if barrier_id is None and arrive_count is None:
+        tir_builder.evaluate(
+            ir.Call(ir.Op.get("tirx.tvm_storage_sync"), [tirx.StringImm("shared")], ret_ty=_VOID)
+        )
+        return
+    barrier = 0 if barrier_id is None else as_int(barrier_id)
+    threads = kernel.num_threads if arrive_count is None else as_int(arrive_count)
+    if barrier is None or not 0 <= barrier < _BARRIERS:
+        raise ValueError(
+            f"barrier_id of T.sync_threads is {barrier_id!r}, wanted an int from 0 to "
+            f"{_BARRIERS - 1}"
+        )
+    if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
+        raise ValueError(
+            f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of {_WARP}, at most "
+            f"the {kernel.num_threads} threads of the block"
+        )
+    arguments = [tirx.const(barrier, "int32"), tirx.const(threads, "int32")]
+    tir_builder.evaluate(ir.Call(ir.Op.get("tl.sync_threads_partial"), arguments, ret_ty=_VOID))
+
+
+def sync_warp(mask: int | None = None) -> None:
+    """Wait for the lanes of this thread's warp whose bit is set in ``mask``, all by default.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; if ``mask`` is not an int from 1 to 0xFFFFFFFF.
+
+    Example
+    -------
+    ``T.sync_warp()``
+    """
+    _kernel("T.sync_warp")
+    lanes = _ALL_LANES if mask is None else as_int(mask)
+    if lanes is None or not 0 < lanes <= _ALL_LANES:
+        raise ValueError(f"mask of T.sync_warp is {mask!r}, wanted an int from 1 to 0xFFFFFFFF")
+    call = ir.Call(ir.Op.get("tl.sync_warp"), [tirx.const(lanes, "uint32")], ret_ty=_VOID)
+    tir_builder.evaluate(call)
+
+
+def _thread_index(name: str) -> Any:
+    kernel = _kernel(name)
+    index: Any = 0
+    for dim in (2, 1, 0):
+        extent = kernel.get_thread_extent(dim)
+        if extent != 1:
+            index = index * extent + kernel.get_thread_binding(dim)
+    return index
+
+
+def _positive(name: str, value: Any, default: int) -> int:
+    number = default if value is None else as_int(value)
+    if number is None or number < 1:
+        raise ValueError(f"{name} is {value!r}, wanted a positive int")
+    return number
+
+
+def get_lane_idx(warp_size: int | None = None) -> Any:
+    """Return the index of this thread in its warp, 0 to ``warp_size`` - 1 (32 by default)."""
+    return _thread_index("T.get_lane_idx") % _positive("warp_size", warp_size, _WARP)
+
+
+def get_warp_idx(warp_size: int | None = None) -> Any:
+    """Return the index of this thread's warp in the block; ``warp_size`` is 32 by default."""
+    return _thread_index("T.get_warp_idx") // _positive("warp_size", warp_size, _WARP)
+
+
+def get_warp_idx_sync(warp_size: int | None = None) -> Any:
+    """Return ``get_warp_idx(warp_size)``."""
+    return get_warp_idx(warp_size)
+
+
+def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None = None) -> Any:
+    """Return the index of this thread's group of warps in the block, of 4 warps by default."""
+    warp = _positive("warp_size", warp_size, _WARP)
+    warps = _positive("warps_per_group", warps_per_group, _WARPS_PER_GROUP)
+    return _thread_index("T.get_warp_group_idx") // (warp * warps)
+
+
+def shuffle_elect(thread_extent: int) -> Any:
+    """Return whether this thread is the first one of ``thread_extent`` threads that follow each
+    other; with 0, the first one of the block.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; if ``thread_extent`` is negative or not an int.
+
+    Example
+    -------
+    ``if T.shuffle_elect(128): ...``
+    """
+    extent = as_int(thread_extent)
+    if extent is None or extent < 0:
+        raise ValueError(
+            f"thread_extent of T.shuffle_elect is {thread_extent!r}, wanted 0 or a positive int"
+        )
+    index = _thread_index("T.shuffle_elect")
+    return index == 0 if extent == 0 else index % extent == 0
+
+
+__all__ = [
+    "get_lane_idx",
+    "get_warp_group_idx",
+    "get_warp_idx",
+    "get_warp_idx_sync",
+    "shuffle_elect",
+    "sync_threads",
+    "sync_warp",
+]
