@@ -95,7 +95,7 @@ bool IndexBox::ForEach(const std::function<bool(const std::vector<int64_t>&)>& v
       return (condition.first(point.data()) != 0) == condition.second;
     });
     if (inside && !visit(point)) return false;
-    for (size_t i = 0; i < axes_.size(); ++i) {
+    for (size_t i = axes_.size(); i-- > 0;) {
       if (++point[i] < axes_[i].min + axes_[i].extent) break;
       point[i] = axes_[i].min;
     }

@@ -36,7 +36,7 @@ class IndexBox {
   /*! Leaves out the points where `condition` does not have `value`. False if a part of the
    * condition cannot be evaluated; the points are then more than those that have it. */
   bool Require(const Expr& condition, bool value);
-  /*! Visits the points, the first axis fastest, until `visit` returns false; false if it did. */
+  /*! Visits the points, the last axis fastest, until `visit` returns false; false if it did. */
   bool ForEach(const std::function<bool(const std::vector<int64_t>&)>& visit) const;
 
  private:

@@ -1,5 +1,8 @@
 #include "parallel_operator.h"
 
+#include <algorithm>
+
+#include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "loop_layout.h"
 
@@ -23,7 +26,8 @@ class ParallelOperator : public TileOperator {
     if (accesses_.empty() || (level == InferLevel::kStrict && !dictated)) return false;
     bool changed = false;
     if (!layout_.defined()) {
-      changed = level == InferLevel::kFree ? Choose(scope) : Follow(*scope);
+      changed = level == InferLevel::kFree ? Choose(scope)
+                                           : Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
     }
     return (layout_.defined() && PlaceFragments(scope)) || changed;
   }
@@ -78,6 +82,13 @@ class ParallelOperator : public TileOperator {
                 LayoutText(layout_));
   }
 
+  /*! Nothing more will come that the loop could follow. */
+  bool IsPlaced(const LayoutScope& scope) const {
+    return std::all_of(accesses_.begin(), accesses_.end(), [&](const FragmentAccess& access) {
+      return scope.Find(access.buffer).defined();
+    });
+  }
+
   bool Follow(const LayoutScope& scope) {
     auto layout =
         ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });
@@ -97,11 +108,19 @@ class ParallelOperator : public TileOperator {
     for (const FragmentAccess& access : accesses_) {
       if (scope->Find(access.buffer).defined()) continue;
       auto fragment = FragmentFromLayout(nest_, access, layout_, scope->num_threads);
+      // An element of its own choice, in a loop of one iteration that all threads run.
+      if (!fragment && RunsOnceInAllThreads(scope->num_threads)) {
+        fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
+      }
       if (!fragment) continue;
       scope->Place(access.buffer, *fragment, span);
       placed = true;
     }
     return placed;
+  }
+
+  bool RunsOnceInAllThreads(int64_t num_threads) const {
+    return layout_->replicate == num_threads && layout_->Table().size() == 1;
   }
 
   ParallelNest nest_;

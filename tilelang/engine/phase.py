@@ -42,6 +42,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.PipelinePlanning,
         transform.InjectSoftwarePipeline,
         transform.Simplify,
+        transform.AddWrapperForSingleBufStore,
         transform.LayoutInference,
         transform.LowerTileOp,
         transform.LegalizeSafeMemoryAccess,

@@ -2,8 +2,9 @@
 
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, loops.py, copies.py, fills.py, gemms.py, annotations.py, math_ops.py,
-intrinsics.py, synchronisation.py. Below them, source.py and rewrite.py turn a Python function into one that calls
-hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
+intrinsics.py, synchronisation.py. Below them, source.py and rewrite.py turn a Python function into
+one that calls hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the
+IR.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     Parameters
     ----------
     barrier_id
-        One of the block's barriers, 0 to 15 (PTX ISA, ``bar.sync``); 0 is that of the whole block.
-        Without it, all threads of the block have to reach the statement.
+        One of the block's barriers, 1 to 15 (PTX ISA, ``bar.sync``), for the threads that run the
+        statement. Without it, or with 0, all threads of the block have to.
     arrive_count
         Number of threads that meet, a multiple of 32; all threads of the block by default.
 
@@ -49,11 +49,6 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     ``if tx < 64: T.sync_threads(4, 64)``
     """
     kernel = _kernel("T.sync_threads")
-    if barrier_id is None and arrive_count is None:
-        tir_builder.evaluate(
-            ir.Call(ir.Op.get("tirx.tvm_storage_sync"), [tirx.StringImm("shared")], ret_ty=_VOID)
-        )
-        return
     barrier = 0 if barrier_id is None else as_int(barrier_id)
     threads = kernel.num_threads if arrive_count is None else as_int(arrive_count)
     if barrier is None or not 0 <= barrier < _BARRIERS:
@@ -61,6 +56,16 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
             f"barrier_id of T.sync_threads is {barrier_id!r}, wanted an int from 0 to "
             f"{_BARRIERS - 1}"
         )
+    if barrier == 0:
+        if threads != kernel.num_threads:
+            raise ValueError(
+                f"arrive_count of T.sync_threads is {threads!r} at barrier 0, which is that of all "
+                f"{kernel.num_threads} threads of the block; give a barrier_id from 1 to "
+                f"{_BARRIERS - 1}"
+            )
+        shared = ir.StringImm("shared")
+        tir_builder.evaluate(ir.Call(ir.Op.get("tirx.tvm_storage_sync"), [shared], ret_ty=_VOID))
+        return
     if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
         raise ValueError(
             f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of {_WARP}, at most "

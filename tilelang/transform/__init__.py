@@ -56,6 +56,11 @@ def InjectSoftwarePipeline() -> Pass:
     return get_function("transform.InjectSoftwarePipeline")()
 
 
+def AddWrapperForSingleBufStore() -> Pass:
+    """Stores of single elements of fragments become loops that layout inference sees."""
+    return get_function("transform.AddWrapperForSingleBufStore")()
+
+
 def LayoutInference() -> Pass:
     """Decides where every element of shared buffers and fragments lives."""
     return get_function("transform.LayoutInference")()
@@ -120,6 +125,7 @@ def LowerOpaqueBlock() -> Pass:
 
 
 __all__ = [
+    "AddWrapperForSingleBufStore",
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",

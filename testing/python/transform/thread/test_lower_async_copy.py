@@ -1,6 +1,7 @@
 """Asynchronous copies: which stores have a cp.async, and that the others stay."""
 
 import pytest
+import tvm
 from tvm.script import tirx as T
 
 
@@ -113,3 +114,29 @@ def test_tail_of_a_symbolic_tensor_through_all_passes(statements):
         "T.tl.cp_async_gs_conditional(16, T.address_of(S[tx, 0]), T.address_of(A[tx, bx * 8]), "
         "tx < m and bx * 8 < n * 8)"
     )
+
+
+def committed(type):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), type), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 8)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((8,), type, scope="shared.dyn")
+            with T.attr(0, "async_copy", 1):
+                S[tx] = A[tx]
+            T.evaluate(tvm.ir.Call(tvm.ir.Op.get("tl.cp_async_commit"), []))
+            if n > 0:
+                T.evaluate(tvm.ir.Call(tvm.ir.Op.get("tl.cp_async_wait"), [T.int32(0)]))
+            A[tx] = S[tx]
+
+    return func
+
+
+def test_commits_and_waits_go_where_nothing_is_asynchronous(lower):
+    kept = lower(committed("float32"))
+    assert "T.tl.cp_async_commit()" in kept
+    assert "T.tl.cp_async_wait(0)" in kept
+    dropped = lower(committed("float16"))
+    assert "cp_async" not in dropped
+    assert dropped.splitlines()[0] == "S[tx] = A[tx]"
+    assert dropped.splitlines()[-1] == "A[tx] = S[tx]"

@@ -1,17 +1,25 @@
 """PlanSharedMemory: offsets, and what a block may have."""
 
+import logging
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
 from tilelang._ffi import get_function
+from tilelang.transform import PassContext
 
 
-def plan(func: tirx.PrimFunc, arch: str = "sm_80") -> list[tuple[str, int]]:
+def plan(
+    func: tirx.PrimFunc, arch: str = "sm_80", config: dict[str, Any] | None = None
+) -> list[tuple[str, int]]:
     target = tvm.target.Target({"kind": "cuda", "arch": arch})
     mod = tirx.transform.BindTarget(target)(tvm.IRModule({"main": func}))
-    mod = get_function("transform.PlanSharedMemory")()(mod)
+    with PassContext(config=config):
+        mod = get_function("transform.PlanSharedMemory")()(mod)
     found = []
 
     def visit(body: tirx.Stmt) -> None:
@@ -26,6 +34,9 @@ def plan(func: tirx.PrimFunc, arch: str = "sm_80") -> list[tuple[str, int]]:
     return found
 
 
+NO_REUSE = {"tl.disable_shared_memory_reuse": True}
+
+
 def test_offsets_are_aligned_and_static_buffers_stay_alone():
     @T.prim_func(s_tir=True)
     def func():
@@ -38,7 +49,142 @@ def test_offsets_are_aligned_and_static_buffers_stay_alone():
         A[0, 0] = B[0]
         D[0] = E[0] + T.Cast("float64", C[0])
 
-    assert plan(func) == [("A", 0), ("B", None), ("C", 128), ("D", 384), ("E", None)]
+    assert plan(func, config=NO_REUSE) == [
+        ("A", 0),
+        ("B", None),
+        ("C", 128),
+        ("D", 384),
+        ("E", None),
+    ]
+
+
+def test_a_buffer_may_ask_for_more_alignment():
+    @T.prim_func(s_tir=True)
+    def func():
+        T.launch_thread("threadIdx.x", 32)
+        A = T.alloc_buffer((3,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((3,), "float32", scope="shared.dyn", align=1024)
+        A[0] = B[0]
+
+    assert plan(func) == [("A", 0), ("B", 1024)]
+
+
+@T.prim_func(s_tir=True)
+def one_after_another(X: T.Buffer((64,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 32)
+    A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+    B = T.alloc_buffer((64,), "float32", scope="shared.dyn")
+    C = T.alloc_buffer((64,), "float32", scope="shared.dyn")
+    A[tx] = X[tx]
+    B[tx] = A[31 - tx]
+    C[tx] = B[31 - tx]
+    X[tx] = C[31 - tx]
+
+
+def test_buffers_share_bytes_after_each_other():
+    # B is in the way of both; A and C are not in each other's.
+    assert dict(plan(one_after_another)) == {"A": 256, "B": 0, "C": 256}
+    assert dict(plan(one_after_another, config=NO_REUSE)) == {"A": 0, "B": 128, "C": 384}
+
+
+def test_a_loop_is_one_moment():
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        for _i in range(n):
+            A[tx] = X[tx]
+            X[tx] = A[31 - tx]
+            B[tx] = X[tx]
+            X[tx] = B[31 - tx]
+        C[tx] = X[tx]
+        X[tx] = C[31 - tx]
+
+    assert plan(func) == [("A", 0), ("B", 128), ("C", 0)]
+
+
+def branches(condition: Callable[[Any, Any], Any]) -> tirx.PrimFunc:
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        if condition(tx, n):
+            A[tx] = X[tx]
+            X[tx] = A[31 - tx]
+        else:
+            B[tx] = X[tx]
+            X[tx] = B[31 - tx]
+
+    return func
+
+
+def test_branches_that_exclude_each_other():
+    assert plan(branches(lambda tx, n: n > 3)) == [("A", 0), ("B", 0)]
+
+
+def test_branches_that_different_threads_take_at_a_time():
+    assert plan(branches(lambda tx, n: tx < 32)) == [("A", 0), ("B", 128)]
+
+
+def copied(groups_left: int) -> tirx.PrimFunc:
+    """A is the target of a copy that is waited for, or not, before B is used, and then before C."""
+    copy = tvm.ir.Op.get("tl.cp_async_gs")
+    wait = tvm.ir.Op.get("tl.cp_async_wait")
+
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        T.evaluate(tvm.ir.Call(copy, [T.int32(4), T.address_of(A[tx]), T.address_of(X[tx])]))
+        T.evaluate(tvm.ir.Call(wait, [T.int32(groups_left)]))
+        B[tx] = X[tx]
+        X[tx] = B[31 - tx]
+        T.evaluate(tvm.ir.Call(wait, [T.int32(0)]))
+        C[tx] = X[tx]
+        X[tx] = C[31 - tx]
+
+    return func
+
+
+def test_the_target_of_a_copy_lives_until_all_copies_are_waited_for():
+    assert plan(copied(0)) == [("A", 0), ("B", 0), ("C", 0)]
+    assert plan(copied(1)) == [("A", 0), ("B", 128), ("C", 0)]
+
+
+def test_the_largest_go_first_where_that_needs_less():
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        A[tx] = X[tx]
+        B[tx] = A[31 - tx]
+        C[tx] = B[31 - tx]
+        X[tx] = C[31 - tx]
+
+    assert plan(func) == [("A", 1024), ("B", 0), ("C", 1024)]
+
+
+def test_the_plan_can_be_logged():
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("tilelang")
+    logger.addHandler(handler)
+    try:
+        plan(one_after_another, config={"tl.debug_merge_shared_memory_allocations": True})
+    finally:
+        logger.removeHandler(handler)
+    text = "".join(record.getMessage() for record in records)
+    assert "512 bytes of dynamic shared memory:" in text
+    assert "128 bytes at 256: A, float32[32], in the place of C, " in text
+    assert "256 bytes at 0: B, float32[64], " in text
 
 
 def test_each_kernel_has_an_array_of_its_own():
@@ -69,7 +215,7 @@ def test_too_much_says_who_uses_what():
     assert "test_plan_shared_memory.py:" in text
     assert "found 131472 bytes of shared memory in one block, wanted at most 101376 (sm_86)" in text
     assert "Make the tiles smaller or num_stages lower" in text
-    assert "\n  131072 bytes: A, float16[4, 128, 128]" in text
+    assert "\n  131072 bytes at 0: A, float16[4, 128, 128]" in text
     assert "\n  400 bytes: B, float32[100]" in text
 
 

@@ -4,6 +4,10 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
+from tilelang._ffi import get_function
+
+OFFSET = "tl.shared_offset"
+
 
 @pytest.fixture
 def sync(statements):
@@ -378,14 +382,12 @@ def span(line):
 
 
 def test_conflict_inside_a_divergent_region_names_both_lines():
-    from tilelang._ffi import get_function
-
     S = tvm.tirx.decl_buffer((64,), "float32", name="S", scope="shared")
     tx = tvm.tirx.Var("tx", "int32")
     axis = tvm.tirx.IterVar(tvm.ir.Range(0, 64), tx, 1, "threadIdx.x")
     write = tvm.tirx.BufferStore(S, T.float32(0), [tx], span=span(5))
-    again = tvm.tirx.BufferStore(S, T.float32(1), [31 - tx], span=span(6))
-    body = tvm.tirx.IfThenElse(tx < 32, tvm.tirx.SeqStmt([write, again]), None, span=span(4))
+    again = tvm.tirx.BufferStore(S, T.float32(1), [30 - tx], span=span(6))
+    body = tvm.tirx.IfThenElse(tx < 31, tvm.tirx.SeqStmt([write, again]), None, span=span(4))
     func = tvm.tirx.PrimFunc([S], tvm.tirx.AttrStmt(axis, "thread_extent", 64, body))
     with pytest.raises(
         ValueError, match=r"kernel.py:6: .* buffer S .*kernel.py:5.*kernel.py:4.*; move"
@@ -522,3 +524,154 @@ def test_other_threads_may_be_iterations_ahead_of_a_shorter_inner_loop(sync):
 
     # S[i], i < k, was written in an earlier iteration, by another thread.
     assert sync(func).count("BARRIER") == 1
+
+
+def subset(make_condition, threads=128):
+    """A conflict between the threads for which a condition holds."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", threads)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((threads,), "float32", scope="shared.dyn")
+            if make_condition(tx):
+                S[tx] = A[tx]
+                A[tx] = S[(tx + 2) % threads]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        (lambda tx: tx < 64, 64),
+        (lambda tx: tx >= 64, 64),
+        (lambda tx: tx // 32 % 2 == 1, 64),
+        (lambda tx: T.Not(tx < 96), 32),
+        (lambda tx: T.And(tx >= 32, tx < 128), 96),
+    ],
+)
+def test_whole_warps_meet_at_a_barrier_of_their_own(sync, condition, count):
+    assert f"    T.tl.sync_threads_partial(3, {count})\n    A[tx] = " in sync(subset(condition))
+
+
+@pytest.mark.parametrize(
+    ("condition", "threads"),
+    [(lambda tx: tx < 48, 128), (lambda tx: tx >= 32, 48), (lambda tx: tx % 2 == 0, 128)],
+)
+def test_parts_of_warps_cannot_meet(sync, condition, threads):
+    with pytest.raises(ValueError, match="neither all threads of the block nor whole warps"):
+        sync(subset(condition, threads))
+
+
+def test_sets_of_threads_and_their_barriers(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((128,), "float32", scope="shared.dyn")
+            intrinsic("sync_threads_partial", 4, 128)
+            if tx < 64:
+                for _k in T.serial(8):
+                    S[tx] = A[tx]
+                    A[tx] = S[63 - tx]
+                if tx < 32:
+                    A[tx] = S[63 - tx] + S[31 - tx]
+                    S[tx] = A[tx]
+                    A[tx] = S[31 - tx]
+            else:
+                S[tx] = A[tx]
+                A[tx] = S[191 - tx]
+            A[tx] = S[127 - tx]
+
+    lines = [line.strip() for line in sync(func).splitlines()]
+    meetings = [line for line in lines if line == "BARRIER" or "sync_threads_partial" in line]
+    assert meetings == [
+        "T.tl.sync_threads_partial(4, 128)",  # the program's own
+        "T.tl.sync_threads_partial(3, 64)",
+        "T.tl.sync_threads_partial(3, 64)",
+        "T.tl.sync_threads_partial(3, 64)",  # the last iteration's reads and the writes of 32
+        "T.tl.sync_threads_partial(5, 32)",
+        "T.tl.sync_threads_partial(5, 32)",
+        "T.tl.sync_threads_partial(6, 64)",
+        "BARRIER",
+    ]
+
+
+def test_a_named_barrier_of_the_program_counts(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            if tx < 64:
+                S[tx] = A[tx]
+                intrinsic("sync_threads_partial", 7, 64)
+                A[tx] = S[63 - tx]
+            A[tx % 64] = S[tx % 64]
+
+    lines = sync(func).splitlines()
+    assert [line.strip() for line in lines if "sync_threads_partial" in line] == [
+        "T.tl.sync_threads_partial(7, 64)"
+    ]
+    assert lines[-2] == "BARRIER"
+
+
+def test_a_barrier_of_other_threads_does_not_count(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            if tx < 64:
+                S[tx] = A[tx]
+                intrinsic("sync_threads_partial", 7, 128)
+                A[tx] = S[63 - tx]
+            else:
+                intrinsic("sync_threads_partial", 7, 128)
+
+    assert "T.tl.sync_threads_partial(3, 64)" in sync(func)
+
+
+def test_more_sets_of_threads_than_barriers():
+    S = tvm.tirx.decl_buffer((1024,), "float32", name="S", scope="shared")
+    tx = tvm.tirx.Var("tx", "int32")
+    axis = tvm.tirx.IterVar(tvm.ir.Range(0, 1024), tx, 1, "threadIdx.x")
+
+    def region(k):
+        write = tvm.tirx.BufferStore(S, T.float32(0), [tx], span=span(5))
+        again = tvm.tirx.BufferStore(S, T.float32(1), [k * 32 - 1 - tx], span=span(6))
+        return tvm.tirx.IfThenElse(tx < k * 32, tvm.tirx.SeqStmt([write, again]), None)
+
+    def planned(count):
+        body = tvm.tirx.SeqStmt([region(k) for k in range(1, count + 1)])
+        func = tvm.tirx.PrimFunc([S], tvm.tirx.AttrStmt(axis, "thread_extent", 1024, body))
+        mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+        return mod["main"].script()
+
+    assert "T.tl.sync_threads_partial(15, 416)" in planned(13)
+    with pytest.raises(ValueError, match=r"kernel.py:6: .*more sets of threads .* the 13 that"):
+        planned(14)
+
+
+def test_buffers_that_share_bytes_are_ordered():
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        S = T.alloc_buffer((64,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+        Q = T.alloc_buffer((64,), "float32", scope="shared.dyn", annotations={OFFSET: 256})
+        P = T.alloc_buffer((64,), "float32", scope="shared.dyn", annotations={OFFSET: 128})
+        S[tx] = A[tx]
+        Q[tx] = S[tx]
+        P[tx] = Q[tx]
+        A[tx] = P[tx]
+
+    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    lines = [line.strip() for line in mod["main"].script().splitlines()]
+    assert lines[-5:] == [
+        "S[tx] = A[tx]",
+        "Q[tx] = S[tx]",
+        'T.tvm_storage_sync("shared")',
+        "P[tx] = Q[tx]",
+        "A[tx] = P[tx]",
+    ]
