@@ -41,7 +41,9 @@ class GemmOperator : public TileOperator {
   explicit GemmOperator(GemmOp op) : TileOperator(op.span), op_(std::move(op)) {}
 
   BufferUse Use() const final {
-    return {{op_.a.buffer, op_.b.buffer, op_.c.buffer}, {op_.c.buffer}};
+    BufferUse use{{op_.a.buffer, op_.b.buffer}, {op_.c.buffer}};
+    if (!IsConst(op_.clear_accum, 1)) use.reads.push_back(op_.c.buffer);
+    return use;
   }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {

@@ -26,6 +26,12 @@ def tile_call(name: str, arguments: list[Any], attrs: dict[str, Any] | None = No
     return ir.Call(tile_op(name), args, attrs or None, ret_ty=_VOID)
 
 
+def device_call(name: str, arguments: list[Any]) -> ir.Call:
+    """Return a call of the thread program's intrinsic ``tl.<name>``, which returns nothing."""
+    args = [_argument(a) for a in arguments]
+    return ir.Call(ir.Op.get(f"tl.{name}"), args, ret_ty=_VOID)
+
+
 def emit_tile_op(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> None:
     """Add the statement ``tl.tileop.<name>(arguments)`` to the kernel that is being traced.
 
@@ -60,6 +66,14 @@ class _ScriptNamespace:
     @staticmethod
     def gemm(*arguments: Any) -> ir.Call:
         return tile_call("gemm", list(arguments))
+
+    @staticmethod
+    def sync_threads_partial(*arguments: Any) -> ir.Call:
+        return device_call("sync_threads_partial", list(arguments))
+
+    @staticmethod
+    def sync_warp(*arguments: Any) -> ir.Call:
+        return device_call("sync_warp", list(arguments))
 
 
 tir_builder.register_script_namespace("tl", _ScriptNamespace())

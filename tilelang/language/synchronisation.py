@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import tirx
+from tvm.tirx.op import tvm_storage_sync
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.ops import device_call
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import current_tracer
 
@@ -15,7 +17,6 @@ _WARP = 32
 _WARPS_PER_GROUP = 4
 _ALL_LANES = 0xFFFFFFFF
 _BARRIERS = 16
-_VOID = ir.PrimType("void")
 
 
 def _kernel(name: str) -> KernelLaunchFrame:
@@ -63,16 +64,14 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
                 f"{kernel.num_threads} threads of the block; give a barrier_id from 1 to "
                 f"{_BARRIERS - 1}"
             )
-        shared = ir.StringImm("shared")
-        tir_builder.evaluate(ir.Call(ir.Op.get("tirx.tvm_storage_sync"), [shared], ret_ty=_VOID))
+        tir_builder.evaluate(tvm_storage_sync("shared"))
         return
     if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
         raise ValueError(
             f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of {_WARP}, at most "
             f"the {kernel.num_threads} threads of the block"
         )
-    arguments = [tirx.const(barrier, "int32"), tirx.const(threads, "int32")]
-    tir_builder.evaluate(ir.Call(ir.Op.get("tl.sync_threads_partial"), arguments, ret_ty=_VOID))
+    tir_builder.evaluate(device_call("sync_threads_partial", [barrier, threads]))
 
 
 def sync_warp(mask: int | None = None) -> None:
@@ -91,8 +90,7 @@ def sync_warp(mask: int | None = None) -> None:
     lanes = _ALL_LANES if mask is None else as_int(mask)
     if lanes is None or not 0 < lanes <= _ALL_LANES:
         raise ValueError(f"mask of T.sync_warp is {mask!r}, wanted an int from 1 to 0xFFFFFFFF")
-    call = ir.Call(ir.Op.get("tl.sync_warp"), [tirx.const(lanes, "uint32")], ret_ty=_VOID)
-    tir_builder.evaluate(call)
+    tir_builder.evaluate(device_call("sync_warp", [tirx.const(lanes, "uint32")]))
 
 
 def _thread_index(name: str) -> Any:

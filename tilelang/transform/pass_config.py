@@ -27,8 +27,7 @@ class PassConfigKey(str, Enum):
     """Every shared buffer has bytes of its own. Default False: buffers whose lives do not overlap
     share some."""
     TL_ENABLE_AGGRESSIVE_SHARED_MEMORY_MERGE = "tl.enable_aggressive_shared_memory_merge"
-    """Buffers of one loop may also share bytes, where every iteration provably writes them anew.
-    Default False."""
+    """Accepted and without effect: buffers of one loop never share bytes. Default False."""
     TL_DEBUG_MERGE_SHARED_MEMORY_ALLOCATIONS = "tl.debug_merge_shared_memory_allocations"
     """Logs where each shared buffer is. Default False."""
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"

@@ -12,16 +12,17 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.mark.parametrize(
     ("statement", "printed"),
     [
-        ("T.sync_threads()", 'T.tvm_storage_sync("shared")\n'),
-        ("T.sync_threads(0)", 'T.tvm_storage_sync("shared")\n'),
+        ("T.sync_threads()", 'T.tvm_storage_sync("shared", T.bool(False), -1)\n'),
+        ("T.sync_threads(0)", 'T.tvm_storage_sync("shared", T.bool(False), -1)\n'),
         ("T.sync_threads(3, 64)", "T.tl.sync_threads_partial(3, 64)\n"),
         ("T.sync_threads(barrier_id=15)", "T.tl.sync_threads_partial(15, 128)\n"),
         ("T.sync_warp()", "T.tl.sync_warp(T.uint32(4294967295))\n"),
         ("T.sync_warp(0xF)", "T.tl.sync_warp(T.uint32(15))\n"),
     ],
 )
-def test_statements(traced, statement, printed):
+def test_statements(trace, traced, round_trip, statement, printed):
     assert traced(statement) == printed
+    round_trip(trace(statement))
 
 
 @pytest.mark.parametrize(
