@@ -83,14 +83,25 @@ bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int
   std::sort(digits.begin(), digits.end(),
             [&](const Digit& a, const Digit& b) { return stride(a) < stride(b); });
   int64_t used = 1;
-  for (const Digit& g : digits) {
-    if (stride(g) % used) return false;
-    if (stride(g) > used) {
-      guards->push_back(EqualOf(FloorModOf(FloorDivOf(value, used), stride(g) / used),
+  for (size_t k = 0; k < digits.size(); ++k) {
+    const Digit& g = digits[k];
+    if (stride(g) < used) return false;
+    const int64_t below = used;
+    used = stride(g) * g.extent;
+    // A digit below a stride that is no multiple of its own is read from what that one leaves.
+    Expr rest = value;
+    int64_t reach = used;
+    for (size_t a = k + 1; a < digits.size() && rest.same_as(value); ++a) {
+      if (stride(digits[a]) % reach) rest = FloorModOf(value, stride(digits[a]));
+      reach = stride(digits[a]) * digits[a].extent;
+    }
+    if (stride(g) % below) {
+      guards->push_back(FloorModOf(rest, stride(g)) < MakeInt(value->dtype(), below));
+    } else if (stride(g) > below) {
+      guards->push_back(EqualOf(FloorModOf(FloorDivOf(rest, below), stride(g) / below),
                                 MakeInt(value->dtype(), 0)));
     }
-    used = stride(g) * g.extent;
-    Expr digit = FloorModOf(FloorDivOf(value, stride(g)), g.extent);
+    Expr digit = FloorModOf(FloorDivOf(rest, stride(g)), g.extent);
     (*coords)[g.dim] = (*coords)[g.dim] + digit * g.divisor;
   }
   if (used < value_extent) guards->push_back(value < MakeInt(value->dtype(), used));

@@ -35,6 +35,14 @@ const std::vector<Intrinsic>& Table() {
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
       // sync_warp(mask): the lanes whose bit is set
       {"tl.sync_warp", "tl::sync_warp", "tl/sync.h", 0, {kNone}},
+      // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
+      {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}},
+      // warp_scan<op, lanes>(value): over lanes 0 to this one
+      {kWarpScan, "tl::warp_scan", "tl/reduce.h", 2, {kNone}},
+      // warp_broadcast<lane>(value)
+      {kWarpBroadcast, "tl::warp_broadcast", "tl/reduce.h", 1, {kNone}},
+      {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}},
+      {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}},
   };
   return table;
 }

@@ -45,6 +45,11 @@ inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
 inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";
 inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
+inline constexpr const char* kAllReduce = "tl.all_reduce";
+inline constexpr const char* kWarpScan = "tl.warp_scan";
+inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";
+inline constexpr const char* kMaxNan = "tl.max_nan";
+inline constexpr const char* kMinNan = "tl.min_nan";
 /*!
  * Attribute around copies from global to shared memory that may be asynchronous: someone commits
  * and waits for them. Its value is a condition; where it is false nobody reads what they write, so

@@ -78,6 +78,9 @@ class TileOperator {
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
   virtual void Verify(const LayoutScope& scope) const { (void)scope; }
+  /*! Bits that a thread moves through shared memory because of where the operator's fragments are:
+   *  what one placement costs beside its registers. All buffers are placed. */
+  virtual int64_t MovedBits(const LayoutScope& scope) const { return (void)scope, 0; }
   /*! The operator's own mapping, undefined if it has none: what inference leaves on a loop. */
   virtual Fragment LoopLayout() const { return Fragment(); }
   virtual Stmt Lower(LoweringScope* scope) const = 0;

@@ -55,6 +55,10 @@ TL_DEFINE_OP_(operator&&, "prim._OpAnd")
 TL_DEFINE_OP_(FloorDivOf, "prim._OpFloorDiv")
 TL_DEFINE_OP_(FloorModOf, "prim._OpFloorMod")
 TL_DEFINE_OP_(EqualOf, "prim._OpEQ")
+TL_DEFINE_OP_(NotEqualOf, "prim._OpNE")
+TL_DEFINE_OP_(operator||, "prim._OpOr")
+TL_DEFINE_OP_(BitAndOf, "prim.bitwise_and")
+TL_DEFINE_OP_(BitOrOf, "prim.bitwise_or")
 TL_DEFINE_OP_(XorOf, "prim.bitwise_xor")
 TL_DEFINE_OP_(MinOf, "prim._OpMin")
 TL_DEFINE_OP_(MaxOf, "prim._OpMax")
@@ -67,11 +71,14 @@ Expr CastTo(DLDataType t, const Expr& e) {
   return TL_GLOBAL("prim._cast")(PrimTy(t), e, nullptr).cast<Expr>();
 }
 
+Expr MakeFloat(DLDataType t, double v) {
+  return TL_GLOBAL("ir.FloatImm")(t, v, nullptr).cast<Expr>();
+}
+
 Expr ZeroOf(DLDataType t) {
   const DLDataType scalar = WithLanes(t, 1);
-  Expr zero = t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool
-                  ? Expr(MakeInt(scalar, 0))
-                  : TL_GLOBAL("ir.FloatImm")(scalar, 0.0, nullptr).cast<Expr>();
+  Expr zero = t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool ? Expr(MakeInt(scalar, 0))
+                                                                         : MakeFloat(scalar, 0.0);
   return t.lanes == 1 ? zero : BroadcastOf(zero, t.lanes);
 }
 
@@ -130,6 +137,8 @@ bool IsLocal(const Var& buffer) {
   const std::string s = ScopeOf(buffer);
   return s == "local" || s == "local.var";
 }
+
+bool IsReducer(const Var& buffer) { return ScopeOf(buffer) == "local.reducer"; }
 
 Var MakeBuffer(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
                const std::string& scope) {

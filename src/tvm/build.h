@@ -48,6 +48,10 @@ TL_DECLARE_OP_(operator&&)
 TL_DECLARE_OP_(FloorDivOf)
 TL_DECLARE_OP_(FloorModOf)
 TL_DECLARE_OP_(EqualOf)
+TL_DECLARE_OP_(NotEqualOf)
+TL_DECLARE_OP_(operator||)
+TL_DECLARE_OP_(BitAndOf)
+TL_DECLARE_OP_(BitOrOf)
 TL_DECLARE_OP_(XorOf)
 TL_DECLARE_OP_(MinOf)
 TL_DECLARE_OP_(MaxOf)
@@ -61,6 +65,8 @@ Expr NotOf(const Expr& a);
 Expr CastTo(DLDataType t, const Expr& e);
 /*! The value 0 of a scalar or vector type. */
 Expr ZeroOf(DLDataType t);
+/*! A constant of a floating-point type; infinities and NaN are values too. */
+Expr MakeFloat(DLDataType t, double v);
 /*! `condition ? a : b`, evaluating only the branch taken. */
 Expr IfThenElseOf(const Expr& condition, const Expr& a, const Expr& b);
 Expr RampOf(const Expr& base, int64_t stride, int lanes);
@@ -83,6 +89,8 @@ bool IsFragment(const Var& buffer);
 bool IsGlobal(const Var& buffer);
 /*! Memory that one thread owns: local, local.var. */
 bool IsLocal(const Var& buffer);
+/*! What T.alloc_reducer makes: a part of a value in each thread, until it is finalised. */
+bool IsReducer(const Var& buffer);
 Var MakeBuffer(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
                const std::string& scope);
 Expr LoadOf(const Var& buffer, const Array<Expr>& indices);

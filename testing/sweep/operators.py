@@ -208,6 +208,74 @@ def cast() -> Iterator[Case]:
             )
 
 
+def _reduce(m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((m, n), dtype), rows: T.Tensor((m,), dtype), columns: T.Tensor((n,), dtype)
+        ):
+            with T.Kernel(1, threads=threads):
+                F = T.alloc_fragment((m, n), dtype)
+                row = T.alloc_fragment((m,), dtype)
+                column = T.alloc_fragment((n,), dtype)
+                T.copy(A, F)
+                T.reduce_max(F, row, dim=1)
+                T.copy(row, rows)
+                T.copy(columns, column)
+                for i, j in T.Parallel(m, n):
+                    F[i, j] = F[i, j] - row[i]
+                T.reduce_min(F, column, dim=0, clear=False)
+                T.copy(column, columns)
+
+        return main
+
+    return define
+
+
+@operator
+def reduce() -> Iterator[Case]:
+    """Rows and columns of one fragment; the row's result is read in a loop over the tile."""
+    for m, n, dtype, threads in grid():
+        yield Case(
+            f"reduce {m}x{n} {dtype} {threads} threads",
+            _reduce(m, n, dtype, threads),
+            (data(dtype, m, n), poison(dtype, m), data(dtype, n)),
+            lambda a, r, c: (
+                None,
+                a.amax(1),
+                torch.minimum((a - a.amax(1, keepdim=True)).amin(0), c),
+            ),
+        )
+
+
+def _scan(m: int, n: int, dim: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((m, n), dtype), B: T.Tensor((m, n), dtype)):
+            with T.Kernel(1, threads=threads):
+                S = T.alloc_shared((m, n), dtype)
+                T.copy(A, S)
+                T.cummax(S, dim=dim)
+                T.copy(S, B)
+
+        return main
+
+    return define
+
+
+@operator
+def scan() -> Iterator[Case]:
+    """Running maxima along both dimensions, in place."""
+    for m, n, dtype, threads in grid():
+        for dim in (0, 1):
+            yield Case(
+                f"scan {m}x{n} dim {dim} {dtype} {threads} threads",
+                _scan(m, n, dim, dtype, threads),
+                (data(dtype, m, n), poison(dtype, m, n)),
+                lambda a, b, dim=dim: (None, a.cummax(dim).values),
+            )
+
+
 def _gemm(m: int, n: int, k: int, stages: int, threads: int) -> Callable[[], object]:
     def define() -> object:
         @T.prim_func

@@ -28,7 +28,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
     )
     passes: list[Callable[[], transform.Pass]] = [lambda: transform.BindTarget(target)]
     if checked:
-        passes.append(transform.CheckSemantics)
+        passes += [transform.CheckSemantics, transform.VerifyReducer]
     passes += [
         transform.MaterializeKernelLaunch,
         transform.Simplify,

@@ -1,10 +1,10 @@
 """The language: ``import tilelang.language as T``.
 
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
-dtypes.py, allocation.py, loops.py, copies.py, fills.py, gemms.py, annotations.py, math_ops.py,
-intrinsics.py, synchronisation.py. Below them, source.py and rewrite.py turn a Python function into
-one that calls hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the
-IR.
+dtypes.py, allocation.py, loops.py, copies.py, fills.py, gemms.py, reductions.py, scans.py,
+reducers.py, annotations.py, math_ops.py, intrinsics.py, synchronisation.py. Below them, source.py
+and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds the state of
+a trace. ops.py and regions.py make the IR.
 """
 
 from __future__ import annotations
@@ -148,6 +148,32 @@ from tilelang.language.math_ops import (
     min,
     min_value,
 )
+from tilelang.language.reducers import (
+    alloc_reducer,
+    finalize_reducer,
+    reducer_init,
+    reducer_update,
+)
+from tilelang.language.reductions import (
+    all_of,
+    any_of,
+    reduce,
+    reduce_absmax,
+    reduce_abssum,
+    reduce_bitand,
+    reduce_bitor,
+    reduce_bitxor,
+    reduce_max,
+    reduce_min,
+    reduce_sum,
+    warp_reduce_bitand,
+    warp_reduce_bitor,
+    warp_reduce_bitxor,
+    warp_reduce_max,
+    warp_reduce_min,
+    warp_reduce_sum,
+)
+from tilelang.language.scans import cummax, cumsum
 from tilelang.language.synchronisation import (
     get_lane_idx,
     get_warp_group_idx,

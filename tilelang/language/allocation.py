@@ -14,7 +14,8 @@ from tilelang.language.scalars import as_int, describe, is_scalar_expr
 from tilelang.language.tracer import current_tracer
 
 
-def _allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.Var:
+def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.Var:
+    """Allocate for the function ``name``; ``scope`` has to be ``scopes`` or start with it."""
     tracer = current_tracer(name)
     kernel = tracer.kernel_scope(name)
     if not isinstance(scope, str) or not (scope == scopes or scope.startswith(f"{scopes}.")):
@@ -60,7 +61,7 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> ir.Var:
     """
     if data_type(dtype) == "bool" and scope == "shared.dyn":
         scope = "shared"
-    return _allocate("T.alloc_shared", shape, dtype, scope, "shared")
+    return allocate("T.alloc_shared", shape, dtype, scope, "shared")
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> ir.Var:
@@ -73,7 +74,7 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> ir.
     -------
     ``C_local = T.alloc_fragment((128, 128), T.float32)``
     """
-    return _allocate("T.alloc_fragment", shape, dtype, scope, "local.fragment")
+    return allocate("T.alloc_fragment", shape, dtype, scope, "local.fragment")
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
@@ -85,7 +86,7 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
     -------
     ``partial = T.alloc_local((4,), T.float32)``
     """
-    return _allocate("T.alloc_local", shape, dtype, scope, "local")
+    return allocate("T.alloc_local", shape, dtype, scope, "local")
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None) -> ir.Var:
@@ -120,7 +121,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     scope = positional.get("scope", scope)
     if scope is not None and not isinstance(scope, str):
         raise TypeError(f"scope of T.alloc_var is {scope!r}, wanted a string such as 'local.var'")
-    buffer = _allocate("T.alloc_var", [1], dtype, scope or "local.var", "local.var")
+    buffer = allocate("T.alloc_var", [1], dtype, scope or "local.var", "local.var")
     current_tracer("T.alloc_var").add_scalar(buffer)
     if init is not None:
         store(buffer, 0, init)

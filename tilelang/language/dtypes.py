@@ -24,6 +24,17 @@ _NAME = re.compile(
 )
 
 
+def is_bits_dtype(name: str) -> builtins.bool:
+    """Whether the scalar type ``name`` is an integer of whole bytes or bool."""
+    return re.fullmatch(r"bool|u?int(8|16|32|64)", name) is not None
+
+
+def is_number_dtype(name: str) -> builtins.bool:
+    """Whether the target computes in the scalar type ``name``: integers of whole bytes and floats
+    of 16 bits or more."""
+    return re.fullmatch(r"u?int(8|16|32|64)|b?float(16|32|64)", name) is not None
+
+
 class dtype(tvm_ffi.dtype):
     """A data type; it equals its name (``T.float16 == "float16"``).
 

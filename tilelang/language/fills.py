@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir
 
 from tilelang.language.ops import emit_tile_op
-from tilelang.language.regions import region_of, store_element
+from tilelang.language.regions import region_of, store_element, whole_region
 from tilelang.language.scalars import as_dtype
 from tilelang.language.tracer import current_tracer
 
@@ -19,7 +19,8 @@ def fill(buf: Any, value: Any, annotations: Mapping[str, Any] | None = None) -> 
     Parameters
     ----------
     buf
-        A buffer, a region or an element of one, in any memory; a mutable scalar is stored to.
+        A buffer, a region or an element of one, in any memory; a mutable scalar is stored to, a
+        reducer is initialised (see ``reducer_init``).
 
     Raises
     ------
@@ -36,6 +37,11 @@ def fill(buf: Any, value: Any, annotations: Mapping[str, Any] | None = None) -> 
         return
     region = region_of(buf, "the operand of T.fill")
     converted = as_dtype(value, str(region.source.dtype))
+    reduction = tracer.reduction_of(region.source)
+    if reduction is not None:
+        whole = whole_region(region, "T.fill")
+        emit_tile_op("reducer_init", [whole, reduction, converted])
+        return
     emit_tile_op("fill", [region, converted], dict(annotations or {}))
 
 

@@ -49,6 +49,8 @@ def _argument(value: Any) -> Any:
         return tirx.const(value, "bool")
     if isinstance(value, int):
         return tirx.const(value, "int32")
+    if isinstance(value, str):
+        return ir.StringImm(value)
     return value
 
 
@@ -66,6 +68,22 @@ class _ScriptNamespace:
     @staticmethod
     def gemm(*arguments: Any) -> ir.Call:
         return tile_call("gemm", list(arguments))
+
+    @staticmethod
+    def reduce(*arguments: Any) -> ir.Call:
+        return tile_call("reduce", list(arguments))
+
+    @staticmethod
+    def scan(*arguments: Any) -> ir.Call:
+        return tile_call("scan", list(arguments))
+
+    @staticmethod
+    def reducer_init(*arguments: Any) -> ir.Call:
+        return tile_call("reducer_init", list(arguments))
+
+    @staticmethod
+    def reducer_finalize(*arguments: Any) -> ir.Call:
+        return tile_call("reducer_finalize", list(arguments))
 
     @staticmethod
     def sync_threads_partial(*arguments: Any) -> ir.Call:

@@ -155,6 +155,23 @@ def region_of(value: Any, what: str) -> ir.TensorRegion:
     raise TypeError(f"{what} is {describe(value)}; wanted a buffer, a region or an element of one")
 
 
+def whole_region(region: ir.TensorRegion, what: str) -> ir.TensorRegion:
+    """Return ``region``, which has to be all of its buffer; ``what`` names its user in the error.
+
+    Raises
+    ------
+    ValueError
+        If it is a part of the buffer.
+    """
+    for r, size in zip(region.region, region.source.shape, strict=True):
+        if as_int(r.min) != 0 or simplify(r.extent) != as_int(size):
+            raise ValueError(
+                f"{what} found {region}, a slice of memory {region.source.scope()!r}, wanted all "
+                "of it; copy the slice to a tile of its own with T.copy"
+            )
+    return region
+
+
 def element_extents(load: ir.TensorLoad) -> list[int] | None:
     """Return the extents of a load with a vector index, None for a load of one element."""
     if not any(isinstance(i, tirx.Ramp) for i in load.indices):

@@ -153,6 +153,7 @@ class Tracer:
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self._unnamed: set[ir.Var] = set()
+        self._reductions: dict[ir.Var, str] = {}
 
     def __enter__(self) -> Tracer:
         if not hasattr(_active, "stack"):
@@ -257,6 +258,14 @@ class Tracer:
     def add_scalar(self, buffer: ir.Var) -> None:
         """Read and write ``buffer``, of one element, as a mutable scalar."""
         self._scalars[buffer] = tirx.BufferLoad(buffer, [0])
+
+    def add_reducer(self, buffer: ir.Var, reduction: str) -> None:
+        """Note that the threads accumulate ``buffer`` with ``reduction``."""
+        self._reductions[buffer] = reduction
+
+    def reduction_of(self, buffer: ir.Var) -> str | None:
+        """Return what the threads accumulate ``buffer`` with, None if it is no reducer."""
+        return self._reductions.get(buffer)
 
     def is_scalar_buffer(self, value: Any) -> bool:
         """Whether ``value`` is the buffer of a mutable scalar."""

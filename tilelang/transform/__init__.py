@@ -76,6 +76,11 @@ def LegalizeSafeMemoryAccess() -> Pass:
     return get_function("transform.LegalizeSafeMemoryAccess")()
 
 
+def VerifyReducer() -> Pass:
+    """Refuses reducers that are not initialised, updated and finalised in this order."""
+    return get_function("transform.VerifyReducer")()
+
+
 def VectorizeLoop() -> Pass:
     """Makes vectorised loops legal and turns them into vector expressions."""
     return get_function("transform.VectorizeLoop")()
@@ -149,6 +154,7 @@ __all__ = [
     "VectorizeLoop",
     "VerifyBufferInit",
     "VerifyParallelLoop",
+    "VerifyReducer",
     "current_config",
     "normalize_pass_configs",
 ]

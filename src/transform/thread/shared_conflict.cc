@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 
 #include "../../layout/index_box.h"
 #include "../../tvm/functor.h"
@@ -14,10 +15,12 @@
 namespace tl {
 namespace {
 
-// Enumeration gives up beyond these; 1024 threads times 64 iterations, and twice the largest shared
-// memory in bytes.
-constexpr int64_t kMaxPoints = 1 << 16;
-constexpr int64_t kMaxElements = 1 << 19;
+// Enumeration gives up beyond these: twice the largest shared memory in bytes, and numbers that do
+// not overflow when a buffer's extent multiplies them.
+constexpr int64_t kMaxPoints = 1 << 19;
+constexpr int64_t kMaxNames = int64_t(1) << 31;
+/*! Up to here owners are in an array, beyond in a map of those that there are. */
+constexpr int64_t kMaxDenseNames = 1 << 19;
 
 std::vector<Var> VarsOf(const Expr& e) {
   struct Collector : StmtExprVisitor {
@@ -165,6 +168,24 @@ bool DifferInSomeIndex(const Pair& pair, const std::vector<Var>& opaque, Analyze
   return false;
 }
 
+/*! The thread that touches an element, by the element's number. */
+class OwnerTable {
+ public:
+  static constexpr int kNobody = -1, kSeveral = -2;
+
+  explicit OwnerTable(int64_t size) {
+    if (size <= kMaxDenseNames) dense_.assign(size, kNobody);
+  }
+  int& operator[](int64_t element) {
+    if (!dense_.empty()) return dense_[element];
+    return sparse_.try_emplace(element, kNobody).first->second;
+  }
+
+ private:
+  std::vector<int> dense_;
+  std::unordered_map<int64_t, int> sparse_;
+};
+
 /*! Enumerates which thread touches which element; the loops of `same` are part of an element's
  * name. */
 class Owners {
@@ -176,21 +197,20 @@ class Owners {
 
   bool EachElementHasOneThread() {
     if (!decided_) return false;
-    owner_.assign(size_, kNobody);
+    OwnerTable owners(size_);
     bool one = true;
     decided_ = Enumerate(pair_.a, pair_.a_free, [&](int64_t element, int thread) {
-      int& owner = owner_[element];
-      owner = owner == kNobody || owner == thread ? thread : kSeveral;
+      int& owner = owners[element];
+      owner = owner == OwnerTable::kNobody || owner == thread ? thread : OwnerTable::kSeveral;
     });
     decided_ = decided_ && Enumerate(pair_.b, pair_.b_free, [&](int64_t element, int thread) {
-                 one &= owner_[element] == kNobody || owner_[element] == thread;
+                 const int owner = owners[element];
+                 one &= owner == OwnerTable::kNobody || owner == thread;
                });
     return decided_ && one;
   }
 
  private:
-  static constexpr int kNobody = -1, kSeveral = -2;
-
   /*! Indices that are equal for both accesses and all threads need no enumeration. */
   void ChooseIndices() {
     const bool known_lanes = pair_.a.lanes != 0 && pair_.b.lanes != 0;
@@ -236,14 +256,17 @@ class Owners {
 
   bool ChooseSize() {
     const Array<Expr>& shape = BufferOf(pair_.a.buffer)->shape;
-    for (const Axis& k : keys_) size_ *= std::min(k.extent, kMaxElements);
+    for (const Axis& k : keys_) {
+      if (k.extent > kMaxNames || size_ > kMaxNames) return false;
+      size_ *= k.extent;
+    }
     for (size_t i : indices_) {
       const std::optional<int64_t> extent = AsInt(shape[i]);
-      if (!extent || size_ > kMaxElements) return false;
+      if (!extent || *extent > kMaxNames || size_ > kMaxNames) return false;
       extents_.push_back(*extent);
       size_ *= *extent;
     }
-    return size_ <= kMaxElements;
+    return size_ <= kMaxNames;
   }
 
   /*! Calls `visit` for each element that a thread touches; false if that cannot be decided. */
@@ -297,7 +320,6 @@ class Owners {
   std::vector<int64_t> extents_;
   std::vector<Axis> keys_;
   int64_t size_ = 1;
-  std::vector<int> owner_;
 };
 
 }  // namespace

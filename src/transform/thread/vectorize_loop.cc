@@ -102,6 +102,8 @@ class VectorBody : public StmtExprMutator {
     n->value = value;
     const auto* type = value->ty.as<PrimTypeNode>();
     if (type && type->dtype.lanes != 1) {
+      // TVM's analyzer fails on a variable that is a vector of bools.
+      if (type->dtype.code == kDLBool) return Fail<Stmt>(op);
       n->var = MakeVar(op->var->name, value->dtype());
       vectors_[op->var.get()] = n->var;
     }

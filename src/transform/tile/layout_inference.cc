@@ -13,8 +13,9 @@
  * (operators follow fragments that are placed, fragments follow operators), prefer (a gemm places
  * the fragments that it reads and nobody dictates), free. At the free level the operators that are
  * left fall into components joined by fragments without a place; in each, every operator is tried
- * as the one that chooses first, and the way that takes the fewest registers is kept. Operators are
- * taken in program order, so the result depends on nothing but the program.
+ * as the one that chooses first, and the way that takes the fewest registers, and moves least
+ * through shared memory, is kept. Operators are taken in program order, so the result depends on
+ * nothing but the program.
  */
 #include <algorithm>
 #include <map>
@@ -183,7 +184,7 @@ std::vector<std::vector<size_t>> FreeComponents(const Operators& operators,
 struct Candidate {
   Operators operators;
   Placements placed;
-  int64_t registers = 0;
+  int64_t cost = 0;  // in bits of a thread
 };
 
 /*! Lets `root` choose first. Throws what an operator refuses. */
@@ -203,14 +204,15 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
   }
   for (const OperatorUse& use : c.operators) use.op->Verify(c.placed);
   for (const OperatorUse& use : c.operators) {
+    c.cost += use.op->MovedBits(c.placed);
     for (const Var& v : use.fragments) {
-      c.registers += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
+      c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
     }
   }
   return c;
 }
 
-/*! The cheapest way in registers; on a tie the one whose root comes first. */
+/*! The cheapest way; on a tie the one whose root comes first. */
 Candidate SettleComponent(const Operators& operators, const std::vector<size_t>& component,
                           const Placements& placed) {
   std::optional<Candidate> best;
@@ -218,7 +220,7 @@ Candidate SettleComponent(const Operators& operators, const std::vector<size_t>&
   for (size_t root : component) {
     try {
       Candidate c = SettleFrom(root, operators, component, placed);
-      if (!best || c.registers < best->registers) best = std::move(c);
+      if (!best || c.cost < best->cost) best = std::move(c);
     } catch (ffi::Error& e) {
       if (!refusal) refusal = e;
     }
@@ -255,7 +257,9 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
   for (const Var& buffer : ops.buffers) {
     Layout layout = placed.Find(buffer);
     if (!layout.defined()) {
-      if (IsShared(buffer)) out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
+      if (IsShared(buffer) || IsReducer(buffer)) {
+        out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
+      }
       continue;
     }
     if (!IsFragment(buffer) && !IsInjective(layout)) {

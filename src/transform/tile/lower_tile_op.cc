@@ -128,7 +128,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     if (!is_new) return it->second;
     Array<Expr> shape;
     for (int64_t e : layout->OutputShape()) shape.push_back(MakeInt(e));
-    const std::string scope = IsFragment(buffer) ? "local" : ScopeOf(buffer);
+    const bool in_registers = IsFragment(buffer) || IsReducer(buffer);
+    const std::string scope = in_registers ? "local" : ScopeOf(buffer);
     it->second = MakeBuffer(buffer->name, BufferOf(buffer)->dtype->dtype, shape, scope);
     return it->second;
   }

@@ -24,6 +24,11 @@ def test_quickstart_prints_its_error_and_its_source():
     assert "__global__" in output
 
 
+@pytest.mark.parametrize("example", ["softmax", "rms_norm"])
+def test_example_checks_itself(example: str):
+    assert "roundings off" in run(f"examples/{example}.py")
+
+
 def test_readme_shows_the_quickstart():
     example = (ROOT / "examples" / "quickstart.py").read_text()
     kernel = example[example.index("@tilelang.jit") : example.index("def relative_error")].strip()

@@ -71,13 +71,21 @@ inline void exit_thread() {
   hand_over(self);
 }
 
-/*! Waits for all lanes of the warp; the last one runs the collective on the arguments of all. */
-inline void collective_sync(const char* name, Collective collective, void* argument,
-                            Location where) {
+/*!
+ * Waits for all lanes of the warp; the last one runs the collective on the arguments of all. The
+ * last warp of a block may have fewer than 32 lanes; a collective that is `partial` gets no
+ * argument from those that it lacks, others fail there.
+ */
+inline void collective_sync(const char* name, Collective collective, void* argument, Location where,
+                            bool partial = false) {
   Fiber* self = worker->current;
   self->where = where;
   Warp& warp = worker->warps[self->linear / kWarpSize];
   WaitPoint& point = warp.point;
+  if (!partial && point.expected != kWarpSize) {
+    fail(where, "%s needs %d lanes, but this warp has %u. Launch a multiple of %d threads", name,
+         kWarpSize, point.expected, kWarpSize);
+  }
   if (point.arrived == 0) {
     point.name = name;
     warp.collective = collective;

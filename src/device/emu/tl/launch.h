@@ -47,11 +47,12 @@ inline void prepare_block() {
   w.live = w.threads;
   w.ready = {};
   for (WaitPoint& barrier : w.barriers) barrier = {};
-  for (Warp& warp : w.warps) {
-    warp.point = {};
+  for (unsigned i = 0; i < kMaxThreads / kWarpSize; ++i) {
+    Warp& warp = w.warps[i];
+    const unsigned first = i * kWarpSize, rest = w.threads > first ? w.threads - first : 0;
+    warp = {};
     warp.point.collective = true;
-    warp.point.expected = kWarpSize;
-    warp.barrier = {};
+    warp.point.expected = rest < kWarpSize ? rest : kWarpSize;
     warp.barrier.collective = true;
     warp.barrier.name = "sync_warp";
   }

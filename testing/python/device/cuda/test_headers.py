@@ -117,6 +117,43 @@ extern "C" __global__ void float8_kernel(const float* x, fp8_e4_t* e4, fp8_e5_t*
 }
 """
 
+WARPS = """
+template <typename Op, typename T>
+__device__ void warp(T* p) {
+  T value = tl::AllReduce<Op, 8, 4>(p[threadIdx.x]);
+  value = Op::run(value, tl::warp_scan<Op, 32>(value));
+  p[threadIdx.x] = tl::warp_broadcast<31>(value);
+}
+template <typename T>
+__device__ void numbers(T* p) {
+  warp<tl::SumOp>(p);
+  warp<tl::MaxOp>(p);
+  warp<tl::MinOp>(p);
+  warp<tl::MaxOpNan>(p);
+  warp<tl::MinOpNan>(p);
+}
+template <typename T>
+__device__ void bits(T* p) {
+  warp<tl::BitAndOp>(p);
+  warp<tl::BitOrOp>(p);
+  warp<tl::BitXorOp>(p);
+}
+extern "C" __global__ void warp_kernel(float* f, double* d, half_t* h, bfloat16_t* b, int8_t* i1,
+                                       int* i4, uint64_t* u8, bool* flags) {
+  numbers(f);
+  numbers(d);
+  numbers(h);
+  numbers(b);
+  numbers(i1);
+  numbers(i4);
+  numbers(u8);
+  bits(i1);
+  bits(i4);
+  bits(u8);
+  bits(flags);
+}
+"""
+
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_header_alone(header):
@@ -127,6 +164,12 @@ def test_header_alone(header):
 def test_functions_of_all_types():
     source = "#include <tl/common.h>\n" + MATH
     assert compile_cubin(source, "sm_80", ["functions_kernel"]).cubin
+
+
+def test_warps_of_all_types():
+    source = "#include <tl/common.h>\n#include <tl/reduce.h>\n" + WARPS
+    usage = compile_cubin(source, "sm_80", ["warp_kernel"]).resource_usage["warp_kernel"]
+    assert (usage.stack, usage.spill_stores) == (0, 0)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

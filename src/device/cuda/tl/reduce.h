@@ -1,0 +1,65 @@
+/*! Reductions and scans over the lanes of a warp. All lanes that have not exited take part. */
+#pragma once
+
+#include <tl/reduce_ops.h>
+
+namespace tl {
+namespace detail {
+
+TL_DEVICE int lane_index() {
+  int lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+/*! The value of another lane, word by word: PTX ISA, shfl.sync. A source that does not exist gives
+ * an undefined value, for shuffle_up the lane's own. */
+#define TL_SHUFFLE(name, mode, clamp)                                          \
+  template <typename T>                                                        \
+  TL_DEVICE T name(T value, int lane) {                                        \
+    constexpr int kWords = (sizeof(T) + 3) / 4;                                \
+    uint32_t words[kWords] = {};                                               \
+    memcpy(words, &value, sizeof(T));                                          \
+    TL_UNROLL for (int i = 0; i < kWords; ++i) {                               \
+      asm volatile("shfl.sync." mode ".b32 %0, %0, %1, " clamp ", 0xffffffff;" \
+                   : "+r"(words[i])                                            \
+                   : "r"(lane));                                               \
+    }                                                                          \
+    memcpy(&value, words, sizeof(T));                                          \
+    return value;                                                              \
+  }
+TL_SHUFFLE(shuffle_xor, "bfly", "31")
+TL_SHUFFLE(shuffle_up, "up", "0")
+TL_SHUFFLE(shuffle, "idx", "31")
+#undef TL_SHUFFLE
+
+}  // namespace detail
+
+/*! Op over `threads` lanes (a power of two), `scale` apart (one too); each of them has the same
+ * result. */
+template <typename Op, int threads, int scale, typename T>
+TL_DEVICE T AllReduce(T value) {
+  static_assert(threads * scale <= 32, "tl::AllReduce is over the lanes of one warp");
+  TL_UNROLL for (int step = threads / 2; step > 0; step /= 2) {
+    value = Op::run(value, detail::shuffle_xor(value, step * scale));
+  }
+  return value;
+}
+
+/*! Op over lanes 0 to this one, of the warp's first `lanes` lanes. */
+template <typename Op, int lanes, typename T>
+TL_DEVICE T warp_scan(T value) {
+  TL_UNROLL for (int step = 1; step < lanes; step *= 2) {
+    const T before = detail::shuffle_up(value, step);
+    if (detail::lane_index() >= step) value = Op::run(before, value);
+  }
+  return value;
+}
+
+/*! The value of lane `lane`. */
+template <int lane, typename T>
+TL_DEVICE T warp_broadcast(T value) {
+  return detail::shuffle(value, lane);
+}
+
+}  // namespace tl

@@ -1,0 +1,145 @@
+#include "block_reduce.h"
+
+#include "../tvm/functor.h"
+#include "intrinsics.h"
+
+namespace tl {
+namespace {
+
+constexpr int kLaneBits = 5;
+
+struct BitRun {
+  int low, count;
+};
+
+std::vector<BitRun> RunsOf(int64_t bits) {
+  std::vector<BitRun> runs;
+  for (int b = 0; bits >> b; ++b) {
+    if (!(bits >> b & 1)) continue;
+    if (!runs.empty() && runs.back().low + runs.back().count == b) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({b, 1});
+    }
+  }
+  return runs;
+}
+
+Expr BitsAt(const Expr& x, BitRun run) {
+  return FloorModOf(FloorDivOf(x, int64_t(1) << run.low), int64_t(1) << run.count);
+}
+
+/*! The chosen bits of x, moved together. */
+Expr Gather(const Expr& x, int64_t bits) {
+  Expr out = MakeInt(0);
+  int position = 0;
+  for (const BitRun& run : RunsOf(bits)) {
+    out = out + BitsAt(x, run) * (int64_t(1) << position);
+    position += run.count;
+  }
+  return out;
+}
+
+int64_t Combinations(int64_t bits) {
+  int64_t n = 1;
+  for (; bits; bits &= bits - 1) n *= 2;
+  return n;
+}
+
+}  // namespace
+
+ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads) {
+  ThreadGroups out;
+  int64_t all = 1;
+  while (all < num_threads) all *= 2;
+  const int64_t in_warp = bits & ((1 << kLaneBits) - 1);
+  out.leads = MakeInt(kBool, 1);
+  for (const BitRun& run : RunsOf(in_warp)) {
+    out.butterflies.push_back({int64_t(1) << run.count, int64_t(1) << run.low});
+    out.leads = out.leads && EqualOf(BitsAt(thread, run), MakeInt(0));
+  }
+  const int64_t across = bits & ~in_warp, others = (all - 1) & ~bits;
+  out.group = Gather(thread, others);
+  out.part = Gather(thread, across);
+  out.num_groups = Combinations(others);
+  out.num_parts = Combinations(across);
+  return out;
+}
+
+ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads) {
+  constexpr int64_t kWarp = int64_t(1) << kLaneBits;
+  ThreadGroups out;
+  out.group = MakeInt(0);
+  if (num_threads % kWarp == 0) {
+    out.butterflies = {{kWarp, 1}};
+    out.leads = EqualOf(FloorModOf(thread, kWarp), MakeInt(0));
+    out.part = FloorDivOf(thread, kWarp);
+    out.num_parts = num_threads / kWarp;
+  } else {
+    out.leads = MakeInt(kBool, 1);
+    out.part = thread;
+    out.num_parts = num_threads;
+  }
+  return out;
+}
+
+Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& span) {
+  if (extent == 1) return Substitute(body, v, MakeInt(0));
+  return MakeFor(v, MakeInt(extent), ForKind::kUnrolled, body, span);
+}
+
+Stmt AllocLocal(const Var& buffer) {
+  auto n = make_object<AllocBufferNode>();
+  n->buffer = buffer;
+  return AllocBuffer(n);
+}
+
+Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat) {
+  const std::vector<int64_t> shape = ConstShape(buffer);
+  std::vector<Expr> at(shape.size(), Expr());
+  Expr rest = flat;
+  for (size_t d = shape.size(); d-- > 0;) {
+    at[d] = d ? FloorModOf(rest, shape[d]) : rest;
+    rest = FloorDivOf(rest, shape[d]);
+  }
+  return Array<Expr>(at.begin(), at.end());
+}
+
+Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
+                       const std::string& name, LoweringScope* scope, const Span& span) {
+  const DLDataType t = BufferOf(values)->dtype->dtype;
+  const int64_t count = Product(ConstShape(values));
+  auto element = [&](const Expr& k) { return LoadOf(values, CoordinatesOf(values, k)); };
+  auto set = [&](const Expr& k, const Expr& value) {
+    return MakeStore(values, value, CoordinatesOf(values, k), span);
+  };
+  std::vector<Stmt> out;
+  Var k = MakeVar("k");
+  Expr value = element(k);
+  for (const ThreadGroups::Butterfly& b : groups.butterflies) {
+    value = CallOp(kAllReduce,
+                   {StringOf(reduction.DeviceName()), MakeInt(b.threads), MakeInt(b.scale), value},
+                   PrimTy(t));
+  }
+  if (!groups.butterflies.empty()) {
+    out.push_back(UnrolledFor(k, count, set(k, value), span));
+  }
+  if (groups.num_parts == 1) return MakeSeq(out);
+
+  const Expr group = scope->analyzer->Simplify(groups.group);
+  const Expr part = scope->analyzer->Simplify(groups.part);
+  Var parts = scope->AllocShared(
+      name, t, {MakeInt(count), MakeInt(groups.num_groups), MakeInt(groups.num_parts)});
+  Var w = MakeVar("k");
+  Stmt write = UnrolledFor(w, count, MakeStore(parts, element(w), {w, group, part}, span), span);
+  out.push_back(MakeIf(groups.leads, write, span));
+  Var r = MakeVar("k"), p = MakeVar("p");
+  const Expr first = LoadOf(parts, {r, group, MakeInt(0)});
+  const Expr next = LoadOf(parts, {r, group, Expr(p) + 1});
+  const Stmt combine =
+      UnrolledFor(p, groups.num_parts - 1, set(r, reduction.Combine(element(r), next)), span);
+  out.push_back(UnrolledFor(r, count, MakeSeq({set(r, first), combine}), span));
+  return MakeSeq(out);
+}
+
+}  // namespace tl

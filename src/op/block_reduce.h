@@ -1,0 +1,39 @@
+/*!
+ * Combining one value of each thread over groups of a block's threads: by shuffles where a group
+ * lies in a warp, through shared memory where it does not.
+ */
+#pragma once
+#include "operator.h"
+#include "reduction.h"
+
+namespace tl {
+
+/*! The groups: shuffles first, then the leaders of what they made exchange in shared memory. */
+struct ThreadGroups {
+  struct Butterfly {
+    int64_t threads, scale;  // over `threads` lanes, `scale` apart
+  };
+  std::vector<Butterfly> butterflies;
+  /*! The thread's group, its number among the group's leaders, and whether it is one. */
+  Expr group, part, leads;
+  int64_t num_groups = 1, num_parts = 1;
+
+  /*! Threads whose numbers differ in `bits` alone. */
+  static ThreadGroups DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads);
+  /*! One group of all threads, however many they are. */
+  static ThreadGroups WholeBlock(const Expr& thread, int64_t num_threads);
+};
+
+/*! Each element of `values`, memory of a thread, = the combination of it over the thread's group.
+ * All threads of the block run it. `name` is that of shared memory, if any is needed. */
+Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
+                       const std::string& name, LoweringScope* scope, const Span& span);
+
+/*! The indices of the element of a buffer with the row-major number `flat`. */
+Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat);
+
+/*! for v in unroll(extent): body; the body alone where extent is 1. */
+Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& span);
+Stmt AllocLocal(const Var& buffer);
+
+}  // namespace tl

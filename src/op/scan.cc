@@ -1,0 +1,149 @@
+/*!
+ * T.cumsum, T.cummax: running sums and maxima along one dimension of a tile in shared memory, in
+ * place or to a second tile. Where there are lines enough for all threads, or they are short, a
+ * thread takes a line; else a warp takes one, a vector of lanes at a time with a carry between
+ * them.
+ */
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+#include "block_reduce.h"
+#include "intrinsics.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kWarp = 32;
+/*! A line of fewer elements keeps fewer lanes busy than a thread alone would waste. */
+constexpr int64_t kShortLine = 8;
+
+struct ScanOp {
+  TileRegion src, dst;
+  Reduction reduction;
+  size_t dim;
+  bool reverse;
+  Span span;
+};
+
+class ScanEmitter {
+ public:
+  ScanEmitter(const ScanOp& op, LoweringScope* scope) : op_(op), scope_(scope) {
+    for (const Expr& e : op.src.Extents()) shape_.push_back(ToInt(e));
+    length_ = shape_[op.dim];
+    lines_ = Product(shape_) / length_;
+    type_ = BufferOf(op.dst.buffer)->dtype->dtype;
+    carry_ = MakeBuffer("carry", type_, {MakeInt(1)}, "local");
+  }
+
+  Stmt Emit() {
+    const bool by_thread = lines_ >= scope_->num_threads || length_ <= kShortLine;
+    const int64_t lanes = by_thread ? 1 : std::min(kWarp, scope_->num_threads);
+    const int64_t workers = scope_->num_threads / lanes;
+    const Expr worker = FloorDivOf(scope_->thread, lanes);
+    Var step = MakeVar("l");
+    const int64_t steps = (lines_ + workers - 1) / workers;
+    scope_->analyzer->BindConst(step, steps);
+    const Expr line = step * workers + worker;
+    Stmt body = by_thread ? ByThread(line) : ByWarp(line, lanes);
+    body = MakeSeq({StoreCarry(op_.reduction.Identity(type_)), body});
+    // Threads left over from whole warps have no line of their own. Two conditions, because one
+    // that reads the loop says nothing of threads where the loop does not matter.
+    const Expr is_worker = scope_->analyzer->Simplify(worker < MakeInt(workers));
+    scope_->analyzer->WithConstraint(is_worker, [&] {
+      body = MakeIf(scope_->analyzer->Simplify(line < MakeInt(lines_)), body, op_.span);
+    });
+    body = MakeIf(is_worker, body, op_.span);
+    body = steps == 1 ? Substitute(body, step, MakeInt(0))
+                      : Stmt(MakeFor(step, MakeInt(steps), ForKind::kSerial, body, op_.span));
+    return scope_->PlaceAccesses(MakeSeq({AllocLocal(carry_), body}));
+  }
+
+ private:
+  Expr Carry() const { return LoadOf(carry_, {MakeInt(0)}); }
+  Stmt StoreCarry(const Expr& value) const {
+    return MakeStore(carry_, value, {MakeInt(0)}, op_.span);
+  }
+
+  /*! An element of a region: the line's other coordinates, and the position in scan order. */
+  Array<Expr> At(const TileRegion& r, const Expr& line, const Expr& position) const {
+    std::vector<Expr> at(shape_.size(), Expr());
+    Expr rest = line;
+    for (size_t d = shape_.size(); d-- > 0;) {
+      if (d == op_.dim) continue;
+      at[d] = FloorModOf(rest, shape_[d]);
+      rest = FloorDivOf(rest, shape_[d]);
+    }
+    at[op_.dim] = op_.reverse ? MakeInt(length_ - 1) - position : position;
+    for (size_t d = 0; d < at.size(); ++d) {
+      at[d] = scope_->analyzer->Simplify(r.ranges[d]->min + at[d]);
+    }
+    return Array<Expr>(at.begin(), at.end());
+  }
+
+  Expr Element(const Expr& line, const Expr& position) const {
+    return op_.reduction.Contribution(LoadOf(op_.src.buffer, At(op_.src, line, position)), type_);
+  }
+  Stmt Deliver(const Expr& line, const Expr& position) const {
+    return MakeStore(op_.dst.buffer, Carry(), At(op_.dst, line, position), op_.span);
+  }
+
+  Stmt ByThread(const Expr& line) const {
+    Var p = MakeVar("p");
+    scope_->analyzer->BindConst(p, length_);
+    const Stmt body =
+        MakeSeq({StoreCarry(op_.reduction.Combine(Carry(), Element(line, p))), Deliver(line, p)});
+    return MakeFor(p, MakeInt(length_), ForKind::kSerial, body, op_.span);
+  }
+
+  Stmt ByWarp(const Expr& line, int64_t lanes) const {
+    Var p = MakeVar("p");
+    const int64_t vectors = (length_ + lanes - 1) / lanes;
+    scope_->analyzer->BindConst(p, vectors);
+    const Expr position = p * lanes + FloorModOf(scope_->thread, lanes);
+    const Expr inside = scope_->analyzer->Simplify(position < MakeInt(length_));
+    const Expr element =
+        IfThenElseOf(inside, Element(line, position), op_.reduction.Identity(type_));
+    const Expr scanned = CallOp(
+        kWarpScan, {StringOf(op_.reduction.DeviceName()), MakeInt(lanes), element}, PrimTy(type_));
+    std::vector<Stmt> body = {StoreCarry(op_.reduction.Combine(Carry(), scanned)),
+                              MakeIf(inside, Deliver(line, position), op_.span)};
+    if (vectors == 1) return Substitute(MakeSeq(body), p, MakeInt(0));
+    body.push_back(
+        StoreCarry(CallOp(kWarpBroadcast, {MakeInt(lanes - 1), Carry()}, PrimTy(type_))));
+    return MakeFor(p, MakeInt(vectors), ForKind::kSerial, MakeSeq(body), op_.span);
+  }
+
+  const ScanOp& op_;
+  LoweringScope* scope_;
+  std::vector<int64_t> shape_;
+  int64_t length_, lines_;
+  DLDataType type_;
+  Var carry_;
+};
+
+class ScanOperator : public TileOperator {
+ public:
+  explicit ScanOperator(ScanOp op) : TileOperator(op.span), op_(std::move(op)) {}
+
+  BufferUse Use() const final { return {{op_.src.buffer}, {op_.dst.buffer}}; }
+  bool Infer(LayoutScope*, InferLevel) final { return false; }
+  Stmt Lower(LoweringScope* scope) const final { return ScanEmitter(op_, scope).Emit(); }
+
+ private:
+  ScanOp op_;
+};
+
+std::unique_ptr<TileOperator> MakeScan(const CallNode* call, const Span& span) {
+  ScanOp op;
+  op.src = TileRegion::From(call->args[0]);
+  op.dst = TileRegion::From(call->args[1]);
+  op.reduction = Reduction::Named(call->args[2].as_or_throw<StringImm>()->value, false);
+  op.dim = static_cast<size_t>(ToInt(call->args[3]));
+  op.reverse = ToInt(call->args[4]) != 0;
+  op.span = span;
+  return std::make_unique<ScanOperator>(std::move(op));
+}
+
+OperatorRegistration registration("tl.tileop.scan", "tl.scan", MakeScan);
+
+}  // namespace
+}  // namespace tl

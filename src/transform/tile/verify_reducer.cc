@@ -1,0 +1,208 @@
+/*!
+ * VerifyReducer: reducers are initialised, updated and finalised in this order.
+ *
+ * In:  a tile program as traced.   Out: the same program.
+ * Establishes: every store to a buffer of scope `local.reducer` combines the old value with another
+ * one by the reducer's own function, in a parallel loop between a `reducer_init` and a
+ * `reducer_finalize` that stand in one loop body or branch; other loads are where it is finalised.
+ * Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
+ */
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include <algorithm>
+
+#include "../../op/operator.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+bool Reads(const Expr& e, const Var& buffer) {
+  struct Finder : StmtExprVisitor {
+    const Object* buffer;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) final { found |= op == buffer; }
+  } finder;
+  finder.buffer = buffer.get();
+  finder(e);
+  return finder.found;
+}
+
+template <typename... Nodes>
+std::optional<std::pair<Expr, Expr>> Operands(const Expr& e) {
+  std::optional<std::pair<Expr, Expr>> out;
+  auto match = [&](const auto* op) {
+    if (op) out = {op->a, op->b};
+  };
+  (match(e.as<Nodes>()), ...);
+  return out;
+}
+
+/*! The operands of a call of the function that a reducer accumulates with. */
+std::optional<std::pair<Expr, Expr>> OperandsOf(const std::string& reduction, const Expr& e) {
+  if (reduction == "sum") return Operands<AddNode>(e);
+  if (reduction == "max") return Operands<MaxNode>(e);
+  if (reduction == "min") return Operands<MinNode>(e);
+  const auto* call = e.as<CallNode>();
+  const OpNode* op = call ? OpOf(call) : nullptr;
+  if (op && call->args.size() == 2 &&
+      std::string(op->name) == "prim.bitwise_" + reduction.substr(3)) {
+    return std::pair(call->args[0], call->args[1]);
+  }
+  if (reduction == "bitand") return Operands<AndNode, BitwiseAndNode>(e);
+  if (reduction == "bitor") return Operands<OrNode, BitwiseOrNode>(e);
+  return Operands<NENode, BitwiseXorNode>(e);
+}
+
+class Verifier : public StmtExprVisitor {
+ public:
+  void Check(const Stmt& body) { VisitBody(body); }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const ForNode* op) final {
+    const bool parallel = op->kind == ForKind::kParallel;
+    parallel_ += parallel;
+    VisitBody(op->body);
+    parallel_ -= parallel;
+  }
+  void Visit_(const WhileNode* op) final {
+    Visit(op->condition);
+    VisitBody(op->body);
+  }
+  void Visit_(const IfThenElseNode* op) final {
+    span_ = op->span;
+    Visit(op->condition);
+    VisitBody(op->then_case);
+    if (op->else_case) VisitBody(*op->else_case);
+  }
+
+  void Visit_(const EvaluateNode* op) final {
+    span_ = op->span;
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    const std::string name = call ? std::string(OpOf(call)->name) : "";
+    if (name == "tl.tileop.reducer_init") {
+      const Var buffer = TileRegion::From(call->args[0]).buffer;
+      Reducer& r = Find(buffer);
+      if (r.open) Refuse(op->span, buffer, "a second initialisation", "finalise it first");
+      r = {buffer, call->args[1].as_or_throw<StringImm>()->value, true, nesting_, op->span};
+      for (size_t i = 2; i < call->args.size(); ++i) Visit(call->args[i]);
+    } else if (name == "tl.tileop.reducer_finalize") {
+      const Var buffer = TileRegion::From(call->args[0]).buffer;
+      Reducer& r = Find(buffer);
+      if (!r.open || r.nesting != nesting_) {
+        Refuse(op->span, buffer, "T.finalize_reducer without an initialisation beside it",
+               "initialise and finalise it in the body of one loop or branch");
+      }
+      r.open = false;
+    } else {
+      Default(op);
+    }
+  }
+
+  void Visit_(const BufferStoreNode* op) final {
+    span_ = op->span;
+    if (IsReducer(op->buffer)) return CheckUpdate(op);
+    Default(op);
+  }
+
+  void Visit_(const TensorLoadNode* op) final {
+    CheckRead(op->source.as_or_throw<Var>());
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const TensorRegionNode* op) final {
+    CheckRead(op->source.as_or_throw<Var>());
+    for (const Range& r : op->region) Visit(r->min);
+  }
+
+ private:
+  struct Reducer {
+    Var buffer;
+    std::string reduction;
+    bool open = false;
+    int nesting = 0;
+    Span at;
+  };
+
+  Reducer& Find(const Var& buffer) {
+    auto it = std::find_if(reducers_.begin(), reducers_.end(),
+                           [&](const Reducer& r) { return r.buffer.same_as(buffer); });
+    if (it != reducers_.end()) return *it;
+    reducers_.push_back({buffer, "", false, 0, Span()});
+    return reducers_.back();
+  }
+
+  /*! What is initialised in a body is finalised in it. */
+  void VisitBody(const Stmt& body) {
+    ++nesting_;
+    Visit(body);
+    for (const Reducer& r : reducers_) {
+      if (r.open && r.nesting == nesting_) {
+        Refuse(r.at, r.buffer, "an initialisation without T.finalize_reducer beside it",
+               "initialise and finalise it in the body of one loop or branch");
+      }
+    }
+    --nesting_;
+  }
+
+  void CheckUpdate(const BufferStoreNode* op) {
+    const Reducer& r = Find(op->buffer);
+    if (!r.open) {
+      Refuse(op->span, op->buffer, "an update that is not between its initialisation and its end",
+             "call T.reducer_init before");
+    }
+    if (!parallel_) {
+      Refuse(op->span, op->buffer, "an update outside of T.Parallel, which every thread would make",
+             "put it into a T.Parallel loop");
+    }
+    for (const Expr& i : op->indices) Visit(i);
+    const Expr old = LoadOf(op->buffer, op->indices);
+    const auto operands = OperandsOf(r.reduction, op->value);
+    const ffi::StructuralEqual same;
+    if (operands && same(operands->first, old) && !Reads(operands->second, op->buffer)) {
+      return Visit(operands->second);
+    }
+    if (operands && same(operands->second, old) && !Reads(operands->first, op->buffer)) {
+      return Visit(operands->first);
+    }
+    Refuse(op->span, op->buffer,
+           "a store that does not combine the old value of the element with another one by " +
+               r.reduction,
+           "use T.reducer_update");
+  }
+
+  void CheckRead(const Var& buffer) {
+    if (!IsReducer(buffer)) return;
+    const Reducer& r = Find(buffer);
+    if (!r.open && r.at.defined()) return;
+    Refuse(span_, buffer, "its value read where each thread has only a part of it",
+           "call T.finalize_reducer before");
+  }
+
+  [[noreturn]] static void Refuse(const Span& span, const Var& buffer, const std::string& found,
+                                  const std::string& repair) {
+    ThrowAt(span, "ValueError",
+            "[Tilelang Semantic Check] reducer " + std::string(buffer->name) + ": found " + found +
+                "; wanted T.reducer_init, updates in T.Parallel, T.finalize_reducer, then reads: " +
+                repair);
+  }
+
+  std::vector<Reducer> reducers_;
+  int nesting_ = 0;
+  int parallel_ = 0;
+  Span span_;
+};
+
+PrimFunc VerifyReducer(PrimFunc f) {
+  Verifier().Check(f->body);
+  return f;
+}
+
+Registration registration([] { RegisterPass("VerifyReducer", VerifyReducer); });
+
+}  // namespace
+}  // namespace tl

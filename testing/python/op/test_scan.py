@@ -1,0 +1,97 @@
+"""T.cumsum and T.cummax against torch."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def scan(op, m, n, dim, threads, reverse, dtype, alloc):
+    @T.prim_func
+    def main(A: T.Tensor((m, n), dtype), B: T.Tensor((m, n), dtype)):
+        with T.Kernel(1, threads=threads):
+            tile = alloc((m, n), dtype)
+            T.copy(A, tile)
+            op(tile, dim=dim, reverse=reverse)
+            T.copy(tile, B)
+
+    return tilelang.compile(main, out_idx=-1)
+
+
+def expected(op, x, dim, reverse):
+    x = x.flip(dim) if reverse else x
+    y = x.cumsum(dim) if op is T.cumsum else x.cummax(dim).values
+    return y.flip(dim) if reverse else y
+
+
+@pytest.mark.parametrize(
+    ("op", "m", "n", "dim", "threads", "reverse"),
+    [
+        (T.cumsum, 1, 1000, 1, 128, False),
+        (T.cumsum, 4, 100, 1, 48, True),
+        (T.cummax, 5, 129, -1, 64, True),
+        (T.cumsum, 100, 60, 0, 128, False),
+        (T.cummax, 200, 3, 1, 96, True),
+        (T.cumsum, 3, 17, 0, 17, True),
+        (T.cumsum, 1, 1, 0, 32, False),
+    ],
+)
+@pytest.mark.parametrize("alloc", [T.alloc_shared, T.alloc_fragment])
+def test_in_place(op, m, n, dim, threads, reverse, alloc):
+    x = torch.randn(m, n, device=DEVICE)
+    found = scan(op, m, n, dim, threads, reverse, "float32", alloc)(x)
+    wanted = expected(op, x.double(), dim, reverse)
+    assert (found.double() - wanted).abs().max() <= 1e-6 * n**0.5 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "float64"])
+def test_dtypes(dtype):
+    x = torch.randint(-9, 9, (7, 40), device=DEVICE).to(getattr(torch, dtype))
+    found = scan(T.cumsum, 7, 40, 1, 64, False, dtype, T.alloc_shared)(x)
+    assert torch.equal(found, x.cumsum(1).to(x.dtype))
+
+
+def test_to_a_second_tile():
+    @T.prim_func
+    def main(A: T.Tensor((2, 6, 40), "float16"), B: T.Tensor((3, 6, 40), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((2, 6, 40), "float16")
+            fragment = T.alloc_fragment((6, 40), "float16")
+            line = T.alloc_shared((1, 6, 40), "float32")
+            shared = T.alloc_shared((6, 40), "float32")
+            result = T.alloc_fragment((6, 40), "float32")
+            T.copy(A, tile)
+            T.cumsum(tile[1, 0:6, 0:40], line, dim=2)
+            T.copy(line, B[0:1, 0:6, 0:40])
+            T.copy(A[0, 0:6, 0:40], fragment)
+            T.cummax(fragment, shared, dim=1)
+            T.copy(shared, B[1, 0:6, 0:40])
+            T.cumsum(fragment, result, dim=1, reverse=True)
+            T.copy(result, B[2, 0:6, 0:40])
+
+    x = torch.randint(-9, 9, (2, 6, 40), device=DEVICE).half()
+    found = tilelang.compile(main, out_idx=-1)(x)
+    wanted = [
+        expected(T.cumsum, x[1].float(), 1, False),
+        expected(T.cummax, x[0].float(), 1, False),
+        expected(T.cumsum, x[0].float(), 1, True),
+    ]
+    assert torch.equal(found, torch.stack(wanted))
+
+
+def test_a_scan_in_a_loop_is_ordered():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64,), "int32")
+            T.copy(A, tile)
+            for _ in T.serial(3):
+                T.cumsum(tile)
+            T.copy(tile, B)
+
+    x = torch.randint(-9, 9, (64,), device=DEVICE, dtype=torch.int32)
+    wanted = x.cumsum(0).cumsum(0).cumsum(0).int()
+    assert torch.equal(tilelang.compile(main, out_idx=-1)(x), wanted)

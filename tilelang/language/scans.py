@@ -1,0 +1,114 @@
+"""``T.cumsum`` and ``T.cummax``: running sums and maxima along a dimension of a tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+
+from tilelang.language.allocation import alloc_shared
+from tilelang.language.copies import copy
+from tilelang.language.dtypes import is_number_dtype
+from tilelang.language.ops import emit_tile_op
+from tilelang.language.regions import region_of, simplify
+from tilelang.language.scalars import as_int
+from tilelang.language.tracer import current_tracer
+
+_SCOPES = ("shared", "shared.dyn", "local.fragment")
+
+
+def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+    """Replace each element by the sum of the elements up to it; the whole block may use the result.
+
+    Parameters
+    ----------
+    src
+        Tile in shared memory or a fragment, which is staged through shared memory.
+    dst
+        Tile of the same shape; ``src`` itself by default. Its dtype is what is computed in.
+    dim
+        Dimension along which elements are summed.
+    reverse
+        Whether to sum from the last element to the first.
+
+    Raises
+    ------
+    ValueError
+        If there is no such dimension, or ``dst`` has another shape; if a tile is in other memory or
+        has no dtype to compute in.
+    TypeError
+        If an operand is not a tile.
+
+    Example
+    -------
+    ``T.cumsum(lengths, offsets, dim=0)``
+    """
+    _scan("T.cumsum", "sum", src, dst, dim, reverse)
+
+
+def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+    """Replace each element by the maximum of the elements up to it (see ``cumsum``)."""
+    _scan("T.cummax", "max", src, dst, dim, reverse)
+
+
+def _scan(name: str, reduction: str, src: Any, dst: Any, dim: Any, reverse: bool) -> None:
+    current_tracer(name)
+    source = region_of(src, f"the source of {name}")
+    target = source if dst is None else region_of(dst, f"the result of {name}")
+    axis = _check(name, source, target, dim)
+    from_fragment, to_fragment = _is_fragment(source), _is_fragment(target)
+    result = _shared_like(target) if to_fragment else target
+    if from_fragment:
+        copy(source, result)
+        source = result
+    emit_tile_op("scan", [source, result, reduction, axis, bool(reverse)])
+    if to_fragment:
+        copy(result, target)
+
+
+def _check(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> int:
+    shapes = [[simplify(r.extent) for r in region.region] for region in (src, dst)]
+    rank = len(shapes[0])
+    axis = as_int(dim)
+    if axis is None or not -rank <= axis < rank:
+        raise ValueError(
+            f"dim of {name} is {dim!r}, wanted {-rank} to {rank - 1} for {src.source.name} of "
+            f"rank {rank}"
+        )
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"{name} found {src.source.name} of shape {tuple(shapes[0])} and {dst.source.name} of "
+            f"shape {tuple(shapes[1])}, wanted equal shapes"
+        )
+    for region in (src, dst):
+        if region.source.scope() not in _SCOPES:
+            raise ValueError(
+                f"Invalid buffer scopes: {name} found {region.source.name} in memory "
+                f"{region.source.scope()!r}, wanted shared memory or a fragment; copy it there "
+                "with T.copy"
+            )
+    if src.source.same_as(dst.source) and any(
+        simplify(a.min - b.min) != 0 for a, b in zip(src.region, dst.region, strict=True)
+    ):
+        raise ValueError(
+            f"{name} found two different parts of {src.source.name}, wanted one part, scanned in "
+            "place, or two tiles"
+        )
+    if any(as_int(e) is None for e in shapes[0]):
+        raise ValueError(f"{name} found the shape {tuple(shapes[0])}, wanted constants")
+    if not is_number_dtype(str(dst.source.dtype)):
+        raise ValueError(
+            f"{name} found a result of dtype {dst.source.dtype}, wanted an integer type, float16, "
+            "bfloat16, float32 or float64; allocate the result in one of them"
+        )
+    return axis % rank
+
+
+def _is_fragment(region: ir.TensorRegion) -> bool:
+    return region.source.scope() == "local.fragment"
+
+
+def _shared_like(region: ir.TensorRegion) -> ir.TensorRegion:
+    tile = alloc_shared([as_int(r.extent) for r in region.region], str(region.source.dtype))
+    current_tracer("T.cumsum").name(f"{region.source.name}_shared", tile)
+    return region_of(tile, "a staged tile")
