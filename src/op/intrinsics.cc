@@ -8,7 +8,8 @@ namespace tl {
 namespace {
 
 constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::kWrite,
-                 kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite;
+                 kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite,
+                 kAtomic = Access::kAtomic;
 
 const std::vector<Intrinsic>& Table() {
   static const std::vector<Intrinsic> table = {
@@ -30,6 +31,17 @@ const std::vector<Intrinsic>& Table() {
       {"tl.ptx_ldmatrix_x1_trans", "tl::ptx_ldmatrix_x1_trans", "tl/mma.h", 0, {kRead, kWrite}},
       {"tl.ptx_ldmatrix_x2_trans", "tl::ptx_ldmatrix_x2_trans", "tl/mma.h", 0, {kRead, kWrite}},
       {"tl.ptx_ldmatrix_x4_trans", "tl::ptx_ldmatrix_x4_trans", "tl/mma.h", 0, {kRead, kWrite}},
+      // atomic_add<order>(element, value) and its like; fetch_add and its like return the old value
+      {kAtomicAdd, "tl::atomic_add", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.atomic_max", "tl::atomic_max", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.atomic_min", "tl::atomic_min", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.atomic_or", "tl::atomic_or", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.fetch_add", "tl::fetch_add", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.fetch_max", "tl::fetch_max", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.fetch_min", "tl::fetch_min", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}},
+      {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},

@@ -14,6 +14,7 @@ enum class Access : uint8_t {
   kRead,       //
   kWrite,      //
   kReadWrite,  //
+  kAtomic,     // an atomic operation: others on the same element may run at the same time
   kAsyncWrite  // starts at the call, is complete for the calling thread at the next covering
                // cp_async_wait
 };
@@ -50,6 +51,7 @@ inline constexpr const char* kWarpScan = "tl.warp_scan";
 inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";
 inline constexpr const char* kMaxNan = "tl.max_nan";
 inline constexpr const char* kMinNan = "tl.min_nan";
+inline constexpr const char* kAtomicAdd = "tl.atomic_add";
 /*!
  * Attribute around copies from global to shared memory that may be asynchronous: someone commits
  * and waits for them. Its value is a condition; where it is false nobody reads what they write, so

@@ -56,7 +56,9 @@ class UseCollector : public StmtExprVisitor {
     if (!row) return Default(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kRead) Add(&use.writes, p.buffer);
-      if (p.access == Access::kRead || p.access == Access::kReadWrite) Add(&use.reads, p.buffer);
+      const bool reads = p.access == Access::kRead || p.access == Access::kReadWrite ||
+                         p.access == Access::kAtomic;
+      if (reads) Add(&use.reads, p.buffer);
       for (const Expr& index : p.indices) Visit(index);
     }
     for (size_t i = 0; i < op->args.size(); ++i) {

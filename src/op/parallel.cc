@@ -308,6 +308,7 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
   WidthPlanner planner(nest, analyzer);
   planner(nest.body);
   int64_t width = std::min<int64_t>(planner.width, 128 / planner.widest_bits);
+  if (nest.max_width) width = std::min(width, nest.max_width);
   if (nest.coalesced_width) {
     if (nest.coalesced_width > width || width % nest.coalesced_width) {
       ThrowAt(nest.span, "ValueError",

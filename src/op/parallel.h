@@ -21,6 +21,8 @@ struct ParallelNest {
   int64_t coalesced_width = 0;
   /*! Layout that the user wants, undefined if none. */
   Fragment loop_layout;
+  /*! The widest vector that the body's instruction has, 0 if any. */
+  int64_t max_width = 0;
 };
 
 /*! One access of a fragment in a nest's body. */

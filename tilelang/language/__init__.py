@@ -70,6 +70,16 @@ from tvm.tirx import (
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import alloc_fragment, alloc_local, alloc_shared, alloc_var
 from tilelang.language.annotations import annotate_layout, use_swizzle
+from tilelang.language.atomics import (
+    atomic_add,
+    atomic_addx2,
+    atomic_addx4,
+    atomic_load,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_store,
+)
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import (
     bfloat16,
@@ -108,6 +118,7 @@ from tilelang.language.dtypes import (
 )
 from tilelang.language.fills import clear, fill
 from tilelang.language.function import prim_func
+from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
 from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
@@ -139,6 +150,8 @@ from tilelang.language.math_ops import (
     Select,
     cast,
     ceildiv,
+    clamp,
+    extract_lane,
     floordiv,
     floormod,
     if_then_else,

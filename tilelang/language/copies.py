@@ -74,15 +74,30 @@ def copy(
     attrs |= loop_layout_notes("T.copy", loop_layout, coalesced_width) | dict(annotations or {})
     _check_operand(src, "the source of T.copy", is_source=True)
     _check_operand(dst, "the destination of T.copy", is_source=False)
-    src_extents, dst_extents = _extents(src), _extents(dst)
-    if src_extents is None and dst_extents is None and not attrs:
+    if not has_extents(src) and not has_extents(dst) and not attrs:
         store_element(dst, src)
         return
+    emit_tile_op("copy", list(fit_tiles("T.copy", src, dst)), attrs)
+
+
+def has_extents(value: Any) -> bool:
+    """Whether an operand stands for several elements by itself: a buffer, a region, a vector."""
+    return not isinstance(value, ir.TensorLoad) or element_extents(value) is not None
+
+
+def fit_tiles(operator: str, src: Any, dst: Any) -> tuple[ir.TensorRegion, ir.TensorRegion]:
+    """Return two operands (buffers, regions, elements) as regions with corresponding extents.
+
+    Raises
+    ------
+    ValueError
+        In the name of ``operator``, if the tiles do not fit each other.
+    """
     if is_buffer(src) and is_buffer(dst):
-        _check_same_shape(src, dst)
-    src_region, dst_region = _fit(src, dst, src_extents, dst_extents)
-    _check_iteration_space(src_region, dst_region)
-    emit_tile_op("copy", [src_region, dst_region], attrs)
+        _check_same_shape(operator, src, dst)
+    src_region, dst_region = _fit(operator, src, dst, _extents(src), _extents(dst))
+    _check_iteration_space(operator, src_region, dst_region)
+    return src_region, dst_region
 
 
 def _attrs(
@@ -102,12 +117,7 @@ def _attrs(
     if disable_tma:
         attrs["disable_tma"] = True
     if eviction_policy is not None:
-        if eviction_policy not in _EVICTION_POLICIES:
-            raise ValueError(
-                f"eviction_policy of T.copy is {eviction_policy!r}, wanted one of "
-                f"{', '.join(_EVICTION_POLICIES)}"
-            )
-        attrs["eviction_policy"] = _EVICTION_POLICIES[eviction_policy]
+        attrs["eviction_policy"] = eviction_number("T.copy", eviction_policy)
     if prefer_instruction is not None:
         if prefer_instruction not in _INSTRUCTIONS:
             raise ValueError(
@@ -116,6 +126,22 @@ def _attrs(
             )
         attrs["prefer_instruction"] = prefer_instruction
     return attrs
+
+
+def eviction_number(operator: str, word: str) -> int:
+    """Return the number of an L2 eviction policy.
+
+    Raises
+    ------
+    ValueError
+        In the name of ``operator``, if there is no such policy.
+    """
+    if word not in _EVICTION_POLICIES:
+        raise ValueError(
+            f"eviction_policy of {operator} is {word!r}, wanted one of "
+            f"{', '.join(_EVICTION_POLICIES)}"
+        )
+    return _EVICTION_POLICIES[word]
 
 
 def _check_operand(value: Any, what: str, is_source: bool) -> None:
@@ -136,13 +162,13 @@ def _extents(value: Any) -> list[Any] | None:
     return [simplify(s) for s in value.shape]
 
 
-def _check_same_shape(src: ir.Var, dst: ir.Var) -> None:
+def _check_same_shape(operator: str, src: ir.Var, dst: ir.Var) -> None:
     if len(src.shape) != len(dst.shape) or any(
         _differ(a, b) is not False for a, b in zip(src.shape, dst.shape, strict=True)
     ):
         raise ValueError(
-            f"T.copy found {describe(src)} and {describe(dst)}, wanted equal shapes; "
-            "give the tile's start, as in T.copy(A[i, j], A_shared)"
+            f"{operator} found {describe(src)} and {describe(dst)}, wanted equal shapes; "
+            f"give the tile's start, as in {operator}(A[i, j], A_shared)"
         )
 
 
@@ -153,7 +179,11 @@ def _differ(a: Any, b: Any) -> bool | None:
 
 
 def _fit(
-    src: Any, dst: Any, src_extents: list[Any] | None, dst_extents: list[Any] | None
+    operator: str,
+    src: Any,
+    dst: Any,
+    src_extents: list[Any] | None,
+    dst_extents: list[Any] | None,
 ) -> tuple[ir.TensorRegion, ir.TensorRegion]:
     """Return both operands as regions whose extents that are not 1 correspond in order."""
     fitted_src = src_extents or [1] * len(dst_extents or src.indices)
@@ -161,14 +191,14 @@ def _fit(
     if _tile_shape(fitted_src, count=True) != _tile_shape(fitted_dst, count=True):
         fitted_src, fitted_dst = _align(fitted_src, fitted_dst)
     pair = tuple(
-        region_at(full_region(v) if is_buffer(v) else v, e, "T.copy")
+        region_at(full_region(v) if is_buffer(v) else v, e, operator)
         for v, e in ((src, fitted_src), (dst, fitted_dst))
     )
     ranks = [_tile_shape([r.extent for r in region.region], count=True) for region in pair]
     if ranks[0] != ranks[1]:
         raise ValueError(
-            f"T.copy found a tile of shape {_text(pair[0])} in {pair[0].source.name} and one of "
-            f"shape {_text(pair[1])} in {pair[1].source.name}, wanted the same number of "
+            f"{operator} found a tile of shape {_text(pair[0])} in {pair[0].source.name} and one "
+            f"of shape {_text(pair[1])} in {pair[1].source.name}, wanted the same number of "
             "dimensions that are not 1; index the dimensions that the other side does not have"
         )
     return pair[0], pair[1]
@@ -201,7 +231,7 @@ def _distance(buffer: ir.Var) -> int:
     return 2 if scope == "global" else int(scope.startswith("shared"))
 
 
-def _check_iteration_space(src: ir.TensorRegion, dst: ir.TensorRegion) -> None:
+def _check_iteration_space(operator: str, src: ir.TensorRegion, dst: ir.TensorRegion) -> None:
     """Refuse a copy that drops elements of the source, or goes past a tile of on-chip memory.
 
     The tile nearest to the registers (the source of two equally near) is what is iterated over.
@@ -216,7 +246,7 @@ def _check_iteration_space(src: ir.TensorRegion, dst: ir.TensorRegion) -> None:
         too_small = difference < 0 and not from_source and src.source.scope() != "global"
         if too_large or too_small:
             raise ValueError(
-                f"T.copy found a source tile of shape {_text(src)} in {src.source.name} and a "
+                f"{operator} found a source tile of shape {_text(src)} in {src.source.name} and a "
                 f"destination tile of shape {_text(dst)} in {dst.source.name}, wanted equal "
                 "extents; slice the larger one"
             )

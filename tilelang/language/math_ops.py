@@ -138,6 +138,38 @@ def Cast(dtype_: Any, value: Any) -> ir.Expr:
     return cast(value, dtype_)
 
 
+def clamp(x: Any, lo: Any, hi: Any) -> Any:
+    """Return ``min(max(x, lo), hi)``.
+
+    Example
+    -------
+    ``T.clamp(x, -1.0, 1.0)``
+    """
+    return min(max(x, lo), hi)
+
+
+def extract_lane(vector: Any, lane: int) -> ir.Expr:
+    """Return element ``lane`` of a vector.
+
+    Raises
+    ------
+    TypeError
+        If ``vector`` is not a vector.
+    IndexError
+        If it has no such lane.
+
+    Example
+    -------
+    ``T.extract_lane(T.float16x2(a, b), 1)``
+    """
+    lanes = dtype(vector.ty).lanes if is_scalar_expr(vector) else 1
+    if lanes == 1:
+        raise TypeError(f"T.extract_lane found {describe(vector)}, wanted a vector")
+    if as_int(lane) is None or not 0 <= lane < lanes:
+        raise IndexError(f"lane of T.extract_lane is {lane}, wanted 0 to {lanes - 1}")
+    return tirx.Shuffle([vector], [lane])
+
+
 def infinity(dtype_: Any) -> ir.Expr:
     """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value."""
     return tirx.infinity(dtype(dtype_))

@@ -44,6 +44,12 @@ def emit_tile_op(name: str, arguments: list[Any], attrs: dict[str, Any] | None =
     tir_builder.evaluate(tile_call(name, arguments, attrs))
 
 
+def intrinsic_call(name: str, dtype: str, arguments: list[Any]) -> ir.Call:
+    """Return a call of ``tl.<name>``; strings among the arguments are words of C++ in ``tl::``."""
+    args = [ir.StringImm(f"tl::{a}") if isinstance(a, str) else a for a in arguments]
+    return ir.Call(ir.Op.get(f"tl.{name}"), args, ret_ty=ir.PrimType(dtype))
+
+
 def _argument(value: Any) -> Any:
     if isinstance(value, bool):
         return tirx.const(value, "bool")
@@ -64,6 +70,18 @@ class _ScriptNamespace:
     @staticmethod
     def fill(*arguments: Any) -> ir.Call:
         return tile_call("fill", list(arguments))
+
+    @staticmethod
+    def atomic(*arguments: Any) -> ir.Call:
+        return tile_call("atomic", list(arguments))
+
+    @staticmethod
+    def transpose(*arguments: Any) -> ir.Call:
+        return tile_call("transpose", list(arguments))
+
+    @staticmethod
+    def im2col(*arguments: Any) -> ir.Call:
+        return tile_call("im2col", list(arguments))
 
     @staticmethod
     def gemm(*arguments: Any) -> ir.Call:

@@ -4,8 +4,10 @@
  * Input: a thread program with scalar indices. Output: the same, with each load from global memory
  * whose indices are not proved to be within the buffer's shape as `if_then_else(bounds, load, 0)`,
  * and each such store in `if bounds`. `bounds` has exactly the comparisons that are not proved from
- * the ranges and conditions known at the access. Operands of `address_of` are left alone: who takes
- * an address answers for it. Off with `tl.disable_safe_memory_legalize`.
+ * the ranges and conditions known at the access. The block annotation `safe_value_map` (buffer ->
+ * value) gives what such loads yield instead of 0; it is gone in the output. Atomic operations are
+ * guarded like stores, and yield 0. Operands of other `address_of` are left alone: who takes an
+ * address answers for it. Off with `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -16,6 +18,8 @@
 
 namespace tl {
 namespace {
+
+constexpr const char* kSafeValues = "safe_value_map";
 
 class SafeMemoryLegalizer : public AnalyzingMutator {
  public:
@@ -37,12 +41,41 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const TensorLoad load = Default<Expr>(op).as_or_throw<TensorLoad>();
     const Expr bounds = UnprovedBounds(load->source.as_or_throw<Var>(), load->indices, op->span);
     if (!bounds.defined()) return load;
-    return IfThenElseOf(bounds, load, ZeroOf(load->dtype()));
+    auto it = safe_values_.find(load->source.get());
+    return IfThenElseOf(bounds, load,
+                        it == safe_values_.end() ? ZeroOf(load->dtype()) : it->second);
+  }
+
+  Stmt Mutate_(const SBlockNode* op) override {
+    auto it = op->annotations.find(kSafeValues);
+    if (it == op->annotations.end()) return Default<Stmt>(op);
+    for (auto [buffer, value] : (*it).second.cast<Map<Var, Expr>>()) {
+      safe_values_[buffer.get()] = CastTo(BufferOf(buffer)->dtype->dtype, value);
+    }
+    auto block = make_object<SBlockNode>(*op);
+    block->annotations.erase(kSafeValues);
+    block->body = Mutate(op->body);
+    return SBlock(block);
+  }
+
+  Stmt Mutate_(const EvaluateNode* op) override {
+    const auto* call = op->value.as<CallNode>();
+    const Expr bounds = call ? AtomicBounds(call, op->span) : Expr();
+    if (!bounds.defined()) return Default<Stmt>(op);
+    auto evaluate = make_object<EvaluateNode>(*op);
+    WithFacts(bounds, [&] { evaluate->value = MutateCall(call); });
+    return MakeIf(bounds, Evaluate(evaluate), op->span);
   }
 
   Expr Mutate_(const CallNode* op) override {
     const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op));
-    if (!pointee) return AnalyzingMutator::Mutate_(op);
+    if (!pointee) {
+      const Expr bounds = AtomicBounds(op, op->span);
+      if (!bounds.defined()) return AnalyzingMutator::Mutate_(op);
+      Expr call;
+      WithFacts(bounds, [&] { call = MutateCall(op); });
+      return IfThenElseOf(bounds, call, ZeroOf(op->dtype()));
+    }
     auto load = make_object<TensorLoadNode>(*pointee);
     load->indices = MutateArray(pointee->indices);
     auto call = make_object<CallNode>(*op);
@@ -59,6 +92,24 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
 
  private:
+  Expr MutateCall(const CallNode* op) { return AnalyzingMutator::Mutate_(op); }
+
+  /*! The bounds of the elements that an atomic operation touches; undefined for other calls. */
+  Expr AtomicBounds(const CallNode* op, const Span& span) {
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (p.access != Access::kAtomic) continue;
+      const Array<Expr> first = MutateArray(p.indices);
+      const Expr bounds = UnprovedBounds(p.buffer, first, span);
+      const auto* type = op->args.back()->ty.as<PrimTypeNode>();
+      if (!type || type->dtype.lanes == 1) return bounds;
+      Array<Expr> last = first;
+      last.Set(last.size() - 1, last.back() + (type->dtype.lanes - 1));
+      const Expr more = UnprovedBounds(p.buffer, last, span);
+      return bounds.defined() && more.defined() ? bounds && more : bounds.defined() ? bounds : more;
+    }
+    return Expr();
+  }
+
   /*! The conjunction of the bounds of a global access that are not proved; undefined if there is
    * none. */
   Expr UnprovedBounds(const Var& buffer, const Array<Expr>& indices, const Span& span) {
@@ -87,6 +138,8 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     }
     bounds->push_back(bound);
   }
+
+  std::unordered_map<const Object*, Expr> safe_values_;
 };
 
 PrimFunc LegalizeSafeMemoryAccess(PrimFunc f) {

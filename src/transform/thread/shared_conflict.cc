@@ -351,6 +351,7 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   if (!a.writes && !b.writes) return false;
   // What two buffers with disjoint lives keep in the same bytes has nothing in common.
   if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
+  if (a.atomic && b.atomic) return false;
   if (a.whole || b.whole) return true;
   const auto key = std::make_tuple(&a, &b, distance.loop, distance.next);
   auto it = known_.find(key);

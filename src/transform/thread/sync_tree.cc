@@ -32,7 +32,7 @@ class AccessCollector : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsIfThenElse(op)) return VisitBranches(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
-      Add(p.buffer, p.indices, p.access, CopiedElements(op, p.buffer));
+      Add(p.buffer, p.indices, p.access, TouchedElements(op, p));
     }
     const bool known = FindIntrinsic(op) != nullptr;
     for (const Expr& arg : op->args) {
@@ -66,20 +66,28 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
-  /*! Elements behind the pointers of an asynchronous copy; 0 for other intrinsics, whose table does
-   * not say. */
-  static int CopiedElements(const CallNode* op, const Var& buffer) {
+  /*! Elements behind a pointer of an asynchronous copy or an atomic operation; 0 for other
+   * intrinsics, whose table does not say. */
+  static int TouchedElements(const CallNode* op, const PointerAccess& p) {
+    if (p.access == Access::kAtomic) return 1;
     const Expr call = GetRef<Expr>(op);
     if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
-    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    const DLDataType type = BufferOf(p.buffer)->dtype->dtype;
     return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));
   }
 
   void Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
     if (!IsShared(buffer)) return;
-    SharedAccess a{
-        buffer,   {},    lanes,      false, access != Access::kRead, access == Access::kAsyncWrite,
-        *guards_, node_, (*count_)++};
+    SharedAccess a{buffer,
+                   {},
+                   lanes,
+                   false,
+                   access != Access::kRead,
+                   access == Access::kAsyncWrite,
+                   access == Access::kAtomic,
+                   *guards_,
+                   node_,
+                   (*count_)++};
     for (size_t i = 0; i < indices.size(); ++i) {
       Expr index = indices[i];
       const auto* ramp = index.as<RampNode>();
@@ -94,7 +102,8 @@ class AccessCollector : public StmtExprVisitor {
   }
   void AddWhole(const Var& buffer) {
     if (!IsShared(buffer)) return;
-    node_->accesses.push_back({buffer, {}, 0, true, true, false, *guards_, node_, (*count_)++});
+    node_->accesses.push_back(
+        {buffer, {}, 0, true, true, false, false, *guards_, node_, (*count_)++});
   }
 
   SyncNode* node_;

@@ -22,7 +22,8 @@ struct SharedAccess {
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  bool async;  // a write that is complete at a later cp_async_wait
+  bool async;   // a write that is complete at a later cp_async_wait
+  bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;

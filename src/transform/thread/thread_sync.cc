@@ -184,7 +184,8 @@ class SyncPlanner {
       std::unique_ptr<SharedAccess>& write = completed_[{&node, copy}];
       if (!write) {
         const int order = tree_.accesses + static_cast<int>(completed_.size());
-        write.reset(new SharedAccess{copy->buffer, {}, 0, true, true, false, {}, &node, order});
+        write.reset(
+            new SharedAccess{copy->buffer, {}, 0, true, true, false, false, {}, &node, order});
       }
       state->pending.insert({write.get(), {}});
     }

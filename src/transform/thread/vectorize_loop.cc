@@ -13,10 +13,13 @@
  *  - accesses of a buffer that the loop writes are to the same element in each lane, or never meet
  * within w lanes;
  *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison);
- *  - nothing inside is a loop, a jump or a call that is not elementwise.
+ *  - nothing inside is a loop, a jump or a call that is not elementwise; atomic additions may stand
+ * as statements, as wide as the architecture has them (target/atomic.h).
  * It relies on buffers that start at a multiple of 16 bytes: tensors by the call's check, shared
  * and local memory by their declaration.
  */
+#include "../../op/intrinsics.h"
+#include "../../target/atomic.h"
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
 #include "effects.h"
@@ -66,8 +69,8 @@ class IntegerInliner : public Substituter {
 /*! The body of a vectorised loop for `lanes` values of the lane variable, if that is legal. */
 class VectorBody : public StmtExprMutator {
  public:
-  VectorBody(Analyzer* analyzer, const Var& lane, int lanes)
-      : analyzer_(analyzer), lane_(lane), lanes_(lanes) {}
+  VectorBody(Analyzer* analyzer, int arch, const Var& lane, int lanes)
+      : analyzer_(analyzer), arch_(arch), lane_(lane), lanes_(lanes) {}
 
   std::optional<Stmt> Vectorize(const Stmt& body) {
     if (!LanesAreIndependent(body)) return std::nullopt;
@@ -93,7 +96,8 @@ class VectorBody : public StmtExprMutator {
 #undef TL_ILLEGAL_
 
   Stmt Mutate_(const EvaluateNode* op) override {
-    return AsInt(op->value) ? GetRef<Stmt>(op) : Fail<Stmt>(op);
+    if (AsInt(op->value)) return GetRef<Stmt>(op);
+    return IsCallTo(op->value, kAtomicAdd) ? AtomicAdd(op) : Fail<Stmt>(op);
   }
 
   Stmt Mutate_(const BindNode* op) override {
@@ -226,6 +230,21 @@ class VectorBody : public StmtExprMutator {
     return GetRef<R>(op);
   }
 
+  Stmt AtomicAdd(const EvaluateNode* op) {
+    const auto* call = op->value.as<CallNode>();
+    const TensorLoadNode* target = AsAddressOf(call->args[1]);
+    const auto buffer = target->source.as_or_throw<Var>();
+    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    const std::optional<Array<Expr>> indices = ContiguousIndices(buffer, target->indices);
+    const bool one_element = call->args[2]->dtype().lanes == 1;
+    if (!indices || !one_element || lanes_ > AtomicAddLanes(arch_, type, IsGlobal(buffer))) {
+      return Fail<Stmt>(op);
+    }
+    auto n = make_object<CallNode>(*call);
+    n->args = {call->args[0], AddressOf(buffer, *indices), Widen(Mutate(call->args[2]))};
+    return MakeEvaluate(Call(n), op->span);
+  }
+
   Expr Widen(const Expr& e) {
     // A vector of another width comes from a node that has already failed.
     return e->dtype().lanes == 1 ? BroadcastOf(e, lanes_) : e;
@@ -346,6 +365,7 @@ class VectorBody : public StmtExprMutator {
   bool LanesAreIndependent(const Stmt& body);
 
   Analyzer* analyzer_;
+  int arch_;
   Var lane_;
   int lanes_;
   bool legal_ = true;
@@ -366,6 +386,10 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
       loads.emplace_back(op->source.as_or_throw<Var>(), op->indices);
       Default(op);
     }
+    void Visit_(const CallNode* op) override {
+      for (const PointerAccess& p : PointerAccesses(op)) stores.emplace_back(p.buffer, p.indices);
+      Default(op);
+    }
   } accesses;
   accesses(body);
   std::vector<std::pair<Var, Array<Expr>>> all = accesses.loads;
@@ -383,7 +407,7 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
 
 class LoopVectorizer : public AnalyzingMutator {
  public:
-  using AnalyzingMutator::AnalyzingMutator;
+  explicit LoopVectorizer(const PrimFunc& f) : AnalyzingMutator(f), arch_(TargetArch(f)) {}
 
  protected:
   using AnalyzingMutator::Mutate_;
@@ -416,11 +440,13 @@ class LoopVectorizer : public AnalyzingMutator {
     IntegerInliner inliner;
     inliner.map[v.get()] = first + lane;
     std::optional<Stmt> body =
-        VectorBody(&analyzer_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
+        VectorBody(&analyzer_, arch_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
     if (!body || whole) return body;
     return MakeFor(chunk, MakeInt(type, extent / lanes), ForKind::kUnrolled, *body, loop->span,
                    loop->annotations);
   }
+
+  int arch_;
 };
 
 PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }

@@ -31,19 +31,11 @@ TL_DEVICE T update(T* at, Location where, Change change) {
   TL_DEVICE void atomic_##name(T* at, T value, emu::Location where = emu::here()) { \
     emu::update(at, where, [value](T old) { return T(expression); });               \
   }
+TL_ATOMIC(add, old + value)
 TL_ATOMIC(max, tl::max(old, value))
 TL_ATOMIC(min, tl::min(old, value))
 TL_ATOMIC(or, old | value)
 #undef TL_ATOMIC
-
-template <MemoryOrder order, typename T>
-TL_DEVICE T fetch_add(T* at, T value, emu::Location where = emu::here()) {
-  return emu::update(at, where, [value](T old) {
-    if constexpr (is_float<T>) return T(old + value);
-    // Integers wrap, which signed ones do not in C++.
-    if constexpr (!is_float<T>) return T(uint64_t(old) + uint64_t(value));
-  });
-}
 
 /*! Adds N elements at `at`, which is aligned as the vector is. */
 template <MemoryOrder order, typename T, int N>
@@ -53,9 +45,8 @@ TL_DEVICE vec<T, N> fetch_add(T* at, const vec<T, N>& value, emu::Location where
   for (int i = 0; i < N; ++i) old.data[i] = fetch_add<order>(at + i, value.data[i], where);
   return old;
 }
-
-template <MemoryOrder order, typename T, typename Value>
-TL_DEVICE void atomic_add(T* at, const Value& value, emu::Location where = emu::here()) {
+template <MemoryOrder order, typename T, int N>
+TL_DEVICE void atomic_add(T* at, const vec<T, N>& value, emu::Location where = emu::here()) {
   fetch_add<order>(at, value, where);
 }
 
@@ -66,7 +57,7 @@ TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
   emu::check_alignment(at, sizeof(T), "address of an atomic operation", where);
   emu::worker->ready.push(self);
   emu::hand_over(self);
-  return *static_cast<const volatile T*>(at);
+  return *at;
 }
 
 template <MemoryOrder order, typename T>

@@ -1,0 +1,72 @@
+/*!
+ * T.atomic_add, T.atomic_max, T.atomic_min and T.atomic_or on tiles: an atomic operation for each
+ * element, iterated like a copy. Additions of adjacent elements are vectors where the architecture
+ * has them.
+ */
+#include "../target/atomic.h"
+
+#include "intrinsics.h"
+#include "parallel_operator.h"
+#include "region_nest.h"
+
+namespace tl {
+namespace {
+
+std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
+
+/*! A nest whose vectors are limited by an instruction of the target, which the first pass to ask
+ * tells. */
+class AtomicOperator : public TileOperator {
+ public:
+  AtomicOperator(ParallelNest nest, const Var& dst, bool adds)
+      : TileOperator(nest.span), nest_(std::move(nest)), dst_(dst), adds_(adds) {}
+
+  BufferUse Use() const final { return CollectBufferUse(nest_.body); }
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    if (!inferring_) inferring_ = Loop(scope->arch);
+    return inferring_->Infer(scope, level);
+  }
+  void Verify(const LayoutScope& scope) const final {
+    (inferring_ ? inferring_ : Loop(scope.arch))->Verify(scope);
+  }
+  Stmt Lower(LoweringScope* scope) const final { return Loop(scope->arch)->Lower(scope); }
+
+ private:
+  std::shared_ptr<TileOperator> Loop(int arch) const {
+    ParallelNest nest = nest_;
+    nest.max_width = adds_ ? AtomicAddLanes(arch, BufferOf(dst_)->dtype->dtype, IsGlobal(dst_)) : 1;
+    return MakeParallelOperator(nest, Fragment());
+  }
+
+  ParallelNest nest_;
+  Var dst_;
+  bool adds_;
+  std::shared_ptr<TileOperator> inferring_;
+};
+
+/*! atomic(dst region, value region or scalar, operation, order) */
+std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span) {
+  const TileRegion dst = TileRegion::From(call->args[0]);
+  const std::string operation = TextOf(call->args[2]);
+  ParallelNest nest;
+  Expr value = call->args[1];
+  if (value.as<TensorRegionNode>()) {
+    const TileRegion src = TileRegion::From(value);
+    nest = NestOverBoth("T.atomic", src, dst,
+                        IsGlobal(src.buffer) && !IsGlobal(dst.buffer) ? dst : src, span);
+    value = LoadOf(src.buffer, ElementOf(src, nest));
+  } else {
+    nest = NestOverRegion(dst, span);
+  }
+  const Expr target = AddressOf(dst.buffer, ElementOf(dst, nest));
+  value = CastTo(BufferOf(dst.buffer)->dtype->dtype, value);
+  nest.body = MakeEvaluate(
+      CallOp("tl.atomic_" + operation, {StringOf("tl::" + TextOf(call->args[3])), target, value}),
+      span);
+  return std::make_unique<AtomicOperator>(std::move(nest), dst.buffer, operation == "add");
+}
+
+OperatorRegistration registration("tl.tileop.atomic", "tl.atomic", MakeAtomic);
+
+}  // namespace
+}  // namespace tl

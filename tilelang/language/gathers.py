@@ -1,0 +1,120 @@
+"""Copies that rearrange: ``T.transpose`` and ``T.im2col``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir
+
+from tilelang.language.copies import eviction_number
+from tilelang.language.ops import emit_tile_op
+from tilelang.language.regions import region_of, simplify
+from tilelang.language.scalars import as_dtype, as_int, describe
+from tilelang.language.tracer import current_tracer
+
+
+def transpose(src: Any, dst: Any) -> None:
+    """Copy element ``[i, j]`` of a 2-D tile to element ``[j, i]`` of another, casting to its dtype.
+
+    Parameters
+    ----------
+    src, dst
+        Buffers or regions of rank 2, of shapes (M, N) and (N, M), in any memory; shared memory is
+        what lets threads exchange elements.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Example
+    -------
+    ``T.transpose(A_shared, At_shared)``
+    """
+    current_tracer("T.transpose")
+    source = region_of(src, "the source of T.transpose")
+    target = region_of(dst, "the destination of T.transpose")
+    shapes = [[simplify(r.extent) for r in side.region] for side in (source, target)]
+    fits = len(shapes[0]) == 2 == len(shapes[1]) and all(
+        simplify(a - b) == 0 for a, b in zip(shapes[0], reversed(shapes[1]), strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"T.transpose found {describe(src)} and {describe(dst)}, wanted shapes (M, N) and "
+            "(N, M); slice the larger one"
+        )
+    emit_tile_op("transpose", [source, target])
+
+
+def im2col(
+    img: Any,
+    col: Any,
+    nhw_step: Any,
+    c_step: Any,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+    eviction_policy: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
+    """Gather a tile of the matrix that turns a convolution into a matrix product.
+
+    Row ``(n * OH + oh) * OW + ow`` of that matrix has the inputs of one output pixel, column
+    ``(kh * kernel + kw) * C + c`` one of them: ``img[n, oh * stride + kh * dilation - pad, ow *
+    stride + kw * dilation - pad, c]``, zero where that is outside of the image. ``OH = (H + 2 * pad
+    - dilation * (kernel - 1) - 1) // stride + 1``, OW likewise. Elements outside of the matrix are
+    zero.
+
+    Parameters
+    ----------
+    img
+        A global buffer of shape (N, H, W, C).
+    col
+        A tile of rank 2: rows are output pixels, columns are inputs; cast to its dtype.
+    nhw_step, c_step
+        Which tile: its first row is ``nhw_step`` times its height, its first column ``c_step``
+        times its width.
+    kernel, stride, dilation, pad
+        Of the convolution, in pixels, the same in both directions.
+    eviction_policy
+        As for ``T.copy``.
+
+    Raises
+    ------
+    ValueError
+        If a shape or a number does not fit.
+
+    Example
+    -------
+    ``T.im2col(img, col_shared, by, k, 3, 1, 1, 1)``
+    """
+    current_tracer("T.im2col")
+    image = region_of(img, "the image of T.im2col")
+    tile = region_of(col, "the tile of T.im2col")
+    if not isinstance(img, ir.Var) or len(image.region) != 4 or img.scope() != "global":
+        raise ValueError(
+            f"T.im2col found {describe(img)} as image, wanted a whole global buffer of shape "
+            "(N, H, W, C)"
+        )
+    if len(tile.region) != 2:
+        raise ValueError(f"T.im2col found {describe(col)} as tile, wanted rank 2; slice it")
+    numbers = {"kernel": (kernel, 1), "stride": (stride, 1), "dilation": (dilation, 1)}
+    for name, (value, least) in (numbers | {"pad": (pad, 0)}).items():
+        constant = as_int(value)
+        if constant is None or constant < least:
+            raise ValueError(f"{name} of T.im2col is {value!r}, wanted an int of {least} or more")
+    attrs: dict[str, Any] = {}
+    if eviction_policy is not None:
+        attrs["eviction_policy"] = eviction_number("T.im2col", eviction_policy)
+    steps = [as_dtype(step, "int32") for step in (nhw_step, c_step)]
+    geometry = [as_int(v) for v in (kernel, stride, dilation, pad)]
+    emit_tile_op("im2col", [image, tile, *steps, *geometry], attrs | dict(annotations or {}))
+
+
+def c2d_im2col(*args: Any, **kwargs: Any) -> None:
+    """Deprecated name of ``T.im2col``."""
+    warnings.warn("T.c2d_im2col is deprecated, use T.im2col", DeprecationWarning, stacklevel=2)
+    im2col(*args, **kwargs)
