@@ -51,7 +51,6 @@ from tvm.tirx import (
     nextafter,
     popcount,
     pow,
-    reinterpret,
     round,
     rsqrt,
     shift_left,
@@ -68,8 +67,14 @@ from tvm.tirx import (
 )
 
 from tilelang.language import dtypes, ops
-from tilelang.language.allocation import alloc_fragment, alloc_local, alloc_shared, alloc_var
-from tilelang.language.annotations import annotate_layout, use_swizzle
+from tilelang.language.allocation import (
+    alloc_fragment,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+)
+from tilelang.language.annotations import annotate_layout, annotate_safe_value, use_swizzle
 from tilelang.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -160,6 +165,7 @@ from tilelang.language.math_ops import (
     max_value,
     min,
     min_value,
+    reinterpret,
 )
 from tilelang.language.reducers import (
     alloc_reducer,
@@ -196,7 +202,7 @@ from tilelang.language.synchronisation import (
     sync_threads,
     sync_warp,
 )
-from tilelang.language.tensors import Buffer, Tensor, dynamic
+from tilelang.language.tensors import Buffer, StridedTensor, Tensor, dynamic
 from tilelang.layout import Fragment, Layout
 
 range = serial

@@ -89,6 +89,19 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
     return allocate("T.alloc_local", shape, dtype, scope, "local")
 
 
+def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> ir.Var:
+    """Not supported: a workspace in global memory that the call allocates.
+
+    Raises
+    ------
+    NotImplementedError
+        Always; pass a tensor as a parameter instead.
+    """
+    raise NotImplementedError(
+        "T.alloc_global is not supported; pass the workspace as a parameter, T.Tensor(shape, dtype)"
+    )
+
+
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None) -> ir.Var:
     """Allocate a mutable scalar of each thread: assigning to its name stores, reading the name
     loads.

@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.launch import KernelLaunchFrame
-from tilelang.language.scalars import as_int, describe, is_buffer
+from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, current_tracer
 from tilelang.layout import Fragment, Layout
 
@@ -122,3 +122,37 @@ def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
             f"threads, wanted at most {threads}, the threads of the block"
         )
     return given
+
+
+def annotate_safe_value(values: Any, value: Any = None) -> None:
+    """Say what reads of global tensors give where they are out of bounds, instead of zero.
+
+    Parameters
+    ----------
+    values
+        A mapping from tensors to scalars, or one tensor.
+    value
+        The scalar, if ``values`` is one tensor.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; if a key is not a global tensor.
+    TypeError
+        If a value is not a scalar.
+
+    Example
+    -------
+    ``T.annotate_safe_value({A: -T.infinity(T.float32)})``
+    """
+    current_tracer("T.annotate_safe_value").kernel_scope("T.annotate_safe_value")
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    pairs = dict(values) if isinstance(values, Mapping) else {values: value}
+    for buffer in pairs:
+        if not is_buffer(buffer) or buffer.scope() != "global":
+            raise ValueError(
+                f"T.annotate_safe_value found {describe(buffer)}, wanted a global tensor; other "
+                "memory is never read out of bounds"
+            )
+        kernel.safe_values[buffer] = as_dtype(pairs[buffer], str(buffer.dtype))

@@ -34,6 +34,7 @@ class KernelLaunchFrame(Frame):
         self._prelude = prelude
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
+        self.safe_values: dict[ir.Var, ir.Expr] = {}
         """Layouts that the program gives to its buffers."""
 
     @classmethod
@@ -81,9 +82,11 @@ class KernelLaunchFrame(Frame):
         return var
 
     def close(self) -> None:
-        """Leave the layouts on the block, which TVM makes when its frame exits."""
+        """Leave layouts and safe values on the block, which TVM makes when its frame exits."""
         if self.layouts:
             tir_builder.sblock_attr(get_function("LayoutMapAnnotations")(self.layouts))
+        if self.safe_values:
+            tir_builder.sblock_attr({"safe_value_map": self.safe_values})
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return TVM's loops and block."""

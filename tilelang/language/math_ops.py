@@ -133,6 +133,38 @@ def cast(value: Any, dtype_: Any) -> ir.Expr:
     return as_dtype(value, dtype(dtype_))
 
 
+def reinterpret(value: Any, dtype_: Any) -> ir.Expr:
+    """Return the bits of a scalar or vector as another type of as many bits.
+
+    The operands may come in either order.
+
+    Raises
+    ------
+    ValueError
+        If the types differ in size; if there is no such type.
+    TypeError
+        If ``value`` is not a scalar expression.
+
+    Example
+    -------
+    ``T.reinterpret(x, T.uint32)``
+    """
+    if isinstance(value, str | dtype) or not (is_number(value) or is_scalar_expr(value)):
+        value, dtype_ = dtype_, value
+    value, target = as_expr(value), dtype(dtype_)
+    if is_number(value):
+        value = as_dtype(value, "float32" if isinstance(value, float) else "int32")
+    if not is_scalar_expr(value):
+        raise TypeError(f"T.reinterpret found {describe(value)}, wanted a scalar expression")
+    source = dtype(value.ty)
+    if source.bits * source.lanes != target.bits * target.lanes:
+        raise ValueError(
+            f"T.reinterpret found {describe(value)} of {source.bits * source.lanes} bits, wanted "
+            f"as many as {target} has, {target.bits * target.lanes}; T.cast converts the value"
+        )
+    return tirx.reinterpret(str(target), value)
+
+
 def Cast(dtype_: Any, value: Any) -> ir.Expr:
     """Return ``cast(value, dtype_)``."""
     return cast(value, dtype_)

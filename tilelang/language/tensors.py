@@ -68,6 +68,51 @@ class Tensor:
         )
 
 
+class StridedTensor(Tensor):
+    """A parameter that is a tensor in global memory with strides of its own.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for ``Tensor``.
+    strides
+        Distance in elements between neighbours, one for each dimension: positive ints,
+        ``T.dynamic`` variables or integer expressions of them.
+
+    Raises
+    ------
+    ValueError
+        If there is not one stride for each dimension.
+
+    Example
+    -------
+    ``A: T.StridedTensor((M, N), (lda, 1), T.float16)``
+    """
+
+    def __init__(self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None):
+        super().__init__(shape, dtype, scope)
+        given = list(strides) if isinstance(strides, Sequence | ir.Array) else [strides]
+        if len(given) != len(self.shape):
+            raise ValueError(
+                f"T.StridedTensor found {len(given)} strides for {len(self.shape)} dimensions, "
+                "wanted one for each"
+            )
+        self._strides = tuple(_dimension(s) for s in given)
+
+    def __class_getitem__(cls, item: Any) -> Tensor:
+        if not isinstance(item, tuple) or len(item) != 3:
+            raise TypeError(
+                f"T.StridedTensor[...] found {item!r}, wanted T.StridedTensor[shape, strides, "
+                "dtype]"
+            )
+        return cls(*item)
+
+    @property
+    def strides(self) -> tuple[Any, ...]:
+        """Distance in elements between neighbours in each dimension."""
+        return self._strides
+
+
 class Buffer(Tensor):
     """Deprecated name of ``T.Tensor``."""
 
