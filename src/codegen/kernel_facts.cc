@@ -1,6 +1,7 @@
 #include "kernel_facts.h"
 
 #include "../op/intrinsics.h"
+#include "../op/views.h"
 
 namespace tl {
 namespace {
@@ -28,6 +29,14 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
 
 void KernelFacts::Visit_(const AllocBufferNode* op) {
   has_dynamic_shared |= ScopeOf(op->buffer) == "shared.dyn";
+}
+
+void KernelFacts::Visit_(const DeclBufferNode* op) {
+  if (const Var buffer = ViewedBy(op); buffer.defined()) {
+    used.insert(buffer.get());
+    // A pointer to another type says nothing of what is written through it.
+    written.insert(buffer.get());
+  }
 }
 
 void KernelFacts::Visit_(const BufferStoreNode* op) {

@@ -31,6 +31,7 @@ class KernelFacts : public StmtExprVisitor {
   void Visit_(const VarNode* op) override;
   void Visit_(const AttrStmtNode* op) override;
   void Visit_(const AllocBufferNode* op) override;
+  void Visit_(const DeclBufferNode* op) override;
   void Visit_(const BufferStoreNode* op) override;
   void Visit_(const CallNode* op) override;
 };

@@ -3,6 +3,7 @@
 #include <regex>
 #include <utility>
 
+#include "../op/views.h"
 #include "../transform/thread/shared_memory.h"
 #include "kernel_facts.h"
 
@@ -250,6 +251,15 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   } else {
     Bug("buffer " + name + " of scope " + scope);
   }
+  done_ = op;
+}
+
+void KernelPrinter::Visit_(const DeclBufferNode* op) {
+  const Var buffer = ViewedBy(op);
+  if (!buffer.defined()) Bug("a view " + std::string(op->buffer->name) + " of no buffer");
+  const std::string type = TypeName(BufferOf(op->buffer)->dtype->dtype);
+  const std::string pointer = Pointer(buffer, MakeInt(0));
+  Line(type + "* " + names_.Declare(op->buffer) + " = (" + type + "*)" + pointer + ";");
   done_ = op;
 }
 

@@ -30,6 +30,7 @@ class KernelPrinter : private ExprPrinter {
   void Visit_(const BufferStoreNode* op) override;
   void Visit_(const BindNode* op) override;
   void Visit_(const AllocBufferNode* op) override;
+  void Visit_(const DeclBufferNode* op) override;
   void Visit_(const EvaluateNode* op) override;
   void Visit_(const BreakNode* op) override;
   void Visit_(const ContinueNode* op) override;

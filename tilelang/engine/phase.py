@@ -30,6 +30,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
     if checked:
         passes += [transform.CheckSemantics, transform.VerifyReducer]
     passes += [
+        transform.HoistViews,
         transform.MaterializeKernelLaunch,
         transform.Simplify,
     ]

@@ -204,6 +204,7 @@ from tilelang.language.synchronisation import (
 )
 from tilelang.language.tensors import Buffer, StridedTensor, Tensor, dynamic
 from tilelang.layout import Fragment, Layout
+from tilelang.language.views import reshape, view
 
 range = serial
 

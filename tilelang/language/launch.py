@@ -34,8 +34,9 @@ class KernelLaunchFrame(Frame):
         self._prelude = prelude
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
-        self.safe_values: dict[ir.Var, ir.Expr] = {}
         """Layouts that the program gives to its buffers."""
+        self.safe_values: dict[ir.Var, ir.Expr] = {}
+        """What reads of global tensors give out of bounds, where it is not zero."""
 
     @classmethod
     def Current(cls) -> KernelLaunchFrame | None:

@@ -122,15 +122,58 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
     return tirx.Select(as_dtype(condition, "bool"), true_value, false_value)
 
 
-def cast(value: Any, dtype_: Any) -> ir.Expr:
+_TO_INTEGER = {"rn": tirx.nearbyint, "rz": tirx.trunc, "ru": tirx.ceil, "rd": tirx.floor}
+
+
+def cast(value: Any, dtype_: Any, round: str = "", sat: bool = True, rbits: Any = None) -> ir.Expr:
     """Return the scalar ``value`` converted to a data type.
+
+    Floats round to nearest even, and towards zero when they become integers, which saturate, NaN
+    becoming 0 (PTX ISA, cvt). Integers wrap.
+
+    Parameters
+    ----------
+    round
+        ``rn`` (nearest even), ``rz`` (towards zero), ``ru`` (up) or ``rd`` (down) from floats to
+        integers; ``rn`` is all that there is between floats. Empty: as above.
+    sat
+        Saturate where the value is out of range. False says that it never is.
+    rbits
+        Random bits of stochastic rounding, which is not supported.
 
     Raises
     ------
     TypeError, ValueError
-        If ``value`` is not a scalar; if there is no such type.
+        If ``value`` is not a scalar; if there is no such type or rounding.
+    NotImplementedError
+        For roundings between floats other than ``rn``, and for ``round="rs"``.
+
+    Example
+    -------
+    ``T.cast(x * 127, T.int8, round="rn")``
     """
-    return as_dtype(value, dtype(dtype_))
+    target = dtype(dtype_)
+    if not round:
+        return as_dtype(value, target)
+    if round == "rs" or rbits is not None:
+        raise NotImplementedError(
+            "T.cast found stochastic rounding, which is not supported; leave out round and rbits"
+        )
+    if round not in _TO_INTEGER:
+        raise ValueError(
+            f"round of T.cast is {round!r}, wanted one of {', '.join(_TO_INTEGER)} or nothing"
+        )
+    value = as_expr(value)
+    value = as_dtype(value, "float32") if isinstance(value, float) else value
+    is_float = is_scalar_expr(value) and "float" in value.ty.dtype
+    if is_float and target.startswith(("int", "uint")):
+        return as_dtype(_TO_INTEGER[round](value), target)
+    if is_float and round != "rn":
+        raise NotImplementedError(
+            f"T.cast found round={round!r} from {value.ty.dtype} to {target}, wanted 'rn', the "
+            "only rounding between floats"
+        )
+    return as_dtype(value, target)
 
 
 def reinterpret(value: Any, dtype_: Any) -> ir.Expr:

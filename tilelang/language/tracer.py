@@ -251,6 +251,10 @@ class Tracer:
         """Let ``var`` live as long as ``scope`` (the innermost one by default)."""
         self._owner[var] = scope or self.scope
 
+    def is_owned(self, var: ir.Var) -> bool:
+        """Whether ``var`` belongs to a scope, as loop variables and bound values do."""
+        return var in self._owner
+
     def add_unnamed(self, var: ir.Var) -> None:
         """Name ``var`` after the first Python variable that it is assigned to."""
         self._unnamed.add(var)

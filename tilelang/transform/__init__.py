@@ -41,6 +41,11 @@ def VerifyParallelLoop() -> Pass:
     return get_function("transform.VerifyParallelLoop")()
 
 
+def HoistViews() -> Pass:
+    """Declares views of buffers in front of a kernel's statements."""
+    return get_function("transform.HoistViews")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -135,6 +140,7 @@ __all__ = [
     "CheckBounds",
     "CheckSemantics",
     "FlattenBuffer",
+    "HoistViews",
     "InjectSoftwarePipeline",
     "LayoutInference",
     "LegalizeSafeMemoryAccess",

@@ -37,6 +37,11 @@ class WriteCollector : public StmtExprVisitor {
   void Visit_(const VarNode* op) override {
     if (AsBuffer(GetRef<Var>(op))) written.insert(op);
   }
+  // What is written through a view is written to the buffer, and the other way round.
+  void Visit_(const DeclBufferNode* op) override {
+    written.insert(op->buffer.get());
+    Visit(op->data);
+  }
   void Visit_(const SBlockNode* op) override { Visit(op->body); }
 };
 
@@ -90,11 +95,12 @@ bool IsIfThenElse(const CallNode* call) {
 
 bool IsElementwise(const CallNode* call) {
   static const std::unordered_set<std::string> names = {
-      "tirx.exp",  "tirx.exp2",     "tirx.exp10",   "tirx.log",        "prim.log2", "tirx.log10",
-      "tirx.sqrt", "tirx.rsqrt",    "tirx.sin",     "tirx.cos",        "tirx.tan",  "tirx.sinh",
-      "tirx.cosh", "tirx.tanh",     "tirx.atan",    "tirx.erf",        "tirx.fabs", "tirx.floor",
-      "prim.ceil", "tirx.trunc",    "tirx.round",   "tirx.pow",        "tirx.fmod", "tirx.isnan",
-      "prim.clz",  "tirx.popcount", "tirx.sigmoid", "tirx.reinterpret"};
+      "tirx.exp",   "tirx.exp2",      "tirx.exp10",   "tirx.log",        "prim.log2",
+      "tirx.log10", "tirx.sqrt",      "tirx.rsqrt",   "tirx.sin",        "tirx.cos",
+      "tirx.tan",   "tirx.sinh",      "tirx.cosh",    "tirx.tanh",       "tirx.atan",
+      "tirx.erf",   "tirx.fabs",      "tirx.floor",   "prim.ceil",       "tirx.trunc",
+      "tirx.round", "tirx.nearbyint", "tirx.pow",     "tirx.fmod",       "tirx.isnan",
+      "prim.clz",   "tirx.popcount",  "tirx.sigmoid", "tirx.reinterpret"};
   const OpNode* op = OpOf(call);
   return op && names.count(std::string(op->name));
 }

@@ -5,13 +5,15 @@
  * without an offset; only the last index of an access may be a Ramp. Output: accesses, also those
  * under address_of, have one index: offset + sum of index * stride, simplified under the ranges of
  * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
- * of the kernels gives its flat view. Allocations become flat in place. Establishes: index
+ * of the kernels gives its flat view. Allocations become flat in place. Views of the same dtype
+ * become the buffer itself, others are flat views of the flat buffer. Establishes: index
  * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64.
  * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
  * bug).
  */
 #include <algorithm>
 
+#include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -42,7 +44,7 @@ class Flattener : public StmtExprMutator {
     std::vector<Stmt> body;
     for (const Var& p : f->params) {
       if (!AsBuffer(p) || IsFlat(BufferOf(p))) continue;
-      body.push_back(DeclareView(p));
+      body.push_back(DeclareView(FlatBuffer(p), p, p->span));
     }
     body.push_back(Mutate(f->body));
     return WithBody(f, MakeSeq(body));
@@ -79,7 +81,17 @@ class Flattener : public StmtExprMutator {
   }
 
   Stmt Mutate_(const DeclBufferNode* op) override {
-    ThrowBug(op->span, kPass, "found a view of a buffer (" + std::string(op->buffer->name) + ")");
+    const Var root = ViewedBy(op);
+    if (!root.defined()) {
+      ThrowBug(op->span, kPass,
+               "found a view of no buffer (" + std::string(op->buffer->name) + ")");
+    }
+    const Var flat = FlatBuffer(root);
+    if (BufferOf(root)->dtype->dtype != BufferOf(op->buffer)->dtype->dtype) {
+      return DeclareView(FlatBuffer(op->buffer), flat, op->span);
+    }
+    flat_[op->buffer.get()] = flat;
+    return MakeSeq({});
   }
 
   Stmt Mutate_(const AttrStmtNode* op) override {
@@ -102,16 +114,6 @@ class Flattener : public StmtExprMutator {
   }
 
  private:
-  Stmt DeclareView(const Var& param) {
-    auto pointer = make_object<PointerTypeNode>();
-    pointer->element_type = BufferOf(param)->dtype;
-    pointer->storage_scope = ScopeOf(param);
-    auto decl = make_object<DeclBufferNode>();
-    decl->buffer = FlatBuffer(param);
-    decl->data = Expr(CallOp("tirx.buffer_data", {param}, PointerType(pointer)));
-    return DeclBuffer(decl);
-  }
-
   const Linear& LinearOf(const Var& buffer) {
     auto it = linear_.find(buffer.get());
     if (it != linear_.end()) return it->second;
@@ -157,9 +159,9 @@ class Flattener : public StmtExprMutator {
   }
 
   Var FlatBuffer(const Var& buffer) {
-    if (IsFlat(BufferOf(buffer))) return buffer;
     auto it = flat_.find(buffer.get());
     if (it != flat_.end()) return it->second;
+    if (IsFlat(BufferOf(buffer))) return buffer;
     auto type = make_object<BufferTypeNode>(*BufferOf(buffer));
     type->shape = {LinearOf(buffer).size};
     type->strides = {};

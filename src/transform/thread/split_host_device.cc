@@ -68,6 +68,10 @@ class KernelUses : public StmtExprVisitor {
     Define(op->var);
     Default(op);
   }
+  void Visit_(const DeclBufferNode* op) override {
+    Define(op->buffer);
+    Visit(op->data);
+  }
   void Visit_(const AllocBufferNode* op) override {
     Define(op->buffer);
     if (ScopeOf(op->buffer) != "shared.dyn") return;

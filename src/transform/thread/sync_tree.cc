@@ -1,6 +1,7 @@
 #include "sync_tree.h"
 
 #include "../../op/intrinsics.h"
+#include "../../op/views.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
 #include "uniformity.h"
@@ -14,8 +15,9 @@ using Guards = std::vector<std::pair<Expr, bool>>;
 /*! Adds the accesses of shared memory in an expression or a leaf statement to a node. */
 class AccessCollector : public StmtExprVisitor {
  public:
-  AccessCollector(SyncNode* node, Substituter* names, Guards* guards, int* count)
-      : node_(node), names_(names), guards_(guards), count_(count) {}
+  AccessCollector(SyncNode* node, const Views& views, Substituter* names, Guards* guards,
+                  int* count)
+      : node_(node), views_(views), names_(names), guards_(guards), count_(count) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -78,17 +80,19 @@ class AccessCollector : public StmtExprVisitor {
 
   void Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
     if (!IsShared(buffer)) return;
-    SharedAccess a{buffer,
+    // A view's elements are compared with nothing: another name may have other ones.
+    const bool view = views_.IsView(buffer);
+    SharedAccess a{views_.RootOf(buffer),
                    {},
                    lanes,
-                   false,
+                   view,
                    access != Access::kRead,
                    access == Access::kAsyncWrite,
                    access == Access::kAtomic,
                    *guards_,
                    node_,
                    (*count_)++};
-    for (size_t i = 0; i < indices.size(); ++i) {
+    for (size_t i = 0; i < indices.size() && !view; ++i) {
       Expr index = indices[i];
       const auto* ramp = index.as<RampNode>();
       if (ramp && i + 1 == indices.size() && IsConst(ramp->stride, 1)) {
@@ -103,10 +107,11 @@ class AccessCollector : public StmtExprVisitor {
   void AddWhole(const Var& buffer) {
     if (!IsShared(buffer)) return;
     node_->accesses.push_back(
-        {buffer, {}, 0, true, true, false, false, *guards_, node_, (*count_)++});
+        {views_.RootOf(buffer), {}, 0, true, true, false, false, *guards_, node_, (*count_)++});
   }
 
   SyncNode* node_;
+  const Views& views_;
   Substituter* names_;
   Guards* guards_;
   int* count_;
@@ -114,7 +119,7 @@ class AccessCollector : public StmtExprVisitor {
 
 class TreeBuilder {
  public:
-  explicit TreeBuilder(const Stmt& body) : uniformity_(body) {}
+  explicit TreeBuilder(const Stmt& body) : uniformity_(body), views_(body) {}
 
   std::unique_ptr<SyncNode> Build(const Stmt& s, SyncNode* parent) {
     auto node = std::make_unique<SyncNode>();
@@ -201,14 +206,15 @@ class TreeBuilder {
     }
     if (IsBreak(s)) node->kind = Kind::kBreak;
     if (IsContinue(s)) node->kind = Kind::kContinue;
-    if (!s.as<AllocBufferNode>()) Collect(s, node);
+    if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {
-    AccessCollector(node, &names_, &guards_, &accesses)(n);
+    AccessCollector(node, views_, &names_, &guards_, &accesses)(n);
   }
 
   Uniformity uniformity_;
+  Views views_;
   Substituter names_;
   Guards guards_;
 };

@@ -19,6 +19,7 @@
  * and local memory by their declaration.
  */
 #include "../../op/intrinsics.h"
+#include "../../op/views.h"
 #include "../../target/atomic.h"
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
@@ -69,8 +70,8 @@ class IntegerInliner : public Substituter {
 /*! The body of a vectorised loop for `lanes` values of the lane variable, if that is legal. */
 class VectorBody : public StmtExprMutator {
  public:
-  VectorBody(Analyzer* analyzer, int arch, const Var& lane, int lanes)
-      : analyzer_(analyzer), arch_(arch), lane_(lane), lanes_(lanes) {}
+  VectorBody(Analyzer* analyzer, const Views& views, int arch, const Var& lane, int lanes)
+      : analyzer_(analyzer), views_(views), arch_(arch), lane_(lane), lanes_(lanes) {}
 
   std::optional<Stmt> Vectorize(const Stmt& body) {
     if (!LanesAreIndependent(body)) return std::nullopt;
@@ -365,6 +366,7 @@ class VectorBody : public StmtExprMutator {
   bool LanesAreIndependent(const Stmt& body);
 
   Analyzer* analyzer_;
+  const Views& views_;
   int arch_;
   Var lane_;
   int lanes_;
@@ -396,7 +398,8 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
   all.insert(all.end(), accesses.stores.begin(), accesses.stores.end());
   for (const auto& [buffer, stored] : accesses.stores) {
     for (const auto& [other, indices] : all) {
-      if (!buffer.same_as(other) || indices.empty()) continue;
+      if (!views_.IsSameMemory(buffer, other) || indices.empty()) continue;
+      if (!buffer.same_as(other)) return false;
       const Expr gap = analyzer_->Simplify(FlatIndex(buffer, stored) - FlatIndex(buffer, indices));
       const std::optional<int64_t> distance = AsInt(gap);
       if (!distance || (*distance != 0 && std::abs(*distance) < lanes_)) return false;
@@ -407,7 +410,8 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
 
 class LoopVectorizer : public AnalyzingMutator {
  public:
-  explicit LoopVectorizer(const PrimFunc& f) : AnalyzingMutator(f), arch_(TargetArch(f)) {}
+  explicit LoopVectorizer(const PrimFunc& f)
+      : AnalyzingMutator(f), views_(f->body), arch_(TargetArch(f)) {}
 
  protected:
   using AnalyzingMutator::Mutate_;
@@ -440,12 +444,13 @@ class LoopVectorizer : public AnalyzingMutator {
     IntegerInliner inliner;
     inliner.map[v.get()] = first + lane;
     std::optional<Stmt> body =
-        VectorBody(&analyzer_, arch_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
+        VectorBody(&analyzer_, views_, arch_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
     if (!body || whole) return body;
     return MakeFor(chunk, MakeInt(type, extent / lanes), ForKind::kUnrolled, *body, loop->span,
                    loop->annotations);
   }
 
+  Views views_;
   int arch_;
 };
 

@@ -23,6 +23,7 @@
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -53,7 +54,7 @@ bool WantsSync(const Stmt& s) {
   return prefer != nullptr && prefer.cast<String>() == "sync";
 }
 
-Pipeline ReadPipeline(const ForNode* loop) {
+Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   Pipeline p;
   p.loop = loop;
   p.body = FlatSeq(loop->body);
@@ -65,7 +66,7 @@ Pipeline ReadPipeline(const ForNode* loop) {
   std::sort(p.by_order.begin(), p.by_order.end(),
             [&](size_t a, size_t b) { return order[a] < order[b]; });
   for (size_t i = 0; i < p.body.size(); ++i) {
-    p.uses.push_back(CollectBufferUse(p.body[i]));
+    p.uses.push_back(views.UseOf(p.body[i]));
     p.max_stage = std::max(p.max_stage, p.stage[i]);
     const BufferUse& use = p.uses.back();
     const bool fills_shared = !use.writes.empty() &&
@@ -97,13 +98,22 @@ int64_t VersionsOf(const Pipeline& p, const Var& buffer) {
  * most that one needs. */
 class VersionCollector : public StmtExprVisitor {
  public:
-  std::unordered_map<const Object*, int64_t> versions;
+  explicit VersionCollector(const Views& views) : views_(views) {}
+  /*! Views included, which have as many versions as their buffers. */
+  std::unordered_map<const Object*, int64_t> Collect(const Stmt& s) {
+    Visit(s);
+    for (const Var& view : views_.all) {
+      auto it = versions_.find(views_.RootOf(view).get());
+      if (it != versions_.end()) versions_[view.get()] = it->second;
+    }
+    return versions_;
+  }
 
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     if (op->annotations.count(kPlannedStage)) {
-      const Pipeline p = ReadPipeline(op);
+      const Pipeline p = ReadPipeline(op, views_);
       for (const BufferUse& use : p.uses) {
         for (const Var& buffer : use.writes) Add(p, buffer);
       }
@@ -122,9 +132,12 @@ class VersionCollector : public StmtExprVisitor {
               ") written at one stage and used at a later one, wanted shared memory or one stage; "
               "give both statements the same stage");
     }
-    int64_t& v = versions[buffer.get()];
+    int64_t& v = versions_[buffer.get()];
     v = std::max(v, n);
   }
+
+  const Views& views_;
+  std::unordered_map<const Object*, int64_t> versions_;
 };
 
 /*! Points every access of a versioned buffer at one version. */
@@ -279,8 +292,8 @@ class StepEmitter {
 
 class Injector : public StmtExprMutator {
  public:
-  explicit Injector(std::unordered_map<const Object*, int64_t> versions)
-      : versions_(std::move(versions)) {}
+  Injector(std::unordered_map<const Object*, int64_t> versions, const Views& views)
+      : versions_(std::move(versions)), views_(views) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -298,10 +311,16 @@ class Injector : public StmtExprMutator {
     return SBlock(n);
   }
 
+  Stmt Mutate_(const DeclBufferNode* op) final {
+    auto it = select_.versioned.find(views_.RootOf(op->buffer).get());
+    if (it == select_.versioned.end()) return GetRef<Stmt>(op);
+    return DeclareView(Versioned(op->buffer), it->second, op->span);
+  }
+
   Stmt Mutate_(const ForNode* op) final {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     if (!loop->annotations.count(kPlannedStage)) return loop;
-    const Pipeline p = ReadPipeline(loop.get());
+    const Pipeline p = ReadPipeline(loop.get(), views_);
     return StepEmitter(p, &select_).Emit();
   }
 
@@ -334,13 +353,13 @@ class Injector : public StmtExprMutator {
   }
 
   std::unordered_map<const Object*, int64_t> versions_;
+  const Views& views_;
   VersionSelector select_;
 };
 
 PrimFunc InjectSoftwarePipeline(PrimFunc f) {
-  VersionCollector collector;
-  collector(f->body);
-  Stmt body = Injector(collector.versions).Mutate(f->body);
+  const Views views(f->body);
+  Stmt body = Injector(VersionCollector(views).Collect(f->body), views).Mutate(f->body);
   return WithBody(std::move(f), body);
 }
 

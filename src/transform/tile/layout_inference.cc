@@ -23,6 +23,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../op/operator.h"
+#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -106,15 +107,23 @@ class OpCollector : public StmtExprVisitor {
 /*! The layouts found so far, and the statements that asked for them. */
 class Placements : public LayoutScope {
  public:
+  /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
+  Views views;
+
   Layout Find(const Var& buffer) const final {
-    auto it = placed_.find(buffer.get());
-    return it == placed_.end() ? Layout() : it->second.layout;
+    const Var root = views.RootOf(buffer);
+    auto it = placed_.find(root.get());
+    if (it == placed_.end()) return Layout();
+    if (root.same_as(buffer)) return it->second.layout;
+    return Carry(it->second.layout, root, buffer, it->second.asked_by);
   }
   Span PlacedBy(const Var& buffer) const final {
-    auto it = placed_.find(buffer.get());
+    auto it = placed_.find(views.RootOf(buffer).get());
     return it == placed_.end() ? Span() : it->second.asked_by;
   }
   void Place(const Var& buffer, const Layout& layout, const Span& span) final {
+    const Var root = views.RootOf(buffer);
+    if (!root.same_as(buffer)) return Place(root, Carry(layout, buffer, root, span), span);
     auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
     if (is_new || !IsFragment(buffer) || IsSameLayout(it->second.layout, layout)) return;
     const Placed& first = it->second;
@@ -123,6 +132,15 @@ class Placements : public LayoutScope {
         "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first.layout) +
             (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") + "\n  " +
             LayoutText(layout) + ", asked for here\nwanted one; copy to a second fragment");
+  }
+
+  static Layout Carry(const Layout& layout, const Var& from, const Var& to, const Span& span) {
+    std::optional<Layout> carried = CarryLayout(layout, from, to);
+    if (carried) return *carried;
+    ThrowAt(span, "ValueError",
+            "found a layout of " + std::string(from->name) + " that scatters the elements of " +
+                std::string(to->name) + ", another name of its memory with wider elements:\n  " +
+                LayoutText(layout) + "\nwanted each of them in one piece; copy instead of T.view");
   }
 
  private:
@@ -152,7 +170,7 @@ bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
 
 /*! Operators joined by fragments that have no place yet, each group in program order. */
 std::vector<std::vector<size_t>> FreeComponents(const Operators& operators,
-                                                const LayoutScope& scope) {
+                                                const Placements& scope) {
   std::unordered_map<const Object*, size_t> group_of;
   std::map<size_t, std::vector<size_t>> groups;
   for (size_t k = 0; k < operators.size(); ++k) {
@@ -161,7 +179,7 @@ std::vector<std::vector<size_t>> FreeComponents(const Operators& operators,
     groups[own] = {k};
     for (const Var& v : operators[k].fragments) {
       if (scope.Find(v).defined()) continue;
-      auto [it, is_new] = group_of.try_emplace(v.get(), own);
+      auto [it, is_new] = group_of.try_emplace(scope.views.RootOf(v).get(), own);
       if (is_new || it->second == own) continue;
       const size_t from = std::max(it->second, own), to = std::min(it->second, own);
       groups[to].insert(groups[to].end(), groups[from].begin(), groups[from].end());
@@ -229,7 +247,7 @@ Candidate SettleComponent(const Operators& operators, const std::vector<size_t>&
   return std::move(*best);
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int arch) {
   OpCollector& ops = *collected;
   Analyzer analyzer;
   ops.scope.BindTo(&analyzer);
@@ -237,6 +255,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
   placed.num_threads = ops.scope.NumThreads();
   placed.arch = arch;
   placed.analyzer = &analyzer;
+  placed.views = views;
   for (auto [buffer, layout] : ops.annotated) placed.Place(buffer, layout, Span());
 
   for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
@@ -269,6 +288,12 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, int arch) {
                   LayoutText(layout));
     }
     out.Set(buffer, layout);
+  }
+  for (const Var& view : views.all) {
+    const Var root = views.RootOf(view);
+    auto it = out.find(root);
+    if (it == out.end()) continue;
+    out.Set(view, Placements::Carry((*it).second, root, view, view->span));
   }
   return out;
 }
@@ -309,7 +334,7 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, arch_);
+    annotate.layout_map = InferLayouts(&ops, Views(op->body), arch_);
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();

@@ -12,6 +12,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../op/operator.h"
+#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -81,6 +82,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     if (layout_map.empty()) return Default<Stmt>(op);
     Array<Var> allocs;
     for (auto [buffer, layout] : layout_map) layouts_[buffer.get()] = layout;
+    views_ = Views(op->body);
     for (const Var& buffer : op->alloc_buffers) {
       auto placed = layouts_.find(buffer.get());
       // A fragment that nothing uses has no layout and needs no registers.
@@ -94,6 +96,16 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     allocated_.clear();
     n->alloc_buffers = allocs;
     return SBlock(n);
+  }
+
+  Stmt Mutate_(const DeclBufferNode* op) final {
+    const Var root = views_.RootOf(op->buffer);
+    auto placed = layouts_.find(op->buffer.get());
+    // Views of other memory stay; a fragment that nothing uses has no place to view.
+    if (placed == layouts_.end()) return IsFragment(root) ? MakeSeq({}) : GetRef<Stmt>(op);
+    const Var view = Physical(op->buffer, placed->second);
+    const Var buffer = Physical(root, layouts_.at(root.get()));
+    return view.same_as(buffer) ? MakeSeq({}) : Stmt(DeclareView(view, buffer, op->span));
   }
 
   Stmt Mutate_(const ForNode* op) final {
@@ -124,6 +136,11 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
  private:
   Var Physical(const Var& buffer, const Layout& layout) {
+    const Var root = views_.RootOf(buffer);
+    // A view of the same dtype has the coordinates of its buffer.
+    if (!root.same_as(buffer) && BufferOf(root)->dtype->dtype == BufferOf(buffer)->dtype->dtype) {
+      return Physical(root, layouts_.at(root.get()));
+    }
     auto [it, is_new] = physical_.try_emplace(buffer.get(), Var());
     if (!is_new) return it->second;
     Array<Expr> shape;
@@ -139,6 +156,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   std::unordered_map<const Object*, Layout> layouts_;
   std::unordered_map<const Object*, Var> physical_;
   std::vector<Var> allocated_;
+  Views views_;
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {

@@ -17,7 +17,7 @@
  */
 #include <algorithm>
 
-#include "../../op/operator.h"
+#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -57,7 +57,7 @@ struct Schedule {
 /*! Buffers that a function reads outside of one loop. */
 class OutsideReads : public StmtExprVisitor {
  public:
-  explicit OutsideReads(const ForNode* loop) : loop_(loop) {}
+  OutsideReads(const ForNode* loop, const Views& views) : loop_(loop), views_(views) {}
   std::vector<Var> reads;
 
  protected:
@@ -69,10 +69,10 @@ class OutsideReads : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const EvaluateNode* op) final {
-    for (const Var& v : CollectBufferUse(GetRef<Stmt>(op)).reads) Add(v);
+    for (const Var& v : views_.UseOf(GetRef<Stmt>(op)).reads) Add(v);
   }
   void Visit_(const TensorLoadNode* op) final {
-    Add(op->source.as_or_throw<Var>());
+    Add(views_.RootOf(op->source.as_or_throw<Var>()));
     Default(op);
   }
 
@@ -95,11 +95,13 @@ class OutsideReads : public StmtExprVisitor {
     if (!Contains(reads, v)) reads.push_back(v);
   }
   const ForNode* loop_;
+  const Views& views_;
 };
 
 class Planner : public StmtExprMutator {
  public:
-  Planner(const Stmt& function_body, int arch) : function_body_(function_body), arch_(arch) {}
+  Planner(const Stmt& function_body, int arch)
+      : function_body_(function_body), views_(function_body), arch_(arch) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -212,8 +214,8 @@ class Planner : public StmtExprMutator {
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
                     Schedule* plan) {
     std::vector<BufferUse> uses;
-    for (const Stmt& s : body) uses.push_back(CollectBufferUse(s));
-    OutsideReads outside(op);
+    for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
+    OutsideReads outside(op, views_);
     outside(function_body_);
     std::vector<bool> prefetch;
     for (size_t i = 0; i < body.size(); ++i)
@@ -232,6 +234,7 @@ class Planner : public StmtExprMutator {
   }
 
   Stmt function_body_;
+  Views views_;
   int arch_;
 };
 

@@ -1,0 +1,47 @@
+/*!
+ * Views: buffers that are other names of a buffer's memory. A view is declared by the statement
+ * DeclBuffer(view, buffer_data(buffer)) in front of its uses; it has as many bits as the buffer, in
+ * the same (row-major) order.
+ */
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "../layout/layout.h"
+#include "tile_op.h"
+
+namespace tl {
+
+class Views {
+ public:
+  Views() = default;
+  explicit Views(const Stmt& s);
+
+  /*! The buffer whose memory it is: itself if it is no view. */
+  Var RootOf(const Var& buffer) const;
+  bool IsView(const Var& buffer) const { return root_.count(buffer.get()) != 0; }
+  /*! Two names of the same memory, or one. */
+  bool IsSameMemory(const Var& a, const Var& b) const { return RootOf(a).same_as(RootOf(b)); }
+  /*! What a statement reads and writes, views under the names of their buffers. */
+  BufferUse UseOf(const Stmt& s) const;
+
+  /*! All views, in program order. */
+  std::vector<Var> all;
+
+ private:
+  std::unordered_map<const Object*, Var> root_;
+};
+
+/*! The buffer behind `buffer_data(buffer)`; undefined for other data. */
+Var ViewedBy(const DeclBufferNode* decl);
+DeclBuffer DeclareView(const Var& view, const Var& buffer, const Span& span);
+
+/*!
+ * The layout that puts each element of buffer `to` where `layout` puts the same bits of buffer
+ * `from`. Where the dtypes are equal the physical coordinates are the same; otherwise they are one
+ * number, counted in elements of `to`. nullopt if an element of `to` would be scattered: over
+ * several threads, or not contiguous and aligned.
+ */
+std::optional<Layout> CarryLayout(const Layout& layout, const Var& from, const Var& to);
+
+}  // namespace tl

@@ -1,0 +1,186 @@
+"""``T.reshape`` and ``T.view`` in every memory, across layouts, pipelines and dtypes."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def numbers(*shape):
+    return torch.randn(*shape, device=DEVICE)
+
+
+def test_global_views_are_bounded_by_their_own_shape():
+    @T.prim_func
+    def main(A: T.Tensor((60, 100), "float32"), B: T.Tensor((64, 40), "float32"), n: T.int32):
+        with T.Kernel(1, threads=96):
+            V = T.reshape(A, (200, 30))
+            W = T.view(B, (2560,), "int32")
+            S = T.alloc_shared((64, 40), "float32")
+            T.copy(V[150:214, 0:40], S)
+            for i in T.Parallel(2560):
+                W[i] = T.reinterpret(S[i // 40, i % 40], "int32")
+
+    a, b = numbers(60, 100), numbers(64, 40)
+    tilelang.compile(main)(a, b, 0)
+    wanted = torch.zeros(64, 40, device=DEVICE)
+    wanted[:50, :30] = a.reshape(200, 30)[150:]
+    assert torch.equal(b, wanted)
+
+
+def test_global_view_of_a_symbolic_shape():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n, 12), "int32"), B: T.Tensor((n, 3, 4), "int32")):
+        with T.Kernel(n, threads=32) as bx:
+            V = T.reshape(A, (n, 3, 4))
+            for i, j in T.Parallel(3, 4):
+                B[bx, i, j] = V[bx, i, j] + 1
+
+    a = torch.arange(60, dtype=torch.int32, device=DEVICE).reshape(5, 12)
+    b = torch.zeros(5, 3, 4, dtype=torch.int32, device=DEVICE)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b, a.reshape(5, 3, 4) + 1)
+
+
+@pytest.mark.parametrize("memory", ["shared", "fragment"])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("float32", (100, 60)), ("float32", (6000,)), ("int16", (60, 200))]
+)
+def test_tiles(memory, dtype, shape):
+    @T.prim_func
+    def main(A: T.Tensor((60, 100), "float32"), B: T.Tensor(shape, dtype)):
+        with T.Kernel(1, threads=128):
+            S = getattr(T, f"alloc_{memory}")((60, 100), "float32")
+            V = T.view(S, shape, dtype)
+            T.copy(A, S)
+            T.copy(V, B)
+
+    a = numbers(60, 100)
+    b = torch.zeros(shape, dtype=getattr(torch, dtype), device=DEVICE)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b.view(torch.int32).flatten(), a.view(torch.int32).flatten())
+
+
+def test_bytes_of_a_thread_and_of_a_wider_type():
+    @T.prim_func
+    def main(
+        A: T.Tensor((128,), "int32"), B: T.Tensor((128, 4), "uint8"), C: T.Tensor((64,), "int64")
+    ):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            word = T.alloc_local((1,), "int32")
+            parts = T.view(word, dtype="uint8")
+            S = T.alloc_shared((128,), "int32")
+            pairs = T.view(S, dtype="int64")
+            word[0] = A[tx]
+            for k in T.serial(4):
+                B[tx, k] = parts[k]
+            T.copy(A, S)
+            T.copy(pairs, C)
+
+    a = torch.randint(-(2**31), 2**31 - 1, (128,), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros(128, 4, dtype=torch.uint8, device=DEVICE)
+    c = torch.zeros(64, dtype=torch.int64, device=DEVICE)
+    kernel = tilelang.compile(main)
+    kernel(a, b, c)
+    assert torch.equal(b, a.view(torch.uint8).reshape(128, 4))
+    assert torch.equal(c, a.view(torch.int64))
+    assert "uint8_t* parts = (uint8_t*)&word;" in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize("stages", [0, 2, 3])
+def test_gemm_on_views_of_pipelined_tiles(stages):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 160), "float16"),
+        B: T.Tensor((160, 64), "float16"),
+        C: T.Tensor((4096,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            raw = T.alloc_shared((64 * 32,), "float16")
+            A_shared = T.reshape(raw, (64, 32))
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(5, num_stages=stages):
+                T.copy(A[0, k * 32], A_shared)
+                T.copy(B[k * 32, 0], B_shared)
+                T.gemm(T.reshape(raw, (64, 32)), B_shared, C_local)
+            flat = T.reshape(C_local, (4096,))
+            T.copy(flat, C)
+
+    a, b = numbers(64, 160).half(), numbers(160, 64).half()
+    c = torch.zeros(4096, device=DEVICE)
+    kernel = tilelang.compile(main)
+    kernel(a, b, c)
+    wanted = (a.double() @ b.double()).flatten()
+    assert torch.allclose(c.double(), wanted, atol=1e-3)
+    # The view carries the gemm's swizzle, and the pipeline's versions.
+    assert "^" in kernel.get_kernel_source()
+    assert ("cp_async_gs" in kernel.get_kernel_source()) == (stages > 0)
+
+
+def test_a_barrier_stands_between_two_names_of_one_memory():
+    @T.prim_func
+    def main(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((128,), "int32")
+            V = T.view(S, dtype="float32")
+            S[tx] = A[tx]
+            B[tx] = V[127 - tx]
+
+    a, b = numbers(128).view(torch.int32), torch.zeros(128, device=DEVICE)
+    kernel = tilelang.compile(main)
+    kernel(a, b)
+    assert kernel.get_kernel_source().count("__syncthreads") == 1
+    assert torch.equal(b, a.view(torch.float32).flip(0))
+
+
+def test_a_scattered_wide_element_is_refused():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((64, 32), "int32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S, R = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, S)
+            T.copy(B, R)
+            T.gemm(S, R, F, clear_accum=True)
+            # Eight 16-bit columns lie together under the swizzle, the product's pairs of columns in
+            # one thread: quadruples do not.
+            T.copy(T.view(F, (32, 32), "float32x4"), T.alloc_shared((32, 32), "float32x4"))
+
+    with pytest.raises(ValueError, match="scatters the elements"):
+        tilelang.compile(main)
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "words"),
+    [
+        ("T.reshape(A, (8, 15))", AssertionError, "^T.reshape/view shape check failed: found 3840"),
+        ("T.view(A, (128,), 'float16')", AssertionError, "2048 bits as float16"),
+        ("T.view(A[0:4, 0:16], (64,))", TypeError, "a whole buffer"),
+        ("T.reshape(T.alloc_shared((8,), 'int8'), (n, 8 // n))", AssertionError, "found"),
+    ],
+)
+def test_refused(trace, statement, error, words):
+    with pytest.raises(error, match=words):
+        trace(statement)
+
+
+def test_a_strided_tensor_is_not_viewed():
+    with pytest.raises(ValueError, match=r"strides \(128, 1\), wanted a contiguous"):
+
+        @T.prim_func
+        def main(A: T.StridedTensor((8, 64), (128, 1), "float32")):
+            with T.Kernel(1, threads=32):
+                T.reshape(A, (512,))

@@ -1,0 +1,120 @@
+"""Other names of a buffer's memory: ``T.reshape`` and ``T.view``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.analysis import undefined_vars
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.regions import simplify
+from tilelang.language.scalars import describe, is_buffer
+from tilelang.language.tracer import current_tracer
+
+
+def reshape(buf: Any, shape: Any) -> ir.Var:
+    """Return the elements of ``buf``, in row-major order, under another shape.
+
+    Nothing is copied: both names stand for the same memory, whatever layout it has.
+
+    Parameters
+    ----------
+    buf
+        A whole buffer of any memory; a global one is contiguous.
+    shape
+        One extent or several, with as many elements.
+
+    Raises
+    ------
+    AssertionError
+        If the number of bits differs.
+    ValueError
+        Outside of a kernel; if ``buf`` has strides of its own; if an extent of on-chip memory is
+        not constant, or an extent is a value of the kernel.
+    TypeError
+        If ``buf`` is not a buffer.
+
+    Example
+    -------
+    ``rows = T.reshape(A_shared, (64, 2, 32))``
+    """
+    return _view("T.reshape", buf, shape, None)
+
+
+def view(buf: Any, shape: Any = None, dtype: Any = None) -> ir.Var:
+    """Return the bits of ``buf``, in row-major order, under another shape, dtype or both.
+
+    Without ``shape``, the last dimension changes with the size of the elements. Otherwise as
+    ``reshape``; where the layout of a shared buffer or fragment scatters the elements that make up
+    a wider one, compilation fails with ``ValueError``.
+
+    Example
+    -------
+    ``words = T.view(A_shared, dtype=T.uint32)``
+    """
+    return _view("T.view", buf, shape, dtype)
+
+
+def _view(name: str, buf: Any, shape: Any, dtype: Any) -> ir.Var:
+    tracer = current_tracer(name)
+    kernel = tracer.kernel_scope(name)
+    if not is_buffer(buf) or tracer.is_scalar_buffer(buf):
+        raise TypeError(f"{name} found {describe(buf)}, wanted a whole buffer")
+    source, target = data_type(buf.dtype), data_type(buf.dtype if dtype is None else dtype)
+    narrow, wide = (t.bits * t.lanes for t in (source, target))
+    if shape is None:
+        last = buf.shape[-1] * narrow
+        shape = [*buf.shape[:-1], simplify(tirx.floordiv(last, wide))]
+    extents = list(shape) if isinstance(shape, Sequence | ir.Array) else [shape]
+    found, wanted = (_bits(e, b) for e, b in ((extents, wide), (buf.shape, narrow)))
+    if simplify(found - wanted) != 0:
+        raise AssertionError(
+            f"T.reshape/view shape check failed: found {found} bits as {target} of shape "
+            f"({', '.join(map(str, extents))}), wanted {wanted}, as many as {describe(buf)} has"
+        )
+    _check_extents(name, tracer, buf, extents)
+    _check_contiguous(name, buf)
+    alias = tir_builder.decl_buffer(
+        [simplify(e) for e in extents], target, data=tirx.buffer_data(buf), scope=buf.scope()
+    )
+    tracer.own(alias, kernel)
+    tracer.add_unnamed(alias)
+    return alias
+
+
+def _bits(extents: Sequence[Any], element: int) -> Any:
+    total: Any = element
+    for extent in extents:
+        total = total * extent
+    return simplify(total)
+
+
+def _check_extents(name: str, tracer: Any, buf: ir.Var, extents: Sequence[Any]) -> None:
+    for extent in extents:
+        value = simplify(extent)
+        if isinstance(value, int):
+            continue
+        if buf.scope() != "global":
+            raise ValueError(
+                f"an extent of {name} is {extent}, wanted constants for memory of the chip"
+            )
+        for variable in undefined_vars(value):
+            if tracer.is_owned(variable):
+                raise ValueError(
+                    f"an extent of {name} is {extent}, which {variable.name} makes a value of the "
+                    "kernel's run; wanted constants and symbolic dimensions"
+                )
+
+
+def _check_contiguous(name: str, buf: ir.Var) -> None:
+    stride: Any = 1
+    for extent, found in zip(reversed(buf.shape), reversed(buf.strides), strict=False):
+        if simplify(found - stride) != 0:
+            raise ValueError(
+                f"{name} found {describe(buf)} with strides "
+                f"({', '.join(map(str, buf.strides))}), wanted a contiguous row-major tensor"
+            )
+        stride = stride * extent
