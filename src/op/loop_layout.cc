@@ -4,6 +4,7 @@
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
+#include "intrinsics.h"
 
 namespace tl {
 
@@ -77,15 +78,70 @@ class RegisterRewriter : public StmtExprMutator {
   const NestLowering& ctx_;
 };
 
-class HasSideEffectOutsideFragments : public StmtExprVisitor {
+bool IsOfThread(const Var& buffer) { return IsFragment(buffer) || IsLocal(buffer); }
+
+/*! What a nest does to registers, which each replica has, and to memory, which all share. */
+class Effects : public StmtExprVisitor {
  public:
-  bool found = false;
+  bool registers = false;
+  bool memory = false;
+  /*! The old value of an atomic operation is used. */
+  bool fetches = false;
 
  protected:
   using StmtExprVisitor::Visit_;
-  void Visit_(const BufferStoreNode* op) final { found |= !IsFragment(op->buffer); }
-  void Visit_(const EvaluateNode*) final { found = true; }
+  void Visit_(const BufferStoreNode* op) final {
+    (IsOfThread(op->buffer) ? registers : memory) = true;
+    Default(op);
+  }
+  void Visit_(const EvaluateNode*) final { memory = true; }
+  void Visit_(const CallNode* op) final {
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      memory |= p.access == Access::kAtomic;
+      fetches |= p.access == Access::kAtomic;
+    }
+    Default(op);
+  }
 };
+
+/*! Puts what a statement does to memory under a condition. */
+class MemoryGuard : public StmtExprMutator {
+ public:
+  explicit MemoryGuard(const Expr& condition) : condition_(condition) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    return IsOfThread(op->buffer) ? s : MakeIf(condition_, s, op->span);
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    return MakeIf(condition_, GetRef<Stmt>(op), op->span);
+  }
+
+ private:
+  Expr condition_;
+};
+
+/*! Lets one replica do what a nest does to memory: all of the body, unless that computes registers
+ * too. */
+Stmt WriteMemoryOnce(const ParallelNest& nest, const Stmt& body, const Expr& replica, Expr* guard) {
+  Effects effects;
+  effects(nest.body);
+  if (!effects.memory) return body;
+  const Expr first = EqualOf(replica, MakeInt(0));
+  if (!effects.registers) {
+    *guard = *guard && first;
+    return body;
+  }
+  if (effects.fetches) {
+    ThrowAt(nest.span, "ValueError",
+            "found the old value of an atomic operation in a loop that several threads run for "
+            "each element, because they hold what it computes, wanted one thread; write the old "
+            "value to shared memory and copy it from there");
+  }
+  return MemoryGuard(first).Mutate(body);
+}
 
 Stmt SubstituteVars(const Stmt& body, const Array<Var>& vars, const Array<Expr>& values) {
   Substituter s;
@@ -128,10 +184,7 @@ Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const Nest
   body = SubstituteVars(body, nest.vars, SimplifyAll(inverse->coords, ctx.analyzer));
   Expr guard = inverse->guard;
   if (layout->replicate > 1) {
-    HasSideEffectOutsideFragments effects;
-    effects(nest.body);
-    // Every replica computes its own registers; memory is written once.
-    if (effects.found) guard = guard && EqualOf(inverse->replica, MakeInt(0));
+    body = WriteMemoryOnce(nest, body, inverse->replica, &guard);
   }
   body = MakeIf(ctx.analyzer->Simplify(guard), body, nest.span);
   return UnrollAndVectorize(outer, MakeInt(registers / width), lane, width, body, nest.span);

@@ -205,3 +205,48 @@ def test_a_tile_prints_and_parses_back(trace, body, round_trip):
     text = 'T.tl.atomic(A[2, 0:8], B[1, 0:8], "add", "release")'
     assert text in body(program)
     round_trip(program)
+
+
+def row_values(body):
+    """A kernel over a tile whose row values every thread of a row holds."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float32"),
+        R: T.Tensor((64,), "float32"),
+        C: T.Tensor((64,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            F = T.alloc_fragment((64, 64), "float32")
+            r = T.alloc_fragment((64,), "float32")
+            T.copy(A, F)
+            T.copy(R, r)
+            for i in T.Parallel(64):
+                body(i, r, C)
+            for i, j in T.Parallel(64, 64):
+                F[i, j] = F[i, j] + r[i]
+            T.copy(F, A)
+
+    return main
+
+
+def test_replicas_operate_on_memory_once_and_on_their_registers_each():
+    @T.macro
+    def body(i, r, C):
+        r[i] = r[i] + 1.0
+        T.atomic_add(C[i], r[i])
+
+    a, r, c = (numbers(s, "float32") for s in ((64, 64), (64,), (64,)))
+    wanted = a + r[:, None] + 1, c + r + 1
+    tilelang.compile(row_values(body))(a, r, c)
+    assert torch.equal(a, wanted[0])
+    assert torch.equal(c, wanted[1])
+
+
+def test_old_values_for_several_replicas_are_refused():
+    @T.macro
+    def body(i, r, C):
+        r[i] = T.atomic_add(C[i], 1.0, return_prev=True)
+
+    with pytest.raises(ValueError, match="several threads run for each element"):
+        tilelang.compile(row_values(body))

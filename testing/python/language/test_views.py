@@ -142,6 +142,27 @@ def test_a_barrier_stands_between_two_names_of_one_memory():
     assert torch.equal(b, a.view(torch.float32).flip(0))
 
 
+def test_memory_lives_as_long_as_its_last_name():
+    @T.prim_func
+    def main(
+        A: T.Tensor((128,), "int32"),
+        B: T.Tensor((128,), "float32"),
+        C: T.Tensor((2, 128), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            S, R = T.alloc_shared((128,), "int32"), T.alloc_shared((128,), "float32")
+            V = T.view(S, dtype="float32")
+            S[tx] = A[tx]
+            R[tx] = B[tx]
+            C[0, tx] = R[127 - tx]
+            C[1, tx] = V[127 - tx]
+
+    a, b, c = numbers(128).view(torch.int32), numbers(128), numbers(2, 128)
+    tilelang.compile(main)(a, b, c)
+    assert torch.equal(c, torch.stack([b.flip(0), a.view(torch.float32).flip(0)]))
+
+
 def test_a_scattered_wide_element_is_refused():
     @T.prim_func
     def main(
