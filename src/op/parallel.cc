@@ -7,6 +7,7 @@
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
+#include "intrinsics.h"
 
 namespace tl {
 namespace {
@@ -253,7 +254,7 @@ Expr FlatOffset(const Var& buffer, const Array<Expr>& indices) {
 class WidthPlanner : public StmtExprVisitor {
  public:
   WidthPlanner(const ParallelNest& nest, Analyzer* analyzer)
-      : inner_(nest.vars.back()), analyzer_(analyzer) {
+      : nest_(nest), inner_(nest.vars.back()), analyzer_(analyzer) {
     for (size_t d = 0; d < nest.vars.size(); ++d) {
       analyzer->Bind(nest.vars[d], MakeInt(0), nest.extents[d]);
     }
@@ -273,6 +274,15 @@ class WidthPlanner : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const ForNode*) final { width = 1; }
+  void Visit_(const CallNode* op) final {
+    // Only pairs of 16-bit floats are vectors on every target; for anything else, neighbouring
+    // threads should have neighbouring elements.
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (p.access != Access::kAtomic || nest_.max_width) continue;
+      width = std::min<int64_t>(width, BufferOf(p.buffer)->dtype->dtype.bits == 16 ? 2 : 1);
+    }
+    Default(op);
+  }
 
  private:
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
@@ -297,6 +307,7 @@ class WidthPlanner : public StmtExprVisitor {
     }
   }
 
+  const ParallelNest& nest_;
   Var inner_;
   Analyzer* analyzer_;
 };

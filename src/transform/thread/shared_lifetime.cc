@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
+#include "../../op/views.h"
 #include "../../tvm/functor.h"
 #include "uniformity.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 class LifetimeWalk : public StmtExprVisitor {
  public:
-  explicit LifetimeWalk(const Stmt& kernel) : uniformity_(kernel) { Visit(kernel); }
+  explicit LifetimeWalk(const Stmt& kernel) : uniformity_(kernel), views_(kernel) { Visit(kernel); }
 
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
@@ -22,13 +23,16 @@ class LifetimeWalk : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
 
   void Visit_(const AllocBufferNode*) override {}
+  void Visit_(const DeclBufferNode*) override {}
   void Visit_(const VarNode* op) override {
     if (!AsBuffer(GetRef<Var>(op)) || ScopeOf(GetRef<Var>(op)) != "shared.dyn") return;
-    lives_.try_emplace(op, Lifetime{now_, now_}).first->second.last = now_;
+    const Var buffer = views_.RootOf(GetRef<Var>(op));
+    lives_.try_emplace(buffer.get(), Lifetime{now_, now_}).first->second.last = now_;
   }
   void Visit_(const CallNode* op) override {
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access == Access::kAsyncWrite && IsShared(p.buffer)) in_flight_.insert(p.buffer.get());
+      if (p.access != Access::kAsyncWrite || !IsShared(p.buffer)) continue;
+      in_flight_.insert(views_.RootOf(p.buffer).get());
     }
     const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
     if (all && inside_ == 0 && branches_ == 0) Land();
@@ -66,6 +70,7 @@ class LifetimeWalk : public StmtExprVisitor {
   }
 
   const Uniformity uniformity_;
+  const Views views_;
   int64_t now_ = 0;
   int inside_ = 0;    // statements around that count as one
   int branches_ = 0;  // conditions around

@@ -250,3 +250,20 @@ def test_old_values_for_several_replicas_are_refused():
 
     with pytest.raises(ValueError, match="several threads run for each element"):
         tilelang.compile(row_values(body))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "call"),
+    [
+        ("float32", "tl::atomic_add<tl::relaxed>(C + o * 128 + tx, A[o * 128 + tx])"),
+        ("float16", "(C + o * 256 + tx * 2, tl::load<half_t, 2>(A + o * 256 + tx * 2))"),
+    ],
+)
+def test_loops_of_elements_give_neighbours_to_neighbouring_threads(dtype, call):
+    @T.prim_func
+    def main(A: T.Tensor((32, 64), dtype), C: T.Tensor((32, 64), dtype)):
+        with T.Kernel(1, threads=128):
+            for i, j in T.Parallel(32, 64):
+                T.atomic_add(C[i, j], A[i, j])
+
+    assert call in tilelang.lower(main, target="cuda -arch=sm_80").kernel_source
