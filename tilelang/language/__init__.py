@@ -205,8 +205,8 @@ from tilelang.language.synchronisation import (
     sync_warp,
 )
 from tilelang.language.tensors import Buffer, StridedTensor, Tensor, dynamic
-from tilelang.layout import Fragment, Layout
 from tilelang.language.views import reshape, view
+from tilelang.layout import Fragment, Layout
 
 range = serial
 
