@@ -42,6 +42,13 @@ const std::vector<Intrinsic>& Table() {
       {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}},
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}},
+      // ptx_stmatrix_x4(shared row of this lane, registers)
+      {"tl.ptx_stmatrix_x1", "tl::ptx_stmatrix_x1", "tl/stmatrix.h", 0, {kWrite, kRead}},
+      {"tl.ptx_stmatrix_x2", "tl::ptx_stmatrix_x2", "tl/stmatrix.h", 0, {kWrite, kRead}},
+      {"tl.ptx_stmatrix_x4", "tl::ptx_stmatrix_x4", "tl/stmatrix.h", 0, {kWrite, kRead}},
+      {"tl.ptx_stmatrix_x1_trans", "tl::ptx_stmatrix_x1_trans", "tl/stmatrix.h", 0, {kWrite, kRead}},
+      {"tl.ptx_stmatrix_x2_trans", "tl::ptx_stmatrix_x2_trans", "tl/stmatrix.h", 0, {kWrite, kRead}},
+      {"tl.ptx_stmatrix_x4_trans", "tl::ptx_stmatrix_x4_trans", "tl/stmatrix.h", 0, {kWrite, kRead}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},

@@ -58,6 +58,8 @@ inline constexpr const char* kAtomicAdd = "tl.atomic_add";
  * they may leave it, or write zeros.
  */
 inline constexpr const char* kAsyncCopy = "async_copy";
+/*! The attribute's node where the user demands cp.async: what cannot be one is refused. */
+inline constexpr const char* kDemanded = "demanded";
 /*! Barrier `id` (0 to 15) for `threads` threads, both constants; kSync is barrier 0 for the block.
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";

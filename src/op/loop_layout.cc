@@ -214,8 +214,9 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
     rest = d ? FloorDivOf(rest, extents[d]) : rest;
   }
   if (whole_rows) coords[last] = coords[last] * width + lane;
-  // The width divides the innermost extent, so a vector is inside as a whole.
-  Expr inside = ctx.analyzer->Simplify(start < total);
+  // A width that divides the innermost extent has whole vectors inside; else VectorizeLoop splits
+  // off the tail.
+  Expr inside = ctx.analyzer->Simplify((whole_rows ? start : start + lane) < total);
   Stmt body = SubstituteVars(nest.body, nest.vars,
                              SimplifyAll(Array<Expr>(coords.begin(), coords.end()), ctx.analyzer));
   body = MakeIf(inside, body, nest.span);

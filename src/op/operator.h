@@ -65,6 +65,8 @@ class LoweringScope {
   Expr thread;
   int64_t num_threads = 0;
   int arch = 0;
+  /*! The operator stands under an `async_copy` attribute: who put it there commits and waits. */
+  bool has_async_owner = false;
   Analyzer* analyzer = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include "../layout/annotation.h"
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
+#include "../target/access_width.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
@@ -253,15 +254,22 @@ Expr FlatOffset(const Var& buffer, const Array<Expr>& indices) {
  * allows. */
 class WidthPlanner : public StmtExprVisitor {
  public:
-  WidthPlanner(const ParallelNest& nest, Analyzer* analyzer)
+  WidthPlanner(const ParallelNest& nest, bool touches_fragments, Analyzer* analyzer)
       : nest_(nest), inner_(nest.vars.back()), analyzer_(analyzer) {
     for (size_t d = 0; d < nest.vars.size(); ++d) {
       analyzer->Bind(nest.vars[d], MakeInt(0), nest.extents[d]);
     }
-    if (auto e = AsInt(nest.extents.back())) width = *e & -*e;
+    // The end of a single loop may cut a vector, the end of a row may not.
+    if (nest.vars.size() > 1 || touches_fragments) LimitToDivisor(nest.extents.back());
   }
-  int64_t width = 1;
-  int widest_bits = 8;
+
+  /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
+   * than a thread may have for the largest. */
+  int64_t Width() const {
+    if (widest_memory_ == 0) return std::min<int64_t>(width_, kMaxInstructionBits / widest_);
+    return std::min<int64_t>(
+        width_, std::min(kMaxInstructionBits / narrowest_memory_, MaxAccessBits() / widest_memory_));
+  }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -273,21 +281,21 @@ class WidthPlanner : public StmtExprVisitor {
     Limit(op->source.as_or_throw<Var>(), op->indices, false);
     Default(op);
   }
-  void Visit_(const ForNode*) final { width = 1; }
+  void Visit_(const ForNode*) final { width_ = 1; }
   void Visit_(const CallNode* op) final {
     // Only pairs of 16-bit floats are vectors on every target; for anything else, neighbouring
     // threads should have neighbouring elements.
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kAtomic || nest_.max_width) continue;
-      width = std::min<int64_t>(width, BufferOf(p.buffer)->dtype->dtype.bits == 16 ? 2 : 1);
+      width_ = std::min<int64_t>(width_, BufferOf(p.buffer)->dtype->dtype.bits == 16 ? 2 : 1);
     }
     Default(op);
   }
 
  private:
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
-    const BufferTypeNode* t = BufferOf(buffer);
-    widest_bits = std::max<int>(widest_bits, t->dtype->dtype.bits);
+    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    widest_ = std::max(widest_, bits);
     if (IsFragment(buffer)) return;
     const Expr zero = MakeInt(inner_->dtype(), 0);
     Expr offset = FlatOffset(buffer, indices);
@@ -295,19 +303,23 @@ class WidthPlanner : public StmtExprVisitor {
     Expr step = analyzer_->Simplify(offset - start);
     if (IsConst(step, 0) && !is_store) return;
     if (!analyzer_->CanProveEqual(step, inner_)) {
-      width = 1;
+      width_ = 1;
       return;
     }
-    // A vector must start aligned, and lie in bounds or out of bounds as a whole.
-    const Analyzer::Modular m = analyzer_->ModularSet(start);
-    while (width > 1 && (m.coeff % width || m.base % width)) width /= 2;
-    if (IsGlobal(buffer) && !indices.empty()) {
-      const Analyzer::Modular bound = analyzer_->ModularSet(t->shape.back());
-      while (width > 1 && (bound.coeff % width || bound.base % width)) width /= 2;
-    }
+    widest_memory_ = std::max(widest_memory_, bits);
+    narrowest_memory_ = std::min(narrowest_memory_, bits);
+    // A vector must start aligned; VectorizeLoop deals with bounds that cut one.
+    LimitToDivisor(start);
+  }
+
+  void LimitToDivisor(const Expr& e) {
+    const Analyzer::Modular m = analyzer_->ModularSet(e);
+    while (width_ > 1 && (m.coeff % width_ || m.base % width_)) width_ /= 2;
   }
 
   const ParallelNest& nest_;
+  int64_t width_ = kMaxInstructionBits;
+  int widest_ = 8, widest_memory_ = 0, narrowest_memory_ = kMaxInstructionBits;
   Var inner_;
   Analyzer* analyzer_;
 };
@@ -316,9 +328,9 @@ class WidthPlanner : public StmtExprVisitor {
 
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer) {
-  WidthPlanner planner(nest, analyzer);
+  WidthPlanner planner(nest, touches_fragments, analyzer);
   planner(nest.body);
-  int64_t width = std::min<int64_t>(planner.width, 128 / planner.widest_bits);
+  int64_t width = planner.Width();
   if (nest.max_width) width = std::min(width, nest.max_width);
   if (nest.coalesced_width) {
     if (nest.coalesced_width > width || width % nest.coalesced_width) {

@@ -12,6 +12,7 @@ struct Chip {
   int64_t shared_bytes_per_block;  // most dynamic shared memory that a block may have
   bool has_ldmatrix;
   bool has_cp_async;
+  bool has_stmatrix;
 };
 
 /*! Row of `sm`; ValueError at `span` for a chip that is not in the table. */

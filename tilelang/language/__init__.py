@@ -86,7 +86,7 @@ from tilelang.language.atomics import (
     atomic_or,
     atomic_store,
 )
-from tilelang.language.copies import copy
+from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
 from tilelang.language.dtypes import (
     bfloat16,
     bool,

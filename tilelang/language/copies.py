@@ -1,14 +1,16 @@
-"""``T.copy``: which tile of either side moves, and the keywords that choose how."""
+"""``T.copy`` and ``T.async_copy``: which tile of either side moves, and the keywords that choose
+how."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.loops import loop_layout_notes
-from tilelang.language.ops import emit_tile_op
+from tilelang.language.ops import VOID, emit_tile_op
 from tilelang.language.regions import (
     element_extents,
     full_region,
@@ -51,7 +53,8 @@ def copy(
         L2 hint: ``evict_normal``, ``evict_first`` or ``evict_last`` (PTX ISA, "Cache Eviction
         Priority Hints").
     prefer_instruction
-        ``tma``, ``cp_async`` or ``sync``.
+        ``cp_async`` demands asynchronous copies (PTX ISA, cp.async), which end before ``T.copy``
+        does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them. ``tma`` is refused.
     annotations
         Further keywords; they win over those above.
     loop_layout
@@ -61,7 +64,8 @@ def copy(
     Raises
     ------
     ValueError
-        If the tiles do not fit each other; if a keyword has no such value.
+        If the tiles do not fit each other; if a keyword has no such value; when compiled, if a
+        demanded instruction cannot make the copy, with the reason.
     TypeError
         If an operand is not a buffer, a region or an element.
 
@@ -72,6 +76,69 @@ def copy(
     current_tracer("T.copy")
     attrs = _attrs(coalesced_width, disable_tma, eviction_policy, prefer_instruction)
     attrs |= loop_layout_notes("T.copy", loop_layout, coalesced_width) | dict(annotations or {})
+    _emit(src, dst, attrs)
+
+
+def async_copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    loop_layout: Any = None,
+) -> None:
+    """Start copying a tile from global to shared memory, as one group of asynchronous copies.
+
+    ``dst`` may be used after ``T.ptx_wait_group``. Operands and keywords are those of ``T.copy``;
+    see PTX ISA, cp.async.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for ``T.copy``; when compiled, ValueError if cp.async cannot make the copy.
+
+    Example
+    -------
+    ``T.async_copy(A[0], S); T.ptx_wait_group(0)``
+    """
+    current_tracer("T.async_copy")
+    attrs = _attrs(coalesced_width, False, None, None) | {"is_async_copy": True}
+    attrs |= loop_layout_notes("T.async_copy", loop_layout, coalesced_width)
+    _emit(src, dst, attrs | dict(annotations or {}))
+
+
+def ptx_commit_group() -> None:
+    """Make this thread's asynchronous copies since the last commit a group (PTX ISA,
+    cp.async.commit_group)."""
+    current_tracer("T.ptx_commit_group")
+    tir_builder.evaluate(ir.Call(ir.Op.get("tl.cp_async_commit"), [], ret_ty=VOID))
+
+
+def ptx_wait_group(groups: int) -> None:
+    """Wait until at most ``groups`` groups of asynchronous copies of this thread are in flight (PTX
+    ISA, cp.async.wait_group). What the block needs to see the copies is added where they are used.
+
+    Raises
+    ------
+    ValueError
+        If ``groups`` is not a constant, 0 or more.
+
+    Example
+    -------
+    ``T.ptx_wait_group(0)``
+    """
+    current_tracer("T.ptx_wait_group")
+    count = as_int(groups)
+    if count is None or count < 0:
+        raise ValueError(
+            f"T.ptx_wait_group found {groups!r} groups, wanted a constant, 0 or more; use 0 to wait "
+            "for all"
+        )
+    args = [tirx.const(count, "int32")]
+    tir_builder.evaluate(ir.Call(ir.Op.get("tl.cp_async_wait"), args, ret_ty=VOID))
+
+
+def _emit(src: Any, dst: Any, attrs: dict[str, Any]) -> None:
     _check_operand(src, "the source of T.copy", is_source=True)
     _check_operand(dst, "the destination of T.copy", is_source=False)
     if not has_extents(src) and not has_extents(dst) and not attrs:

@@ -12,7 +12,8 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.tracer import current_tracer
 
-_VOID = ir.PrimType("void")
+VOID = ir.PrimType("void")
+"""Type of calls that return nothing."""
 
 
 def tile_op(name: str) -> ir.Op:
@@ -23,7 +24,7 @@ def tile_op(name: str) -> ir.Op:
 def tile_call(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> ir.Call:
     """Return a call of ``tl.tileop.<name>``; ``attrs`` holds the keywords that were given."""
     args = [_argument(a) for a in arguments]
-    return ir.Call(tile_op(name), args, attrs or None, ret_ty=_VOID)
+    return ir.Call(tile_op(name), args, attrs or None, ret_ty=VOID)
 
 
 def device_call(name: str, arguments: list[Any]) -> ir.Call:

@@ -10,10 +10,13 @@
  * The attribute's condition becomes the condition of the copies if all are cp.async (no branch then
  * keeps the instruction scheduler from mixing copies with arithmetic), else an `if` around them.
  * In a kernel without any asynchronous copy there are no commits and no waits.
+ * Under an attribute whose node is "demanded" a store that cannot be cp.async is refused
+ * (ValueError that names what is missing).
  */
 #include <cmath>
 
 #include "../../op/intrinsics.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "effects.h"
@@ -58,10 +61,23 @@ std::optional<Array<Expr>> FirstLane(const Array<Expr>& indices) {
   return first;
 }
 
+bool IsDemand(const AttrStmtNode* attr) {
+  const auto text = attr->node.try_cast<String>();
+  return text && *text == kDemanded;
+}
+
+[[noreturn]] void RefuseDemand(const Span& span, const std::string& found) {
+  ThrowAt(span, "ValueError",
+          "a copy that must be cp.async: found " + found +
+              ", wanted 4, 8 or 16 aligned bytes of one dtype from global to shared memory on sm_80 "
+              "or later; use T.copy without prefer_instruction");
+}
+
 /*! Lowers what stands under one attribute. */
 class ScopeLowerer : public StmtExprMutator {
  public:
-  explicit ScopeLowerer(const Expr& guard) : guard_(guard) {}
+  explicit ScopeLowerer(const Expr& guard, bool demanded = false)
+      : guard_(guard), demanded_(demanded) {}
   /*! Something stayed that must not run where the guard is false. */
   bool left_plain = false;
 
@@ -79,18 +95,29 @@ class ScopeLowerer : public StmtExprMutator {
     return copy;
   }
 
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
+    const bool outside = demanded_;
+    demanded_ |= IsDemand(op);
+    Stmt body = Mutate(op->body);
+    demanded_ = outside;
+    return body;
+  }
+
  private:
   Stmt AsyncCopyOf(const BufferStoreNode* op) const {
     const std::optional<PredicatedLoad> source = AsPredicatedLoad(op->value);
-    if (!source || !IsShared(op->buffer)) return GetRef<Stmt>(op);
+    if (!source) return Plain(op, "a value that is more than a load from global memory, or cast");
+    if (!IsShared(op->buffer)) return Plain(op, "a destination outside of shared memory");
     const TensorLoadNode* load = source->load;
     const Var global = load->source.as_or_throw<Var>();
     const DLDataType type = BufferOf(op->buffer)->dtype->dtype;
     const int bits = load->dtype().bits * load->dtype().lanes;
     const auto to = FirstLane(op->indices), from = FirstLane(load->indices);
-    if (BufferOf(global)->dtype->dtype != type || !to || !from ||
-        (bits != 32 && bits != 64 && bits != 128)) {
-      return GetRef<Stmt>(op);
+    if (BufferOf(global)->dtype->dtype != type) return Plain(op, "two dtypes");
+    if (!to || !from || (bits != 32 && bits != 64 && bits != 128)) {
+      return Plain(op, std::to_string(bits) +
+                           " bits at a time, all that alignment, extents and bounds prove");
     }
     Array<Expr> args = {MakeInt(bits / 8), AddressOf(op->buffer, *to), AddressOf(global, *from)};
     Expr condition = guard_;
@@ -102,7 +129,13 @@ class ScopeLowerer : public StmtExprMutator {
                         op->span);
   }
 
+  Stmt Plain(const BufferStoreNode* op, const std::string& found) const {
+    if (demanded_) RefuseDemand(op->span, found);
+    return GetRef<Stmt>(op);
+  }
+
   Expr guard_;
+  bool demanded_;
 };
 
 bool HasAsyncCopy(const Stmt& s) {
@@ -158,12 +191,13 @@ class AsyncCopyLowerer : public StmtExprMutator {
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
     if (arch_ >= 80) {
-      ScopeLowerer lower(guard);
+      ScopeLowerer lower(guard, IsDemand(op));
       Stmt body = lower.Mutate(op->body);
       if (always || !lower.left_plain) return body;
       return MakeIf(guard, ScopeLowerer(Expr()).Mutate(op->body), op->span);
     }
-    return always ? op->body : MakeIf(guard, op->body, op->span);
+    if (IsDemand(op)) RefuseDemand(op->body->span, "target sm_" + std::to_string(arch_));
+    return always ? Mutate(op->body) : MakeIf(guard, Mutate(op->body), op->span);
   }
 
  private:

@@ -7,19 +7,29 @@
  * becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last index.
  *
  * Legal for w lanes:
- *  - each access is invariant, or its w elements are contiguous, start at a multiple of w elements
- * and have at most 128 bits (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size); a
+ *  - each access is invariant, or its w elements are contiguous and start at a multiple of w
+ * elements or of 16 bytes (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size); a
  * store is contiguous;
+ *  - of the accesses of memory the one with the smallest elements has at most 16 bytes and none has
+ * more than 32, which are two instructions and one sector of the cache: conversions keep full
+ * accesses on both sides, the wider value waits in registers;
  *  - accesses of a buffer that the loop writes are to the same element in each lane, or never meet
  * within w lanes;
- *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison);
+ *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
+ * are comparisons that hold in all lanes if they hold in the first or the last one: such code is
+ * `if (they hold) vector else scalar loop`, which is how the tail of an array is left to scalars;
  *  - nothing inside is a loop, a jump or a call that is not elementwise; atomic additions may stand
  * as statements, as wide as the architecture has them (target/atomic.h).
+ * Off with `tirx.disable_vectorize`; `tl.disable_vectorize_256` leaves 16 bytes for every access.
  * It relies on buffers that start at a multiple of 16 bytes: tensors by the call's check, shared
  * and local memory by their declaration.
  */
+#include <algorithm>
+#include <climits>
+
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
+#include "../../target/access_width.h"
 #include "../../target/atomic.h"
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
@@ -28,8 +38,7 @@
 namespace tl {
 namespace {
 
-constexpr int kMaxAccessBits = 128;
-constexpr int kMaxLanes = 16;  // of tl::vec
+constexpr int kMaxLanes = 32;  // of tl::vec
 
 bool IsNothing(const Stmt& s) {
   const auto* evaluate = s.as<EvaluateNode>();
@@ -76,9 +85,12 @@ class VectorBody : public StmtExprMutator {
   std::optional<Stmt> Vectorize(const Stmt& body) {
     if (!LanesAreIndependent(body)) return std::nullopt;
     Stmt result = Mutate(body);
-    if (!legal_) return std::nullopt;
+    if (!legal_ || !HasLegalWidths()) return std::nullopt;
     return result;
   }
+
+  /*! What must hold for the vector code to be the loop; undefined if nothing. */
+  Expr assumption;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -105,6 +117,7 @@ class VectorBody : public StmtExprMutator {
     const Expr value = Mutate(op->value);
     auto n = make_object<BindNode>(*op);
     n->value = value;
+    bound_inside_.insert(op->var.get());
     const auto* type = value->ty.as<PrimTypeNode>();
     if (type && type->dtype.lanes != 1) {
       // TVM's analyzer fails on a variable that is a vector of bools.
@@ -119,6 +132,7 @@ class VectorBody : public StmtExprMutator {
     auto n = make_object<IfThenElseNode>(*op);
     n->condition = UniformCondition(op->condition);
     n->then_case = Mutate(op->then_case);
+    if (IsConst(n->condition, 1)) return n->then_case;
     if (op->else_case) n->else_case = Mutate(*op->else_case);
     return IfThenElse(n);
   }
@@ -165,6 +179,7 @@ class VectorBody : public StmtExprMutator {
     const size_t first = branches ? 1 : 0;
     bool vector = false;
     for (size_t i = first; i < args.size(); ++i) vector |= args[i]->dtype().lanes != 1;
+    if (branches && IsConst(args[0], 1)) return args[1];
     auto n = make_object<CallNode>(*op);
     if (vector) {
       for (size_t i = first; i < args.size(); ++i) args.Set(i, Widen(args[i]));
@@ -295,9 +310,11 @@ class VectorBody : public StmtExprMutator {
    * too wide. */
   std::optional<Array<Expr>> ContiguousIndices(const Var& buffer, const Array<Expr>& indices) {
     const DLDataType type = BufferOf(buffer)->dtype->dtype;
-    if (indices.empty() || type.lanes != 1 || type.bits * lanes_ > kMaxAccessBits) {
-      return std::nullopt;
-    }
+    if (indices.empty() || type.lanes != 1) return std::nullopt;
+    const int elements = std::min(lanes_, kMaxInstructionBits / type.bits);
+    widest_local_ = std::max<int>(widest_local_, IsLocal(buffer) ? type.bits : 0);
+    widest_memory_ = std::max<int>(widest_memory_, IsLocal(buffer) ? 0 : type.bits);
+    narrowest_memory_ = std::min<int>(narrowest_memory_, IsLocal(buffer) ? INT_MAX : type.bits);
     Array<Expr> simple, first;
     for (const Expr& index : indices) {
       if (index->dtype().lanes != 1) return std::nullopt;
@@ -307,7 +324,7 @@ class VectorBody : public StmtExprMutator {
     const Expr start = FlatIndex(buffer, first);
     const Expr step = FlatIndex(buffer, simple) - start;
     if (!analyzer_->CanProveEqual(step, CastTo(step->dtype(), lane_))) return std::nullopt;
-    if (!IsMultiple(start, lanes_)) return std::nullopt;
+    if (!IsMultiple(start, elements)) return std::nullopt;
     first.Set(first.size() - 1, RampOf(first.back(), 1, lanes_));
     return first;
   }
@@ -318,36 +335,82 @@ class VectorBody : public StmtExprMutator {
     if (const auto* op = e.as<AndNode>()) {
       return UniformCondition(op->a) && UniformCondition(op->b);
     }
-    if (const auto* op = e.as<OrNode>()) {
-      auto n = make_object<OrNode>(*op);
-      n->a = UniformCondition(op->a);
-      n->b = UniformCondition(op->b);
-      return Or(n);
+    if (e.as<OrNode>() || e.as<NotNode>()) {
+      // What one operand needs in order to be true is not what the whole needs.
+      ++under_or_;
+      const Expr uniform = UniformUnderOr(e);
+      --under_or_;
+      return uniform;
     }
-    if (const auto* op = e.as<NotNode>()) return NotOf(UniformCondition(op->a));
-    if (const auto* op = e.as<LTNode>()) return UniformComparison(op, op->a - op->b);
-    if (const auto* op = e.as<GENode>()) return UniformComparison(op, op->a - op->b);
-    if (const auto* op = e.as<GTNode>()) return UniformComparison(op, op->b - op->a);
-    if (const auto* op = e.as<LENode>()) return UniformComparison(op, op->b - op->a);
+    if (const auto* op = e.as<LTNode>()) return UniformComparison(op, op->a - op->b, true);
+    if (const auto* op = e.as<GENode>()) return UniformComparison(op, op->a - op->b, false);
+    if (const auto* op = e.as<GTNode>()) return UniformComparison(op, op->b - op->a, true);
+    if (const auto* op = e.as<LENode>()) return UniformComparison(op, op->b - op->a, false);
     const Expr simple = analyzer_->Simplify(e);
     return Uses(simple, lane_) ? Fail<Expr>(e.get()) : ScalarOnly(simple);
   }
 
+  Expr UniformUnderOr(const Expr& e) {
+    if (const auto* op = e.as<NotNode>()) return NotOf(UniformCondition(op->a));
+    auto n = make_object<OrNode>(*e.as<OrNode>());
+    n->a = UniformCondition(n->a);
+    n->b = UniformCondition(n->b);
+    return Or(n);
+  }
+
   /*!
-   * The comparison decides the sign of `difference`. The sign is the same in all lanes if lane 0
+   * The comparison decides the sign of `difference`: it holds if that is negative, or if it is not.
+   The sign is the same in all lanes if lane 0
    * has a multiple of w and no other lane is w or more above that: no multiple of w lies between.
    * The sign of d is the opposite of that of -d - 1.
    */
   template <typename N>
-  Expr UniformComparison(const N* op, const Expr& difference) {
+  Expr UniformComparison(const N* op, const Expr& difference, bool holds_if_negative) {
     const DLDataType type = difference->dtype();
     if (type.code != kDLInt) return Fail<Expr>(op);
     const Expr opposite = MakeInt(type, -1) - difference;
-    if (!StaysInStep(difference) && !StaysInStep(opposite)) return Fail<Expr>(op);
+    if (StaysInStep(difference) || StaysInStep(opposite)) return AtLane(op, 0);
+    const Expr step = analyzer_->Simplify(difference - AtLaneZero(difference));
+    const Expr lane = CastTo(type, lane_);
+    const bool rises = analyzer_->CanProveEqual(step, lane);
+    const bool falls = !rises && analyzer_->CanProveEqual(step, MakeInt(type, 0) - lane);
+    if ((!rises && !falls) || under_or_ || !IsKnownBefore(op->a) || !IsKnownBefore(op->b)) {
+      return Fail<Expr>(op);
+    }
+    const Expr all = AtLane(op, rises == holds_if_negative ? lanes_ - 1 : 0);
+    assumption = assumption.defined() ? assumption && all : all;
+    return MakeInt(kBool, 1);
+  }
+
+  /*! The comparison in one lane, a scalar. */
+  template <typename N>
+  Expr AtLane(const N* op, int lane) {
+    auto at = [&](const Expr& e) {
+      return ScalarOnly(analyzer_->Simplify(Substitute(e, lane_, MakeInt(lane_->dtype(), lane))));
+    };
     auto n = make_object<N>(*op);
-    n->a = ScalarOnly(analyzer_->Simplify(AtLaneZero(op->a)));
-    n->b = ScalarOnly(analyzer_->Simplify(AtLaneZero(op->b)));
+    n->a = at(op->a);
+    n->b = at(op->b);
     return Expr(ObjectPtr<ExprNode>(n));
+  }
+
+  /*! Has a value, the same one, in front of the loop's body. */
+  bool IsKnownBefore(const Expr& e) const {
+    struct Finder : StmtExprVisitor {
+      const std::unordered_set<const Object*>* bound;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const VarNode* op) override { found |= bound->count(op) != 0; }
+    } finder;
+    finder.bound = &bound_inside_;
+    finder(e);
+    return IsPureInteger(e) && !finder.found;
+  }
+
+  bool HasLegalWidths() const {
+    if (widest_memory_ == 0) return widest_local_ * lanes_ <= kMaxInstructionBits;
+    return narrowest_memory_ * lanes_ <= kMaxInstructionBits &&
+           widest_memory_ * lanes_ <= MaxAccessBits();
   }
 
   bool StaysInStep(const Expr& e) {
@@ -371,6 +434,9 @@ class VectorBody : public StmtExprMutator {
   Var lane_;
   int lanes_;
   bool legal_ = true;
+  int under_or_ = 0;
+  int widest_local_ = 0, widest_memory_ = 0, narrowest_memory_ = INT_MAX;
+  std::unordered_set<const Object*> bound_inside_;
   std::unordered_map<const Object*, Var> vectors_;
 };
 
@@ -423,7 +489,7 @@ class LoopVectorizer : public AnalyzingMutator {
     if (extent == 1) return Substitute(loop->body, loop->loop_var, loop->min);
     ForNode* n = loop.CopyOnWrite();
     n->kind = extent ? ForKind::kUnrolled : ForKind::kSerial;
-    if (!extent || loop->step) return loop;
+    if (!extent || loop->step || !enabled_) return loop;
     for (int lanes = kMaxLanes; lanes > 1; lanes /= 2) {
       if (*extent % lanes != 0) continue;
       if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
@@ -443,15 +509,27 @@ class LoopVectorizer : public AnalyzingMutator {
     const Expr first = whole ? loop->min : loop->min + chunk * lanes;
     IntegerInliner inliner;
     inliner.map[v.get()] = first + lane;
-    std::optional<Stmt> body =
-        VectorBody(&analyzer_, views_, arch_, lane, lanes).Vectorize(inliner.Mutate(loop->body));
-    if (!body || whole) return body;
+    const Stmt scalar = inliner.Mutate(loop->body);
+    VectorBody vector(&analyzer_, views_, arch_, lane, lanes);
+    std::optional<Stmt> body = vector.Vectorize(scalar);
+    if (!body) return std::nullopt;
+    if (vector.assumption.defined()) {
+      auto both = make_object<IfThenElseNode>();
+      both->condition = vector.assumption;
+      both->then_case = *body;
+      both->else_case =
+          Stmt(MakeFor(lane, MakeInt(type, lanes), ForKind::kUnrolled, scalar, loop->span));
+      both->span = loop->span;
+      body = IfThenElse(both);
+    }
+    if (whole) return body;
     return MakeFor(chunk, MakeInt(type, extent / lanes), ForKind::kUnrolled, *body, loop->span,
                    loop->annotations);
   }
 
   Views views_;
   int arch_;
+  const bool enabled_ = !PassConfigFlag("tirx.disable_vectorize", false);
 };
 
 PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "../../layout/annotation.h"
+#include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
@@ -74,7 +75,11 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
       thread = scope_.ThreadIndex();
       num_threads = scope_.NumThreads();
     }
-    return Default<Stmt>(op);
+    const bool outside = has_async_owner;
+    has_async_owner |= op->attr_key == kAsyncCopy;
+    Stmt result = Default<Stmt>(op);
+    has_async_owner = outside;
+    return result;
   }
 
   Stmt Mutate_(const SBlockNode* op) final {

@@ -1,0 +1,185 @@
+#include "matrix_copy.h"
+
+#include "../layout/inverse.h"
+#include "../target/chip.h"
+#include "../tvm/functor.h"
+#include "region_nest.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kWarp = 32;
+constexpr int64_t kSide = 8;  // rows and columns of a matrix
+
+/*! Where a warp holds element (row, column) of a matrix: lane and register of the pair. */
+struct Holder {
+  int64_t lane;
+  int64_t reg;
+};
+Holder HolderOf(int64_t row, int64_t column, bool transposed) {
+  if (transposed) std::swap(row, column);
+  return {4 * row + column / 2, column % 2};
+}
+
+/*! The row-major number of the element that each (thread, register) holds, -1 where none. */
+std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
+  const int64_t registers = f->RegisterExtent();
+  std::vector<int64_t> held(num_threads * registers, -1);
+  const std::vector<int64_t> reg = f->Table(), thread = f->ThreadTable();
+  for (size_t k = 0; k < thread.size(); ++k) {
+    const size_t element = k / f->replicate;
+    held[thread[k] * registers + reg[element]] = static_cast<int64_t>(element);
+  }
+  return held;
+}
+
+/*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
+ * 8. */
+bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
+  const int64_t registers = f->RegisterExtent(), columns = f->Shape().back();
+  if (registers % 2 || f->ThreadExtent() > num_threads) return false;
+  const std::vector<int64_t> held = HeldElements(f, num_threads);
+  auto at = [&](int64_t warp, int64_t pair, Holder h) {
+    return held[(warp * kWarp + h.lane) * registers + 2 * pair + h.reg];
+  };
+  for (int64_t warp = 0; warp < num_threads / kWarp; ++warp) {
+    for (int64_t pair = 0; pair < registers / 2; ++pair) {
+      for (int64_t row = 0; row < kSide; ++row) {
+        const int64_t first = at(warp, pair, HolderOf(row, 0, transposed));
+        if (first < 0 || first % columns % kSide || first % columns + kSide > columns) return false;
+        for (int64_t column = 1; column < kSide; ++column) {
+          if (at(warp, pair, HolderOf(row, column, transposed)) != first + column) return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+/*! Eight elements from each multiple of 8 in the last dimension lie side by side in memory, at a
+ * multiple of 16 bytes. */
+bool HasWholeRows(const Var& buffer, LoweringScope* scope) {
+  Array<Var> vars;
+  const std::vector<int64_t> shape = ConstShape(buffer);
+  for (size_t d = 0; d < shape.size(); ++d) vars.push_back(MakeVar("i" + std::to_string(d)));
+  auto [physical, indices] = scope->Place(buffer, Array<Expr>(vars.begin(), vars.end()));
+  Expr flat = MakeInt(0);
+  const std::vector<int64_t> extents = ConstShape(physical);
+  for (size_t d = 0; d < extents.size(); ++d) flat = flat * extents[d] + indices[d];
+  const std::vector<int64_t> place = MakeLayout(vars, shape, {flat})->Table();
+  const int64_t columns = shape.back();
+  for (int64_t k = 0; k < static_cast<int64_t>(place.size()); ++k) {
+    const int64_t row = k - k % columns % kSide;
+    if (row - row % columns + columns < row + kSide) continue;  // the ragged end of a row
+    if (place[row] % kSide || place[k] != place[row] + (k - row)) return false;
+  }
+  return true;
+}
+
+bool IsWhole(const TileRegion& r) {
+  const std::vector<int64_t> shape = ConstShape(r.buffer);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, shape[d])) return false;
+  }
+  return true;
+}
+
+class MatrixCopy {
+ public:
+  MatrixCopy(const TileRegion& fragment, const TileRegion& shared, bool loads, LoweringScope* scope,
+             Span span)
+      : fragment_(fragment),
+        shared_(shared),
+        loads_(loads),
+        scope_(scope),
+        span_(std::move(span)),
+        layout_(scope->FragmentOf(fragment.buffer)) {}
+
+  std::optional<Stmt> Lower() {
+    const Chip& chip = ChipOf(scope_->arch, span_);
+    if (!(loads_ ? chip.has_ldmatrix : chip.has_stmatrix) || scope_->num_threads % kWarp ||
+        !RowsMatch() || (!loads_ && layout_->replicate > 1)) {
+      return std::nullopt;
+    }
+    transposed_ = !IsMadeOfMatrices(layout_, scope_->num_threads, false);
+    if (transposed_ && !IsMadeOfMatrices(layout_, scope_->num_threads, true)) return std::nullopt;
+    if (!HasWholeRows(shared_.buffer, scope_)) return std::nullopt;
+
+    const int64_t pairs = layout_->RegisterExtent() / 2;
+    std::vector<Stmt> out;
+    int64_t done = 0;
+    for (int64_t count : {4, 2, 1}) {
+      const int64_t times = (pairs - done) / count;
+      if (times == 0) continue;
+      Var r = MakeVar("r");
+      auto copy = times == 1 ? Instruction(count, MakeInt(done))
+                             : Instruction(count, Expr(r) * count + done);
+      if (!copy) return std::nullopt;
+      out.push_back(times == 1
+                        ? *copy
+                        : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
+      done += times * count;
+    }
+    return MakeSeq(out);
+  }
+
+ private:
+  /*! A row of a matrix in the fragment is a row in shared memory. */
+  bool RowsMatch() {
+    const std::vector<size_t> in_fragment = NonUnitDims(fragment_), in_shared = NonUnitDims(shared_);
+    if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
+    if (in_fragment.back() + 1 != fragment_.ranges.size()) return false;
+    if (in_shared.back() + 1 != shared_.ranges.size()) return false;
+    const Analyzer::Modular start = scope_->analyzer->ModularSet(shared_.ranges.back()->min);
+    return start.coeff % kSide == 0 && start.base % kSide == 0;
+  }
+
+  /*! One instruction for `count` matrices from pair number `first` on: lane 8 m + k gives row k of
+   * matrix m. */
+  std::optional<Stmt> Instruction(int64_t count, const Expr& first) {
+    const Expr lane = FloorModOf(scope_->thread, kWarp), row = FloorModOf(lane, kSide);
+    const Expr warp = FloorDivOf(scope_->thread, kWarp) * kWarp;
+    const Expr pair = first + FloorModOf(FloorDivOf(lane, kSide), count);
+    const Expr thread = warp + (transposed_ ? FloorDivOf(row, 2) : row * 4);
+    const Expr reg = pair * 2 + (transposed_ ? FloorModOf(row, 2) : Expr(MakeInt(0)));
+    auto inverse = InvertFragment(layout_, thread, reg, scope_->num_threads);
+    if (!inverse) return std::nullopt;
+
+    const std::vector<size_t> in_fragment = NonUnitDims(fragment_), in_shared = NonUnitDims(shared_);
+    Array<Expr> element = shared_.Mins();
+    for (size_t d = 0; d < in_shared.size(); ++d) {
+      const size_t to = in_shared[d];
+      element.Set(to, scope_->analyzer->Simplify(element[to] + inverse->coords[in_fragment[d]]));
+    }
+    auto [buffer, indices] = scope_->Place(shared_.buffer, element);
+    const Expr registers = AddressOf(scope_->RegistersOf(fragment_.buffer), {first * 2});
+    const std::string op = std::string(loads_ ? "tl.ptx_ldmatrix_x" : "tl.ptx_stmatrix_x") +
+                           std::to_string(count) + (transposed_ ? "_trans" : "");
+    return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), registers}), span_);
+  }
+
+  const TileRegion& fragment_;
+  const TileRegion& shared_;
+  bool loads_;
+  LoweringScope* scope_;
+  Span span_;
+  Fragment layout_;
+  bool transposed_ = false;
+};
+
+}  // namespace
+
+std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
+                                      LoweringScope* scope, const Span& span) {
+  const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
+  const bool stores = IsFragment(src.buffer) && IsShared(dst.buffer);
+  const DLDataType type = BufferOf(src.buffer)->dtype->dtype;
+  if ((!loads && !stores) || type.bits != 16 || type != BufferOf(dst.buffer)->dtype->dtype) {
+    return std::nullopt;
+  }
+  const TileRegion& fragment = loads ? dst : src;
+  if (!IsWhole(fragment)) return std::nullopt;
+  return MatrixCopy(fragment, loads ? src : dst, loads, scope, span).Lower();
+}
+
+}  // namespace tl

@@ -1,0 +1,23 @@
+/*! Copies between fragments and shared memory by ldmatrix and stmatrix. */
+#pragma once
+#include <optional>
+
+#include "operator.h"
+
+namespace tl {
+
+/*!
+ * The copy as matrix instructions, nullopt where one of these does not hold:
+ *  - one side is a whole fragment, the other shared memory, of one 16-bit dtype;
+ *  - the target has the instruction (ldmatrix sm_75, stmatrix sm_90), and threads are whole warps;
+ *  - each register pair of a warp is an 8x8 matrix as PTX ISA, ldmatrix, lays it out, or the
+ *    transpose of one: decided by the fragment's table;
+ *  - the eight elements of each of its rows are 16 aligned bytes in shared memory: decided by the
+ *    table of the shared layout;
+ *  - for a store, each element is held once.
+ * Four matrices go at a time, then two, then one.
+ */
+std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
+                                      LoweringScope* scope, const Span& span);
+
+}  // namespace tl

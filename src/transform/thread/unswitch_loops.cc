@@ -1,0 +1,164 @@
+/*!
+ * UnswitchLoops: conditions that do not change in a loop are asked once.
+ *
+ * Input: a thread program. Output: the same, in which
+ *  - a loop whose body is `if` without `else` has in front the conjuncts of the condition that are
+ * the same in each iteration: `for: if a && b(i): S` becomes `if a: for: if b(i): S`;
+ *  - a loop whose body is `if` with `else`, or has statements beside the `if`, is written twice
+ * where `tl.loop_unswitching_allow_non_trivial_else` is set and the condition is the same in each
+ * iteration;
+ *  - neighbours `if c: S` and `if c: T` are `if c: S; T`.
+ * A condition is moved only if it is integer arithmetic on variables of the program outside of what
+ * it moves over: no load, whose value could change, and no call. Off with
+ * `tl.disable_loop_unswitching`.
+ */
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include <unordered_set>
+
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "effects.h"
+
+namespace tl {
+namespace {
+
+/*! Comparisons of pure integers, joined by logic. */
+bool IsMovable(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) override { found = true; }
+    void Visit_(const CallNode*) override { found = true; }
+  } finder;
+  finder(e);
+  return !finder.found;
+}
+
+/*! Variables that statements give values to: what they compute with them cannot be moved in front. */
+struct Definitions : StmtExprVisitor {
+  std::unordered_set<const Object*> vars;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BindNode* op) override { vars.insert(op->var.get()); }
+};
+
+bool UsesAny(const Expr& e, const std::unordered_set<const Object*>& vars) {
+  struct Finder : StmtExprVisitor {
+    const std::unordered_set<const Object*>* vars;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { found |= vars->count(op) != 0; }
+  } finder;
+  finder.vars = &vars;
+  finder(e);
+  return finder.found;
+}
+
+/*! The conjuncts of a condition that may stand in front of a loop, and the others; undefined where
+ * there is none. */
+struct Split {
+  Expr outside, inside;
+};
+void SplitConjuncts(const Expr& condition, const Var& loop_var, Split* out) {
+  if (const auto* both = condition.as<AndNode>()) {
+    SplitConjuncts(both->a, loop_var, out);
+    SplitConjuncts(both->b, loop_var, out);
+    return;
+  }
+  Expr* side = IsMovable(condition) && !Uses(condition, loop_var) ? &out->outside : &out->inside;
+  *side = side->defined() ? *side && condition : condition;
+}
+
+class Unswitcher : public StmtExprMutator {
+ public:
+  explicit Unswitcher(bool copy_loops) : copy_loops_(copy_loops) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const ForNode* op) override {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    const auto* branch = loop->body.as<IfThenElseNode>();
+    if (branch && !branch->else_case) return HoistConjuncts(loop, branch);
+    return copy_loops_ ? CopyForBranches(loop) : loop;
+  }
+
+  Stmt Mutate_(const SeqStmtNode* op) override {
+    std::vector<Stmt> out;
+    for (const Stmt& s : FlatSeq(Default<Stmt>(op))) {
+      if (!out.empty()) {
+        if (auto merged = MergeIfs(out.back(), s)) {
+          out.back() = *merged;
+          continue;
+        }
+      }
+      out.push_back(s);
+    }
+    return MakeSeq(out);
+  }
+
+ private:
+  static Stmt HoistConjuncts(For loop, const IfThenElseNode* branch) {
+    Split split;
+    SplitConjuncts(branch->condition, loop->loop_var, &split);
+    if (!split.outside.defined()) return loop;
+    const Stmt body = branch->then_case;
+    const Span span = branch->span;
+    loop.CopyOnWrite()->body = split.inside.defined() ? MakeIf(split.inside, body, span) : body;
+    return MakeIf(split.outside, loop, span);
+  }
+
+  /*! The first `if` of the body whose condition stays the same decides between two loops. */
+  static Stmt CopyForBranches(const For& loop) {
+    const std::vector<Stmt> body = FlatSeq(loop->body);
+    Definitions inside;
+    inside(loop->body);
+    for (size_t k = 0; k < body.size(); ++k) {
+      const auto* branch = body[k].as<IfThenElseNode>();
+      if (!branch || !IsMovable(branch->condition) || Uses(branch->condition, loop->loop_var) ||
+          UsesAny(branch->condition, inside.vars)) {
+        continue;
+      }
+      auto with = [&](const Optional<Stmt>& taken) {
+        std::vector<Stmt> stmts(body.begin(), body.begin() + k);
+        if (taken) stmts.push_back(*taken);
+        stmts.insert(stmts.end(), body.begin() + k + 1, body.end());
+        // Each loop has variables of its own.
+        const Var v = MakeVar(loop->loop_var->name, loop->loop_var->dtype());
+        For copy = loop;
+        ForNode* n = copy.CopyOnWrite();
+        n->loop_var = v;
+        n->body = Substitute(MakeSeq(stmts), loop->loop_var, v);
+        return Stmt(copy);
+      };
+      auto n = make_object<IfThenElseNode>(*branch);
+      n->then_case = with(branch->then_case);
+      n->else_case = with(branch->else_case);
+      return IfThenElse(n);
+    }
+    return loop;
+  }
+
+  static std::optional<Stmt> MergeIfs(const Stmt& a, const Stmt& b) {
+    const auto *first = a.as<IfThenElseNode>(), *second = b.as<IfThenElseNode>();
+    if (!first || !second || first->else_case || second->else_case) return std::nullopt;
+    if (!IsMovable(first->condition)) return std::nullopt;
+    if (!ffi::StructuralEqual()(first->condition, second->condition)) return std::nullopt;
+    auto n = make_object<IfThenElseNode>(*first);
+    n->then_case = MakeSeq({first->then_case, second->then_case});
+    return IfThenElse(n);
+  }
+
+  bool copy_loops_;
+};
+
+PrimFunc UnswitchLoops(PrimFunc f) {
+  if (PassConfigFlag("tl.disable_loop_unswitching", false)) return f;
+  const bool copy_loops = PassConfigFlag("tl.loop_unswitching_allow_non_trivial_else", false);
+  return WithBody(f, Unswitcher(copy_loops).Mutate(f->body));
+}
+
+Registration registration([] { RegisterPass("UnswitchLoops", UnswitchLoops); });
+
+}  // namespace
+}  // namespace tl
