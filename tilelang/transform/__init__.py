@@ -96,6 +96,11 @@ def LowerAsyncCopy() -> Pass:
     return get_function("transform.LowerAsyncCopy")()
 
 
+def UnswitchLoops() -> Pass:
+    """Moves conditions that do not change in a loop in front of it."""
+    return get_function("transform.UnswitchLoops")()
+
+
 def PlanSharedMemory() -> Pass:
     """Gives every dynamic shared buffer its offset, one place to several where their lives allow.
 
@@ -157,6 +162,7 @@ __all__ = [
     "Simplify",
     "StmtSimplify",
     "ThreadSync",
+    "UnswitchLoops",
     "VectorizeLoop",
     "VerifyBufferInit",
     "VerifyParallelLoop",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -37,6 +38,19 @@ class PassConfigKey(str, Enum):
     """No warning for buffers that are read before anything is written to them. Default False."""
     TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_legalize"
     """Global accesses are not guarded: the program stays in bounds by itself. Default False."""
+    TL_DISABLE_VECTORIZE_256 = "tl.disable_vectorize_256"
+    """A thread touches at most 16 bytes at once, not the 32 of a sector where loops convert between
+    element sizes. Default False."""
+    TL_DISABLE_LOOP_UNSWITCHING = "tl.disable_loop_unswitching"
+    """Conditions that do not change in a loop stay in it. Default False."""
+    TL_LOOP_UNSWITCHING_ALLOW_NON_TRIVIAL_ELSE = "tl.loop_unswitching_allow_non_trivial_else"
+    """A loop is written twice for a condition with two branches. Default False."""
+    TL_CONFIG_INDEX_BITWIDTH = "tl.config_index_bitwidth"
+    """64: every index of global memory is an int64. Default 32: where a tensor may need it."""
+    TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
+    """Warps are not specialised automatically, which this compiler never does. Default False."""
+    TL_DISABLE_TMA_LOWER = "tl.disable_tma_lower"
+    """Deprecated. No copy becomes TMA by itself, which in this compiler none does."""
     TL_DISABLE_PRELOWER_SEMANTIC_CHECK = "tl.disable_prelower_semantic_check"
     """The tile program is not checked before lowering. Default False."""
     TL_EMIT_LINE_DIRECTIVES = "tl.emit_line_directives"
@@ -51,6 +65,17 @@ class PassConfigKey(str, Enum):
     """Where to. Default ``./dump_ir``."""
 
 
+_WITHOUT_EFFECT = {
+    "tl.enable_lower_ldgstg": "accesses of global memory are vectors without it",
+    "tl.enable_lower_ldgstg_predicated": "accesses of global memory are predicated without it",
+    "tl.enable_vectorize_planner_verbose": "kernel.get_kernel_source() shows each vector's width",
+    "tl.enable_ptxas_verbose_output": "kernel.resource_usage has what ptxas says",
+    "tl.disable_fast_math": "fast math is off unless tl.enable_fast_math is set",
+    "tl.disable_dynamic_tail_split": "tails of vectors are split off where they are needed",
+    "tl.dynamic_alignment": "alignment is proved from the shapes; write a dimension as n * 8",
+}
+"""Keys that scripts pass, and why they are not needed."""
+
 # TVM renamed tir to tirx; scripts use both spellings.
 _TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instrument.")
 
@@ -58,7 +83,8 @@ _TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instru
 def normalize_pass_configs(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Returns `configs` with plain string keys, ``tir.`` spelled ``tirx.``.
 
-    Raises `ValueError` for a key that neither tilelang nor TVM knows.
+    Keys of older scripts that have no effect are left out with a warning. Raises `ValueError` for a
+    key that neither tilelang nor TVM knows.
     """
     out: dict[str, Any] = {}
     own = {key.value for key in PassConfigKey}
@@ -66,6 +92,13 @@ def normalize_pass_configs(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
         name = key.value if isinstance(key, PassConfigKey) else str(key)
         if name.startswith("tir."):
             name = "tirx." + name[len("tir.") :]
+        if name in _WITHOUT_EFFECT:
+            warnings.warn(
+                f"pass config {name} has no effect: {_WITHOUT_EFFECT[name]}", stacklevel=2
+            )
+            continue
+        if name == PassConfigKey.TL_DISABLE_TMA_LOWER.value:
+            warnings.warn(f"pass config {name} is deprecated", DeprecationWarning, stacklevel=2)
         if name not in own and not name.startswith(_TVM_PREFIXES):
             raise ValueError(
                 f"pass config: found unknown key {name!r}, wanted one of {', '.join(sorted(own))}"

@@ -7,7 +7,8 @@
  * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
  * of the kernels gives its flat view. Allocations become flat in place. Views of the same dtype
  * become the buffer itself, others are flat views of the flat buffer. Establishes: index
- * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64.
+ * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64;
+ * `tl.config_index_bitwidth` = 64 makes that all of global memory.
  * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
  * bug).
  */
@@ -155,7 +156,8 @@ class Flattener : public StmtExprMutator {
       size += (extent - 1) * stride;
       row_major *= extent;
     }
-    return size <= INT32_MAX ? kInt32 : kInt64;
+    const bool wide = wide_ && type->storage_scope == "global";
+    return size <= INT32_MAX && !wide ? kInt32 : kInt64;
   }
 
   Var FlatBuffer(const Var& buffer) {
@@ -213,6 +215,15 @@ class Flattener : public StmtExprMutator {
     return CastTo(t, e);
   }
 
+  static bool WantsWideIndices() {
+    const Any bits = PassConfig("tl.config_index_bitwidth");
+    if (bits == nullptr) return false;
+    const auto value = bits.try_cast<int64_t>();
+    if (value && (*value == 32 || *value == 64)) return *value == 64;
+    ThrowAt(Span(), "ValueError", "tl.config_index_bitwidth: wanted 32 or 64; use one of them");
+  }
+
+  const bool wide_ = WantsWideIndices();
   Analyzer analyzer_;
   std::unordered_map<const Object*, Linear> linear_;
   std::unordered_map<const Object*, Var> flat_;

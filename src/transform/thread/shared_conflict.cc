@@ -362,6 +362,8 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance) {
   const Pair pair(a, b, distance);
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
+  // A warp's rows are compared with a warp's rows only: lanes of one warp keep its order.
+  if (a.by_warp != b.by_warp) return true;
   return !Owners(pair, opaque_).EachElementHasOneThread();
 }
 

@@ -35,6 +35,7 @@ class AccessCollector : public StmtExprVisitor {
     if (IsIfThenElse(op)) return VisitBranches(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       Add(p.buffer, p.indices, p.access, TouchedElements(op, p));
+      if (IsShared(p.buffer)) node_->accesses.back().by_warp = IsMatrixCopy(op);
     }
     const bool known = FindIntrinsic(op) != nullptr;
     for (const Expr& arg : op->args) {
@@ -68,11 +69,18 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
-  /*! Elements behind a pointer of an asynchronous copy or an atomic operation; 0 for other
-   * intrinsics, whose table does not say. */
+  /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
+  static bool IsMatrixCopy(const CallNode* op) {
+    const std::string name = FindIntrinsic(op)->op;
+    return name.rfind("tl.ptx_stmatrix", 0) == 0 || name.rfind("tl.ptx_ldmatrix", 0) == 0;
+  }
+
+  /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0 for
+   * other intrinsics, whose table does not say. */
   static int TouchedElements(const CallNode* op, const PointerAccess& p) {
     if (p.access == Access::kAtomic) return 1;
     const Expr call = GetRef<Expr>(op);
+    if (IsMatrixCopy(op)) return 8;
     if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
     const DLDataType type = BufferOf(p.buffer)->dtype->dtype;
     return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));

@@ -28,6 +28,8 @@ struct SharedAccess {
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;
   int order;  // in the program's text
+  bool by_warp =
+      false;  // an instruction of all lanes: the thread that has the address is not the one that acts
 };
 
 struct SyncNode {
