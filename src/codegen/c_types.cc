@@ -10,6 +10,10 @@ namespace tl {
 namespace {
 
 std::optional<std::string> ScalarName(DLDataType t) {
+  if (IsHalfByte(t)) {
+    if (t.code == kDLFloat4_e2m1fn) return "fp4_e2_t";
+    return t.code == kDLInt ? "int4b_t" : "uint4b_t";
+  }
   const std::string bits = std::to_string(t.bits);
   const bool byte_sized = t.bits == 8 || t.bits == 16 || t.bits == 32 || t.bits == 64;
   switch (t.code) {

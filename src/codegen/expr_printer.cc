@@ -62,6 +62,7 @@ std::string ExprPrinter::TypeName(DLDataType t) {
   std::optional<std::string> name = CTypeName(t);
   if (!name)
     Refuse("type " + DTypeName(t), "Use a type that the target's headers have, such as float16");
+  if (IsHalfByte(t)) headers_.insert("tl/subbyte.h");
   return *name;
 }
 
@@ -73,12 +74,29 @@ const std::string& ExprPrinter::Name(const VarNode* var) {
 
 std::string ExprPrinter::Pointer(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return "&" + Name(buffer.get());
-  if (IsConst(index, 0)) return Name(buffer.get());
-  return Name(buffer.get()) + " + " + Print(index, kAdditive);
+  const Expr place = IsHalfByte(BufferOf(buffer)->dtype->dtype) ? ByteOf(buffer, index) : index;
+  if (IsConst(place, 0)) return Name(buffer.get());
+  return Name(buffer.get()) + " + " + Print(place, kAdditive);
+}
+
+/*! Number of the byte that the element of half a byte begins. */
+Expr ExprPrinter::ByteOf(const Var& buffer, const Expr& index) {
+  const Analyzer::Modular m = analyzer_.ModularSet(index);
+  if (m.coeff % 2 || m.base % 2) {
+    Refuse("the address of an element of " + std::string(buffer->name) +
+               " that may be the second one in a byte",
+           "Use an even index");
+  }
+  return analyzer_.Simplify(FloorDivOf(index, 2));
 }
 
 std::string ExprPrinter::Element(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return Name(buffer.get());
+  const DLDataType type = BufferOf(buffer)->dtype->dtype;
+  if (IsHalfByte(type)) {
+    return "tl::get_half_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " + Print(index) +
+           ")";
+  }
   return Name(buffer.get()) + "[" + Print(index) + "]";
 }
 
@@ -154,9 +172,16 @@ void ExprPrinter::Visit_(const AddNode* op) {
   DoneArithmetic(op, Print(op->a, kAdditive) + " - " + std::to_string(-*b), kAdditive);
 }
 
+void ExprPrinter::RefuseHalfBytes(DLDataType t) {
+  if (IsHalfByte(t)) {
+    Refuse("arithmetic in " + DTypeName(t), "Cast to int8 or float16, compute, and cast back");
+  }
+}
+
 /*! C++ computes integers of less than 32 bits as int; the program's wrap at their own width. */
 void ExprPrinter::DoneArithmetic(const ExprNode* op, std::string text, int precedence) {
   const DLDataType t = op->dtype();
+  RefuseHalfBytes(t);
   if (!IsInteger(t) || t.bits >= 32 || t.lanes != 1) return Done(op, std::move(text), precedence);
   Done(op, TypeName(t) + "(" + text + ")", kPrimary);
 }
@@ -177,6 +202,7 @@ bool ExprPrinter::NeverNegative(const Expr& e) {
 
 template <typename Node>
 void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function) {
+  RefuseHalfBytes(op->dtype());
   const bool scalar = op->dtype().lanes == 1;
   if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
     return Infix(op, symbol, kMultiplicative);
@@ -189,7 +215,7 @@ void ExprPrinter::Visit_(const CastNode* op) {
   const DLDataType to = op->dtype();
   const std::string target = TypeName(WithLanes(to, 1));
   // tl::cast says what happens to vectors and to floats out of the integer's range; C++ does not.
-  const bool simple = to.lanes == 1 && (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
+  const bool simple = to.lanes == 1 && !IsHalfByte(from) && !IsHalfByte(to) && (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
   Done(op, (simple ? target : "tl::cast<" + target + ">") + "(" + Print(op->value) + ")", kPrimary);
 }
 
@@ -250,8 +276,10 @@ void ExprPrinter::Visit_(const CallNode* op) {
   if (!callee) Bug("a call of a function that is not an operator");
   const std::string name = callee->name;
   if (FindIntrinsic(op)) return Done(op, Intrinsic(op), kPrimary);
-  if (const char* function = MathFunction(name))
+  if (const char* function = MathFunction(name)) {
+    RefuseHalfBytes(op->args[0]->dtype());
     return Done(op, Function(function, op->args), kPrimary);
+  }
   if (!CallToBuiltin(op, name)) {
     Refuse("a call of " + name,
            "Use T.call_extern with a function of your own, or another formula");

@@ -5,6 +5,7 @@
 
 #include "../op/views.h"
 #include "../transform/thread/shared_memory.h"
+#include "../tvm/error.h"
 #include "kernel_facts.h"
 
 namespace tl {
@@ -68,7 +69,7 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     if (!params.empty()) params += ", ";
     if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
-      params += TypeName(BufferOf(p)->dtype->dtype) + "* " + restrict;
+      params += StorageType(BufferOf(p)->dtype->dtype) + "* " + restrict;
     } else {
       params += TypeName(p->dtype()) + " ";
     }
@@ -205,7 +206,9 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     Bug("a store to " + std::string(op->buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
   const std::string value = Print(op->value);
-  if (index->dtype().lanes == 1) {
+  if (index->dtype().lanes == 1 && IsHalfByte(BufferOf(op->buffer)->dtype->dtype)) {
+    StoreHalfByte(op, value);
+  } else if (index->dtype().lanes == 1) {
     Line(Element(op->buffer, index) + " = " + value + ";");
   } else {
     const auto* ramp = index.as<RampNode>();
@@ -215,6 +218,29 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     Line("tl::store(" + Pointer(op->buffer, ramp->base) + ", " + value + ");");
   }
   done_ = op;
+}
+
+/*! Writing half a byte reads the other half, which another thread may be writing. */
+void KernelPrinter::StoreHalfByte(const BufferStoreNode* op, const std::string& value) {
+  if (!IsLocal(op->buffer)) {
+    ThrowAt(span_, "ValueError",
+            "found a store of one " + DTypeName(BufferOf(op->buffer)->dtype->dtype) +
+                " element of " + std::string(op->buffer->name) +
+                ", which shares its byte with a neighbour, wanted whole bytes; make the innermost "
+                "extent, strides and bounds even, and index the last dimension by the innermost "
+                "loop of T.Parallel");
+  }
+  if (scalars_.count(op->buffer.get())) {
+    return Line(Element(op->buffer, op->indices[0]) + " = " + value + ";");
+  }
+  Line("tl::set_half_byte(" + Name(op->buffer.get()) + ", " + Print(op->indices[0]) + ", " + value +
+       ");");
+}
+
+/*! Elements of half a byte are kept in bytes. */
+std::string KernelPrinter::StorageType(DLDataType t) {
+  const std::string name = TypeName(t);
+  return IsHalfByte(t) ? "uint8_t" : name;
 }
 
 void KernelPrinter::Visit_(const BindNode* op) {
@@ -228,12 +254,14 @@ void KernelPrinter::Visit_(const BindNode* op) {
 void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
   const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
-  const std::string type = TypeName(dtype);
   const Array<Expr>& shape = BufferOf(op->buffer)->shape;
   const std::string name = names_.Declare(op->buffer);
   if (shape.size() != 1 || !AsInt(shape[0])) Bug("buffer " + name + " without one constant extent");
   const int64_t size = ToInt(shape[0]);
-  const std::string array = type + " " + name + "[" + std::to_string(size) + "];";
+  const bool packed = IsHalfByte(dtype);
+  const int64_t units = packed ? (size + 1) / 2 : size;
+  const std::string type = StorageType(dtype);
+  const std::string array = type + " " + name + "[" + std::to_string(units) + "];";
   if (scope == "shared.dyn") {
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
@@ -243,10 +271,10 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
     Line("__shared__ __align__(16) " + array);
   } else if (IsLocal(op->buffer) && size == 1) {
     scalars_.insert(op->buffer.get());
-    Line(type + " " + name + ";");
+    Line(TypeName(dtype) + " " + name + ";");
   } else if (IsLocal(op->buffer)) {
-    const int64_t element = dtype.bits * dtype.lanes / 8;
-    const int64_t alignment = LocalAlignment(size * element);
+    const int64_t element = packed ? 1 : dtype.bits * dtype.lanes / 8;
+    const int64_t alignment = LocalAlignment(units * element);
     Line((alignment > element ? "alignas(" + std::to_string(alignment) + ") " : "") + array);
   } else {
     Bug("buffer " + name + " of scope " + scope);

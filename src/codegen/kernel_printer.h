@@ -40,6 +40,8 @@ class KernelPrinter : private ExprPrinter {
   void If(const IfThenElseNode* op, const std::string& head);
   std::string Signature(const PrimFunc& kernel, const KernelFacts& facts);
   void Indices(const KernelFacts& facts);
+  void StoreHalfByte(const BufferStoreNode* op, const std::string& value);
+  std::string StorageType(DLDataType t);
   void Line(const std::string& text);
 
   bool line_directives_;

@@ -265,6 +265,9 @@ class WidthPlanner : public StmtExprVisitor {
 
   /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
    * than a thread may have for the largest. */
+  /*! Elements that share a byte belong to one thread. */
+  int64_t MinWidth() const { return std::min<int64_t>(width_, has_half_bytes_ ? 2 : 1); }
+
   int64_t Width() const {
     if (widest_memory_ == 0) return std::min<int64_t>(width_, kMaxInstructionBits / widest_);
     return std::min<int64_t>(
@@ -296,6 +299,7 @@ class WidthPlanner : public StmtExprVisitor {
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
     const int bits = BufferOf(buffer)->dtype->dtype.bits;
     widest_ = std::max(widest_, bits);
+    has_half_bytes_ |= IsHalfByte(BufferOf(buffer)->dtype->dtype);
     if (IsFragment(buffer)) return;
     const Expr zero = MakeInt(inner_->dtype(), 0);
     Expr offset = FlatOffset(buffer, indices);
@@ -318,6 +322,7 @@ class WidthPlanner : public StmtExprVisitor {
   }
 
   const ParallelNest& nest_;
+  bool has_half_bytes_ = false;
   int64_t width_ = kMaxInstructionBits;
   int widest_ = 8, widest_memory_ = 0, narrowest_memory_ = kMaxInstructionBits;
   Var inner_;
@@ -332,6 +337,7 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
   planner(nest.body);
   int64_t width = planner.Width();
   if (nest.max_width) width = std::min(width, nest.max_width);
+  const int64_t least = planner.MinWidth();
   if (nest.coalesced_width) {
     if (nest.coalesced_width > width || width % nest.coalesced_width) {
       ThrowAt(nest.span, "ValueError",
@@ -344,12 +350,12 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
   int64_t total = 1;
   for (const Expr& e : nest.extents) total *= AsInt(e).value_or(num_threads * width);
   if (touches_fragments) {
-    while (width > 1 && total % (num_threads * width)) width /= 2;
+    while (width > least && total % (num_threads * width)) width /= 2;
     return width;
   }
   // Fewest passes over the block, then the widest vector: a narrow vector that keeps all threads
   // busy costs nothing more.
-  while (width > 1 && total < num_threads * width) width /= 2;
+  while (width > least && total < num_threads * width) width /= 2;
   return width;
 }
 

@@ -23,6 +23,11 @@ inline DLDataType WithLanes(DLDataType t, int lanes) {
   return DLDataType{t.code, t.bits, static_cast<uint16_t>(lanes)};
 }
 
+/*! int4, uint4, float4_e2m1fn: in memory two elements share a byte. */
+inline bool IsHalfByte(DLDataType t) {
+  return t.bits == 4 && (t.code == kDLInt || t.code == kDLUInt || t.code == kDLFloat4_e2m1fn);
+}
+
 PrimType PrimTy(DLDataType t);
 /*! Type of calls that return nothing. */
 Type VoidTy();

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tilelang.utils import dtypes
+
 Expr = int | tuple[Any, ...]
 """An int, ``("var", name)`` or ``(operator, a, b)``."""
 
@@ -104,6 +106,11 @@ class TensorParam:
             object.__setattr__(self, "strides", _exprs(self.strides))
             if len(self.strides) != len(self.shape):
                 raise ValueError(f"launch plan: strides of {self.name} do not match its shape")
+            if dtypes.packing(self.dtype) > 1 and self.strides[-1] != 1:
+                raise ValueError(
+                    f"launch plan: the last stride of {self.name} is "
+                    f"{format_expr(self.strides[-1])}, wanted 1: two {self.dtype} share a byte"
+                )
             if _row_major(self.shape, self.strides):
                 object.__setattr__(self, "strides", None)
 

@@ -30,7 +30,8 @@ class Tensor:
     Raises
     ------
     TypeError, ValueError
-        If a dimension is not an integer or not positive; if there is no such dtype.
+        If a dimension is not an integer or not positive; if there is no such dtype; if the last
+        dimension of a dtype of 4 bits is odd, since two elements share a byte.
 
     Example
     -------
@@ -43,6 +44,12 @@ class Tensor:
             raise TypeError(f"the shape of T.Tensor is {shape!r}, wanted one dimension or several")
         self.shape = tuple(_dimension(d) for d in dims)
         self.dtype = data_type(dtype)
+        last = self.shape[-1]
+        if self.dtype.bits == 4 and isinstance(last, int) and last % 2:
+            raise ValueError(
+                f"the last dimension of a T.Tensor of {self.dtype} is {last}, wanted an even number: "
+                "two elements share a byte; pad it"
+            )
         self.scope = scope or "global"
 
     def __class_getitem__(cls, item: Any) -> Tensor:

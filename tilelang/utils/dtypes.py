@@ -21,8 +21,19 @@ _CODES = {
     "bfloat": _BFLOAT,
 }
 
-# float8_e4m3 without a suffix is the format of NVIDIA's chips.
-_TORCH_NAMES = {"tfloat32": "float32", "handle": "int64", "float8_e4m3": "float8_e4m3fn"}
+_FLOAT4 = 17
+
+_TORCH_NAMES = {
+    "tfloat32": "float32",
+    "handle": "int64",
+    # Without a suffix it is the format of NVIDIA's chips.
+    "float8_e4m3": "float8_e4m3fn",
+    "int4": "int8",
+    "uint4": "uint8",
+    "float4_e2m1fn": "float4_e2m1fn_x2" if hasattr(torch, "float4_e2m1fn_x2") else "int8",
+}
+
+_HALF_BYTES = ("int4", "uint4", "float4_e2m1fn")
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
@@ -48,6 +59,12 @@ def bits(dtype: str) -> int:
     return int(match[1])
 
 
+def packing(dtype: str) -> int:
+    """Elements of a kernel's tensor that one element of the torch tensor holds, in its last
+    dimension: 2 for the dtypes of 4 bits (the first in the low half of a byte), else 1."""
+    return 2 if dtype in _HALF_BYTES else 1
+
+
 def accepted_types(dtype: str) -> list[DataType]:
     """What a tensor passed for a parameter of `dtype` may have; empty where no tensor can be
     passed.
@@ -63,6 +80,8 @@ def accepted_types(dtype: str) -> list[DataType]:
         return [(code, 8, 1) for code in _FLOAT8_CODES]
     if dtype == "tfloat32":
         return [(_FLOAT, 32, 1)]
+    if dtype in _HALF_BYTES:
+        return [(_INT, 8, 1), (_UINT, 8, 1)] + ([(_FLOAT4, 4, 2)] if "float" in dtype else [])
     match = re.fullmatch(r"([a-z]+)(16|32|64)", dtype)
     if match is None or match[1] not in _CODES:
         return []

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tilelang.utils import dtypes
+
 if TYPE_CHECKING:
     from tilelang.engine.param import KernelParam
 
@@ -44,6 +46,7 @@ def get_tensor_supply(
                 "input_tensors"
             )
         shape = [_extent(dim, sizes or {}) for dim in param.shape]
+        shape[-1] //= dtypes.packing(param.dtype)
         return _generate(supply_type, param, shape, device)
 
     return supply
@@ -65,6 +68,8 @@ def _generate(
 ) -> torch.Tensor:
     dtype = param.torch_dtype()
     kind = TensorSupplyType
+    if dtypes.packing(param.dtype) > 1:
+        return _pairs(supply_type, param.is_float4(), shape, device).view(dtype)
     if supply_type == kind.Zero:
         return torch.zeros(shape, dtype=dtype, device=device)
     if supply_type == kind.One:
@@ -80,6 +85,18 @@ def _generate(
     if supply_type == kind.Uniform:
         return values.uniform_(-1, 1).to(dtype)
     return values.normal_(-1 if supply_type == kind.Normal else 0, 1).to(dtype)
+
+
+def _pairs(
+    supply_type: TensorSupplyType, is_float: bool, shape: list[int], device: str
+) -> torch.Tensor:
+    """Bytes of two elements: any bits, or two zeros, or two ones (code 2 of E2M1)."""
+    kind = TensorSupplyType
+    if supply_type in (kind.Zero, kind.One):
+        one = 0x22 if is_float else 0x11
+        byte = one if supply_type == kind.One else 0
+        return torch.full(shape, byte, dtype=torch.uint8, device=device)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
 
 
 def _integers(param: KernelParam, shape: list[int], device: str) -> torch.Tensor:

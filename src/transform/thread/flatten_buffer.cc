@@ -7,8 +7,8 @@
  * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
  * of the kernels gives its flat view. Allocations become flat in place. Views of the same dtype
  * become the buffer itself, others are flat views of the flat buffer. Establishes: index
- * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64;
- * `tl.config_index_bitwidth` = 64 makes that all of global memory.
+ * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64
+ * (`tl.config_index_bitwidth` = 64: for all of global memory), and so are comparisons.
  * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
  * bug).
  */
@@ -114,6 +114,16 @@ class Flattener : public StmtExprMutator {
     return Default<Stmt>(op);
   }
 
+#define TL_COMPARISON_(Name) \
+  Expr Mutate_(const Name##Node* op) override { return Compare(op); }
+  TL_COMPARISON_(LT)
+  TL_COMPARISON_(LE)
+  TL_COMPARISON_(GT)
+  TL_COMPARISON_(GE)
+  TL_COMPARISON_(EQ)
+  TL_COMPARISON_(NE)
+#undef TL_COMPARISON_
+
  private:
   const Linear& LinearOf(const Var& buffer) {
     auto it = linear_.find(buffer.get());
@@ -203,11 +213,28 @@ class Flattener : public StmtExprMutator {
     return {RampOf(flat, ToInt(analyzer_.Simplify(stride)), ramp->dtype().lanes)};
   }
 
+  /*! A bound of an index needs the width that the index needs. */
+  template <typename N>
+  Expr Compare(const N* op) {
+    auto n = make_object<N>(*op);
+    n->a = Mutate(op->a);
+    n->b = Mutate(op->b);
+    if (n->a->dtype() == kInt32 && !(FitsInt32(n->a) && FitsInt32(n->b))) {
+      n->a = Widened(n->a, kInt64);
+      n->b = Widened(n->b, kInt64);
+    }
+    return Expr(ObjectPtr<ExprNode>(n));
+  }
+
+  bool FitsInt32(const Expr& e) {
+    const Analyzer::Bound bound = analyzer_.ConstBound(CastTo(kInt64, e));
+    return bound.min >= INT32_MIN && bound.max <= INT32_MAX;
+  }
+
   /*! `e` computed in type `t` where its value or a part of it might not fit into its own. */
   Expr Widened(const Expr& e, DLDataType t) {
     if (e->dtype() == t) return e;
-    const Analyzer::Bound bound = analyzer_.ConstBound(CastTo(kInt64, e));
-    if (bound.min >= INT32_MIN && bound.max <= INT32_MAX) return CastTo(t, e);
+    if (FitsInt32(e)) return CastTo(t, e);
     auto wide = [&](const Expr& x) { return Widened(x, t); };
     if (const auto* op = e.as<AddNode>()) return wide(op->a) + wide(op->b);
     if (const auto* op = e.as<SubNode>()) return wide(op->a) - wide(op->b);

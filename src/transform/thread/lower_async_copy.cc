@@ -107,7 +107,7 @@ class ScopeLowerer : public StmtExprMutator {
  private:
   Stmt AsyncCopyOf(const BufferStoreNode* op) const {
     const std::optional<PredicatedLoad> source = AsPredicatedLoad(op->value);
-    if (!source) return Plain(op, "a value that is more than a load from global memory, or cast");
+    if (!source) return Plain(op, "a value that is computed or cast to another dtype");
     if (!IsShared(op->buffer)) return Plain(op, "a destination outside of shared memory");
     const TensorLoadNode* load = source->load;
     const Var global = load->source.as_or_throw<Var>();

@@ -86,6 +86,8 @@ class VectorBody : public StmtExprMutator {
     if (!LanesAreIndependent(body)) return std::nullopt;
     Stmt result = Mutate(body);
     if (!legal_ || !HasLegalWidths()) return std::nullopt;
+    // A scalar tail would write single elements.
+    if (writes_half_bytes_ && assumption.defined()) return std::nullopt;
     return result;
   }
 
@@ -142,6 +144,7 @@ class VectorBody : public StmtExprMutator {
     const std::optional<Array<Expr>> indices = ContiguousIndices(op->buffer, op->indices);
     if (!indices) return Fail<Stmt>(op);
     n->indices = *indices;
+    writes_half_bytes_ |= !IsLocal(op->buffer) && IsHalfByte(BufferOf(op->buffer)->dtype->dtype);
     n->value = Widen(Mutate(op->value));
     return BufferStore(n);
   }
@@ -276,6 +279,7 @@ class VectorBody : public StmtExprMutator {
 
   template <typename N>
   Expr Binary(const N* op) {
+    if (IsHalfByte(op->a->dtype())) return Fail<Expr>(op);
     auto n = make_object<N>(*op);
     n->a = Mutate(op->a);
     n->b = Mutate(op->b);
@@ -433,7 +437,7 @@ class VectorBody : public StmtExprMutator {
   int arch_;
   Var lane_;
   int lanes_;
-  bool legal_ = true;
+  bool legal_ = true, writes_half_bytes_ = false;
   int under_or_ = 0;
   int widest_local_ = 0, widest_memory_ = 0, narrowest_memory_ = INT_MAX;
   std::unordered_set<const Object*> bound_inside_;

@@ -116,6 +116,8 @@ def wrong_shape(
     """A dimension differs from the declared one, or from the same symbol elsewhere."""
     declared = _tensor(plan, index).shape[dim]
     symbol = "" if isinstance(declared, int) else f" ({format_expr(declared)})"
+    if dtypes.packing(plan.params[index].dtype) > 1 and dim == tensor.dim() - 1:
+        symbol += f", two {plan.params[index].dtype} in a byte,"
     return ValueError(
         f"{_about(plan, index)}: shape mismatch: expected {wanted}{symbol} at index {dim} of "
         f"{_shape(plan, index)}, got {tensor.shape[dim]} in {tuple(tensor.shape)}. Pass a tensor "

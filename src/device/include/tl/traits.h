@@ -25,6 +25,10 @@ inline constexpr bool is_narrow_float = is_half<T> || is_float8<T>;
 template <typename T>
 inline constexpr bool is_float = is_same<T, float> || is_same<T, double> || is_narrow_float<T>;
 
+/*! Types of 4 bits (subbyte.h). */
+template <typename T>
+inline constexpr bool is_half_byte = false;
+
 template <typename T>
 inline constexpr bool is_signed = T(-1) < T(0);
 

@@ -1,4 +1,4 @@
-/*! Vectors of 1 to 16 elements with elementwise operators, and conversions of element types. */
+/*! Vectors of 1 to 32 elements with elementwise operators, and conversions of element types. */
 #pragma once
 
 #include <tl/traits.h>
@@ -20,8 +20,11 @@ TL_DEVICE constexpr int vec_alignment(int bytes) {
  */
 template <typename T, int N>
 struct alignas(detail::vec_alignment(int(sizeof(T)) * N)) vec {
-  static_assert(N >= 1 && N <= 16, "tl::vec has 1 to 16 elements");
+  static_assert(N >= 1 && N <= 32, "tl::vec has 1 to 32 elements");
   T data[N];
+
+  TL_DEVICE T get(int i) const { return data[i]; }
+  TL_DEVICE void set(int i, T value) { data[i] = value; }
 
   TL_DEVICE T& operator[](int i) { return data[i]; }
   TL_DEVICE const T& operator[](int i) const { return data[i]; }
@@ -70,7 +73,7 @@ TL_VEC_UNARY(!)
 template <typename T, int N>
 TL_DEVICE vec<T, N> broadcast(T value) {
   vec<T, N> r;
-  TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = value;
+  TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, value);
   return r;
 }
 
@@ -90,7 +93,7 @@ TL_DEVICE T select(bool condition, T a, T b) {
 template <typename T, int N>
 TL_DEVICE vec<T, N> select(const vec<bool, N>& condition, const vec<T, N>& a, const vec<T, N>& b) {
   vec<T, N> r;
-  TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = condition.data[i] ? a.data[i] : b.data[i];
+  TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, condition.data[i] ? a.get(i) : b.get(i));
   return r;
 }
 
@@ -101,7 +104,9 @@ TL_DEVICE vec<T, N> select(const vec<bool, N>& condition, const vec<T, N>& a, co
  */
 template <typename To, typename From>
 TL_DEVICE To cast(From x) {
-  if constexpr (is_same<To, bool> || is_float<To> || !is_float<From>) {
+  if constexpr (is_half_byte<From>) {
+    return cast<To>(typename From::Value(x));
+  } else if constexpr (is_half_byte<To> || is_same<To, bool> || is_float<To> || !is_float<From>) {
     return To(x);
   } else if constexpr (is_narrow_float<From>) {
     return cast<To>(float(x));
@@ -123,7 +128,7 @@ TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
       To::from_floats(x.data[i], x.data[i + 1], &r.data[i]);
     }
   } else {
-    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = cast<To>(x.data[i]);
+    TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, cast<To>(x.get(i)));
   }
   return r;
 }

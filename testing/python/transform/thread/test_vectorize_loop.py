@@ -136,18 +136,41 @@ def test_lane_in_the_swizzle_is_scalar(vectorize):
     assert vectorize(func).startswith("for e in T.unroll(8):")
 
 
-def test_widest_element_limits_a_conversion(vectorize):
+@pytest.mark.parametrize("narrow", ["float16", "int8"])
+@pytest.mark.parametrize("widens", [True, False])
+def test_a_conversion_has_16_bytes_or_a_sector(statements, narrow, widens):
+    source, target = (narrow, "float32") if widens else ("float32", narrow)
+
     @T.prim_func(s_tir=True)
-    def func(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float16")):
+    def func(A: T.Buffer((64,), source), B: T.Buffer((64,), target)):
         T.launch_thread("threadIdx.x", 32)
         with T.sblock("tilelang_root"):
-            for e in T.vectorized(8):
-                B[e] = T.Cast("float16", A[e])
+            for e in T.vectorized(16):
+                B[e] = T.Cast(target, A[e])
 
-    assert vectorize(func) == (
+    assert statements("VectorizeLoop", func) == (
         "for e in T.unroll(2):\n"
-        '    B[e * 4:e * 4 + 4] = T.Cast("float16x4", A[T.Ramp(e * 4, 1, 4)])'
+        f'    B[e * 8:e * 8 + 8] = T.Cast("{target}x8", A[T.Ramp(e * 8, 1, 8)])'
     )
+    limited = statements("VectorizeLoop", func, {"tl.disable_vectorize_256": True})
+    assert limited.startswith("for e in T.unroll(4):")
+
+
+def test_registers_wait_for_the_narrow_side(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int8")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((16,), "float32", scope="local")
+            for e in T.vectorized(16):
+                L[e] = T.Cast("float32", A[e])
+
+    assert vectorize(func) == 'L[0:16] = T.Cast("float32x16", A[T.Ramp(0, 1, 16)])'
+
+
+def test_no_vectors_where_they_are_disabled(statements):
+    text = statements("VectorizeLoop", copy_of("float16", 8), {"tir.disable_vectorize": True})
+    assert text == "for e in T.unroll(8):\n    B[e] = A[e]"
 
 
 def test_invariant_operands_are_broadcast(vectorize):
@@ -181,13 +204,69 @@ def guarded(bound_scale, alignment):
     return func
 
 
-@pytest.mark.parametrize(("scale", "alignment", "lanes"), [(8, 8, 8), (4, 8, 4), (8, 2, 2)])
-def test_condition_uniform_by_alignment(vectorize, scale, alignment, lanes):
-    assert f"T.Broadcast(T.float16(0.0), {lanes})" in vectorize(guarded(scale, alignment))
+def test_condition_uniform_by_alignment(vectorize):
+    assert vectorize(guarded(8, 8)) == (
+        "L[0:8] = T.if_then_else(c * 8 < n * 8, A[T.Ramp(c * 8, 1, 8)], "
+        "T.Broadcast(T.float16(0.0), 8))"
+    )
 
 
-def test_condition_that_cuts_a_vector_is_scalar(vectorize):
-    assert vectorize(guarded(1, 8)).startswith("for e in T.unroll(8):\n    L[e] =")
+@pytest.mark.parametrize(("scale", "alignment"), [(1, 8), (4, 8), (8, 2)])
+def test_condition_that_cuts_a_vector_leaves_a_scalar_tail(vectorize, scale, alignment):
+    bound = "n" if scale == 1 else f"n * {scale}"
+    assert vectorize(guarded(scale, alignment)) == (
+        f"if c * {alignment} + 7 < {bound}:\n"
+        "    L[0:8] = A[T.Ramp(c * 8, 1, 8)]\n"
+        "else:\n"
+        "    for e_lane in T.unroll(8):\n"
+        f"        L[e_lane] = T.if_then_else(c * {alignment} + e_lane < {bound}, "
+        "A[c * 8 + e_lane], T.float16(0.0))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "assumption"),
+    [
+        (lambda x, n: x >= n, "c * 8 >= n"),
+        (lambda x, n: n > x, "n > c * 8 + 7"),
+        (lambda x, n: n - x >= 0, "n - c * 8 - 7 >= 0"),
+        (lambda x, n: n - x <= 0, "n - c * 8 <= 0"),
+        (lambda x, n: tvm.tirx.And(x >= 3, x < n), "c * 8 >= 3 and c * 8 + 7 < n"),
+    ],
+)
+def test_the_lane_that_decides(vectorize, make, assumption):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4096,), "float16"), n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(8):
+                if make(c * 8 + e, n):
+                    A[c * 8 + e] = T.float16(1)
+
+    first, vector, *_ = vectorize(func).splitlines()
+    assert first == f"if {assumption}:"
+    assert vector == "    A[c * 8:c * 8 + 8] = T.Broadcast(T.float16(1.0), 8)"
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda x, n, m: tvm.tirx.Or(x < n, n == 3), "int8"),
+        (lambda x, n, m: x < m, "int8"),
+        (lambda x, n, m: x < n, "int4"),
+    ],
+)
+def test_conditions_that_no_lane_decides_are_scalar(vectorize, make, dtype):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4096,), dtype), B: T.Buffer((8,), "int32"), n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(8):
+                m = T.bind(B[0])
+                if make(c * 8 + e, n, m):
+                    A[c * 8 + e] = T.Cast(dtype, 1)
+
+    assert vectorize(func).startswith("for e in T.unroll(8):")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +286,8 @@ def test_condition_that_cuts_a_vector_is_scalar(vectorize):
         (lambda x, n: x // 8 == n, True),
         (lambda x, n: tvm.tirx.Not(x < n * 8), True),
         (lambda x, n: tvm.tirx.Or(x < n * 8, n == 3), True),
-        (lambda x, n: tvm.tirx.And(x < n * 8, x < n), False),
+        (lambda x, n: tvm.tirx.Or(x < n, n == 3), False),
+        (lambda x, n: tvm.tirx.Not(x < n), False),
     ],
 )
 def test_comparisons(vectorize, make, uniform):
@@ -219,7 +299,7 @@ def test_comparisons(vectorize, make, uniform):
                 if make(c * 8 + e, n):
                     A[c * 8 + e] = T.float16(1)
 
-    assert ("T.Broadcast(T.float16(1.0), 8)" in vectorize(func)) == uniform
+    assert ("_lane" not in vectorize(func) and "T.unroll" not in vectorize(func)) == uniform
 
 
 def test_if_statement_gets_a_scalar_condition(vectorize):

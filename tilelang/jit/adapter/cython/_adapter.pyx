@@ -116,6 +116,7 @@ ctypedef struct Param:
     Expression* strides
     uint32_t* types
     int num_types
+    int packing  # elements of the plan in one of the tensor's, in the last dimension
     int scalar_kind
     int variable
 
@@ -180,6 +181,16 @@ cdef inline uint32_t pack(uint32_t code, uint32_t bits, uint32_t lanes) noexcept
 cdef inline int64_t floordiv(int64_t a, int64_t b) noexcept nogil:
     cdef int64_t quotient = a // b
     return quotient - 1 if a % b != 0 and (a < 0) != (b < 0) else quotient
+
+
+cdef inline int64_t extent_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
+    """An extent in the plan's elements."""
+    return tensor.shape[d] * (param.packing if d == param.ndim - 1 else 1)
+
+
+cdef inline int64_t stride_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
+    """A stride in the plan's elements; that of packed neighbours is 1 where bytes are neighbours."""
+    return tensor.strides[d] * (1 if d == param.ndim - 1 else param.packing)
 
 
 cdef class Launcher:
@@ -288,6 +299,7 @@ cdef class Launcher:
             out.variable = defined.get((index, "scalar", 0), -1)
             return
         out.row_major = param.strides is None
+        out.packing = dtypes.packing(param.dtype)
         out.ndim = len(param.shape)
         out.shape = <Expression*>allocate(out.ndim, sizeof(Expression))
         out.strides = <Expression*>allocate(out.ndim, sizeof(Expression))
@@ -450,9 +462,9 @@ cdef class Launcher:
                 raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
             for d in range(param.ndim):
                 if param.shape[d].defines >= 0:
-                    variables[param.shape[d].defines] = tensor.shape[d]
+                    variables[param.shape[d].defines] = extent_of(tensor, param, d)
                 if not param.row_major and param.strides[d].defines >= 0:
-                    variables[param.strides[d].defines] = tensor.strides[d]
+                    variables[param.strides[d].defines] = stride_of(tensor, param, d)
         return 0
 
     cdef int _read_scalar(self, arg, int index, int64_t* out) except -1:
@@ -491,7 +503,7 @@ cdef class Launcher:
         cdef int64_t expected
         for d in range(param.ndim):
             expected = self._evaluate(&param.shape[d], variables)
-            if tensor.shape[d] != expected:
+            if extent_of(tensor, param, d) != expected:
                 raise errors.wrong_shape(self.plan, index, arg, d, expected)
             empty |= expected == 0
         # DLPack before 1.2 leaves out the strides of a contiguous tensor.
@@ -502,10 +514,10 @@ cdef class Launcher:
             if not param.row_major:
                 expected = self._evaluate(&param.strides[d], variables)
             unused = tensor.shape[d] == 1 or (expected == 0 and not param.row_major)
-            if tensor.strides[d] != expected and not unused:
+            if stride_of(tensor, param, d) != expected and not unused:
                 raise errors.wrong_strides(self.plan, index, arg, d, expected)
             if param.row_major:
-                expected *= tensor.shape[d]
+                expected *= extent_of(tensor, param, d)
         return 0
 
     cdef int64_t _evaluate(self, Expression* expr, int64_t* variables) except? -1:
@@ -562,12 +574,15 @@ cdef class Launcher:
         for i in range(self.num_outputs):
             index = self.outputs[i]
             param = &self.params[index]
-            shape = tuple([self._evaluate(&param.shape[d], variables) for d in range(param.ndim)])
+            shape = tuple([
+                self._evaluate(&param.shape[d], variables)
+                // (param.packing if d == param.ndim - 1 else 1) for d in range(param.ndim)])
             if param.row_major:
                 result = torch_empty(shape, dtype=self.output_dtypes[i], device=device)
             else:
-                strides = tuple(
-                    [self._evaluate(&param.strides[d], variables) for d in range(param.ndim)])
+                strides = tuple([
+                    self._evaluate(&param.strides[d], variables)
+                    // (1 if d == param.ndim - 1 else param.packing) for d in range(param.ndim)])
                 result = torch.empty_strided(
                     shape, strides, dtype=self.output_dtypes[i], device=device)
             torch_api.dltensor_from_py_object_no_sync(<PyObject*>result, &tensors[index])

@@ -1,0 +1,108 @@
+/*!
+ * Types of 4 bits: int4b_t, uint4b_t, and fp4_e2_t, the E2M1 format of OCP Microscaling. (CUDA has
+ * an int4, which is four ints.)
+ *
+ * In memory two elements share a byte, the first one in its low half; arrays of them are arrays of
+ * bytes. A single element is read by get_half_byte; only a thread's own memory is written by
+ * set_half_byte, since another thread may be writing the other half.
+ */
+#pragma once
+
+#include <tl/vec.h>
+
+namespace tl {
+
+/*! Values -8 to 7 or 0 to 15. Integers wrap, floats round towards zero and saturate, NaN is 0. */
+template <bool is_signed>
+struct Int4Format {
+  using Value = int;
+  static TL_DEVICE Value decode(uint8_t bits) { return is_signed ? (bits ^ 8) - 8 : bits; }
+  template <typename From>
+  static TL_DEVICE uint8_t encode(From x) {
+    if constexpr (is_float<From>) {
+      constexpr int kLow = is_signed ? -8 : 0, kHigh = is_signed ? 7 : 15;
+      const int wide = cast<int>(x);
+      return uint8_t((x != x ? 0 : wide < kLow ? kLow : wide > kHigh ? kHigh : wide) & 15);
+    } else {
+      return uint8_t(x) & 15;
+    }
+  }
+};
+
+/*!
+ * 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. Values round to nearest, ties to the even code,
+ * and saturate; NaN is 6 (PTX ISA, cvt with .satfinite to .e2m1x2).
+ */
+struct E2M1Format {
+  using Value = float;
+  static TL_DEVICE Value decode(uint8_t bits) {
+    const uint32_t exponent = bits >> 1 & 3, mantissa = bits & 1;
+    const uint32_t magnitude =
+        exponent ? (exponent + 126) << 23 | mantissa << 22 : mantissa * (126u << 23);
+    return bit_cast<float>(magnitude | uint32_t(bits & 8) << 28);
+  }
+  static TL_DEVICE uint8_t encode(float x) {
+    if (x != x) return 7;
+    const uint32_t bits = bit_cast<uint32_t>(x);
+    const float a = bit_cast<float>(bits & 0x7fffffff);
+    const int code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) +
+                     (a >= 3.5f) + (a > 5.0f);
+    return uint8_t(code | (bits >> 31) << 3);
+  }
+  template <typename From>
+  static TL_DEVICE uint8_t encode(From x) {
+    // The format has 6 as its largest value: of what float cannot hold exactly, only doubles round
+    // to anything else, and those to odd first, so that the second rounding is the only one.
+    if constexpr (is_same<From, double>) {
+      return encode(detail::round_to_odd(x));
+    } else {
+      return encode(float(x));
+    }
+  }
+};
+
+/*! One element in the low half of a byte of its own. */
+template <typename Format>
+struct HalfByte {
+  using Value = typename Format::Value;
+  uint8_t bits;
+
+  HalfByte() = default;
+  template <typename From>
+  explicit TL_DEVICE HalfByte(From x) : bits(Format::encode(x)) {}
+  static TL_DEVICE HalfByte from_bits(uint8_t bits) {
+    HalfByte x;
+    x.bits = bits;
+    return x;
+  }
+  TL_DEVICE operator Value() const { return Format::decode(bits); }
+};
+
+template <typename Format>
+inline constexpr bool is_half_byte<HalfByte<Format>> = true;
+
+template <typename T>
+TL_DEVICE T get_half_byte(const uint8_t* bytes, long long i) {
+  return T::from_bits(bytes[i >> 1] >> (i & 1) * 4 & 15);
+}
+template <typename T>
+TL_DEVICE void set_half_byte(uint8_t* bytes, long long i, T value) {
+  const int shift = int(i & 1) * 4;
+  bytes[i >> 1] = uint8_t((bytes[i >> 1] & ~(15 << shift)) | value.bits << shift);
+}
+
+/*! An even number of elements, two in a byte. */
+template <typename Format, int N>
+struct alignas(detail::vec_alignment(N / 2)) vec<HalfByte<Format>, N> {
+  static_assert(N >= 2 && N <= 32 && N % 2 == 0, "tl::vec has an even number of half bytes");
+  uint8_t data[N / 2];
+
+  TL_DEVICE HalfByte<Format> get(int i) const { return get_half_byte<HalfByte<Format>>(data, i); }
+  TL_DEVICE void set(int i, HalfByte<Format> value) { set_half_byte(data, i, value); }
+};
+
+}  // namespace tl
+
+using int4b_t = tl::HalfByte<tl::Int4Format<true>>;
+using uint4b_t = tl::HalfByte<tl::Int4Format<false>>;
+using fp4_e2_t = tl::HalfByte<tl::E2M1Format>;

@@ -1,0 +1,157 @@
+"""int4, uint4 and float4_e2m1fn: two elements in a byte, in every scope."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DTYPES = ["int4", "uint4", "float4_e2m1fn"]
+
+
+def random_bytes(device, *shape):
+    return torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n", "threads"), [(4, 64, 32), (3, 6, 64)])
+def test_elements_survive_every_scope_and_are_cast(
+    compiled, device, unpacked, dtype, m, n, threads
+):
+    @T.prim_func
+    def func(
+        A: T.Tensor((m, n), dtype), B: T.Tensor((m, n), dtype), C: T.Tensor((m, n), "float16")
+    ):
+        with T.Kernel(1, threads=threads):
+            S = T.alloc_shared((m, n), dtype)
+            F = T.alloc_fragment((m, n), dtype)
+            T.copy(A, S)
+            T.copy(S, F)
+            T.copy(F, B)
+            for i, j in T.Parallel(m, n):
+                C[i, j] = T.cast(F[i, j], "float16") * 2
+
+    a, b = random_bytes(device, m, n // 2), random_bytes(device, m, n // 2)
+    c = torch.zeros(m, n, dtype=torch.float16, device=device)
+    compiled(func)(a, b, c)
+    assert torch.equal(a, b)
+    assert torch.equal(c.double(), 2 * unpacked(a, dtype))
+
+
+EDGES = {
+    "int4": [(-9.5, -8), (-1.9, -1), (7.9, 7), (100.0, 7), (float("nan"), 0), (0.9, 0)],
+    "uint4": [(-3.0, 0), (15.9, 15), (16.0, 15), (float("inf"), 15), (3.5, 3), (0.0, 0)],
+    "float4_e2m1fn": [
+        *((0.25, 0), (0.75, 1), (1.25, 1), (1.75, 2), (2.5, 2), (3.5, 4), (5.0, 4), (5.01, 6)),
+        *((-0.26, -0.5), (1e9, 6), (-7.0, -6), (float("nan"), 6)),
+    ],
+}
+
+
+@pytest.mark.parametrize("source", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_floats_round_and_saturate(compiled, device, unpacked, dtype, source):
+    n = len(EDGES[dtype])
+
+    @T.prim_func
+    def func(A: T.Tensor((n,), source), B: T.Tensor((n,), dtype)):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    b = random_bytes(device, n // 2)
+    given, wanted = zip(*EDGES[dtype], strict=True)
+    compiled(func)(torch.tensor(given, dtype=getattr(torch, source), device=device), b)
+    assert unpacked(b, dtype).tolist() == list(wanted)
+
+
+def test_integers_wrap_and_widen(compiled, device, unpacked):
+    @T.prim_func
+    def func(A: T.Tensor((32,), "int32"), B: T.Tensor((32,), "int4"), C: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+            for i in T.Parallel(32):
+                C[i] = T.cast(T.cast(A[i], "uint4"), "int32")
+
+    a, b = torch.arange(-16, 16, dtype=torch.int32), random_bytes("cpu", 16)
+    a, b, c = a.to(device), b.to(device), torch.zeros(32, dtype=torch.int32, device=device)
+    compiled(func)(a, b, c)
+    assert unpacked(b, "int4").tolist() == [((v + 8) & 15) - 8 for v in range(-16, 16)]
+    assert c.tolist() == [v & 15 for v in range(-16, 16)]
+
+
+def test_a_symbolic_last_dimension_counts_elements(compiled, device):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((3, n * 2), "int4"), B: T.Tensor((3, n * 2), "int4"), L: T.Tensor((n,), "int8")
+    ):
+        with T.Kernel(T.ceildiv(n * 2, 64), threads=32) as bx:
+            S = T.alloc_shared((3, 64), "int4")
+            T.copy(A[0, bx * 64], S)
+            T.copy(S, B[0, bx * 64])
+
+    kernel = compiled(func)
+    for size in (1, 17, 96):
+        a, b = random_bytes(device, 3, size), random_bytes(device, 3, size)
+        kernel(a, b, torch.zeros(size, dtype=torch.int8, device=device))
+        assert torch.equal(a, b)
+
+
+def test_outputs_are_allocated_packed(compiled, device):
+    @T.prim_func
+    def func(A: T.Tensor((4, 32), "float4_e2m1fn"), B: T.Tensor((4, 32), "float4_e2m1fn")):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    a = random_bytes(device, 4, 16)
+    kernel = compiled(func, out_idx=-1)
+    b = kernel(a)
+    assert b.dtype == torch.float4_e2m1fn_x2
+    assert torch.equal(b.view(torch.uint8), a)
+    assert torch.equal(kernel(a.view(torch.float4_e2m1fn_x2)).view(torch.uint8), a)
+    with pytest.raises(ValueError, match=r"expected 32, two float4_e2m1fn in a byte, at index 1"):
+        kernel(random_bytes(device, 4, 32))
+
+
+def test_a_fill_sets_both_halves(compiled, device, unpacked):
+    @T.prim_func
+    def func(B: T.Tensor((64,), "float4_e2m1fn"), C: T.Tensor((64,), "int4")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((64,), "float4_e2m1fn")
+            T.fill(S, 1.5)
+            T.copy(S, B)
+            T.fill(C, -3)
+
+    b, c = random_bytes(device, 32), random_bytes(device, 32)
+    compiled(func)(b, c)
+    assert unpacked(b, "float4_e2m1fn").tolist() == [1.5] * 64
+    assert unpacked(c, "int4").tolist() == [-3.0] * 64
+
+
+def test_half_a_byte_of_shared_memory_is_not_stored():
+    @T.prim_func
+    def func(A: T.Tensor((8, 6), "int4")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((6, 8), "int4")
+            for i, j in T.Parallel(6, 8):
+                S[i, j] = A[j, i]
+
+    with pytest.raises(ValueError, match=r"py:\d+: found a store of one int4 element of S"):
+        tilelang.lower(func)
+
+
+def test_arithmetic_needs_a_cast():
+    @T.prim_func
+    def func(A: T.Tensor((64,), "int4"), B: T.Tensor((64,), "int8")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                B[i] = T.cast(A[i] + A[i], "int8")
+
+    with pytest.raises(ValueError, match=r"py:\d+: found arithmetic in int4.*Cast to int8"):
+        tilelang.lower(func)
+
+
+def test_an_odd_row_of_a_tensor_is_refused():
+    with pytest.raises(ValueError, match="last dimension of a T.Tensor of int4 is 7"):
+        T.Tensor((4, 7), "int4")

@@ -1,0 +1,97 @@
+"""Conditions that stay the same leave loops; equal neighbours become one."""
+
+import pytest
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def unswitch(statements):
+    return lambda func, **config: statements("UnswitchLoops", func, config)
+
+
+def test_the_conjuncts_that_stay_the_same_leave_all_loops(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64, 64), "float32"), n: T.int32, m: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for i in T.unroll(4):
+                for j in T.serial(4):
+                    if tx < n and i < m and n + j < m:
+                        A[i, j] = T.float32(0)
+
+    assert unswitch(func) == (
+        "if tx < n:\n"
+        "    for i in T.unroll(4):\n"
+        "        if i < m:\n"
+        "            for j in range(4):\n"
+        "                if n + j < m:\n"
+        "                    A[i, j] = T.float32(0.0)"
+    )
+    assert unswitch(func, **{"tl.disable_loop_unswitching": True}).startswith("for i")
+
+
+def test_a_condition_that_loads_stays(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for i in T.serial(4):
+                if A[0] < 3:
+                    A[i] = 5
+
+    assert unswitch(func).startswith("for i in range(4):\n    if A[0] < 3:")
+
+
+def test_neighbours_with_one_condition_are_merged(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            if tx < n:
+                A[tx] = 1
+            if tx < n:
+                A[tx + 32] = 2
+            if A[0] < 3:
+                A[0] = 3
+            if A[0] < 3:
+                A[1] = 4
+
+    assert unswitch(func) == (
+        "if tx < n:\n    A[tx] = 1\n    A[tx + 32] = 2\n"
+        "if A[0] < 3:\n    A[0] = 3\nif A[0] < 3:\n    A[1] = 4"
+    )
+
+
+def test_two_branches_are_two_loops_if_allowed(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for i in T.serial(4):
+                A[i] = 0
+                if tx < n:
+                    A[i + 4] = 1
+                else:
+                    A[i + 4] = 2
+
+    assert unswitch(func).startswith("for i in range(4):")
+    assert unswitch(func, **{"tl.loop_unswitching_allow_non_trivial_else": True}) == (
+        "if tx < n:\n    for i in range(4):\n        A[i] = 0\n        A[i + 4] = 1\n"
+        "else:\n    for i in range(4):\n        A[i] = 0\n        A[i + 4] = 2"
+    )
+
+
+def test_a_condition_on_what_the_loop_binds_stays(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for i in T.serial(4):
+                at = T.bind(A[i])
+                if at < n:
+                    A[i] = 0
+                else:
+                    A[i] = 1
+
+    kept = unswitch(func, **{"tl.loop_unswitching_allow_non_trivial_else": True})
+    assert kept.startswith("for i in range(4):")
