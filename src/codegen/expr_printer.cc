@@ -215,7 +215,8 @@ void ExprPrinter::Visit_(const CastNode* op) {
   const DLDataType to = op->dtype();
   const std::string target = TypeName(WithLanes(to, 1));
   // tl::cast says what happens to vectors and to floats out of the integer's range; C++ does not.
-  const bool simple = to.lanes == 1 && !IsHalfByte(from) && !IsHalfByte(to) && (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
+  const bool simple = to.lanes == 1 && !IsHalfByte(from) && !IsHalfByte(to) &&
+                      (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
   Done(op, (simple ? target : "tl::cast<" + target + ">") + "(" + Print(op->value) + ")", kPrimary);
 }
 

@@ -20,7 +20,8 @@ const std::unordered_set<std::string>& ReservedWords() {
         "static_assert static_cast struct switch template this thread_local throw true try "
         "typedef typeid typename union unsigned using virtual void volatile wchar_t while xor "
         "xor_eq threadIdx blockIdx blockDim gridDim warpSize dim3 uint2 uint4 tl half_t "
-        "bfloat16_t int4b_t uint4b_t fp4_e2_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t "
+        "bfloat16_t int4b_t uint4b_t fp4_e2_t int8_t int16_t int32_t int64_t uint8_t uint16_t "
+        "uint32_t uint64_t size_t "
         "buf_dyn_shmem main linux unix errno stdin stdout stderr assert ");
     return new std::unordered_set<std::string>(std::istream_iterator<std::string>(text), {});
   }();

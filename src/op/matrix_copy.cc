@@ -115,9 +115,8 @@ class MatrixCopy {
       auto copy = times == 1 ? Instruction(count, MakeInt(done))
                              : Instruction(count, Expr(r) * count + done);
       if (!copy) return std::nullopt;
-      out.push_back(times == 1
-                        ? *copy
-                        : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
+      out.push_back(times == 1 ? *copy
+                               : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
       done += times * count;
     }
     return MakeSeq(out);
@@ -126,7 +125,8 @@ class MatrixCopy {
  private:
   /*! A row of a matrix in the fragment is a row in shared memory. */
   bool RowsMatch() {
-    const std::vector<size_t> in_fragment = NonUnitDims(fragment_), in_shared = NonUnitDims(shared_);
+    const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
+                              in_shared = NonUnitDims(shared_);
     if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
     if (in_fragment.back() + 1 != fragment_.ranges.size()) return false;
     if (in_shared.back() + 1 != shared_.ranges.size()) return false;
@@ -145,7 +145,8 @@ class MatrixCopy {
     auto inverse = InvertFragment(layout_, thread, reg, scope_->num_threads);
     if (!inverse) return std::nullopt;
 
-    const std::vector<size_t> in_fragment = NonUnitDims(fragment_), in_shared = NonUnitDims(shared_);
+    const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
+                              in_shared = NonUnitDims(shared_);
     Array<Expr> element = shared_.Mins();
     for (size_t d = 0; d < in_shared.size(); ++d) {
       const size_t to = in_shared[d];

@@ -270,8 +270,8 @@ class WidthPlanner : public StmtExprVisitor {
 
   int64_t Width() const {
     if (widest_memory_ == 0) return std::min<int64_t>(width_, kMaxInstructionBits / widest_);
-    return std::min<int64_t>(
-        width_, std::min(kMaxInstructionBits / narrowest_memory_, MaxAccessBits() / widest_memory_));
+    return std::min<int64_t>(width_, std::min(kMaxInstructionBits / narrowest_memory_,
+                                              MaxAccessBits() / widest_memory_));
   }
 
  protected:

@@ -19,6 +19,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "wide_bounds.h"
 
 namespace tl {
 namespace {
@@ -42,6 +43,7 @@ class Flattener : public StmtExprMutator {
  public:
   PrimFunc Run(PrimFunc f) {
     analyzer_.BindShapes(f);
+    bounds_.Shapes(f);
     std::vector<Stmt> body;
     for (const Var& p : f->params) {
       if (!AsBuffer(p) || IsFlat(BufferOf(p))) continue;
@@ -96,7 +98,10 @@ class Flattener : public StmtExprMutator {
   }
 
   Stmt Mutate_(const AttrStmtNode* op) override {
-    if (op->attr_key == "thread_extent") analyzer_.BindThread(op);
+    if (op->attr_key == "thread_extent") {
+      analyzer_.BindThread(op);
+      bounds_.Range(op->node.cast<IterVar>()->var, MakeInt(0), op->value);
+    }
     // The node of an attribute is not an expression of the program.
     AttrStmt attr(make_object<AttrStmtNode>(*op));
     attr.CopyOnWrite()->value = Mutate(op->value);
@@ -106,11 +111,13 @@ class Flattener : public StmtExprMutator {
 
   Stmt Mutate_(const ForNode* op) override {
     analyzer_.BindLoop(op);
+    bounds_.Range(op->loop_var, op->min, op->extent);
     return Default<Stmt>(op);
   }
 
   Stmt Mutate_(const BindNode* op) override {
     analyzer_.BindValue(op);
+    bounds_.Value(op);
     return Default<Stmt>(op);
   }
 
@@ -150,11 +157,7 @@ class Flattener : public StmtExprMutator {
 
   /*! int32 where no element's place can exceed it. */
   DLDataType IndexType(const BufferTypeNode* type) {
-    auto bound = [this](const Expr& e) {
-      const int64_t max = analyzer_.ConstBound(CastTo(kInt64, e)).max;
-      // A variable has a value of its type; a product of one may be computed past it.
-      return e.as<VarNode>() && e->dtype().bits <= 32 ? std::min<int64_t>(max, INT32_MAX) : max;
-    };
+    auto bound = [this](const Expr& e) { return bounds_.Of(e).max; };
     // Doubles hold every product of interest: exactly below 2^53, and anything larger needs int64
     // anyway.
     double size = static_cast<double>(bound(type->elem_offset)) + 1;
@@ -219,22 +222,18 @@ class Flattener : public StmtExprMutator {
     auto n = make_object<N>(*op);
     n->a = Mutate(op->a);
     n->b = Mutate(op->b);
-    if (n->a->dtype() == kInt32 && !(FitsInt32(n->a) && FitsInt32(n->b))) {
+    if (n->a->dtype() == kInt32 &&
+        !(bounds_.FitInt32IfOthersAreSmall(n->a) && bounds_.FitInt32IfOthersAreSmall(n->b))) {
       n->a = Widened(n->a, kInt64);
       n->b = Widened(n->b, kInt64);
     }
     return Expr(ObjectPtr<ExprNode>(n));
   }
 
-  bool FitsInt32(const Expr& e) {
-    const Analyzer::Bound bound = analyzer_.ConstBound(CastTo(kInt64, e));
-    return bound.min >= INT32_MIN && bound.max <= INT32_MAX;
-  }
-
   /*! `e` computed in type `t` where its value or a part of it might not fit into its own. */
   Expr Widened(const Expr& e, DLDataType t) {
     if (e->dtype() == t) return e;
-    if (FitsInt32(e)) return CastTo(t, e);
+    if (bounds_.FitInt32(e)) return CastTo(t, e);
     auto wide = [&](const Expr& x) { return Widened(x, t); };
     if (const auto* op = e.as<AddNode>()) return wide(op->a) + wide(op->b);
     if (const auto* op = e.as<SubNode>()) return wide(op->a) - wide(op->b);
@@ -247,11 +246,13 @@ class Flattener : public StmtExprMutator {
     if (bits == nullptr) return false;
     const auto value = bits.try_cast<int64_t>();
     if (value && (*value == 32 || *value == 64)) return *value == 64;
-    ThrowAt(Span(), "ValueError", "tl.config_index_bitwidth: wanted 32 or 64; use one of them");
+    ThrowAt(Span(), "ValueError",
+            "tl.config_index_bitwidth: found another value, wanted 32 or 64; leave it out for 32");
   }
 
   const bool wide_ = WantsWideIndices();
   Analyzer analyzer_;
+  WideBounds bounds_;
   std::unordered_map<const Object*, Linear> linear_;
   std::unordered_map<const Object*, Var> flat_;
 };

@@ -67,10 +67,11 @@ bool IsDemand(const AttrStmtNode* attr) {
 }
 
 [[noreturn]] void RefuseDemand(const Span& span, const std::string& found) {
-  ThrowAt(span, "ValueError",
-          "a copy that must be cp.async: found " + found +
-              ", wanted 4, 8 or 16 aligned bytes of one dtype from global to shared memory on sm_80 "
-              "or later; use T.copy without prefer_instruction");
+  ThrowAt(
+      span, "ValueError",
+      "a copy that must be cp.async: found " + found +
+          ", wanted 4, 8 or 16 aligned bytes of one dtype from global to shared memory on sm_80 "
+          "or later; use T.copy without prefer_instruction");
 }
 
 /*! Lowers what stands under one attribute. */

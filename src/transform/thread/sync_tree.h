@@ -27,9 +27,9 @@ struct SharedAccess {
   /*! Conditions under which the access happens, with the value that they have then. */
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;
-  int order;  // in the program's text
-  bool by_warp =
-      false;  // an instruction of all lanes: the thread that has the address is not the one that acts
+  int order;             // in the program's text
+  bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
+                         // one that acts
 };
 
 struct SyncNode {

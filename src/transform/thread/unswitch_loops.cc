@@ -35,7 +35,8 @@ bool IsMovable(const Expr& e) {
   return !finder.found;
 }
 
-/*! Variables that statements give values to: what they compute with them cannot be moved in front. */
+/*! Variables that statements give values to: what they compute with them cannot be moved in front.
+ */
 struct Definitions : StmtExprVisitor {
   std::unordered_set<const Object*> vars;
   using StmtExprVisitor::Visit_;

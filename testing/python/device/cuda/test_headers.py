@@ -192,6 +192,52 @@ extern "C" __global__ void warp_kernel(float* f, double* d, half_t* h, bfloat16_
   bits(flags);
 }
 """
+STMATRIX = """
+extern "C" __global__ void store_kernel(const half_t* x, half_t* out) {
+  __shared__ __align__(16) half_t s[512];
+  alignas(16) half_t r[8];
+  tl::store(r, tl::load<half_t, 8>(x + threadIdx.x * 8));
+  half_t* row = s + threadIdx.x * 8;
+  tl::ptx_stmatrix_x4(row, r);
+  tl::ptx_stmatrix_x4_trans(row, r);
+  tl::ptx_stmatrix_x2(row, r);
+  tl::ptx_stmatrix_x2_trans(row, r + 2);
+  tl::ptx_stmatrix_x1(row, r);
+  tl::ptx_stmatrix_x1_trans(row, r + 6);
+  tl::sync_threads();
+  tl::store(out + threadIdx.x * 8, tl::load<half_t, 8>(row));
+}
+"""
+HALF_BYTES = """
+template <typename T>
+__device__ void both(const uint8_t* x, uint8_t* y, float* f) {
+  const auto v = tl::load<T, 8>(x + threadIdx.x * 4);
+  tl::store(f + threadIdx.x * 8, tl::cast<float>(v) + tl::cast<float>(tl::cast<half_t>(v)));
+  tl::store(y + threadIdx.x * 4, tl::cast<T>(tl::load<float, 8>(f)));
+  tl::store(y + 256, tl::select(tl::load<float, 2>(f) < tl::load<float, 2>(f + 2),
+                                tl::broadcast<T, 2>(T(1)), tl::load<T, 2>(x)));
+  uint8_t own[4];
+  tl::set_half_byte(own, 3, tl::cast<T>(f[0]));
+  f[1] = float(tl::get_half_byte<T>(own, 3));
+}
+extern "C" __global__ void half_bytes_kernel(const uint8_t* x, uint8_t* y, float* f) {
+  both<int4b_t>(x, y, f);
+  both<uint4b_t>(x, y, f);
+  both<fp4_e2_t>(x, y, f);
+}
+"""
+
+
+def test_half_bytes_stay_in_registers():
+    source = "#include <tl/common.h>\n#include <tl/subbyte.h>\n" + HALF_BYTES
+    compiled = compile_cubin(source, "sm_80", ["half_bytes_kernel"])
+    assert compiled.resource_usage["half_bytes_kernel"].stack == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+def test_stmatrix_on(arch):
+    source = "#include <tl/common.h>\n#include <tl/stmatrix.h>\n" + STMATRIX
+    assert compile_cubin(source, arch, ["store_kernel"]).resource_usage["store_kernel"].stack == 0
 
 
 @pytest.mark.parametrize("header", HEADERS)

@@ -222,8 +222,8 @@ def test_dtypes_that_fit(kernels, declared, passed):
 
 
 def test_a_dtype_that_no_tensor_has_is_refused_at_once(kernels):
-    with pytest.raises(ValueError, match="`A`: dtype float4_e2m1fn cannot be passed"):
-        kernels.launcher((TensorParam("A", "float4_e2m1fn", (4,)),))
+    with pytest.raises(ValueError, match="`A`: dtype float6_e2m3fn cannot be passed"):
+        kernels.launcher((TensorParam("A", "float6_e2m3fn", (4,)),))
 
 
 def test_sizes_that_overflow_are_refused(kernels):

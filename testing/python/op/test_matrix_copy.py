@@ -1,0 +1,128 @@
+"""Copies between fragments and shared memory by ldmatrix and stmatrix: which, and that they are
+right."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+
+def integers(*shape, dtype=torch.float16):
+    return torch.randint(-2, 3, shape).to(dtype)
+
+
+def accumulate(m, n, threads, dtype):
+    """C += A @ B with C in shared memory on the way in and out."""
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((m, 16), dtype), B: T.Tensor((16, n), dtype), C: T.Tensor((m, n), dtype)
+    ):
+        with T.Kernel(1, threads=threads):
+            As = T.alloc_shared((m, 16), dtype)
+            Bs = T.alloc_shared((16, n), dtype)
+            Cs = T.alloc_shared((m, n), dtype)
+            F = T.alloc_fragment((m, n), dtype)
+            T.copy(A, As)
+            T.copy(B, Bs)
+            T.copy(C, Cs)
+            T.copy(Cs, F)
+            T.gemm(As, Bs, F)
+            T.copy(F, Cs)
+            T.copy(Cs, C)
+
+    return func
+
+
+def emulated(func, arch="sm_90a"):
+    return tilelang.compile(func, target=f"cuda -arch={arch}", execution_backend="emulate")
+
+
+def copies(source, kind):
+    """How many matrices each ldmatrix or stmatrix moves, but for the operands of gemm."""
+    lines = [line for line in source.splitlines() if f"ptx_{kind}" in line and "_frag" not in line]
+    return [re.search(rf"ptx_{kind}_(x\d(_trans)?)", line)[1] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "threads", "widths"),
+    [
+        (64, 64, 128, ["x4"]),
+        (16, 8, 32, ["x2"]),
+        (16, 24, 32, ["x4", "x2"]),
+        (32, 48, 64, ["x4"]),
+    ],
+)
+def test_an_accumulator_moves_by_matrices(m, n, threads, widths):
+    kernel = emulated(accumulate(m, n, threads, "float16"))
+    source = kernel.get_kernel_source()
+    assert copies(source, "ldmatrix") == widths
+    assert copies(source, "stmatrix") == widths
+    a, b, c = integers(m, 16), integers(16, n), integers(m, n)
+    wanted = c.double() + a.double() @ b.double()
+    kernel(a, b, c)
+    assert torch.equal(c.double(), wanted)
+
+
+def test_rows_of_matrices_need_no_barrier_between_each_other():
+    source = emulated(accumulate(64, 64, 128, "float16")).get_kernel_source()
+    stores = source.partition("mma_sync")[2]
+    # The warp that stores a row is the one that has loaded it; another one reads it at the end.
+    assert stores.count("__syncthreads();") == 1
+    assert "  __syncthreads();\n    tl::ptx_stmatrix" not in stores
+
+
+def test_stmatrix_needs_sm_90():
+    source = emulated(accumulate(64, 64, 128, "float16"), "sm_80").get_kernel_source()
+    assert copies(source, "ldmatrix") == ["x4"]
+    assert copies(source, "stmatrix") == []
+
+
+def reordered(m, n, load, column):
+    """An accumulator of 16 x 16 is read as `load` says and stored from column `column` on."""
+    dtype = "float16"
+
+    @T.prim_func
+    def func(A: T.Tensor((16, 16), dtype), C: T.Tensor((m, n + 16), dtype)):
+        with T.Kernel(1, threads=32):
+            As = T.alloc_shared((16, 16), dtype)
+            F = T.alloc_fragment((16, 16), dtype)
+            G = T.alloc_fragment((m, n), dtype)
+            Cs = T.alloc_shared((m, n + 16), dtype)
+            T.copy(A, As)
+            T.clear(F)
+            T.gemm(As, As, F)
+            for i, j in T.Parallel(m, n):
+                G[i, j] = load(F, i, j)
+            T.clear(Cs)
+            T.copy(G, Cs[0:m, column : column + n])
+            T.copy(Cs, C)
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "load", "column", "widths"),
+    [
+        (16, 16, lambda f, i, j: f[i, j], 0, ["x4"]),
+        (16, 16, lambda f, i, j: f[j, i], 8, ["x4_trans"]),
+        (8, 8, lambda f, i, j: f[i, j], 16, ["x1"]),
+        (8, 16, lambda f, i, j: f[j, i], 0, ["x2_trans"]),
+        (16, 16, lambda f, i, j: f[i, j], 4, []),
+        (16, 4, lambda f, i, j: f[i, j], 0, []),
+    ],
+)
+def test_the_table_decides(m, n, load, column, widths):
+    kernel = emulated(reordered(m, n, load, column))
+    assert copies(kernel.get_kernel_source(), "stmatrix") == widths
+    a, c = integers(16, 16), torch.zeros(m, n + 16, dtype=torch.float16)
+    kernel(a, c)
+    product = a.double() @ a.double()
+    wanted = torch.zeros(m, n + 16, dtype=torch.float64)
+    for i in range(m):
+        for j in range(n):
+            wanted[i, column + j] = load(product, i, j)
+    assert torch.equal(c.double(), wanted)
