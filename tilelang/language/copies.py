@@ -131,8 +131,8 @@ def ptx_wait_group(groups: int) -> None:
     count = as_int(groups)
     if count is None or count < 0:
         raise ValueError(
-            f"T.ptx_wait_group found {groups!r} groups, wanted a constant, 0 or more; use 0 to wait "
-            "for all"
+            f"T.ptx_wait_group found {groups!r} groups, wanted a constant, 0 or more; use 0 to "
+            "wait for all"
         )
     args = [tirx.const(count, "int32")]
     tir_builder.evaluate(ir.Call(ir.Op.get("tl.cp_async_wait"), args, ret_ty=VOID))

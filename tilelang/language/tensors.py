@@ -47,8 +47,8 @@ class Tensor:
         last = self.shape[-1]
         if self.dtype.bits == 4 and isinstance(last, int) and last % 2:
             raise ValueError(
-                f"the last dimension of a T.Tensor of {self.dtype} is {last}, wanted an even number: "
-                "two elements share a byte; pad it"
+                f"the last dimension of a T.Tensor of {self.dtype} is {last}, wanted an even "
+                "number: two elements share a byte; pad it"
             )
         self.scope = scope or "global"
 

@@ -80,9 +80,9 @@ class AccessCollector : public StmtExprVisitor {
   static int TouchedElements(const CallNode* op, const PointerAccess& p) {
     if (p.access == Access::kAtomic) return 1;
     const Expr call = GetRef<Expr>(op);
-    if (IsMatrixCopy(op)) return 8;
-    if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
     const DLDataType type = BufferOf(p.buffer)->dtype->dtype;
+    if (IsMatrixCopy(op)) return 128 / (type.bits * type.lanes);
+    if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
     return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));
   }
 

@@ -87,9 +87,7 @@ def test_regions_on_both_sides(compiled, device):
 
 def test_strided_tensors(compiled, device):
     @T.prim_func
-    def func(
-        A: Strided((17, 24), (40, 1), "float16"), B: Strided((17, 24), (1, 17), "float16")
-    ):
+    def func(A: Strided((17, 24), (40, 1), "float16"), B: Strided((17, 24), (1, 17), "float16")):
         with T.Kernel(1, threads=64):
             S = T.alloc_shared((17, 24), "float16")
             T.copy(A, S)
@@ -179,7 +177,9 @@ def test_coalesced_width_narrows_vectors():
         return func
 
     assert "tl::load<half_t, 2>" in tilelang.lower(make(2)).kernel_source
-    with pytest.raises(ValueError, match=r"py:\d+: coalesced_width: found 3, wanted a divisor of 8"):
+    with pytest.raises(
+        ValueError, match=r"py:\d+: coalesced_width: found 3, wanted a divisor of 8"
+    ):
         tilelang.lower(make(3))
 
 
@@ -206,7 +206,10 @@ def test_async_copies_are_groups_that_the_user_waits_for(compiled, device, n, th
     kernel = compiled(async_program(n, threads=threads))
     source = kernel.get_kernel_source()
     assert source.count("tl::cp_async_commit();") == 2
-    assert lines_of(source, "cp_async_wait") == ["tl::cp_async_wait<1>();", "tl::cp_async_wait<0>();"]
+    assert lines_of(source, "cp_async_wait") == [
+        "tl::cp_async_wait<1>();",
+        "tl::cp_async_wait<0>();",
+    ]
     assert source.count("__syncthreads();") == 2
     a = random((2, n, n), "float16", device)
     b = torch.zeros_like(a)
@@ -246,7 +249,12 @@ def test_a_preferred_instruction_is_used_at_any_depth(compiled, device, instruct
         (async_program(17), "sm_80", {}, "found 16 bits at a time"),
         (async_program(24), "sm_75", {}, "found target sm_75"),
         (preferred("cp_async"), "sm_75", {}, "found target sm_75"),
-        (preferred("cp_async"), "sm_80", {"tl.enable_async_copy": False}, "enable_async_copy=False"),
+        (
+            preferred("cp_async"),
+            "sm_80",
+            {"tl.enable_async_copy": False},
+            "enable_async_copy=False",
+        ),
         (preferred("tma"), "sm_90a", {}, 'found prefer_instruction="tma"'),
     ],
 )

@@ -153,5 +153,5 @@ def test_arithmetic_needs_a_cast():
 
 
 def test_an_odd_row_of_a_tensor_is_refused():
-    with pytest.raises(ValueError, match="last dimension of a T.Tensor of int4 is 7"):
+    with pytest.raises(ValueError, match=r"last dimension of a T\.Tensor of int4 is 7"):
         T.Tensor((4, 7), "int4")

@@ -18,9 +18,7 @@ def accumulate(m, n, threads, dtype):
     """C += A @ B with C in shared memory on the way in and out."""
 
     @T.prim_func
-    def func(
-        A: T.Tensor((m, 16), dtype), B: T.Tensor((16, n), dtype), C: T.Tensor((m, n), dtype)
-    ):
+    def func(A: T.Tensor((m, 16), dtype), B: T.Tensor((16, n), dtype), C: T.Tensor((m, n), dtype)):
         with T.Kernel(1, threads=threads):
             As = T.alloc_shared((m, 16), dtype)
             Bs = T.alloc_shared((16, n), dtype)

@@ -24,10 +24,10 @@ def test_old_keys_are_left_out_with_a_warning(key):
 
 
 def test_a_deprecated_key_warns_and_counts():
-    with pytest.warns(DeprecationWarning, match="tl.disable_tma_lower is deprecated"):
+    with pytest.warns(DeprecationWarning, match=r"tl\.disable_tma_lower is deprecated"):
         assert normalize_pass_configs({"tl.disable_tma_lower": True})
 
 
 def test_unknown_keys_are_refused():
-    with pytest.raises(ValueError, match="found unknown key 'tl.disable_everything'"):
+    with pytest.raises(ValueError, match=r"found unknown key 'tl\.disable_everything'"):
         normalize_pass_configs({"tl.disable_everything": True})
