@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.loops import loop_layout_notes
-from tilelang.language.ops import VOID, emit_tile_op
+from tilelang.language.ops import device_call, emit_tile_op
 from tilelang.language.regions import (
     element_extents,
     full_region,
@@ -111,7 +111,7 @@ def ptx_commit_group() -> None:
     """Make this thread's asynchronous copies since the last commit a group (PTX ISA,
     cp.async.commit_group)."""
     current_tracer("T.ptx_commit_group")
-    tir_builder.evaluate(ir.Call(ir.Op.get("tl.cp_async_commit"), [], ret_ty=VOID))
+    tir_builder.evaluate(device_call("cp_async_commit", []))
 
 
 def ptx_wait_group(groups: int) -> None:
@@ -134,8 +134,7 @@ def ptx_wait_group(groups: int) -> None:
             f"T.ptx_wait_group found {groups!r} groups, wanted a constant, 0 or more; use 0 to "
             "wait for all"
         )
-    args = [tirx.const(count, "int32")]
-    tir_builder.evaluate(ir.Call(ir.Op.get("tl.cp_async_wait"), args, ret_ty=VOID))
+    tir_builder.evaluate(device_call("cp_async_wait", [count]))
 
 
 def _emit(src: Any, dst: Any, attrs: dict[str, Any]) -> None:

@@ -12,8 +12,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.tracer import current_tracer
 
-VOID = ir.PrimType("void")
-"""Type of calls that return nothing."""
+_VOID = ir.PrimType("void")
 
 
 def tile_op(name: str) -> ir.Op:
@@ -24,7 +23,7 @@ def tile_op(name: str) -> ir.Op:
 def tile_call(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> ir.Call:
     """Return a call of ``tl.tileop.<name>``; ``attrs`` holds the keywords that were given."""
     args = [_argument(a) for a in arguments]
-    return ir.Call(tile_op(name), args, attrs or None, ret_ty=VOID)
+    return ir.Call(tile_op(name), args, attrs or None, ret_ty=_VOID)
 
 
 def device_call(name: str, arguments: list[Any]) -> ir.Call:

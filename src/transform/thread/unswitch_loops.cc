@@ -9,7 +9,9 @@
  * iteration;
  *  - neighbours `if c: S` and `if c: T` are `if c: S; T`.
  * A condition is moved only if it is integer arithmetic on variables of the program outside of what
- * it moves over: no load, whose value could change, and no call. Off with
+ * it moves over: no load, whose value could change, and no call. It comes after ThreadSync, whose
+ * barriers need the threads together, and writes no loop twice that has a barrier or another
+ * intrinsic of several threads. Off with
  * `tl.disable_loop_unswitching`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
@@ -22,6 +24,17 @@
 
 namespace tl {
 namespace {
+
+/*! Barriers, instructions of a warp, functions of the user's: threads may have to meet there. */
+bool HasCalls(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) override { found |= !AsInt(op->value); }
+  } finder;
+  finder(s);
+  return finder.found;
+}
 
 /*! Comparisons of pure integers, joined by logic. */
 bool IsMovable(const Expr& e) {
@@ -112,6 +125,7 @@ class Unswitcher : public StmtExprMutator {
   /*! The first `if` of the body whose condition stays the same decides between two loops. */
   static Stmt CopyForBranches(const For& loop) {
     const std::vector<Stmt> body = FlatSeq(loop->body);
+    if (HasCalls(loop->body)) return loop;
     Definitions inside;
     inside(loop->body);
     for (size_t k = 0; k < body.size(); ++k) {

@@ -324,3 +324,18 @@ def test_the_index_width_can_be_demanded():
     assert "int64_t(" not in tilelang.lower(func).kernel_source
     with tilelang.transform.PassContext(config={"tl.config_index_bitwidth": 64}):
         assert "A + int64_t(bx) * 64 + " in tilelang.lower(func).kernel_source
+
+
+def test_a_barrier_between_two_equal_conditions(compiled, device):
+    @T.prim_func
+    def func(A: T.Tensor((10,), "float32"), B: T.Tensor((10,), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((10,), "float32")
+            T.copy(A, S)
+            for i in T.Parallel(10):
+                B[i] = S[9 - i]
+
+    a = random((10,), "float32", device)
+    b = torch.zeros_like(a)
+    compiled(func)(a, b)
+    assert torch.equal(b, a.flip(0))

@@ -95,3 +95,19 @@ def test_a_condition_on_what_the_loop_binds_stays(unswitch):
 
     kept = unswitch(func, **{"tl.loop_unswitching_allow_non_trivial_else": True})
     assert kept.startswith("for i in range(4):")
+
+
+def test_a_loop_with_a_barrier_is_not_written_twice(unswitch):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for i in T.serial(4):
+                if tx < n:
+                    A[i] = 1
+                else:
+                    A[i] = 2
+                T.evaluate(T.tvm_storage_sync("shared"))
+
+    kept = unswitch(func, **{"tl.loop_unswitching_allow_non_trivial_else": True})
+    assert kept.startswith("for i in range(4):")
