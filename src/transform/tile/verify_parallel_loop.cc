@@ -78,7 +78,7 @@ class TouchCollector : public StmtExprVisitor {
     guards_.pop_back();
   }
   void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
-    if (IsLocal(buffer)) return;
+    if (IsLocal(buffer) || IsReducer(buffer)) return;
     touches.push_back({buffer, names_.MutateArray(indices), is_write, span_, guards_, inner_});
   }
 
