@@ -75,8 +75,8 @@ class AccessCollector : public StmtExprVisitor {
     return name.rfind("tl.ptx_stmatrix", 0) == 0 || name.rfind("tl.ptx_ldmatrix", 0) == 0;
   }
 
-  /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0 for
-   * other intrinsics, whose table does not say. */
+  /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0
+   * for other intrinsics, whose table does not say. */
   static int TouchedElements(const CallNode* op, const PointerAccess& p) {
     if (p.access == Access::kAtomic) return 1;
     const Expr call = GetRef<Expr>(op);
