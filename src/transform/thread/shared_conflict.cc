@@ -59,6 +59,9 @@ std::vector<const SyncNode*> LoopsAround(const SyncNode* node) {
 
 const ForNode* LoopOf(const SyncNode* n) { return n->stmt.as<ForNode>(); }
 
+/*! Above every number of a thread in its block. */
+constexpr int64_t kNoThread = 1 << 20;
+
 /*! Two accesses and which loops are in one iteration for both (`same`) or in any two (`free`). */
 struct Pair {
   const SharedAccess& a;
@@ -301,6 +304,9 @@ class Owners {
         int64_t& number = i < threads ? thread : key;
         number = number * axis.extent + point[i] - axis.min;
       }
+      // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
+      // that acts on each element: against a thread's own access it is somebody else.
+      if (access.by_warp && pair_.a.by_warp != pair_.b.by_warp) thread += kNoThread;
       return VisitElements(access, programs, point, key, static_cast<int>(thread), visit);
     });
   }
@@ -369,8 +375,6 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance) {
   const Pair pair(a, b, distance);
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
-  // A warp's rows are compared with a warp's rows only: lanes of one warp keep its order.
-  if (a.by_warp != b.by_warp) return true;
   return !Owners(pair, opaque_).EachElementHasOneThread();
 }
 
