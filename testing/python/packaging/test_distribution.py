@@ -33,7 +33,8 @@ def installed(package: pathlib.Path) -> importlib.metadata.Distribution:
 
 
 def required(distribution: importlib.metadata.Distribution) -> set[str]:
-    lines = [r for r in distribution.requires or [] if "extra ==" not in r]
+    """What the package needs, always or for one of its extras."""
+    lines = [r for r in distribution.requires or [] if not re.search("extra == .dev", r)]
     return {re.split(r"[^\w-]", line, maxsplit=1)[0] for line in lines}
 
 
