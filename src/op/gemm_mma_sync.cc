@@ -1,16 +1,12 @@
 /*! T.gemm by mma.sync: fragments of A and B from shared memory or registers, products on tensor
  * cores. */
 #include "../tvm/functor.h"
+#include "block_reduce.h"
 #include "gemm.h"
 #include "intrinsics.h"
 
 namespace tl {
 namespace {
-
-Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& span) {
-  if (extent == 1) return Substitute(body, v, MakeInt(0));
-  return MakeFor(v, MakeInt(extent), ForKind::kUnrolled, body, span);
-}
 
 /*! Emits the steps of one instruction. */
 class MmaEmitter {

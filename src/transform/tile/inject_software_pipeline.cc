@@ -43,10 +43,6 @@ struct Pipeline {
   int64_t max_stage = 0;
 };
 
-bool Contains(const std::vector<Var>& list, const Var& v) {
-  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
-}
-
 bool WantsSync(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   if (!call) return false;

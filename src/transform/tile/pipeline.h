@@ -14,6 +14,8 @@ inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
 
+/*! Whether a list has the very variable. */
+bool Contains(const std::vector<Var>& list, const Var& v);
 /*! List annotation of integers, nullopt if absent. */
 std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
                                                    const char* key);

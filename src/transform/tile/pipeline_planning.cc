@@ -43,11 +43,11 @@ Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
   return out;
 }
 
-namespace {
-
 bool Contains(const std::vector<Var>& list, const Var& v) {
   return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
 }
+
+namespace {
 
 struct Schedule {
   std::vector<int64_t> stage;
