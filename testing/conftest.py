@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -24,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = ":".join(asked_for)
     assert config.cache is not None
     os.environ.setdefault("TILELANG_CACHE_DIR", str(config.cache.mkdir("tilelang")))
+
+
+@pytest.fixture(autouse=True)
+def same_inputs() -> None:
+    """A test has the same random inputs whatever ran before it, in any worker."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
