@@ -2,6 +2,7 @@
 
 #include "../op/intrinsics.h"
 #include "../op/views.h"
+#include "../transform/thread/shared_memory.h"
 
 namespace tl {
 namespace {
@@ -28,7 +29,12 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
 }
 
 void KernelFacts::Visit_(const AllocBufferNode* op) {
-  has_dynamic_shared |= ScopeOf(op->buffer) == "shared.dyn";
+  const std::string scope = ScopeOf(op->buffer);
+  has_dynamic_shared |= scope == "shared.dyn";
+  if (scope != "shared") return;
+  constexpr int64_t kAlignment = 16;
+  static_shared[op->buffer.get()] = static_shared_bytes;
+  static_shared_bytes += (SharedBytes(op) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 void KernelFacts::Visit_(const DeclBufferNode* op) {

@@ -1,6 +1,7 @@
 /*! What the printer must know of a kernel before its first line. */
 #pragma once
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -25,6 +26,9 @@ class KernelFacts : public StmtExprVisitor {
   Span swizzle_span;
   std::string prelude;
   bool has_dynamic_shared = false;
+  /*! Place of each static shared array in the block's static memory, and bytes of all of them. */
+  std::unordered_map<const Object*, int64_t> static_shared;
+  int64_t static_shared_bytes = 0;
 
  protected:
   using StmtExprVisitor::Visit_;

@@ -3,6 +3,7 @@
 #include <regex>
 #include <utility>
 
+#include "../op/intrinsics.h"
 #include "../op/views.h"
 #include "../transform/thread/shared_memory.h"
 #include "../tvm/error.h"
@@ -51,6 +52,7 @@ std::string KernelPrinter::Run(const PrimFunc& kernel) {
   analyzer_.BindShapes(kernel);
   const KernelFacts facts(kernel);
   prelude_ = facts.prelude;
+  static_shared_ = facts.static_shared;
   out_ = Signature(kernel, facts) + " {\n";
   ++indent_;
   names_.Enter();
@@ -83,10 +85,14 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
          "(" + params + ")";
 }
 
-/*! Shared array, rasterisation, and `const int bx = blockIdx.x;` for each index that is used. */
+/*! Shared memory, rasterisation, and `const int bx = blockIdx.x;` for each index that is used. */
 void KernelPrinter::Indices(const KernelFacts& facts) {
   if (facts.has_dynamic_shared) {
-    Line("extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];");
+    Line("unsigned char* buf_dyn_shmem = tl::dynamic_shared();");
+  }
+  if (facts.static_shared_bytes > 0) {
+    Line("unsigned char* buf_shmem = tl::static_shared<" +
+         std::to_string(facts.static_shared_bytes) + ">();");
   }
   if (!facts.swizzle.empty()) {
     static const std::regex pattern("rasterization2D(Row|Column)<[1-9][0-9]*>");
@@ -141,7 +147,7 @@ void KernelPrinter::Visit_(const AttrStmtNode* op) {
     analyzer_.BindThread(op);
   } else if (op->attr_key == kUnrollFactor) {
     unroll_factor_ = AsInt(op->value);
-  } else if (op->attr_key != kSwizzle && op->attr_key != kPrelude) {
+  } else if (op->attr_key != kSwizzle && op->attr_key != kPrelude && op->attr_key != kClusterDims) {
     Bug("attribute " + std::string(op->attr_key));
   }
   Statement(op->body);
@@ -265,10 +271,9 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   if (scope == "shared.dyn") {
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
-    Line(type + "* " + name + " = (" + type + "*)(buf_dyn_shmem + " + std::to_string(*offset) +
-         ");");
+    SharedArray(type, name, "buf_dyn_shmem", *offset);
   } else if (scope == "shared") {
-    Line("__shared__ __align__(16) " + array);
+    SharedArray(type, name, "buf_shmem", static_shared_.at(op->buffer.get()));
   } else if (IsLocal(op->buffer) && size == 1) {
     scalars_.insert(op->buffer.get());
     Line(TypeName(dtype) + " " + name + ";");
@@ -280,6 +285,11 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
     Bug("buffer " + name + " of scope " + scope);
   }
   done_ = op;
+}
+
+void KernelPrinter::SharedArray(const std::string& type, const std::string& name,
+                                const std::string& memory, int64_t offset) {
+  Line(type + "* " + name + " = (" + type + "*)(" + memory + " + " + std::to_string(offset) + ");");
 }
 
 void KernelPrinter::Visit_(const DeclBufferNode* op) {

@@ -42,10 +42,13 @@ class KernelPrinter : private ExprPrinter {
   void Indices(const KernelFacts& facts);
   void StoreHalfByte(const BufferStoreNode* op, const std::string& value);
   std::string StorageType(DLDataType t);
+  void SharedArray(const std::string& type, const std::string& name, const std::string& memory,
+                   int64_t offset);
   void Line(const std::string& text);
 
   bool line_directives_;
   std::optional<int64_t> unroll_factor_;
+  std::unordered_map<const Object*, int64_t> static_shared_;
   int indent_ = 0;
   std::string prelude_;
   std::string out_;

@@ -22,7 +22,7 @@ const std::unordered_set<std::string>& ReservedWords() {
         "xor_eq threadIdx blockIdx blockDim gridDim warpSize dim3 uint2 uint4 tl half_t "
         "bfloat16_t int4b_t uint4b_t fp4_e2_t int8_t int16_t int32_t int64_t uint8_t uint16_t "
         "uint32_t uint64_t size_t "
-        "buf_dyn_shmem main linux unix errno stdin stdout stderr assert ");
+        "buf_dyn_shmem buf_shmem main linux unix errno stdin stdout stderr assert ");
     return new std::unordered_set<std::string>(std::istream_iterator<std::string>(text), {});
   }();
   return *words;

@@ -60,9 +60,17 @@ inline constexpr const char* kAtomicAdd = "tl.atomic_add";
 inline constexpr const char* kAsyncCopy = "async_copy";
 /*! The attribute's node where the user demands cp.async: what cannot be one is refused. */
 inline constexpr const char* kDemanded = "demanded";
+/*! Attribute around a kernel's body; its node has the extents of a cluster in blocks, three
+ * constants. */
+inline constexpr const char* kClusterDims = "cluster_dims";
+/*! Rank of this block in its cluster, and the number of the cluster's blocks. */
+inline constexpr const char* kBlockRank = "tl.block_rank_in_cluster";
+inline constexpr const char* kClusterSize = "tl.cluster_size";
 /*! Barrier `id` (0 to 15) for `threads` threads, both constants; kSync is barrier 0 for the block.
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
+/*! Waits for all threads of the grid; the launch has to be cooperative. */
+inline constexpr const char* kSyncGrid = "tl.sync_grid";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";
 
 }  // namespace tl

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -27,6 +28,20 @@ _FLAGS = (
 # Dynamic shared memory needs no initialisation; g++ does not see that in templates, clang++ does.
 _GNU_FLAGS = ("-fno-extern-tls-init",)
 _ERROR_BYTES = 8192
+_STATIC_ARRAY = re.compile(r"\b__shared__\b")
+
+
+class LaunchConfig(ctypes.Structure):
+    """How the emulator runs a kernel; ``tl_launch_config`` of launch.h, the adapter's
+    ``LaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_shared_bytes", ctypes.c_uint),
+        ("cluster", ctypes.c_uint * 3),
+        ("cooperative", ctypes.c_uint),
+    )
 
 
 class EmulatedModule:
@@ -43,9 +58,8 @@ class EmulatedModule:
     def address(self, kernel_name: str) -> int:
         """Address of the function that launches a kernel, which is of the C type
 
-        ``int(const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared_bytes,
-        void** args, char* error, unsigned long error_size)``: ``args[i]`` points to the i-th
-        argument; other than 0 means that `error` has the report.
+        ``int(const tl_launch_config*, void** args, char* error, unsigned long error_size)``:
+        ``args[i]`` points to the i-th argument; other than 0 means that `error` has the report.
         """
         launcher = self._library[f"tl_launch_{kernel_name}"]
         address = ctypes.cast(launcher, ctypes.c_void_p).value
@@ -59,6 +73,8 @@ class EmulatedModule:
         block: tuple[int, int, int],
         dynamic_shared_bytes: int,
         args: Sequence[ctypes._SimpleCData],
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        cooperative: bool = False,
     ) -> None:
         """Runs a kernel to its end.
 
@@ -68,20 +84,20 @@ class EmulatedModule:
             block: number of threads of a block along x, y and z.
             dynamic_shared_bytes: size of the block's dynamic shared memory.
             args: one ctypes value for each parameter; a pointer is a `ctypes.c_void_p`.
+            cluster: number of blocks of a cluster along x, y and z.
+            cooperative: whether all blocks run at the same time, for ``tl::sync_grid``.
 
         Raises:
             RuntimeError: the kernel failed; the text says where and why.
 
         Example: ``module.launch("scale", (4, 1, 1), (128, 1, 1), 0, [c_void_p(x.data_ptr())])``
         """
-        index = ctypes.c_uint * 3
+        config = LaunchConfig(grid, block, dynamic_shared_bytes, cluster, cooperative)
         pointers = (ctypes.c_void_p * len(args))(*[ctypes.addressof(arg) for arg in args])
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         launcher = self._library[f"tl_launch_{kernel_name}"]
         failed = launcher(
-            index(*grid),
-            index(*block),
-            ctypes.c_uint(dynamic_shared_bytes),
+            ctypes.byref(config),
             pointers,
             error,
             ctypes.c_ulong(_ERROR_BYTES),
@@ -106,7 +122,9 @@ def build_emulated(
 
     Example: ``build_emulated(kernel.get_kernel_source(), ["main_kernel"]).address("main_kernel")``
     """
-    program = source + "".join(f"\nTL_EMU_EXPORT({name})" for name in kernel_names) + "\n"
+    static_arrays = str(bool(_STATIC_ARRAY.search(source))).lower()
+    exports = [f"\nTL_EMU_EXPORT({name}, {static_arrays})" for name in kernel_names]
+    program = source + "".join(exports) + "\n"
     compiler = find_compiler()
     folder = cache_dir or env.TILELANG_CACHE_DIR / "emulator"
     path = folder / f"{_key(program, compiler)}.so"

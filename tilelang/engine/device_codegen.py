@@ -31,9 +31,9 @@ def _split_host_device(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.I
 def SplitHostDevice() -> tvm.transform.Pass:
     """Module pass: `main` becomes a host function that lists launches, and its kernels.
 
-    These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` (three
-    extents each) and ``tl.dyn_shared_bytes``. Running it raises `ValueError` with the kernel's file
-    and line for statements outside of a kernel.
+    These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
+    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` and ``tl.cooperative``. Running it
+    raises `ValueError` with the kernel's file and line for statements outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
     """
@@ -138,6 +138,8 @@ class _PlanWriter:
             block=tuple(self.expr(extent) for extent in kernel.attrs["tl.block"]),
             shared_bytes=int(kernel.attrs["tl.dyn_shared_bytes"]),
             args=tuple(self._argument(arg) for arg in call.args[1:]),
+            cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
+            cooperative=bool(kernel.attrs["tl.cooperative"]),
         )
 
     def _argument(self, arg: tvm.ir.Var) -> tuple[Any, ...]:

@@ -127,9 +127,11 @@ class ScalarParam:
 class KernelLaunch:
     """One kernel of a call.
 
-    `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. An argument is
-    ``("param", name)``, the pointer of a tensor or the value of a scalar, or ``("value", expr,
-    dtype)``, an integer that the host computes.
+    `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. `cluster` is the
+    extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
+    blocks run at the same time, so that they may wait for each other. An argument is ``("param",
+    name)``, the pointer of a tensor or the value of a scalar, or ``("value", expr, dtype)``, an
+    integer that the host computes.
     """
 
     name: str
@@ -137,8 +139,15 @@ class KernelLaunch:
     block: tuple[Expr, ...]
     shared_bytes: Expr
     args: tuple[tuple[Any, ...], ...]
+    cluster: tuple[int, ...] = (1, 1, 1)
+    cooperative: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "cluster", tuple(self.cluster))
+        if len(self.cluster) != 3 or not all(isinstance(e, int) and e > 0 for e in self.cluster):
+            raise ValueError(
+                f"launch plan: cluster of {self.name} is {self.cluster}, wanted three positive ints"
+            )
         for field in ("grid", "block"):
             extents = _exprs(getattr(self, field))
             if len(extents) != 3:
@@ -146,6 +155,11 @@ class KernelLaunch:
             object.__setattr__(self, field, extents)
         object.__setattr__(self, "shared_bytes", _checked(self.shared_bytes))
         object.__setattr__(self, "args", tuple(self._argument(arg) for arg in self.args))
+
+    @property
+    def clustered(self) -> bool:
+        """Whether a cluster has more than one block."""
+        return self.cluster != (1, 1, 1)
 
     def _argument(self, arg: Sequence[Any]) -> tuple[Any, ...]:
         if len(arg) == 2 and arg[0] == "param":
@@ -288,6 +302,8 @@ class LaunchPlan:
                 f"    launch {kernel.name}({', '.join(args)}) grid={format_tuple(kernel.grid)} "
                 f"block={format_tuple(kernel.block)} "
                 f"shared_bytes={format_expr(kernel.shared_bytes)}"
+                + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
+                + (" cooperative" if kernel.cooperative else "")
             )
         if self.outputs:
             lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")

@@ -128,6 +128,7 @@ from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
 from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
+    ClusterKernel,
     Kernel,
     KernelLaunchFrame,
     get_block_binding,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
@@ -16,6 +16,10 @@ from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_sc
 from tilelang.language.tracer import Frame, Tracer, current_tracer, innermost_tracer
 from tilelang.layout import Layout
 
+# CUDA C++ Programming Guide, "Thread Block Clusters": 8 everywhere, 16 with an opt-in that the
+# launch gives.
+_MAX_CLUSTER_BLOCKS = 16
+
 
 class KernelLaunchFrame(Frame):
     """An open ``T.Kernel``: extents and variables of its blocks and threads, each in order x, y,
@@ -23,7 +27,13 @@ class KernelLaunchFrame(Frame):
 
     kind = "kernel"
 
-    def __init__(self, grid: Sequence[Any], threads: Sequence[int], prelude: str | None):
+    def __init__(
+        self,
+        grid: Sequence[Any],
+        threads: Sequence[int],
+        prelude: str | None,
+        cluster_dims: Sequence[int],
+    ):
         self._grid = list(grid)
         self.blocks: list[ir.Var] = []
         """Index of this block in the grid."""
@@ -32,6 +42,7 @@ class KernelLaunchFrame(Frame):
         self._block_extents = [*grid, *[1] * (3 - len(grid))]
         self._thread_extents = [*threads, *[1] * (3 - len(threads))]
         self._prelude = prelude
+        self._cluster_dims = list(cluster_dims)
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
         """Layouts that the program gives to its buffers."""
@@ -70,6 +81,9 @@ class KernelLaunchFrame(Frame):
         tir_builder.writes([])
         if self._prelude is not None:
             tir_builder.sblock_attr({"pragma_import_c": self._prelude})
+        if math.prod(self._cluster_dims) > 1:
+            dims = [tirx.const(extent, "int32") for extent in self._cluster_dims]
+            tir_builder.sblock_attr({"cluster_dims": dims})
         tracer.kernels.append(self)
         variables = self.blocks[: len(self._grid)]
         return variables[0] if len(variables) == 1 else variables
@@ -137,6 +151,7 @@ def Kernel(
     threads: int | Sequence[int] | None = None,
     prelude: str | None = None,
     is_cpu: bool = False,
+    cluster_dims: int | Sequence[int] | None = None,
 ) -> KernelLaunchFrame:
     """Launch a grid of blocks; the ``with`` body is the program of one of them.
 
@@ -150,6 +165,9 @@ def Kernel(
         Source text that is put before the kernel's.
     is_cpu
         No effect: the target decides.
+    cluster_dims
+        Number of blocks of a cluster in x, y and z, 1 where not given: an int or up to three of
+        them (sm_90 or later). The numbers of blocks have to be multiples.
 
     Returns
     -------
@@ -171,8 +189,57 @@ def Kernel(
     if len(blocks) > 3:
         raise ValueError(f"T.Kernel found {len(blocks)} dimensions of blocks, wanted at most 3")
     return KernelLaunchFrame(
-        [_block_extent(d, b) for d, b in enumerate(blocks)], _thread_extents(threads), prelude
+        [_block_extent(d, b) for d, b in enumerate(blocks)],
+        _thread_extents(threads),
+        prelude,
+        _cluster_extents(cluster_dims, blocks),
     )
+
+
+def ClusterKernel(
+    *blocks: Any,
+    cluster_dims: int | Sequence[int],
+    threads: int | Sequence[int] | None = None,
+    prelude: str | None = None,
+) -> KernelLaunchFrame:
+    """Launch a grid of clusters of blocks; `Kernel` with ``cluster_dims``.
+
+    Raises
+    ------
+    ValueError
+        If ``cluster_dims`` is not one to three positive ints with a product of at most 16, or does
+        not divide a constant number of blocks; when it is compiled for a chip before sm_90.
+
+    Example
+    -------
+    ``with T.ClusterKernel(16, cluster_dims=2, threads=128) as bx: ...``
+    """
+    return Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
+
+
+def _cluster_extents(cluster_dims: Any, blocks: Sequence[Any]) -> list[int]:
+    if cluster_dims is None:
+        return [1, 1, 1]
+    given = list(cluster_dims) if isinstance(cluster_dims, list | tuple) else [cluster_dims]
+    extents = [e for e in map(as_int, given) if e is not None and e > 0]
+    if len(extents) != len(given) or not 1 <= len(given) <= 3:
+        raise ValueError(
+            f"cluster_dims of T.Kernel is {cluster_dims!r}, wanted a positive int or one to three "
+            "of them"
+        )
+    if math.prod(extents) > _MAX_CLUSTER_BLOCKS:
+        raise ValueError(
+            f"cluster_dims of T.Kernel is {cluster_dims!r}, which is {math.prod(extents)} blocks, "
+            f"wanted at most {_MAX_CLUSTER_BLOCKS}"
+        )
+    counts = [*map(as_int, blocks), 1, 1, 1]
+    for count, extent in zip(counts, extents, strict=False):
+        if count is not None and count % extent != 0:
+            raise ValueError(
+                f"T.Kernel has {count} blocks in a dimension where cluster_dims is {extent}, "
+                "wanted a multiple; round the number of blocks up"
+            )
+    return [*extents, 1, 1][:3]
 
 
 def _block_extent(dim: int, value: Any) -> Any:

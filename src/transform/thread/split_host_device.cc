@@ -7,13 +7,15 @@
  * whose body is one `tl.launch(name, arguments..)` for each kernel; then the kernels `f_kernel`,
  * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
- * appearance. It carries `tl.grid` and `tl.block` (three extents each), `tl.dyn_shared_bytes`,
- * `target`, `global_symbol`. Refuses: other statements outside of a kernel; block extents that are
+ * appearance. It carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each),
+ * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `target`,
+ * `global_symbol`. Refuses: other statements outside of a kernel; block extents that are
  * not constant; two extents for one index.
  */
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -49,6 +51,8 @@ class KernelUses : public StmtExprVisitor {
   }
 
   int64_t shared_bytes = 0;
+  Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
+  bool cooperative = false;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -82,7 +86,12 @@ class KernelUses : public StmtExprVisitor {
     }
     shared_bytes = std::max(shared_bytes, *offset + SharedBytes(op));
   }
+  void Visit_(const CallNode* op) override {
+    cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
+    Default(op);
+  }
   void Visit_(const AttrStmtNode* op) override {
+    if (op->attr_key == kClusterDims) cluster = op->node.cast<Array<Expr>>();
     if (op->attr_key != "thread_extent") return Default(op);
     const auto thread = op->node.cast<IterVar>();
     Define(thread->var);
@@ -173,6 +182,8 @@ class Splitter {
     kernel = WithAttr(kernel, "global_symbol", String(name));
     kernel = WithAttr(kernel, "tl.grid", uses.Extents("blockIdx"));
     kernel = WithAttr(kernel, "tl.block", block);
+    kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
+    kernel = WithAttr(kernel, "tl.cooperative", uses.cooperative);
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
   }
 

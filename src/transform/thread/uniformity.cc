@@ -5,6 +5,14 @@
 #include "effects.h"
 
 namespace tl {
+namespace {
+
+bool IsSameInBlock(const CallNode* op) {
+  const Intrinsic* row = FindIntrinsic(op);
+  return row && (row->op == kBlockRank || row->op == kClusterSize);
+}
+
+}  // namespace
 
 bool Uniformity::IsUniform(const Expr& e) const {
   struct Judge : StmtExprVisitor {
@@ -19,7 +27,7 @@ bool Uniformity::IsUniform(const Expr& e) const {
       for (const Expr& i : op->indices) Visit(i);
     }
     void Visit_(const CallNode* op) override {
-      uniform &= IsIfThenElse(op) || IsElementwise(op);
+      uniform &= IsIfThenElse(op) || IsElementwise(op) || IsSameInBlock(op);
       Default(op);
     }
   } judge;

@@ -1,11 +1,14 @@
 /*!
  * MaterializeKernelLaunch: loops over blocks and threads become the launch.
  *
- * In:  loops of kind kThreadBinding around `tilelang_root` blocks.
- * Out: thread_extent attributes in their place, the function's root block gone.
+ * In:  loops of kind kThreadBinding around `tilelang_root` blocks, which may have the annotation
+ *      `cluster_dims`.
+ * Out: thread_extent attributes in their place, an attribute around the block in that of the
+ *      annotation, the function's root block gone.
  * Establishes: block and thread variables are parameters of a statement, not loops.
- * Refuses: nothing.
+ * Refuses: clusters on a chip that has none.
  */
+#include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -13,7 +16,13 @@
 namespace tl {
 namespace {
 
+// PTX ISA, Cluster of Cooperative Thread Arrays.
+constexpr int kFirstWithClusters = 90;
+
 class Materializer : public StmtExprMutator {
+ public:
+  explicit Materializer(PrimFunc f) : function_(std::move(f)) {}
+
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
@@ -33,6 +42,26 @@ class Materializer : public StmtExprMutator {
     attr->span = op->span;
     return AttrStmt(attr);
   }
+  Stmt Mutate_(const SBlockRealizeNode* op) final {
+    const auto dims = op->block->annotations.find(kClusterDims);
+    if (dims == op->block->annotations.end()) return Default<Stmt>(op);
+    const int arch = TargetArch(function_);
+    if (arch < kFirstWithClusters) {
+      ThrowAt(op->span, "ValueError",
+              "found a kernel with clusters of blocks for sm_" + std::to_string(arch) +
+                  ", wanted sm_90 or later. Leave out cluster_dims, or compile for another target");
+    }
+    auto attr = make_object<AttrStmtNode>();
+    attr->node = (*dims).second.cast<Array<Expr>>();
+    attr->attr_key = kClusterDims;
+    attr->value = MakeInt(0);
+    attr->body = GetRef<Stmt>(op);
+    attr->span = op->span;
+    return AttrStmt(attr);
+  }
+
+ private:
+  PrimFunc function_;
 };
 
 PrimFunc MaterializeKernelLaunch(PrimFunc f) {
@@ -41,7 +70,7 @@ PrimFunc MaterializeKernelLaunch(PrimFunc f) {
     if (root->block->iter_vars.empty() && root->block->name_hint == "root")
       body = root->block->body;
   }
-  return WithBody(std::move(f), Materializer().Mutate(body));
+  return WithBody(f, Materializer(f).Mutate(body));
 }
 
 Registration registration([] { RegisterPass("MaterializeKernelLaunch", MaterializeKernelLaunch); });

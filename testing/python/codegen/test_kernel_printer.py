@@ -80,7 +80,7 @@ STAGED = """\
 
 extern "C" __global__ void __launch_bounds__(8) \
 main_kernel(const half_t* __restrict__ A, float* __restrict__ B, int n) {
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   const dim3 blockIdx = tl::rasterization2DRow<10>();
   const int bx = blockIdx.x;
   const int tx = threadIdx.x;
@@ -187,7 +187,11 @@ def test_static_shared_memory_and_small_locals(body):
             S[tx] = T.Cast("float32", F[1])
             A[tx] = S[tx]
 
-    assert body(func)[:2] == ["__shared__ __align__(16) float S[8];", "alignas(4) half_t F[3];"]
+    assert body(func)[:3] == [
+        "unsigned char* buf_shmem = tl::static_shared<32>();",
+        "float* S = (float*)(buf_shmem + 0);",
+        "alignas(4) half_t F[3];",
+    ]
 
 
 def test_unroll_factor_step_break_and_bind(body):

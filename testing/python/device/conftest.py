@@ -27,7 +27,10 @@ def _triple(size: int | tuple[int, ...]) -> tuple[int, int, int]:
 
 @pytest.fixture
 def run() -> Run:
-    """``run(source, "kernel", [array, 3], grid=1, block=32, shared=0)``; builds a source once."""
+    """``run(source, "kernel", [array, 3], grid=1, block=32, shared=0)``; builds a source once.
+
+    ``cluster=(2, 1, 1)`` and ``cooperative=True`` go to the launch.
+    """
 
     def launch(
         source: str,
@@ -36,9 +39,10 @@ def run() -> Run:
         grid: int | tuple[int, ...] = 1,
         block: int | tuple[int, ...] = 32,
         shared: int = 0,
+        **how: Any,
     ) -> None:
         module = build_emulated(source, _KERNEL.findall(source))
         values = [_argument(arg) for arg in args]
-        module.launch(kernel, _triple(grid), _triple(block), shared, values)
+        module.launch(kernel, _triple(grid), _triple(block), shared, values, **how)
 
     return launch

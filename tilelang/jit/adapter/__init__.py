@@ -4,6 +4,7 @@ torch tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,12 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
         k.shared_bytes if isinstance(k.shared_bytes, int) else None for k in plan.kernels
     ]
     try:
-        module = CudaModule(cubin, [kernel.name for kernel in plan.kernels], shared_bytes)
+        module = CudaModule(
+            cubin,
+            [kernel.name for kernel in plan.kernels],
+            shared_bytes,
+            [math.prod(kernel.cluster) for kernel in plan.kernels],
+        )
     except RuntimeError as error:
         raise RuntimeError(
             f"{plan.where()}: the GPU's driver refuses the compiled kernel: {error}. Compile it "

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-_ENTRY_POINTS = ("cuLaunchKernel", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
+_ENTRY_POINTS = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent")
 _ENTRY_POINT_VERSION = 12000  # the CUDA version whose signatures the adapter declares
 
 # CUDA C++ Programming Guide, "Shared Memory": more than this needs an opt-in for each kernel.
 _DEFAULT_SHARED_BYTES = 48 * 1024
+# CUDA C++ Programming Guide, "Thread Block Clusters": larger ones need an opt-in too.
+_PORTABLE_CLUSTER_BLOCKS = 8
 
 
 def check(result: tuple[Any, ...], call: str) -> Any:
@@ -44,13 +46,19 @@ def entry_points() -> tuple[int, ...]:
 
 class CudaModule:
     """The kernels of one cubin. `shared_bytes` is each kernel's dynamic shared memory, None where a
-    call decides.
+    call decides; `cluster_blocks` the number of blocks of its clusters.
 
     The library is never unloaded: work that a stream still holds may run its kernels after the last
     reference is gone.
     """
 
-    def __init__(self, cubin: bytes, kernels: Sequence[str], shared_bytes: Sequence[int | None]):
+    def __init__(
+        self,
+        cubin: bytes,
+        kernels: Sequence[str],
+        shared_bytes: Sequence[int | None],
+        cluster_blocks: Sequence[int],
+    ):
         from cuda.bindings import driver
 
         check(driver.cuInit(0), "cuInit")
@@ -65,6 +73,7 @@ class CudaModule:
             for name in kernels
         ]
         self._shared_bytes = list(shared_bytes)
+        self._cluster_blocks = list(cluster_blocks)
 
     def load(self, device: int) -> tuple[int, list[int]]:
         """The primary context of `device` and the functions in it, as addresses."""
@@ -75,15 +84,17 @@ class CudaModule:
         check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent")
         try:
             functions = [
-                self._function(kernel, shared_bytes, handle)
-                for kernel, shared_bytes in zip(self._kernels, self._shared_bytes, strict=True)
+                self._function(kernel, shared_bytes, cluster_blocks, handle)
+                for kernel, shared_bytes, cluster_blocks in zip(
+                    self._kernels, self._shared_bytes, self._cluster_blocks, strict=True
+                )
             ]
         finally:
             check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
         return int(context), functions
 
     @staticmethod
-    def _function(kernel: Any, shared_bytes: int | None, device: Any) -> int:
+    def _function(kernel: Any, shared_bytes: int | None, cluster_blocks: int, device: Any) -> int:
         from cuda.bindings import driver
 
         attribute = driver.CUfunction_attribute
@@ -106,5 +117,15 @@ class CudaModule:
                     device,
                 ),
                 f"cuKernelSetAttribute(max dynamic shared memory = {shared_bytes} bytes)",
+            )
+        if cluster_blocks > _PORTABLE_CLUSTER_BLOCKS:
+            check(
+                driver.cuKernelSetAttribute(
+                    attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                    1,
+                    kernel,
+                    device,
+                ),
+                f"cuKernelSetAttribute(clusters of {cluster_blocks} blocks)",
             )
         return int(check(driver.cuKernelGetFunction(kernel), "cuKernelGetFunction"))

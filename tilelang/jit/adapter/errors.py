@@ -167,6 +167,16 @@ def bad_extent(plan: LaunchPlan, kernel: int, which: int, value: int, limit: int
     )
 
 
+def bad_cluster(plan: LaunchPlan, kernel: int, grid: list[int]) -> ValueError:
+    """A grid that does not divide into clusters."""
+    launch = plan.kernels[kernel]
+    return ValueError(
+        f"{plan.where()}: grid of kernel `{launch.name}`: expected multiples of the cluster "
+        f"{launch.cluster}, got {tuple(grid)}. Round the numbers of blocks up to multiples of the "
+        "cluster's."
+    )
+
+
 def too_many_devices(plan: LaunchPlan, device: int, limit: int) -> RuntimeError:
     """The device's index is beyond the adapter's table."""
     return RuntimeError(

@@ -1,4 +1,4 @@
-/*! Vector loads and stores. */
+/*! Shared memory, and vector loads and stores. */
 #pragma once
 
 #include <tl/vec.h>
@@ -30,6 +30,19 @@ struct Word<16> {
 };
 
 }  // namespace detail
+
+/*! The block's dynamic shared memory, at a multiple of 1024. */
+TL_DEVICE unsigned char* dynamic_shared() {
+  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  return buf_dyn_shmem;
+}
+
+/*! The block's static shared memory of `bytes` bytes; one size for each kernel. */
+template <unsigned bytes>
+TL_DEVICE unsigned char* static_shared() {
+  __shared__ __align__(16) unsigned char buf_shmem[bytes];
+  return buf_shmem;
+}
 
 /*! N elements from `from`, which is aligned as vec<T, N> is: one access for each 16 bytes. */
 template <typename T, int N>

@@ -1,22 +1,41 @@
 /*!
  * Atomic operations on global and shared memory. A fiber gives the processor away only where it
- * waits, so plain reads and writes are atomic; memory orders add nothing. A load lets the other
- * threads of the block go on, because it may be in a loop that waits for one of them.
+ * waits, so plain reads and writes are atomic; memory orders add nothing. A load, and an operation
+ * that changes nothing, lets the other threads go on, because it may be in a loop that waits for
+ * one of them.
  */
 #pragma once
 
+#include <tl/barrier.h>
 #include <tl/math.h>
 #include <tl/memory_order.h>
 
 namespace tl {
 namespace emu {
 
+/*! Takes note of what an atomic operation finds. The same at the same place leads nowhere. */
+template <typename T>
+TL_DEVICE void note_found(const T* at, T value) {
+  Fiber* self = worker->current;
+  uint64_t bits = 0;
+  __builtin_memcpy(&bits, &value, sizeof(T));
+  if (self->polled_at != at || self->polled_bits != bits) worker->fruitless = 0;
+  self->polled_at = at;
+  self->polled_bits = bits;
+}
+
 template <typename T, typename Change>
 TL_DEVICE T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
-  const T old = *at;
-  *at = change(old);
+  const T old = *at, now = change(old);
+  *at = now;
+  if (__builtin_memcmp(&old, &now, sizeof(T)) == 0) {
+    note_found(at, old);
+    yield(where);
+  } else {
+    worker->fruitless = 0;
+  }
   return old;
 }
 
@@ -52,11 +71,9 @@ TL_DEVICE void atomic_add(T* at, const vec<T, N>& value, emu::Location where = e
 
 template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
-  emu::Fiber* self = emu::worker->current;
-  self->where = where;
   emu::check_alignment(at, sizeof(T), "address of an atomic operation", where);
-  emu::worker->ready.push(self);
-  emu::hand_over(self);
+  emu::yield(where);
+  emu::note_found(at, *at);
   return *at;
 }
 

@@ -1,4 +1,4 @@
-/*! Barriers of a block and collectives of a warp. */
+/*! Barriers of a block, a cluster and the grid, and collectives of a warp. */
 #pragma once
 
 #include <tl/error.h>
@@ -6,31 +6,66 @@
 namespace tl {
 namespace emu {
 
-/*! Waits at a barrier for `threads` threads, or with 0 for all threads of the block that have not
- * exited. */
-inline void barrier_sync(int number, unsigned threads, Location where) {
-  if (number < 0 || number >= kBarriers) {
-    fail(where, "barrier %d does not exist. Use 0 to %d", number, kBarriers - 1);
-  }
-  if (threads % kWarpSize != 0) {
-    fail(where, "barrier %d is to wait for %u threads. Use a multiple of %d", number, threads,
-         kWarpSize);
-  }
+inline void describe_barrier(const WaitPoint& self, Text& text) {
+  const Barrier& barrier = static_cast<const Barrier&>(self);
+  text.add("barrier %d: %u of %u threads have arrived", int(&barrier - barrier.block->barriers),
+           barrier.arrived, barrier.expected ? barrier.expected : barrier.block->live);
+}
+
+inline void describe_meeting(const WaitPoint& self, Text& text) {
+  text.add("%s: %u of %u lanes of the warp have arrived", static_cast<const Meeting&>(self).name,
+           self.arrived, self.expected);
+}
+
+inline void describe_cluster_barrier(const WaitPoint& self, Text& text) {
+  text.add("the barrier of the cluster: %u of %u threads have arrived", self.arrived,
+           static_cast<const PhaseBarrier&>(self).live);
+}
+
+inline void describe_grid_barrier(const WaitPoint& self, Text& text) {
+  text.add("the barrier of the grid: %u of %u threads have arrived", self.arrived,
+           static_cast<const PhaseBarrier&>(self).live);
+}
+
+/*! Arrives at a barrier for `threads` threads, or with 0 for all threads of the block that have not
+ * exited; returns whether this one is the last. */
+inline bool barrier_arrive(Barrier& barrier, unsigned threads, Location where) {
   worker->current->where = where;
-  WaitPoint& barrier = worker->barriers[number];
+  if (threads % kWarpSize != 0) {
+    fail(where, "barrier %d is to wait for %u threads. Use a multiple of %d",
+         int(&barrier - barrier.block->barriers), threads, kWarpSize);
+  }
   if (barrier.arrived == 0) {
     barrier.expected = threads;
   } else if (barrier.expected != threads) {
     fail(where,
          "barrier %d is to wait for %u threads, but threads wait there for %u (0: all). Use "
          "another barrier",
-         number, threads, barrier.expected);
+         int(&barrier - barrier.block->barriers), threads, barrier.expected);
   }
-  if (++barrier.arrived == (threads ? threads : worker->live)) {
+  return ++barrier.arrived == (threads ? threads : barrier.block->live);
+}
+
+inline Barrier& find_barrier(int number, Location where) {
+  if (number < 0 || number >= kBarriers) {
+    fail(where, "barrier %d does not exist. Use 0 to %d", number, kBarriers - 1);
+  }
+  return this_block().barriers[number];
+}
+
+inline void barrier_sync(int number, unsigned threads, Location where) {
+  Barrier& barrier = find_barrier(number, where);
+  if (barrier_arrive(barrier, threads, where)) {
     release(barrier);
   } else {
     wait_at(barrier);
   }
+}
+
+inline void named_barrier_arrive(int number, unsigned threads, Location where) {
+  if (threads == 0) fail(where, "barrier %d is to wait for no threads", number);
+  Barrier& barrier = find_barrier(number, where);
+  if (barrier_arrive(barrier, threads, where)) release(barrier);
 }
 
 /*! Waits for the lanes of the warp in `mask` that the block has. One set of lanes at a time. */
@@ -41,9 +76,9 @@ inline void warp_barrier_sync(uint32_t mask, Location where) {
   if (!(mask >> lane & 1)) {
     fail(where, "lane %u waits for the lanes %08x of its warp, which it is not one of", lane, mask);
   }
-  const unsigned lanes = worker->threads - first;
+  const unsigned lanes = self->block->threads - first;
   if (lanes < kWarpSize) mask &= (uint32_t(1) << lanes) - 1;
-  Warp& warp = worker->warps[self->linear / kWarpSize];
+  Warp& warp = self->block->warps[self->linear / kWarpSize];
   if (warp.barrier.arrived == 0) {
     warp.barrier_mask = mask;
     warp.barrier.expected = __builtin_popcount(mask);
@@ -58,16 +93,67 @@ inline void warp_barrier_sync(uint32_t mask, Location where) {
   }
 }
 
-/*! Takes the running thread out of the block: barriers for all threads no longer wait for it. */
+/*! Ends the phase where all threads have arrived. */
+inline void end_phase_if_all(PhaseBarrier& barrier) {
+  if (barrier.arrived == 0 || barrier.arrived != barrier.live) return;
+  ++barrier.phase;
+  release(barrier);
+}
+
+/*! What PTX calls the phases of the cluster's barrier: each thread arrives, then waits. */
+inline void cluster_barrier_arrive(Location where) {
+  Fiber* self = worker->current;
+  self->where = where;
+  PhaseBarrier& barrier = self->block->cluster->barrier;
+  if (self->cluster_arrived) {
+    fail(where, "a second arrival at the barrier of the cluster without tl::cluster_wait between");
+  }
+  self->cluster_arrived = true;
+  self->cluster_phase = barrier.phase;
+  ++barrier.arrived;
+  end_phase_if_all(barrier);
+}
+
+inline void cluster_barrier_wait(Location where) {
+  Fiber* self = worker->current;
+  self->where = where;
+  PhaseBarrier& barrier = self->block->cluster->barrier;
+  if (!self->cluster_arrived) {
+    fail(where, "tl::cluster_wait without tl::cluster_arrive before it");
+  }
+  if (self->cluster_phase == barrier.phase) wait_at(barrier);
+  self->cluster_arrived = false;
+}
+
+/*! Waits for all threads of the grid. */
+inline void grid_barrier_sync(Location where) {
+  worker->current->where = where;
+  if (!worker->cooperative) {
+    fail(where, "tl::sync_grid in a launch that is not cooperative");
+  }
+  PhaseBarrier& barrier = worker->grid_barrier;
+  const unsigned phase = barrier.phase;
+  ++barrier.arrived;
+  end_phase_if_all(barrier);
+  if (phase == barrier.phase) wait_at(barrier);
+}
+
+/*! Takes the running thread out: barriers for all threads no longer wait for it. */
 inline void exit_thread() {
   Fiber* self = worker->current;
   self->exited = true;
-  --worker->live;
-  for (WaitPoint& barrier : worker->barriers) {
-    if (barrier.arrived > 0 && barrier.expected == 0 && barrier.arrived == worker->live) {
+  Block& block = *self->block;
+  --block.live;
+  for (Barrier& barrier : block.barriers) {
+    if (barrier.arrived > 0 && barrier.expected == 0 && barrier.arrived == block.live) {
       release(barrier);
     }
   }
+  PhaseBarrier& cluster = block.cluster->barrier;
+  --cluster.live;
+  if (self->cluster_arrived && self->cluster_phase == cluster.phase) --cluster.arrived;
+  end_phase_if_all(cluster);
+  worker->fruitless = 0;
   hand_over(self);
 }
 
@@ -80,29 +166,42 @@ inline void collective_sync(const char* name, Collective collective, void* argum
                             bool partial = false) {
   Fiber* self = worker->current;
   self->where = where;
-  Warp& warp = worker->warps[self->linear / kWarpSize];
-  WaitPoint& point = warp.point;
-  if (!partial && point.expected != kWarpSize) {
+  Meeting& meeting = self->block->warps[self->linear / kWarpSize].meeting;
+  if (!partial && meeting.expected != kWarpSize) {
     fail(where, "%s needs %d lanes, but this warp has %u. Launch a multiple of %d threads", name,
-         kWarpSize, point.expected, kWarpSize);
+         kWarpSize, meeting.expected, kWarpSize);
   }
-  if (point.arrived == 0) {
-    point.name = name;
-    warp.collective = collective;
-    warp.where = where;
-  } else if (warp.collective != collective || warp.where.line != where.line) {
+  if (meeting.arrived == 0) {
+    meeting.name = name;
+    meeting.collective = collective;
+    meeting.where = where;
+  } else if (meeting.collective != collective || meeting.where.line != where.line) {
     fail(where,
          "the lanes of a warp diverge: this one is at %s, others are at %s in %s:%d. All lanes "
          "have to take "
          "the same way to it",
-         name, point.name, warp.where.file, warp.where.line);
+         name, meeting.name, meeting.where.file, meeting.where.line);
   }
-  warp.arguments[self->linear % kWarpSize] = argument;
-  if (++point.arrived == point.expected) {
-    collective(warp.arguments);
-    release(point);
+  meeting.arguments[self->linear % kWarpSize] = argument;
+  if (++meeting.arrived == meeting.expected) {
+    collective(meeting.arguments);
+    release(meeting);
   } else {
-    wait_at(point);
+    wait_at(meeting);
+  }
+}
+
+/*! Lets the other threads go on, in a loop that waits for one of them. */
+inline void yield(Location where) {
+  // Tens of milliseconds in which no thread did anything that another one can wait for.
+  constexpr unsigned long kMaxFruitless = 1ul << 24;
+  Fiber* self = worker->current;
+  self->where = where;
+  worker->ready.push(self);
+  if (++worker->fruitless > kMaxFruitless) {
+    switch_context(self->context, worker->scheduler);
+  } else {
+    hand_over(self);
   }
 }
 

@@ -11,5 +11,6 @@ struct dim3 {
   constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
 };
 
-// Variables and no macros, because a kernel may declare a local blockIdx of its own.
+// Variables and no macros, because a kernel may declare a local blockIdx of its own. blockIdx is
+// that of the running thread's block (worker.h).
 inline thread_local dim3 gridDim, blockDim, blockIdx;

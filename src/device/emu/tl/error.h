@@ -4,7 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <tl/fiber.h>
+#include <tl/worker.h>
 
 namespace tl {
 namespace emu {
@@ -28,8 +28,6 @@ struct Text {
   void add(uint3 v) { add("(%u, %u, %u)", v.x, v.y, v.z); }
 };
 
-inline uint3 block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
-
 /*! Starts the report of an error of the running thread: where it is, and who it is. */
 inline Text begin_error(Location where) {
   worker->failed = true;
@@ -38,7 +36,7 @@ inline Text begin_error(Location where) {
   text.add("thread ");
   text.add(worker->current->index);
   text.add(" of block ");
-  text.add(block_index());
+  text.add(this_block().index);
   text.add(" of %s: ", worker->kernel);
   return text;
 }

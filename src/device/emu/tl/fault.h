@@ -37,7 +37,7 @@ inline void on_fault(int signal, siginfo_t* info, void*) {
   Text text = begin_error(last_known);
   if (signal == SIGFPE) {
     text.add("integer division by zero");
-  } else if (in_guard_page(worker->stacks, worker->threads, info->si_addr)) {
+  } else if (in_guard_page(worker->stacks, worker->threads(), info->si_addr)) {
     text.add("the thread's local variables need more than %zu KiB", kStackBytes / 1024);
   } else {
     text.add("invalid address %p", info->si_addr);

@@ -1,11 +1,9 @@
 /*!
- * Fibers, the queues they stand in, and the worker that runs them: one block at a time, one fiber
- * for each thread.
+ * Fibers, the queues they stand in, and what they wait at.
  *
  * A fiber runs until it has to wait. Then it joins the queue of a wait point and hands over to the
- * next ready fiber; whoever completes the wait point moves the whole queue back among the ready
- * ones. When nobody is ready, the worker's own context goes on: the block is done, or its threads
- * wait for each other.
+ * next ready fiber (worker.h); whoever completes the wait point moves the whole queue back among
+ * the ready ones.
  */
 #pragma once
 
@@ -13,22 +11,14 @@
 #include <tl/context.h>
 #include <tl/copy_queue.h>
 #include <tl/dim3.h>
+#include <tl/location.h>
 
 namespace tl {
 namespace emu {
 
-/*! A line of the kernel, or of the Python that a #line directive names. */
-struct Location {
-  const char* file;
-  int line;
-};
-
-/*! As a default argument: where the function is called. */
-constexpr Location here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  return {file, line};
-}
-
+struct Block;
 struct Fiber;
+struct Text;
 
 struct Queue {
   Fiber* first;
@@ -39,61 +29,30 @@ struct Queue {
   void take_all(Queue& other);
 };
 
-/*! What threads wait at: a barrier of the block or a collective of a warp. */
+/*! What threads wait at; barriers and collectives derive from it. */
 struct WaitPoint {
-  const char* name;
-  bool collective;
+  /*! Says in a report what is waited for: "barrier 3: 32 of 64 threads have arrived". */
+  void (*describe)(const WaitPoint& self, Text& text);
   unsigned arrived;
-  unsigned expected;  // 0: all threads of the block that have not exited
+  unsigned expected;
   Queue waiting;
 };
 
 struct Fiber {
   Context context;
   Fiber* next;
+  Block* block;
   uint3 index;
   unsigned linear;
   bool exited;
+  bool cluster_arrived;  // at the cluster's barrier, without having waited yet
+  unsigned cluster_phase;
   const WaitPoint* waits_at;
-  Location where;  // the last one known
+  Location where;         // the last one known
+  const void* polled_at;  // by its last atomic operation that changed nothing, which found
+  uint64_t polled_bits;
   CopyQueue copies;
 };
-
-constexpr int kWarpSize = 32;
-constexpr int kBarriers = 16;  // PTX ISA, bar
-constexpr unsigned kMaxThreads = 1024;
-
-/*! What the last lane to arrive does for its warp, with the arguments of all lanes. */
-using Collective = void (*)(void* const* arguments);
-
-struct Warp {
-  WaitPoint point;
-  Collective collective;
-  Location where;
-  void* arguments[kWarpSize];
-  WaitPoint barrier;  // sync_warp
-  uint32_t barrier_mask;
-};
-
-/*! All zeros when made. */
-struct Worker {
-  Fiber* current;  // nullptr while the worker's own context runs
-  Queue ready;
-  Context scheduler;
-  unsigned threads, live;  // of this block; live ones have not exited
-  void (*invoke)(const void* closure);
-  const void* closure;
-  const char* kernel;
-  Fiber fibers[kMaxThreads];
-  Warp warps[kMaxThreads / kWarpSize];
-  WaitPoint barriers[kBarriers];
-  char* stacks;
-  char* error;
-  unsigned long error_size;
-  bool failed;
-};
-
-inline thread_local Worker* worker = nullptr;
 
 inline void Queue::push(Fiber* fiber) {
   fiber->next = nullptr;
@@ -115,31 +74,6 @@ inline void Queue::take_all(Queue& other) {
   (last ? last->next : first) = other.first;
   last = other.last;
   other.first = other.last = nullptr;
-}
-
-/*! Gives the processor away; returns when this fiber is ready and its turn comes. */
-inline void hand_over(Fiber* self) {
-  Fiber* next = worker->ready.pop();
-  if (next) {
-    if (next == self) return;
-    worker->current = next;
-    switch_context(self->context, next->context);
-  } else {
-    switch_context(self->context, worker->scheduler);
-  }
-}
-
-inline void wait_at(WaitPoint& point) {
-  Fiber* self = worker->current;
-  self->waits_at = &point;
-  point.waiting.push(self);
-  hand_over(self);
-  self->waits_at = nullptr;
-}
-
-inline void release(WaitPoint& point) {
-  point.arrived = 0;
-  worker->ready.take_all(point.waiting);
 }
 
 }  // namespace emu

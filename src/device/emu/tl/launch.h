@@ -1,119 +1,77 @@
-/*! Running a kernel: all blocks in order, the threads of a block as fibers. */
+/*! Running a kernel: all clusters in order, or all blocks at once where they wait for each other.
+ */
 #pragma once
 
-#include <tl/barrier.h>
-#include <tl/deadlock.h>
+#include <tl/blocks.h>
 #include <tl/fault.h>
 
-namespace tl {
-namespace emu {
-
-constexpr unsigned kMaxSharedBytes = 227 * 1024;
-
-}  // namespace emu
-}  // namespace tl
-
-/*! Dynamic shared memory of the block that this worker runs. */
-extern "C" {
-__attribute__((
-    aligned(1024))) inline thread_local unsigned char buf_dyn_shmem[tl::emu::kMaxSharedBytes];
-}
+/*! How a kernel is launched. A cluster of (1, 1, 1) is none. In a cooperative launch all blocks run
+ * at the same time, so that they may wait for each other (sync_grid). */
+extern "C" struct tl_launch_config {
+  unsigned grid[3], block[3];
+  unsigned dynamic_shared_bytes;
+  unsigned cluster[3];
+  unsigned cooperative;
+};
 
 namespace tl {
 namespace emu {
 
 struct Launch {
   const char* kernel;
-  dim3 grid, block;
+  dim3 grid, block, cluster;
   unsigned shared_bytes;
+  bool cooperative;
+  bool static_arrays;  // __shared__ ones, which all blocks of a worker would have in common
   void (*invoke)(const void* closure);
   const void* closure;
   char* error;
   unsigned long error_size;
 };
 
-// Unwritten shared memory reads as NaN, and what is written behind its end shows.
-constexpr unsigned char kPoison = 0xff;
-constexpr unsigned kWatchedBytes = 4096;
+constexpr unsigned kMaxClusterBlocks = 16;  // CUDA C++ Programming Guide, Thread Block Clusters
+// Each stack and each page that guards one is a mapping, of which Linux gives a process 65530.
+constexpr unsigned long kMaxThreadsAtOnce = 30000;
 
-inline void fiber_main() {
-  worker->invoke(worker->closure);
-  exit_thread();
-  __builtin_unreachable();
+inline unsigned long volume(dim3 d) { return static_cast<unsigned long>(d.x) * d.y * d.z; }
+
+/*! How many clusters run at the same time. */
+inline unsigned long clusters_at_once(const Launch& launch) {
+  return launch.cooperative ? volume(launch.grid) / volume(launch.cluster) : 1;
 }
 
-inline void prepare_block() {
-  Worker& w = *worker;
-  w.live = w.threads;
-  w.ready = {};
-  for (WaitPoint& barrier : w.barriers) barrier = {};
-  for (unsigned i = 0; i < kMaxThreads / kWarpSize; ++i) {
-    Warp& warp = w.warps[i];
-    const unsigned first = i * kWarpSize, rest = w.threads > first ? w.threads - first : 0;
-    warp = {};
-    warp.point.collective = true;
-    warp.point.expected = rest < kWarpSize ? rest : kWarpSize;
-    warp.barrier.collective = true;
-    warp.barrier.name = "sync_warp";
+inline bool check_cluster(const Launch& launch, Text& text) {
+  const dim3 g = launch.grid, c = launch.cluster;
+  const unsigned long blocks = volume(c);
+  if (blocks == 0 || blocks > kMaxClusterBlocks) {
+    text.add("%s: the cluster is (%u, %u, %u). Use 1 to %u blocks", launch.kernel, c.x, c.y, c.z,
+             kMaxClusterBlocks);
+  } else if (g.x % c.x != 0 || g.y % c.y != 0 || g.z % c.z != 0) {
+    text.add(
+        "%s: the grid (%u, %u, %u) does not divide into clusters of (%u, %u, %u). Use multiples",
+        launch.kernel, g.x, g.y, g.z, c.x, c.y, c.z);
+  } else if (launch.static_arrays && clusters_at_once(launch) * blocks > 1) {
+    text.add(
+        "%s: the emulator runs blocks of a cluster or of a cooperative launch at the same time, "
+        "which __shared__ arrays do not allow. Take the memory from tl::static_shared<bytes>() or "
+        "tl::dynamic_shared()",
+        launch.kernel);
+  } else if (clusters_at_once(launch) * blocks > kMaxThreadsAtOnce / volume(launch.block)) {
+    text.add(
+        "%s: %lu blocks of %lu threads at the same time. The emulator runs at most %lu threads; "
+        "launch fewer blocks",
+        launch.kernel, clusters_at_once(launch) * blocks, volume(launch.block), kMaxThreadsAtOnce);
+  } else {
+    return true;
   }
-  for (unsigned i = 0; i < w.threads; ++i) {
-    Fiber& fiber = w.fibers[i];
-    fiber.linear = i;
-    fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
-    fiber.exited = false;
-    fiber.waits_at = nullptr;
-    fiber.where = {};
-    fiber.copies.clear();
-    make_context(fiber.context, stack_top(w.stacks, i), kStackBytes / 2, fiber_main);
-    w.ready.push(&fiber);
-  }
-}
-
-inline void check_shared_end(unsigned shared_bytes) {
-  const unsigned rest = kMaxSharedBytes - shared_bytes;
-  for (unsigned i = 0; i < (rest < kWatchedBytes ? rest : kWatchedBytes); ++i) {
-    if (buf_dyn_shmem[shared_bytes + i] == kPoison) continue;
-    worker->failed = true;
-    Text text{worker->error, worker->error_size};
-    text.add("block ");
-    text.add(block_index());
-    text.add(" of %s wrote to byte %u of %u bytes of dynamic shared memory. Launch it with more",
-             worker->kernel, shared_bytes + i, shared_bytes);
-    return;
-  }
-}
-
-inline void run_block(unsigned shared_bytes) {
-  prepare_block();
-  memset(buf_dyn_shmem, kPoison, shared_bytes);
-  Fiber* first = worker->ready.pop();
-  worker->current = first;
-  switch_context(worker->scheduler, first->context);
-  worker->current = nullptr;
-  if (!worker->failed && worker->live > 0) report_deadlock();
-  if (!worker->failed) check_shared_end(shared_bytes);
-}
-
-inline void run_grid(const Launch& launch) {
-  gridDim = launch.grid;
-  blockDim = launch.block;
-  memset(buf_dyn_shmem, kPoison, kMaxSharedBytes);
-  for (unsigned z = 0; z < launch.grid.z; ++z) {
-    for (unsigned y = 0; y < launch.grid.y; ++y) {
-      for (unsigned x = 0; x < launch.grid.x; ++x) {
-        blockIdx = dim3(x, y, z);
-        run_block(launch.shared_bytes);
-        if (worker->failed) return;
-      }
-    }
-  }
+  return false;
 }
 
 /*! What a GPU refuses to launch (CUDA C++ Programming Guide, Technical Specifications per Compute
  * Capability). */
 inline bool check_launch(const Launch& launch, Text& text) {
   const dim3 g = launch.grid, b = launch.block;
-  const unsigned long threads = static_cast<unsigned long>(b.x) * b.y * b.z;
+  const unsigned long threads = volume(b);
   if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > INT32_MAX || g.y > 65535 || g.z > 65535) {
     text.add("%s: the grid is (%u, %u, %u). Use 1 to (2147483647, 65535, 65535)", launch.kernel,
              g.x, g.y, g.z);
@@ -125,16 +83,26 @@ inline bool check_launch(const Launch& launch, Text& text) {
     text.add("%s: %u bytes of dynamic shared memory. Use at most %u", launch.kernel,
              launch.shared_bytes, kMaxSharedBytes);
   } else {
-    return true;
+    return check_cluster(launch, text);
   }
   return false;
 }
 
+inline void run_grid(const Launch& launch) {
+  gridDim = launch.grid;
+  blockDim = launch.block;
+  const unsigned long clusters = volume(launch.grid) / volume(launch.cluster);
+  const unsigned long step = clusters_at_once(launch);
+  for (unsigned long first = 0; first < clusters && !worker->failed; first += step) {
+    run_clusters(first);
+  }
+}
+
 /*! Runs the worker's blocks with fault handlers that have a stack to run on. */
-inline void run_guarded(const Launch& launch, char* signal_stack, size_t signal_stack_bytes) {
+inline void run_guarded(const Launch& launch) {
   stack_t own = {}, previous = {};
-  own.ss_sp = signal_stack;
-  own.ss_size = signal_stack_bytes;
+  own.ss_sp = worker->stacks + worker->threads() * stack_stride() + page_bytes();
+  own.ss_size = kStackBytes;
   sigaltstack(&own, &previous);
   install_fault_handlers();
   run_grid(launch);
@@ -147,28 +115,24 @@ inline int run(const Launch& launch) {
   Text text{launch.error, launch.error_size};
   text.add("%s", "");
   if (!check_launch(launch, text)) return 1;
-  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
-  // One more than the threads: the stack of the fault handlers.
-  char* stacks = map_stacks(threads + 1);
-  Worker* mine = static_cast<Worker*>(calloc(1, sizeof(Worker)));
-  if (stacks && mine) {
-    mine->threads = threads;
-    mine->stacks = stacks;
-    mine->invoke = launch.invoke;
-    mine->closure = launch.closure;
-    mine->kernel = launch.kernel;
-    mine->error = launch.error;
-    mine->error_size = launch.error_size;
-    worker = mine;
-    run_guarded(launch, stacks + threads * stack_stride() + page_bytes(), kStackBytes);
-    worker = nullptr;
-    for (Fiber& fiber : mine->fibers) fiber.copies.free_items();
-  } else {
-    text.add("%s: no memory for the stacks of %u threads", launch.kernel, threads);
+  const unsigned threads = unsigned(volume(launch.block));
+  Worker* mine =
+      make_worker(unsigned(clusters_at_once(launch)), launch.cluster, threads, launch.shared_bytes);
+  if (!mine) {
+    text.add("%s: no memory for the threads that run at the same time", launch.kernel);
+    return 1;
   }
-  const bool failed = !stacks || !mine || mine->failed;
-  free(mine);
-  if (stacks) unmap_stacks(stacks, threads + 1);
+  mine->cooperative = launch.cooperative;
+  mine->invoke = launch.invoke;
+  mine->closure = launch.closure;
+  mine->kernel = launch.kernel;
+  mine->error = launch.error;
+  mine->error_size = launch.error_size;
+  worker = mine;
+  run_guarded(launch);
+  worker = nullptr;
+  const bool failed = mine->failed;
+  release_worker(mine);
   return failed;
 }
 
@@ -208,22 +172,22 @@ struct Call {
 };
 
 template <typename... P>
-int launch(const char* name, void (*kernel)(P...), const unsigned* grid, const unsigned* block,
-           unsigned shared_bytes, void** arguments, char* error, unsigned long error_size) {
+int launch(const char* name, void (*kernel)(P...), const tl_launch_config& config,
+           bool static_arrays, void** arguments, char* error, unsigned long error_size) {
   const Call<P...> call{kernel, arguments};
-  return run({name, dim3(grid[0], grid[1], grid[2]), dim3(block[0], block[1], block[2]),
-              shared_bytes, Call<P...>::invoke, &call, error, error_size});
+  const unsigned *g = config.grid, *b = config.block, *c = config.cluster;
+  return run({name, dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), dim3(c[0], c[1], c[2]),
+              config.dynamic_shared_bytes, config.cooperative != 0, static_arrays,
+              Call<P...>::invoke, &call, error, error_size});
 }
 
 }  // namespace emu
 }  // namespace tl
 
 /*! Exports `tl_launch_<kernel>`, which runs a grid of it and returns 0, or 1 with a report in
- * `error`. */
-#define TL_EMU_EXPORT(kernel)                                                                      \
-  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(                        \
-      const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared_bytes, void** args, \
-      char* error, unsigned long error_size) {                                                     \
-    return tl::emu::launch(#kernel, &kernel, grid, block, dynamic_shared_bytes, args, error,       \
-                           error_size);                                                            \
+ * `error`. `static_arrays`: whether the program declares __shared__ arrays. */
+#define TL_EMU_EXPORT(kernel, static_arrays)                                                   \
+  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(                    \
+      const tl_launch_config* config, void** args, char* error, unsigned long error_size) {    \
+    return tl::emu::launch(#kernel, &kernel, *config, static_arrays, args, error, error_size); \
   }

@@ -1,9 +1,19 @@
-/*! Vector loads and stores, which the GPU refuses at misaligned addresses. */
+/*! Shared memory, and vector loads and stores, which the GPU refuses at misaligned addresses. */
 #pragma once
 
 #include <tl/vec.h>
 
 namespace tl {
+
+/*! The block's dynamic shared memory, at a multiple of 1024. */
+TL_DEVICE unsigned char* dynamic_shared() { return emu::this_block().dynamic_shared(); }
+
+/*! The block's static shared memory of `bytes` bytes; one size for each kernel. */
+template <unsigned bytes>
+TL_DEVICE unsigned char* static_shared() {
+  static_assert(bytes <= emu::kMaxStaticSharedBytes, "a block has 48 KiB of static shared memory");
+  return emu::static_shared(bytes);
+}
 
 /*! N elements from `from`, which is aligned as vec<T, N> is. */
 template <typename T, int N>

@@ -18,6 +18,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
+// Blocks that run at the same time would have these in common: check_cluster refuses them.
 #define __shared__ thread_local
 
 #define threadIdx (::tl::emu::worker->current->index)

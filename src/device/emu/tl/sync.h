@@ -14,6 +14,14 @@ TL_DEVICE void sync_threads_partial(int barrier, int threads, emu::Location wher
   emu::barrier_sync(barrier, unsigned(threads), where);
 }
 
+/*!
+ * Arrives at barrier `barrier` without waiting: one of the `threads` threads (a multiple of 32)
+ * that sync_threads_partial waits for there.
+ */
+TL_DEVICE void named_barrier_arrive(int barrier, int threads, emu::Location where = emu::here()) {
+  emu::named_barrier_arrive(barrier, unsigned(threads), where);
+}
+
 /*! Waits for the lanes of the warp whose bit is set in `mask`, this one's among them. */
 TL_DEVICE void sync_warp(uint32_t mask, emu::Location where = emu::here()) {
   emu::warp_barrier_sync(mask, where);

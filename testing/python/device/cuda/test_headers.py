@@ -46,7 +46,7 @@ __device__ void product(const T* row, C* out) {
 }
 extern "C" __global__ void __launch_bounds__(32) tensor_kernel(
     const half_t* __restrict__ x, float* __restrict__ f, half_t* __restrict__ h) {
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   __shared__ float fixed[32];
   const dim3 blockIdx = tl::rasterization2DRow<10>();
   half_t* s = (half_t*)buf_dyn_shmem;
@@ -226,6 +226,51 @@ extern "C" __global__ void half_bytes_kernel(const uint8_t* x, uint8_t* y, float
   both<fp4_e2_t>(x, y, f);
 }
 """
+
+
+GRID = """
+extern "C" __global__ void cluster_kernel(int* out) {
+  int* s = (int*)tl::dynamic_shared();
+  int* fixed = (int*)tl::static_shared<128>();
+  s[threadIdx.x] = fixed[threadIdx.x] = out[threadIdx.x];
+  const int rank = tl::block_rank_in_cluster(), size = tl::cluster_size();
+  const uint3 c = tl::cluster_id(), i = tl::block_id_in_cluster(), n = tl::clusters_in_grid();
+  const dim3 d = tl::cluster_dim();
+  tl::cluster_arrive_relaxed();
+  tl::cluster_wait();
+  tl::cluster_sync();
+  out[threadIdx.x] = tl::map_shared_rank(s, (rank + 1) % size)[threadIdx.x] + c.x + i.y + n.z + d.x;
+  out[threadIdx.x] += tl::map_shared_rank(fixed, (rank + 1) % size)[threadIdx.x];
+  tl::cluster_sync();
+}
+"""
+GRID_SYNC = """
+extern "C" __global__ void grid_kernel(int* out) {
+  int* s = (int*)tl::dynamic_shared();
+  tl::sync_grid();
+  s[threadIdx.x] = out[threadIdx.x];
+  if (threadIdx.x < 32) tl::named_barrier_arrive(1, 64); else tl::sync_threads_partial(1, 64);
+  tl::sync_warp(0xffff);
+  out[threadIdx.x] = s[threadIdx.x ^ 1];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])
+def test_clusters_on(arch):
+    source = "#include <tl/common.h>\n#include <tl/grid.h>\n" + GRID
+    usage = compile_cubin(source, arch, ["cluster_kernel"]).resource_usage["cluster_kernel"]
+    assert usage.stack == 0
+    # 128 bytes, padded so that dynamic shared memory begins at a multiple of 1024.
+    assert usage.static_shared % 1024 == 0
+    assert usage.static_shared > 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_grid_sync_on(arch):
+    source = "#include <tl/common.h>\n#include <tl/grid.h>\n" + GRID_SYNC
+    usage = compile_cubin(source, arch, ["grid_kernel"]).resource_usage["grid_kernel"]
+    assert usage.stack == 0
 
 
 def test_half_bytes_stay_in_registers():

@@ -7,7 +7,7 @@ import pytest
 SOURCE = "#include <tl/common.h>\n#include <tl/copy.h>\n" + "".join(
     f"""
 extern "C" __global__ void {name}(const float* __restrict__ x, float* y, int steps) {{
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   float* buffer = (float*)buf_dyn_shmem;
   const int t = threadIdx.x;
   tl::cp_async_gs<16>(buffer + t * 4, x + t * 4);
@@ -43,7 +43,7 @@ extern "C" __global__ void predicate(const int* x, int* y) {
 MISALIGNED = """#include <tl/common.h>
 #include <tl/copy.h>
 extern "C" __global__ void misaligned(const half_t* x, int shared, int global) {
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
 #line 33 "user.py"
   tl::cp_async_gs<16>((half_t*)buf_dyn_shmem + shared, x + global);
 }

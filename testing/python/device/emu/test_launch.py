@@ -23,7 +23,7 @@ extern "C" __global__ void misaligned(float* p, int offset) {
   tl::store(p + offset, tl::load<float, 4>(p));
 }
 extern "C" __global__ void shared(float* p, int index) {
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   float* s = (float*)buf_dyn_shmem;
   p[blockIdx.x] = s[threadIdx.x];
   s[index] = 1.0f;

@@ -21,7 +21,7 @@ __device__ void load_b(const half_t* B, half_t* b_s, int k, int n, int t) {
 }
 template <bool trans_b>
 __device__ void gemm(const half_t* A, const half_t* B, float* C, int K) {
-  extern __shared__ __align__(1024) unsigned char buf_dyn_shmem[];
+  unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   half_t* a_s = (half_t*)buf_dyn_shmem;
   half_t* b_s = a_s + 128 * 32;
   const int t = threadIdx.x, lane = t & 31, wm = t >> 6, wn = t >> 5 & 1;

@@ -11,9 +11,11 @@ from tilelang.jit.adapter import emulated_adapter
 SOURCE = r"""
 #include <stdio.h>
 #include <string.h>
-#define KERNEL(name)                                                         \
-  int tl_launch_##name(const unsigned grid[3], const unsigned block[3],      \
-                       unsigned dynamic_shared_bytes, void** args, char* error, \
+typedef struct {
+  unsigned grid[3], block[3], dynamic_shared_bytes, cluster[3], cooperative;
+} Config;
+#define KERNEL(name)                                                   \
+  int tl_launch_##name(const Config* config, void** args, char* error, \
                        unsigned long error_size)
 static int calls;
 int count_calls(void) { return calls; }
@@ -28,8 +30,8 @@ KERNEL(add) { /* C[i] = A[i] + 1 for i < m */
 }
 KERNEL(record) { /* what it was launched with, and its first scalar's bytes */
   long long* out = *(long long**)args[0];
-  for (int i = 0; i < 3; ++i) { out[i] = grid[i]; out[3 + i] = block[i]; }
-  out[6] = dynamic_shared_bytes;
+  for (int i = 0; i < 3; ++i) { out[i] = config->grid[i]; out[3 + i] = config->block[i]; }
+  out[6] = config->dynamic_shared_bytes;
   memcpy(out + 7, args[1], 8);
   ++calls;
   return 0;

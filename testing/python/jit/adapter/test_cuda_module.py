@@ -92,3 +92,53 @@ def test_a_binary_for_another_gpu_is_refused():
     other = "sm_120a" if torch.cuda.get_device_capability()[0] != 12 else "sm_100a"
     with pytest.raises(RuntimeError, match=r"add.py:3.*CUDA_ERROR_NO_BINARY_FOR_GPU.*for this GPU"):
         add(arch=other)
+
+
+CLUSTERS = """#include <tl/common.h>
+#include <tl/grid.h>
+extern "C" __global__ void ranks(int* out) {
+  int* s = (int*)tl::static_shared<16>();
+  s[0] = blockIdx.x;
+  tl::cluster_sync();
+  const int peer = tl::cluster_size() - 1 - tl::block_rank_in_cluster();
+  out[blockIdx.x] = *tl::map_shared_rank(s, peer);
+  tl::cluster_sync();
+}
+"""
+TURNS = """#include <tl/common.h>
+#include <tl/grid.h>
+extern "C" __global__ void turns(int* out) {
+  for (int i = 0; i < 50; ++i) {
+    if (blockIdx.x == i % gridDim.x && threadIdx.x == 0) out[(i + 1) % 50] = out[i] + 1;
+    tl::sync_grid();
+  }
+}
+"""
+
+
+def int_kernel(source, name, grid, cluster=(1, 1, 1), cooperative=False):
+    from tilelang.cuda.nvrtc import compile_cubin
+    from tilelang.utils.target import cuda_arch
+
+    args = (("param", "C"),)
+    kernel = KernelLaunch(name, (grid, 1, 1), (64, 1, 1), 0, args, cluster, cooperative)
+    plan = LaunchPlan("main", (TensorParam("C", "int32", (50,)),), (kernel,), (), "add.py:3")
+    return cuda_adapter(plan, compile_cubin(source, cuda_arch(), [name]).cubin)
+
+
+@requires_cuda
+@pytest.mark.parametrize("size", [2, 8, 16])
+def test_clusters_reach_the_gpu(size):
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("no clusters before sm_90")
+    out = torch.zeros(50, dtype=torch.int32, device="cuda")
+    int_kernel(CLUSTERS, "ranks", 32, (size, 1, 1))(out)
+    blocks = torch.arange(32, dtype=torch.int32)
+    assert torch.equal(out[:32].cpu(), blocks // size * size + size - 1 - blocks % size)
+
+
+@requires_cuda
+def test_a_cooperative_launch_reaches_the_gpu():
+    out = torch.zeros(50, dtype=torch.int32, device="cuda")
+    int_kernel(TURNS, "turns", 7, cooperative=True)(out)
+    assert out.tolist() == [50, *range(1, 50)]

@@ -66,16 +66,36 @@ cdef enum:
 # Entry points of the CUDA driver (CUDA Driver API, "Execution Control", "Context Management") and
 # of the emulator.
 
-ctypedef int (*LaunchKernel)(
-    void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-    unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** args,
-    void** extra) noexcept nogil
+ctypedef struct CUlaunchAttribute:
+    int id
+    char pad[4]
+    unsigned value[16]
+
+ctypedef struct CUlaunchConfig:
+    unsigned grid[3]
+    unsigned block[3]
+    unsigned shared_bytes
+    void* stream
+    CUlaunchAttribute* attributes
+    unsigned num_attributes
+
+cdef enum:
+    CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2
+    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+
+ctypedef int (*LaunchKernelEx)(
+    const CUlaunchConfig* config, void* function, void** args, void** extra) noexcept nogil
 ctypedef int (*GetCurrentContext)(void** context) noexcept nogil
 ctypedef int (*PushContext)(void* context) noexcept nogil
 ctypedef int (*PopContext)(void** context) noexcept nogil
+
+ctypedef struct LaunchConfig:
+    unsigned extents[7]  # grid, block, bytes of dynamic shared memory
+    unsigned cluster[3]
+    unsigned cooperative
+
 ctypedef int (*LaunchEmulated)(
-    const unsigned* grid, const unsigned* block, unsigned shared_bytes, void** args, char* error,
-    unsigned long error_size) noexcept nogil
+    const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
 
 
 # The plan in C. Expressions are postfix code on a small stack; a constant has none.
@@ -128,6 +148,8 @@ ctypedef struct Argument:
 
 ctypedef struct Kernel:
     Expression extents[7]  # grid, block, shared bytes
+    unsigned cluster[3]
+    bint cooperative
     int first_argument
     int num_arguments
 
@@ -197,7 +219,7 @@ cdef class Launcher:
     """Calls the kernels of a launch plan: ``launcher(*inputs)``.
 
     `load(device)` gives ``(context, [function, ...])``, addresses for one device in the plan's
-    order of kernels; it is called once per device. `driver` holds the addresses of cuLaunchKernel,
+    order of kernels; it is called once per device. `driver` holds the addresses of cuLaunchKernelEx,
     cuCtxGetCurrent, cuCtxPushCurrent and cuCtxPopCurrent; None runs emulated kernels on CPU tensors
     (docs/design.md, section 5).
 
@@ -221,7 +243,7 @@ cdef class Launcher:
     cdef Argument* arguments
     cdef Instruction* code
     cdef Device devices[MAX_DEVICES]
-    cdef LaunchKernel launch_kernel
+    cdef LaunchKernelEx launch_kernel
     cdef GetCurrentContext get_context
     cdef PushContext push_context
     cdef PopContext pop_context
@@ -234,7 +256,7 @@ cdef class Launcher:
         self.device_type = kDLCPU if driver is None else kDLCUDA
         self.device = "cpu" if driver is None else "cuda"
         if driver is not None:
-            self.launch_kernel = <LaunchKernel><uintptr_t>driver[0]
+            self.launch_kernel = <LaunchKernelEx><uintptr_t>driver[0]
             self.get_context = <GetCurrentContext><uintptr_t>driver[1]
             self.push_context = <PushContext><uintptr_t>driver[2]
             self.pop_context = <PopContext><uintptr_t>driver[3]
@@ -247,7 +269,7 @@ cdef class Launcher:
             + self.num_params * (sizeof(DLTensor) + sizeof(int64_t))
             + self.num_variables * sizeof(int64_t)
             + self.num_arguments * (sizeof(int64_t) + sizeof(void*))
-            + self.num_kernels * 8 * sizeof(unsigned)
+            + self.num_kernels * sizeof(LaunchConfig)
         )
 
     def __dealloc__(self):
@@ -336,6 +358,9 @@ cdef class Launcher:
             kernel.num_arguments = len(launch.args)
             for i, extent in enumerate((*launch.grid, *launch.block, launch.shared_bytes)):
                 kernel.extents[i] = self._encode(extent, variables, -1)
+            for i, extent in enumerate(launch.cluster):
+                kernel.cluster[i] = extent
+            kernel.cooperative = launch.cooperative
             for i, arg in enumerate(launch.args):
                 self._encode_argument(&self.arguments[first + i], arg, names, variables)
             first += len(launch.args)
@@ -397,7 +422,7 @@ cdef class Launcher:
         cdef int64_t* scalars = variables + self.num_variables
         cdef int64_t* values = scalars + self.num_params
         cdef void** pointers = <void**>(values + self.num_arguments)
-        cdef unsigned* extents = <unsigned*>(pointers + self.num_arguments)
+        cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
         cdef int device_id = -1
         cdef int i
         cdef list results
@@ -413,8 +438,8 @@ cdef class Launcher:
         if not self.devices[device_id].loaded:
             self._load(device_id)
         results = self._allocate(tensors, variables, device_id)
-        self._prepare(tensors, variables, scalars, values, pointers, extents)
-        self._launch(device_id, pointers, extents)
+        self._prepare(tensors, variables, scalars, values, pointers, configs)
+        self._launch(device_id, pointers, configs)
         if self.num_outputs == 0:
             return None
         return results[0] if self.num_outputs == 1 else results
@@ -591,12 +616,13 @@ cdef class Launcher:
 
     cdef int _prepare(
         self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int64_t* values,
-        void** pointers, unsigned* extents,
+        void** pointers, LaunchConfig* configs,
     ) except -1:
         """Computes what every kernel is launched with, so that a bad value stops all of them."""
         cdef int i, k
         cdef int64_t value
         cdef Argument* argument
+        cdef LaunchConfig* config
         for i in range(self.num_arguments):
             argument = &self.arguments[i]
             pointers[i] = &values[i]
@@ -610,11 +636,17 @@ cdef class Launcher:
             else:
                 values[i] = scalars[argument.param]
         for k in range(self.num_kernels):
+            config = &configs[k]
+            config.cooperative = self.kernels[k].cooperative
             for i in range(7):
                 value = self._evaluate(&self.kernels[k].extents[i], variables)
                 if not 0 <= value <= EXTENT_LIMITS[i]:
                     raise errors.bad_extent(self.plan, k, i, value, EXTENT_LIMITS[i])
-                extents[8 * k + i] = <unsigned>value
+                config.extents[i] = <unsigned>value
+            for i in range(3):
+                config.cluster[i] = self.kernels[k].cluster[i]
+                if config.extents[i] % config.cluster[i] != 0:
+                    raise errors.bad_cluster(self.plan, k, [config.extents[j] for j in range(3)])
         return 0
 
     cdef int _load(self, int device_id) except -1:
@@ -632,63 +664,88 @@ cdef class Launcher:
             device.loaded = True
         return 0
 
-    cdef int _launch(self, int device_id, void** pointers, unsigned* extents) except -1:
+    cdef int _launch(self, int device_id, void** pointers, LaunchConfig* configs) except -1:
         cdef Device* device = &self.devices[device_id]
         cdef void* stream = NULL
         cdef void* context = NULL
         cdef int status, k
         if self.device_type == kDLCPU:
             for k in range(self.num_kernels):
-                self._launch_emulated(device, k, pointers, &extents[8 * k])
+                self._launch_emulated(device, k, pointers, &configs[k])
             return 0
         torch_api.current_work_stream(kDLCUDA, device_id, &stream)
         status = self.get_context(&context)
         if status:
             raise errors.driver_call(self.plan, "cuCtxGetCurrent", status)
         if context == device.context:
-            return self._launch_cuda(device, stream, pointers, extents)
+            return self._launch_cuda(device, stream, pointers, configs)
         status = self.push_context(device.context)
         if status:
             raise errors.driver_call(self.plan, "cuCtxPushCurrent", status)
         try:
-            return self._launch_cuda(device, stream, pointers, extents)
+            return self._launch_cuda(device, stream, pointers, configs)
         finally:
             self.pop_context(&context)
 
     cdef int _launch_cuda(
-        self, Device* device, void* stream, void** pointers, unsigned* extents
+        self, Device* device, void* stream, void** pointers, LaunchConfig* configs
     ) except -1:
         cdef unsigned* e
-        cdef int status, k
-        cdef LaunchKernel launch = self.launch_kernel
+        cdef int status, i, k
+        cdef LaunchKernelEx launch = self.launch_kernel
         cdef void** args
+        cdef CUlaunchConfig config
+        cdef CUlaunchAttribute attributes[2]
+        config.stream = stream
+        config.attributes = attributes
         for k in range(self.num_kernels):
-            e = &extents[8 * k]
+            e = configs[k].extents
             if e[0] == 0 or e[1] == 0 or e[2] == 0:
                 continue
+            for i in range(3):
+                config.grid[i] = e[i]
+                config.block[i] = e[3 + i]
+            config.shared_bytes = e[6]
+            config.num_attributes = set_attributes(attributes, &configs[k])
             args = &pointers[self.kernels[k].first_argument]
             # The driver blocks when its queue is full; other threads go on.
             with nogil:
-                status = launch(
-                    device.functions[k], e[0], e[1], e[2], e[3], e[4], e[5], e[6], stream, args,
-                    NULL)
+                status = launch(&config, device.functions[k], args, NULL)
             if status:
                 raise errors.launch_failed(self.plan, k, [e[i] for i in range(7)], status)
         return 0
 
-    cdef int _launch_emulated(self, Device* device, int k, void** pointers, unsigned* e) except -1:
+    cdef int _launch_emulated(
+        self, Device* device, int k, void** pointers, LaunchConfig* config
+    ) except -1:
         cdef char error[ERROR_BYTES]
         cdef int status
         cdef LaunchEmulated launch = <LaunchEmulated>device.functions[k]
         cdef void** args = &pointers[self.kernels[k].first_argument]
-        if e[0] == 0 or e[1] == 0 or e[2] == 0:
+        if config.extents[0] == 0 or config.extents[1] == 0 or config.extents[2] == 0:
             return 0
         error[0] = 0
         with nogil:
-            status = launch(e, e + 3, e[6], args, error, ERROR_BYTES)
+            status = launch(config, args, error, ERROR_BYTES)
         if status:
             raise errors.emulated_failed(self.plan, k, (<bytes>error).decode("utf-8", "replace"))
         return 0
+
+
+cdef unsigned set_attributes(CUlaunchAttribute* out, const LaunchConfig* config) noexcept:
+    """Writes the launch attributes that `config` needs; returns how many there are."""
+    cdef unsigned count = 0
+    cdef int i
+    if config.cluster[0] != 1 or config.cluster[1] != 1 or config.cluster[2] != 1:
+        out[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        for i in range(3):
+            out[count].value[i] = config.cluster[i]
+        count += 1
+    if config.cooperative:
+        out[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        out[count].value[0] = 1
+        count += 1
+    return count
 
 
 cdef void* allocate(size_t count, size_t size) except NULL:

@@ -1,0 +1,140 @@
+/*!
+ * A worker and the blocks that it runs at the same time: those of one cluster, or those of the
+ * whole grid where its threads wait for each other. One fiber for each thread.
+ *
+ * When no fiber is ready, the worker's own context goes on: the blocks are done, or their threads
+ * wait for each other.
+ */
+#pragma once
+
+#include <tl/fiber.h>
+
+namespace tl {
+namespace emu {
+
+constexpr int kWarpSize = 32;
+constexpr int kBarriers = 16;  // PTX ISA, bar
+constexpr unsigned kMaxThreads = 1024;
+// CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
+constexpr unsigned kMaxSharedBytes = 227 * 1024;
+constexpr unsigned kMaxStaticSharedBytes = 48 * 1024;
+
+/*! What the last lane to arrive does for its warp, with the arguments of all lanes. */
+using Collective = void (*)(void* const* arguments);
+
+/*! A barrier of a block. It expects 0: all threads of the block that have not exited. */
+struct Barrier : WaitPoint {
+  const Block* block;
+};
+
+/*! Where the lanes of a warp meet for a collective. */
+struct Meeting : WaitPoint {
+  const char* name;
+  Collective collective;
+  Location where;
+  void* arguments[kWarpSize];
+};
+
+struct Warp {
+  Meeting meeting;
+  Meeting barrier;  // sync_warp
+  uint32_t barrier_mask;
+};
+
+/*! Where all threads of a grid meet, or those of a cluster that have not exited. */
+struct PhaseBarrier : WaitPoint {
+  unsigned live;  // the threads that have to arrive
+  unsigned phase;
+};
+
+/*! Blocks that see each other's shared memory. */
+struct Cluster {
+  uint3 index;
+  Block* blocks;
+  PhaseBarrier barrier;
+};
+
+/*! Its shared memory is kMaxStaticSharedBytes for static arrays, then the dynamic bytes. */
+struct Block {
+  uint3 index;
+  unsigned rank;  // in its cluster
+  Cluster* cluster;
+  Fiber* fibers;
+  unsigned threads, live;  // live ones have not exited
+  unsigned char* shared;
+  unsigned shared_bytes;  // dynamic ones
+  unsigned static_bytes;  // of the static arrays that the kernel has declared
+  Barrier barriers[kBarriers];
+  Warp warps[kMaxThreads / kWarpSize];
+
+  unsigned char* dynamic_shared() const { return shared + kMaxStaticSharedBytes; }
+};
+
+/*! All zeros when made. */
+struct Worker {
+  Fiber* current;  // nullptr while the worker's own context runs
+  Queue ready;
+  Context scheduler;
+  Block* running;  // the block that blockIdx is that of
+  Block* blocks;
+  Cluster* clusters;
+  Fiber* fibers;
+  unsigned block_count, cluster_blocks, block_threads;
+  dim3 cluster;
+  bool cooperative;
+  PhaseBarrier grid_barrier;
+  void (*invoke)(const void* closure);
+  const void* closure;
+  const char* kernel;
+  char* stacks;
+  unsigned char* shared;
+  char* error;
+  unsigned long error_size;
+  bool failed;
+  unsigned long fruitless;  // yields since something happened that others may wait for
+
+  unsigned threads() const { return block_count * block_threads; }
+};
+
+inline thread_local Worker* worker = nullptr;
+
+/*! The block of the running thread. */
+inline Block& this_block() { return *worker->current->block; }
+
+/*! Makes `next` the running fiber, for the switch to it that follows. */
+inline void select(Fiber* next) {
+  worker->current = next;
+  if (next->block != worker->running) {
+    worker->running = next->block;
+    blockIdx = next->block->index;
+  }
+}
+
+/*! Gives the processor away; returns when this fiber is ready and its turn comes. */
+inline void hand_over(Fiber* self) {
+  Fiber* next = worker->ready.pop();
+  if (next) {
+    if (next == self) return;
+    select(next);
+    switch_context(self->context, next->context);
+  } else {
+    switch_context(self->context, worker->scheduler);
+  }
+}
+
+inline void wait_at(WaitPoint& point) {
+  Fiber* self = worker->current;
+  self->waits_at = &point;
+  point.waiting.push(self);
+  hand_over(self);
+  self->waits_at = nullptr;
+}
+
+inline void release(WaitPoint& point) {
+  point.arrived = 0;
+  worker->fruitless = 0;
+  worker->ready.take_all(point.waiting);
+}
+
+}  // namespace emu
+}  // namespace tl
