@@ -34,17 +34,23 @@ class ResourceUsage:
 
 
 class Cubin:
-    """A compiled program: the binary for one architecture, and its kernels' resources by name."""
+    """A compiled program: the binary for one architecture, and its kernels' resources by name.
+
+    Attributes:
+        arch: the architecture.
+        cubin: the binary.
+        log: what the compilers said; without remarks of ptxas where the driver's cache had the binary.
+    """
 
     def __init__(self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str]):
         self.arch = arch
         self._source, self._kernel_names, self._flags = source, kernel_names, flags
-        self.cubin, self._log = _run(source, flags)
+        self.cubin, self.log = _run(source, flags)
 
     @cached_property
     def resource_usage(self) -> dict[str, ResourceUsage]:
         """Resources by kernel. Raises `RuntimeError` where the program lacks one of the kernels."""
-        usage = parse_resource_usage(self._log)
+        usage = parse_resource_usage(self.log)
         if not usage:
             # The driver's cache had the binary, so ptxas did not run and said nothing.
             usage = parse_resource_usage(_run(self._source, [*self._flags, "--no-cache"])[1])

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from tilelang.emulator.compiler import build_emulated
+from tilelang.emulator.tensor_map import BYTES, encode_tensor_map
+from tilelang.engine.tensor_map import TensorMap
 
 Run = Callable[..., None]
-_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(")
+MapOf = Callable[..., Any]
+_KERNEL = re.compile(r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(")
 
 
 def _argument(value: Any) -> Any:
@@ -46,3 +49,34 @@ def run() -> Run:
         module.launch(kernel, _triple(grid), _triple(block), shared, values, **how)
 
     return launch
+
+
+@pytest.fixture
+def map_of() -> MapOf:
+    """``map_of(array, box=(64, 8), swizzle=128)``: an argument; the box is innermost first."""
+
+    def encode(array: np.ndarray, dtype: str | None = None, **keywords: Any) -> Any:
+        strides = tuple(stride // array.itemsize for stride in array.strides[-2::-1])
+        described = TensorMap(
+            "x", dtype or str(array.dtype), array.shape[::-1], strides, **keywords
+        )
+        memory = ctypes.create_string_buffer(BYTES + 64)
+        aligned = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % 64)
+        aligned.raw = encode_tensor_map(described, array.ctypes.data)
+        return aligned
+
+    return encode
+
+
+@pytest.fixture
+def aligned() -> Callable[..., np.ndarray]:
+    """``aligned(array)``: a copy whose data is at a multiple of 16 bytes."""
+
+    def copy(array: np.ndarray) -> np.ndarray:
+        memory = np.zeros(array.nbytes + 16, np.uint8)
+        start = -memory.ctypes.data % 16
+        result = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        result[...] = array
+        return result
+
+    return copy

@@ -1,17 +1,9 @@
 /*! Asynchronous copies from global to shared memory by each thread (PTX ISA, Non-bulk copy). */
 #pragma once
 
-#include <tl/platform.h>
+#include <tl/shared_address.h>
 
 namespace tl {
-namespace detail {
-
-// cp.async and ldmatrix take 32-bit addresses of the shared window (PTX ISA, cvta).
-TL_DEVICE uint32_t shared_address(const void* pointer) {
-  return uint32_t(__cvta_generic_to_shared(pointer));
-}
-
-}  // namespace detail
 
 /*!
  * Starts copying `bytes` bytes: 4, 8 or 16, both addresses being multiples of it. 16 bytes go

@@ -4,6 +4,7 @@
 
 #include <tl/barrier.h>
 #include <tl/deadlock.h>
+#include <tl/finish.h>
 #include <tl/stacks.h>
 
 namespace tl {
@@ -25,7 +26,10 @@ inline void prepare_warps(Block& block) {
   for (unsigned first = 0; first < block.threads; first += kWarpSize) {
     Warp& warp = block.warps[first / kWarpSize];
     const unsigned rest = block.threads - first;
+    AsyncQueue products = warp.products;
+    products.clear();
     warp = {};
+    warp.products = products;
     warp.meeting.describe = warp.barrier.describe = describe_meeting;
     warp.meeting.expected = rest < kWarpSize ? rest : kWarpSize;
     warp.barrier.name = "sync_warp";
@@ -44,10 +48,10 @@ inline void prepare_block(Block& block) {
   prepare_warps(block);
   for (unsigned i = 0; i < block.threads; ++i) {
     Fiber& fiber = block.fibers[i];
-    const CopyQueue copies = fiber.copies;
+    ThreadQueues queues = fiber.queues;
+    queues.clear();
     fiber = {};
-    fiber.copies = copies;
-    fiber.copies.clear();
+    fiber.queues = queues;
     fiber.block = &block;
     fiber.linear = i;
     fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
@@ -103,6 +107,7 @@ inline void run_threads() {
   unsigned live = 0;
   for (unsigned b = 0; b < worker->block_count; ++b) live += worker->blocks[b].live;
   if (!worker->failed && live > 0) report_deadlock();
+  if (!worker->failed) finish_blocks();
   for (unsigned b = 0; b < worker->block_count && !worker->failed; ++b) {
     check_shared_end(worker->blocks[b]);
   }
@@ -130,8 +135,12 @@ inline void run_clusters(unsigned long first) {
 inline void release_worker(Worker* mine) {
   if (!mine) return;
   if (mine->fibers) {
-    for (unsigned i = 0; i < mine->threads(); ++i) mine->fibers[i].copies.free_items();
+    for (unsigned i = 0; i < mine->threads(); ++i) mine->fibers[i].queues.free_items();
   }
+  for (unsigned b = 0; mine->blocks && b < mine->block_count; ++b) {
+    for (Warp& warp : mine->blocks[b].warps) warp.products.free_items();
+  }
+  free_mbarriers(*mine);
   if (mine->stacks) unmap_stacks(mine->stacks, mine->threads() + 1);
   if (mine->shared) munmap(mine->shared, mine->block_count * kSharedStride);
   free(mine->fibers);

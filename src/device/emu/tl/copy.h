@@ -1,20 +1,31 @@
-/*!
- * Asynchronous copies, performed as late as the program allows: at the wait that completes them.
- * Without the wait, shared memory keeps what it had.
- */
+/*! Asynchronous copies by each thread. Without the wait, shared memory may keep what it had. */
 #pragma once
 
+#include <tl/issue.h>
 #include <tl/platform.h>
 
 namespace tl {
 namespace emu {
 
+struct Copy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  bool zeros;  // written instead of what `from` points to
+
+  void perform(const AsyncOperation&) const {
+    if (zeros) {
+      __builtin_memset(to, 0, bytes);
+    } else {
+      __builtin_memcpy(to, from, bytes);
+    }
+  }
+};
+
 inline void issue_copy(void* shared, const void* global, int bytes, bool zeros, Location where) {
   check_alignment(shared, bytes, "shared address of a cp.async", where);
   if (!zeros) check_alignment(global, bytes, "global address of a cp.async", where);
-  if (!worker->current->copies.push({shared, global, 0, uint16_t(bytes), zeros})) {
-    fail(where, "no memory for another asynchronous copy. Wait for some of them");
-  }
+  issue(worker->current->queues.copies, Copy{shared, global, uint32_t(bytes), zeros}, where);
 }
 
 }  // namespace emu
@@ -36,13 +47,13 @@ TL_DEVICE void cp_async_gs_conditional(void* shared, const void* global, bool pr
 }
 
 /*! Makes this thread's copies since the last commit a group. */
-TL_DEVICE void cp_async_commit() { emu::worker->current->copies.commit(); }
+TL_DEVICE void cp_async_commit() { emu::worker->current->queues.copies.commit(); }
 
 /*! Waits until at most `groups` groups of this thread are in flight. */
 template <int groups>
 TL_DEVICE void cp_async_wait(emu::Location where = emu::here()) {
   emu::worker->current->where = where;
-  emu::worker->current->copies.wait(groups);
+  emu::worker->current->queues.copies.wait(groups);
 }
 
 }  // namespace tl

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <stdint.h>
+#include <tl/async.h>
 #include <tl/context.h>
-#include <tl/copy_queue.h>
 #include <tl/dim3.h>
 #include <tl/location.h>
 
@@ -51,7 +51,7 @@ struct Fiber {
   Location where;         // the last one known
   const void* polled_at;  // by its last atomic operation that changed nothing, which found
   uint64_t polled_bits;
-  CopyQueue copies;
+  ThreadQueues queues;
 };
 
 inline void Queue::push(Fiber* fiber) {

@@ -33,17 +33,13 @@ struct ThroughFloat {
 
 /*! IEEE binary16. */
 struct HalfFormat : detail::ThroughFloat<HalfFormat> {
-  // The exponent's bias moves from 15 to 127. Without branches, so that compilers make vectors of
-  // it.
+  // The product moves the exponent's bias from 15 to 127 and is exact, for subnormals too. Without
+  // branches, so that compilers make vectors of it.
   static TL_DEVICE float to_float(uint16_t x) {
     const uint32_t magnitude = uint32_t(x & 0x7fff) << 13;
-    const uint32_t normal = magnitude + (112u << 23);
-    const uint32_t subnormal =
-        bit_cast<uint32_t>(bit_cast<float>(magnitude + (113u << 23)) - bit_cast<float>(113u << 23));
-    const uint32_t special = magnitude + (224u << 23);
-    const uint32_t finite = magnitude < (1u << 23) ? subnormal : normal;
-    const uint32_t bits = magnitude < (31u << 23) ? finite : special;
-    return bit_cast<float>(bits | uint32_t(x & 0x8000) << 16);
+    const uint32_t finite = bit_cast<uint32_t>(bit_cast<float>(magnitude) * 0x1p112f);
+    const uint32_t special = magnitude < (31u << 23) ? 0 : 0x7f800000u;
+    return bit_cast<float>(finite | special | uint32_t(x & 0x8000) << 16);
   }
 
   static TL_DEVICE uint16_t from_float(float x) {

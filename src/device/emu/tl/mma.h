@@ -78,26 +78,26 @@ struct MmaNumber<tfloat32_t> {
 };
 
 /*!
- * One operand of a warp, row after row. With g = lane / 4, t = lane % 4 and p elements to a
- * register, register i of a lane is at row g + 8 * (i % (rows / 8)), columns p * t + 4 * p * (i /
- * (rows / 8)) and following (PTX ISA, Matrix Fragments for mma). All elements are gathered first,
- * so that their conversion is one loop over vectors.
+ * One operand of a warp, row after row, from the registers of each lane. With g = lane / 4, t =
+ * lane % 4 and p elements to a register, register i of a lane is at row g + 8 * (i % (rows / 8)),
+ * columns p * t + 4 * p * (i / (rows / 8)) and following (PTX ISA, Matrix Fragments for mma). All
+ * elements are gathered first, so that their conversion is one loop over vectors.
  */
-template <int rows, int K, typename T, typename Number, typename Pointer>
-TL_DEVICE void mma_operand(void* const* arguments, Pointer pointer, Number* numbers) {
+template <int rows, int K, typename T, template <typename> class Convert = MmaNumber,
+          typename Number, typename Registers>
+TL_DEVICE void mma_operand(Registers registers, Number* numbers) {
   using Memory = mma_memory<T>;
   constexpr int p = mma_pack<T>, kBlocks = rows / 8;
   Memory elements[rows * K];
   for (int l = 0; l < kWarpSize; ++l) {
-    const auto* from =
-        static_cast<const Memory*>(static_cast<const MmaArguments*>(arguments[l])->*pointer);
+    const auto* from = static_cast<const Memory*>(registers(l));
     const int g = l / 4, t = l % 4;
     for (int i = 0; i < rows * K / 32 / p; ++i) {
       __builtin_memcpy(&elements[(g + 8 * (i % kBlocks)) * K + p * t + 4 * p * (i / kBlocks)],
                        from + p * i, p * sizeof(Memory));
     }
   }
-  for (int i = 0; i < rows * K; ++i) numbers[i] = MmaNumber<T>::of(elements[i]);
+  for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(elements[i]);
 }
 
 /*! Pair i of a lane's accumulators is at row g + 8 * i, column 2 * t. */
@@ -106,8 +106,9 @@ void mma(void* const* arguments) {
   using Number = decltype(MmaNumber<T>::of(mma_memory<T>()));
   constexpr int N = 8;
   alignas(32) Number a[M * K], stored_b[N * K], b[K * N], d[M * N];
-  mma_operand<M, K, T>(arguments, &MmaArguments::a, a);
-  mma_operand<N, K, T>(arguments, &MmaArguments::b, stored_b);
+  const auto lane = [&](int l) { return static_cast<const MmaArguments*>(arguments[l]); };
+  mma_operand<M, K, T>([&](int l) { return lane(l)->a; }, a);
+  mma_operand<N, K, T>([&](int l) { return lane(l)->b; }, stored_b);
   for (int k = 0; k < K; ++k) {
     for (int n = 0; n < N; ++n) b[k * N + n] = stored_b[n * K + k];
   }

@@ -39,7 +39,15 @@ struct Warp {
   Meeting meeting;
   Meeting barrier;  // sync_warp
   uint32_t barrier_mask;
+  AsyncQueue products;     // wgmma
+  unsigned registers;      // of each thread, where setmaxnreg was executed
+  bool registers_fenced;   // wgmma.fence was executed
+  unsigned product_count;  // issued in this block, with the checksum of what they are
+  uint64_t product_checksum;
+  Location product_where;  // of the last one
 };
+
+struct Mbarrier;
 
 /*! Where all threads of a grid meet, or those of a cluster that have not exited. */
 struct PhaseBarrier : WaitPoint {
@@ -83,6 +91,8 @@ struct Worker {
   dim3 cluster;
   bool cooperative;
   PhaseBarrier grid_barrier;
+  Mbarrier** mbarriers;  // of these blocks
+  unsigned mbarrier_count, mbarrier_capacity;
   void (*invoke)(const void* closure);
   const void* closure;
   const char* kernel;

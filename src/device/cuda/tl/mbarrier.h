@@ -1,0 +1,125 @@
+/*! mbarriers in shared memory, and the fences that go with them (sm_90). */
+#pragma once
+
+#include <tl/copy.h>
+
+namespace tl {
+
+/*!
+ * Makes the 8 bytes, aligned to 8, an mbarrier whose phases need `arrivals` arrivals, 1 to 2^20
+ * - 1. Other threads, and engines, may use it after fence_barrier_init and a barrier. PTX ISA,
+ * mbarrier.init.
+ */
+TL_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(detail::shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+
+/*! Makes the mbarrier 8 bytes of memory again. PTX ISA, mbarrier.inval. */
+TL_DEVICE void mbarrier_inval(uint64_t* barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(detail::shared_address(barrier))
+               : "memory");
+}
+
+/*! Arrives. PTX ISA, mbarrier.arrive. */
+TL_DEVICE void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(detail::shared_address(barrier))
+               : "memory");
+}
+
+/*! Arrives `count` times. PTX ISA, mbarrier.arrive. */
+TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count) {
+  asm volatile(
+      "mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(detail::shared_address(barrier)),
+      "r"(count)
+      : "memory");
+}
+
+/*!
+ * The current phase waits for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 in all.
+ * PTX ISA, mbarrier.expect_tx.
+ */
+TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(
+                   detail::shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+/*! mbarrier_expect_tx, then mbarrier_arrive. PTX ISA, mbarrier.arrive.expect_tx. */
+TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   detail::shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+/*! Counts `bytes` bytes as transferred, as an engine does. PTX ISA, mbarrier.complete_tx. */
+TL_DEVICE void mbarrier_complete_tx(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(
+                   detail::shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+// PTX ISA, mbarrier.test_wait and mbarrier.try_wait.
+#define TL_MBARRIER_POLL(name, instruction)                                       \
+  TL_DEVICE bool name(uint64_t* barrier, uint32_t parity) {                       \
+    uint32_t ended;                                                               \
+    asm volatile("{\n.reg .pred p;\n" instruction                                 \
+                 ".parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" \
+                 : "=r"(ended)                                                    \
+                 : "r"(detail::shared_address(barrier)), "r"(parity)              \
+                 : "memory");                                                     \
+    return ended;                                                                 \
+  }
+/*! Whether the latest phase with this parity (0 for the first one) has ended; does not wait. */
+TL_MBARRIER_POLL(mbarrier_test_wait, "mbarrier.test_wait")
+/*! mbarrier_test_wait that may wait for a while. */
+TL_MBARRIER_POLL(mbarrier_try_wait, "mbarrier.try_wait")
+#undef TL_MBARRIER_POLL
+
+/*! Waits until the phase with this parity has ended: 0 for the first phase, 1 for the second, ...
+ */
+TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nTL_WAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra TL_WAIT_%=;\n}" ::"r"(detail::shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+/*!
+ * Arrives when this thread's cp.async so far are complete; the phase needs one arrival more. PTX
+ * ISA, cp.async.mbarrier.arrive.
+ */
+TL_DEVICE void cp_async_mbarrier_arrive(uint64_t* barrier) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(detail::shared_address(barrier))
+      : "memory");
+}
+
+/*!
+ * Arrives when this thread's cp.async so far are complete. The arrival is one of those that the
+ * mbarrier was initialised for. PTX ISA, cp.async.mbarrier.arrive.noinc.
+ */
+TL_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(detail::shared_address(barrier))
+      : "memory");
+}
+
+/*! Orders initialisations of mbarriers before what the cluster does with them. PTX ISA,
+ * fence.mbarrier_init. */
+TL_DEVICE void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/*!
+ * Orders this thread's accesses of shared memory before what engines do there after its next
+ * signal. PTX ISA, fence.proxy.async.
+ */
+TL_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace tl

@@ -1,0 +1,129 @@
+/*!
+ * Operations that an engine performs some time after a thread has issued them: copies, products of
+ * matrices, arrivals that follow them.
+ *
+ * Each waits in the queue of what announces its completion: the thread's groups, a warp's groups,
+ * or an mbarrier. A program must be right whenever its operations are performed, so that the moment
+ * is chosen by the schedule: at once, as late as a wait allows, or either by chance.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <tl/location.h>
+
+namespace tl {
+namespace emu {
+
+enum class Moment : uint8_t { kLate, kEarly, kRandom };
+
+/*! When this worker's operations are performed. */
+struct AsyncSchedule {
+  Moment moment;
+  uint64_t random;
+
+  /*! Whether an operation is performed when it is issued. */
+  bool early() {
+    if (moment != Moment::kRandom) return moment == Moment::kEarly;
+    // G. Marsaglia, "Xorshift RNGs", 2003.
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    return random >> 63;
+  }
+};
+inline thread_local AsyncSchedule async_schedule;
+
+/*! One operation in a queue; its `bytes` bytes of arguments are behind it. */
+struct AsyncOperation {
+  void (*perform)(AsyncOperation& operation);
+  Location where;  // of the statement that issued it
+  uint32_t group;
+  uint32_t bytes;
+
+  void* arguments() { return this + 1; }
+};
+
+/*! Operations in the order of their issue, in groups. All zeros when made. */
+struct AsyncQueue {
+  char* items;
+  uint32_t first, last, capacity;
+  uint32_t open_group;
+
+  bool empty() const { return first == last; }
+
+  const AsyncOperation& front() const { return *reinterpret_cast<AsyncOperation*>(items + first); }
+
+  /*! Adds an operation with `bytes` bytes for its arguments, of a group that is not older than
+   * those of the others; nullptr where there is no memory. */
+  AsyncOperation* push(void (*perform)(AsyncOperation&), uint32_t bytes, Location where,
+                       uint32_t group) {
+    bytes = (bytes + 7) / 8 * 8;
+    const uint32_t all = sizeof(AsyncOperation) + bytes;
+    if (capacity - last < all && !make_room(all)) return nullptr;
+    auto* operation = reinterpret_cast<AsyncOperation*>(items + last);
+    *operation = {perform, where, group, bytes};
+    last += all;
+    return operation;
+  }
+
+  void commit() { ++open_group; }
+
+  /*! Performs the operations of all but the `allowed` newest committed groups. */
+  void wait(uint32_t allowed) {
+    while (!empty() && front().group + allowed < open_group) perform_first();
+  }
+
+  void perform_all() {
+    while (!empty()) perform_first();
+  }
+
+  void clear() { first = last = open_group = 0; }
+
+  void free_items() { free(items); }
+
+ private:
+  // An operation may issue others, but not into its own queue, which would move its arguments.
+  void perform_first() {
+    auto* operation = reinterpret_cast<AsyncOperation*>(items + first);
+    first += sizeof(AsyncOperation) + operation->bytes;
+    if (empty()) first = last = 0;
+    operation->perform(*operation);
+  }
+
+  bool make_room(uint32_t bytes) {
+    if (first > 0) {
+      __builtin_memmove(items, items + first, last - first);
+      last -= first;
+      first = 0;
+    }
+    if (last < capacity / 2 && capacity - last >= bytes) return true;
+    uint32_t wanted = capacity ? 2 * capacity : 4096;
+    while (wanted - last < bytes) wanted *= 2;
+    void* grown = realloc(items, wanted);
+    if (!grown) return false;
+    items = static_cast<char*>(grown);
+    capacity = wanted;
+    return true;
+  }
+};
+
+/*! The queues of one thread. A bulk copy from shared memory reads first and writes later. */
+struct ThreadQueues {
+  AsyncQueue copies, bulk_reads, bulk_writes;
+
+  void clear() {
+    copies.clear();
+    bulk_reads.clear();
+    bulk_writes.clear();
+  }
+
+  void free_items() {
+    copies.free_items();
+    bulk_reads.free_items();
+    bulk_writes.free_items();
+  }
+};
+
+}  // namespace emu
+}  // namespace tl

@@ -1,0 +1,120 @@
+/*! Copies of consecutive bytes by the tensor memory access unit, and the groups of copies from
+ * shared memory. */
+#pragma once
+
+#include <tl/bulk_write.h>
+#include <tl/mbarrier_state.h>
+#include <tl/shared_address.h>
+#include <tl/tensor_map.h>
+
+namespace tl {
+namespace emu {
+
+struct BulkLoad {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  Mbarrier* barrier;
+
+  void perform(const AsyncOperation& operation) const {
+    __builtin_memcpy(to, from, bytes);
+    transact(*barrier, -int(bytes), operation.where);
+  }
+};
+
+inline void check_bulk(const void* shared, const void* global, uint32_t bytes, Location where) {
+  worker->current->where = where;
+  check_alignment(shared, 16, "shared address of a bulk copy", where);
+  check_alignment(global, 16, "global address of a bulk copy", where);
+  if (bytes % 16 != 0) {
+    fail(where, "a bulk copy of %u bytes. Copy a multiple of 16", bytes);
+  }
+  check_in_shared(shared, bytes, "this end of a bulk copy", where);
+}
+
+/*! Reads shared memory; the write follows. */
+struct BulkStore {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  Combine combine;
+  AsyncQueue* writes;
+
+  void perform(const AsyncOperation& operation) const {
+    Write write{to, bytes, combine};
+    __builtin_memcpy(push_write(*writes, write, bytes, operation), from, bytes);
+  }
+
+ private:
+  struct Write {
+    void* to;
+    uint32_t bytes;
+    Combine combine;
+
+    void perform(const char* data) const {
+      if (combine) {
+        combine(to, data, bytes);
+      } else {
+        __builtin_memcpy(to, data, bytes);
+      }
+    }
+  };
+};
+
+inline void issue_bulk_store(void* global, const void* shared, uint32_t bytes, Combine combine,
+                             Location where) {
+  check_bulk(shared, global, bytes, where);
+  ThreadQueues& queues = worker->current->queues;
+  issue(queues.bulk_reads, BulkStore{global, shared, bytes, combine, &queues.bulk_writes}, where);
+  perform_early(queues.bulk_writes);
+}
+
+}  // namespace emu
+
+/*! Starts copying `bytes` bytes from global to shared memory; the mbarrier counts them. */
+template <uint64_t hint = evict_normal>
+TL_DEVICE void bulk_load(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
+                         emu::Location where = emu::here()) {
+  emu::check_bulk(shared, global, bytes, where);
+  emu::Mbarrier& state = emu::mbarrier_at(barrier, "use by a bulk copy", where);
+  emu::issue_at(state, emu::BulkLoad{shared, global, bytes, &state}, where);
+}
+
+/*! Starts copying `bytes` bytes from shared to global memory, in this thread's open group. */
+template <uint64_t hint = evict_normal>
+TL_DEVICE void bulk_store(void* global, const void* shared, uint32_t bytes,
+                          emu::Location where = emu::here()) {
+  emu::issue_bulk_store(global, shared, bytes, nullptr, where);
+}
+
+/*! bulk_store that adds elements of T to what is there. */
+template <typename T>
+TL_DEVICE void bulk_reduce_add(T* global, const T* shared, uint32_t bytes,
+                               emu::Location where = emu::here()) {
+  emu::issue_bulk_store(global, shared, bytes, emu::combine<SumOp, T>, where);
+}
+
+/*! Asks for bytes of global memory in the L2 cache. */
+TL_DEVICE void bulk_prefetch(const void* global, uint32_t bytes,
+                             emu::Location where = emu::here()) {
+  emu::check_alignment(global, 16, "address of a bulk prefetch", where);
+  if (bytes % 16 != 0) emu::fail(where, "a prefetch of %u bytes. Use a multiple of 16", bytes);
+}
+
+/*! Makes this thread's copies from shared memory since the last call a group. */
+TL_DEVICE void tma_store_arrive() {
+  emu::worker->current->queues.bulk_reads.commit();
+  emu::worker->current->queues.bulk_writes.commit();
+}
+
+/*! Waits until at most `groups` of this thread's groups are in flight: until shared memory has been
+ * read, or with `read` false until global memory has been written. */
+template <int groups, bool read = true>
+TL_DEVICE void tma_store_wait(emu::Location where = emu::here()) {
+  emu::worker->current->where = where;
+  emu::ThreadQueues& queues = emu::worker->current->queues;
+  queues.bulk_reads.wait(groups);
+  if (!read) queues.bulk_writes.wait(groups);
+}
+
+}  // namespace tl

@@ -1,0 +1,107 @@
+/*! mbarriers, and the fences that go with them. */
+#pragma once
+
+#include <tl/mbarrier_state.h>
+#include <tl/platform.h>
+
+namespace tl {
+namespace emu {
+
+inline void expect_arrival(Mbarrier& barrier, Location where) {
+  if (barrier.pending == kMaxArrivals)
+    fail(where, "an mbarrier counts up to %u arrivals", kMaxArrivals);
+  ++barrier.pending;
+}
+
+struct ArriveAfterCopies {
+  Mbarrier* barrier;
+  AsyncQueue* copies;
+
+  void perform(const AsyncOperation& operation) const {
+    copies->perform_all();
+    arrive(*barrier, 1, operation.where);
+  }
+};
+
+}  // namespace emu
+
+/*! Makes the 8 bytes an mbarrier whose phases need `arrivals` arrivals. */
+TL_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals,
+                             emu::Location where = emu::here()) {
+  emu::init_mbarrier(barrier, arrivals, where);
+}
+
+/*! Makes the mbarrier 8 bytes of memory again. */
+TL_DEVICE void mbarrier_inval(uint64_t* barrier, emu::Location where = emu::here()) {
+  emu::Mbarrier& state = emu::mbarrier_at(barrier, "invalidation", where);
+  state.at = nullptr;
+  __builtin_memset(barrier, 0xff, sizeof(*barrier));
+  emu::release(state);
+}
+
+/*! Arrives `count` times. */
+TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1,
+                               emu::Location where = emu::here()) {
+  emu::arrive(emu::mbarrier_at(barrier, "arrival", where), count, where);
+}
+
+/*! The current phase waits for `bytes` more bytes of asynchronous copies. */
+TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, uint32_t bytes,
+                                  emu::Location where = emu::here()) {
+  emu::transact(emu::mbarrier_at(barrier, "expect_tx", where), int(bytes), where);
+}
+
+/*! mbarrier_expect_tx, then mbarrier_arrive. */
+TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes,
+                                         emu::Location where = emu::here()) {
+  emu::Mbarrier& state = emu::mbarrier_at(barrier, "arrive.expect_tx", where);
+  emu::transact(state, int(bytes), where);
+  emu::arrive(state, 1, where);
+}
+
+/*! Counts `bytes` bytes as transferred, as an engine does. */
+TL_DEVICE void mbarrier_complete_tx(uint64_t* barrier, uint32_t bytes,
+                                    emu::Location where = emu::here()) {
+  emu::transact(emu::mbarrier_at(barrier, "complete_tx", where), -int(bytes), where);
+}
+
+/*! Whether the latest phase with this parity (0 for the first one) has ended; does not wait. */
+TL_DEVICE bool mbarrier_test_wait(uint64_t* barrier, uint32_t parity,
+                                  emu::Location where = emu::here()) {
+  return emu::poll_phase(emu::mbarrier_at(barrier, "test_wait", where), parity, where);
+}
+
+/*! mbarrier_test_wait that may wait for a while. */
+TL_DEVICE bool mbarrier_try_wait(uint64_t* barrier, uint32_t parity,
+                                 emu::Location where = emu::here()) {
+  return emu::poll_phase(emu::mbarrier_at(barrier, "try_wait", where), parity, where);
+}
+
+/*! Waits until the phase with this parity has ended: 0 for the first phase, 1 for the second, ...
+ */
+TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity,
+                             emu::Location where = emu::here()) {
+  emu::wait_for_phase(emu::mbarrier_at(barrier, "wait", where), parity, where);
+}
+
+/*! Arrives when this thread's cp.async so far are complete; the phase needs one arrival more. */
+TL_DEVICE void cp_async_mbarrier_arrive(uint64_t* barrier, emu::Location where = emu::here()) {
+  emu::Mbarrier& state = emu::mbarrier_at(barrier, "cp.async.mbarrier.arrive", where);
+  emu::expect_arrival(state, where);
+  emu::issue_at(state, emu::ArriveAfterCopies{&state, &emu::worker->current->queues.copies}, where);
+}
+
+/*! Arrives when this thread's cp.async so far are complete. */
+TL_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier,
+                                              emu::Location where = emu::here()) {
+  emu::Mbarrier& state = emu::mbarrier_at(barrier, "cp.async.mbarrier.arrive.noinc", where);
+  emu::issue_at(state, emu::ArriveAfterCopies{&state, &emu::worker->current->queues.copies}, where);
+}
+
+/*! Orders initialisations of mbarriers before what the cluster does with them. */
+TL_DEVICE void fence_barrier_init() {}
+
+/*! Orders this thread's accesses before what engines do on its behalf or after its signal. */
+TL_DEVICE void fence_proxy_async() {}
+
+}  // namespace tl

@@ -1,0 +1,212 @@
+/*!
+ * The mbarriers of a block.
+ *
+ * The 8 bytes of shared memory hold a key to the state, which is kept outside: a key that is not
+ * there says that the mbarrier was not initialised, or that something else was written over it. A
+ * phase ends when no arrival and no byte of a transaction is missing (PTX ISA, Phase of the
+ * mbarrier object).
+ */
+#pragma once
+
+#include <tl/barrier.h>
+#include <tl/issue.h>
+
+namespace tl {
+namespace emu {
+
+// PTX ISA, Contents of the mbarrier object.
+constexpr unsigned kMaxArrivals = (1 << 20) - 1;
+constexpr int kMaxTransactionBytes = (1 << 20) - 1;
+
+struct Mbarrier : WaitPoint {
+  const void* at;  // nullptr after inval
+  unsigned phase;  // how many have ended
+  unsigned count;  // arrivals that a phase needs
+  unsigned pending;
+  int bytes;           // expected and not yet transferred
+  AsyncQueue engines;  // what will transfer bytes or arrive here
+  Location where;      // of the initialisation
+};
+
+constexpr uint64_t kMbarrierKey = 0x7ba881e55ca1ab1e;
+
+/*! The initialised mbarrier at an address, or nullptr. */
+inline Mbarrier* find_mbarrier(const void* at) {
+  uint64_t key;
+  __builtin_memcpy(&key, at, sizeof(key));
+  const uint64_t index = key ^ kMbarrierKey;
+  if (index >= worker->mbarrier_count) return nullptr;
+  Mbarrier* barrier = worker->mbarriers[index];
+  return barrier->at == at ? barrier : nullptr;
+}
+
+inline Mbarrier& mbarrier_at(const void* at, const char* operation, Location where) {
+  worker->current->where = where;
+  check_alignment(at, 8, "address of an mbarrier", where);
+  Mbarrier* barrier = find_mbarrier(at);
+  if (!barrier) {
+    fail(where,
+         "%s of an mbarrier that is not initialised: %p. Initialise it, then let all threads of "
+         "the block synchronise; no other data may lie there",
+         operation, at);
+  }
+  return *barrier;
+}
+
+inline void describe_mbarrier(const WaitPoint& point, Text& text) {
+  const auto& barrier = static_cast<const Mbarrier&>(point);
+  text.add(
+      "the end of phase %u (parity %u) of the mbarrier initialised at %s:%d: %u of %u arrivals",
+      barrier.phase, barrier.phase & 1, barrier.where.file, barrier.where.line,
+      barrier.count - barrier.pending, barrier.count);
+  if (barrier.bytes != 0) text.add(", %d bytes of transactions to come", barrier.bytes);
+}
+
+/*! A new entry of the worker's table, which keeps those of earlier blocks for reuse. */
+inline Mbarrier* make_mbarrier(Location where) {
+  if (worker->mbarrier_count == worker->mbarrier_capacity) {
+    const unsigned capacity = worker->mbarrier_capacity ? 2 * worker->mbarrier_capacity : 16;
+    auto* grown = static_cast<Mbarrier**>(realloc(worker->mbarriers, capacity * sizeof(Mbarrier*)));
+    if (!grown) fail(where, "no memory for another mbarrier");
+    for (unsigned i = worker->mbarrier_capacity; i < capacity; ++i) grown[i] = nullptr;
+    worker->mbarriers = grown;
+    worker->mbarrier_capacity = capacity;
+  }
+  Mbarrier*& entry = worker->mbarriers[worker->mbarrier_count];
+  if (!entry) entry = static_cast<Mbarrier*>(calloc(1, sizeof(Mbarrier)));
+  if (!entry) fail(where, "no memory for another mbarrier");
+  ++worker->mbarrier_count;
+  return entry;
+}
+
+inline void init_mbarrier(void* at, unsigned count, Location where) {
+  worker->current->where = where;
+  check_alignment(at, 8, "address of an mbarrier", where);
+  if (count == 0 || count > kMaxArrivals) {
+    fail(where, "an mbarrier that expects %u arrivals. Use 1 to %u", count, kMaxArrivals);
+  }
+  if (const Mbarrier* other = find_mbarrier(at)) {
+    fail(where,
+         "this mbarrier was initialised at %s:%d and not invalidated. Initialise it once, by one "
+         "thread",
+         other->where.file, other->where.line);
+  }
+  Mbarrier* barrier = make_mbarrier(where);
+  barrier->at = at;
+  barrier->describe = describe_mbarrier;
+  barrier->waiting = {};
+  barrier->phase = 0;
+  barrier->count = barrier->pending = count;
+  barrier->bytes = 0;
+  barrier->engines.clear();
+  barrier->where = where;
+  const uint64_t key = kMbarrierKey ^ (worker->mbarrier_count - 1);
+  __builtin_memcpy(at, &key, sizeof(key));
+}
+
+/*! Ends the phase where nothing is missing. */
+inline void complete_phase(Mbarrier& barrier) {
+  if (barrier.pending > 0 || barrier.bytes != 0) return;
+  ++barrier.phase;
+  barrier.pending = barrier.count;
+  release(barrier);
+}
+
+inline void arrive(Mbarrier& barrier, unsigned count, Location where) {
+  if (count == 0 || count > barrier.pending) {
+    fail(where,
+         "%u arrivals at an mbarrier where %u of %u are missing in phase %u. Let as many threads "
+         "arrive as it was initialised for at %s:%d",
+         count, barrier.pending, barrier.count, barrier.phase, barrier.where.file,
+         barrier.where.line);
+  }
+  barrier.pending -= count;
+  complete_phase(barrier);
+}
+
+/*! Adds to the bytes that the phase waits for; transferred ones are negative. */
+inline void transact(Mbarrier& barrier, int bytes, Location where) {
+  const int sum = barrier.bytes + bytes;
+  if (bytes > kMaxTransactionBytes || bytes < -kMaxTransactionBytes || sum > kMaxTransactionBytes ||
+      sum < -kMaxTransactionBytes) {
+    fail(where,
+         "%d more bytes of transactions at an mbarrier that waits for %d. It counts from -%d to "
+         "%d: transfer less in a phase",
+         bytes, barrier.bytes, kMaxTransactionBytes, kMaxTransactionBytes);
+  }
+  barrier.bytes = sum;
+  complete_phase(barrier);
+}
+
+/*! Issues an operation that transfers bytes or arrives at the mbarrier. */
+template <typename Operation>
+void issue_at(Mbarrier& barrier, const Operation& operation, Location where) {
+  issue(barrier.engines, operation, where);
+  // Those who wait will need it: let them find it.
+  release(barrier);
+}
+
+/*! Whether the phase of this parity has ended, the current one's predecessor having the other
+ * parity. */
+inline bool phase_ended(const Mbarrier& barrier, unsigned parity) {
+  return (barrier.phase & 1) != (parity & 1);
+}
+
+inline void wait_for_phase(Mbarrier& barrier, unsigned parity, Location where) {
+  if (phase_ended(barrier, parity)) return;
+  const unsigned phase = barrier.phase;
+  const void* at = barrier.at;
+  while (barrier.at == at && barrier.phase == phase) {
+    barrier.engines.perform_all();
+    if (barrier.phase == phase) wait_at(barrier);
+  }
+  if (barrier.at != at) fail(where, "the mbarrier was invalidated while this thread waits there");
+  if (barrier.phase - phase > 1) {
+    fail(where,
+         "the mbarrier initialised at %s:%d ended phase %u and %u more while this thread waited "
+         "for the first: by their parity it cannot tell them apart. Let this thread arrive, or "
+         "signal, before the next phase can end",
+         barrier.where.file, barrier.where.line, phase, barrier.phase - phase - 1);
+  }
+}
+
+/*! One look at the phase, which lets others go on where it has not ended. */
+inline bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
+  if (phase_ended(barrier, parity)) return true;
+  yield(where);
+  if (phase_ended(barrier, parity)) return true;
+  barrier.engines.perform_all();
+  return false;
+}
+
+/*! Invalidates all, and reports transactions that nobody waited for. */
+inline bool finish_mbarriers(Text& text) {
+  for (unsigned i = 0; i < worker->mbarrier_count; ++i) {
+    const Mbarrier& barrier = *worker->mbarriers[i];
+    if (!barrier.at || (barrier.bytes == 0 && barrier.engines.empty())) continue;
+    const Location where = barrier.engines.empty() ? barrier.where : barrier.engines.front().where;
+    text.add("%s:%d: ", where.file, where.line);
+    if (barrier.engines.empty()) {
+      text.add("the block ends while this mbarrier expects %d bytes of transactions",
+               barrier.bytes);
+    } else {
+      text.add("the block ends while this operation is in flight");
+    }
+    text.add(". Wait for phase %u of the mbarrier", barrier.phase);
+    return false;
+  }
+  worker->mbarrier_count = 0;
+  return true;
+}
+
+inline void free_mbarriers(Worker& owner) {
+  for (unsigned i = 0; i < owner.mbarrier_capacity; ++i) {
+    if (!owner.mbarriers[i]) continue;
+    owner.mbarriers[i]->engines.free_items();
+    free(owner.mbarriers[i]);
+  }
+  free(owner.mbarriers);
+}
+
+}  // namespace emu
+}  // namespace tl
