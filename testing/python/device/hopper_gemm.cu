@@ -1,14 +1,17 @@
 // A warp-specialised GEMM: C = A * B^T for M x K A and N x K B of half_t, C in half_t. One warp
 // group loads tiles by TMA into a ring of stages, two multiply 64 rows each, and the result leaves
-// through shared memory by TMA.
+// through shared memory by TMA. The kBlocks blocks of a cluster, along x, load a part of A's tile
+// each, for all of them.
 #include <tl/bulk_copy.h>
 #include <tl/common.h>
+#include <tl/grid.h>
 #include <tl/mbarrier.h>
 #include <tl/stmatrix.h>
 #include <tl/tma.h>
 #include <tl/warp_group.h>
 #include <tl/wgmma_ss.h>
 
+constexpr int kBlocks = 1;
 constexpr int kStages = 4, kTile = 128, kStep = 64, kStageBytes = 2 * kTile * kStep * 2;
 
 extern "C" __global__ void __launch_bounds__(384, 1)
@@ -21,11 +24,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       tl::mbarrier_init(full + i, 1);
-      tl::mbarrier_init(empty + i, 256);
+      tl::mbarrier_init(empty + i, 256 * kBlocks);
     }
     tl::fence_barrier_init();
   }
-  tl::sync_threads();
+  kBlocks == 1 ? tl::sync_threads() : tl::cluster_sync();
   if (group == 0) {
     tl::warpgroup_reg_dealloc<24>();
     if (threadIdx.x == 0) {
@@ -35,7 +38,13 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         unsigned char* tile = buf_dyn_shmem + stage * kStageBytes;
         tl::mbarrier_wait(empty + stage, (k / kStages & 1) ^ 1);
         tl::mbarrier_arrive_expect_tx(full + stage, kStageBytes);
-        tl::tma_load(A, full + stage, tile, k * kStep, blockIdx.y * kTile);
+        if constexpr (kBlocks == 1) {
+          tl::tma_load(A, full + stage, tile, k * kStep, blockIdx.y * kTile);
+        } else {
+          const int part = tl::block_rank_in_cluster() * (kTile / kBlocks);
+          tl::tma_load_multicast(A, full + stage, tile + part * kStep * 2, (1 << kBlocks) - 1,
+                                 k * kStep, blockIdx.y * kTile + part);
+        }
         tl::tma_load(B, full + stage, tile + kStageBytes / 2, k * kStep, blockIdx.x * kTile);
       }
     }
@@ -57,7 +66,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       }
       tl::warpgroup_commit_batch();
       tl::warpgroup_wait<0>();
-      tl::mbarrier_arrive(empty + stage);
+      if constexpr (kBlocks == 1) {
+        tl::mbarrier_arrive(empty + stage);
+      } else {
+        for (int rank = 0; rank < kBlocks; ++rank) tl::mbarrier_arrive_remote(empty + stage, rank);
+      }
     }
     // The result's tile: two halves of 64 columns, swizzled, over the ring's first stage.
     tl::sync_threads_partial(1, 256);
@@ -78,4 +91,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       tl::tma_store_wait<0>();
     }
   }
+  // Others still arrive at this block's mbarriers.
+  if constexpr (kBlocks > 1) tl::cluster_sync();
 }

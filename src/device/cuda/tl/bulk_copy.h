@@ -34,6 +34,20 @@ TL_DEVICE void bulk_load_multicast(void* shared, const void* global, uint32_t by
 }
 
 /*!
+ * Starts copying `bytes` bytes, in multiples of 16, from this block's shared memory to that of the
+ * block of rank `rank` in the cluster; `to` and `barrier` are the places in this block's that the
+ * other's correspond to. PTX ISA, cp.async.bulk.
+ */
+TL_DEVICE void bulk_copy_remote(void* to, const void* from, uint32_t bytes, uint64_t* barrier,
+                                uint32_t rank) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(detail::remote_address(to, rank)),
+      "r"(detail::shared_address(from)), "r"(bytes), "r"(detail::remote_address(barrier, rank))
+      : "memory");
+}
+
+/*!
  * Starts copying `bytes` bytes from shared to global memory, in multiples of 16. Completion is by
  * this thread's groups: tma_store_arrive, tma_store_wait.
  */

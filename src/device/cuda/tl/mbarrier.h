@@ -37,6 +37,17 @@ TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count) {
 }
 
 /*!
+ * Arrives `count` times at the mbarrier that the block of rank `rank` in the cluster has at this
+ * address of its shared memory, after this thread's accesses. PTX ISA, mbarrier.arrive and mapa.
+ */
+TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t count = 1) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
+                   detail::remote_address(barrier, rank)),
+               "r"(count)
+               : "memory");
+}
+
+/*!
  * The current phase waits for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 in all.
  * PTX ISA, mbarrier.expect_tx.
  */
@@ -51,6 +62,14 @@ TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, uint32_t bytes) {
 TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
                    detail::shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+
+/*! mbarrier_arrive_expect_tx at the mbarrier of the block of rank `rank`. */
+TL_DEVICE void mbarrier_arrive_expect_tx_remote(uint64_t* barrier, uint32_t bytes, uint32_t rank) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(
+                   detail::remote_address(barrier, rank)),
                "r"(bytes)
                : "memory");
 }
@@ -85,6 +104,16 @@ TL_MBARRIER_POLL(mbarrier_try_wait, "mbarrier.try_wait")
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred p;\nTL_WAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra TL_WAIT_%=;\n}" ::"r"(detail::shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+/*! mbarrier_wait that also acquires what other blocks of the cluster released by their arrivals. */
+TL_DEVICE void mbarrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred p;\nTL_WAIT_%=:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
       "@!p bra TL_WAIT_%=;\n}" ::"r"(detail::shared_address(barrier)),
       "r"(parity)
       : "memory");

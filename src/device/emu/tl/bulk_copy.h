@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tl/bulk_write.h>
+#include <tl/grid.h>
 #include <tl/mbarrier_state.h>
 #include <tl/shared_address.h>
 #include <tl/tensor_map.h>
@@ -25,7 +26,7 @@ struct BulkLoad {
 inline void check_bulk(const void* shared, const void* global, uint32_t bytes, Location where) {
   worker->current->where = where;
   check_alignment(shared, 16, "shared address of a bulk copy", where);
-  check_alignment(global, 16, "global address of a bulk copy", where);
+  check_alignment(global, 16, "other address of a bulk copy", where);
   if (bytes % 16 != 0) {
     fail(where, "a bulk copy of %u bytes. Copy a multiple of 16", bytes);
   }
@@ -78,6 +79,31 @@ TL_DEVICE void bulk_load(void* shared, const void* global, uint32_t bytes, uint6
   emu::check_bulk(shared, global, bytes, where);
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "use by a bulk copy", where);
   emu::issue_at(state, emu::BulkLoad{shared, global, bytes, &state}, where);
+}
+
+/*! bulk_load into the blocks of the cluster whose bit is set in `blocks`, at the same places. */
+template <uint64_t hint = evict_normal>
+TL_DEVICE void bulk_load_multicast(void* shared, const void* global, uint32_t bytes,
+                                   uint64_t* barrier, uint16_t blocks,
+                                   emu::Location where = emu::here()) {
+  emu::check_bulk(shared, global, bytes, where);
+  emu::each_block(blocks, where, [&](unsigned rank) {
+    void* to = emu::map_shared_alive(shared, rank, where);
+    void* at = emu::map_shared_alive(barrier, rank, where);
+    emu::Mbarrier& state = emu::mbarrier_at(at, "use by a bulk copy", where);
+    emu::issue_at(state, emu::BulkLoad{to, global, bytes, &state}, where);
+  });
+}
+
+/*! Starts copying `bytes` bytes from this block's shared memory to that of the block of rank
+ * `rank`. */
+TL_DEVICE void bulk_copy_remote(void* to, const void* from, uint32_t bytes, uint64_t* barrier,
+                                uint32_t rank, emu::Location where = emu::here()) {
+  emu::check_bulk(from, to, bytes, where);
+  void* theirs = emu::map_shared_alive(to, rank, where);
+  void* at = emu::map_shared_alive(barrier, rank, where);
+  emu::Mbarrier& state = emu::mbarrier_at(at, "use by a bulk copy", where);
+  emu::issue_at(state, emu::BulkLoad{theirs, from, bytes, &state}, where);
 }
 
 /*! Starts copying `bytes` bytes from shared to global memory, in this thread's open group. */

@@ -2,7 +2,7 @@
  * other blocks. */
 #pragma once
 
-#include <tl/barrier.h>
+#include <tl/platform.h>
 
 namespace tl {
 namespace emu {
@@ -25,6 +25,29 @@ inline void* map_shared(const void* mine, unsigned rank, Location where = here()
     fail(where, "the address %p is not in the shared memory of this block", mine);
   }
   return block_of(rank, where).shared + offset;
+}
+
+/*! map_shared to a block that still runs, for what is done there at once or later. */
+inline void* map_shared_alive(const void* mine, unsigned rank, Location where) {
+  void* theirs = map_shared(mine, rank, where);
+  if (block_of(rank, where).live == 0) {
+    fail(where,
+         "block %u of the cluster has ended. Let its threads wait, at the barrier of the cluster, "
+         "until nobody uses its shared memory",
+         rank);
+  }
+  return theirs;
+}
+
+/*! Calls `visit(rank)` for the blocks of the cluster whose bit is set. */
+template <typename Visit>
+void each_block(uint16_t blocks, Location where, Visit visit) {
+  if (blocks == 0 || blocks >> worker->cluster_blocks) {
+    fail(where, "a copy into the blocks %#x of a cluster of %u", blocks, worker->cluster_blocks);
+  }
+  for (unsigned rank = 0; rank < worker->cluster_blocks; ++rank) {
+    if (blocks >> rank & 1) visit(rank);
+  }
 }
 
 // The instructions are .aligned: all lanes of a warp execute the same one together.

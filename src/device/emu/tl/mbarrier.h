@@ -1,8 +1,8 @@
 /*! mbarriers, and the fences that go with them. */
 #pragma once
 
+#include <tl/grid.h>
 #include <tl/mbarrier_state.h>
-#include <tl/platform.h>
 
 namespace tl {
 namespace emu {
@@ -45,6 +45,13 @@ TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1,
   emu::arrive(emu::mbarrier_at(barrier, "arrival", where), count, where);
 }
 
+/*! Arrives `count` times at the mbarrier of the block of rank `rank` in the cluster. */
+TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t count = 1,
+                                      emu::Location where = emu::here()) {
+  void* theirs = emu::map_shared_alive(barrier, rank, where);
+  emu::arrive(emu::mbarrier_at(theirs, "arrival", where), count, where);
+}
+
 /*! The current phase waits for `bytes` more bytes of asynchronous copies. */
 TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, uint32_t bytes,
                                   emu::Location where = emu::here()) {
@@ -57,6 +64,13 @@ TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes,
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "arrive.expect_tx", where);
   emu::transact(state, int(bytes), where);
   emu::arrive(state, 1, where);
+}
+
+/*! mbarrier_arrive_expect_tx at the mbarrier of the block of rank `rank`. */
+TL_DEVICE void mbarrier_arrive_expect_tx_remote(uint64_t* barrier, uint32_t bytes, uint32_t rank,
+                                                emu::Location where = emu::here()) {
+  auto* theirs = static_cast<uint64_t*>(emu::map_shared_alive(barrier, rank, where));
+  mbarrier_arrive_expect_tx(theirs, bytes, where);
 }
 
 /*! Counts `bytes` bytes as transferred, as an engine does. */
@@ -82,6 +96,12 @@ TL_DEVICE bool mbarrier_try_wait(uint64_t* barrier, uint32_t parity,
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity,
                              emu::Location where = emu::here()) {
   emu::wait_for_phase(emu::mbarrier_at(barrier, "wait", where), parity, where);
+}
+
+/*! mbarrier_wait that also acquires what other blocks of the cluster released by their arrivals. */
+TL_DEVICE void mbarrier_wait_cluster(uint64_t* barrier, uint32_t parity,
+                                     emu::Location where = emu::here()) {
+  mbarrier_wait(barrier, parity, where);
 }
 
 /*! Arrives when this thread's cp.async so far are complete; the phase needs one arrival more. */

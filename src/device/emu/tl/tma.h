@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tl/bulk_write.h>
+#include <tl/grid.h>
 #include <tl/mbarrier_state.h>
 #include <tl/tensor_map_state.h>
 
@@ -107,6 +108,19 @@ inline void issue_load(const CUtensorMap& map, uint64_t* barrier, void* shared,
   issue_at(state, TensorLoad{box, static_cast<unsigned char*>(shared), &state}, where);
 }
 
+inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* shared,
+                            uint16_t blocks, const int* coordinates, unsigned rank, bool im2col,
+                            Location where) {
+  const Box box = make_box(map, coordinates, rank, im2col, where);
+  check_box(box, shared, where);
+  each_block(blocks, where, [&](unsigned block) {
+    auto* to = static_cast<unsigned char*>(map_shared_alive(shared, block, where));
+    Mbarrier& state =
+        mbarrier_at(map_shared_alive(barrier, block, where), "use by a TMA copy", where);
+    issue_at(state, TensorLoad{box, to, &state}, where);
+  });
+}
+
 inline void issue_store(const Box& box, const void* shared, Combine combine, Location where) {
   check_box(box, shared, where);
   ThreadQueues& queues = worker->current->queues;
@@ -174,6 +188,15 @@ TL_DEVICE void tma_load(emu::MapAt map, uint64_t* barrier, void* shared,
   emu::issue_load(map.map, barrier, shared, c, sizeof...(Coordinates), false, map.where);
 }
 
+/*! tma_load into the blocks of the cluster whose bit is set in `blocks`, at the same places. */
+template <uint64_t hint = evict_normal, typename... Coordinates>
+TL_DEVICE void tma_load_multicast(emu::MapAt map, uint64_t* barrier, void* shared, uint16_t blocks,
+                                  Coordinates... coordinates) {
+  const int c[] = {int(coordinates)...};
+  emu::issue_multicast(map.map, barrier, shared, blocks, c, sizeof...(Coordinates), false,
+                       map.where);
+}
+
 /*! tma_load in im2col mode: `rank` coordinates of the first pixel, `rank` - 2 offsets. */
 template <int rank, uint64_t hint = evict_normal, typename... Coordinates>
 TL_DEVICE void tma_load_im2col(emu::MapAt map, uint64_t* barrier, void* shared,
@@ -182,6 +205,16 @@ TL_DEVICE void tma_load_im2col(emu::MapAt map, uint64_t* barrier, void* shared,
                 "tl::tma_load_im2col<rank> takes rank coordinates and rank - 2 offsets");
   const int c[] = {int(coordinates)...};
   emu::issue_load(map.map, barrier, shared, c, rank, true, map.where);
+}
+
+/*! tma_load_im2col into several blocks, as tma_load_multicast. */
+template <int rank, uint64_t hint = evict_normal, typename... Coordinates>
+TL_DEVICE void tma_load_im2col_multicast(emu::MapAt map, uint64_t* barrier, void* shared,
+                                         uint16_t blocks, Coordinates... coordinates) {
+  static_assert(sizeof...(Coordinates) == 2 * rank - 2,
+                "tl::tma_load_im2col_multicast<rank> takes rank coordinates and rank - 2 offsets");
+  const int c[] = {int(coordinates)...};
+  emu::issue_multicast(map.map, barrier, shared, blocks, c, rank, true, map.where);
 }
 
 /*! Starts storing a box from shared memory; completion is by this thread's groups. */

@@ -42,6 +42,10 @@ extern "C" __global__ void __launch_bounds__(128) copies_kernel(
   tl::cp_async_mbarrier_arrive_noinc(barrier);
   tl::mbarrier_arrive(barrier);
   tl::mbarrier_arrive(barrier, 3);
+  tl::mbarrier_arrive_remote(barrier, 1);
+  tl::mbarrier_arrive_remote(barrier, 1, 2);
+  tl::mbarrier_arrive_expect_tx_remote(barrier, 64, 1);
+  tl::mbarrier_wait_cluster(barrier, 1);
   tl::mbarrier_expect_tx(barrier, 4);
   tl::mbarrier_complete_tx(barrier, 4);
   tl::mbarrier_inval(barrier);
@@ -58,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(128) copies_kernel(
   tl::tma_store_wait<1, false>();
   tl::bulk_load(s, global, 16, barrier);
   tl::bulk_load_multicast(s, global, 16, barrier, 3);
+  tl::bulk_copy_remote(s, s + 64, 16, barrier, 1);
   tl::bulk_store(global, s, 16);
   tl::bulk_reduce_add(global, (float*)s, 16);
   tl::bulk_reduce_add((double*)global, (double*)s, 16);
@@ -141,8 +146,10 @@ extern "C" __global__ void __launch_bounds__(128) products_kernel(float* f, half
     compiled(PRODUCTS + kernel, "products_kernel")
 
 
-def test_gemm_needs_the_registers_that_it_has():
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_gemm_needs_the_registers_that_it_has(blocks):
     source = (Path(__file__).parents[1] / "hopper_gemm.cu").read_text()
+    source = source.replace("kBlocks = 1", f"kBlocks = {blocks}")
     # 384 threads share 64 K registers: 168 each.
     assert compiled(source, "gemm").registers == 168
 

@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilelang.cuda.nvrtc import compile_cubin
-
 SOURCE = (Path(__file__).parents[1] / "hopper_gemm.cu").read_text()
 SHARED = 4 * 32768
 
 
-def gemm(run, map_of, aligned, m, n, k, source=SOURCE):
+def gemm(run, map_of, aligned, m, n, k, source=SOURCE, blocks=1):
     rng = np.random.default_rng(0)
     a, b = (aligned(rng.standard_normal((rows, k)).astype(np.float16)) for rows in (m, n))
     c = aligned(np.full((m, n), np.nan, np.float16))
-    loads = [map_of(x, box=(64, 128), swizzle=128) for x in (a, b)]
+    loads = [
+        map_of(x, box=(64, rows), swizzle=128) for x, rows in ((a, 128 // blocks), (b, 128))
+    ]
     out = map_of(c, box=(64, 64), swizzle=128)
-    grid = (-(-n // 128), -(-m // 128))
-    run(source, "gemm", [*loads, out, -(-k // 64)], grid=grid, block=384, shared=SHARED)
+    how = {"grid": (-(-n // 128), -(-m // 128)), "block": 384, "cluster": (blocks, 1, 1)}
+    run(source, "gemm", [*loads, out, -(-k // 64)], shared=SHARED, **how)
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.abs(c - exact).max() < 2e-3 * np.abs(exact).max()
 
@@ -35,3 +35,10 @@ def test_gemm_whenever_engines_work(run, map_of, aligned, moment):
     source = SOURCE.replace("const int group =", schedule)
     assert source != SOURCE
     gemm(run, map_of, aligned, 256, 136, 448, source)
+
+
+@pytest.mark.parametrize("moment", ["kLate", "kRandom"])
+def test_gemm_of_clusters(run, map_of, aligned, moment):
+    schedule = f"tl::emu::async_schedule = {{tl::emu::Moment::{moment}, 7}};\n  const int group ="
+    source = SOURCE.replace("kBlocks = 1", "kBlocks = 2").replace("const int group =", schedule)
+    gemm(run, map_of, aligned, 200, 504, 328, source, blocks=2)
