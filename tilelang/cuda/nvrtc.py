@@ -39,7 +39,7 @@ class Cubin:
     Attributes:
         arch: the architecture.
         cubin: the binary.
-        log: what the compilers said; without remarks of ptxas where the driver's cache had the binary.
+        log: what the compilers said; nothing of ptxas where the driver's cache had the binary.
     """
 
     def __init__(self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str]):

@@ -155,6 +155,10 @@ def test_gemm_needs_the_registers_that_it_has(blocks):
 
 
 def test_products_that_do_not_exist():
-    kernel = 'extern "C" __global__ void products_kernel(float* f) { product<12, half_t, half_t, float, true, true, false>(f); }'
+    kernel = """
+extern "C" __global__ void products_kernel(float* f) {
+  product<12, half_t, half_t, float, true, true, false>(f);
+}
+"""
     with pytest.raises(RuntimeError, match="tl::wgmma<M, N, K, A, B, C> has M = 64"):
         compile_cubin(PRODUCTS + kernel, "sm_90a", ["products_kernel"])

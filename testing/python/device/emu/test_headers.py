@@ -7,8 +7,10 @@ import pytest
 from tilelang._paths import device_include_dirs
 from tilelang.emulator.compiler import find_compiler
 
+HEADERS = ["common.h", "copy.h", "mma.h", "tma.h", "bulk_copy.h", "warp_group.h", "wgmma_ss.h"]
 
-@pytest.mark.parametrize("header", ["common.h", "copy.h", "mma.h"])
+
+@pytest.mark.parametrize("header", HEADERS)
 def test_header(header, tmp_path):
     source = tmp_path / "header.cc"
     source.write_text(f"#include <tl/{header}>\n")

@@ -1,6 +1,5 @@
 """A warp-specialised GEMM with TMA and wgmma, written as the compiler would emit it."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,7 @@ def gemm(run, map_of, aligned, m, n, k, source=SOURCE, blocks=1):
     rng = np.random.default_rng(0)
     a, b = (aligned(rng.standard_normal((rows, k)).astype(np.float16)) for rows in (m, n))
     c = aligned(np.full((m, n), np.nan, np.float16))
-    loads = [
-        map_of(x, box=(64, rows), swizzle=128) for x, rows in ((a, 128 // blocks), (b, 128))
-    ]
+    loads = [map_of(x, box=(64, rows), swizzle=128) for x, rows in ((a, 128 // blocks), (b, 128))]
     out = map_of(c, box=(64, 64), swizzle=128)
     how = {"grid": (-(-n // 128), -(-m // 128)), "block": 384, "cluster": (blocks, 1, 1)}
     run(source, "gemm", [*loads, out, -(-k // 64)], shared=SHARED, **how)

@@ -1,4 +1,4 @@
-"""TMA copies in the emulator against slices of arrays: ranks, swizzles, edges, strides, reductions."""
+"""TMA copies in the emulator against slices of arrays: ranks, swizzles, edges, reductions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Products of a warp group in the emulator: every type, major-ness, swizzle and number of columns."""
+"""Products of a warp group in the emulator: types, orders, swizzles, numbers of columns, misuse."""
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ HEADERS = """#include <tl/common.h>
 #include <tl/wgmma_ss.h>
 #include <tl/wgmma_rs.h>
 """
-# A is 64 x 2 K and B N x 2 K, each stored with `major` rows of `span` bytes, tile after tile.
+# A is 64 x 2 K and B is N x 2 K, each in tiles of rows as wide as the swizzle.
 PRODUCT = """
 // Where element (row, k) of an operand of `rows` rows lies, in bytes: swizzled tiles of 8 rows.
 template <int rows, int swizzle, bool k_major, typename T>
@@ -147,3 +147,120 @@ def test_product(run, wanted):
     exact = (-1 if negate else 1) * (a.astype(int) @ b.astype(int).T) + d.astype(int)
     run(source(), name_of(wanted), [a, b, d], block=128, shared=8192 + 256 * 128)
     np.testing.assert_array_equal(d.astype(int), exact)
+
+
+# Each body runs in a block of 256 threads; the operands lie at the beginning of shared memory.
+WRONG = {
+    "no_fence": (
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);",
+        "this warp has called no warpgroup_arrive before its first wgmma_ss",
+    ),
+    "no_wait": (
+        "tl::warpgroup_arrive(); tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);"
+        "tl::warpgroup_commit_batch();",
+        "warp 0 ends while this wgmma is in flight",
+    ),
+    "three_warps": (
+        "tl::warpgroup_arrive(); if (threadIdx.x % 128 < 96)"
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);"
+        "tl::warpgroup_commit_batch(); tl::warpgroup_wait<0>();",
+        "warp 3 issued 0, warp 0 issued 1. All four warps",
+    ),
+    "other_descriptors": (
+        "tl::warpgroup_arrive(); if (threadIdx.x / 32 == 5) b += 1;"
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);"
+        "tl::warpgroup_commit_batch(); tl::warpgroup_wait<0>();",
+        "warp 5 issued 1, warp 4 issued 1. All four warps",
+    ),
+    "lanes_differ": (
+        "tl::warpgroup_arrive(); if (threadIdx.x == 7) b += 1;"
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);",
+        "the lanes of a warp give different descriptors",
+    ),
+    "diverging_lanes": (
+        "if (threadIdx.x % 2) tl::warpgroup_arrive(); else tl::warpgroup_commit_batch();",
+        "the lanes of a warp diverge",
+    ),
+    "behind_the_end": (
+        "tl::warpgroup_arrive(); b = tl::wgmma_descriptor<128>(memory + 3584, 16, 1024);"
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);",
+        "B of a wgmma ends at byte 4512 of dynamic shared memory, which has 4096",
+    ),
+    "base_offset": (
+        "tl::warpgroup_arrive(); b |= 1ull << 49;"
+        "tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(d, a, b, false);",
+        "the descriptor of B has base offset 1",
+    ),
+    "registers": (
+        "tl::warpgroup_reg_alloc<248>(); tl::warpgroup_reg_alloc<256>(); tl::sync_threads();"
+        "tl::warpgroup_reg_alloc<256>();",
+        None,
+    ),
+}
+ERRORS = (
+    HEADERS
+    + "#include <tl/warp_group.h>"
+    + "".join(
+        f"""
+extern "C" __global__ void {name}(float* out) {{
+  unsigned char* memory = tl::dynamic_shared();
+  uint64_t a = tl::wgmma_descriptor<32>(memory, 16, 256);
+  uint64_t b = tl::wgmma_descriptor<32>(memory + 2048, 16, 256);
+  float d[4] = {{}};
+#line 1 "user.py"
+  {body}
+  out[threadIdx.x] = d[0];
+}}
+"""
+        for name, (body, _) in WRONG.items()
+    )
+)
+# What follows the products of one group shows whether the wait was for it.
+GROUPS = (
+    HEADERS
+    + """
+extern "C" __global__ void groups(float* out) {
+  half_t* memory = (half_t*)tl::dynamic_shared();
+  for (int i = threadIdx.x; i < 2048; i += 128) memory[i] = half_t(1.0f);
+  tl::sync_threads();
+  const uint64_t a = tl::wgmma_descriptor<32>(memory, 16, 256);
+  float first[4] = {}, second[4] = {};
+  tl::warpgroup_arrive();
+  tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(first, a, a, false);
+  tl::warpgroup_commit_batch();
+  tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(second, a, a, false);
+  tl::wgmma_ss<64, 8, 16, half_t, half_t, float>(second, a, a, true);
+  tl::warpgroup_commit_batch();
+  tl::warpgroup_wait<1>();
+  out[threadIdx.x] = first[0];
+  out[128 + threadIdx.x] = second[0];
+  tl::warpgroup_wait<0>();
+  out[256 + threadIdx.x] = second[0];
+}
+"""
+)
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if WRONG[name][1]])
+def test_what_is_wrong_is_reported(run, name):
+    with pytest.raises(RuntimeError, match=WRONG[name][1]):
+        run(ERRORS, name, [np.zeros(256, np.float32)], block=256, shared=4096)
+
+
+def test_too_many_registers(run):
+    out = np.zeros(384, np.float32)
+    run(ERRORS, "registers", [out], block=256, shared=4096)
+    with pytest.raises(RuntimeError, match=r"ask for \d+ registers. A block has 65536"):
+        run(ERRORS, "registers", [out], block=384, shared=4096)
+
+
+def test_an_incomplete_warp_group(run):
+    message = "warpgroup_arrive in a warp group that lacks warps: the block has 160 threads"
+    with pytest.raises(RuntimeError, match=message):
+        run(ERRORS, "no_wait", [np.zeros(256, np.float32)], block=160, shared=4096)
+
+
+def test_a_wait_completes_the_oldest_groups(run):
+    out = np.zeros((3, 128), np.float32)
+    run(GROUPS, "groups", [out], block=128, shared=4096)
+    assert [set(row.tolist()) for row in out] == [{16.0}, {0.0}, {32.0}]
