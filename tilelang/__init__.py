@@ -26,7 +26,7 @@ from tilelang import (
 )
 from tilelang.engine.lower import lower
 from tilelang.env import env
-from tilelang.jit import JITImpl, JITKernel, compile, jit, par_compile
+from tilelang.jit import JITImpl, JITKernel, compile, jit, lazy_jit, par_compile
 from tilelang.language import dtypes
 from tilelang.layout import Fragment, Layout
 from tilelang.math import cdiv, next_power_of_2
@@ -59,6 +59,7 @@ __all__ = [
     "jit",
     "language",
     "layout",
+    "lazy_jit",
     "lower",
     "math",
     "next_power_of_2",

@@ -79,14 +79,14 @@ def par_compile(
     ignore_error: bool = False,
 ) -> list[JITKernel | Exception]:
     """Compiles several functions, each as `compile` does, in `num_workers` threads (one a processor
-    by default).
+    by default). Their binaries are built here, not by the first call.
 
     Returns the kernels in order. The first failure is raised; with `ignore_error` the exceptions
     take the place of the kernels that failed.
     """
 
     def compile_one(func: tvm.tirx.PrimFunc) -> JITKernel:
-        return compile(
+        kernel = compile(
             func,
             out_idx,
             execution_backend,
@@ -96,15 +96,21 @@ def par_compile(
             pass_configs,
             compile_flags,
         )
+        kernel.build()
+        return kernel
 
-    return map_parallel(compile_one, list(funcs), num_workers, ignore_error)
+    return map_parallel(compile_one, list(funcs), num_workers, ignore_error, "Parallel Compiling")
 
 
 def map_parallel(
-    function: Callable[[Any], T], items: Sequence[Any], num_workers: int | None, ignore_error: bool
+    function: Callable[[Any], T],
+    items: Sequence[Any],
+    num_workers: int | None,
+    ignore_error: bool,
+    title: str,
 ) -> list[T | Exception]:
-    """``function(item)`` of each item in threads, in order, with a progress bar; for `ignore_error`
-    see `par_compile`.
+    """``function(item)`` of each item in threads, in order, with a progress bar called `title`; for
+    `ignore_error` see `par_compile`.
     """
     from tqdm import tqdm
 
@@ -114,7 +120,7 @@ def map_parallel(
         except Exception as error:
             if not ignore_error:
                 raise
-            logger.warning("compilation of %r failed: %s", item, error)
+            logger.warning("%s: %s", title, error)
             return error
 
     if not items:
@@ -123,7 +129,7 @@ def map_parallel(
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(attempt, item) for item in items]
         try:
-            return [future.result() for future in tqdm(futures, desc="Compiling", disable=None)]
+            return [future.result() for future in tqdm(futures, desc=title, disable=None)]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -123,6 +123,12 @@ class JITKernel:
         with self._lock:
             return self._adapter or self._build_adapter()
 
+    def build(self) -> None:
+        """Builds the binary if that is left to the first call; without effect where this machine
+        cannot run it."""
+        if self.execution_backend == EMULATE or torch.cuda.is_available():
+            _ = self.adapter
+
     @property
     def torch_function(self) -> Launcher:
         """The same as `adapter`."""

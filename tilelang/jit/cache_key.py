@@ -1,0 +1,31 @@
+"""Keys of compile-time arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from tilelang.language.tensors import Tensor
+
+
+def hashable(value: Any) -> Hashable:
+    """A key that tells apart what is equal but traces differently, such as 1, 1.0 and True.
+
+    A tensor, or a `T.Tensor` in its place, counts by dtype, shape and strides, and what cannot be
+    hashed by its repr.
+
+    Example: ``hashable(1) != hashable(True)``
+    """
+    if isinstance(value, tuple):
+        return (type(value), tuple([hashable(element) for element in value]))
+    if isinstance(value, torch.Tensor):
+        return (torch.Tensor, value.dtype, tuple(value.shape), value.stride())
+    if isinstance(value, Tensor):
+        return (Tensor, repr(value))
+    try:
+        hash(value)
+    except TypeError:
+        return (type(value), repr(value))
+    return (type(value), value)
