@@ -8,7 +8,15 @@ import tvm
 from tvm import tirx
 
 from tilelang._ffi import get_function
-from tilelang.engine.launch_plan import Expr, KernelLaunch, LaunchPlan, Param, PointerParam, ScalarParam, TensorParam
+from tilelang.engine.launch_plan import (
+    Expr,
+    KernelLaunch,
+    LaunchPlan,
+    Param,
+    PointerParam,
+    ScalarParam,
+    TensorParam,
+)
 
 _OPERATORS = {
     tirx.Add: "+",

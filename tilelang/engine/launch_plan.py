@@ -125,8 +125,8 @@ class ScalarParam:
 
 @dataclass(frozen=True)
 class PointerParam:
-    """An address that is passed as an int or as a tensor; `pointee` is the dtype that a tensor is to
-    have, None for any."""
+    """An address, passed as an int or as a tensor; `pointee` is the dtype that a tensor is to have,
+    None for any."""
 
     name: str
     pointee: str | None
@@ -217,7 +217,7 @@ class LaunchPlan:
             if not 0 <= index < len(self.params):
                 raise ValueError(f"launch plan: {self.name} has no parameter {index} to return")
             if not isinstance(self.params[index], TensorParam):
-                raise ValueError(f"launch plan: {names[index]} is no tensor and cannot be an output")
+                raise ValueError(f"launch plan: {names[index]}, no tensor, cannot be an output")
         for kernel in self.kernels:
             unknown = [arg[1] for arg in kernel.args if arg[0] == "param" and arg[1] not in names]
             if unknown:

@@ -114,20 +114,20 @@ def map_parallel(
     """
     from tqdm import tqdm
 
-    def attempt(item: Any) -> T | Exception:
+    def attempt(number: int, item: Any) -> T | Exception:
         try:
             return function(item)
         except Exception as error:
             if not ignore_error:
                 raise
-            logger.warning("%s: %s", title, error)
+            logger.warning("%s: number %d failed: %s", title, number, error)
             return error
 
     if not items:
         return []
     workers = num_workers or min(len(items), os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(attempt, item) for item in items]
+        futures = [pool.submit(attempt, number, item) for number, item in enumerate(items)]
         try:
             return [future.result() for future in tqdm(futures, desc=title, disable=None)]
         except BaseException:

@@ -160,6 +160,7 @@ class EagerCalls:
             for i, name in enumerate(parameters)
             if name not in function.annotations and name not in function.declared
         ]
+        self._dtypes = [self._order.index(name) for name in function.dtypes]
         # Declared on some paths only: what is passed may be a constant.
         self._perhaps = [
             i for i, name in enumerate(parameters) if not function.declared.get(name, True)
@@ -218,9 +219,10 @@ class EagerCalls:
             layout = self._layouts[form] = self._layout(args, kwargs, complete)
         positions, extra = layout
         values = (*args, *kwargs.values(), *self._defaults)
-        return tuple([values[i] for i in positions]), (
-            {name: kwargs[name] for name in extra} if extra else _NOTHING
-        )
+        bound = [values[i] for i in positions]
+        for i in self._dtypes:
+            bound[i] = data_type(bound[i])
+        return tuple(bound), {name: kwargs[name] for name in extra} if extra else _NOTHING
 
     def _layout(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool

@@ -21,6 +21,7 @@ from tilelang.jit.eager import EagerCalls
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.language.eager import EagerFunction
+from tilelang.language.function import as_kind
 from tilelang.language.source import resolve_annotation
 from tilelang.language.tensors import Tensor
 from tilelang.utils.target import TargetLike
@@ -270,9 +271,9 @@ _KERNEL_NAMES = {"Kernel", "ClusterKernel", "CUDASourceCodeKernel", "const", "em
 """Functions of the language that only kernel code calls."""
 
 
-def _finish(deferred: Callable[[], JITKernel] | Exception) -> JITKernel:
+def _finish(deferred: Callable[[], JITKernel] | Exception) -> JITKernel | Exception:
     if isinstance(deferred, Exception):
-        raise deferred
+        return deferred
     kernel = deferred()
     kernel.build()
     return kernel
@@ -298,7 +299,8 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _annotations(func: Callable[..., Any], local: Mapping[str, Any]) -> dict[str, str]:
-    """The tensors that the signature declares, as text; what cannot be resolved is no tensor."""
+    """The arguments of the run that the signature declares, as text; a name that is not known
+    here is none of the language."""
     found = {}
     for name, parameter in inspect.signature(func).parameters.items():
         annotation = parameter.annotation
@@ -307,8 +309,9 @@ def _annotations(func: Callable[..., Any], local: Mapping[str, Any]) -> dict[str
                 annotation = resolve_annotation(annotation, inspect.unwrap(func), local)
             except NameError:
                 continue
-        if isinstance(annotation, Tensor):
-            found[name] = annotation.describe(name)
+        kind = as_kind(annotation)
+        if kind is not None:
+            found[name] = kind.describe(name) if isinstance(kind, Tensor) else f"T.{kind}"
     return found
 
 

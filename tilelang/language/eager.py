@@ -87,6 +87,8 @@ class EagerFunction:
         The arguments of the run that the signature declares.
     declared
         Those that the body declares, each with whether it does on every path.
+    dtypes
+        Compile-time arguments annotated with ``T.dtype``: their values are to be data types.
     """
 
     def __init__(self, function: Any, local: Mapping[str, Any]):
@@ -95,7 +97,7 @@ class EagerFunction:
         self._code = traced_code(function)
         self.declared = self._code.declared
         self.annotations: dict[str, Kind] = {}
-        self._dtypes = set()
+        self.dtypes: list[str] = []
         for name, parameter in self.signature.parameters.items():
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise TypeError(
@@ -109,12 +111,7 @@ class EagerFunction:
             if kind is not None:
                 self.annotations[name] = kind
             elif annotation is dtype:
-                self._dtypes.add(name)
-
-    def constant(self, name: str, value: Any) -> Any:
-        """Return the compile-time argument ``value`` as the body sees it: one annotated with
-        ``T.dtype`` is a data type."""
-        return dtype(value) if name in self._dtypes else value
+                self.dtypes.append(name)
 
     def declarations(self, values: Mapping[str, Any]) -> Declarations:
         """Find the arguments of the run and the constants, given the compile-time arguments.
@@ -171,7 +168,7 @@ class EagerFunction:
             elif name in self.declared:
                 out[name] = values.get(name) if name in values else Undeclared(name)
             else:
-                out[name] = self.constant(name, values[name])
+                out[name] = values[name]
         return out
 
 

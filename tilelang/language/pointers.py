@@ -52,7 +52,10 @@ class ptr:
         self.dtype = None if dtype is None else data_type(dtype)
 
     def __repr__(self) -> str:
-        return "T.ptr" if self.dtype is None else f"T.ptr({str(self.dtype)!r})"
+        return f"T.{self}"
+
+    def __str__(self) -> str:
+        return "ptr" if self.dtype is None else f"ptr({str(self.dtype)!r})"
 
 
 class Pointer:

@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from tilelang.engine.launch_plan import LaunchPlan, PointerParam, TensorParam, format_expr, format_tuple
+from tilelang.engine.launch_plan import (
+    LaunchPlan,
+    PointerParam,
+    TensorParam,
+    format_expr,
+    format_tuple,
+)
 from tilelang.utils import dtypes
 
 
