@@ -217,7 +217,8 @@ class LaunchPlan:
             if not 0 <= index < len(self.params):
                 raise ValueError(f"launch plan: {self.name} has no parameter {index} to return")
             if not isinstance(self.params[index], TensorParam):
-                raise ValueError(f"launch plan: {names[index]}, no tensor, cannot be an output")
+                kind = "scalar" if isinstance(self.params[index], ScalarParam) else "pointer"
+                raise ValueError(f"launch plan: {kind} {names[index]} cannot be an output")
         for kernel in self.kernels:
             unknown = [arg[1] for arg in kernel.args if arg[0] == "param" and arg[1] not in names]
             if unknown:

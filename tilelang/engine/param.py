@@ -31,8 +31,9 @@ class KernelParam:
 
     @staticmethod
     def from_var(var: tvm.ir.Var) -> KernelParam:
-        """The parameter for a scalar variable."""
-        return KernelParam(str(var.ty.dtype), (), scalar=True)
+        """The parameter for a scalar variable, or a pointer (``handle``)."""
+        is_pointer = isinstance(var.ty, tvm.ir.PointerType)
+        return KernelParam("handle" if is_pointer else str(var.ty.dtype), (), scalar=True)
 
     def is_scalar(self) -> bool:
         """Whether the parameter is a number and not a tensor."""

@@ -14,6 +14,8 @@ from tilelang.language.scalars import as_dtype, as_expr, describe, is_scalar_exp
 from tilelang.language.tensors import StridedTensor, Tensor
 from tilelang.language.tracer import current_tracer
 
+_SPLIT_LOOPS = ("parallel", "pipelined", "unrolled", "vectorized")
+
 
 class ptr:
     """A parameter that is an address: a call passes an int or a tensor, of which nothing but the
@@ -117,8 +119,8 @@ def make_tensor(
     TypeError
         If ``ptr`` is neither.
     ValueError
-        If an address, or a second tensor at a pointer, is used outside of a kernel or in a loop or
-        branch of it.
+        If an address, or a second tensor at a pointer, is used outside of a kernel; if an address
+        is used in a parallel, pipelined, unrolled or vectorised loop.
 
     Example
     -------
@@ -187,10 +189,11 @@ def _at_address(name: str, address: Any, kind: Tensor) -> ir.Var:
             "expression"
         )
     scope = tracer.kernel_scope(name)
-    inside = tracer.runtime_scope(scope)
+    inside = next((s for s in tracer.scopes[scope.depth :] if s.kind in _SPLIT_LOOPS), None)
     if inside is not None:
         raise ValueError(
-            f"{name} is in the {inside.description}; a tensor is declared once: put it before"
+            f"{name} is in the {inside.description}, which the compiler takes apart; put it before "
+            "the loop, or make that a T.serial"
         )
     value = tracer.let(as_dtype(address, "int64"), "address")
     return declare(tirx.reinterpret("handle", value), kind)
