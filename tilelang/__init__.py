@@ -24,6 +24,11 @@ from tilelang import (
     transform,
     utils,
 )
+from tilelang.engine.callback import (
+    register_c_postproc,
+    register_cuda_postproc,
+    register_hip_postproc,
+)
 from tilelang.engine.lower import lower
 from tilelang.env import env
 from tilelang.jit import JITImpl, JITKernel, compile, jit, lazy_jit, par_compile
@@ -65,6 +70,9 @@ __all__ = [
     "next_power_of_2",
     "par_compile",
     "profiler",
+    "register_c_postproc",
+    "register_cuda_postproc",
+    "register_hip_postproc",
     "set_log_level",
     "testing",
     "tools",

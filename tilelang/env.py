@@ -50,6 +50,7 @@ class Environment:
     TILELANG_CACHE_DIR = EnvVar(
         "TILELANG_CACHE_DIR", "~/.tilelang/cache", lambda s: Path(s).expanduser()
     )
+    CUDA_HOME = EnvVar("CUDA_HOME", "", str)
     TILELANG_PRINT_ON_COMPILATION = EnvVar("TILELANG_PRINT_ON_COMPILATION", "1", parse_bool)
     TILELANG_VERBOSE = EnvVar("TILELANG_VERBOSE", "0", parse_bool)
     TILELANG_DUMP_IR = EnvVar("TILELANG_DUMP_IR", "0", parse_bool)

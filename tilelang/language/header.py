@@ -1,4 +1,4 @@
-"""What a program declares beside its body: parameters, outputs, attributes."""
+"""What a program declares beside its body: parameters and outputs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ class Header:
         self._pointers: dict[str, Pointer] = {}
         self._outputs: list[ir.Var] = []
         self._returned: list[ir.Var] = []
-        self.attributes: dict[str, Any] = {}
-        """Attributes of the program."""
 
     def add(self, name: str, kind: Kind) -> Any:
         """Add the parameter ``name`` and return what stands for it in the body."""
@@ -94,8 +92,6 @@ class Header:
         if self._pointers:
             pointers = {p.name: p.dtype for p in self._pointers.values()}
             out = out.with_attr("tilelang_pointers", pointers)
-        for key, attribute in self.attributes.items():
-            out = out.with_attr(key, attribute)
         return out
 
 
