@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.tensors import Tensor
+
+_PLAIN = frozenset({int, bool, str, type(None), data_type})
 
 
 def hashable(value: Any) -> Hashable:
@@ -18,6 +21,11 @@ def hashable(value: Any) -> Hashable:
 
     Example: ``hashable(1) != hashable(True)``
     """
+    kind = type(value)
+    if kind in _PLAIN:
+        return (kind, value)
+    if kind is float:
+        return (kind, value.hex())  # -0.0 equals 0.0, and NaN does not equal itself
     if isinstance(value, tuple):
         return (type(value), tuple([hashable(element) for element in value]))
     if isinstance(value, torch.Tensor):
@@ -27,5 +35,5 @@ def hashable(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return (type(value), repr(value))
-    return (type(value), value)
+        return (kind, repr(value))
+    return (kind, value)

@@ -6,6 +6,7 @@ where the constants of the other arguments are, and their values select the kern
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -50,8 +51,8 @@ class _Variant:
         self.values = values
         self.overrides = overrides
         self.kernels = kernels
-        self.inputs = [order.index(name) for name in declarations.kinds]
-        """Positions of the arguments of the run in the signature."""
+        self.inputs = _select([order.index(name) for name in declarations.kinds])
+        """Takes the arguments of the run out of a call's."""
         self._declarations = declarations
         self._order = order
         self._names = [name for name in declarations.places if name not in overrides]
@@ -140,6 +141,18 @@ class _Variant:
         return {**dict(zip(self._names, read, strict=True)), **self.overrides}
 
 
+_Layout = tuple[Callable[[Bound], Bound], tuple[str, ...]]
+"""What takes the parameters' values out of positional arguments, keywords and defaults; the
+keywords that are no parameters."""
+
+
+def _select(positions: Sequence[int]) -> Callable[[Bound], Bound]:
+    """A function that takes the elements at `positions` out of a tuple."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: tuple([values[i] for i in positions])
+
+
 class EagerCalls:
     """Kernels of one function in eager style."""
 
@@ -149,7 +162,7 @@ class EagerCalls:
         self._lock = threading.Lock()
         self._variants: dict[Hashable, _Variant] = {}
         self._kernels: dict[Hashable, dict[tuple[Any, ...], JITKernel]] = {}
-        self._layouts: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[str, ...]]] = {}
+        self._layouts: dict[tuple[Any, ...], _Layout] = {}
         parameters = function.signature.parameters
         self._order = list(parameters)
         self._defaults = tuple(
@@ -174,7 +187,7 @@ class EagerCalls:
         kernel = variant.kernels.get(read)
         if kernel is None:
             kernel = self._add(variant, read, self._trace(variant, read))
-        return kernel(*[bound[i] for i in variant.inputs])
+        return kernel(*variant.inputs(bound))
 
     def kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         """The kernel for the arguments; those of the run may be left out."""
@@ -217,17 +230,14 @@ class EagerCalls:
         layout = self._layouts.get(form)
         if layout is None:
             layout = self._layouts[form] = self._layout(args, kwargs, complete)
-        positions, extra = layout
-        values = (*args, *kwargs.values(), *self._defaults)
-        bound = [values[i] for i in positions]
-        for i in self._dtypes:
-            bound[i] = data_type(bound[i])
-        return tuple(bound), {name: kwargs[name] for name in extra} if extra else _NOTHING
+        select, extra = layout
+        bound = select((*args, *kwargs.values(), *self._defaults))
+        if self._dtypes:
+            bound = tuple([data_type(v) if i in self._dtypes else v for i, v in enumerate(bound)])
+        return bound, {name: kwargs[name] for name in extra} if extra else _NOTHING
 
-    def _layout(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool
-    ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Where each parameter's value is in positional arguments, keywords, defaults."""
+    def _layout(self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool) -> _Layout:
+        """How a call with as many arguments and these keywords is read."""
         signature = self.function.signature
         own = {name: value for name, value in kwargs.items() if name in signature.parameters}
         given = signature.bind_partial(*args, **own).arguments
@@ -245,7 +255,7 @@ class EagerCalls:
                 )
             else:
                 positions.append(first_default + i)
-        return tuple(positions), tuple(name for name in kwargs if name not in own)
+        return _select(positions), tuple(name for name in kwargs if name not in own)
 
     def _variant_key(self, bound: Bound, overrides: Mapping[str, Any]) -> Hashable:
         key = [hashable(bound[i]) for i in self._constants]

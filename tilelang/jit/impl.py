@@ -73,10 +73,12 @@ class JITImpl:
         mode: runs the kernel on the arguments and returns its outputs, one as a tensor, several as
         a list, none as None.
 
-        In lazy mode ``__tune_params``, a dict, is merged into the keyword arguments. Raises
+        ``__tune_params``, a dict, is merged into the keyword arguments. Raises
         `TypeError` where the arguments do not fit the function's signature, what `compile` raises,
         and what `JITKernel` raises of wrong arguments.
         """
+        if _TUNED in kwargs:
+            kwargs.update(kwargs.pop(_TUNED))
         if self._eager is not None:
             return self._eager(args, kwargs)
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
@@ -91,6 +93,7 @@ class JITImpl:
 
         Example: ``matmul.compile(M=1024, N=1024, K=512, block_M=128)``
         """
+        kwargs.update(kwargs.pop(_TUNED, {}))
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self._calls.kernel(args, kwargs)
         return self._lazy_kernel(args, kwargs)
@@ -160,7 +163,6 @@ class JITImpl:
     # Lazy mode.
 
     def _lazy_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-        kwargs.update(kwargs.pop("__tune_params", {}))
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return tuple((name, hashable(value)) for name, value in bound.arguments.items())
@@ -187,7 +189,6 @@ class JITImpl:
         return self._lazy_deferred(args, kwargs)()
 
     def _lazy_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
-        kwargs.update(kwargs.pop("__tune_params", {}))
         found = self.func(*args, **kwargs)
         if isinstance(found, tvm.tirx.PrimFunc):
             return found
@@ -257,7 +258,7 @@ class JITImpl:
 
     def _mode_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         try:
-            self._lazy_program(args, dict(kwargs))
+            self._lazy_program(args, kwargs)
         except JITNoBuilderError:
             return "eager"
         return "lazy"
@@ -267,6 +268,7 @@ class JITImpl:
         return f"Function `{self.__name__}` ({code.co_filename}:{code.co_firstlineno})"
 
 
+_TUNED = "__tune_params"
 _KERNEL_NAMES = {"Kernel", "ClusterKernel", "CUDASourceCodeKernel", "const", "empty"}
 """Functions of the language that only kernel code calls."""
 

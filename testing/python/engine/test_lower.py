@@ -55,6 +55,16 @@ def test_the_device_code_is_compiled_if_asked():
         lower(fill, enable_device_compile=True)
 
 
+def test_the_program_after_each_pass_is_written_if_asked(monkeypatch, tmp_path):
+    monkeypatch.setenv("TL_LOWER_TRACE", "1")
+    monkeypatch.setenv("TL_LOWER_TRACE_DIR", str(tmp_path / "trace"))
+    lower(fill)
+    files = sorted(path.name for path in (tmp_path / "trace" / "fill").iterdir())
+    assert files[0] == "00_trace.py"
+    assert files[-1].endswith("_SplitHostDevice.py")
+    assert "def fill(A: T.Buffer((64,)" in (tmp_path / "trace" / "fill" / files[0]).read_text()
+
+
 def test_several_functions_are_refused():
     module = tvm.IRModule({"a": fill, "b": fill})
     with pytest.raises(ValueError, match="a module of 2 functions, wanted one"):

@@ -39,7 +39,8 @@ def test_a_kernel_is_compiled_once_for_its_arguments(jitted):
 
 
 def test_arguments_that_are_equal_but_differ_have_their_own_kernel(jitted):
-    keys = [jitted.parse_cache_key(64, factor) for factor in [1, 1.0, True, (1,), (True,), [1]]]
+    factors = [1, 1.0, True, 0.0, -0.0, (1,), (True,), [1]]
+    keys = [jitted.parse_cache_key(64, factor) for factor in factors]
     assert len(set(keys)) == len(keys)
 
 
