@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-import torch
+import numpy as np
 
 from tilelang.language.dtypes import dtype as data_type
-from tilelang.language.tensors import Tensor
 
 _PLAIN = frozenset({int, bool, str, type(None), data_type})
 
@@ -16,8 +15,8 @@ _PLAIN = frozenset({int, bool, str, type(None), data_type})
 def hashable(value: Any) -> Hashable:
     """A key that tells apart what is equal but traces differently, such as 1, 1.0 and True.
 
-    A tensor, or a `T.Tensor` in its place, counts by dtype, shape and strides, and what cannot be
-    hashed by its repr.
+    Lists, dicts, sets and arrays count by their elements; what else cannot be hashed counts by its
+    repr.
 
     Example: ``hashable(1) != hashable(True)``
     """
@@ -26,12 +25,15 @@ def hashable(value: Any) -> Hashable:
         return (kind, value)
     if kind is float:
         return (kind, value.hex())  # -0.0 equals 0.0, and NaN does not equal itself
-    if isinstance(value, tuple):
-        return (type(value), tuple([hashable(element) for element in value]))
-    if isinstance(value, torch.Tensor):
-        return (torch.Tensor, value.dtype, tuple(value.shape), value.stride())
-    if isinstance(value, Tensor):
-        return (Tensor, repr(value))
+    if isinstance(value, tuple | list):
+        return (kind, tuple([hashable(element) for element in value]))
+    if isinstance(value, dict):
+        return (kind, tuple([(hashable(k), hashable(v)) for k, v in value.items()]))
+    if isinstance(value, set | frozenset):
+        return (kind, frozenset([hashable(element) for element in value]))
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        # Its repr leaves out the middle of a large one.
+        return (kind, str(value.dtype), value.shape, value.tobytes())
     try:
         hash(value)
     except TypeError:

@@ -6,6 +6,7 @@ where the constants of the other arguments are, and their values select the kern
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -56,12 +57,12 @@ class _Variant:
         self._declarations = declarations
         self._order = order
         self._names = [name for name in declarations.places if name not in overrides]
-        self._reads: list[tuple[int, bool, int, int]] = []
-        """For each constant its argument, whether it is a stride, its dimension, a factor."""
+        self._reads: list[tuple[int, str, int, int]] = []
+        """For each constant its argument, its kind of place, its dimension, a factor."""
         self._is_fast = True
         for name in self._names:
             places = declarations.places[name]
-            if not places or places[0][1] == "dtype":
+            if not places:
                 self._is_fast = False
                 continue
             parameter, what, dim = places[0]
@@ -70,7 +71,7 @@ class _Variant:
             is_last = dim == len(kind.shape) - 1
             packed = 1 if kind.dtype is Any else dtypes.packing(str(kind.dtype))
             factor = packed if is_last == (what == "shape") else 1
-            self._reads.append((order.index(parameter), what == "stride", dim, factor))
+            self._reads.append((order.index(parameter), what, dim, factor))
 
     def read_tensors(self, bound: Bound) -> tuple[Any, ...]:
         """As `read`, where every argument of the run is a tensor or a number."""
@@ -78,8 +79,12 @@ class _Variant:
             try:
                 return tuple(
                     [
-                        (bound[i].stride(dim) if stride else bound[i].shape[dim]) * factor
-                        for i, stride, dim, factor in self._reads
+                        bound[i].shape[dim] * factor
+                        if what == "shape"
+                        else bound[i].stride(dim) * factor
+                        if what == "stride"
+                        else _dtype_of(bound[i].dtype)
+                        for i, what, dim, factor in self._reads
                     ]
                 )
             except (AttributeError, IndexError, TypeError):
@@ -115,7 +120,7 @@ class _Variant:
                 f"parameter {parameter!r}: expected a torch.Tensor, got {type(argument).__name__}"
             )
         if what == "dtype":
-            return data_type(argument.dtype)
+            return _dtype_of(argument.dtype)
         if len(argument.shape) != len(kind.shape):
             raise ValueError(
                 f"parameter {parameter!r}: rank mismatch: expected {len(kind.shape)} dimensions, "
@@ -131,9 +136,8 @@ class _Variant:
             )
         # Two elements of 4 bits share one of torch's.
         is_last = dim == len(kind.shape) - 1
-        packing = dtypes.packing(
-            str(data_type(argument.dtype if kind.dtype is Any else kind.dtype))
-        )
+        dtype = _dtype_of(argument.dtype) if kind.dtype is Any else kind.dtype
+        packing = dtypes.packing(str(dtype))
         return value * packing if is_torch and is_last == (what == "shape") else value
 
     def constants(self, read: tuple[Any, ...]) -> dict[str, Any]:
@@ -151,6 +155,12 @@ def _select(positions: Sequence[int]) -> Callable[[Bound], Bound]:
     if len(positions) > 1:
         return operator.itemgetter(*positions)
     return lambda values: tuple([values[i] for i in positions])
+
+
+@functools.cache
+def _dtype_of(dtype: Any) -> data_type:
+    """A tensor's dtype in the language; two elements of 4 bits are one element for torch."""
+    return data_type(str(dtype).removeprefix("torch.").removesuffix("_x2"))
 
 
 class EagerCalls:
@@ -286,6 +296,13 @@ class EagerCalls:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(
                     f"{name}={value!r}: expected an int, the value of a T.const, or a parameter"
+                )
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor | Tensor):
+                raise TypeError(
+                    f"{self.function.function.__name__}: parameter {name!r} is passed a tensor and "
+                    f"is not declared as one; put {name}: T.Tensor[shape, dtype] into the "
+                    "signature or before the kernel"
                 )
         declarations = self.function.declarations(values)
         # A number that turned out to be an argument of the run selects no kernel.

@@ -9,8 +9,9 @@ its constants, which tells where a call finds their values; then, with the value
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tvm import ir, tirx
@@ -94,6 +95,7 @@ class EagerFunction:
     def __init__(self, function: Any, local: Mapping[str, Any]):
         self.function = function
         self.signature = inspect.signature(function)
+        self._local = local
         self._code = traced_code(function)
         self.declared = self._code.declared
         self.annotations: dict[str, Kind] = {}
@@ -129,7 +131,8 @@ class EagerFunction:
                 try:
                     with tir_builder.prim_func(s_tir=True):
                         bound = self.signature.bind(**self._values(tracer, values))
-                        call_traced(tracer, self.function, bound, _FirstHooks)
+                        hooks_of = functools.partial(_FirstHooks, local=self._local)
+                        call_traced(tracer, self.function, bound, hooks_of)
                 except _DeclarationsEnd:
                     pass
             kinds |= tracer.kinds
@@ -149,7 +152,8 @@ class EagerFunction:
         """
         header, table = self._header(), Constants(constants)
         with Tracer(self._code.definition, header, table) as tracer:
-            program = trace_body(tracer, self.function, self._values(tracer, values), _EagerHooks)
+            hooks_of = functools.partial(_EagerHooks, local=self._local)
+            program = trace_body(tracer, self.function, self._values(tracer, values), hooks_of)
         if (unknown := table.unknown()) is not None:
             raise TypeError(
                 f"{self.function.__name__}() got an unexpected keyword argument {unknown!r}: it is "
@@ -190,6 +194,14 @@ def _argument(tracer: Tracer, name: str, kind: Kind) -> Any:
 
 class _EagerHooks(Hooks):
     """The hooks of the function itself; macros that it calls have the plain ones."""
+
+    def __init__(self, tracer: Tracer, spans: Sequence[ir.Span], local: Mapping[str, Any]):
+        super().__init__(tracer, spans)
+        self._local = local
+
+    def outer(self, name: str, value: Callable[[], Any]) -> Any:
+        """Look ``name`` up where the function is defined, else in the globals."""
+        return self._local[name] if name in self._local else value()
 
     def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
         """Declare the argument ``name`` of the run."""

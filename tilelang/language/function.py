@@ -68,7 +68,10 @@ def _trace(function: Any, local: Mapping[str, Any]) -> tirx.PrimFunc:
 
 
 def trace_body(
-    tracer: Tracer, function: Any, values: Mapping[str, Any], hooks_of: type[Hooks] = Hooks
+    tracer: Tracer,
+    function: Any,
+    values: Mapping[str, Any],
+    hooks_of: Callable[..., Hooks] = Hooks,
 ) -> tirx.PrimFunc:
     """Run ``function`` in ``tracer`` with ``values`` for its parameters; return the program."""
     start = tracer.span

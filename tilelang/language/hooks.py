@@ -121,6 +121,11 @@ class Hooks(ControlFlowHooks):
         function in eager style only (see eager.py)."""
         return value
 
+    def outer(self, name: str, value: Callable[[], Any]) -> Any:
+        """Return what ``name``, which is no variable of the function, stands for in a
+        declaration."""
+        return value()
+
     def declarations_end(self) -> None:
         """Note that every parameter has been declared."""
 
@@ -178,7 +183,7 @@ def call_traced(
     tracer: Tracer,
     function: Any,
     arguments: inspect.BoundArguments,
-    hooks_of: type[Hooks] = Hooks,
+    hooks_of: Callable[[Tracer, Sequence[ir.Span]], Hooks] = Hooks,
 ) -> Any:
     """Run ``function`` in its rewritten form as part of the trace ``tracer`` and return its
     result."""

@@ -293,10 +293,26 @@ class _Rewriter(ast.NodeTransformer):
                 return [ast.copy_location(ast.Pass(), node)]
             name = ast.Constant(node.target.id)
             found = ast.Name(node.target.id, ast.Load())
-            kind = self.hook("declared", name, _thunk(node.annotation), found)
+            kind = self.hook("declared", name, _thunk(self.annotation(node.annotation)), found)
             return self.located(node, [ast.Assign([node.target], kind)])
         value = self.hook("annotated", _thunk(node.annotation), self.visit(node.value))
         return self.located(node, self.assign(node.target, value))
+
+    def annotation(self, node: ast.expr) -> ast.expr:
+        """Return an annotation in which the names that are no variables here go through a hook: an
+        enclosing function's may be among them, which only annotations that are text do not keep."""
+        names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        bound = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+
+        class Outer(ast.NodeTransformer):
+            def visit_Name(_, name: ast.Name) -> ast.expr:
+                if name.id in bound or self.is_traced_name(name.id):
+                    return name
+                return self.hook("outer", ast.Constant(name.id), _thunk(name))
+
+        outer = Outer().visit(node)
+        assert isinstance(outer, ast.expr)
+        return outer
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         operator = ast.Constant(type(node.op).__name__)

@@ -83,6 +83,19 @@ def test_a_kernel_in_place_returns_nothing():
     assert torch.equal(a, expected)
 
 
+def test_a_kernel_without_arguments_of_the_run():
+    @tilelang.jit
+    def iota(n, step=1.0):
+        C = T.empty((n,))
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                C[i] = i * step
+        return C
+
+    assert iota(5).tolist() == [0, 1, 2, 3, 4]
+    assert iota(3, step=0.5).tolist() == [0, 0.5, 1]
+
+
 def test_a_declaration_may_depend_on_a_constant_argument():
     @tilelang.jit
     def scale(A, factor=None, with_factor: bool = False):
@@ -167,6 +180,7 @@ def test_ways_to_compile_without_running(compilations):
     assert add.compile(T.Tensor((48,), T.float32)) is kernel
     by_name = add.compile(N=48, block=64)
     assert add.compile(N=48) is by_name
+    assert add.compile(N=48, __tune_params={"block": 64}) is by_name
     assert compilations == [shapes, shapes]
     assert torch.equal(by_name(a + 1, a), a + 1)
 
@@ -245,6 +259,16 @@ def test_a_constant_without_a_value_is_a_runtime_error():
     with pytest.raises(RuntimeError, match=r"T.const 'M' a value"):
         missing.compile(N=2)
     assert missing.compile(N=2, M=3).params[0].shape == (6,)
+
+
+def test_a_tensor_is_declared():
+    @tilelang.jit
+    def undeclared(A, B: T.Tensor[[int], T.float32]):
+        with T.Kernel(1):
+            B[0] = A[0]
+
+    with pytest.raises(TypeError, match="undeclared: parameter 'A' is passed a tensor and is not"):
+        undeclared(torch.zeros(4), torch.zeros(4))
 
 
 def test_out_idx_does_not_go_with_it():

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import tvm
@@ -39,9 +40,13 @@ def test_a_kernel_is_compiled_once_for_its_arguments(jitted):
 
 
 def test_arguments_that_are_equal_but_differ_have_their_own_kernel(jitted):
-    factors = [1, 1.0, True, 0.0, -0.0, (1,), (True,), [1]]
+    ones, twos = np.ones(5000), np.ones(5000)
+    twos[2500] = 2  # which repr does not show
+    factors = [1, 1.0, True, 0.0, -0.0, (1,), (True,), [1], {1}, {1: 2}, {1: True}, ones, twos]
     keys = [jitted.parse_cache_key(64, factor) for factor in factors]
     assert len(set(keys)) == len(keys)
+    nan = float("nan")
+    assert jitted.parse_cache_key(64, nan) == jitted.parse_cache_key(64, float("nan"))
 
 
 def test_arguments_that_do_not_fit_are_a_type_error(jitted):
