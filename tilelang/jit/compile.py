@@ -33,8 +33,8 @@ def compile(
     ``"auto"``, ``"tvm_ffi"``, ``"cython"``, ``"nvrtc"`` (the GPU) or ``"emulate"`` (the CPU).
     `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. What is None
     comes from the environment (`TILELANG_DEFAULT_TARGET`, `TILELANG_EXECUTION_BACKEND`,
-    `TILELANG_VERBOSE`). The function's attributes `tilelang_pass_configs` and
-    `tilelang_compile_flags` count under the arguments.
+    `TILELANG_VERBOSE`, for which `TILELANG_JIT_DIAGNOSTICS` is another name). The function's
+    attributes `tilelang_pass_configs` and `tilelang_compile_flags` count under the arguments.
 
     Raises `AssertionError` where `func` is no PrimFunc, `ValueError` for bad options and where
     `out_idx` conflicts with outputs that the function declares, and what the compiler raises about
@@ -60,7 +60,9 @@ def compile(
         execution_backend=execution_backend or env.TILELANG_EXECUTION_BACKEND,
         target=target if target is not None else env.TILELANG_DEFAULT_TARGET,
         target_host=target_host,
-        verbose=env.TILELANG_VERBOSE if verbose is None else verbose,
+        verbose=env.TILELANG_VERBOSE or env.TILELANG_JIT_DIAGNOSTICS
+        if verbose is None
+        else verbose,
         pass_configs={**dict(attrs.get("tilelang_pass_configs") or {}), **(pass_configs or {})},
         compile_flags=flags,
     )

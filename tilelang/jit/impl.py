@@ -22,6 +22,7 @@ from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.language.eager import EagerFunction
 from tilelang.language.function import as_kind
+from tilelang.language.rewrite import declarations
 from tilelang.language.source import resolve_annotation
 from tilelang.language.tensors import Tensor
 from tilelang.utils.target import TargetLike
@@ -243,16 +244,18 @@ class JITImpl:
         (definition,) = ast.parse(self.func_source).body
         if not isinstance(definition, ast.FunctionDef):
             return None
-        names = set(_called(definition.body))
-        decorators = {
-            _last_name(d)
-            for n in ast.walk(definition)
-            if isinstance(n, ast.FunctionDef)
-            for d in n.decorator_list
-        }
-        if "prim_func" in decorators | names:
+        calls = list(_called(definition.body))
+        decorators = [
+            decorator
+            for node in ast.walk(definition)
+            if isinstance(node, ast.FunctionDef)
+            for decorator in node.decorator_list
+        ]
+        if "prim_func" in map(_last_name, [*calls, *decorators]):
             return "lazy"
-        if names & _KERNEL_NAMES or self.func.annot:  # type: ignore[attr-defined]
+        names = {_last_name(c) for c in calls if _is_of_language(c, self.func)}
+        declared, _ = declarations(definition)
+        if names & _KERNEL_NAMES or declared or self.func.annot:  # type: ignore[attr-defined]
             return "eager"
         return None
 
@@ -281,13 +284,13 @@ def _finish(deferred: Callable[[], JITKernel] | Exception) -> JITKernel | Except
     return kernel
 
 
-def _called(statements: Iterable[ast.AST]) -> Iterator[str]:
-    """The last names of what is called, not in the functions that are defined."""
+def _called(statements: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """What is called, but not in the functions that are defined."""
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
             continue
         if isinstance(node, ast.Call):
-            yield _last_name(node)
+            yield node.func
         yield from _called(ast.iter_child_nodes(node))
 
 
@@ -298,6 +301,17 @@ def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_of_language(node: ast.expr, func: Callable[..., Any]) -> bool:
+    """Whether ``T.name`` or ``name`` in `func` is tilelang's, as ``torch.empty`` is not."""
+    variables = inspect.getclosurevars(inspect.unwrap(func))
+    root = node.value if isinstance(node, ast.Attribute) else node
+    if not isinstance(root, ast.Name):
+        return False
+    found = {**variables.globals, **variables.nonlocals}.get(root.id)
+    module = getattr(found, "__name__" if inspect.ismodule(found) else "__module__", None)
+    return str(module).split(".")[0] == "tilelang"
 
 
 def _annotations(func: Callable[..., Any], local: Mapping[str, Any]) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """`tilelang.lower` and the hooks on the source it generates."""
 
+import re
+
 import pytest
 import torch
 import tvm
@@ -63,6 +65,16 @@ def test_the_program_after_each_pass_is_written_if_asked(monkeypatch, tmp_path):
     assert files[0] == "00_trace.py"
     assert files[-1].endswith("_SplitHostDevice.py")
     assert "def fill(A: T.Buffer((64,)" in (tmp_path / "trace" / "fill" / files[0]).read_text()
+
+
+def test_the_time_of_each_pass_is_logged_if_asked(monkeypatch, capsys):
+    monkeypatch.setenv("TILELANG_PASS_PROFILE", "1")
+    lower(fill)
+    lines = capsys.readouterr().err.splitlines()
+    assert any(re.search(r"pass tl.LayoutInference took \d+\.\d\d ms$", line) for line in lines)
+    monkeypatch.setenv("TILELANG_PASS_PROFILE_THRESHOLD_MS", "1e6")
+    lower(fill)
+    assert capsys.readouterr().err == ""
 
 
 def test_several_functions_are_refused():

@@ -67,6 +67,33 @@ def test_the_mode_is_found_out_by_a_call(jitted):
     assert (jitted.mode, jitted.is_lazy_mode()) == ("lazy", True)
 
 
+def test_a_function_that_calls_another_for_its_program_is_lazy():
+    def empty(n):
+        return scale(n)
+
+    @tilelang.jit(out_idx=-1, execution_backend="emulate")
+    def factory(n):
+        shape = torch.empty(n).shape
+        return empty(*shape)
+
+    assert factory.compile(64).params[0].shape == (64,)
+    assert factory.mode == "lazy"
+
+
+def test_a_macro_that_holds_the_kernel_is_found_out_by_a_call():
+    @T.macro
+    def fill(A, n):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                A[i] = n
+
+    @tilelang.jit(execution_backend="emulate")
+    def filled(p, n):
+        fill(p, n)
+
+    assert filled.initialize_jit_mode(None, 8) == "eager"
+
+
 def test_it_keeps_what_it_was_made_of(jitted):
     assert jitted.func is scale
     assert (jitted.__name__, jitted.__doc__) == ("scale", "B = factor * A.")
