@@ -67,7 +67,8 @@ class JITImpl:
         self._kernels: dict[Hashable, JITKernel] = {}
         self._lock = threading.Lock()
         functools.update_wrapper(self, func)
-        func.annot = _annotations(func, local)  # type: ignore[attr-defined]
+        self._annotations = _annotations(func, local)
+        func.annot = self._annotations  # type: ignore[attr-defined]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Lazy mode: the kernel for these arguments, compiled at the first call with them. Eager
@@ -255,7 +256,7 @@ class JITImpl:
             return "lazy"
         names = {_last_name(c) for c in calls if _is_of_language(c, self.func)}
         declared, _ = declarations(definition)
-        if names & _KERNEL_NAMES or declared or self.func.annot:  # type: ignore[attr-defined]
+        if names & _KERNEL_NAMES or declared or self._annotations:
             return "eager"
         return None
 

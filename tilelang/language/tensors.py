@@ -55,7 +55,7 @@ class Tensor:
         self.scope = scope or "global"
         if dtype is Any:
             return
-        self.dtype = data_type("int64" if is_pointer(dtype) else dtype)
+        self.dtype = data_type(dtype)
         last = self.shape[-1]
         if self.dtype.bits == 4 and isinstance(last, int) and last % 2:
             raise ValueError(
@@ -260,13 +260,6 @@ class Buffer(Tensor):
     def __init__(self, shape: Any, dtype: Any = "float32", scope: str | None = None):
         warnings.warn("T.Buffer is deprecated, use T.Tensor", DeprecationWarning, stacklevel=2)
         super().__init__(shape, dtype, scope)
-
-
-def is_pointer(value: Any) -> bool:
-    """Whether ``value`` is ``T.ptr`` or a call of it."""
-    from tilelang.language.pointers import ptr
-
-    return value is ptr or isinstance(value, ptr)
 
 
 def _dimension(value: Any) -> Any:

@@ -97,3 +97,7 @@ def test_a_second_tensor_is_in_a_kernel():
         def main(A: T.ptr):
             T.make_tensor(A, (4,))
             T.make_tensor(A, (4,), T.int32)
+
+
+def test_the_dtype_of_an_address_is_int64():
+    assert T.dtype(T.ptr) == T.dtype(T.ptr(T.float16)) == T.int64
