@@ -324,7 +324,12 @@ def identifiers(what: str, names: Any) -> list[str]:
 
 
 def symbolic(name: str, dtype: Any = "int32") -> Any:
-    """Deprecated name of ``T.dynamic``."""
+    """Deprecated name of ``T.dynamic``.
+
+    Example
+    -------
+    ``M = T.symbolic("M")``
+    """
     warnings.warn("T.symbolic is deprecated, use T.dynamic", DeprecationWarning, stacklevel=2)
     return dynamic(name, dtype)
 
