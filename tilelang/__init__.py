@@ -24,9 +24,14 @@ from tilelang import (
     transform,
     utils,
 )
+from tilelang.engine.callback import (
+    register_c_postproc,
+    register_cuda_postproc,
+    register_hip_postproc,
+)
 from tilelang.engine.lower import lower
 from tilelang.env import env
-from tilelang.jit import JITImpl, JITKernel, compile, jit, par_compile
+from tilelang.jit import JITImpl, JITKernel, compile, jit, lazy_jit, par_compile
 from tilelang.language import dtypes
 from tilelang.layout import Fragment, Layout
 from tilelang.math import cdiv, next_power_of_2
@@ -59,11 +64,15 @@ __all__ = [
     "jit",
     "language",
     "layout",
+    "lazy_jit",
     "lower",
     "math",
     "next_power_of_2",
     "par_compile",
     "profiler",
+    "register_c_postproc",
+    "register_cuda_postproc",
+    "register_hip_postproc",
     "set_log_level",
     "testing",
     "tools",

@@ -50,9 +50,20 @@ class Environment:
     TILELANG_CACHE_DIR = EnvVar(
         "TILELANG_CACHE_DIR", "~/.tilelang/cache", lambda s: Path(s).expanduser()
     )
+    CUDA_HOME = EnvVar("CUDA_HOME", "", str)
     TILELANG_PRINT_ON_COMPILATION = EnvVar("TILELANG_PRINT_ON_COMPILATION", "1", parse_bool)
     TILELANG_VERBOSE = EnvVar("TILELANG_VERBOSE", "0", parse_bool)
     TILELANG_DUMP_IR = EnvVar("TILELANG_DUMP_IR", "0", parse_bool)
+    TILELANG_JIT_DIAGNOSTICS = EnvVar("TILELANG_JIT_DIAGNOSTICS", "0", parse_bool)
+    TILELANG_COMPILE_TIMEOUT_SECONDS = EnvVar(
+        "TILELANG_COMPILE_TIMEOUT_SECONDS", "0", lambda s: float(s or 0)
+    )
+    TILELANG_PASS_PROFILE = EnvVar("TILELANG_PASS_PROFILE", "0", parse_bool)
+    TILELANG_PASS_PROFILE_THRESHOLD_MS = EnvVar(
+        "TILELANG_PASS_PROFILE_THRESHOLD_MS", "0", lambda s: float(s or 0)
+    )
+    TL_LOWER_TRACE = EnvVar("TL_LOWER_TRACE", "0", parse_bool)
+    TL_LOWER_TRACE_DIR = EnvVar("TL_LOWER_TRACE_DIR", "./dump_ir", Path)
     TILELANG_ENABLE_DATA_RACE_CHECK = EnvVar("TILELANG_ENABLE_DATA_RACE_CHECK", "0", parse_bool)
     TILELANG_DEFAULT_TARGET = EnvVar("TILELANG_DEFAULT_TARGET", "auto", str)
     TILELANG_EXECUTION_BACKEND = EnvVar("TILELANG_EXECUTION_BACKEND", "auto", str)

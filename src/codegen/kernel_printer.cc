@@ -294,9 +294,13 @@ void KernelPrinter::SharedArray(const std::string& type, const std::string& name
 
 void KernelPrinter::Visit_(const DeclBufferNode* op) {
   const Var buffer = ViewedBy(op);
-  if (!buffer.defined()) Bug("a view " + std::string(op->buffer->name) + " of no buffer");
+  const bool at_address = IsCallTo(op->data, "tirx.reinterpret");
+  if (!buffer.defined() && !at_address) {
+    Bug("a view " + std::string(op->buffer->name) + " of no buffer");
+  }
   const std::string type = TypeName(BufferOf(op->buffer)->dtype->dtype);
-  const std::string pointer = Pointer(buffer, MakeInt(0));
+  const std::string pointer =
+      at_address ? Print(op->data.as<CallNode>()->args[0]) : Pointer(buffer, MakeInt(0));
   Line(type + "* " + names_.Declare(op->buffer) + " = (" + type + "*)" + pointer + ";");
   done_ = op;
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -78,7 +78,38 @@ def compile_cubin(
 
     Example: ``compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]``
     """
-    flags = [
+    return Cubin(source, arch, kernel_names, _flags(arch, options, fast_math))
+
+
+def configured(get: Callable[[str], Any]) -> dict[str, Any]:
+    """The keywords of `compile_cubin` that pass configurations ask for; `get` gives the value of a
+    key or None.
+    """
+    flags = get("tl.device_compile_flags") or []
+    level = get("tl.ptxas_register_usage_level")
+    return {
+        "options": [
+            *(flags.split() if isinstance(flags, str) else flags),
+            *([] if level is None else [f"--ptxas-options=--register-usage-level={level}"]),
+        ],
+        "fast_math": bool(get("tl.enable_fast_math")),
+    }
+
+
+def compile_ptx(
+    source: str, arch: str, options: Sequence[str] = (), fast_math: bool = False
+) -> str:
+    """Compiles CUDA C++ to PTX; arguments and errors are those of `compile_cubin`.
+
+    Example: ``compile_ptx(source, "sm_90a").startswith("//")``
+    """
+    flags = _flags(arch.replace("sm_", "compute_"), options, fast_math)
+    ptx, _ = _run(source, flags, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+    return ptx.rstrip(b"\0").decode()
+
+
+def _flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
+    return [
         f"--gpu-architecture={arch}",
         "--std=c++17",
         "--generate-line-info",
@@ -87,19 +118,23 @@ def compile_cubin(
         *(["--use_fast_math"] if fast_math else []),
         *options,
     ]
-    return Cubin(source, arch, kernel_names, flags)
 
 
-def _run(source: str, flags: list[str]) -> tuple[bytes, str]:
-    """The cubin and what the compiler said."""
+def _run(
+    source: str,
+    flags: list[str],
+    size_of: Any = nvrtc.nvrtcGetCUBINSize,
+    read: Any = nvrtc.nvrtcGetCUBIN,
+) -> tuple[bytes, str]:
+    """The binary, the cubin by default, and what the compiler said."""
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
     try:
         log = _compile(program, flags)
-        cubin = bytes(_call(nvrtc.nvrtcGetCUBINSize, program))
-        _call(nvrtc.nvrtcGetCUBIN, program, cubin)
+        binary = bytes(_call(size_of, program))
+        _call(read, program, binary)
     finally:
         _call(nvrtc.nvrtcDestroyProgram, program)
-    return cubin, log
+    return binary, log
 
 
 def _call(function: Any, *args: Any) -> Any:

@@ -185,7 +185,16 @@ def _compile(program: str, compiler: list[str], path: Path) -> None:
         source, library = Path(folder, "kernel.cu"), Path(folder, "kernel.so")
         source.write_text(program)
         command = [*_command(compiler), *includes, str(source), "-o", str(library)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        limit = env.TILELANG_COMPILE_TIMEOUT_SECONDS or None
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=limit
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(
+                f"the emulator's compiler takes more than {limit} s, which "
+                f"TILELANG_COMPILE_TIMEOUT_SECONDS allows\ncommand: {shlex.join(command)}"
+            ) from error
         if done.returncode != 0:
             raise RuntimeError(
                 f"the kernel does not compile for the emulator\ncommand: {shlex.join(command)}\n"

@@ -8,7 +8,15 @@ import tvm
 from tvm import tirx
 
 from tilelang._ffi import get_function
-from tilelang.engine.launch_plan import Expr, KernelLaunch, LaunchPlan, ScalarParam, TensorParam
+from tilelang.engine.launch_plan import (
+    Expr,
+    KernelLaunch,
+    LaunchPlan,
+    Param,
+    PointerParam,
+    ScalarParam,
+    TensorParam,
+)
 
 _OPERATORS = {
     tirx.Add: "+",
@@ -98,6 +106,7 @@ class _PlanWriter:
 
     def __init__(self, host: tirx.PrimFunc) -> None:
         self._params = {param.name for param in host.params}
+        self._pointers = _attr(host, "tilelang_pointers") or {}
         self._where = _location(host)
         self._variables: dict[str, Any] = {}
 
@@ -123,7 +132,10 @@ class _PlanWriter:
             )
         return (operator, self.expr(value.a), self.expr(value.b))
 
-    def param(self, variable: tvm.ir.Var) -> TensorParam | ScalarParam:
+    def param(self, variable: tvm.ir.Var) -> Param:
+        if variable.name in self._pointers:
+            pointee = str(self._pointers[variable.name])
+            return PointerParam(variable.name, None if pointee == "handle" else pointee)
         if not isinstance(variable.ty, tirx.BufferType):
             self.expr(variable)
             return ScalarParam(variable.name, str(variable.ty.dtype))

@@ -22,10 +22,14 @@ class Dump:
 
     @staticmethod
     def from_config(name: str) -> Dump | None:
-        """The dump that ``tl.enable_dump_ir`` or TILELANG_DUMP_IR asks for; None without."""
-        if not (env.TILELANG_DUMP_IR or current_config(PassConfigKey.TL_ENABLE_DUMP_IR, False)):
+        """The dump that ``tl.enable_dump_ir``, TILELANG_DUMP_IR or TL_LOWER_TRACE asks for; None
+        without.
+        """
+        asked_for = env.TILELANG_DUMP_IR or env.TL_LOWER_TRACE
+        if not (asked_for or current_config(PassConfigKey.TL_ENABLE_DUMP_IR, False)):
             return None
-        return Dump(Path(str(current_config(PassConfigKey.TL_DUMP_IR_DIR, "./dump_ir"))), name)
+        directory = current_config(PassConfigKey.TL_DUMP_IR_DIR, env.TL_LOWER_TRACE_DIR)
+        return Dump(Path(str(directory)), name)
 
     def write(self, pass_name: str, mod: tvm.IRModule) -> None:
         """Writes `mod` as the program after `pass_name`."""

@@ -124,6 +124,20 @@ class ScalarParam:
 
 
 @dataclass(frozen=True)
+class PointerParam:
+    """An address, passed as an int or as a tensor; `pointee` is the dtype that a tensor is to have,
+    None for any."""
+
+    name: str
+    pointee: str | None
+
+    dtype = "handle"
+
+
+Param = TensorParam | ScalarParam | PointerParam
+
+
+@dataclass(frozen=True)
 class KernelLaunch:
     """One kernel of a call.
 
@@ -188,7 +202,7 @@ class LaunchPlan:
     """
 
     name: str
-    params: tuple[TensorParam | ScalarParam, ...]
+    params: tuple[Param, ...]
     kernels: tuple[KernelLaunch, ...]
     outputs: tuple[int, ...] = ()
     location: str = ""
@@ -202,8 +216,9 @@ class LaunchPlan:
         for index in self.outputs:
             if not 0 <= index < len(self.params):
                 raise ValueError(f"launch plan: {self.name} has no parameter {index} to return")
-            if isinstance(self.params[index], ScalarParam):
-                raise ValueError(f"launch plan: scalar {names[index]} cannot be an output")
+            if not isinstance(self.params[index], TensorParam):
+                kind = "scalar" if isinstance(self.params[index], ScalarParam) else "pointer"
+                raise ValueError(f"launch plan: {kind} {names[index]} cannot be an output")
         for kernel in self.kernels:
             unknown = [arg[1] for arg in kernel.args if arg[0] == "param" and arg[1] not in names]
             if unknown:
@@ -274,9 +289,7 @@ class LaunchPlan:
         """The plan that `to_json` wrote. Raises `ValueError` where it is not one."""
         fields = json.loads(text)
         try:
-            params = [
-                TensorParam(**p) if "shape" in p else ScalarParam(**p) for p in fields.pop("params")
-            ]
+            params = [_param(p) for p in fields.pop("params")]
             kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
             return LaunchPlan(params=tuple(params), kernels=tuple(kernels), **fields)
         except (KeyError, TypeError) as error:
@@ -288,8 +301,9 @@ class LaunchPlan:
         if self.location:
             lines.append(f"    # {self.location}")
         for index, param in enumerate(self.params):
-            if isinstance(param, ScalarParam):
-                lines.append(f"    {param.name}: {param.dtype}")
+            if not isinstance(param, TensorParam):
+                kind = param.dtype if isinstance(param, ScalarParam) else "pointer"
+                lines.append(f"    {param.name}: {kind}")
                 continue
             verb = " = empty" if index in self.outputs else ": Tensor"
             strides = "" if param.strides is None else f", strides={format_tuple(param.strides)}"
@@ -308,3 +322,9 @@ class LaunchPlan:
         if self.outputs:
             lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")
         return "\n".join(lines) + "\n"
+
+
+def _param(fields: dict[str, Any]) -> Param:
+    if "shape" in fields:
+        return TensorParam(**fields)
+    return PointerParam(**fields) if "pointee" in fields else ScalarParam(**fields)

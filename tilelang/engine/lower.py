@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import tvm
+from typing import TYPE_CHECKING
 
+import tvm
+from tvm.target import Target
+
+from tilelang.engine.callback import postprocess
 from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
 from tilelang.engine.dump import Dump
+from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
 from tilelang.utils.log import logger
 from tilelang.utils.target import TargetLike, determine_target
+
+if TYPE_CHECKING:
+    from tilelang.cuda.nvrtc import Cubin
 
 
 def lower(
@@ -21,13 +29,15 @@ def lower(
     enable_host_codegen: bool = False,
     enable_device_compile: bool = False,
 ) -> CompiledArtifact:
-    """Lowers one function to device source and a launch plan; compiles nothing.
+    """Lowers one function to device source and a launch plan.
 
-    `target` is what `determine_target` takes. The host side is data, so `target_host`,
-    `runtime_only`, `enable_host_codegen` and `enable_device_compile` change nothing; scripts pass
-    them. Configuration comes from the current `tilelang.transform.PassContext`.
+    `target` is what `determine_target` takes. With `enable_device_compile` NVRTC compiles the
+    source, to `rt_mod` of the result. The host side is data, so `target_host`, `runtime_only` and
+    `enable_host_codegen` change nothing; scripts pass them. Configuration comes from the current
+    `tilelang.transform.PassContext`.
 
-    Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run.
+    Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run,
+    `RuntimeError` for source that NVRTC refuses.
 
     Example: ``print(tilelang.lower(main, target="cuda -arch=sm_80").kernel_source)``
     """
@@ -48,17 +58,27 @@ def lower(
         dump.write("SplitHostDevice", mod)
     host_mod, device_mod = split_modules(mod)
     lines = bool(current_config(PassConfigKey.TL_EMIT_LINE_DIRECTIVES, False))
+    source = postprocess(emit_cuda(device_mod, line_directives=lines), chosen)
+    plan = launch_plan_of(host_mod, device_mod)
     return CompiledArtifact(
         host_mod=host_mod,
         device_mod=device_mod,
         params=[_param(variable) for variable in func.params],
-        kernel_source=emit_cuda(device_mod, line_directives=lines),
-        launch_plan=launch_plan_of(host_mod, device_mod),
+        kernel_source=source,
+        launch_plan=plan,
         target=chosen,
         target_host=None
         if target_host is None
         else determine_target(target_host, return_object=True),
+        rt_mod=_compiled(source, plan, chosen) if enable_device_compile else None,
     )
+
+
+def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin:
+    from tilelang.cuda.nvrtc import compile_cubin, configured
+
+    keywords = configured(lambda key: current_config(PassConfigKey(key)))
+    return compile_cubin(source, target.arch, [k.name for k in plan.kernels], **keywords)
 
 
 def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:

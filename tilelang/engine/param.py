@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import tvm
@@ -10,6 +11,9 @@ from tvm.target import Target
 
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.utils import dtypes
+
+if TYPE_CHECKING:
+    from tilelang.cuda.nvrtc import Cubin
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,9 @@ class KernelParam:
 
     @staticmethod
     def from_var(var: tvm.ir.Var) -> KernelParam:
-        """The parameter for a scalar variable."""
-        return KernelParam(str(var.ty.dtype), (), scalar=True)
+        """The parameter for a scalar variable, or a pointer (``handle``)."""
+        is_pointer = isinstance(var.ty, tvm.ir.PointerType)
+        return KernelParam("handle" if is_pointer else str(var.ty.dtype), (), scalar=True)
 
     def is_scalar(self) -> bool:
         """Whether the parameter is a number and not a tensor."""
@@ -63,8 +68,8 @@ class KernelParam:
 class CompiledArtifact:
     """A lowered program: TVM modules of host and device, the device source, and how to launch it.
 
-    `rt_mod` is always None: a launch plan takes the place of a host module (docs/design.md, section
-    6).
+    `rt_mod` is the binary for the GPU where `tilelang.lower` was asked for it. A launch plan takes
+    the place of a host module (docs/design.md, section 6).
     """
 
     host_mod: tvm.IRModule
@@ -74,4 +79,4 @@ class CompiledArtifact:
     launch_plan: LaunchPlan
     target: Target
     target_host: Target | None = None
-    rt_mod: None = None
+    rt_mod: Cubin | None = None

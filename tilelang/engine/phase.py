@@ -6,6 +6,7 @@ is mechanical, on thread programs. docs/design.md, sections 3 and 4, has the two
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import tvm
@@ -15,6 +16,7 @@ from tilelang import transform
 from tilelang.engine.dump import Dump
 from tilelang.env import env
 from tilelang.transform import PassConfigKey, current_config
+from tilelang.utils.log import logger
 
 
 def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None) -> tvm.IRModule:
@@ -72,7 +74,11 @@ def _run(
 ) -> tvm.IRModule:
     for make in passes:
         step = make()
+        start = time.perf_counter()
         mod = step(mod)
+        milliseconds = (time.perf_counter() - start) * 1e3
+        if env.TILELANG_PASS_PROFILE and milliseconds >= env.TILELANG_PASS_PROFILE_THRESHOLD_MS:
+            logger.info("pass %s took %.2f ms", step.info.name, milliseconds)
         if dump is not None:
             dump.write(step.info.name, mod)
     return mod

@@ -33,8 +33,8 @@ def compile(
     ``"auto"``, ``"tvm_ffi"``, ``"cython"``, ``"nvrtc"`` (the GPU) or ``"emulate"`` (the CPU).
     `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. What is None
     comes from the environment (`TILELANG_DEFAULT_TARGET`, `TILELANG_EXECUTION_BACKEND`,
-    `TILELANG_VERBOSE`). The function's attributes `tilelang_pass_configs` and
-    `tilelang_compile_flags` count under the arguments.
+    `TILELANG_VERBOSE`, for which `TILELANG_JIT_DIAGNOSTICS` is another name). The function's
+    attributes `tilelang_pass_configs` and `tilelang_compile_flags` count under the arguments.
 
     Raises `AssertionError` where `func` is no PrimFunc, `ValueError` for bad options and where
     `out_idx` conflicts with outputs that the function declares, and what the compiler raises about
@@ -60,7 +60,9 @@ def compile(
         execution_backend=execution_backend or env.TILELANG_EXECUTION_BACKEND,
         target=target if target is not None else env.TILELANG_DEFAULT_TARGET,
         target_host=target_host,
-        verbose=env.TILELANG_VERBOSE if verbose is None else verbose,
+        verbose=env.TILELANG_VERBOSE or env.TILELANG_JIT_DIAGNOSTICS
+        if verbose is None
+        else verbose,
         pass_configs={**dict(attrs.get("tilelang_pass_configs") or {}), **(pass_configs or {})},
         compile_flags=flags,
     )
@@ -79,14 +81,14 @@ def par_compile(
     ignore_error: bool = False,
 ) -> list[JITKernel | Exception]:
     """Compiles several functions, each as `compile` does, in `num_workers` threads (one a processor
-    by default).
+    by default). Their binaries are built here, not by the first call.
 
     Returns the kernels in order. The first failure is raised; with `ignore_error` the exceptions
     take the place of the kernels that failed.
     """
 
     def compile_one(func: tvm.tirx.PrimFunc) -> JITKernel:
-        return compile(
+        kernel = compile(
             func,
             out_idx,
             execution_backend,
@@ -96,34 +98,40 @@ def par_compile(
             pass_configs,
             compile_flags,
         )
+        kernel.build()
+        return kernel
 
-    return map_parallel(compile_one, list(funcs), num_workers, ignore_error)
+    return map_parallel(compile_one, list(funcs), num_workers, ignore_error, "Parallel Compiling")
 
 
 def map_parallel(
-    function: Callable[[Any], T], items: Sequence[Any], num_workers: int | None, ignore_error: bool
+    function: Callable[[Any], T],
+    items: Sequence[Any],
+    num_workers: int | None,
+    ignore_error: bool,
+    title: str,
 ) -> list[T | Exception]:
-    """``function(item)`` of each item in threads, in order, with a progress bar; for `ignore_error`
-    see `par_compile`.
+    """``function(item)`` of each item in threads, in order, with a progress bar called `title`; for
+    `ignore_error` see `par_compile`.
     """
     from tqdm import tqdm
 
-    def attempt(item: Any) -> T | Exception:
+    def attempt(number: int, item: Any) -> T | Exception:
         try:
             return function(item)
         except Exception as error:
             if not ignore_error:
                 raise
-            logger.warning("compilation of %r failed: %s", item, error)
+            logger.warning("%s: number %d failed: %s", title, number, error)
             return error
 
     if not items:
         return []
     workers = num_workers or min(len(items), os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(attempt, item) for item in items]
+        futures = [pool.submit(attempt, number, item) for number, item in enumerate(items)]
         try:
-            return [future.result() for future in tqdm(futures, desc="Compiling", disable=None)]
+            return [future.result() for future in tqdm(futures, desc=title, disable=None)]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -1,28 +1,40 @@
-"""`tilelang.jit`: a Python function that returns a PrimFunc, compiled once for each set of
-arguments.
-"""
+"""`tilelang.jit`: kernels that are compiled once for each set of compile-time arguments."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import sys
 import textwrap
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import tvm
 
 import tilelang
+from tilelang.jit.cache_key import hashable
 from tilelang.jit.compile import compile, map_parallel
+from tilelang.jit.eager import EagerCalls
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
+from tilelang.language.eager import EagerFunction
+from tilelang.language.function import as_kind
+from tilelang.language.rewrite import declarations
+from tilelang.language.source import resolve_annotation
+from tilelang.language.tensors import Tensor
 from tilelang.utils.target import TargetLike
 
 
 class JITImpl:
-    """What `tilelang.jit` makes of a function; a call gives the `JITKernel` for the arguments."""
+    """What `tilelang.jit` makes of a function.
+
+    In *lazy* mode the function returns a PrimFunc, and a call gives the `JITKernel` for its
+    arguments. In *eager* mode its body is the kernel, and a call runs it on tensors. The first use
+    decides which (`mode`).
+    """
 
     def __init__(
         self,
@@ -35,6 +47,7 @@ class JITImpl:
         pass_configs: Mapping[Any, Any] | None,
         debug_root_path: str | Path | None,
         compile_flags: str | Sequence[str] | None,
+        local: Mapping[str, Any],
     ):
         self.func = func
         self.signature = inspect.signature(func)
@@ -48,50 +61,50 @@ class JITImpl:
         self.debug_root_path = _debug_root(debug_root_path)
         self.compile_flags = compile_flags
         self.mode = "auto"
+        self.__name__ = func.__name__
+        self._local = local
+        self._eager: EagerCalls | None = None
         self._kernels: dict[Hashable, JITKernel] = {}
         self._lock = threading.Lock()
-        self.__name__ = func.__name__
-        self.__doc__ = func.__doc__
+        functools.update_wrapper(self, func)
+        self._annotations = _annotations(func, local)
+        func.annot = self._annotations  # type: ignore[attr-defined]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> JITKernel:
-        """The kernel for these arguments, compiled at the first call with them.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Lazy mode: the kernel for these arguments, compiled at the first call with them. Eager
+        mode: runs the kernel on the arguments and returns its outputs, one as a tensor, several as
+        a list, none as None.
 
-        ``__tune_params``, a dict, is merged into the keyword arguments. Raises `TypeError` where
-        the arguments do not fit the function's signature, `NotImplementedError` where the function
-        is kernel code itself.
+        ``__tune_params``, a dict, is merged into the keyword arguments. Raises
+        `TypeError` where the arguments do not fit the function's signature, what `compile` raises,
+        and what `JITKernel` raises of wrong arguments.
         """
-        kwargs.update(kwargs.pop("__tune_params", {}))
-        key = self.parse_cache_key(*args, **kwargs)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            compiled = self._compile(args, kwargs)
-            # Of two threads that compile the same, both return the kernel of the first.
-            with self._lock:
-                kernel = self._kernels.setdefault(key, compiled)
-        return kernel
+        if _TUNED in kwargs:
+            kwargs.update(kwargs.pop(_TUNED))
+        if self._eager is not None:
+            return self._eager(args, kwargs)
+        if self.initialize_jit_mode(*args, **kwargs) == "eager":
+            return self(*args, **kwargs)
+        return self._lazy_kernel(args, kwargs)
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
-        """The same as a call."""
-        return self(*args, **kwargs)
+        """The kernel for these arguments, without running it.
+
+        In eager mode an argument of the run may be a tensor, `T.Tensor(shape, dtype)` in the place
+        of one, or left out; then the constants that it would have given are keyword arguments.
+
+        Example: ``matmul.compile(M=1024, N=1024, K=512, block_M=128)``
+        """
+        kwargs.update(kwargs.pop(_TUNED, {}))
+        if self.initialize_jit_mode(*args, **kwargs) == "eager":
+            return self._calls.kernel(args, kwargs)
+        return self._lazy_kernel(args, kwargs)
 
     def get_tir(self, *args: Any, **kwargs: Any) -> tvm.tirx.PrimFunc:
-        """The PrimFunc for these arguments; nothing is compiled."""
-        try:
-            found = self.func(*args, **kwargs)
-        except JITNoBuilderError as error:
-            if self._has_inner_prim_func():
-                raise
-            raise self._eager_style() from error
-        if isinstance(found, tvm.tirx.PrimFunc):
-            self.mode = "lazy"
-            return found
-        if self._has_inner_prim_func():
-            raise TypeError(
-                f"{self._where()}: expected the function to return its PrimFunc, got "
-                f"{type(found).__name__}. End it with `return <name of the function under "
-                "@T.prim_func>`."
-            )
-        raise self._eager_style()
+        """The PrimFunc for these arguments, given as to `compile`; nothing is compiled."""
+        if self.initialize_jit_mode(*args, **kwargs) == "eager":
+            return self._calls.trace(args, kwargs)
+        return self._lazy_program(args, kwargs)
 
     def par_compile(
         self,
@@ -99,43 +112,112 @@ class JITImpl:
         num_workers: int | None = None,
         ignore_error: bool = False,
     ) -> list[JITKernel | Exception]:
-        """Compiles for several sets of arguments in threads: dicts of keyword, or tuples of
-        positional arguments.
+        """Compiles for several sets of arguments, given as to `compile`: dicts of keyword, or
+        tuples of positional arguments. All are traced, one after the other, and then compiled in
+        `num_workers` threads (one a processor by default).
 
         Returns the kernels in order. The first failure is raised; with `ignore_error` the
         exceptions take the place of the kernels that failed.
         """
+        pairs = [((*c,), {}) if isinstance(c, tuple) else ((), dict(c)) for c in configs]
 
-        def compile_one(config: Mapping[str, Any] | tuple[Any, ...]) -> JITKernel:
-            return self(*config) if isinstance(config, tuple) else self(**config)
+        def elaborate(pair: tuple[tuple[Any, ...], dict[str, Any]]) -> Callable[[], JITKernel]:
+            args, kwargs = pair
+            if self.initialize_jit_mode(*args, **kwargs) == "eager":
+                return self._calls.deferred(args, kwargs)
+            return self._lazy_deferred(args, kwargs)
 
-        return map_parallel(compile_one, list(configs), num_workers, ignore_error)
+        elaborated = map_parallel(elaborate, pairs, 1, ignore_error, "Elaborating")
+        return map_parallel(_finish, elaborated, num_workers, ignore_error, "Parallel Compiling")
 
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
-        """The device code for these arguments."""
-        return self(*args, **kwargs).get_kernel_source()
+        """The device code for these arguments, given as to `compile`."""
+        return self.compile(*args, **kwargs).get_kernel_source()
 
     def initialize_jit_mode(self, *args: Any, **kwargs: Any) -> str:
-        """The mode, found out by a call with these arguments where it is not known yet."""
+        """The mode, found out from the function's source, or by a call of it with these arguments
+        where that does not tell.
+
+        Raises `ValueError` for a function in eager style with `out_idx`, `TypeError` for one that
+        is of neither style.
+        """
         if self.mode == "auto":
-            self.get_tir(*args, **kwargs)
+            mode = self._mode_of_source() or self._mode_of_call(args, kwargs)
+            if mode == "eager":
+                self._become_eager()
+            self.mode = mode
         return self.mode
 
     def is_lazy_mode(self) -> bool:
-        """Whether a call has returned a PrimFunc."""
+        """Whether the function is known to return a PrimFunc."""
         return self.mode == "lazy"
 
     def parse_cache_key(self, *args: Any, **kwargs: Any) -> Hashable:
-        """The hashable key of a set of arguments: equal however they are spelled.
+        """The hashable key of a set of arguments: equal for those with the same kernel, however
+        they are spelled.
 
         Raises `TypeError` where they do not fit the function's signature.
         """
+        if self.initialize_jit_mode(*args, **kwargs) == "eager":
+            return self._calls.key(args, kwargs)
+        return self._lazy_key(args, kwargs)
+
+    # Lazy mode.
+
+    def _lazy_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return tuple((name, _hashable(value)) for name, value in bound.arguments.items())
+        return tuple((name, hashable(value)) for name, value in bound.arguments.items())
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
-        func = self.get_tir(*args, **kwargs)
+    def _lazy_deferred(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], JITKernel]:
+        """Traces; what is returned compiles, once for each key."""
+        key = self._lazy_key(args, kwargs)
+        kernel = self._kernels.get(key)
+        if kernel is not None:
+            return lambda: kernel
+        program = self._lazy_program(args, kwargs)
+
+        def finish() -> JITKernel:
+            compiled = self._compile(program)
+            # Of two threads that compile the same, both return the kernel of the first.
+            with self._lock:
+                return self._kernels.setdefault(key, compiled)
+
+        return finish
+
+    def _lazy_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
+        return self._lazy_deferred(args, kwargs)()
+
+    def _lazy_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
+        found = self.func(*args, **kwargs)
+        if isinstance(found, tvm.tirx.PrimFunc):
+            return found
+        raise TypeError(
+            f"{self._where()}: expected the function to return its PrimFunc, got "
+            f"{type(found).__name__}. End it with `return <name of the function under "
+            "@T.prim_func>`."
+        )
+
+    # Eager mode.
+
+    @property
+    def _calls(self) -> EagerCalls:
+        assert self._eager is not None
+        return self._eager
+
+    def _become_eager(self) -> None:
+        if self.out_idx is not None:
+            raise ValueError(
+                f"{self._where()}: out_idx={self.out_idx} is given and the function's body is the "
+                "kernel. Leave out out_idx; make outputs with T.empty and return them."
+            )
+        function = EagerFunction(self.func, self._local)
+        with self._lock:
+            self._eager = self._eager or EagerCalls(function, self._compile)
+
+    def _compile(self, func: tvm.tirx.PrimFunc) -> JITKernel:
         kernel = compile(
             func,
             out_idx=self.out_idx,
@@ -154,26 +236,100 @@ class JITImpl:
             program.write_text(func.script())
         return kernel
 
-    def _has_inner_prim_func(self) -> bool:
-        """Whether the source defines a function under a decorator named prim_func."""
+    # Which mode.
+
+    def _mode_of_source(self) -> str | None:
+        """The mode as far as the source tells."""
         if not self.func_source:
-            return False
-        functions = [
-            n for n in ast.walk(ast.parse(self.func_source)) if isinstance(n, ast.FunctionDef)
+            return None
+        (definition,) = ast.parse(self.func_source).body
+        if not isinstance(definition, ast.FunctionDef):
+            return None
+        calls = list(_called(definition.body))
+        decorators = [
+            decorator
+            for node in ast.walk(definition)
+            if isinstance(node, ast.FunctionDef)
+            for decorator in node.decorator_list
         ]
-        decorators = [ast.unparse(decorator) for f in functions for decorator in f.decorator_list]
-        return any(text.split("(")[0].split(".")[-1] == "prim_func" for text in decorators)
+        if "prim_func" in map(_last_name, [*calls, *decorators]):
+            return "lazy"
+        names = {_last_name(c) for c in calls if _is_of_language(c, self.func)}
+        declared, _ = declarations(definition)
+        if names & _KERNEL_NAMES or declared or self._annotations:
+            return "eager"
+        return None
+
+    def _mode_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        try:
+            self._lazy_program(args, kwargs)
+        except JITNoBuilderError:
+            return "eager"
+        return "lazy"
 
     def _where(self) -> str:
         code = inspect.unwrap(self.func).__code__
         return f"Function `{self.__name__}` ({code.co_filename}:{code.co_firstlineno})"
 
-    def _eager_style(self) -> NotImplementedError:
-        return NotImplementedError(
-            f"{self._where()}: expected a function that returns a PrimFunc, found kernel code in "
-            "the body of a function under @tilelang.jit, which is not supported yet. Define the "
-            "kernel in an inner function under @T.prim_func and return it."
-        )
+
+_TUNED = "__tune_params"
+_KERNEL_NAMES = {"Kernel", "ClusterKernel", "CUDASourceCodeKernel", "const", "empty"}
+"""Functions of the language that only kernel code calls."""
+
+
+def _finish(deferred: Callable[[], JITKernel] | Exception) -> JITKernel | Exception:
+    if isinstance(deferred, Exception):
+        return deferred
+    kernel = deferred()
+    kernel.build()
+    return kernel
+
+
+def _called(statements: Iterable[ast.AST]) -> Iterator[ast.expr]:
+    """What is called, but not in the functions that are defined."""
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Call):
+            yield node.func
+        yield from _called(ast.iter_child_nodes(node))
+
+
+def _last_name(node: ast.expr) -> str:
+    """`prim_func` of ``T.prim_func`` and of ``T.prim_func(...)``."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_of_language(node: ast.expr, func: Callable[..., Any]) -> bool:
+    """Whether ``T.name`` or ``name`` in `func` is tilelang's, as ``torch.empty`` is not."""
+    variables = inspect.getclosurevars(inspect.unwrap(func))
+    root = node.value if isinstance(node, ast.Attribute) else node
+    if not isinstance(root, ast.Name):
+        return False
+    found = {**variables.globals, **variables.nonlocals}.get(root.id)
+    module = getattr(found, "__name__" if inspect.ismodule(found) else "__module__", None)
+    return str(module).split(".")[0] == "tilelang"
+
+
+def _annotations(func: Callable[..., Any], local: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments of the run that the signature declares, as text; a name that is not known
+    here is none of the language."""
+    found = {}
+    for name, parameter in inspect.signature(func).parameters.items():
+        annotation = parameter.annotation
+        if isinstance(annotation, str):
+            try:
+                annotation = resolve_annotation(annotation, inspect.unwrap(func), local)
+            except NameError:
+                continue
+        kind = as_kind(annotation)
+        if kind is not None:
+            found[name] = kind.describe(name) if isinstance(kind, Tensor) else f"T.{kind}"
+    return found
 
 
 @overload
@@ -205,14 +361,28 @@ def jit(
     debug_root_path: str | Path | None = None,
     compile_flags: str | Sequence[str] | None = None,
 ) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
-    """Turns a function that returns a PrimFunc into one that returns the compiled `JITKernel`.
+    """Compiles kernels at the first call with each set of compile-time arguments.
 
-    Used as ``@tilelang.jit`` or ``@tilelang.jit(out_idx=-1, ...)``. Kernels are kept for each set
-    of arguments. The options are those of `tilelang.compile`; `debug_root_path` is a directory,
-    relative to the one that holds the package, to which every kernel's device code and program are
-    written.
+    Used as ``@tilelang.jit`` or ``@tilelang.jit(...)``, on a function that returns a PrimFunc (a
+    call returns the `JITKernel`), or whose body is the kernel (a call runs it). The options are
+    those of `tilelang.compile`; `debug_root_path` is a directory, relative to the one that holds
+    the package, to which every kernel's device code and program are written. `out_idx` goes with a
+    function that returns a PrimFunc.
 
-    Example::
+    Example of a body that is the kernel; ``c = add(a, b)`` runs it::
+
+        @tilelang.jit
+        def add(A, B, block: int = 256):
+            N = T.const("N")
+            A: T.Tensor[[N], T.float32]
+            B: T.Tensor[[N], T.float32]
+            C = T.empty((N,), T.float32)
+            with T.Kernel(T.ceildiv(N, block), threads=128) as bx:
+                for i in T.Parallel(block):
+                    C[bx * block + i] = A[bx * block + i] + B[bx * block + i]
+            return C
+
+    Example of a function that returns a PrimFunc::
 
         @tilelang.jit(out_idx=-1)
         def matmul(M, N, K):
@@ -222,6 +392,8 @@ def jit(
 
         c = matmul(1024, 1024, 1024)(a, b)
     """
+
+    local = sys._getframe(1).f_locals
 
     def wrap(function: Callable[..., Any]) -> JITImpl:
         return JITImpl(
@@ -234,6 +406,7 @@ def jit(
             pass_configs=pass_configs,
             debug_root_path=debug_root_path,
             compile_flags=compile_flags,
+            local=local,
         )
 
     return wrap if func is None else wrap(func)
@@ -250,12 +423,5 @@ def _debug_root(path: str | Path | None) -> Path | None:
     return None if path is None else Path(tilelang.__file__).parents[1] / path
 
 
-def _hashable(value: Any) -> Hashable:
-    """A key that tells apart what is equal but traces differently, such as 1, 1.0 and True."""
-    if isinstance(value, tuple):
-        return (type(value), tuple(_hashable(element) for element in value))
-    try:
-        hash(value)
-    except TypeError:
-        return (type(value), repr(value))
-    return (type(value), value)
+lazy_jit = jit
+"""Former name of `jit`."""

@@ -48,6 +48,8 @@ class JITKernel:
     latency: float | None = None
     config: dict[str, Any] | None = None
     ref_latency: float | None = None
+    n_max_threads: int | None = None
+    """None: no compiler for CUDA limits the threads of a block."""
 
     def __init__(
         self,
@@ -79,6 +81,11 @@ class JITKernel:
         if env.TILELANG_PRINT_ON_COMPILATION:
             logger.info("TileLang completes to compile kernel `%s`", name)
 
+    @classmethod
+    def from_tilelang_function(cls, func: tvm.tirx.PrimFunc, **options: Any) -> JITKernel:
+        """The kernel of a program; `options` are those of the constructor."""
+        return cls(func, **options)
+
     def _lower(self) -> CompiledArtifact:
         from tilelang.engine.lower import lower
         from tilelang.transform import PassContext
@@ -97,10 +104,12 @@ class JITKernel:
         start = time.perf_counter()
         if self.execution_backend == EMULATE:
             from tilelang.emulator.compiler import build_emulated
+            from tilelang.engine.callback import postprocess
             from tilelang.engine.device_codegen import emit_cuda
 
             # The same source; its reports name lines of the user's Python.
             source = emit_cuda(self.artifact.device_mod, line_directives=True)
+            source = postprocess(source, self.target)
             module = build_emulated(source, self._kernel_names)
             adapter = emulated_adapter(plan, module.address)
         elif torch.cuda.is_available():
@@ -122,6 +131,12 @@ class JITKernel:
         """What a call goes to. Built at first use where the constructor has not done it."""
         with self._lock:
             return self._adapter or self._build_adapter()
+
+    def build(self) -> None:
+        """Builds the binary if that is left to the first call; without effect where this machine
+        cannot run it."""
+        if self.execution_backend == EMULATE or torch.cuda.is_available():
+            _ = self.adapter
 
     @property
     def torch_function(self) -> Launcher:
@@ -161,26 +176,40 @@ class JITKernel:
             self.kernel_source,
             self.target.arch,
             self._kernel_names,
-            options=self._nvrtc_options(),
-            fast_math=bool(self.pass_configs.get("tl.enable_fast_math", False)),
+            **self._nvrtc_keywords,
         )
 
-    def _nvrtc_options(self) -> list[str]:
-        options = [
-            *self.compile_flags,
-            *split_flags(self.pass_configs.get("tl.device_compile_flags")),
-        ]
-        level = self.pass_configs.get("tl.ptxas_register_usage_level")
-        return (
-            options
-            if level is None
-            else [*options, f"--ptxas-options=--register-usage-level={level}"]
-        )
+    @property
+    def _nvrtc_keywords(self) -> dict[str, Any]:
+        from tilelang.cuda.nvrtc import configured
+
+        found = configured(self.pass_configs.get)
+        return {**found, "options": [*self.compile_flags, *found["options"]]}
 
     @property
     def cubin(self) -> bytes:
         """The binary for the GPU. Compiled by NVRTC at first use; needs no GPU."""
         return self._compiled.cubin
+
+    @cached_property
+    def ptx(self) -> str:
+        """PTX of the kernels for the target. Compiled by NVRTC at first use; needs no GPU."""
+        from tilelang.cuda.nvrtc import compile_ptx
+
+        return compile_ptx(
+            self.kernel_source,
+            self.target.arch,
+            **self._nvrtc_keywords,
+        )
+
+    @cached_property
+    def sass(self) -> str:
+        """Machine code of the kernels for the target as text, by nvdisasm; needs no GPU. Raises
+        `RuntimeError` where nvdisasm is missing.
+        """
+        from tilelang.cuda.disassembler import disassemble
+
+        return disassemble(self.cubin)
 
     @property
     def resource_usage(self) -> dict[str, ResourceUsage]:
@@ -230,7 +259,58 @@ class JITKernel:
             if path is not None:
                 Path(path).write_text(source)
 
+    def print_source_code(self, which: str = "kernel", file: str | Path | None = None) -> None:
+        """Deprecated: `show_source`, or with `file` writes the kernel's or the host's source there,
+        as `export_sources` does.
+        """
+        if file is None:
+            self.show_source(which)
+        elif which == "host":
+            self.export_sources(host_path=file)
+        else:
+            self.export_sources(kernel_path=file)
+
+    def show_ptx(self) -> None:
+        """Prints `ptx`."""
+        sys.stdout.write(self.ptx)
+
+    def export_ptx(self, path: str | Path) -> None:
+        """Writes `ptx` to `path`."""
+        Path(path).write_text(self.ptx)
+
+    def show_sass(self) -> None:
+        """Prints `sass`."""
+        sys.stdout.write(self.sass)
+
+    def export_sass(self, path: str | Path) -> None:
+        """Writes `sass` to `path`."""
+        Path(path).write_text(self.sass)
+
     # Measurements.
+
+    def update_tuner_result(
+        self, latency: float, config: dict[str, Any], ref_latency: float | None
+    ) -> JITKernel:
+        """Notes what tuning has found: the latencies of the kernel and of the reference in
+        milliseconds, and the configuration. Returns the kernel.
+        """
+        self.latency, self.config, self.ref_latency = latency, config, ref_latency
+        return self
+
+    def get_tuner_result(self) -> dict[str, Any]:
+        """The keys ``latency``, ``config`` and ``ref_latency``. Raises `ValueError` for a kernel
+        that was not tuned.
+        """
+        if self.latency is None:
+            raise ValueError(
+                f"kernel `{self.prim_func.attrs['global_symbol']}` was not tuned; call the "
+                "function under @tilelang.autotune"
+            )
+        return {
+            "latency": self.latency,
+            "config": self.config,
+            "ref_latency": self.ref_latency,
+        }
 
     def get_profiler(
         self, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto

@@ -86,6 +86,7 @@ from tilelang.language.atomics import (
     atomic_or,
     atomic_store,
 )
+from tilelang.language.constants import const
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
 from tilelang.language.dtypes import (
     bfloat16,
@@ -126,6 +127,7 @@ from tilelang.language.fills import clear, fill
 from tilelang.language.function import prim_func
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
+from tilelang.language.header import empty
 from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
     ClusterKernel,
@@ -169,6 +171,7 @@ from tilelang.language.math_ops import (
     min_value,
     reinterpret,
 )
+from tilelang.language.pointers import make_tensor, make_tensor_from_addr, match_buffer, ptr
 from tilelang.language.reducers import (
     alloc_reducer,
     finalize_reducer,
@@ -204,7 +207,17 @@ from tilelang.language.synchronisation import (
     sync_threads,
     sync_warp,
 )
-from tilelang.language.tensors import Buffer, StridedTensor, Tensor, dynamic
+from tilelang.language.tensors import (
+    Buffer,
+    FragmentBuffer,
+    LocalBuffer,
+    SharedBuffer,
+    StridedTensor,
+    Tensor,
+    dyn,
+    dynamic,
+    symbolic,
+)
 from tilelang.language.views import reshape, view
 from tilelang.layout import Fragment, Layout
 

@@ -39,7 +39,7 @@ class dtype(tvm_ffi.dtype):
     """A data type; it equals its name (``T.float16 == "float16"``).
 
     Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
-    (float32), ``bool``.
+    (float32), ``bool``; ``T.ptr`` is an address, int64.
 
     Raises
     ------
@@ -142,9 +142,18 @@ def _name(value: Any) -> str:
     text = builtins.str(value)
     if text.startswith("torch."):
         return text.removeprefix("torch.")
+    if _is_pointer(value):
+        return "int64"
     if isinstance(value, np.dtype | type):
         return np.dtype(value).name
     return text
+
+
+def _is_pointer(value: Any) -> builtins.bool:
+    # Imported here because pointers.py builds on this file.
+    from tilelang.language.pointers import ptr
+
+    return value is ptr or isinstance(value, ptr)
 
 
 def dtype_of(value: Any) -> dtype:

@@ -11,7 +11,9 @@ from tvm import tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import dtype
-from tilelang.language.hooks import call_traced
+from tilelang.language.header import Header, Kind
+from tilelang.language.hooks import Hooks, call_traced
+from tilelang.language.pointers import ptr
 from tilelang.language.scalars import describe
 from tilelang.language.source import resolve_annotation, traced_code
 from tilelang.language.tensors import Tensor
@@ -25,9 +27,9 @@ def prim_func(func: None = None) -> Callable[[Callable[..., Any]], tirx.PrimFunc
 def prim_func(func: Any = None) -> Any:
     """Trace a Python function into a program, a ``tirx.PrimFunc`` of the function's name.
 
-    The function runs once. Each parameter is annotated with a tensor (``T.Tensor(shape, dtype)``)
-    or a data type (``T.int32``, a scalar). Python values of enclosing scopes are constants of the
-    program.
+    The function runs once. Each parameter is annotated with a tensor (``T.Tensor(shape, dtype)``),
+    a data type (``T.int32``, a scalar) or ``T.ptr`` (an address). Python values of enclosing scopes
+    are constants of the program. It may return tensors of ``T.empty``, which the call allocates.
 
     Raises
     ------
@@ -61,25 +63,34 @@ def _trace(function: Any, local: Mapping[str, Any]) -> tirx.PrimFunc:
     except Exception as error:
         add_location(error, code.definition)
         raise
-    with Tracer(code.definition) as tracer:
-        with tir_builder.prim_func(s_tir=True):
-            tir_builder.func_name(function.__name__)
-            arguments = {
-                name: tir_builder.arg(
-                    name,
-                    kind.as_buffer() if isinstance(kind, Tensor) else tirx.Var(name, str(kind)),
-                )
-                for name, kind in parameters.items()
-            }
-            bound = inspect.signature(function).bind(**arguments)
-            call_traced(tracer, function, bound, result_allowed=False)
-            tracer.finish()
-            tracer.at(code.definition)
-        return tracer.builder.get()
+    with Tracer(code.definition, Header(function.__name__, parameters)) as tracer:
+        return trace_body(tracer, function, {n: _open(tracer, n, k) for n, k in parameters.items()})
 
 
-def _parameters(function: Any, local: Mapping[str, Any]) -> dict[str, Tensor | dtype]:
-    parameters: dict[str, Tensor | dtype] = {}
+def trace_body(
+    tracer: Tracer,
+    function: Any,
+    values: Mapping[str, Any],
+    hooks_of: Callable[..., Hooks] = Hooks,
+) -> tirx.PrimFunc:
+    """Run ``function`` in ``tracer`` with ``values`` for its parameters; return the program."""
+    start = tracer.span
+    with tir_builder.prim_func(s_tir=True):
+        tir_builder.func_name(function.__name__)
+        bound = inspect.signature(function).bind(**values)
+        tracer.header.returns(call_traced(tracer, function, bound, hooks_of))
+        tracer.finish()
+        tracer.at(start)
+    return tracer.header.complete(tracer.builder.get())
+
+
+def _open(tracer: Tracer, name: str, kind: Kind) -> Any:
+    """Declare a parameter; a size of the run that has no name gets one."""
+    return tracer.header.add(name, kind.resolve(name, {}) if isinstance(kind, Tensor) else kind)
+
+
+def _parameters(function: Any, local: Mapping[str, Any]) -> dict[str, Kind]:
+    parameters: dict[str, Kind] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
@@ -100,13 +111,19 @@ def _parameters(function: Any, local: Mapping[str, Any]) -> dict[str, Tensor | d
     return parameters
 
 
-def _kind(function: Any, name: str, annotation: Any, local: Mapping[str, Any]) -> Tensor | dtype:
-    kind = resolve_annotation(annotation, function, local)
-    if kind in (int, float, bool):
-        kind = dtype(kind)
-    if isinstance(kind, Tensor | dtype):
+def _kind(function: Any, name: str, annotation: Any, local: Mapping[str, Any]) -> Kind:
+    found = resolve_annotation(annotation, function, local)
+    kind = as_kind(dtype(found) if found in (int, float, bool) else found)
+    if kind is not None:
         return kind
     raise TypeError(
-        f"parameter {name} of {function.__name__} is annotated with {describe(kind)}, "
+        f"parameter {name} of {function.__name__} is annotated with {describe(found)}, "
         "wanted T.Tensor(shape, dtype) or a data type such as T.int32"
     )
+
+
+def as_kind(annotation: Any) -> Kind | None:
+    """Return what an annotation says of a parameter of the program; None if it says nothing."""
+    if annotation is ptr:
+        return ptr()
+    return annotation if isinstance(annotation, Tensor | dtype | ptr) else None

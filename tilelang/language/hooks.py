@@ -31,10 +31,9 @@ class Hooks(ControlFlowHooks):
 
     slice = builtins.slice
 
-    def __init__(self, tracer: Tracer, spans: Sequence[ir.Span], result_allowed: bool):
+    def __init__(self, tracer: Tracer, spans: Sequence[ir.Span]):
         super().__init__(tracer)
         self.spans = spans
-        self.result_allowed = result_allowed
 
     def at(self, place: int) -> None:
         """Set the place in the source of what follows."""
@@ -115,12 +114,20 @@ class Hooks(ControlFlowHooks):
                 f"`return` in the {control.description} is not supported; "
                 "return at the end, and put the rest under the opposite condition"
             )
-        if value is not None and not self.result_allowed:
-            raise RuntimeError(
-                f"@T.prim_func returns {describe(value)}; a program has no result: "
-                "write to an output tensor and end without a value"
-            )
         return value
+
+    def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
+        """Return the parameter ``name`` after ``name: annotation``, which means something in a
+        function in eager style only (see eager.py)."""
+        return value
+
+    def outer(self, name: str, value: Callable[[], Any]) -> Any:
+        """Return what ``name``, which is no variable of the function, stands for in a
+        declaration."""
+        return value()
+
+    def declarations_end(self) -> None:
+        """Note that every parameter has been declared."""
 
     def assertion(self, condition: Any, message: Callable[[], Any]) -> None:
         """Run ``assert condition, message()`` on Python values."""
@@ -173,12 +180,15 @@ class _Context:
 
 
 def call_traced(
-    tracer: Tracer, function: Any, arguments: inspect.BoundArguments, result_allowed: bool
+    tracer: Tracer,
+    function: Any,
+    arguments: inspect.BoundArguments,
+    hooks_of: Callable[[Tracer, Sequence[ir.Span]], Hooks] = Hooks,
 ) -> Any:
     """Run ``function`` in its rewritten form as part of the trace ``tracer`` and return its
     result."""
     code = traced_code(function)
-    hooks = Hooks(tracer, code.spans, result_allowed)
+    hooks = hooks_of(tracer, code.spans)
     for name, value in arguments.arguments.items():
         hooks.parameter(name, value)
     return code.bind(function, hooks)(*arguments.args, **arguments.kwargs)

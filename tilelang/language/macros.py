@@ -55,7 +55,7 @@ class Macro:
             else:
                 arguments.arguments[name] = _evaluated(tracer, name, value)
         span = tracer.span
-        result = call_traced(tracer, self._function, arguments, result_allowed=True)
+        result = call_traced(tracer, self._function, arguments)
         tracer.at(span)
         return result
 

@@ -15,7 +15,7 @@ have no meaning in a kernel (try, class, async, global, nonlocal, del, match, yi
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 HOOKS = "__tl"
@@ -59,6 +59,34 @@ class UnsupportedSyntax(Exception):
         self.node = node
 
 
+def declarations(function: ast.FunctionDef) -> tuple[dict[str, bool], int]:
+    """Return the parameters that statements ``name: annotation`` declare, each with whether it is
+    declared on every path, and the number of the function's statement that has the last of them
+    (-1 without any)."""
+    arguments = function.args
+    parameters = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    declared: dict[str, bool] = {}
+    last = -1
+    for i, statement in enumerate(function.body):
+        for node in _own_nodes(statement):
+            if not isinstance(node, ast.AnnAssign) or node.value is not None:
+                continue
+            if isinstance(node.target, ast.Name) and node.target.id in parameters:
+                name = node.target.id
+                declared[name] = declared.get(name, False) or node is statement
+                last = i
+    return declared, last
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield ``node`` and what is in it, except the bodies of functions that it defines."""
+    yield node
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _own_nodes(child)
+
+
 def rewrite(
     function: ast.FunctionDef, local: Iterable[str], free: Iterable[str]
 ) -> tuple[ast.FunctionDef, list[tuple[int, int, int, int]]]:
@@ -68,7 +96,8 @@ def rewrite(
     ``local`` are the names that the function binds, ``free`` those of enclosing functions that it
     uses.
     """
-    rewriter = _Rewriter(frozenset(local), frozenset(free))
+    declared, last = declarations(function)
+    rewriter = _Rewriter(frozenset(local), frozenset(free), frozenset(declared))
     arguments = function.args
     for argument in [
         *arguments.posonlyargs,
@@ -81,14 +110,18 @@ def rewrite(
     arguments.kw_defaults = [None] * len(arguments.kwonlyargs)
     function.decorator_list = []
     function.returns = None
-    function.body = rewriter.suite(function.body) or [ast.Pass()]
+    first = rewriter.suite(function.body[: last + 1])
+    if declared:
+        first.append(ast.Expr(rewriter.hook("declarations_end")))
+    function.body = [*first, *rewriter.suite(function.body[last + 1 :])] or [ast.Pass()]
     return ast.fix_missing_locations(function), rewriter.places
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, local: frozenset[str], free: frozenset[str]):
+    def __init__(self, local: frozenset[str], free: frozenset[str], declared: frozenset[str]):
         self.local = local
         self.free = free
+        self.declared = declared
         self.shadowed: list[set[str]] = []  # parameters of lambdas, targets of comprehensions
         self.places: list[tuple[int, int, int, int]] = []
         self.temporaries = 0
@@ -256,9 +289,30 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         if node.value is None:
-            return [ast.copy_location(ast.Pass(), node)]
+            if not isinstance(node.target, ast.Name) or node.target.id not in self.declared:
+                return [ast.copy_location(ast.Pass(), node)]
+            name = ast.Constant(node.target.id)
+            found = ast.Name(node.target.id, ast.Load())
+            kind = self.hook("declared", name, _thunk(self.annotation(node.annotation)), found)
+            return self.located(node, [ast.Assign([node.target], kind)])
         value = self.hook("annotated", _thunk(node.annotation), self.visit(node.value))
         return self.located(node, self.assign(node.target, value))
+
+    def annotation(self, node: ast.expr) -> ast.expr:
+        """Return an annotation in which the names that are no variables here go through a hook: an
+        enclosing function's may be among them, which only annotations that are text do not keep."""
+        names = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+        bound = {n.id for n in names if not isinstance(n.ctx, ast.Load)}
+
+        class Outer(ast.NodeTransformer):
+            def visit_Name(_, name: ast.Name) -> ast.expr:
+                if name.id in bound or self.is_traced_name(name.id):
+                    return name
+                return self.hook("outer", ast.Constant(name.id), _thunk(name))
+
+        outer = Outer().visit(node)
+        assert isinstance(outer, ast.expr)
+        return outer
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         operator = ast.Constant(type(node.op).__name__)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import ir
 
-from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, rewrite
+from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, declarations, rewrite
 from tilelang.language.tracer import add_location
 
 
@@ -25,6 +25,8 @@ class TracedCode:
     code: types.CodeType
     spans: list[ir.Span]
     definition: ir.Span
+    declared: dict[str, bool]
+    """Parameters that the body declares (``A: T.Tensor[...]``), each with whether on every path."""
 
     def bind(self, function: types.FunctionType, hooks: Any) -> Callable[..., Any]:
         """Return the rewritten function over the globals and the closure of ``function``."""
@@ -75,6 +77,7 @@ class _Identity:
 def _traced_code(key: _Identity) -> TracedCode:
     code = key.code
     tree, first_line = _parse(code)
+    declared, _ = declarations(tree)
     try:
         function, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
     except UnsupportedSyntax as unsupported:
@@ -96,9 +99,8 @@ def _traced_code(key: _Identity) -> TracedCode:
     rewritten = _find_code(_find_code(compiled, "factory"), function.name)
     rewritten = rewritten.replace(co_name=code.co_name)
     spans = [_span(code, place) for place in places]
-    return TracedCode(
-        rewritten, spans, _span(code, (first_line, first_line, tree.col_offset + 1, 1))
-    )
+    definition = _span(code, (first_line, first_line, tree.col_offset + 1, 1))
+    return TracedCode(rewritten, spans, definition, declared)
 
 
 def _annotations_flag() -> int:

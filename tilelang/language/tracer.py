@@ -12,7 +12,7 @@ import os
 import threading
 import warnings
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -22,6 +22,10 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.scalars import is_number, is_scalar_expr
+
+if TYPE_CHECKING:
+    from tilelang.language.constants import Constants
+    from tilelang.language.header import Header
 
 _active = threading.local()
 
@@ -144,7 +148,9 @@ class Scope:
 class Tracer:
     """One trace. Use as a context manager around the execution of the rewritten function."""
 
-    def __init__(self, span: ir.Span):
+    def __init__(self, span: ir.Span, header: Header, constants: Constants | None = None):
+        self.header = header
+        self.constants = constants
         self.builder = IRBuilder()
         self.records_spans = os.environ.get("TILELANG_ENABLE_IR_SPAN", "1") != "0"
         self.span = span

@@ -44,21 +44,29 @@ def reshape(buf: Any, shape: Any) -> ir.Var:
     return _view("T.reshape", buf, shape, None)
 
 
-def view(buf: Any, shape: Any = None, dtype: Any = None) -> ir.Var:
+def view(
+    buf: Any, shape: Any = None, dtype: Any = None, strides: Sequence[Any] | None = None
+) -> ir.Var:
     """Return the bits of ``buf``, in row-major order, under another shape, dtype or both.
 
     Without ``shape``, the last dimension changes with the size of the elements. Otherwise as
     ``reshape``; where the layout of a shared buffer or fragment scatters the elements that make up
     a wider one, compilation fails with ``ValueError``.
 
+    With ``strides``, the distance in elements of the view between neighbours in each of its
+    dimensions, ``buf`` is global, and the view may leave elements out; ``ValueError`` where it is
+    not certain to stay in ``buf``.
+
     Example
     -------
-    ``words = T.view(A_shared, dtype=T.uint32)``
+    ``words = T.view(A_shared, dtype=T.uint32)``; ``At = T.view(A, (K, M), strides=(1, K))``
     """
-    return _view("T.view", buf, shape, dtype)
+    return _view("T.view", buf, shape, dtype, strides)
 
 
-def _view(name: str, buf: Any, shape: Any, dtype: Any) -> ir.Var:
+def _view(
+    name: str, buf: Any, shape: Any, dtype: Any, strides: Sequence[Any] | None = None
+) -> ir.Var:
     tracer = current_tracer(name)
     kernel = tracer.kernel_scope(name)
     if not is_buffer(buf) or tracer.is_scalar_buffer(buf):
@@ -70,7 +78,9 @@ def _view(name: str, buf: Any, shape: Any, dtype: Any) -> ir.Var:
         shape = [*buf.shape[:-1], simplify(tirx.floordiv(last, wide))]
     extents = list(shape) if isinstance(shape, Sequence | ir.Array) else [shape]
     found, wanted = (_bits(e, b) for e, b in ((extents, wide), (buf.shape, narrow)))
-    if simplify(found - wanted) != 0:
+    if strides is not None:
+        _check_strides(name, buf, extents, strides, wanted, wide)
+    elif simplify(found - wanted) != 0:
         raise AssertionError(
             f"T.reshape/view shape check failed: found {found} bits as {target} of shape "
             f"({', '.join(map(str, extents))}), wanted {wanted}, as many as {describe(buf)} has"
@@ -78,11 +88,41 @@ def _view(name: str, buf: Any, shape: Any, dtype: Any) -> ir.Var:
     _check_extents(name, tracer, buf, extents)
     _check_contiguous(name, buf)
     alias = tir_builder.decl_buffer(
-        [simplify(e) for e in extents], target, data=tirx.buffer_data(buf), scope=buf.scope()
+        [simplify(e) for e in extents],
+        target,
+        data=tirx.buffer_data(buf),
+        strides=None if strides is None else list(strides),
+        scope=buf.scope(),
     )
     tracer.own(alias, kernel)
     tracer.add_unnamed(alias)
     return alias
+
+
+def _check_strides(
+    name: str, buf: ir.Var, extents: Sequence[Any], strides: Sequence[Any], bits: Any, element: int
+) -> None:
+    """Refuse strides with which a view is not certain to stay in the ``bits`` of ``buf``."""
+    if buf.scope() != "global":
+        raise ValueError(
+            f"{name} with strides found {describe(buf)} in {buf.scope()}, wanted global memory"
+        )
+    if len(strides) != len(extents):
+        raise ValueError(
+            f"{name} found {len(strides)} strides for {len(extents)} dimensions, wanted one for "
+            "each"
+        )
+    last: Any = 0
+    for extent, stride in zip(extents, strides, strict=True):
+        last = last + (extent - 1) * stride
+    left = simplify(bits - (last + 1) * element)
+    positive = all(not isinstance(s, int) or s > 0 for s in map(simplify, strides))
+    if not (isinstance(left, int) and left >= 0 and positive):
+        raise ValueError(
+            f"{name} found the shape ({', '.join(map(str, extents))}) with strides "
+            f"({', '.join(map(str, strides))}), which is not certain to stay in {describe(buf)}; "
+            "wanted positive strides with which the last element is known to be in it"
+        )
 
 
 def _bits(extents: Sequence[Any], element: int) -> Any:

@@ -86,8 +86,10 @@ class Flattener : public StmtExprMutator {
   Stmt Mutate_(const DeclBufferNode* op) override {
     const Var root = ViewedBy(op);
     if (!root.defined()) {
-      ThrowBug(op->span, kPass,
-               "found a view of no buffer (" + std::string(op->buffer->name) + ")");
+      DeclBuffer decl(make_object<DeclBufferNode>(*op));
+      decl.CopyOnWrite()->data = Mutate(op->data);
+      decl.CopyOnWrite()->buffer = FlatBuffer(op->buffer);
+      return decl;
     }
     const Var flat = FlatBuffer(root);
     if (BufferOf(root)->dtype->dtype != BufferOf(op->buffer)->dtype->dtype) {

@@ -2,8 +2,9 @@
  * HoistViews: views of buffers are declared before anything happens.
  *
  * In:  a traced tile program; DeclBuffer(view, buffer_data(buffer)) anywhere in a kernel's block.
- * Out: the same, with all declarations in front of the block's body, in source order. Establishes:
- * no loop has a declaration in its body, so that loops can be pipelined, unrolled and partitioned.
+ * Out: the same, with all these declarations in front of the block's body, in source order; those
+ * of tensors at an address, DeclBuffer(tensor, reinterpret(address)), stay where the address is
+ * known. Establishes: no loop that is pipelined, unrolled or partitioned has a declaration in it.
  */
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
@@ -29,6 +30,7 @@ class Hoister : public StmtExprMutator {
   }
 
   Stmt Mutate_(const DeclBufferNode* op) final {
+    if (!ViewedBy(op).defined()) return GetRef<Stmt>(op);
     declared_.push_back(GetRef<Stmt>(op));
     return MakeSeq({});
   }
@@ -37,7 +39,8 @@ class Hoister : public StmtExprMutator {
     std::vector<Stmt> stmts;
     for (const Stmt& s : op->seq) {
       Stmt t = Mutate(s);
-      if (!s.as<DeclBufferNode>()) stmts.push_back(t);
+      const auto* decl = s.as<DeclBufferNode>();
+      if (!decl || !ViewedBy(decl).defined()) stmts.push_back(t);
     }
     return MakeSeq(stmts);
   }

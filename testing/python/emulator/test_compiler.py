@@ -71,6 +71,12 @@ def test_a_compile_error_has_the_line_and_the_command(tmp_path):
     assert "-std=c++17" in str(error.value)
 
 
+def test_a_build_that_takes_too_long_is_given_up(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILELANG_COMPILE_TIMEOUT_SECONDS", "0.001")
+    with pytest.raises(RuntimeError, match=r"more than 0.001 s, which TILELANG_COMPILE_TIMEOUT"):
+        build_emulated(SOURCE, NAMES, tmp_path)
+
+
 def test_the_compiler_is_asked_for_or_found(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "")
     (found,) = find_compiler()

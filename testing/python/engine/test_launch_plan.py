@@ -3,6 +3,7 @@ import pytest
 from tilelang.engine.launch_plan import (
     KernelLaunch,
     LaunchPlan,
+    PointerParam,
     ScalarParam,
     TensorParam,
     format_expr,
@@ -39,6 +40,8 @@ def test_json_gives_the_plan_back():
         TensorParam("A", "float16", (M, ("*", 2, N)), (N, 1)),
         ScalarParam("s", "float32"),
         TensorParam("C", "float16", (M,)),
+        PointerParam("p", "float16"),
+        PointerParam("q", None),
     )
     args = (("param", "A"), ("param", "s"), ("param", "C"), ("value", ("-", M, 1), "int32"))
     before = plan(params, (2,), args, (("ceildiv", M, 128), 1, 1))
@@ -95,6 +98,8 @@ def test_structure_is_checked():
         plan((tensor, scalar), (2,))
     with pytest.raises(ValueError, match="scalar s cannot be an output"):
         plan((tensor, scalar), (1,))
+    with pytest.raises(ValueError, match="pointer p cannot be an output"):
+        plan((tensor, PointerParam("p", None)), (1,))
     with pytest.raises(ValueError, match=r"takes unknown parameters \['B'\]"):
         plan((tensor,), args=(("param", "B"),))
     with pytest.raises(ValueError, match="is not an argument of k"):
@@ -110,14 +115,16 @@ def test_script_reads_like_the_call():
         TensorParam("A", "int8", (M, 4)),
         ScalarParam("s", "int32"),
         TensorParam("C", "int8", (M,)),
+        PointerParam("p", None),
     )
     args = (("param", "A"), ("param", "s"), ("value", M, "int32"))
     assert plan(params, (2,), args, (("ceildiv", M, 128), 1, 1)).script().splitlines() == [
-        "def main(A, s):",
+        "def main(A, s, p):",
         "    # gemm.py:7",
         "    A: Tensor((m, 4), int8)",
         "    s: int32",
         "    C = empty((m,), int8)",
+        "    p: pointer",
         "    launch k(A, s, m) grid=(ceildiv(m, 128), 1, 1) block=(128, 1, 1) shared_bytes=0",
         "    return C",
     ]

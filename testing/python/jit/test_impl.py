@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import tvm
@@ -39,8 +40,13 @@ def test_a_kernel_is_compiled_once_for_its_arguments(jitted):
 
 
 def test_arguments_that_are_equal_but_differ_have_their_own_kernel(jitted):
-    keys = [jitted.parse_cache_key(64, factor) for factor in [1, 1.0, True, (1,), (True,), [1]]]
+    ones, twos = np.ones(5000), np.ones(5000)
+    twos[2500] = 2  # which repr does not show
+    factors = [1, 1.0, True, 0.0, -0.0, (1,), (True,), [1], {1}, {1: 2}, {1: True}, ones, twos]
+    keys = [jitted.parse_cache_key(64, factor) for factor in factors]
     assert len(set(keys)) == len(keys)
+    nan = float("nan")
+    assert jitted.parse_cache_key(64, nan) == jitted.parse_cache_key(64, float("nan"))
 
 
 def test_arguments_that_do_not_fit_are_a_type_error(jitted):
@@ -61,6 +67,33 @@ def test_the_mode_is_found_out_by_a_call(jitted):
     assert (jitted.mode, jitted.is_lazy_mode()) == ("lazy", True)
 
 
+def test_a_function_that_calls_another_for_its_program_is_lazy():
+    def empty(n):
+        return scale(n)
+
+    @tilelang.jit(out_idx=-1, execution_backend="emulate")
+    def factory(n):
+        shape = torch.empty(n).shape
+        return empty(*shape)
+
+    assert factory.compile(64).params[0].shape == (64,)
+    assert factory.mode == "lazy"
+
+
+def test_a_macro_that_holds_the_kernel_is_found_out_by_a_call():
+    @T.macro
+    def fill(A, n):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                A[i] = n
+
+    @tilelang.jit(execution_backend="emulate")
+    def filled(p, n):
+        fill(p, n)
+
+    assert filled.initialize_jit_mode(None, 8) == "eager"
+
+
 def test_it_keeps_what_it_was_made_of(jitted):
     assert jitted.func is scale
     assert (jitted.__name__, jitted.__doc__) == ("scale", "B = factor * A.")
@@ -75,6 +108,8 @@ def test_several_arguments_are_compiled_in_order(jitted):
     assert kernels[1] is jitted(128, 3)
     (failed,) = jitted.par_compile([{"m": 1}], ignore_error=True)
     assert isinstance(failed, TypeError)
+    with pytest.raises(TypeError, match="missing a required argument: 'n'"):
+        jitted.par_compile([{"m": 1}])
 
 
 def test_source_for_arguments(jitted):
@@ -92,16 +127,6 @@ def test_sources_are_written_for_debugging(tmp_path):
 def test_a_relative_debug_path_starts_beside_the_package():
     root = tilelang.jit(debug_root_path="debug")(scale).debug_root_path
     assert root == Path(tilelang.__file__).parents[1] / "debug"
-
-
-def test_kernel_code_in_the_function_itself_is_not_supported_yet():
-    @tilelang.jit
-    def eager(A):
-        with T.Kernel(1, threads=32):
-            pass
-
-    with pytest.raises(NotImplementedError, match=r"`eager` \(.*test_impl.py:\d+\).*@T.prim_func"):
-        eager(1)
 
 
 def test_a_prim_func_that_is_not_returned_is_a_type_error():

@@ -3,6 +3,7 @@ import torch
 
 import tilelang
 import tilelang.cuda.nvrtc
+from tilelang.cuda import disassembler
 from tilelang.jit import JITKernel
 
 
@@ -56,6 +57,58 @@ def test_bad_requests_for_sources_are_refused(kernel):
         kernel.show_source("ptx")
     with pytest.raises(ValueError, match="got neither"):
         kernel.export_sources()
+
+
+def test_ptx_and_sass_are_compiled_without_a_gpu(double, tmp_path, capsys):
+    kernel = JITKernel(double(), target="cuda -arch=sm_90a", execution_backend="emulate")
+    kernel.show_ptx()
+    assert ".target sm_90a" in capsys.readouterr().out
+    kernel.export_ptx(tmp_path / "k.ptx")
+    assert ".visible .entry double_kernel(" in (tmp_path / "k.ptx").read_text()
+    try:
+        disassembler.find_nvdisasm()
+    except RuntimeError:
+        pytest.skip("needs nvdisasm")
+    kernel.show_sass()
+    assert "LDG.E" in capsys.readouterr().out
+    kernel.export_sass(tmp_path / "k.sass")
+    assert ".text.double_kernel" in (tmp_path / "k.sass").read_text()
+
+
+def test_sass_needs_nvdisasm_and_says_so(kernel, monkeypatch, tmp_path):
+    monkeypatch.setattr(disassembler.importlib.metadata, "files", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match="pip install nvidia-cuda-nvdisasm, or set CUDA_HOME"):
+        kernel.show_sass()
+    program = tmp_path / "bin" / "nvdisasm"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
+    program.chmod(0o755)
+    with pytest.raises(RuntimeError, match=r"nvdisasm --print-code .* failed:\nbroken"):
+        kernel.show_sass()
+
+
+def test_old_name_of_the_source_methods(kernel, capsys, tmp_path):
+    kernel.print_source_code()
+    assert capsys.readouterr().out == kernel.kernel_source
+    kernel.print_source_code("host", tmp_path / "host")
+    kernel.print_source_code(file=tmp_path / "kernel")
+    assert (tmp_path / "host").read_text() == kernel.host_source
+    assert (tmp_path / "kernel").read_text() == kernel.kernel_source
+
+
+def test_results_of_tuning(double):
+    kernel = JITKernel.from_tilelang_function(double(), execution_backend="emulate")
+    with pytest.raises(ValueError, match="`double` was not tuned"):
+        kernel.get_tuner_result()
+    assert kernel.update_tuner_result(0.5, {"block": 64}, None) is kernel
+    assert kernel.get_tuner_result() == {
+        "latency": 0.5,
+        "config": {"block": 64},
+        "ref_latency": None,
+    }
+    assert kernel.n_max_threads is None
 
 
 def test_resources_are_known_without_a_gpu(double):

@@ -191,11 +191,32 @@ def test_a_scattered_wide_element_is_refused():
         ("T.view(A, (128,), 'float16')", AssertionError, "2048 bits as float16"),
         ("T.view(A[0:4, 0:16], (64,))", TypeError, "a whole buffer"),
         ("T.reshape(T.alloc_shared((8,), 'int8'), (n, 8 // n))", AssertionError, "found"),
+        ("T.view(A, (8, 8), strides=(16, 3))", ValueError, "not certain to stay in the buffer A"),
+        ("T.view(A, (8, 8), strides=(-1, 1))", ValueError, "wanted positive strides"),
+        ("T.view(A, (8, 8), strides=(n, 1))", ValueError, "not certain to stay"),
+        ("T.view(A, (8, 8), strides=(1,))", ValueError, "1 strides for 2 dimensions"),
+        ("T.view(T.alloc_shared((8,), 'int8'), (4,), strides=(2,))", ValueError, "wanted global"),
     ],
 )
 def test_refused(trace, statement, error, words):
     with pytest.raises(error, match=words):
         trace(statement)
+
+
+def test_a_view_with_strides_is_a_transpose_or_leaves_elements_out():
+    M, N = T.dynamic("M, N")
+
+    @T.prim_func
+    def main(A: T.Tensor((M, N), "float32"), B: T.Tensor((N, M), "float32")):
+        with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+            At = T.view(A, (N, M), strides=(1, N))
+            for i in T.Parallel(32):
+                for j in T.serial(M):
+                    B[bx * 32 + i, j] = At[bx * 32 + i, j]
+
+    a, b = torch.randn(5, 40), torch.empty(40, 5)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b, a.T)
 
 
 def test_a_strided_tensor_is_not_viewed():

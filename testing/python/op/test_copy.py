@@ -7,18 +7,6 @@ import tilelang
 import tilelang.language as T
 
 
-class Strided(T.Tensor):
-    """A tensor parameter with strides of its own."""
-
-    def __init__(self, shape, strides, dtype):
-        super().__init__(shape, dtype)
-        self._strides = tuple(strides)
-
-    @property
-    def strides(self):
-        return self._strides
-
-
 def random(shape, dtype, device="cpu"):
     torch_dtype = getattr(torch, dtype)
     if torch_dtype.is_floating_point:
@@ -87,7 +75,10 @@ def test_regions_on_both_sides(compiled, device):
 
 def test_strided_tensors(compiled, device):
     @T.prim_func
-    def func(A: Strided((17, 24), (40, 1), "float16"), B: Strided((17, 24), (1, 17), "float16")):
+    def func(
+        A: T.StridedTensor((17, 24), (40, 1), "float16"),
+        B: T.StridedTensor((17, 24), (1, 17), "float16"),
+    ):
         with T.Kernel(1, threads=64):
             S = T.alloc_shared((17, 24), "float16")
             T.copy(A, S)
@@ -286,7 +277,7 @@ def test_far_elements_have_64_bit_indices_and_near_ones_do_not(compiled):
     far = 2**31 + 64
 
     @T.prim_func
-    def func(A: Strided((2, 64), (far, 1), "int8"), B: T.Tensor((2, 64), "int8")):
+    def func(A: T.StridedTensor((2, 64), (far, 1), "int8"), B: T.Tensor((2, 64), "int8")):
         with T.Kernel(1, threads=32):
             T.copy(A, B)
 

@@ -24,7 +24,7 @@ def test_quickstart_prints_its_error_and_its_source():
     assert "__global__" in output
 
 
-@pytest.mark.parametrize("example", ["softmax", "rms_norm"])
+@pytest.mark.parametrize("example", ["softmax", "rms_norm", "eager"])
 def test_example_checks_itself(example: str):
     assert "roundings off" in run(f"examples/{example}.py")
 
@@ -39,6 +39,11 @@ def test_benchmark_measures_every_row():
     rows = json.loads(run("benchmark/quickstart.py", "--json", "--repeat", "1"))
     assert len(rows) >= 5
     assert all(row["measured"] >= 0 and row["wanted"] for row in rows)
+
+
+def test_call_overhead_is_measured():
+    output = run("benchmark/call_overhead.py", "--repeat", "10")
+    assert [line.split()[-1] for line in output.splitlines()] == ["us"] * 4
 
 
 def test_source_tree_is_not_tested_by_accident(monkeypatch: pytest.MonkeyPatch):

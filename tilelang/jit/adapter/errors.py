@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from tilelang.engine.launch_plan import LaunchPlan, TensorParam, format_expr, format_tuple
+from tilelang.engine.launch_plan import (
+    LaunchPlan,
+    PointerParam,
+    TensorParam,
+    format_expr,
+    format_tuple,
+)
 from tilelang.utils import dtypes
 
 
@@ -55,6 +61,14 @@ def not_a_number(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
     )
 
 
+def not_a_pointer(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
+    """Something else than an address was passed for a pointer."""
+    return TypeError(
+        f"{_about(plan, index)}: expected a torch.Tensor or an address as an int, got "
+        f"{type(arg).__name__}. Pass the tensor, or its data_ptr()."
+    )
+
+
 def out_of_range(plan: LaunchPlan, index: int, value: int, low: int, high: int) -> ValueError:
     """An integer does not fit the scalar's dtype."""
     dtype = plan.params[index].dtype
@@ -91,7 +105,10 @@ def wrong_rank(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError
 
 def wrong_dtype(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
     """The tensor has another dtype, not one that passes for it."""
-    name, wanted = plan.params[index].name, plan.params[index].dtype
+    param = plan.params[index]
+    name = param.name
+    wanted = param.pointee if isinstance(param, PointerParam) else param.dtype
+    assert wanted is not None
     found = str(tensor.dtype).removeprefix("torch.")
     return ValueError(
         f"{_about(plan, index)}: dtype mismatch: expected {wanted}, got {found}. Pass "

@@ -14,7 +14,7 @@ import operator
 import torch
 
 from tilelang.jit.adapter import errors
-from tilelang.engine.launch_plan import TensorParam
+from tilelang.engine.launch_plan import PointerParam, TensorParam
 from tilelang.utils import dtypes
 
 from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
@@ -173,6 +173,7 @@ cdef enum ScalarKind:
     FLOAT32
     FLOAT64
     FLOAT16
+    POINTER
 
 cdef object SCALAR_KINDS = {
     "int": SIGNED, "uint": UNSIGNED, "float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT16,
@@ -311,6 +312,12 @@ cdef class Launcher:
     cdef _encode_param(self, Param* out, int index, param, defined, variables):
         cdef int d
         out.is_tensor = isinstance(param, TensorParam)
+        if isinstance(param, PointerParam):
+            out.scalar_kind = POINTER
+            out.variable = -1
+            if param.pointee is not None:
+                self._encode_types(out, index, param.pointee)
+            return
         if not out.is_tensor:
             bits = 64 if param.dtype == "handle" else dtypes.bits(param.dtype)
             kind = "uint" if param.dtype in ("handle", "bool") else param.dtype.rstrip("0123456789")
@@ -331,7 +338,11 @@ cdef class Launcher:
             if not out.row_major:
                 out.strides[d] = self._encode(
                     param.strides[d], variables, defined.get((index, "stride", d), -1))
-        types = dtypes.accepted_types(param.dtype)
+        self._encode_types(out, index, param.dtype)
+
+    cdef _encode_types(self, Param* out, int index, str dtype):
+        cdef int d
+        types = dtypes.accepted_types(dtype)
         if not types:
             raise errors.unsupported_dtype(self.plan, index)
         out.num_types = len(types)
@@ -448,48 +459,81 @@ cdef class Launcher:
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
     ) except -1:
         """Reads every argument; checks what needs no other argument, and defines the variables."""
-        cdef int i, d, t, index
-        cdef uint32_t found
+        cdef int i, d, index
         cdef Param* param
         cdef DLTensor* tensor
         for i in range(self.num_inputs):
             index = self.inputs[i]
             param = &self.params[index]
             arg = args[i]
+            tensor = &tensors[index]
             if not param.is_tensor:
-                self._read_scalar(arg, index, &scalars[index])
+                if param.scalar_kind == POINTER:
+                    self._read_pointer(arg, index, tensor, &scalars[index], device_id)
+                else:
+                    self._read_scalar(arg, index, &scalars[index])
                 if param.variable >= 0:
                     variables[param.variable] = scalars[index]
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
                 raise errors.not_a_tensor(self.plan, index, arg)
-            tensor = &tensors[index]
-            try:
-                torch_api.dltensor_from_py_object_no_sync(<PyObject*>arg, tensor)
-            except RuntimeError as error:
-                raise errors.unreadable(self.plan, index, arg) from error
+            self._read_tensor(arg, index, tensor, device_id)
             if tensor.ndim != param.ndim:
                 raise errors.wrong_rank(self.plan, index, arg)
-            found = pack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
-            for t in range(param.num_types):
-                if param.types[t] == found:
-                    break
-            else:
-                raise errors.wrong_dtype(self.plan, index, arg)
-            if tensor.device.device_type != self.device_type:
-                raise errors.wrong_device(self.plan, index, arg, self.device)
-            if device_id[0] < 0:
-                device_id[0] = tensor.device.device_id
-            elif device_id[0] != tensor.device.device_id:
-                raise errors.wrong_device(self.plan, index, arg, f"cuda:{device_id[0]}")
-            tensor.data = <char*>tensor.data + tensor.byte_offset
-            if <uintptr_t>tensor.data % ALIGNMENT:
-                raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
             for d in range(param.ndim):
                 if param.shape[d].defines >= 0:
                     variables[param.shape[d].defines] = extent_of(tensor, param, d)
                 if not param.row_major and param.strides[d].defines >= 0:
                     variables[param.strides[d].defines] = stride_of(tensor, param, d)
+        return 0
+
+    cdef int _read_tensor(self, arg, int index, DLTensor* tensor, int* device_id) except -1:
+        """Reads one tensor; checks dtype, device and alignment."""
+        cdef Param* param = &self.params[index]
+        cdef uint32_t found
+        cdef int t
+        try:
+            torch_api.dltensor_from_py_object_no_sync(<PyObject*>arg, tensor)
+        except RuntimeError as error:
+            raise errors.unreadable(self.plan, index, arg) from error
+        found = pack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
+        for t in range(param.num_types):
+            if param.types[t] == found:
+                break
+        else:
+            # A pointer to anything has no types.
+            if param.num_types:
+                raise errors.wrong_dtype(self.plan, index, arg)
+        if tensor.device.device_type != self.device_type:
+            raise errors.wrong_device(self.plan, index, arg, self.device)
+        if device_id[0] < 0:
+            device_id[0] = tensor.device.device_id
+        elif device_id[0] != tensor.device.device_id:
+            raise errors.wrong_device(self.plan, index, arg, f"cuda:{device_id[0]}")
+        tensor.data = <char*>tensor.data + tensor.byte_offset
+        if <uintptr_t>tensor.data % ALIGNMENT:
+            raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
+        return 0
+
+    cdef int _read_pointer(
+        self, arg, int index, DLTensor* tensor, int64_t* out, int* device_id
+    ) except -1:
+        cdef uint64_t address
+        if PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
+            self._read_tensor(arg, index, tensor, device_id)
+            out[0] = <int64_t><uintptr_t>tensor.data
+            return 0
+        try:
+            integer = operator.index(arg)
+        except TypeError as error:
+            raise errors.not_a_pointer(self.plan, index, arg) from error
+        low, high = dtypes.integer_range("handle")
+        if not low <= integer <= high:
+            raise errors.out_of_range(self.plan, index, integer, low, high)
+        address = integer
+        if address % ALIGNMENT:
+            raise errors.misaligned(self.plan, index, integer)
+        (<uint64_t*>out)[0] = address
         return 0
 
     cdef int _read_scalar(self, arg, int index, int64_t* out) except -1:

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from tilelang.engine.launch_plan import ScalarParam, TensorParam
+from tilelang.engine.launch_plan import PointerParam, ScalarParam, TensorParam
 from tilelang.jit.adapter.cython import _adapter
 
 M = ("var", "m")
@@ -128,6 +128,31 @@ def test_bad_scalars(kernels, dtype, value, error, text):
     before = kernels.calls()
     with pytest.raises(error, match=rf"Kernel `main` \(gemm.py:7\): parameter `s`: {text}"):
         record(kernels, value, param=dtype)
+    assert kernels.calls() == before
+
+
+def test_a_pointer_is_an_address_or_a_tensor(kernels):
+    params = (PointerParam("A", "float32"), PointerParam("C", None), ScalarParam("m", "int32"))
+    args = (("param", "A"), ("param", "C"), ("param", "m"))
+    add = kernels.launcher(params, [("add", (1, 1, 1), args)])
+    a, c = torch.randn(4), torch.zeros(2, 2)
+    add(a.data_ptr(), c, 4)
+    assert torch.equal(c.reshape(4), a + 1)
+    c.zero_()
+    add(a, c.data_ptr(), 3)
+    assert torch.equal(c.reshape(4), torch.cat([a[:3] + 1, torch.zeros(1)]))
+    before = kernels.calls()
+    for bad, error, text in [
+        (None, TypeError, "`A`: expected a torch.Tensor or an address as an int, got NoneType"),
+        (-16, ValueError, "`A`: expected a handle from 0 to"),
+        (2**64, ValueError, "`A`: expected a handle from 0 to"),
+        (a.data_ptr() + 4, ValueError, "`A`: expected data aligned to 16 bytes"),
+        (a[1:], ValueError, "`A`: expected data aligned to 16 bytes"),
+        (a.int(), ValueError, "`A`: dtype mismatch: expected float32, got int32"),
+        (a.to_sparse(), ValueError, "`A`: expected a dense tensor"),
+    ]:
+        with pytest.raises(error, match=text):
+            add(bad, c, 4)
     assert kernels.calls() == before
 
 

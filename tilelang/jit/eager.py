@@ -1,0 +1,331 @@
+"""Calls of functions in eager style: from arguments to the kernel that is compiled for them.
+
+A call finds its kernel in two steps: the compile-time arguments select a `_Variant`, which knows
+where the constants of the other arguments are, and their values select the kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+
+from tilelang.jit.cache_key import hashable
+from tilelang.jit.kernel import JITKernel
+from tilelang.language.constants import missing_constant
+from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.eager import Declarations, EagerFunction, Place
+from tilelang.language.tensors import Tensor
+from tilelang.language.tracer import add_location
+from tilelang.utils import dtypes
+
+
+class _Absent:
+    """The value of an argument of the run that was not passed."""
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT = _Absent()
+Bound = tuple[Any, ...]
+"""A call's arguments in the order of the signature; `ABSENT` for an argument of the run that was
+left out."""
+
+
+class _Variant:
+    """One set of compile-time arguments: its declarations and its kernels."""
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        values: Mapping[str, Any],
+        overrides: Mapping[str, int],
+        order: Sequence[str],
+        kernels: dict[tuple[Any, ...], JITKernel],
+    ):
+        self.values = values
+        self.overrides = overrides
+        self.kernels = kernels
+        self.inputs = _select([order.index(name) for name in declarations.kinds])
+        """Takes the arguments of the run out of a call's."""
+        self._declarations = declarations
+        self._order = order
+        self._names = [name for name in declarations.places if name not in overrides]
+        self._reads: list[tuple[int, str, int, int]] = []
+        """For each constant its argument, its kind of place, its dimension, a factor."""
+        self._is_fast = True
+        for name in self._names:
+            places = declarations.places[name]
+            if not places:
+                self._is_fast = False
+                continue
+            parameter, what, dim = places[0]
+            kind = declarations.kinds[parameter]
+            assert isinstance(kind, Tensor)
+            is_last = dim == len(kind.shape) - 1
+            packed = 1 if kind.dtype is Any else dtypes.packing(str(kind.dtype))
+            factor = packed if is_last == (what == "shape") else 1
+            self._reads.append((order.index(parameter), what, dim, factor))
+
+    def read_tensors(self, bound: Bound) -> tuple[Any, ...]:
+        """As `read`, where every argument of the run is a tensor or a number."""
+        if self._is_fast:
+            try:
+                return tuple(
+                    [
+                        bound[i].shape[dim] * factor
+                        if what == "shape"
+                        else bound[i].stride(dim) * factor
+                        if what == "stride"
+                        else _dtype_of(bound[i].dtype)
+                        for i, what, dim, factor in self._reads
+                    ]
+                )
+            except (AttributeError, IndexError, TypeError):
+                # `read` finds out what is wrong.
+                pass
+        return self.read(bound)
+
+    def read(self, bound: Bound) -> tuple[Any, ...]:
+        """The values of the constants in `bound`, in the order of the declarations."""
+        return tuple([self._read(name, bound) for name in self._names])
+
+    def _read(self, name: str, bound: Bound) -> Any:
+        places = self._declarations.places[name]
+        for place in places:
+            argument = bound[self._order.index(place[0])]
+            if argument is not ABSENT:
+                return self._at(place, argument)
+        if name in self._declarations.spans:
+            error: Exception = missing_constant(name)
+            add_location(error, self._declarations.spans[name])
+            raise error
+        raise TypeError(
+            f"missing the argument {places[0][0]!r}, whose {places[0][1]} is constant at compile "
+            f"time; pass it, T.Tensor(shape, dtype) in its place, or {name}=..."
+        )
+
+    def _at(self, place: Place, argument: Any) -> Any:
+        parameter, what, dim = place
+        kind = self._declarations.kinds[parameter]
+        assert isinstance(kind, Tensor)
+        if not isinstance(argument, torch.Tensor | Tensor):
+            raise TypeError(
+                f"parameter {parameter!r}: expected a torch.Tensor, got {type(argument).__name__}"
+            )
+        if what == "dtype":
+            return _dtype_of(argument.dtype)
+        if len(argument.shape) != len(kind.shape):
+            raise ValueError(
+                f"parameter {parameter!r}: rank mismatch: expected {len(kind.shape)} dimensions, "
+                f"got {len(argument.shape)} {tuple(argument.shape)}"
+            )
+        is_torch = isinstance(argument, torch.Tensor)
+        strides = argument.stride() if isinstance(argument, torch.Tensor) else argument.strides
+        value = argument.shape[dim] if what == "shape" else strides[dim]
+        if not isinstance(value, int):
+            raise TypeError(
+                f"parameter {parameter!r}: its {what} at index {dim} is {value}, wanted an int: it "
+                "is constant at compile time"
+            )
+        # Two elements of 4 bits share one of torch's.
+        is_last = dim == len(kind.shape) - 1
+        dtype = _dtype_of(argument.dtype) if kind.dtype is Any else kind.dtype
+        packing = dtypes.packing(str(dtype))
+        return value * packing if is_torch and is_last == (what == "shape") else value
+
+    def constants(self, read: tuple[Any, ...]) -> dict[str, Any]:
+        """The values of all constants by name."""
+        return {**dict(zip(self._names, read, strict=True)), **self.overrides}
+
+
+_Layout = tuple[Callable[[Bound], Bound], tuple[str, ...]]
+"""What takes the parameters' values out of positional arguments, keywords and defaults; the
+keywords that are no parameters."""
+
+
+def _select(positions: Sequence[int]) -> Callable[[Bound], Bound]:
+    """A function that takes the elements at `positions` out of a tuple."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: tuple([values[i] for i in positions])
+
+
+@functools.cache
+def _dtype_of(dtype: Any) -> data_type:
+    """A tensor's dtype in the language; two elements of 4 bits are one element for torch."""
+    return data_type(str(dtype).removeprefix("torch.").removesuffix("_x2"))
+
+
+class EagerCalls:
+    """Kernels of one function in eager style."""
+
+    def __init__(self, function: EagerFunction, compile: Callable[[tvm.tirx.PrimFunc], JITKernel]):
+        self.function = function
+        self._compile = compile
+        self._lock = threading.Lock()
+        self._variants: dict[Hashable, _Variant] = {}
+        self._kernels: dict[Hashable, dict[tuple[Any, ...], JITKernel]] = {}
+        self._layouts: dict[tuple[Any, ...], _Layout] = {}
+        parameters = function.signature.parameters
+        self._order = list(parameters)
+        self._defaults = tuple(
+            ABSENT if p.default is p.empty else p.default for p in parameters.values()
+        )
+        self._constants = [
+            i
+            for i, name in enumerate(parameters)
+            if name not in function.annotations and name not in function.declared
+        ]
+        self._dtypes = [self._order.index(name) for name in function.dtypes]
+        # Declared on some paths only: what is passed may be a constant.
+        self._perhaps = [
+            i for i, name in enumerate(parameters) if not function.declared.get(name, True)
+        ]
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the kernel for the arguments; compiles it where there is none yet."""
+        bound, overrides = self._bind(args, kwargs, complete=True)
+        variant = self._variant(bound, overrides)
+        read = variant.read_tensors(bound)
+        kernel = variant.kernels.get(read)
+        if kernel is None:
+            kernel = self._add(variant, read, self._trace(variant, read))
+        return kernel(*variant.inputs(bound))
+
+    def kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
+        """The kernel for the arguments; those of the run may be left out."""
+        return self.deferred(args, kwargs)()
+
+    def deferred(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], JITKernel]:
+        """Traces; what is returned compiles, once for each key."""
+        variant, read = self._specialized(args, kwargs)
+        kernel = variant.kernels.get(read)
+        if kernel is not None:
+            return lambda: kernel
+        program = self._trace(variant, read)
+        return lambda: self._add(variant, read, program)
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
+        """The program for the arguments."""
+        variant, read = self._specialized(args, kwargs)
+        return self._trace(variant, read)
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+        """Equal for arguments with the same kernel."""
+        bound, overrides = self._bind(args, kwargs, complete=False)
+        key = self._variant_key(bound, overrides)
+        return (key, self._variant(bound, overrides).read(bound))
+
+    def _specialized(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[_Variant, tuple[Any, ...]]:
+        bound, overrides = self._bind(args, kwargs, complete=False)
+        variant = self._variant(bound, overrides)
+        return variant, variant.read(bound)
+
+    # From arguments to a variant.
+
+    def _bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool
+    ) -> tuple[Bound, dict[str, Any]]:
+        """The arguments in the signature's order, and the keywords that name constants."""
+        form = (len(args), complete, *kwargs)
+        layout = self._layouts.get(form)
+        if layout is None:
+            layout = self._layouts[form] = self._layout(args, kwargs, complete)
+        select, extra = layout
+        bound = select((*args, *kwargs.values(), *self._defaults))
+        if self._dtypes:
+            bound = tuple([data_type(v) if i in self._dtypes else v for i, v in enumerate(bound)])
+        return bound, {name: kwargs[name] for name in extra} if extra else _NOTHING
+
+    def _layout(self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool) -> _Layout:
+        """How a call with as many arguments and these keywords is read."""
+        signature = self.function.signature
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        given = signature.bind_partial(*args, **own).arguments
+        names = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
+        first_default = len(args) + len(kwargs)
+        positions = []
+        for i, name in enumerate(self._order):
+            if name in own:
+                positions.append(len(args) + list(kwargs).index(name))
+            elif name in given:
+                positions.append(names.index(name))
+            elif self._defaults[i] is ABSENT and (complete or i in self._constants):
+                raise TypeError(
+                    f"{self.function.function.__name__}() is missing a required argument: {name!r}"
+                )
+            else:
+                positions.append(first_default + i)
+        return _select(positions), tuple(name for name in kwargs if name not in own)
+
+    def _variant_key(self, bound: Bound, overrides: Mapping[str, Any]) -> Hashable:
+        key = [hashable(bound[i]) for i in self._constants]
+        if self._perhaps:
+            key += [
+                torch.Tensor if isinstance(bound[i], _RUN) else hashable(bound[i])
+                for i in self._perhaps
+            ]
+        if overrides:
+            key.append(tuple(sorted(overrides.items())))
+        return tuple(key)
+
+    def _variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
+        key = self._variant_key(bound, overrides)
+        variant = self._variants.get(key)
+        if variant is None:
+            found = self._new_variant(bound, overrides)
+            with self._lock:
+                variant = self._variants.setdefault(key, found)
+        return variant
+
+    def _new_variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
+        values = {self._order[i]: bound[i] for i in self._constants}
+        for i in self._perhaps:
+            if not isinstance(bound[i], _RUN):
+                values[self._order[i]] = bound[i]
+        for name, value in overrides.items():
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise TypeError(
+                    f"{name}={value!r}: expected an int, the value of a T.const, or a parameter"
+                )
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor | Tensor):
+                raise TypeError(
+                    f"{self.function.function.__name__}: parameter {name!r} is passed a tensor and "
+                    f"is not declared as one; put {name}: T.Tensor[shape, dtype] into the "
+                    "signature or before the kernel"
+                )
+        declarations = self.function.declarations(values)
+        # A number that turned out to be an argument of the run selects no kernel.
+        run = [i for i in self._perhaps if self._order[i] in declarations.kinds]
+        key = self._variant_key(
+            tuple([ABSENT if i in run else value for i, value in enumerate(bound)]), overrides
+        )
+        kernels = self._kernels.setdefault(key, {})
+        return _Variant(declarations, values, overrides, self._order, kernels)
+
+    # From a variant to a kernel.
+
+    def _add(
+        self, variant: _Variant, read: tuple[Any, ...], program: tvm.tirx.PrimFunc
+    ) -> JITKernel:
+        compiled = self._compile(program)
+        # Of two threads that compile the same, both use the kernel of the first.
+        with self._lock:
+            return variant.kernels.setdefault(read, compiled)
+
+    def _trace(self, variant: _Variant, read: tuple[Any, ...]) -> tvm.tirx.PrimFunc:
+        return self.function.trace(variant.values, variant.constants(read))
+
+
+_RUN = (torch.Tensor, Tensor, _Absent)
+_NOTHING: dict[str, Any] = {}
