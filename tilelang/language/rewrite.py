@@ -95,6 +95,10 @@ class _Rewriter(ast.NodeTransformer):
 
     # -- building blocks --------------------------------------------------------------------------
 
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite ``node``; an expression keeps its place, which errors show."""
+        return _placed(super().visit(node), node)
+
     def hook(self, name: str, *args: ast.expr) -> ast.Call:
         function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
         return ast.Call(function, list(args), [])
@@ -265,7 +269,8 @@ class _Rewriter(ast.NodeTransformer):
         value = self.visit(node.value)
         target = node.target
         if isinstance(target, ast.Name):
-            current: ast.expr = self.visit(ast.Name(target.id, ast.Load()))
+            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            current: ast.expr = self.visit(read)
             combined = self.hook("augment", operator, current, value)
             return self.located(node, self.assign(target, combined))
         owner = self.temporary()
@@ -315,6 +320,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def raw(self, node: ast.expr) -> ast.expr:
         """Return ``node`` without reading it: a mutable scalar stays its buffer."""
+        return _placed(self._raw(node), node)
+
+    def _raw(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Name):
             if node.id in self.local and not any(node.id in s for s in self.shadowed):
                 return self.hook("name", ast.Constant(node.id), node)
@@ -427,6 +435,18 @@ class _Rewriter(ast.NodeTransformer):
         result = visit()
         self.shadowed.pop()
         return result
+
+
+def _placed(out: Any, node: ast.AST) -> Any:
+    """Give the expression that replaces ``node`` its place, if it has none."""
+    if isinstance(out, ast.expr) and not hasattr(out, "lineno"):
+        ast.copy_location(out, node)
+        if isinstance(out, ast.Call):
+            # Python says that a call of a method is where the method's name ends.
+            start = {"end_lineno": out.lineno, "end_col_offset": out.col_offset}
+            for part in ast.walk(out.func):
+                vars(ast.copy_location(part, out)).update(start)
+    return out
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

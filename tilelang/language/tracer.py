@@ -7,8 +7,9 @@ scope's end is found.
 
 from __future__ import annotations
 
-import linecache
+import itertools
 import os
+import sys
 import threading
 import warnings
 from types import TracebackType
@@ -21,6 +22,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._snippet import snippet
 from tilelang.language.scalars import is_number, is_scalar_expr
 
 _active = threading.local()
@@ -173,7 +175,7 @@ class Tracer:
         self.builder.__exit__(exc_type, exc, traceback)
         _active.stack.pop()
         if isinstance(exc, Exception) and self.records_spans:
-            add_location(exc, self.span)
+            add_location(exc, _innermost_span(traceback, self.span))
 
     # -- place in the source ----------------------------------------------------------------------
 
@@ -336,18 +338,40 @@ def is_storable(value: Any) -> bool:
     return is_number(value) or is_scalar_expr(value)
 
 
+def _innermost_span(traceback: TracebackType | None, statement: ir.Span) -> ir.Span:
+    """Return the place of the expression in ``statement`` that raised, as far as Python knows it
+    (from 3.11)."""
+    span = statement
+    if sys.version_info >= (3, 11):
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if code.co_filename == statement.source_name.name:
+                places = itertools.islice(code.co_positions(), traceback.tb_lasti // 2, None)
+                line, _, column, _ = next(places)
+                if (
+                    line is not None
+                    and column is not None
+                    and statement.line <= line <= statement.end_line
+                ):
+                    span = ir.Span(statement.source_name, line, line, column + 1, column + 1)
+            traceback = traceback.tb_next
+    return span
+
+
+class _Verbatim(str):
+    """Text that ``repr`` leaves as it is, since that is what KeyError shows."""
+
+    __repr__ = str.__str__
+
+
 def add_location(error: Exception, span: ir.Span) -> None:
-    """Append ``--> file:line:column`` and the source line to the message of ``error``."""
+    """Append the place to the message of ``error``, once (see tilelang/_snippet.py)."""
     if getattr(error, "tilelang_location", None) is not None:
         return
-    file = span.source_name.name
-    location = f"{file}:{span.line}:{span.column}"
-    text = f"\n  --> {location}"
-    source = linecache.getline(file, span.line).rstrip()
-    if source:
-        text += f"\n   | {source}"
+    text = snippet(span.source_name.name, span.line, span.column)
     if error.args and isinstance(error.args[0], str):
-        error.args = (error.args[0] + text, *error.args[1:])
+        message = repr(error.args[0]) if isinstance(error, KeyError) else error.args[0]
+        error.args = (_Verbatim(message + text), *error.args[1:])
     else:
-        error.args = (*error.args, text)
-    error.tilelang_location = location  # type: ignore[attr-defined]
+        error.args = (*error.args, _Verbatim(text))
+    error.tilelang_location = f"{span.source_name.name}:{span.line}"  # type: ignore[attr-defined]
