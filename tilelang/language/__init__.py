@@ -151,7 +151,7 @@ from tilelang.language.loops import (
     unroll,
     vectorized,
 )
-from tilelang.language.macros import Ref, macro
+from tilelang.language.macros import Ref, inline, macro, meta_class
 from tilelang.language.math_ops import (
     Cast,
     Select,

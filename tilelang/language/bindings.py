@@ -16,6 +16,7 @@ from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
 from tilelang.language.conditions import ConditionHooks
+from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
 from tilelang.language.fills import fill
 from tilelang.language.regions import store, store_element
@@ -103,8 +104,12 @@ class BindingHooks(ConditionHooks):
         referent."""
         tracer = self.tracer
         old = self.bindings.get(name)
-        if old is not None and is_storable(value) and self.store_through(old.value, value):
-            return old.value
+        if old is not None:
+            stores = is_storable(value) or (
+                isinstance(old.value, Reference) and isinstance(value, ir.TensorRegion)
+            )
+            if stores and self.store_through(old.value, value):
+                return old.value
         if isinstance(value, Frame):
             value = tracer.enter(value, rest=True)
         value = unwrap(value)
@@ -127,7 +132,7 @@ class BindingHooks(ConditionHooks):
         if isinstance(place, Reference):
             target = place.target
             if isinstance(target, ir.TensorRegion):
-                fill(target, value)
+                store_region(target, value)
             else:
                 store_element(target, value)
             return True
@@ -209,7 +214,7 @@ class BindingHooks(ConditionHooks):
 
     def augment(self, name: str, current: Any, value: Any) -> Any:
         """Return the value of ``current op= value``."""
-        if is_buffer(current):
+        if is_buffer(current) or isinstance(current, ir.TensorRegion):
             raise RuntimeError(
                 f"{describe(current)} has no in-place arithmetic; "
                 "write the elements in a T.Parallel loop: `for i in T.Parallel(n): buf[i] += x`"
@@ -235,6 +240,14 @@ class BindingHooks(ConditionHooks):
         if len(values) != len(names):
             raise ValueError(f"found {len(values)} values to unpack, wanted {len(names)}")
         return [self.bind_targets(n, v) for n, v in zip(names, values, strict=True)]
+
+
+def store_region(target: ir.TensorRegion, value: Any) -> None:
+    """Emit ``buf[a:b] = value``: fill with a scalar, copy anything else."""
+    if is_storable(value) and not isinstance(value, ir.TensorRegion):
+        fill(target, value)
+    else:
+        copy(value, target)
 
 
 def _reads_memory(value: ir.Expr) -> bool:

@@ -16,10 +16,9 @@ from tvm import ir
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
-from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype_of
-from tilelang.language.fills import fill
 from tilelang.language.regions import store, subscript
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
@@ -60,10 +59,8 @@ class Hooks(ControlFlowHooks):
             indices = index if isinstance(index, list | tuple) else (index,)
             if not any(isinstance(i, slice) for i in indices):
                 store(owner, index, value)
-            elif is_storable(value) and not isinstance(value, ir.TensorRegion):
-                fill(subscript(owner, index), value)
             else:
-                copy(value, subscript(owner, index))
+                store_region(subscript(owner, index), value)
         elif isinstance(owner, ir.Expr | Reference):
             what = owner.load() if isinstance(owner, Reference) else owner
             raise TypeError(
@@ -93,6 +90,7 @@ class Hooks(ControlFlowHooks):
                 "buf[i] = x"
             )
         if not (is_storable(value) and self.store_through(getattr(owner, name, None), value)):
+            self.tracer.name(name, value)
             setattr(owner, name, value)
 
     # -- statements -------------------------------------------------------------------------------

@@ -152,6 +152,8 @@ class Tracer:
         self.span = span
         self.scopes = [Scope(None, None, span, rest=False)]
         self.kernels: list[Frame] = []
+        self.macro_depth = 0
+        """How many macros are being expanded in each other."""
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self._unnamed: set[ir.Var] = set()
