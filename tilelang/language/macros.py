@@ -189,9 +189,9 @@ def meta_class(cls: type[_Class]) -> type[_Class]:
     traced.
 
     Attributes hold Python values, buffers and expressions. Assigning a number or an expression to
-    an attribute that is a ``T.alloc_var`` stores to it, as assigning to a name does. Special methods
-    other than ``__init__``, ``__call__``, ``__getitem__``, ``__setitem__``, ``__enter__`` and
-    ``__exit__`` stay plain Python, as do class methods and inherited ones.
+    an attribute that is a ``T.alloc_var`` stores to it, as assigning to a name does. Special
+    methods other than ``__init__``, ``__call__``, ``__getitem__``, ``__setitem__``, ``__enter__``
+    and ``__exit__`` stay plain Python, as do class methods and inherited ones.
 
     Raises
     ------
@@ -215,8 +215,10 @@ def meta_class(cls: type[_Class]) -> type[_Class]:
         elif isinstance(member, staticmethod):
             traced = staticmethod(Macro(member.__func__, local))
         elif isinstance(member, property):
-            accessors = (member.fget, member.fset, member.fdel)
-            traced = property(*(f and Macro(f, local) for f in accessors), doc=member.__doc__)
+            getter, setter, deleter = (
+                f and Macro(f, local) for f in (member.fget, member.fset, member.fdel)
+            )
+            traced = property(getter, setter, deleter, member.__doc__)
         else:
             continue
         setattr(cls, name, traced)

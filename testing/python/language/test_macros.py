@@ -182,7 +182,7 @@ COUNTER = """
 
 def test_methods_of_a_meta_class_are_traced(traced, define):
     text = traced(
-        "c = Counter(5)\nc.step()\nA[0, Counter.clipped(n + 1)] = c.scaled\nc.count = 7\nname = f'{c}'",
+        "c = Counter(5)\nc.step()\nA[0, c.clipped(n + 1)] = c.scaled\nc.count = 7\nt = f'{c}'",
         **define(COUNTER),
     )
     assert text == (
