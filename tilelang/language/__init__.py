@@ -86,6 +86,20 @@ from tilelang.language.atomics import (
     atomic_or,
     atomic_store,
 )
+from tilelang.language.builder import (
+    Else,
+    If,
+    LetStmt,
+    Then,
+    While,
+    decl_buffer,
+    launch_thread,
+    let,
+    reads,
+    sblock,
+    thread_binding,
+    writes,
+)
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
 from tilelang.language.dtypes import (
     bfloat16,
@@ -146,7 +160,10 @@ from tilelang.language.loops import (
     Serial,
     Unroll,
     Vectorized,
+    assume,
     grid,
+    loop_break,
+    parallel,
     serial,
     unroll,
     vectorized,
@@ -169,6 +186,7 @@ from tilelang.language.math_ops import (
     min_value,
     reinterpret,
 )
+from tilelang.language.persistent import Persistent
 from tilelang.language.reducers import (
     alloc_reducer,
     finalize_reducer,

@@ -98,16 +98,19 @@ class Frame:
 
 
 class BuilderFrame(Frame):
-    """One of TVM's own frames without variables, such as an attribute or the branch of an
-    ``if``."""
+    """One of TVM's own frames, such as an attribute or the branch of an ``if``."""
 
     def __init__(self, frame: IRBuilderFrame, kind: str = "block"):
         self.frame = frame
         self.kind = kind
 
-    def open(self, tracer: Tracer) -> None:
-        """Enter TVM's frame."""
-        self.frame.__enter__()
+    def open(self, tracer: Tracer) -> Any:
+        """Enter TVM's frame; a variable that it makes lives as long as it does."""
+        value = self.frame.__enter__()
+        if isinstance(value, ir.Var):
+            tracer.add_unnamed(value)
+            tracer.own(value)
+        return value
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return the one frame."""
