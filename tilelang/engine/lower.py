@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tvm
 
 from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
@@ -14,7 +16,7 @@ from tilelang.utils.target import TargetLike, determine_target
 
 
 def lower(
-    func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule,
+    func_or_mod: Any,  # a PrimFunc, which type checkers take for a function, or an IRModule
     target: TargetLike = "auto",
     target_host: TargetLike | None = None,
     runtime_only: bool = False,

@@ -10,6 +10,8 @@ a trace. ops.py and regions.py make the IR.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tvm.ir import Expr as PrimExpr
 from tvm.ir import Var
 from tvm.tirx import (
@@ -137,7 +139,6 @@ from tilelang.language.dtypes import (
     uint64,
 )
 from tilelang.language.fills import clear, fill
-from tilelang.language.function import prim_func
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
 from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
@@ -168,7 +169,7 @@ from tilelang.language.loops import (
     unroll,
     vectorized,
 )
-from tilelang.language.macros import Ref, inline, macro, meta_class
+from tilelang.language.macros import Ref, inline, meta_class
 from tilelang.language.math_ops import (
     Cast,
     Select,
@@ -223,11 +224,19 @@ from tilelang.language.synchronisation import (
     sync_warp,
 )
 from tilelang.language.tensors import Buffer, StridedTensor, Tensor, dynamic
+from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
 from tilelang.layout import Fragment, Layout
+
+# Annotations of traced functions are values, `T.Tensor((M, K), dtype)`, which only functions under
+# this decorator of the typing module may have; type checkers look at its identity, not its effect.
+if TYPE_CHECKING:
+    from typing import no_type_check as macro
+    from typing import no_type_check as prim_func
+else:
+    from tilelang.language.function import prim_func
+    from tilelang.language.macros import macro
 
 range = serial
 
 __tilelang_dialect__ = "cuda"
-
-globals().update(dtypes.VECTORS)
