@@ -207,10 +207,18 @@ class BindingHooks(ConditionHooks):
 
     def annotated(self, annotation: Callable[[], Any], value: Any) -> Any:
         """Return the value of ``x: annotation = value``: cast if the annotation is a data type."""
-        if not is_storable(value):
+        is_memory = is_buffer(value) or isinstance(value, ir.TensorRegion)
+        if not is_memory and not is_storable(value):
             return value
         wanted = annotation()
-        return wanted(value) if isinstance(wanted, dtype) else value
+        if not isinstance(wanted, dtype):
+            return value
+        if is_memory:
+            raise TypeError(
+                f"found {describe(value)} for a name annotated with {wanted}, wanted a scalar; "
+                "leave the annotation out, or convert the elements with T.copy"
+            )
+        return wanted(value)
 
     def augment(self, name: str, current: Any, value: Any) -> Any:
         """Return the value of ``current op= value``."""
@@ -233,7 +241,9 @@ class BindingHooks(ConditionHooks):
         if isinstance(value, ir.Var) and len(names) == 1:
             value = [value]
         if isinstance(value, ir.Expr):
-            raise ValueError(f"found one value to unpack, wanted {len(names)}")
+            raise ValueError(
+                f"found one value to unpack, wanted {len(names)}; give one extent for each name"
+            )
         values = list(value)
         if any(isinstance(n, tuple) and n[:1] == ("*",) for n in names):
             return values

@@ -103,6 +103,10 @@ class _Rewriter(ast.NodeTransformer):
         function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
         return ast.Call(function, list(args), [])
 
+    def hook_at(self, node: ast.expr, name: str, *args: ast.expr) -> ast.expr:
+        """Return the call of a hook that refuses ``node``, so that the error is at its place."""
+        return _placed(self.hook(name, *args), node)
+
     def at(self, node: ast.stmt) -> ast.stmt:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
@@ -171,7 +175,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = ast.Constant("") if node.msg is None else self.visit(node.msg)
-        check = self.hook("assertion", self.visit(node.test), _thunk(message))
+        check = self.hook_at(node.test, "assertion", self.visit(node.test), _thunk(message))
         return self.located(node, [ast.Expr(check)])
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -181,7 +185,8 @@ class _Rewriter(ast.NodeTransformer):
             return ast.Call(ast.Attribute(ast.Name(branch, ast.Load()), name, ast.Load()), [], [])
 
         start = ast.Assign(
-            [ast.Name(branch, ast.Store())], self.hook("branch", self.visit(node.test))
+            [ast.Name(branch, ast.Store())],
+            self.hook_at(node.test, "branch", self.visit(node.test)),
         )
         parts: list[ast.stmt] = [start, ast.If(part("then"), self.suite(node.body), [])]
         if node.orelse:
@@ -193,17 +198,19 @@ class _Rewriter(ast.NodeTransformer):
         if _is_call_of(node.iter, "range"):
             assert isinstance(node.iter, ast.Call)
             arguments = [self.visit(a) for a in node.iter.args]
-            iterated: ast.expr = self.hook("range", ast.Name("range", ast.Load()), *arguments)
+            function = ast.Name("range", ast.Load())
+            iterated: ast.expr = self.hook_at(node.iter, "range", function, *arguments)
         else:
             iterated = self.visit(node.iter)
         names = self.target_names(node.target)
-        loop = ast.For(node.target, self.hook("loop", iterated, names), self.suite(node.body), [])
+        frame = self.hook_at(node.iter, "loop", iterated, names)
+        loop = ast.For(node.target, frame, self.suite(node.body), [])
         return self.located(node, [loop])
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook("while_", self.visit(node.test))
+        iterated = self.hook_at(node.test, "while_", self.visit(node.test))
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -225,7 +232,8 @@ class _Rewriter(ast.NodeTransformer):
                 if item.optional_vars is None
                 else self.target_names(item.optional_vars)
             )
-            item.context_expr = self.hook("context", self.visit(item.context_expr), names)
+            manager = item.context_expr
+            item.context_expr = self.hook_at(manager, "context", self.visit(manager), names)
         node.body = self.suite(node.body)
         return self.located(node, [node])
 

@@ -7,6 +7,8 @@ scope's end is found.
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import itertools
 import os
 import sys
@@ -180,6 +182,7 @@ class Tracer:
         self.builder.__exit__(exc_type, exc, traceback)
         _active.stack.pop()
         if isinstance(exc, Exception) and self.records_spans:
+            _add_suggestion(exc, traceback)
             add_location(exc, _innermost_span(traceback, self.span))
 
     # -- place in the source ----------------------------------------------------------------------
@@ -361,6 +364,25 @@ def _innermost_span(traceback: TracebackType | None, statement: ir.Span) -> ir.S
                     span = ir.Span(statement.source_name, line, line, column + 1, column + 1)
             traceback = traceback.tb_next
     return span
+
+
+def _add_suggestion(error: Exception, traceback: TracebackType | None) -> None:
+    """Append the closest name that there is to the message about one that is not."""
+    if getattr(error, "tilelang_location", None) is not None:
+        return
+    if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
+        return
+    if isinstance(error, AttributeError):
+        known = set(dir(error.obj))
+    else:
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame
+        known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
+    close = difflib.get_close_matches(error.name, known, n=1)
+    error.args = (
+        f"{error.args[0]}; " + (f"did you mean {close[0]!r}?" if close else "define it first"),
+    )
 
 
 class _Verbatim(str):
