@@ -62,7 +62,7 @@ def floormod(a: Any, b: Any) -> Any:
     return _integer_op("floormod", lambda x, y: x % y, tirx.floormod, a, b)
 
 
-def _same_type(a: Any, b: Any) -> tuple[Any, Any]:
+def same_type(a: Any, b: Any) -> tuple[Any, Any]:
     """Give a Python number the type of the other operand, unless that would round it to an
     integer."""
     a, b = as_expr(a), as_expr(b)
@@ -87,14 +87,14 @@ def max(a: Any, b: Any) -> Any:
     """Return the larger of two scalars; a Python number takes the type of the other one."""
     if is_number(a) and is_number(b):
         return builtins.max(a, b)
-    return tirx.max(*_same_type(a, b))
+    return tirx.max(*same_type(a, b))
 
 
 def min(a: Any, b: Any) -> Any:
     """Return the smaller of two scalars; a Python number takes the type of the other one."""
     if is_number(a) and is_number(b):
         return builtins.min(a, b)
-    return tirx.min(*_same_type(a, b))
+    return tirx.min(*same_type(a, b))
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -107,7 +107,7 @@ def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
     condition = unwrap(condition)
     if isinstance(condition, bool):
         return true_value if condition else false_value
-    return tirx.if_then_else(condition, *_same_type(true_value, false_value))
+    return tirx.if_then_else(condition, *same_type(true_value, false_value))
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -115,7 +115,7 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
     condition = unwrap(condition)
     if isinstance(condition, bool):
         return true_value if condition else false_value
-    true_value, false_value = _same_type(true_value, false_value)
+    true_value, false_value = same_type(true_value, false_value)
     if is_number(true_value):  # both are numbers
         kind = "float32" if isinstance(true_value + false_value, float) else "int32"
         true_value, false_value = as_dtype(true_value, kind), as_dtype(false_value, kind)
