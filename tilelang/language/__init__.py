@@ -8,9 +8,7 @@ and rewrite.py turn a Python function into one that calls hooks.py, and tracer.p
 a trace. ops.py and regions.py make the IR.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import typing as _typing
 
 from tvm.ir import Expr as PrimExpr
 from tvm.ir import Var
@@ -231,7 +229,7 @@ from tilelang.layout import Fragment, Layout
 
 # Annotations of traced functions are values, `T.Tensor((M, K), dtype)`, which only functions under
 # this decorator of the typing module may have; type checkers look at its identity, not its effect.
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from typing import no_type_check as macro
     from typing import no_type_check as prim_func
 else:

@@ -173,6 +173,10 @@ def unroll(
     ValueError, TypeError
         If ``explicit`` and ``unroll_factor`` are both given; if bounds are not integers (constant
         if explicit).
+
+    Example
+    -------
+    ``for i in T.unroll(8, unroll_factor=4): total += A[i]``
     """
     if explicit and unroll_factor is not None:
         raise ValueError("T.unroll found explicit=True and unroll_factor, wanted one of them")
@@ -209,6 +213,10 @@ def vectorized(
     ------
     ValueError
         If the extent is not a constant.
+
+    Example
+    -------
+    ``for v in T.vectorized(4): B[4 * i + v] = A[4 * i + v]``
     """
     extent = simplify(as_expr(start) if stop is None else as_expr(stop) - as_expr(start))
     if not isinstance(extent, int):

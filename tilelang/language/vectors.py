@@ -3,8 +3,6 @@
 Written out so that editors and type checkers know the names.
 """
 
-from __future__ import annotations
-
 from tilelang.language import dtypes as _dtypes
 from tilelang.language.dtypes import dtype as _dtype
 
