@@ -17,7 +17,9 @@ from tilelang.language.tracer import BuilderFrame, Frame, Tracer, current_tracer
 def _condition(what: str, value: Any) -> Any:
     current_tracer(what)
     value = as_expr(value)
-    if isinstance(value, bool | int) or (is_scalar_expr(value) and not is_buffer(value)):
+    if isinstance(value, int):
+        return tirx.const(bool(value), "bool")
+    if is_scalar_expr(value) and not is_buffer(value):
         return as_dtype(value, "bool")
     raise TypeError(
         f"the condition of {what} is {describe(value)}, wanted a number or a comparison"
