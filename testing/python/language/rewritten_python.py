@@ -13,6 +13,21 @@ import sys
 import textwrap
 
 
+COMPARISONS = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "is_": operator.is_,
+    "is_not": operator.is_not,
+    "in_": lambda a, b: a in b,
+    "not_in": lambda a, b: a not in b,
+}
+OPERATORS = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
+
+
 class Branch:
     def __init__(self, condition):
         self.condition = condition
@@ -31,19 +46,6 @@ class PythonHooks:
     """Python's own meaning of everything that rewritten code asks about."""
 
     slice = builtins.slice
-    comparisons = {
-        "eq": operator.eq,
-        "ne": operator.ne,
-        "lt": operator.lt,
-        "le": operator.le,
-        "gt": operator.gt,
-        "ge": operator.ge,
-        "is_": operator.is_,
-        "is_not": operator.is_not,
-        "in_": lambda a, b: a in b,
-        "not_in": lambda a, b: a not in b,
-    }
-    operators = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
 
     def __init__(self):
         self.places = []
@@ -113,7 +115,7 @@ class PythonHooks:
     def chain(self, left, names, *others):
         for name, other in zip(names, others):  # noqa: B905 - for old versions too
             right = other()
-            if not self.comparisons[name](left, right):
+            if not COMPARISONS[name](left, right):
                 return False
             left = right
         return True
@@ -132,7 +134,7 @@ class PythonHooks:
         return value
 
     def augment(self, name, current, value):
-        return self.operators[name](current, value)
+        return OPERATORS[name](current, value)
 
 
 def control(n):
