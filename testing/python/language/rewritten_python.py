@@ -12,7 +12,6 @@ import operator
 import sys
 import textwrap
 
-
 COMPARISONS = {
     "eq": operator.eq,
     "ne": operator.ne,
