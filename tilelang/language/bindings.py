@@ -20,7 +20,7 @@ from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
 from tilelang.language.fills import fill
 from tilelang.language.regions import store, store_element
-from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import (
     LOOP_KINDS,
     Frame,
@@ -98,6 +98,25 @@ class BindingHooks(ConditionHooks):
         """Return the value of another variable (of an enclosing function, a comprehension) in an
         expression."""
         return self.tracer.read(value)
+
+    def element(self, value: Any) -> Any:
+        """Return a member of a container: an expression that the program may change later is
+        evaluated now."""
+        # An element of a buffer may also stand for a tile that starts there.
+        is_place = isinstance(value, ir.TensorLoad) and not self.tracer.is_scalar_buffer(
+            value.source
+        )
+        return value if is_place else self.evaluated(value)
+
+    def evaluated(self, value: Any) -> Any:
+        """Return a value as it is now: bound to a variable if the program may change it later."""
+        if type(value) is tuple:
+            return tuple(self.evaluated(v) for v in value)
+        if not is_scalar_expr(value) or not _reads_memory(as_expr(value)):
+            return value
+        var = self.tracer.let(as_expr(value), "value")
+        self.tracer.add_unnamed(var)
+        return var
 
     def bind(self, name: str, value: Any) -> Any:
         """Assign to a local variable: store to a mutable scalar, else bind; return its new

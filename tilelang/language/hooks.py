@@ -72,12 +72,14 @@ class Hooks(ControlFlowHooks):
             and (isinstance(owner, list) or index in owner)
             and self.store_through(owner[index], value)
         ):
-            owner[index] = value
+            owner[index] = self.element(value)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """Return ``owner.name``; a mutable scalar stays its buffer."""
         if name == "dtype" and isinstance(owner, ir.Expr):
             return dtype_of(owner)
+        if name == "append" and isinstance(owner, list):
+            return lambda value: owner.append(self.element(value))
         if name == "astype" or isinstance(owner, Reference):
             owner = self.tracer.read(owner)
         return getattr(owner, name)
@@ -90,6 +92,7 @@ class Hooks(ControlFlowHooks):
                 "buf[i] = x"
             )
         if not (is_storable(value) and self.store_through(getattr(owner, name, None), value)):
+            value = self.element(value)
             self.tracer.name(name, value)
             setattr(owner, name, value)
 
@@ -118,7 +121,7 @@ class Hooks(ControlFlowHooks):
                 f"@T.prim_func returns {describe(value)}; a program has no result: "
                 "write to an output tensor and end without a value"
             )
-        return value
+        return self.evaluated(value)
 
     def assertion(self, condition: Any, message: Callable[[], Any]) -> None:
         """Run ``assert condition, message()`` on Python values."""

@@ -417,6 +417,23 @@ class _Rewriter(ast.NodeTransformer):
         node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))
         return node
 
+    def visit_List(self, node: Any) -> ast.expr:
+        node.elts = [self.element(e) for e in node.elts]
+        return node
+
+    visit_Tuple = visit_Set = visit_List
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        node.keys = [None if key is None else self.visit(key) for key in node.keys]
+        node.values = [self.element(value) for value in node.values]
+        return node
+
+    def element(self, node: ast.expr) -> ast.expr:
+        """Rewrite a member of a container: it has the value of now, not of when it is used."""
+        if isinstance(node, ast.Starred | ast.Constant | ast.Tuple | ast.List):
+            return self.visit(node)
+        return _placed(self.hook("element", self.visit(node)), node)
+
     def visit_ListComp(self, node: Any) -> ast.expr:
         generators = node.generators
         targets = {
@@ -429,9 +446,10 @@ class _Rewriter(ast.NodeTransformer):
                 if i:
                     generator.iter = self.visit(generator.iter)
                 generator.ifs = [self.hook("python_bool", self.visit(c)) for c in generator.ifs]
-            for field in ("elt", "key", "value"):
-                if hasattr(node, field):
-                    setattr(node, field, self.visit(getattr(node, field)))
+            if hasattr(node, "key"):
+                node.key = self.visit(node.key)
+            member = "value" if hasattr(node, "value") else "elt"
+            setattr(node, member, self.element(getattr(node, member)))
 
         self.shadowing(targets, inner)
         return node

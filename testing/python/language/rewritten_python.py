@@ -72,7 +72,7 @@ class PythonHooks:
     def value(self, value):
         return value
 
-    emit = returned = python_bool = nested = value
+    emit = element = returned = python_bool = nested = value
 
     def annotated(self, annotation, value):
         annotation()

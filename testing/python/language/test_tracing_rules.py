@@ -117,6 +117,49 @@ def test_7_loops_and_jumps():
     assert ran(main, 5) == [-1, 1, 2, 4, -1, 9, 60, 70]
 
 
+@T.macro
+def bumped(x: T.Ref):
+    x += 1
+    return x
+
+
+def test_values_in_containers_and_results_are_those_of_their_time():
+    class Holder:
+        pass
+
+    holder = Holder()
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=1):
+            x = T.alloc_var("int32", 5)
+            listed = [x + k for k in range(2)]
+            listed.append(x * 2)
+            named = {"x": x}
+            holder.x = x + 3
+            pair = (x, x)
+            x = 1
+            A[0] = listed[1] * 100 + listed[2]
+            A[1] = named["x"] * 100 + holder.x
+            A[2] = pair[1]
+            A[3] = bumped(x) * 10 + bumped(x)
+            A[4] = bumped(A[7]) * 10 + bumped(A[7])
+
+    assert ran(main) == [610, 508, 5, 23, 12, 0, 0, 2]
+
+
+def test_an_element_in_a_container_is_a_place_too(traced):
+    text = traced("""
+        S = T.alloc_shared((4, 4), "float32")
+        for source in [A[0, 0], B[n, 4]]:
+            T.copy(source, S)
+    """)
+    assert text.splitlines()[1:] == [
+        "T.tl.copy(A[0:4, 0:4], S[0:4, 0:4])",
+        "T.tl.copy(B[n:n + 4, 4:8], S[0:4, 0:4])",
+    ]
+
+
 @pytest.mark.parametrize(
     ("statements", "error", "told"),
     [
