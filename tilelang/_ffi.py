@@ -9,6 +9,8 @@ from typing import Any
 import tvm
 import tvm_ffi
 
+from tilelang._snippet import snippet
+
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
 
@@ -36,6 +38,7 @@ def _log(level: int, message: str) -> None:
     logging.getLogger("tilelang").log(level, "%s", message)
 
 
+tvm_ffi.register_global_func("tl.snippet", snippet, override=True)
 _load()
 
 

@@ -11,6 +11,11 @@ std::string Placed(const Span& span, const std::string& message) {
   return where.empty() ? message : where + ": " + message;
 }
 
+std::string Snippet(const Span& span) {
+  if (!span.defined()) return "";
+  return TL_GLOBAL("tl.snippet")(span->source_name->name, span->line, span->column).cast<String>();
+}
+
 }  // namespace
 
 std::string Where(const Span& span) {
@@ -19,7 +24,7 @@ std::string Where(const Span& span) {
 }
 
 void ThrowAt(const Span& span, const std::string& kind, const std::string& message) {
-  throw ffi::Error(kind, Placed(span, message), "");
+  throw ffi::Error(kind, Placed(span, message) + Snippet(span), "");
 }
 
 void LogAt(LogLevel level, const Span& span, const std::string& message) {

@@ -11,7 +11,8 @@ std::string Where(const Span& span);
 
 /*!
  * Throws the Python exception class `kind` ("ValueError", ...). `message` says what was found, what
- * was wanted and one repair; the place is put before it.
+ * was wanted and one repair; the place is put before it, the line of source after it
+ * (tilelang/_snippet.py).
  */
 [[noreturn]] void ThrowAt(const Span& span, const std::string& kind, const std::string& message);
 

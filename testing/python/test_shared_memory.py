@@ -135,7 +135,7 @@ def test_too_much_even_with_reuse_shows_who_shares():
         r"found 131072 bytes of shared memory in one block, wanted at most 101376 \(sm_89\).*"
         r"\n  65536 bytes at 0: S, float32\[128, 128\], in the place of L"
         r"\n  65536 bytes at 65536: R, float32\[128, 128\], in the place of L"
-        r"\n  131072 bytes at 0: L, float32\[128, 256\], in the place of S, R$"
+        r"\n  131072 bytes at 0: L, float32\[128, 256\], in the place of S, R\n  --> "
     )
     with pytest.raises(ValueError, match=table):
         tilelang.lower(main, target="cuda -arch=sm_89")

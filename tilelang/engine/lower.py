@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm.target import Target
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lower(
-    func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule,
+    func_or_mod: Any,  # a PrimFunc, which type checkers take for a function, or an IRModule
     target: TargetLike = "auto",
     target_host: TargetLike | None = None,
     runtime_only: bool = False,

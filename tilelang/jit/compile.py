@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def compile(
-    func: tvm.tirx.PrimFunc,
+    func: Any,  # a PrimFunc; type checkers take it for a function (tilelang/language)
     out_idx: int | Sequence[int] | None = None,
     execution_backend: str | None = None,
     target: TargetLike | None = None,
@@ -69,7 +69,7 @@ def compile(
 
 
 def par_compile(
-    funcs: Iterable[tvm.tirx.PrimFunc],
+    funcs: Iterable[Any],
     out_idx: int | Sequence[int] | None = None,
     execution_backend: str | None = None,
     target: TargetLike | None = None,
@@ -87,7 +87,7 @@ def par_compile(
     take the place of the kernels that failed.
     """
 
-    def compile_one(func: tvm.tirx.PrimFunc) -> JITKernel:
+    def compile_one(func: Any) -> JITKernel:
         kernel = compile(
             func,
             out_idx,

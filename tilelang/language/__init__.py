@@ -8,64 +8,11 @@ and rewrite.py turn a Python function into one that calls hooks.py, and tracer.p
 a trace. ops.py and regions.py make the IR.
 """
 
-from __future__ import annotations
+import typing as _typing
 
 from tvm.ir import Expr as PrimExpr
 from tvm.ir import Var
-from tvm.tirx import (
-    Broadcast,
-    Ramp,
-    Shuffle,
-    abs,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    ceil,
-    copysign,
-    cos,
-    cosh,
-    erf,
-    exp,
-    exp2,
-    exp10,
-    floor,
-    fmod,
-    hypot,
-    isfinite,
-    isinf,
-    isnan,
-    ldexp,
-    likely,
-    log,
-    log1p,
-    log2,
-    log10,
-    nearbyint,
-    nextafter,
-    popcount,
-    pow,
-    round,
-    rsqrt,
-    shift_left,
-    shift_right,
-    sigmoid,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-    truncdiv,
-    truncmod,
-)
+from tvm.tirx import Broadcast, Ramp, Shuffle
 
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import (
@@ -85,6 +32,32 @@ from tilelang.language.atomics import (
     atomic_min,
     atomic_or,
     atomic_store,
+)
+from tilelang.language.bits import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    clz,
+    popcount,
+    shift_left,
+    shift_right,
+    truncdiv,
+    truncmod,
+)
+from tilelang.language.builder import (
+    Else,
+    If,
+    LetStmt,
+    Then,
+    While,
+    decl_buffer,
+    launch_thread,
+    let,
+    reads,
+    sblock,
+    thread_binding,
+    writes,
 )
 from tilelang.language.constants import const
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
@@ -123,8 +96,49 @@ from tilelang.language.dtypes import (
     uint32,
     uint64,
 )
+from tilelang.language.elementwise import (
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    ceil,
+    copysign,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    exp10,
+    floor,
+    fmod,
+    hypot,
+    isfinite,
+    isinf,
+    isnan,
+    ldexp,
+    likely,
+    log,
+    log1p,
+    log2,
+    log10,
+    nearbyint,
+    nextafter,
+    pow,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)
 from tilelang.language.fills import clear, fill
-from tilelang.language.function import prim_func
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
 from tilelang.language.header import empty
@@ -148,12 +162,15 @@ from tilelang.language.loops import (
     Serial,
     Unroll,
     Vectorized,
+    assume,
     grid,
+    loop_break,
+    parallel,
     serial,
     unroll,
     vectorized,
 )
-from tilelang.language.macros import Ref, macro
+from tilelang.language.macros import Ref, inline, meta_class
 from tilelang.language.math_ops import (
     Cast,
     Select,
@@ -171,6 +188,7 @@ from tilelang.language.math_ops import (
     min_value,
     reinterpret,
 )
+from tilelang.language.persistent import Persistent
 from tilelang.language.pointers import make_tensor, make_tensor_from_addr, match_buffer, ptr
 from tilelang.language.reducers import (
     alloc_reducer,
@@ -218,11 +236,19 @@ from tilelang.language.tensors import (
     dynamic,
     symbolic,
 )
+from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
 from tilelang.layout import Fragment, Layout
+
+# Annotations of traced functions are values, `T.Tensor((M, K), dtype)`, which only functions under
+# this decorator of the typing module may have; type checkers look at its identity, not its effect.
+if _typing.TYPE_CHECKING:
+    from typing import no_type_check as macro
+    from typing import no_type_check as prim_func
+else:
+    from tilelang.language.function import prim_func
+    from tilelang.language.macros import macro
 
 range = serial
 
 __tilelang_dialect__ = "cuda"
-
-globals().update(dtypes.VECTORS)

@@ -96,6 +96,10 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> ir.Var:
     ------
     NotImplementedError
         Always; pass a tensor as a parameter instead.
+
+    Example
+    -------
+    ``workspace = T.alloc_global((blocks, 128), T.float32)``
     """
     raise NotImplementedError(
         "T.alloc_global is not supported; pass the workspace as a parameter, T.Tensor(shape, dtype)"

@@ -82,6 +82,10 @@ def atomic_max(
     """Replace ``dst`` by the larger of it and ``value``, atomically; otherwise as ``atomic_add``.
 
     NaN loses against a number, as in ``T.max``.
+
+    Example
+    -------
+    ``T.atomic_max(largest[0], x)``
     """
     return _atomic("max", _DTYPES, dst, value, memory_order, return_prev, annotations)
 
@@ -94,14 +98,24 @@ def atomic_min(
     annotations: Mapping[str, Any] | None = None,
 ) -> Any:
     """Replace ``dst`` by the smaller of it and ``value``, atomically; otherwise as
-    ``atomic_add``."""
+    ``atomic_add``.
+
+    Example
+    -------
+    ``T.atomic_min(smallest[0], x)``
+    """
     return _atomic("min", _DTYPES, dst, value, memory_order, return_prev, annotations)
 
 
 def atomic_or(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False
 ) -> Any:
-    """Set in the integer ``dst`` the bits of ``value``, atomically; otherwise as ``atomic_add``."""
+    """Set in the integer ``dst`` the bits of ``value``, atomically; otherwise as ``atomic_add``.
+
+    Example
+    -------
+    ``T.atomic_or(flags[i], 1)``
+    """
     return _atomic("or", _INTEGERS, dst, value, memory_order, return_prev, None)
 
 
@@ -135,7 +149,12 @@ def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> Any:
 
 
 def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> Any:
-    """Add four adjacent elements to four adjacent elements; otherwise as ``atomic_addx2``."""
+    """Add four adjacent elements to four adjacent elements; otherwise as ``atomic_addx2``.
+
+    Example
+    -------
+    ``T.atomic_addx4(C[i, 0], A[i, 0])``
+    """
     return _atomic_vector(4, dst, value, return_prev)
 
 
@@ -167,6 +186,10 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
     """Write the scalar ``src`` to the element ``dst`` atomically.
 
     ``memory_order`` is ``relaxed``, ``release`` or ``seq_cst``; otherwise as ``atomic_load``.
+
+    Example
+    -------
+    ``T.atomic_store(ready[0], 1, memory_order="release")``
     """
     order = _order("T.atomic_store", memory_order, _STORE_ORDERS)
     target = _element("T.atomic_store", dst, _DTYPES)

@@ -16,10 +16,11 @@ from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
 from tilelang.language.conditions import ConditionHooks
+from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
 from tilelang.language.fills import fill
 from tilelang.language.regions import store, store_element
-from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import (
     LOOP_KINDS,
     Frame,
@@ -98,13 +99,36 @@ class BindingHooks(ConditionHooks):
         expression."""
         return self.tracer.read(value)
 
+    def element(self, value: Any) -> Any:
+        """Return a member of a container: an expression that the program may change later is
+        evaluated now."""
+        # An element of a buffer may also stand for a tile that starts there.
+        is_place = isinstance(value, ir.TensorLoad) and not self.tracer.is_scalar_buffer(
+            value.source
+        )
+        return value if is_place else self.evaluated(value)
+
+    def evaluated(self, value: Any) -> Any:
+        """Return a value as it is now: bound to a variable if the program may change it later."""
+        if type(value) is tuple:
+            return tuple(self.evaluated(v) for v in value)
+        if not is_scalar_expr(value) or not _reads_memory(as_expr(value)):
+            return value
+        var = self.tracer.let(as_expr(value), "value")
+        self.tracer.add_unnamed(var)
+        return var
+
     def bind(self, name: str, value: Any) -> Any:
         """Assign to a local variable: store to a mutable scalar, else bind; return its new
         referent."""
         tracer = self.tracer
         old = self.bindings.get(name)
-        if old is not None and is_storable(value) and self.store_through(old.value, value):
-            return old.value
+        if old is not None:
+            stores = is_storable(value) or (
+                isinstance(old.value, Reference) and isinstance(value, ir.TensorRegion)
+            )
+            if stores and self.store_through(old.value, value):
+                return old.value
         if isinstance(value, Frame):
             value = tracer.enter(value, rest=True)
         value = unwrap(value)
@@ -127,7 +151,7 @@ class BindingHooks(ConditionHooks):
         if isinstance(place, Reference):
             target = place.target
             if isinstance(target, ir.TensorRegion):
-                fill(target, value)
+                store_region(target, value)
             else:
                 store_element(target, value)
             return True
@@ -202,14 +226,22 @@ class BindingHooks(ConditionHooks):
 
     def annotated(self, annotation: Callable[[], Any], value: Any) -> Any:
         """Return the value of ``x: annotation = value``: cast if the annotation is a data type."""
-        if not is_storable(value):
+        is_memory = is_buffer(value) or isinstance(value, ir.TensorRegion)
+        if not is_memory and not is_storable(value):
             return value
         wanted = annotation()
-        return wanted(value) if isinstance(wanted, dtype) else value
+        if not isinstance(wanted, dtype):
+            return value
+        if is_memory:
+            raise TypeError(
+                f"found {describe(value)} for a name annotated with {wanted}, wanted a scalar; "
+                "leave the annotation out, or convert the elements with T.copy"
+            )
+        return wanted(value)
 
     def augment(self, name: str, current: Any, value: Any) -> Any:
         """Return the value of ``current op= value``."""
-        if is_buffer(current):
+        if is_buffer(current) or isinstance(current, ir.TensorRegion):
             raise RuntimeError(
                 f"{describe(current)} has no in-place arithmetic; "
                 "write the elements in a T.Parallel loop: `for i in T.Parallel(n): buf[i] += x`"
@@ -228,13 +260,23 @@ class BindingHooks(ConditionHooks):
         if isinstance(value, ir.Var) and len(names) == 1:
             value = [value]
         if isinstance(value, ir.Expr):
-            raise ValueError(f"found one value to unpack, wanted {len(names)}")
+            raise ValueError(
+                f"found one value to unpack, wanted {len(names)}; give one extent for each name"
+            )
         values = list(value)
         if any(isinstance(n, tuple) and n[:1] == ("*",) for n in names):
             return values
         if len(values) != len(names):
             raise ValueError(f"found {len(values)} values to unpack, wanted {len(names)}")
         return [self.bind_targets(n, v) for n, v in zip(names, values, strict=True)]
+
+
+def store_region(target: ir.TensorRegion, value: Any) -> None:
+    """Emit ``buf[a:b] = value``: fill with a scalar, copy anything else."""
+    if is_storable(value) and not isinstance(value, ir.TensorRegion):
+        fill(target, value)
+    else:
+        copy(value, target)
 
 
 def _reads_memory(value: ir.Expr) -> bool:

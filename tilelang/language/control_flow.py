@@ -35,38 +35,38 @@ class ControlFlowHooks(BindingHooks):
     def loop(self, iterated: Any, names: Any) -> Iterator[Any]:
         """Run a ``for``: once with the loop's variables, or for each item of a Python iterable."""
         if isinstance(iterated, Frame) and iterated.kind in LOOP_KINDS:
-            value = self.tracer.enter(iterated)
-            self.loops.append((self.tracer.scope, self.tracer.scope))
-            yield self.bind_targets(names, value)
-            self.loops.pop()
-            self.tracer.leave(iterated)
-            return
+            return self._once(iterated, names)
         if isinstance(iterated, ir.Expr | Frame) or not hasattr(iterated, "__iter__"):
             raise TypeError(
                 f"`for` cannot iterate over {describe(iterated)}; "
                 "wanted range(n), T.serial(n), T.Parallel(...) or a Python sequence"
             )
+        return self._each(iterated, names)
+
+    def _once(self, frame: Frame, names: Any) -> Iterator[Any]:
+        value = self.tracer.enter(frame)
+        self.loops.append((self.tracer.scope, self.tracer.scope))
+        yield self.bind_targets(names, value)
+        self.loops.pop()
+        self.tracer.leave(frame)
+
+    def _each(self, iterated: Any, names: Any) -> Iterator[Any]:
         self.loops.append((None, self.tracer.scope))
         for item in iterated:
             yield self.bind_targets(names, item)
         self.loops.pop()
 
-    def while_(self, test: Any) -> Iterator[None]:
+    def while_(self, test: Any) -> Iterator[Any]:
         """Run a ``while`` on a condition in IR."""
         condition = self.condition(test)
-        if not isinstance(condition, ir.Expr):
-            if condition:
-                raise RuntimeError(
-                    "Infinite while loop: the condition is always true; "
-                    "compare a T.alloc_var, or use `for` over Python values"
-                )
-            return
-        frame = BuilderFrame(tir_builder.While(condition), "while")
-        self.tracer.enter(frame)
-        self.loops.append((self.tracer.scope, self.tracer.scope))
-        yield None
-        self.loops.pop()
-        self.tracer.leave(frame)
+        if isinstance(condition, ir.Expr):
+            return self._once(BuilderFrame(tir_builder.While(condition), "while"), None)
+        if condition:
+            raise RuntimeError(
+                "Infinite while loop: the condition is always true; "
+                "compare a T.alloc_var, or use `for` over Python values"
+            )
+        return iter(())
 
     def breaks(self) -> bool:
         """Emit a ``break``; True if Python has to leave its own loop instead."""

@@ -109,7 +109,12 @@ def async_copy(
 
 def ptx_commit_group() -> None:
     """Make this thread's asynchronous copies since the last commit a group (PTX ISA,
-    cp.async.commit_group)."""
+    cp.async.commit_group).
+
+    Example
+    -------
+    ``T.ptx_commit_group()``
+    """
     current_tracer("T.ptx_commit_group")
     tir_builder.evaluate(device_call("cp_async_commit", []))
 

@@ -194,10 +194,3 @@ float4_e2m1fn = dtype("float4_e2m1fn")
 
 short, int, long, uint = int16, int32, int64, uint32
 half, float, double = float16, float32, float64
-
-VECTORS: dict[str, dtype] = {
-    f"{element}x{lanes}": element.with_lanes(lanes)
-    for element in [value for value in list(globals().values()) if isinstance(value, dtype)]
-    for lanes in (2, 4, 8, 16, 32, 64)
-}
-"""The vector types by name, ``float16x2`` to ``float4_e2m1fnx64``."""

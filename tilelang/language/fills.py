@@ -46,5 +46,10 @@ def fill(buf: Any, value: Any, annotations: Mapping[str, Any] | None = None) -> 
 
 
 def clear(buf: Any) -> None:
-    """Set every element of ``buf`` to zero (see ``fill``)."""
+    """Set every element of ``buf`` to zero (see ``fill``).
+
+    Example
+    -------
+    ``T.clear(C_local)``
+    """
     fill(buf, 0)

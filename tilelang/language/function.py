@@ -15,7 +15,7 @@ from tilelang.language.header import Header, Kind
 from tilelang.language.hooks import Hooks, call_traced
 from tilelang.language.pointers import ptr
 from tilelang.language.scalars import describe
-from tilelang.language.source import resolve_annotation, traced_code
+from tilelang.language.source import enclosing_names, resolve_annotation, traced_code
 from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import Tracer, add_location
 
@@ -50,7 +50,7 @@ def prim_func(func: Any = None) -> Any:
     ``@T.prim_func`` above ``def copy(A: T.Tensor((128,), T.float16), B: T.Tensor((128,),
     T.float16)): ...``
     """
-    local = sys._getframe(1).f_locals
+    local = enclosing_names(sys._getframe(1))
     if func is None:
         return lambda function: _trace(function, local)
     return _trace(func, local)

@@ -115,6 +115,11 @@ def im2col(
 
 
 def c2d_im2col(*args: Any, **kwargs: Any) -> None:
-    """Deprecated name of ``T.im2col``."""
+    """Deprecated name of ``T.im2col``.
+
+    Example
+    -------
+    ``T.c2d_im2col(image, A_shared, by, k, 3, 1, 1, 1)``
+    """
     warnings.warn("T.c2d_im2col is deprecated, use T.im2col", DeprecationWarning, stacklevel=2)
     im2col(*args, **kwargs)

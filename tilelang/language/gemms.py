@@ -15,7 +15,12 @@ from tilelang.language.tracer import current_tracer
 
 
 class GemmWarpPolicy(IntEnum):
-    """How the warps of a block divide the M by N tile of ``T.gemm``."""
+    """How the warps of a block divide the M by N tile of ``T.gemm``.
+
+    Example
+    -------
+    ``T.gemm(A_shared, B_shared, C_local, policy=T.GemmWarpPolicy.FullRow)``
+    """
 
     Square = 0
     """As square as possible."""
@@ -71,6 +76,8 @@ def gemm(
     TypeError, ValueError
         If an operand is not a tile, or lies in a memory that cannot hold it; if dtypes of ``A``
         and ``B`` differ.
+    NotImplementedError
+        If ``k_pack`` or ``mbar`` is given, which no supported target uses.
 
     Example
     -------

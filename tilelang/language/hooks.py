@@ -16,10 +16,9 @@ from tvm import ir
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
-from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype_of
-from tilelang.language.fills import fill
 from tilelang.language.regions import store, subscript
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
@@ -59,10 +58,8 @@ class Hooks(ControlFlowHooks):
             indices = index if isinstance(index, list | tuple) else (index,)
             if not any(isinstance(i, slice) for i in indices):
                 store(owner, index, value)
-            elif is_storable(value) and not isinstance(value, ir.TensorRegion):
-                fill(subscript(owner, index), value)
             else:
-                copy(value, subscript(owner, index))
+                store_region(subscript(owner, index), value)
         elif isinstance(owner, ir.Expr | Reference):
             what = owner.load() if isinstance(owner, Reference) else owner
             raise TypeError(
@@ -74,12 +71,14 @@ class Hooks(ControlFlowHooks):
             and (isinstance(owner, list) or index in owner)
             and self.store_through(owner[index], value)
         ):
-            owner[index] = value
+            owner[index] = self.element(value)
 
     def attribute(self, owner: Any, name: str) -> Any:
         """Return ``owner.name``; a mutable scalar stays its buffer."""
         if name == "dtype" and isinstance(owner, ir.Expr):
             return dtype_of(owner)
+        if name == "append" and isinstance(owner, list):
+            return lambda value: owner.append(self.element(value))
         if name == "astype" or isinstance(owner, Reference):
             owner = self.tracer.read(owner)
         return getattr(owner, name)
@@ -92,6 +91,8 @@ class Hooks(ControlFlowHooks):
                 "buf[i] = x"
             )
         if not (is_storable(value) and self.store_through(getattr(owner, name, None), value)):
+            value = self.element(value)
+            self.tracer.name(name, value)
             setattr(owner, name, value)
 
     # -- statements -------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class Hooks(ControlFlowHooks):
                 f"`return` in the {control.description} is not supported; "
                 "return at the end, and put the rest under the opposite condition"
             )
-        return value
+        return self.evaluated(value)
 
     def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
         """Return the parameter ``name`` after ``name: annotation``, which means something in a

@@ -19,6 +19,10 @@ def evaluate(value: Any) -> None:
     ------
     TypeError
         If ``value`` is not an expression.
+
+    Example
+    -------
+    ``T.evaluate(T.call_extern("void", "trace", x))``
     """
     current_tracer("T.evaluate")
     value = as_expr(value)
@@ -39,7 +43,12 @@ def call_extern(return_type: Any, name: str, *args: Any) -> ir.Call:
 
 
 def call_intrin(return_type: Any, name: str, *args: Any) -> ir.Call:
-    """Return a call of the operator ``name`` of TVM's registry."""
+    """Return a call of the operator ``name`` of TVM's registry.
+
+    Example
+    -------
+    ``T.call_intrin("float32", "tirx.exp2", x)``
+    """
     return tirx.call_intrin(_result(return_type), name, *args)
 
 

@@ -23,7 +23,12 @@ _MAX_CLUSTER_BLOCKS = 16
 
 class KernelLaunchFrame(Frame):
     """An open ``T.Kernel``: extents and variables of its blocks and threads, each in order x, y,
-    z."""
+    z.
+
+    Example
+    -------
+    ``T.KernelLaunchFrame.Current().num_threads``
+    """
 
     kind = "kernel"
 
@@ -282,41 +287,81 @@ def _current(name: str) -> KernelLaunchFrame:
 
 def get_block_binding(dim: int = 0) -> ir.Var:
     """Return the index of this block in dimension ``dim`` (0, 1, 2 for x, y, z); ValueError
-    outside of a kernel."""
+    outside of a kernel.
+
+    Example
+    -------
+    ``bx = T.get_block_binding()``
+    """
     return _current("T.get_block_binding").get_block_binding(dim)
 
 
 def get_block_bindings() -> list[ir.Var]:
-    """Return the indices of this block, [bx, by, bz]."""
+    """Return the indices of this block, [bx, by, bz].
+
+    Example
+    -------
+    ``bx, by, bz = T.get_block_bindings()``
+    """
     return _current("T.get_block_bindings").get_block_bindings()
 
 
 def get_thread_binding(dim: int = 0) -> ir.Var:
     """Return the index of this thread in dimension ``dim`` (0, 1, 2 for x, y, z); ValueError
-    outside of a kernel."""
+    outside of a kernel.
+
+    Example
+    -------
+    ``tx = T.get_thread_binding()``
+    """
     return _current("T.get_thread_binding").get_thread_binding(dim)
 
 
 def get_thread_bindings() -> list[ir.Var]:
-    """Return the indices of this thread, [tx, ty, tz]."""
+    """Return the indices of this thread, [tx, ty, tz].
+
+    Example
+    -------
+    ``tx, ty, tz = T.get_thread_bindings()``
+    """
     return _current("T.get_thread_bindings").get_thread_bindings()
 
 
 def get_block_extent(dim: int = 0) -> Any:
-    """Return the number of blocks in dimension ``dim``."""
+    """Return the number of blocks in dimension ``dim``.
+
+    Example
+    -------
+    ``T.get_block_extent(1)``
+    """
     return _current("T.get_block_extent").get_block_extent(dim)
 
 
 def get_block_extents() -> list[Any]:
-    """Return the numbers of blocks in x, y and z."""
+    """Return the numbers of blocks in x, y and z.
+
+    Example
+    -------
+    ``blocks = math.prod(T.get_block_extents())``
+    """
     return _current("T.get_block_extents").get_block_extents()
 
 
 def get_thread_extent(dim: int = 0) -> int:
-    """Return the number of threads of a block in dimension ``dim``."""
+    """Return the number of threads of a block in dimension ``dim``.
+
+    Example
+    -------
+    ``threads = T.get_thread_extent(0)``
+    """
     return _current("T.get_thread_extent").get_thread_extent(dim)
 
 
 def get_thread_extents() -> list[int]:
-    """Return the numbers of threads of a block in x, y and z."""
+    """Return the numbers of threads of a block in x, y and z.
+
+    Example
+    -------
+    ``threads = math.prod(T.get_thread_extents())``
+    """
     return _current("T.get_thread_extents").get_thread_extents()

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.regions import simplify
-from tilelang.language.scalars import as_expr, as_int, describe, is_scalar_expr, unwrap
+from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr, unwrap
 from tilelang.language.tracer import Frame, Tracer, current_tracer
 from tilelang.layout import Fragment
 
@@ -49,7 +49,7 @@ class LoopNest(Frame):
         return self._frames
 
 
-def _bound(value: Any, what: str) -> Any:
+def as_bound(value: Any, what: str) -> Any:
     """Return a loop bound as an int or an integer expression."""
     constant = as_int(value)
     if constant is not None:
@@ -61,10 +61,17 @@ def _bound(value: Any, what: str) -> Any:
     raise TypeError(f"{what} is {describe(value)}, wanted an integer{repair}")
 
 
-def _extents(name: str, extents: Sequence[Any]) -> list[Any]:
+def checked_extents(name: str, extents: Sequence[Any]) -> list[Any]:
+    """Return the extents of ``T.<name>`` as ints or integer expressions.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is none or one is negative; if one is not an integer.
+    """
     if not extents:
         raise ValueError(f"T.{name} has no extent, wanted at least one")
-    checked = [_bound(e, f"extent {d} of T.{name}") for d, e in enumerate(extents)]
+    checked = [as_bound(e, f"extent {d} of T.{name}") for d, e in enumerate(extents)]
     for d, extent in enumerate(checked):
         if isinstance(extent, int) and extent < 0:
             raise ValueError(f"extent {d} of T.{name} is {extent}, wanted it not to be negative")
@@ -105,18 +112,29 @@ def _one_loop(
     step: Any,
     annotations: Mapping[str, Any] | None,
 ) -> LoopNest:
-    current_tracer(f"T.{kind}")
-    if stop is None:
-        start, stop = 0, start
-    start, stop = _bound(start, f"start of T.{kind}"), _bound(stop, f"stop of T.{kind}")
+    start, stop = bounds_of(kind, start, stop)
     notes = dict(annotations) if annotations else None
-    step = 1 if step is None else _bound(step, f"step of T.{kind}")
+    step = 1 if step is None else as_bound(step, f"step of T.{kind}")
     if isinstance(step, int) and step == 1:
         return LoopNest(kind, [lambda: make(start, stop, annotations=notes)])
     trips = _trips(kind, start, stop, step)
     return LoopNest(
         kind, [lambda: make(0, trips, annotations=notes)], lambda var: unwrap(start + var * step)
     )
+
+
+def bounds_of(name: str, start: Any, stop: Any) -> tuple[Any, Any]:
+    """Return the bounds of ``T.<name>(start, stop)``, where one bound alone is the end.
+
+    Raises
+    ------
+    TypeError
+        If a bound is not an integer.
+    """
+    current_tracer(f"T.{name}")
+    if stop is None:
+        start, stop = 0, start
+    return as_bound(start, f"start of T.{name}"), as_bound(stop, f"stop of T.{name}")
 
 
 def _trips(kind: str, start: Any, stop: Any, step: Any) -> Any:
@@ -155,6 +173,10 @@ def unroll(
     ValueError, TypeError
         If ``explicit`` and ``unroll_factor`` are both given; if bounds are not integers (constant
         if explicit).
+
+    Example
+    -------
+    ``for i in T.unroll(8, unroll_factor=4): total += A[i]``
     """
     if explicit and unroll_factor is not None:
         raise ValueError("T.unroll found explicit=True and unroll_factor, wanted one of them")
@@ -191,6 +213,10 @@ def vectorized(
     ------
     ValueError
         If the extent is not a constant.
+
+    Example
+    -------
+    ``for v in T.vectorized(4): B[4 * i + v] = A[4 * i + v]``
     """
     extent = simplify(as_expr(start) if stop is None else as_expr(stop) - as_expr(start))
     if not isinstance(extent, int):
@@ -201,6 +227,63 @@ def vectorized(
 Vectorized = vectorized
 
 
+def parallel(
+    start: Any, stop: Any = None, *, annotations: Mapping[str, Any] | None = None
+) -> LoopNest:
+    """Iterate from ``start`` to before ``stop`` with the threads of the block, as ``Parallel`` with
+    one extent does; TVM's name of the loop.
+
+    Raises
+    ------
+    TypeError
+        If a bound is not an integer.
+
+    Example
+    -------
+    ``for i in T.parallel(128): A[i] = 0``
+    """
+    return _one_loop("parallel", tir_builder.parallel, start, stop, None, annotations)
+
+
+def loop_break() -> ir.Call:
+    """Leave the innermost loop; as a statement this is plain ``break``.
+
+    Example
+    -------
+    ``with T.If(x > 3):`` around ``with T.Then(): T.loop_break()``
+    """
+    current_tracer("T.loop_break")
+    return tirx.break_loop()
+
+
+def assume(condition: Any) -> None:
+    """State what holds from here to the end of the enclosing body; no code, but checks that follow
+    from it are left out.
+
+    A condition that is false when the kernel runs makes its accesses out of bounds undefined.
+
+    Raises
+    ------
+    ValueError
+        If the condition is false while tracing.
+    TypeError
+        If it is not a scalar.
+
+    Example
+    -------
+    ``T.assume(n % 128 == 0)``
+    """
+    current_tracer("T.assume")
+    condition = unwrap(condition)
+    if isinstance(condition, bool | int):
+        if not condition:
+            raise ValueError("T.assume found a condition that is false; wanted one that can hold")
+        return
+    if not is_scalar_expr(condition):
+        raise TypeError(f"T.assume found {describe(condition)}, wanted a comparison")
+    tir_builder.evaluate(tirx.assume(as_dtype(condition, "bool")))
+
+
 def grid(*extents: Any) -> LoopNest:
     """Iterate over all of ``extents``, nested serial loops, the last one innermost.
 
@@ -209,7 +292,7 @@ def grid(*extents: Any) -> LoopNest:
     ``for i, j in T.grid(8, 4): ...``
     """
     current_tracer("T.grid")
-    checked = _extents("grid", extents)
+    checked = checked_extents("grid", extents)
     return LoopNest("serial", [partial(tir_builder.serial, 0, e) for e in checked])
 
 
@@ -245,7 +328,7 @@ def Parallel(
     ``for i, j in T.Parallel(128, 64): C[i, j] = T.max(C[i, j], 0)``
     """
     current_tracer("T.Parallel")
-    checked = _extents("Parallel", extents)
+    checked = checked_extents("Parallel", extents)
     given = {"coalesced_width": coalesced_width, "prefer_async": prefer_async}
     notes = {k: v for k, v in given.items() if v is not None}
     notes |= loop_layout_notes("T.Parallel", loop_layout, coalesced_width) | dict(annotations or {})

@@ -53,16 +53,26 @@ def ceildiv(a: Any, b: Any) -> Any:
 
 def floordiv(a: Any, b: Any) -> Any:
     """Return ``a // b``, rounded towards minus infinity, an int for ints (errors as for
-    ``ceildiv``)."""
+    ``ceildiv``).
+
+    Example
+    -------
+    ``T.floordiv(i, 32)``
+    """
     return _integer_op("floordiv", lambda x, y: x // y, tirx.floordiv, a, b)
 
 
 def floormod(a: Any, b: Any) -> Any:
-    """Return ``a % b`` with the sign of ``b``, an int for ints (errors as for ``ceildiv``)."""
+    """Return ``a % b`` with the sign of ``b``, an int for ints (errors as for ``ceildiv``).
+
+    Example
+    -------
+    ``T.floormod(i, 32)``
+    """
     return _integer_op("floormod", lambda x, y: x % y, tirx.floormod, a, b)
 
 
-def _same_type(a: Any, b: Any) -> tuple[Any, Any]:
+def same_type(a: Any, b: Any) -> tuple[Any, Any]:
     """Give a Python number the type of the other operand, unless that would round it to an
     integer."""
     a, b = as_expr(a), as_expr(b)
@@ -84,17 +94,27 @@ def _typed(number: Any, like: ir.Expr) -> Any:
 
 
 def max(a: Any, b: Any) -> Any:
-    """Return the larger of two scalars; a Python number takes the type of the other one."""
+    """Return the larger of two scalars; a Python number takes the type of the other one.
+
+    Example
+    -------
+    ``C[i, j] = T.max(C[i, j], 0)``
+    """
     if is_number(a) and is_number(b):
         return builtins.max(a, b)
-    return tirx.max(*_same_type(a, b))
+    return tirx.max(*same_type(a, b))
 
 
 def min(a: Any, b: Any) -> Any:
-    """Return the smaller of two scalars; a Python number takes the type of the other one."""
+    """Return the smaller of two scalars; a Python number takes the type of the other one.
+
+    Example
+    -------
+    ``T.min(i, n - 1)``
+    """
     if is_number(a) and is_number(b):
         return builtins.min(a, b)
-    return tirx.min(*_same_type(a, b))
+    return tirx.min(*same_type(a, b))
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -107,15 +127,20 @@ def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
     condition = unwrap(condition)
     if isinstance(condition, bool):
         return true_value if condition else false_value
-    return tirx.if_then_else(condition, *_same_type(true_value, false_value))
+    return tirx.if_then_else(condition, *same_type(true_value, false_value))
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
-    """Return one of two scalars, both of which are evaluated."""
+    """Return one of two scalars, both of which are evaluated.
+
+    Example
+    -------
+    ``T.Select(i < n, x, 0)``
+    """
     condition = unwrap(condition)
     if isinstance(condition, bool):
         return true_value if condition else false_value
-    true_value, false_value = _same_type(true_value, false_value)
+    true_value, false_value = same_type(true_value, false_value)
     if is_number(true_value):  # both are numbers
         kind = "float32" if isinstance(true_value + false_value, float) else "int32"
         true_value, false_value = as_dtype(true_value, kind), as_dtype(false_value, kind)
@@ -209,7 +234,12 @@ def reinterpret(value: Any, dtype_: Any) -> ir.Expr:
 
 
 def Cast(dtype_: Any, value: Any) -> ir.Expr:
-    """Return ``cast(value, dtype_)``."""
+    """Return ``cast(value, dtype_)``.
+
+    Example
+    -------
+    ``T.Cast(T.float16, x)``
+    """
     return cast(value, dtype_)
 
 
@@ -246,15 +276,30 @@ def extract_lane(vector: Any, lane: int) -> ir.Expr:
 
 
 def infinity(dtype_: Any) -> ir.Expr:
-    """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value."""
+    """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value.
+
+    Example
+    -------
+    ``T.fill(row_max, -T.infinity(T.float32))``
+    """
     return tirx.infinity(dtype(dtype_))
 
 
 def max_value(dtype_: Any) -> ir.Expr:
-    """Return the largest finite value of a data type."""
+    """Return the largest finite value of a data type.
+
+    Example
+    -------
+    ``T.max_value(T.int8) == 127``
+    """
     return tirx.max_value(dtype(dtype_))
 
 
 def min_value(dtype_: Any) -> ir.Expr:
-    """Return the smallest finite value of a data type."""
+    """Return the smallest finite value of a data type.
+
+    Example
+    -------
+    ``T.min_value(T.int8) == -128``
+    """
     return tirx.min_value(dtype(dtype_))

@@ -94,6 +94,10 @@ def reducer_init(acc: Any, init: Any = None) -> None:
     ------
     TypeError
         If ``acc`` is not a reducer or ``init`` not a scalar.
+
+    Example
+    -------
+    ``T.reducer_init(total)``
     """
     op = _op("T.reducer_init", acc)
     value = [] if init is None else [as_dtype(init, str(acc.dtype))]
@@ -107,6 +111,10 @@ def reducer_update(element: Any, value: Any) -> None:
     ------
     TypeError
         If ``element`` is not an element of a reducer or ``value`` is not a scalar.
+
+    Example
+    -------
+    ``T.reducer_update(total[i], A[i, j])``
     """
     if not isinstance(element, ir.TensorLoad):
         raise TypeError(
@@ -133,6 +141,10 @@ def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1) -> None:
     TypeError, ValueError
         If ``acc`` is not a reducer; if ``dst`` does not have its shape; if ``batch`` is not
         positive.
+
+    Example
+    -------
+    ``T.finalize_reducer(total)``
     """
     op = _op("T.finalize_reducer", acc)
     if (as_int(batch) or 0) < 1:

@@ -143,7 +143,12 @@ def reduce_max(
     nan_propagate: bool = False,
     annotations: Mapping[str, Any] | None = None,
 ) -> None:
-    """Maximum over a dimension (see ``reduce``); ``clear=False`` keeps a larger ``out``."""
+    """Maximum over a dimension (see ``reduce``); ``clear=False`` keeps a larger ``out``.
+
+    Example
+    -------
+    ``T.reduce_max(scores, row_max, dim=1)``
+    """
     reduce(buffer, out, "max", dim, clear, batch, nan_propagate, annotations)
 
 
@@ -156,7 +161,12 @@ def reduce_min(
     nan_propagate: bool = False,
     annotations: Mapping[str, Any] | None = None,
 ) -> None:
-    """Minimum over a dimension (see ``reduce``)."""
+    """Minimum over a dimension (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_min(scores, row_min, dim=1)``
+    """
     reduce(buffer, out, "min", dim, clear, batch, nan_propagate, annotations)
 
 
@@ -169,27 +179,52 @@ def reduce_absmax(
     nan_propagate: bool = False,
     annotations: Mapping[str, Any] | None = None,
 ) -> None:
-    """Largest absolute value over a dimension (see ``reduce``)."""
+    """Largest absolute value over a dimension (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_absmax(scores, row_absmax, dim=1)``
+    """
     reduce(buffer, out, "absmax", dim, clear, batch, nan_propagate, annotations)
 
 
 def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1) -> None:
-    """Sum of absolute values over a dimension (see ``reduce``)."""
+    """Sum of absolute values over a dimension (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_abssum(scores, row_abssum, dim=1)``
+    """
     reduce(buffer, out, "abssum", dim, True, batch)
 
 
 def reduce_bitand(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
-    """Bitwise and over a dimension, of integers or bools (see ``reduce``)."""
+    """Bitwise and over a dimension, of integers or bools (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_bitand(scores, row_bitand, dim=1)``
+    """
     reduce(buffer, out, "bitand", dim, clear, batch)
 
 
 def reduce_bitor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
-    """Bitwise or over a dimension, of integers or bools (see ``reduce``)."""
+    """Bitwise or over a dimension, of integers or bools (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_bitor(scores, row_bitor, dim=1)``
+    """
     reduce(buffer, out, "bitor", dim, clear, batch)
 
 
 def reduce_bitxor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
-    """Bitwise exclusive or over a dimension, of integers or bools (see ``reduce``)."""
+    """Bitwise exclusive or over a dimension, of integers or bools (see ``reduce``).
+
+    Example
+    -------
+    ``T.reduce_bitxor(scores, row_bitxor, dim=1)``
+    """
     reduce(buffer, out, "bitxor", dim, clear, batch)
 
 
@@ -274,7 +309,12 @@ def any_of(*values: Any) -> Any:
 
 def all_of(*values: Any) -> Any:
     """Return whether all elements of a tile, or all of several conditions, are not zero (see
-    ``any_of``)."""
+    ``any_of``).
+
+    Example
+    -------
+    ``T.all_of(mask)``
+    """
     return _connect("T.all_of", tirx.all, values)
 
 
@@ -351,25 +391,50 @@ def warp_reduce_sum(value: Any) -> ir.Call:
 
 
 def warp_reduce_max(value: Any) -> ir.Call:
-    """Return the maximum of a scalar over each warp (see ``warp_reduce_sum``)."""
+    """Return the maximum of a scalar over each warp (see ``warp_reduce_sum``).
+
+    Example
+    -------
+    ``T.warp_reduce_max(value)``
+    """
     return _warp_reduce("T.warp_reduce_max", "MaxOp", value)
 
 
 def warp_reduce_min(value: Any) -> ir.Call:
-    """Return the minimum of a scalar over each warp (see ``warp_reduce_sum``)."""
+    """Return the minimum of a scalar over each warp (see ``warp_reduce_sum``).
+
+    Example
+    -------
+    ``T.warp_reduce_min(value)``
+    """
     return _warp_reduce("T.warp_reduce_min", "MinOp", value)
 
 
 def warp_reduce_bitand(value: Any) -> ir.Call:
-    """Return the bitwise and of a scalar over each warp (see ``warp_reduce_sum``)."""
+    """Return the bitwise and of a scalar over each warp (see ``warp_reduce_sum``).
+
+    Example
+    -------
+    ``T.warp_reduce_bitand(value)``
+    """
     return _warp_reduce("T.warp_reduce_bitand", "BitAndOp", value)
 
 
 def warp_reduce_bitor(value: Any) -> ir.Call:
-    """Return the bitwise or of a scalar over each warp (see ``warp_reduce_sum``)."""
+    """Return the bitwise or of a scalar over each warp (see ``warp_reduce_sum``).
+
+    Example
+    -------
+    ``T.warp_reduce_bitor(value)``
+    """
     return _warp_reduce("T.warp_reduce_bitor", "BitOrOp", value)
 
 
 def warp_reduce_bitxor(value: Any) -> ir.Call:
-    """Return the bitwise exclusive or of a scalar over each warp (see ``warp_reduce_sum``)."""
+    """Return the bitwise exclusive or of a scalar over each warp (see ``warp_reduce_sum``).
+
+    Example
+    -------
+    ``T.warp_reduce_bitxor(value)``
+    """
     return _warp_reduce("T.warp_reduce_bitxor", "BitXorOp", value)

@@ -128,9 +128,17 @@ class _Rewriter(ast.NodeTransformer):
 
     # -- building blocks --------------------------------------------------------------------------
 
+    def visit(self, node: ast.AST) -> Any:
+        """Rewrite ``node``; an expression keeps its place, which errors show."""
+        return _placed(super().visit(node), node)
+
     def hook(self, name: str, *args: ast.expr) -> ast.Call:
         function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
         return ast.Call(function, list(args), [])
+
+    def hook_at(self, node: ast.expr, name: str, *args: ast.expr) -> ast.expr:
+        """Return the call of a hook that refuses ``node``, so that the error is at its place."""
+        return _placed(self.hook(name, *args), node)
 
     def at(self, node: ast.stmt) -> ast.stmt:
         assert node.end_lineno is not None
@@ -200,7 +208,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = ast.Constant("") if node.msg is None else self.visit(node.msg)
-        check = self.hook("assertion", self.visit(node.test), _thunk(message))
+        check = self.hook_at(node.test, "assertion", self.visit(node.test), _thunk(message))
         return self.located(node, [ast.Expr(check)])
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -210,7 +218,8 @@ class _Rewriter(ast.NodeTransformer):
             return ast.Call(ast.Attribute(ast.Name(branch, ast.Load()), name, ast.Load()), [], [])
 
         start = ast.Assign(
-            [ast.Name(branch, ast.Store())], self.hook("branch", self.visit(node.test))
+            [ast.Name(branch, ast.Store())],
+            self.hook_at(node.test, "branch", self.visit(node.test)),
         )
         parts: list[ast.stmt] = [start, ast.If(part("then"), self.suite(node.body), [])]
         if node.orelse:
@@ -222,17 +231,19 @@ class _Rewriter(ast.NodeTransformer):
         if _is_call_of(node.iter, "range"):
             assert isinstance(node.iter, ast.Call)
             arguments = [self.visit(a) for a in node.iter.args]
-            iterated: ast.expr = self.hook("range", ast.Name("range", ast.Load()), *arguments)
+            function = ast.Name("range", ast.Load())
+            iterated: ast.expr = self.hook_at(node.iter, "range", function, *arguments)
         else:
             iterated = self.visit(node.iter)
         names = self.target_names(node.target)
-        loop = ast.For(node.target, self.hook("loop", iterated, names), self.suite(node.body), [])
+        frame = self.hook_at(node.iter, "loop", iterated, names)
+        loop = ast.For(node.target, frame, self.suite(node.body), [])
         return self.located(node, [loop])
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook("while_", self.visit(node.test))
+        iterated = self.hook_at(node.test, "while_", self.visit(node.test))
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -254,7 +265,8 @@ class _Rewriter(ast.NodeTransformer):
                 if item.optional_vars is None
                 else self.target_names(item.optional_vars)
             )
-            item.context_expr = self.hook("context", self.visit(item.context_expr), names)
+            manager = item.context_expr
+            item.context_expr = self.hook_at(manager, "context", self.visit(manager), names)
         node.body = self.suite(node.body)
         return self.located(node, [node])
 
@@ -319,7 +331,8 @@ class _Rewriter(ast.NodeTransformer):
         value = self.visit(node.value)
         target = node.target
         if isinstance(target, ast.Name):
-            current: ast.expr = self.visit(ast.Name(target.id, ast.Load()))
+            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            current: ast.expr = self.visit(read)
             combined = self.hook("augment", operator, current, value)
             return self.located(node, self.assign(target, combined))
         owner = self.temporary()
@@ -369,6 +382,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def raw(self, node: ast.expr) -> ast.expr:
         """Return ``node`` without reading it: a mutable scalar stays its buffer."""
+        return _placed(self._raw(node), node)
+
+    def _raw(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Name):
             if node.id in self.local and not any(node.id in s for s in self.shadowed):
                 return self.hook("name", ast.Constant(node.id), node)
@@ -455,6 +471,23 @@ class _Rewriter(ast.NodeTransformer):
         node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))
         return node
 
+    def visit_List(self, node: Any) -> ast.expr:
+        node.elts = [self.element(e) for e in node.elts]
+        return node
+
+    visit_Tuple = visit_Set = visit_List
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        node.keys = [None if key is None else self.visit(key) for key in node.keys]
+        node.values = [self.element(value) for value in node.values]
+        return node
+
+    def element(self, node: ast.expr) -> ast.expr:
+        """Rewrite a member of a container: it has the value of now, not of when it is used."""
+        if isinstance(node, ast.Starred | ast.Constant | ast.Tuple | ast.List):
+            return self.visit(node)
+        return _placed(self.hook("element", self.visit(node)), node)
+
     def visit_ListComp(self, node: Any) -> ast.expr:
         generators = node.generators
         targets = {
@@ -467,9 +500,10 @@ class _Rewriter(ast.NodeTransformer):
                 if i:
                     generator.iter = self.visit(generator.iter)
                 generator.ifs = [self.hook("python_bool", self.visit(c)) for c in generator.ifs]
-            for field in ("elt", "key", "value"):
-                if hasattr(node, field):
-                    setattr(node, field, self.visit(getattr(node, field)))
+            if hasattr(node, "key"):
+                node.key = self.visit(node.key)
+            member = "value" if hasattr(node, "value") else "elt"
+            setattr(node, member, self.element(getattr(node, member)))
 
         self.shadowing(targets, inner)
         return node
@@ -481,6 +515,18 @@ class _Rewriter(ast.NodeTransformer):
         result = visit()
         self.shadowed.pop()
         return result
+
+
+def _placed(out: Any, node: ast.AST) -> Any:
+    """Give the expression that replaces ``node`` its place, if it has none."""
+    if isinstance(out, ast.expr) and not hasattr(out, "lineno"):
+        ast.copy_location(out, node)
+        if isinstance(out, ast.Call):
+            # Python says that a call of a method is where the method's name ends.
+            start = {"end_lineno": out.lineno, "end_col_offset": out.col_offset}
+            for part in ast.walk(out.func):
+                vars(ast.copy_location(part, out)).update(start)
+    return out
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

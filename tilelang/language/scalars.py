@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from numbers import Number
 from typing import Any
 
@@ -61,15 +62,29 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
     ------
     TypeError
         If ``value`` is not a scalar.
+    ValueError
+        If it is a number outside of the range of an integer type.
     """
     value = as_expr(value)
     if is_number(value):
-        if isinstance(value, float) and dtype.startswith(("int", "uint")):
-            value = int(value)
-        return tirx.const(value, dtype)
+        return tirx.const(_integer(value, dtype), dtype)
     if not is_scalar_expr(value):
         raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
     return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
+
+
+def _integer(value: Any, dtype: str) -> Any:
+    """Return a number as a value of ``dtype``, if that is a type of integers."""
+    kind = re.fullmatch(r"(u?)int(\d+)(x\d+)?", dtype)
+    if kind is None or isinstance(value, complex):
+        return value
+    bits = int(kind[2])
+    low, high = (0, 2**bits - 1) if kind[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if not low <= value <= high:
+        raise ValueError(
+            f"found {value} for a value of type {dtype}, wanted {low} to {high}; use a wider type"
+        )
+    return int(value)
 
 
 def describe(value: Any) -> str:

@@ -47,7 +47,12 @@ def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
 
 
 def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
-    """Replace each element by the maximum of the elements up to it (see ``cumsum``)."""
+    """Replace each element by the maximum of the elements up to it (see ``cumsum``).
+
+    Example
+    -------
+    ``T.cummax(A_shared, dim=1)``
+    """
     _scan("T.cummax", "max", src, dst, dim, reverse)
 
 

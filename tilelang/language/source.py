@@ -149,14 +149,34 @@ def _span(code: types.CodeType, place: tuple[int, int, int, int]) -> ir.Span:
     return ir.Span(ir.SourceName(code.co_filename), *place)
 
 
+def enclosing_names(frame: types.FrameType) -> dict[str, Any]:
+    """Return the variables that a definition in ``frame`` sees, apart from globals.
+
+    A variable of an outer function that only an annotation names is not in the closure of the inner
+    ones, so it is read from the outer function's frame, as long as that is still running.
+    """
+    names = dict(frame.f_locals)
+    inner, outer = frame.f_code, frame.f_back
+    while outer is not None:
+        if inner in outer.f_code.co_consts:
+            names = {**outer.f_locals, **names}
+            inner = outer.f_code
+        outer = outer.f_back
+    return names
+
+
 def resolve_annotation(
     annotation: Any, function: types.FunctionType, local: Mapping[str, Any]
 ) -> Any:
     """Return the object that an annotation stands for.
 
     Annotations are text under ``from __future__ import annotations``; names in it are looked up in
-    the closure, in ``local`` (the variables of the place where the function is defined) and in the
-    globals.
+    the closure, in ``local`` (see ``enclosing_names``) and in the globals.
+
+    Raises
+    ------
+    NameError
+        If a name is not found.
     """
     if type(annotation) is not str:
         return annotation
@@ -166,4 +186,11 @@ def resolve_annotation(
             names[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    return eval(annotation, function.__globals__, names)
+    try:
+        return eval(annotation, function.__globals__, names)
+    except NameError as error:
+        raise NameError(
+            f"{error}, in the annotation {annotation!r} of {function.__name__}; wanted a global or "
+            "a variable of a function that is still running (under `from __future__ import "
+            "annotations` an annotation keeps no variable alive: name it in the body too)"
+        ) from None

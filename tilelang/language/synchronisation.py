@@ -111,22 +111,42 @@ def _positive(name: str, value: Any, default: int) -> int:
 
 
 def get_lane_idx(warp_size: int | None = None) -> Any:
-    """Return the index of this thread in its warp, 0 to ``warp_size`` - 1 (32 by default)."""
+    """Return the index of this thread in its warp, 0 to ``warp_size`` - 1 (32 by default).
+
+    Example
+    -------
+    ``lane = T.get_lane_idx()``
+    """
     return _thread_index("T.get_lane_idx") % _positive("warp_size", warp_size, _WARP)
 
 
 def get_warp_idx(warp_size: int | None = None) -> Any:
-    """Return the index of this thread's warp in the block; ``warp_size`` is 32 by default."""
+    """Return the index of this thread's warp in the block; ``warp_size`` is 32 by default.
+
+    Example
+    -------
+    ``warp = T.get_warp_idx()``
+    """
     return _thread_index("T.get_warp_idx") // _positive("warp_size", warp_size, _WARP)
 
 
 def get_warp_idx_sync(warp_size: int | None = None) -> Any:
-    """Return ``get_warp_idx(warp_size)``."""
+    """Return ``get_warp_idx(warp_size)``.
+
+    Example
+    -------
+    ``warp = T.get_warp_idx_sync()``
+    """
     return get_warp_idx(warp_size)
 
 
 def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None = None) -> Any:
-    """Return the index of this thread's group of warps in the block, of 4 warps by default."""
+    """Return the index of this thread's group of warps in the block, of 4 warps by default.
+
+    Example
+    -------
+    ``if T.get_warp_group_idx() == 0: T.copy(A, A_shared)``
+    """
     warp = _positive("warp_size", warp_size, _WARP)
     warps = _positive("warps_per_group", warps_per_group, _WARPS_PER_GROUP)
     return _thread_index("T.get_warp_group_idx") // (warp * warps)

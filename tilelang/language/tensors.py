@@ -255,7 +255,12 @@ class LocalBuffer(Tensor):
 
 
 class Buffer(Tensor):
-    """Deprecated name of ``T.Tensor``."""
+    """Deprecated name of ``T.Tensor``.
+
+    Example
+    -------
+    ``A: T.Buffer((M, K), T.float16)``
+    """
 
     def __init__(self, shape: Any, dtype: Any = "float32", scope: str | None = None):
         warnings.warn("T.Buffer is deprecated, use T.Tensor", DeprecationWarning, stacklevel=2)

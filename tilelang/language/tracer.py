@@ -7,8 +7,11 @@ scope's end is found.
 
 from __future__ import annotations
 
-import linecache
+import builtins
+import difflib
+import itertools
 import os
+import sys
 import threading
 import warnings
 from types import TracebackType
@@ -21,6 +24,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._snippet import snippet
 from tilelang.language.scalars import is_number, is_scalar_expr
 
 if TYPE_CHECKING:
@@ -100,16 +104,19 @@ class Frame:
 
 
 class BuilderFrame(Frame):
-    """One of TVM's own frames without variables, such as an attribute or the branch of an
-    ``if``."""
+    """One of TVM's own frames, such as an attribute or the branch of an ``if``."""
 
     def __init__(self, frame: IRBuilderFrame, kind: str = "block"):
         self.frame = frame
         self.kind = kind
 
-    def open(self, tracer: Tracer) -> None:
-        """Enter TVM's frame."""
-        self.frame.__enter__()
+    def open(self, tracer: Tracer) -> Any:
+        """Enter TVM's frame; a variable that it makes lives as long as it does."""
+        value = self.frame.__enter__()
+        if isinstance(value, ir.Var):
+            tracer.add_unnamed(value)
+            tracer.own(value)
+        return value
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return the one frame."""
@@ -156,6 +163,8 @@ class Tracer:
         self.span = span
         self.scopes = [Scope(None, None, span, rest=False)]
         self.kernels: list[Frame] = []
+        self.macro_depth = 0
+        """How many macros are being expanded in each other."""
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self._unnamed: set[ir.Var] = set()
@@ -179,7 +188,8 @@ class Tracer:
         self.builder.__exit__(exc_type, exc, traceback)
         _active.stack.pop()
         if isinstance(exc, Exception) and self.records_spans:
-            add_location(exc, self.span)
+            _add_suggestion(exc, traceback)
+            add_location(exc, _innermost_span(traceback, self.span))
 
     # -- place in the source ----------------------------------------------------------------------
 
@@ -342,18 +352,59 @@ def is_storable(value: Any) -> bool:
     return is_number(value) or is_scalar_expr(value)
 
 
-def add_location(error: Exception, span: ir.Span) -> None:
-    """Append ``--> file:line:column`` and the source line to the message of ``error``."""
+def _innermost_span(traceback: TracebackType | None, statement: ir.Span) -> ir.Span:
+    """Return the place of the expression in ``statement`` that raised, as far as Python knows it
+    (from 3.11)."""
+    span = statement
+    if sys.version_info >= (3, 11):
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if code.co_filename == statement.source_name.name:
+                places = itertools.islice(code.co_positions(), traceback.tb_lasti // 2, None)
+                line, _, column, _ = next(places)
+                if (
+                    line is not None
+                    and column is not None
+                    and statement.line <= line <= statement.end_line
+                ):
+                    span = ir.Span(statement.source_name, line, line, column + 1, column + 1)
+            traceback = traceback.tb_next
+    return span
+
+
+def _add_suggestion(error: Exception, traceback: TracebackType | None) -> None:
+    """Append the closest name that there is to the message about one that is not."""
     if getattr(error, "tilelang_location", None) is not None:
         return
-    file = span.source_name.name
-    location = f"{file}:{span.line}:{span.column}"
-    text = f"\n  --> {location}"
-    source = linecache.getline(file, span.line).rstrip()
-    if source:
-        text += f"\n   | {source}"
-    if error.args and isinstance(error.args[0], str):
-        error.args = (error.args[0] + text, *error.args[1:])
+    if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
+        return
+    if isinstance(error, AttributeError):
+        known = set(dir(error.obj))
     else:
-        error.args = (*error.args, text)
-    error.tilelang_location = location  # type: ignore[attr-defined]
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame
+        known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
+    close = difflib.get_close_matches(error.name, known, n=1)
+    error.args = (
+        f"{error.args[0]}; " + (f"did you mean {close[0]!r}?" if close else "define it first"),
+    )
+
+
+class _Verbatim(str):
+    """Text that ``repr`` leaves as it is, since that is what KeyError shows."""
+
+    __repr__ = str.__str__
+
+
+def add_location(error: Exception, span: ir.Span) -> None:
+    """Append the place to the message of ``error``, once (see tilelang/_snippet.py)."""
+    if getattr(error, "tilelang_location", None) is not None:
+        return
+    text = snippet(span.source_name.name, span.line, span.column)
+    if error.args and isinstance(error.args[0], str):
+        message = repr(error.args[0]) if isinstance(error, KeyError) else error.args[0]
+        error.args = (_Verbatim(message + text), *error.args[1:])
+    else:
+        error.args = (*error.args, _Verbatim(text))
+    error.tilelang_location = f"{span.source_name.name}:{span.line}"  # type: ignore[attr-defined]

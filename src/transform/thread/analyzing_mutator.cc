@@ -71,6 +71,29 @@ Stmt AnalyzingMutator::Mutate_(const IfThenElseNode* op) {
   return IfThenElse(n);
 }
 
+Stmt AnalyzingMutator::Mutate_(const SeqStmtNode* op) {
+  std::vector<Stmt> stmts;
+  MutateFrom(FlatSeq(GetRef<Stmt>(op)), 0, &stmts);
+  return MakeSeq(stmts);
+}
+
+void AnalyzingMutator::MutateFrom(const std::vector<Stmt>& from, size_t first,
+                                  std::vector<Stmt>* to) {
+  for (size_t i = first; i < from.size(); ++i) {
+    to->push_back(Mutate(from[i]));
+    if (const Expr fact = AssumptionOf(from[i]); fact.defined()) {
+      return WithFacts(fact, [&] { MutateFrom(from, i + 1, to); });
+    }
+  }
+}
+
+Expr AssumptionOf(const Stmt& s) {
+  const auto* evaluate = s.as<EvaluateNode>();
+  return evaluate && IsCallTo(evaluate->value, "tirx.assume")
+             ? evaluate->value.as<CallNode>()->args[0]
+             : Expr();
+}
+
 Expr AnalyzingMutator::Mutate_(const CallNode* op) {
   if (!IsIfThenElse(op)) return Default<Expr>(op);
   const Expr condition = Mutate(op->args[0]);

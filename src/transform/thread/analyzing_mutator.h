@@ -1,7 +1,8 @@
 /*!
  * AnalyzingMutator: a StmtExprMutator whose analyzer knows, at each node, what holds there: the
  * ranges of threads, loops and dimensions, the values of `Bind`, and the conditions of the
- * enclosing `if` statements and expressions.
+ * enclosing `if` statements and expressions, and `assume` from its place to the end of its
+ * sequence.
  *
  * A condition that loads from memory is used only if the function never writes that memory;
  * otherwise it could be stale.
@@ -9,6 +10,7 @@
 #pragma once
 #include <functional>
 #include <unordered_set>
+#include <vector>
 
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
@@ -25,6 +27,7 @@ class AnalyzingMutator : public StmtExprMutator {
   Stmt Mutate_(const ForNode* op) override;
   Stmt Mutate_(const BindNode* op) override;
   Stmt Mutate_(const IfThenElseNode* op) override;
+  Stmt Mutate_(const SeqStmtNode* op) override;
   Expr Mutate_(const CallNode* op) override;
   Expr Mutate_(const AndNode* op) override;
   Expr Mutate_(const OrNode* op) override;
@@ -43,8 +46,12 @@ class AnalyzingMutator : public StmtExprMutator {
 
  private:
   bool Lasts(const Expr& condition) const;
+  void MutateFrom(const std::vector<Stmt>& from, size_t first, std::vector<Stmt>* to);
 
   std::unordered_set<const Object*> written_;
 };
+
+/*! What an `assume` statement says, undefined for other statements. */
+Expr AssumptionOf(const Stmt& s);
 
 }  // namespace tl

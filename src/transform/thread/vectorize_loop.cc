@@ -1,10 +1,11 @@
 /*!
  * VectorizeLoop: vectorised loops become vector code, as wide as is legal.
  *
- * Input: a thread program with `For(kVectorized)`. Output: none. A loop of constant extent E
- * becomes code of w lanes, w being the widest power of two that divides E and passes the rules
- * below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any other extent
- * becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last index.
+ * Input: a thread program with `For(kVectorized)`. Output: none, and no `assume`. A loop of
+ * constant extent E becomes code of w lanes, w being the widest power of two that divides E and
+ * passes the rules below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any
+ * other extent becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last
+ * index.
  *
  * Legal for w lanes:
  *  - each access is invariant, or its w elements are contiguous and start at a multiple of w
@@ -499,6 +500,12 @@ class LoopVectorizer : public AnalyzingMutator {
       if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
     }
     return loop;
+  }
+
+  // No pass after this one asks what the program assumes.
+  Stmt Mutate_(const EvaluateNode* op) override {
+    const Stmt statement = AnalyzingMutator::Mutate_(op);
+    return AssumptionOf(statement).defined() ? MakeEvaluate(MakeInt(0), op->span) : statement;
   }
 
  private:

@@ -19,6 +19,56 @@ def test_text_annotations_see_names_that_the_body_does_not_use():
     assert [int(s) for s in build(6, "int8").params[0].shape] == [6, 2]
 
 
+def test_text_annotations_see_names_of_outer_functions():
+    def build(size, dtype):
+        def define():
+            rows = 2
+
+            @T.prim_func
+            def main(A: T.Tensor((size, rows), dtype)):
+                with T.Kernel(1):
+                    A[0, 0] = 1
+
+            return main
+
+        return define()
+
+    assert [int(s) for s in build(6, "int8").params[0].shape] == [6, 2]
+
+
+def test_text_annotations_of_an_outer_function_that_returned_are_refused():
+    def outer(size):
+        def define():
+            @T.prim_func
+            def main(A: T.Tensor((size, 2), "float32")):
+                with T.Kernel(1):
+                    A[0, 0] = 1
+
+        return define
+
+    with pytest.raises(NameError, match=r"'size' is not defined.*name it in the body too"):
+        outer(6)()
+
+
+def test_text_annotations_of_macros_see_names_of_outer_functions():
+    def build(kind):
+        def define():
+            @T.macro
+            def put(place: kind):
+                place = 1  # noqa: F841
+
+            @T.prim_func
+            def main(A: T.Tensor((4,), "float32")):
+                with T.Kernel(1):
+                    put(A[0])
+
+            return main
+
+        return define()
+
+    assert "A[0] = T.float32(1.0)" in build(T.Ref).script()
+
+
 def test_one_source_with_two_closures():
     def build(value):
         @T.prim_func

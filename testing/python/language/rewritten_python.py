@@ -1,0 +1,214 @@
+"""Runs Python functions in their rewritten form, with hooks that mean what Python means.
+
+Run by test_rewrite_versions.py under several versions of Python, so it imports nothing of ours but
+the file that it is given, tilelang/language/rewrite.py.
+"""
+
+import ast
+import builtins
+import importlib.util
+import inspect
+import operator
+import sys
+import textwrap
+
+COMPARISONS = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "is_": operator.is_,
+    "is_not": operator.is_not,
+    "in_": lambda a, b: a in b,
+    "not_in": lambda a, b: a not in b,
+}
+OPERATORS = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
+
+
+class Branch:
+    def __init__(self, condition):
+        self.condition = condition
+
+    def then(self):
+        return bool(self.condition)
+
+    def otherwise(self):
+        return not self.condition
+
+    def end(self):
+        pass
+
+
+class PythonHooks:
+    """Python's own meaning of everything that rewritten code asks about."""
+
+    slice = builtins.slice
+
+    def __init__(self):
+        self.places = []
+
+    def at(self, place):
+        self.places.append(place)
+
+    def item(self, owner, index):
+        return owner[index]
+
+    def store(self, owner, index, value):
+        owner[index] = value
+
+    def attribute(self, owner, name):
+        return getattr(owner, name)
+
+    def set_attribute(self, owner, name, value):
+        setattr(owner, name, value)
+
+    def name(self, name, value):
+        return value
+
+    read = bind = name
+
+    def value(self, value):
+        return value
+
+    emit = element = returned = python_bool = nested = value
+
+    def annotated(self, annotation, value):
+        annotation()
+        return value
+
+    def assertion(self, condition, message):
+        assert condition, message()
+
+    def branch(self, condition):
+        return Branch(condition)
+
+    def range(self, function, *bounds):
+        return function(*bounds)
+
+    def loop(self, iterated, names):
+        return iter(iterated)
+
+    def context(self, manager, names):
+        return manager
+
+    def breaks(self):
+        return True
+
+    continues = breaks
+
+    def negation(self, value):
+        return not value
+
+    def all_of(self, value, *others):
+        for other in others:
+            value = value and other()
+        return value
+
+    def any_of(self, value, *others):
+        for other in others:
+            value = value or other()
+        return value
+
+    def chain(self, left, names, *others):
+        for name, other in zip(names, others):  # noqa: B905 - for old versions too
+            right = other()
+            if not COMPARISONS[name](left, right):
+                return False
+            left = right
+        return True
+
+    def ternary(self, test, body, orelse):
+        return body() if test else orelse()
+
+    def unpack(self, value, names, star):
+        values = list(value)
+        if star is not None:
+            end = len(values) - (len(names) - 1 - star)
+            values[star:end] = [values[star:end]]
+        return values
+
+    def shared(self, value, names):
+        return value
+
+    def augment(self, name, current, value):
+        return OPERATORS[name](current, value)
+
+
+def control(n):
+    total, seen = 0, []
+    for i in range(n):
+        if i == 2:
+            continue
+        if i == 6:
+            break
+        total += i * 2 if 1 < i <= 4 and i != 3 else 1
+        seen.append(i)
+    return total, seen, not seen, n in (1, 9) or n
+
+
+def expressions(n):
+    first, *rest = [k * n for k in range(4) if k not in (1,)]
+    table = {f"{k!r}:{v:>{n}}": [v, {"a": v}["a"]] for k, v in enumerate(rest)}
+    table["x"] = table["y"] = first
+    table["x"] += 3
+    pick = lambda k, d=n, *more, e=2: k + d + e + len(more)  # noqa: E731
+    return table, pick(1), pick(1, 2, 3, e=4), rest[-1:0:-1], sum(k for k in rest)
+
+
+def definitions(n):
+    values: list = [n]
+
+    def add(k, by=n):
+        values[0] += k + by
+        return values
+
+    class_of = type(values).__name__
+    assert add(1) is values, "the same list"
+    return values, class_of
+
+
+PROGRAMS = [control, expressions, definitions]
+SOURCE_3_12 = """
+def newer(n):
+    words = ["a", "b"]
+    def twice[Kind](k: Kind) -> Kind:
+        return k
+    return f"{", ".join(f"{w}{n}" for w in words)}", [n for n in words], n, twice(n)
+"""
+
+
+def rewritten(function, source, rewrite):
+    """Return ``function`` rewritten and compiled again, as source.py does it."""
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    code = function.__code__
+    tree, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
+    namespace = dict(function.__globals__)
+    module = ast.fix_missing_locations(ast.Module([tree], []))
+    hooks = namespace["__tl"] = PythonHooks()
+    exec(compile(module, "<rewritten>", "exec"), namespace)
+    return namespace[function.__name__], hooks, places
+
+
+def main(path):
+    spec = importlib.util.spec_from_file_location("rewrite", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    programs = [(program, inspect.getsource(program)) for program in PROGRAMS]
+    if sys.version_info >= (3, 12):
+        namespace = {}
+        exec(SOURCE_3_12, namespace)
+        programs.append((namespace["newer"], SOURCE_3_12))
+    for program, source in programs:
+        again, hooks, places = rewritten(program, source, module.rewrite)
+        for n in (1, 4, 9):
+            wanted, found = program(n), again(n)
+            assert repr(found) == repr(wanted), (program.__name__, n, found, wanted)
+        assert hooks.places
+        assert max(hooks.places) < len(places)
+    print(len(programs), "programs agree")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

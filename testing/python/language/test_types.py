@@ -1,0 +1,125 @@
+"""Type checkers accept programs as they are written, and still find what is wrong in them."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[3]
+PROGRAMS = Path(__file__).with_name("typed_programs.py")
+CHECKED = [PROGRAMS, *sorted((ROOT / "examples").glob("*.py"))]
+# What a user's own settings would be, but for libraries that take a minute to read.
+SETTINGS = """
+[mypy]
+[mypy-torch.*,tvm.*,tvm_ffi.*,cuda.*,tqdm.*,matplotlib.*,numpy.*]
+follow_imports = skip
+ignore_missing_imports = True
+"""
+WRONG = """
+import tilelang
+import tilelang.language as T
+
+@T.prim_func
+def main(A: T.Tensor((8,), T.float32)):
+    with T.Kernel(1):
+        A[0] = 1
+
+source: int = tilelang.compile(main).get_kernel_source()
+vector = T.float16x3
+T.Kernel(1, thread=128)
+"""
+
+
+def mypy(directory, *files):
+    settings = directory / "mypy.ini"
+    settings.write_text(SETTINGS)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "--cache-dir"]
+    done = subprocess.run(
+        [*command, str(ROOT / ".mypy_cache" / "programs"), *map(str, files)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    file = tmp_path_factory.mktemp("wrong") / "wrong.py"
+    file.write_text(textwrap.dedent(WRONG))
+    return file
+
+
+def test_mypy_accepts_programs(tmp_path):
+    pytest.importorskip("mypy")
+    status, told = mypy(tmp_path, *CHECKED)
+    assert status == 0, told
+
+
+def test_mypy_finds_mistakes(tmp_path, wrong):
+    pytest.importorskip("mypy")
+    status, told = mypy(tmp_path, wrong)
+    assert status == 1, told
+    assert [line.split(":")[1] for line in told.splitlines() if "error:" in line] == [
+        "10",
+        "11",
+        "12",
+    ], told
+
+
+def pyright(directory, *files):
+    program = shutil.which("pyright") or shutil.which("basedpyright")
+    if program is None:
+        pytest.skip("pyright is not installed")
+    settings = directory / "pyrightconfig.json"
+    paths = ", ".join(f'"{file}"' for file in files)
+    settings.write_text(
+        f'{{"typeCheckingMode": "standard", "include": [{paths}], "extraPaths": ["{ROOT}"]}}'
+    )
+    done = subprocess.run(
+        [program, "--project", str(settings), "--pythonpath", sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_pyright_accepts_programs(tmp_path):
+    status, told = pyright(tmp_path, *CHECKED)
+    assert status == 0, told
+
+
+def test_pyright_finds_mistakes(tmp_path, wrong):
+    status, told = pyright(tmp_path, wrong)
+    assert status == 1, told
+    assert all(f"wrong.py:{line}:" in told for line in (10, 11, 12)), told
+    assert "wrong.py:6:" not in told
+
+
+@pytest.fixture(scope="module")
+def programs():
+    spec = importlib.util.spec_from_file_location("typed_programs", PROGRAMS)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_the_programs_run(programs):
+    values = torch.tensor([3, 11, 3, 8], dtype=torch.int32)
+    counts = torch.zeros(8, dtype=torch.int32)
+    strided = torch.zeros(4, 8, dtype=torch.float32)[:, ::2]
+    programs.compiled(values, counts, strided, 2.5)
+    assert counts.tolist() == torch.bincount(values % 8, minlength=8).tolist()
+    assert strided[0, 0] == 2.5
+    assert programs.matmul.get_tir(64, 64, 64).attrs["global_symbol"] == "main"

@@ -1,0 +1,155 @@
+"""Functions of the bits of integers, and division as in C.
+
+Each takes an element, another scalar expression or an int.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+
+from tilelang.language.math_ops import same_type
+from tilelang.language.scalars import as_expr, describe, is_buffer, is_number, is_scalar_expr
+
+
+def _checked(name: str, x: Any) -> Any:
+    x = as_expr(x)
+    if is_number(x):
+        is_integer = isinstance(x, int)
+    else:
+        is_integer = is_scalar_expr(x) and not is_buffer(x) and "float" not in x.ty.dtype
+    if not is_integer:
+        raise TypeError(
+            f"T.{name} found {describe(x)}, wanted an int or a scalar of an integer dtype; "
+            "T.reinterpret(x, T.uint32) gives the bits of a float"
+        )
+    return x
+
+
+def _unary(name: str, x: Any) -> Any:
+    return getattr(tirx, name)(_checked(name, x))
+
+
+def _binary(name: str, x: Any, y: Any) -> Any:
+    return getattr(tirx, name)(*same_type(_checked(name, x), _checked(name, y)))
+
+
+def bitwise_not(x: Any) -> Any:
+    """Return ``x`` with every bit inverted.
+
+    TypeError if ``x`` is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.bitwise_not(mask)``
+    """
+    return _unary("bitwise_not", x)
+
+
+def popcount(x: Any) -> Any:
+    """Return the number of bits of ``x`` that are set.
+
+    TypeError if ``x`` is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.popcount(mask)``
+    """
+    return _unary("popcount", x)
+
+
+def clz(x: Any) -> Any:
+    """Return the number of zero bits above the highest bit of ``x`` that is set, as int32.
+
+    TypeError if ``x`` is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``31 - T.clz(x)``
+    """
+    return _unary("clz", x)
+
+
+def bitwise_and(x: Any, y: Any) -> Any:
+    """Return the bits that both ``x`` and ``y`` have.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.bitwise_and(word, 0xF)``
+    """
+    return _binary("bitwise_and", x, y)
+
+
+def bitwise_or(x: Any, y: Any) -> Any:
+    """Return the bits that ``x`` or ``y`` has.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.bitwise_or(low, high)``
+    """
+    return _binary("bitwise_or", x, y)
+
+
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """Return the bits that only one of ``x`` and ``y`` has.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.bitwise_xor(row, column)``
+    """
+    return _binary("bitwise_xor", x, y)
+
+
+def shift_left(x: Any, y: Any) -> Any:
+    """Return ``x`` times 2 to the power of ``y``, bits that leave the type being lost.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.shift_left(1, bit)``
+    """
+    return _binary("shift_left", x, y)
+
+
+def shift_right(x: Any, y: Any) -> Any:
+    """Return ``x`` over 2 to the power of ``y``, rounded down.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.shift_right(word, 4 * i)``
+    """
+    return _binary("shift_right", x, y)
+
+
+def truncdiv(x: Any, y: Any) -> Any:
+    """Return ``x / y`` rounded towards zero, as C does.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.truncdiv(x, 2)``
+    """
+    return _binary("truncdiv", x, y)
+
+
+def truncmod(x: Any, y: Any) -> Any:
+    """Return the rest of ``x / y`` with the sign of ``x``, as in C.
+
+    The dtype stays. TypeError if an operand is not a scalar of an integer dtype or an int.
+
+    Example
+    -------
+    ``T.truncmod(x, 2)``
+    """
+    return _binary("truncmod", x, y)
