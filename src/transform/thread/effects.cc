@@ -101,6 +101,7 @@ bool IsElementwise(const CallNode* call) {
       "tirx.erf",   "tirx.fabs",      "tirx.floor",   "prim.ceil",       "tirx.trunc",
       "tirx.round", "tirx.nearbyint", "tirx.pow",     "tirx.fmod",       "tirx.isnan",
       "prim.clz",   "tirx.popcount",  "tirx.sigmoid", "tirx.reinterpret"};
+  if (const Intrinsic* row = FindIntrinsic(call)) return row->elementwise;
   const OpNode* op = OpOf(call);
   return op && names.count(std::string(op->name));
 }

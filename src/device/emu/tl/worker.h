@@ -35,10 +35,17 @@ struct Meeting : WaitPoint {
   void* arguments[kWarpSize];
 };
 
+/*! Where some lanes of a warp meet. */
+struct LaneSet : WaitPoint {
+  const char* name;
+  uint32_t mask;
+  Collective collective;  // nullptr for a barrier
+};
+
 struct Warp {
   Meeting meeting;
-  Meeting barrier;  // sync_warp
-  uint32_t barrier_mask;
+  LaneSet sets[kWarpSize];  // by the lowest lane
+  void* set_arguments[kWarpSize];
 };
 
 /*! Where all threads of a grid meet, or those of a cluster that have not exited. */
@@ -61,6 +68,7 @@ struct Block {
   Cluster* cluster;
   Fiber* fibers;
   unsigned threads, live;  // live ones have not exited
+  int votes;
   unsigned char* shared;
   unsigned shared_bytes;  // dynamic ones
   unsigned static_bytes;  // of the static arrays that the kernel has declared
