@@ -127,6 +127,8 @@ void ExprPrinter::Visit_(const FloatImmNode* op) {
   Done(op, std::move(text), precedence);
 }
 
+void ExprPrinter::Visit_(const StringImmNode* op) { Done(op, StringLiteral(op->value), kPrimary); }
+
 void ExprPrinter::Visit_(const TensorLoadNode* op) {
   const auto buffer = op->source.as_or_throw<Var>();
   if (op->indices.size() != 1)

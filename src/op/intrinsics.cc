@@ -101,6 +101,12 @@ std::vector<Intrinsic> MemoryAndThreadIntrinsics() {
       {"tl.store_words", "tl::store_words", "tl/words.h", 0, {kWrite}},
       {"tl.dp4a", "tl::dp4a", "tl/words.h", 0, {kRead, kRead, kReadWrite}},
       {kLoadReadOnly, "tl::load_read_only", "tl/memory.h", 0, {kRead}},
+      // print_value(message, block x, y, z, dtype, value); an element has its buffer and index too
+      {"tl.print_message", "tl::print_message", "tl/print.h", 0, {}},
+      {"tl.print_value", "tl::print_value", "tl/print.h", 0, {}},
+      {"tl.print_element", "tl::print_element", "tl/print.h", 0, {}},
+      // device_assert(condition, message, place or nothing)
+      {"tl.device_assert", "tl::device_assert", "tl/output.h", 0, {}},
       {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}},
       {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}},
   };

@@ -73,7 +73,18 @@ from tilelang.language.allocation import (
     alloc_shared,
     alloc_var,
 )
-from tilelang.language.annotations import annotate_layout, annotate_safe_value, use_swizzle
+from tilelang.language.annotations import (
+    annotate_compile_flags,
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_pass_configs,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    attr,
+    import_source,
+    use_swizzle,
+)
 from tilelang.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -85,6 +96,7 @@ from tilelang.language.atomics import (
     atomic_store,
 )
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
+from tilelang.language.debugging import device_assert, print
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -227,6 +239,7 @@ from tilelang.language.reductions import (
     warp_reduce_sum,
 )
 from tilelang.language.scans import cummax, cumsum
+from tilelang.language.source_kernels import CUDASourceCodeKernel
 from tilelang.language.synchronisation import (
     get_lane_idx,
     get_warp_group_idx,
