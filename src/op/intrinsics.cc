@@ -107,6 +107,11 @@ std::vector<Intrinsic> MemoryAndThreadIntrinsics() {
       {"tl.print_element", "tl::print_element", "tl/print.h", 0, {}},
       // device_assert(condition, message, place or nothing)
       {"tl.device_assert", "tl::device_assert", "tl/output.h", 0, {}},
+      // rng_init<generator>(state, seed, sequence, offset)
+      {"tl.rng_init", "tl::rng_init", "tl/random.h", 1, {kWrite, kNone, kNone, kNone}},
+      {"tl.rng_next", "tl::rng_next", "tl/random.h", 1, {kReadWrite}},
+      {"tl.rng_uniform", "tl::rng_uniform", "tl/random.h", 2, {kReadWrite}},
+      {"tl.rng_normal", "tl::rng_normal", "tl/random.h", 2, {kReadWrite}},
       {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}},
       {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}},
   };

@@ -67,6 +67,7 @@ from tvm.tirx import (
 
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import (
+    alloc_buffer,
     alloc_fragment,
     alloc_global,
     alloc_local,
@@ -126,6 +127,7 @@ from tilelang.language.dtypes import (
     int64,
     long,
     short,
+    tfloat32,
     uint,
     uint8,
     uint16,
@@ -213,6 +215,7 @@ from tilelang.language.precise_math import (
     mul2,
     sub2,
 )
+from tilelang.language.random import rng_init, rng_rand, rng_rand_float
 from tilelang.language.reducers import (
     alloc_reducer,
     finalize_reducer,
@@ -239,6 +242,7 @@ from tilelang.language.reductions import (
     warp_reduce_sum,
 )
 from tilelang.language.scans import cummax, cumsum
+from tilelang.language.scheduler import PersistentTileScheduler
 from tilelang.language.source_kernels import CUDASourceCodeKernel
 from tilelang.language.synchronisation import (
     get_lane_idx,

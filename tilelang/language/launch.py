@@ -47,6 +47,8 @@ class KernelLaunchFrame(Frame):
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
         """Layouts that the program gives to its buffers."""
+        self.random_state: tuple[str, ir.Var] | None = None
+        """Generator of random numbers, and its state in each thread."""
         self.safe_values: dict[ir.Var, ir.Expr] = {}
         """What reads of global tensors give out of bounds, where it is not zero."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -362,16 +363,57 @@ def extract_lane(vector: Any, lane: int) -> ir.Expr:
     return tirx.Shuffle([vector], [lane])
 
 
+_WITH_INFINITY = ("float16", "bfloat16", "float32", "float64")
+# 8 bits of mantissa at the largest exponent; TVM takes that of float32, which rounds to infinity.
+_LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
+
+
 def infinity(dtype_: Any) -> ir.Expr:
-    """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value."""
-    return tirx.infinity(dtype(dtype_))
+    """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value.
+
+    Raises
+    ------
+    ValueError
+        If the type has no infinity, as integers and float8_e4m3fn.
+
+    Example
+    -------
+    ``T.fill(row_max, -T.infinity(T.float32))``
+    """
+    target = dtype(dtype_)
+    if target not in _WITH_INFINITY:
+        raise ValueError(
+            f"T.infinity found {target}, which has none, wanted one of {', '.join(_WITH_INFINITY)}; "
+            "T.max_value is the largest value of any type"
+        )
+    return tirx.const(math.inf, str(target))
 
 
 def max_value(dtype_: Any) -> ir.Expr:
-    """Return the largest finite value of a data type."""
-    return tirx.max_value(dtype(dtype_))
+    """Return the largest finite value of a data type.
+
+    Example
+    -------
+    ``T.max_value(T.int8)`` is 127
+    """
+    target = dtype(dtype_)
+    if target == "bool":
+        return tirx.const(True, "bool")
+    if target == "bfloat16":
+        return tirx.const(_LARGEST_BFLOAT16, "bfloat16")
+    return tirx.max_value(target)
 
 
 def min_value(dtype_: Any) -> ir.Expr:
-    """Return the smallest finite value of a data type."""
-    return tirx.min_value(dtype(dtype_))
+    """Return the smallest finite value of a data type.
+
+    Example
+    -------
+    ``T.min_value(T.int8)`` is -128
+    """
+    target = dtype(dtype_)
+    if target == "bool":
+        return tirx.const(False, "bool")
+    if target == "bfloat16":
+        return tirx.const(-_LARGEST_BFLOAT16, "bfloat16")
+    return tirx.min_value(target)

@@ -154,6 +154,8 @@ class Tracer:
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self._unnamed: set[ir.Var] = set()
         self._reductions: dict[ir.Var, str] = {}
+        self.tensor_floats: set[ir.Var] = set()
+        """Buffers of float32 that matrix products may round to tf32."""
         self.function_attrs: dict[str, Any] = {}
         """Attributes that the program gets at its end."""
 
