@@ -212,7 +212,9 @@ def annotate_compile_flags(*flags: str | Sequence[str]) -> None:
     ``T.annotate_compile_flags("-use_fast_math")``
     """
     tracer = current_tracer("T.annotate_compile_flags")
-    given = [f for flag in flags for f in (flag if isinstance(flag, list | tuple) else [flag])]
+    given: list[Any] = [
+        f for flag in flags for f in (flag if isinstance(flag, list | tuple) else [flag])
+    ]
     for flag in given:
         if not isinstance(flag, str):
             raise TypeError(f"T.annotate_compile_flags found {describe(flag)}, wanted strings")

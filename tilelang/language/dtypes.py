@@ -150,7 +150,7 @@ class TensorFloat32(dtype):
 
     def __new__(cls) -> TensorFloat32:
         """Return the one object of this type."""
-        return tvm_ffi.dtype.__new__(cls, "float32")  # type: ignore[return-value]
+        return tvm_ffi.dtype.__new__(cls, "float32")
 
     def with_lanes(self, lanes: builtins.int) -> dtype:
         """Return the vector type of float32."""

@@ -383,8 +383,8 @@ def infinity(dtype_: Any) -> ir.Expr:
     target = dtype(dtype_)
     if target not in _WITH_INFINITY:
         raise ValueError(
-            f"T.infinity found {target}, which has none, wanted one of {', '.join(_WITH_INFINITY)}; "
-            "T.max_value is the largest value of any type"
+            f"T.infinity found {target}, which has none, wanted one of "
+            f"{', '.join(_WITH_INFINITY)}; T.max_value is the largest value of any type"
         )
     return tirx.const(math.inf, str(target))
 
