@@ -138,7 +138,7 @@ from tilelang.language.fills import clear, fill
 from tilelang.language.function import prim_func
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
-from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
+from tilelang.language.intrinsics import access_ptr, address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
     ClusterKernel,
     Kernel,
@@ -249,6 +249,7 @@ from tilelang.language.synchronisation import (
     get_warp_group_idx,
     get_warp_idx,
     get_warp_idx_sync,
+    named_barrier_arrive,
     shuffle_elect,
     sync_threads,
     sync_warp,

@@ -78,6 +78,50 @@ def test_powers_and_rounding():
     torch.testing.assert_close(found[1], a.abs() ** 2.5)
 
 
+UNARY = ["exp", "exp2", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmoid", "sin", "cos"]
+UNARY += ["tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "atanh", "erf", "abs"]
+UNARY += ["floor", "ceil", "trunc", "round", "nearbyint", "exp10", "acosh", "isnan", "isinf"]
+UNARY += ["isfinite"]
+BINARY = ["atan2", "hypot", "copysign", "fmod", "pow", "max", "min"]
+REFERENCES = {
+    "exp10": lambda x: 10.0**x,
+    "nearbyint": torch.round,
+    "max": torch.fmax,
+    "min": torch.fmin,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_functions(dtype):
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 64), dtype),
+        U: T.Tensor((len(UNARY), 64), dtype),
+        B: T.Tensor((len(BINARY), 64), dtype),
+    ):
+        with T.Kernel(1, threads=16):
+            for i in T.Parallel(64):
+                for row, name in enumerate(UNARY):
+                    # acosh is of numbers from 1 on.
+                    U[row, i] = T.cast(getattr(T, name)(A[0, i] + (name == "acosh")), dtype)
+                for row, name in enumerate(BINARY):
+                    B[row, i] = getattr(T, name)(A[0, i], A[1, i])
+
+    torch_dtype = getattr(torch, dtype)
+    a = torch.stack([torch.linspace(0.01, 0.99, 64), torch.linspace(-2, 3, 64)]).to(torch_dtype)
+    unary, binary = tilelang.compile(main, out_idx=[1, 2])(a.to(DEVICE))
+    x, y = a.double()
+    wide = (x + 1).to(torch_dtype).double()
+    wanted = [REFERENCES.get(name) or getattr(torch, name) for name in [*UNARY, *BINARY]]
+    exact = [f(wide if n == "acosh" else x) for n, f in zip(UNARY, wanted, strict=False)]
+    exact += [f(x, y) for f in wanted[len(UNARY) :]]
+    found = torch.cat([unary, binary]).cpu().double()
+    eps = torch.finfo(torch_dtype).eps
+    torch.testing.assert_close(
+        found, torch.stack([e.double() for e in exact]), rtol=16 * eps, atol=4 * eps
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
