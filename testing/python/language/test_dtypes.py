@@ -116,6 +116,12 @@ def test_calls():
         T.float16x2(1, 2, 3)
 
 
+def test_short_names():
+    assert [T.short, T.int, T.long, T.uint] == ["int16", "int32", "int64", "uint32"]
+    assert [T.half, T.float, T.double] == ["float16", "float32", "float64"]
+    assert T.bfloat16x2(1, 2).ty.dtype == "bfloat16x2"
+
+
 def test_as_torch():
     same = ["float16", "bfloat16", "float32", "float64", "int8", "int64", "uint8", "bool"]
     assert all(T.dtype(name).as_torch() is getattr(torch, name) for name in same)
