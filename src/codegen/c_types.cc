@@ -91,6 +91,20 @@ std::string IntLiteral(int64_t value, DLDataType t) {
   return *CTypeName(t) + "(" + text + ")";
 }
 
+std::string StringLiteral(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 std::string FloatLiteral(double value, DLDataType t) {
   if (t.code == kDLFloat && t.bits == 64) return DoubleLiteral(value);
   if (t.code == kDLFloat && t.bits == 32) return SingleLiteral(static_cast<float>(value));

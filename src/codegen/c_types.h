@@ -15,4 +15,7 @@ std::optional<std::string> CTypeName(DLDataType t);
 std::string IntLiteral(int64_t value, DLDataType t);
 std::string FloatLiteral(double value, DLDataType t);
 
+/*! The text in quotes, as a string of C and as a file name in a directive. */
+std::string StringLiteral(const std::string& text);
+
 }  // namespace tl

@@ -1,5 +1,7 @@
 /*! EmitCuda: the source of a program's kernels, for NVRTC and for the emulator alike. */
 #include "../tvm/registry.h"
+#include "c_types.h"
+#include "kernel_facts.h"
 #include "kernel_printer.h"
 
 namespace tl {
@@ -10,6 +12,14 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
   std::set<std::string> preludes;
   std::string body;
   for (const PrimFunc& kernel : kernels) {
+    if (const Any text = GetAttr(kernel, "tl.source"); text != nullptr) {
+      const std::string name = GetAttr(kernel, "global_symbol").cast<String>();
+      if (line_directives) body += "\n#line 0 " + StringLiteral(name + ".cu");
+      body += "\n" + std::string(text.cast<String>()) + "\n";
+      const std::string prelude = KernelFacts(kernel).prelude;
+      if (!prelude.empty()) preludes.insert(prelude);
+      continue;
+    }
     KernelPrinter printer(line_directives);
     body += "\n" + printer.Run(kernel);
     headers.insert(printer.headers().begin(), printer.headers().end());

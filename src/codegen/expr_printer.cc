@@ -12,7 +12,7 @@ const char* MathFunction(const std::string& op) {
   static const std::unordered_map<std::string, const char*> table = {
       {"tirx.exp", "tl::exp"},           {"tirx.exp2", "tl::exp2"},
       {"tirx.exp10", "tl::exp10"},       {"tirx.log", "tl::log"},
-      {"tirx.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
+      {"prim.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
       {"tirx.sqrt", "tl::sqrt"},         {"tirx.rsqrt", "tl::rsqrt"},
       {"tirx.sin", "tl::sin"},           {"tirx.cos", "tl::cos"},
       {"tirx.tan", "tl::tan"},           {"tirx.sinh", "tl::sinh"},
@@ -24,7 +24,12 @@ const char* MathFunction(const std::string& op) {
       {"tirx.pow", "tl::pow"},           {"tirx.fmod", "tl::fmod"},
       {"tirx.sigmoid", "tl::sigmoid"},   {"tirx.isnan", "tl::isnan"},
       {"tirx.isinf", "tl::isinf"},       {"tirx.isfinite", "tl::isfinite"},
-      {"tirx.popcount", "tl::popcount"}, {"prim.clz", "tl::clz"},
+      {"tirx.asin", "tl::asin"},         {"tirx.acos", "tl::acos"},
+      {"tirx.asinh", "tl::asinh"},       {"tirx.acosh", "tl::acosh"},
+      {"tirx.atanh", "tl::atanh"},       {"tirx.log1p", "tl::log1p"},
+      {"tirx.atan2", "tl::atan2"},       {"tirx.hypot", "tl::hypot"},
+      {"tirx.copysign", "tl::copysign"}, {"tirx.popcount", "tl::popcount"},
+      {"prim.clz", "tl::clz"},
   };
   auto it = table.find(op);
   return it == table.end() ? nullptr : it->second;
@@ -126,6 +131,8 @@ void ExprPrinter::Visit_(const FloatImmNode* op) {
   const int precedence = text[0] == '-' ? kUnary : kPrimary;
   Done(op, std::move(text), precedence);
 }
+
+void ExprPrinter::Visit_(const StringImmNode* op) { Done(op, StringLiteral(op->value), kPrimary); }
 
 void ExprPrinter::Visit_(const TensorLoadNode* op) {
   const auto buffer = op->source.as_or_throw<Var>();

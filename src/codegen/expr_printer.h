@@ -61,6 +61,7 @@ class ExprPrinter : protected StmtExprVisitor {
   void Visit_(const VarNode* op) override;
   void Visit_(const IntImmNode* op) override;
   void Visit_(const FloatImmNode* op) override;
+  void Visit_(const StringImmNode* op) override;
   void Visit_(const TensorLoadNode* op) override;
   void Visit_(const CallNode* op) override;
   void Visit_(const CastNode* op) override;

@@ -14,6 +14,11 @@ std::string TextOf(const Expr& e) {
 
 }  // namespace
 
+bool KernelFacts::IsFact(const std::string& key) {
+  return key == kSwizzle || key == kPrelude || key == kMinBlocks || key == kAliased ||
+         key == kClusterDims;
+}
+
 void KernelFacts::Visit_(const VarNode* op) { used.insert(op); }
 
 void KernelFacts::Visit_(const AttrStmtNode* op) {
@@ -24,6 +29,10 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
     swizzle_span = op->span;
   } else if (op->attr_key == kPrelude) {
     prelude = TextOf(op->value);
+  } else if (op->attr_key == kMinBlocks) {
+    min_blocks = ToInt(op->value);
+  } else if (op->attr_key == kAliased) {
+    aliased.insert(TextOf(op->value));
   }
   Visit(op->body);
 }

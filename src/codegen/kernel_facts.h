@@ -1,5 +1,6 @@
 /*! What the printer must know of a kernel before its first line. */
 #pragma once
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,6 +15,13 @@ inline constexpr const char* kPrelude = "pragma_import_c";
 /*! Attribute with the order in which blocks take tiles, from T.use_swizzle. */
 inline constexpr const char* kSwizzle = "threadblock_swizzle_pattern";
 
+/*! Attribute with the number of blocks that a multiprocessor is to hold, from
+ * T.annotate_min_blocks_per_sm. */
+inline constexpr const char* kMinBlocks = "tl.min_blocks_per_sm";
+/*! Attribute with the name of a parameter that others may alias, from T.annotate_restrict_buffers.
+ */
+inline constexpr const char* kAliased = "tl.aliased_buffer";
+
 class KernelFacts : public StmtExprVisitor {
  public:
   explicit KernelFacts(const PrimFunc& kernel) { Visit(kernel->body); }
@@ -25,10 +33,15 @@ class KernelFacts : public StmtExprVisitor {
   std::string swizzle;
   Span swizzle_span;
   std::string prelude;
+  std::optional<int64_t> min_blocks;
+  std::unordered_set<std::string> aliased;
   bool has_dynamic_shared = false;
   /*! Place of each static shared array in the block's static memory, and bytes of all of them. */
   std::unordered_map<const Object*, int64_t> static_shared;
   int64_t static_shared_bytes = 0;
+
+  /*! Whether an attribute of this name is one that this class reads. */
+  static bool IsFact(const std::string& key);
 
  protected:
   using StmtExprVisitor::Visit_;

@@ -7,6 +7,7 @@
 #include "../op/views.h"
 #include "../transform/thread/shared_memory.h"
 #include "../tvm/error.h"
+#include "c_types.h"
 #include "kernel_facts.h"
 
 namespace tl {
@@ -39,12 +40,6 @@ int64_t LocalAlignment(int64_t bytes) {
   return alignment;
 }
 
-std::string Quoted(const std::string& path) {
-  std::string out = "\"";
-  for (char c : path) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  return out + "\"";
-}
-
 }  // namespace
 
 std::string KernelPrinter::Run(const PrimFunc& kernel) {
@@ -71,15 +66,15 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     if (!params.empty()) params += ", ";
     if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
-      params += StorageType(BufferOf(p)->dtype->dtype) + "* " + restrict;
+      params += StorageType(BufferOf(p)->dtype->dtype) + "* " +
+                (facts.aliased.count(p->name) ? "" : restrict);
     } else {
       params += TypeName(p->dtype()) + " ";
     }
     params += names_.Declare(p);
   }
   std::string bounds = std::to_string(ThreadsOf(kernel));
-  const Any min_blocks = GetAttr(kernel, "tl.min_blocks_per_sm");
-  if (min_blocks != nullptr) bounds += ", " + std::to_string(min_blocks.cast<int64_t>());
+  if (facts.min_blocks) bounds += ", " + std::to_string(*facts.min_blocks);
   const auto name = GetAttr(kernel, "global_symbol").cast<String>();
   return "extern \"C\" __global__ void __launch_bounds__(" + bounds + ") " + std::string(name) +
          "(" + params + ")";
@@ -119,8 +114,8 @@ void KernelPrinter::Statement(const Stmt& s) {
   if (s->span.defined()) {
     span_ = s->span;
     if (line_directives_ && !compound) {
-      out_ +=
-          "#line " + std::to_string(span_->line) + " " + Quoted(span_->source_name->name) + "\n";
+      out_ += "#line " + std::to_string(span_->line) + " " +
+              StringLiteral(span_->source_name->name) + "\n";
     }
   }
   done_ = nullptr;
@@ -147,8 +142,9 @@ void KernelPrinter::Visit_(const AttrStmtNode* op) {
     analyzer_.BindThread(op);
   } else if (op->attr_key == kUnrollFactor) {
     unroll_factor_ = AsInt(op->value);
-  } else if (op->attr_key != kSwizzle && op->attr_key != kPrelude && op->attr_key != kClusterDims) {
-    Bug("attribute " + std::string(op->attr_key));
+  } else if (!KernelFacts::IsFact(op->attr_key)) {
+    if (op->span.defined()) span_ = op->span;
+    Refuse("the attribute " + std::string(op->attr_key), "Leave it out");
   }
   Statement(op->body);
   done_ = op;

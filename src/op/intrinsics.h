@@ -25,8 +25,13 @@ struct Intrinsic {
   std::string header;    // "tl/copy.h"
   int template_args;  // leading arguments that are template arguments: integers, or strings printed
                       // as they are
-  std::vector<Access> access;  // one entry for each argument after the template arguments
+  std::vector<Access> access;  // one entry for each argument after the template arguments; none for
+                               // rows without pointers
+  bool elementwise = false;    // a function of its arguments that applies to each lane by itself
 };
+
+/*! The rows of scalar_intrinsics.cc. */
+std::vector<Intrinsic> ScalarIntrinsics();
 
 /*! Row of an op, nullptr for other ops (TVM's own). */
 const Intrinsic* FindIntrinsic(const std::string& op);
@@ -51,6 +56,7 @@ inline constexpr const char* kWarpScan = "tl.warp_scan";
 inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";
 inline constexpr const char* kMaxNan = "tl.max_nan";
 inline constexpr const char* kMinNan = "tl.min_nan";
+inline constexpr const char* kLoadReadOnly = "tl.load_read_only";
 inline constexpr const char* kAtomicAdd = "tl.atomic_add";
 /*!
  * Attribute around copies from global to shared memory that may be asynchronous: someone commits

@@ -228,6 +228,20 @@ class JITKernel:
         """Bytes of spill stores and loads of one thread, the most of all kernels."""
         return max(usage.spill_stores + usage.spill_loads for usage in self.resource_usage.values())
 
+    def explain(self) -> str:
+        """What became of the program, as text; needs no GPU.
+
+        For each kernel: grid, block, registers, shared memory and what lies where in it; for each
+        ``T.Pipelined`` its statements with stage, place in the order and engine, the versions of
+        buffers and the barriers of a step, or why the loop is a plain one; which instructions each
+        matrix product became.
+
+        Example: ``print(kernel.explain())``
+        """
+        from tilelang.engine.explain import explain
+
+        return explain(self.artifact.device_mod, self.resource_usage)
+
     # Sources.
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:

@@ -16,13 +16,25 @@ from tvm.tirx import Broadcast, Ramp, Shuffle
 
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import (
+    alloc_buffer,
     alloc_fragment,
     alloc_global,
     alloc_local,
     alloc_shared,
     alloc_var,
 )
-from tilelang.language.annotations import annotate_layout, annotate_safe_value, use_swizzle
+from tilelang.language.annotations import (
+    annotate_compile_flags,
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_pass_configs,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    attr,
+    import_source,
+    use_swizzle,
+)
 from tilelang.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -61,6 +73,7 @@ from tilelang.language.builder import (
 )
 from tilelang.language.constants import const
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
+from tilelang.language.debugging import device_assert, print
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -90,6 +103,7 @@ from tilelang.language.dtypes import (
     int64,
     long,
     short,
+    tfloat32,
     uint,
     uint8,
     uint16,
@@ -127,8 +141,6 @@ from tilelang.language.elementwise import (
     log10,
     nearbyint,
     nextafter,
-    pow,
-    round,
     rsqrt,
     sigmoid,
     sin,
@@ -142,7 +154,7 @@ from tilelang.language.fills import clear, fill
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import GemmWarpPolicy, gemm
 from tilelang.language.header import empty
-from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
+from tilelang.language.intrinsics import access_ptr, address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
     ClusterKernel,
     Kernel,
@@ -174,6 +186,7 @@ from tilelang.language.macros import Ref, inline, meta_class
 from tilelang.language.math_ops import (
     Cast,
     Select,
+    align_up,
     cast,
     ceildiv,
     clamp,
@@ -181,15 +194,49 @@ from tilelang.language.math_ops import (
     floordiv,
     floormod,
     if_then_else,
+    index_to_coordinates,
     infinity,
+    linear_index,
     max,
     max_value,
     min,
     min_value,
+    pow,
     reinterpret,
+    round,
 )
 from tilelang.language.persistent import Persistent
 from tilelang.language.pointers import make_tensor, make_tensor_from_addr, match_buffer, ptr
+from tilelang.language.precise_math import (
+    __cos,
+    __exp,
+    __exp2,
+    __exp10,
+    __log,
+    __log2,
+    __log10,
+    __sin,
+    __tan,
+    abs2,
+    add2,
+    fast_rcp,
+    fma,
+    fma2,
+    fmul,
+    ieee_add,
+    ieee_fdiv,
+    ieee_fmaf,
+    ieee_frcp,
+    ieee_frsqrt,
+    ieee_fsqrt,
+    ieee_mul,
+    ieee_sub,
+    max2,
+    min2,
+    mul2,
+    sub2,
+)
+from tilelang.language.random import rng_init, rng_rand, rng_rand_float
 from tilelang.language.reducers import (
     alloc_reducer,
     finalize_reducer,
@@ -216,11 +263,14 @@ from tilelang.language.reductions import (
     warp_reduce_sum,
 )
 from tilelang.language.scans import cummax, cumsum
+from tilelang.language.scheduler import PersistentTileScheduler
+from tilelang.language.source_kernels import CUDASourceCodeKernel
 from tilelang.language.synchronisation import (
     get_lane_idx,
     get_warp_group_idx,
     get_warp_idx,
     get_warp_idx_sync,
+    named_barrier_arrive,
     shuffle_elect,
     sync_threads,
     sync_warp,
@@ -238,6 +288,42 @@ from tilelang.language.tensors import (
 )
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
+from tilelang.language.warps import (
+    activemask,
+    all_sync,
+    any_sync,
+    ballot,
+    ballot_sync,
+    match_all_sync,
+    match_any_sync,
+    shfl_down,
+    shfl_sync,
+    shfl_up,
+    shfl_xor,
+    syncthreads_and,
+    syncthreads_count,
+    syncthreads_or,
+)
+from tilelang.language.words import (
+    __ffs,
+    __fns,
+    __ldg,
+    dp4a,
+    ldg32,
+    ldg64,
+    ldg128,
+    ldg256,
+    lds32,
+    lds64,
+    lds128,
+    stg32,
+    stg64,
+    stg128,
+    stg256,
+    sts32,
+    sts64,
+    sts128,
+)
 from tilelang.layout import Fragment, Layout
 
 # Annotations of traced functions are values, `T.Tensor((M, K), dtype)`, which only functions under

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.regions import store
 from tilelang.language.scalars import as_int, describe, is_scalar_expr
@@ -33,6 +34,8 @@ def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.V
             "allocate the largest tile and copy what exists of it"
         )
     buffer = tir_builder.sblock_alloc_buffer(sizes, data_type(dtype), scope=scope)
+    if isinstance(data_type(dtype), TensorFloat32):
+        tracer.tensor_floats.add(buffer)
     tracer.own(buffer, kernel)
     tracer.add_unnamed(buffer)
     return buffer
@@ -87,6 +90,25 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
     ``partial = T.alloc_local((4,), T.float32)``
     """
     return allocate("T.alloc_local", shape, dtype, scope, "local")
+
+
+def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir.Var:
+    """Allocate a buffer in the memory ``scope``: ``shared.dyn``, ``shared``, ``local.fragment``,
+    ``local`` or ``local.var``.
+
+    Parameters and errors are those of ``alloc_shared``; global memory is a parameter.
+
+    Example
+    -------
+    ``T.alloc_buffer((128,), T.float16, scope="shared")``
+    """
+    scopes = ("shared.dyn", "shared", "local.fragment", "local", "local.var")
+    if scope not in scopes:
+        raise ValueError(
+            f"scope of T.alloc_buffer is {scope!r}, wanted one of {', '.join(scopes)}; pass global "
+            "memory as a parameter"
+        )
+    return allocate("T.alloc_buffer", shape, dtype, scope, scope)
 
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> ir.Var:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvm import ir
@@ -122,6 +122,172 @@ def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
             f"threads, wanted at most {threads}, the threads of the block"
         )
     return given
+
+
+def annotate_restrict_buffers(*buffers: Any) -> None:
+    """Say that tensors may share memory with others: their pointers are passed without
+    ``__restrict__``.
+
+    Parameters
+    ----------
+    buffers
+        Tensors that the function takes.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; if one is not a global tensor.
+
+    Example
+    -------
+    ``T.annotate_restrict_buffers(A, B)`` where a call may pass one tensor for both
+    """
+    tracer = current_tracer("T.annotate_restrict_buffers")
+    tracer.kernel_scope("T.annotate_restrict_buffers")
+    for buffer in buffers:
+        if not is_buffer(buffer) or buffer.scope() != "global":
+            raise ValueError(
+                f"T.annotate_restrict_buffers found {describe(buffer)}, wanted a global tensor; "
+                "other memory has no pointer that a call passes"
+            )
+        frame = tir_builder.attr(0, "tl.aliased_buffer", buffer.name)
+        tracer.enter(BuilderFrame(frame), rest=True)
+
+
+def annotate_min_blocks_per_sm(blocks: int) -> None:
+    """Ask for registers to be so few that ``blocks`` blocks fit on a multiprocessor.
+
+    It is the second argument of ``__launch_bounds__`` (CUDA C++ Programming Guide, "Launch
+    Bounds").
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; if ``blocks`` is not a positive int.
+
+    Example
+    -------
+    ``T.annotate_min_blocks_per_sm(2)``
+    """
+    tracer = current_tracer("T.annotate_min_blocks_per_sm")
+    tracer.kernel_scope("T.annotate_min_blocks_per_sm")
+    count = as_int(blocks)
+    if count is None or count < 1:
+        raise ValueError(
+            f"T.annotate_min_blocks_per_sm found {blocks!r}, wanted a positive int of blocks"
+        )
+    tracer.enter(BuilderFrame(tir_builder.attr(0, "tl.min_blocks_per_sm", count)), rest=True)
+
+
+def annotate_l2_hit_ratio(ratios: Any, ratio: Any = None) -> None:
+    """Not supported: a share of accesses of a tensor that is to stay in the L2 cache.
+
+    Raises
+    ------
+    NotImplementedError
+        Always; T.copy(.., eviction_policy=..) says what a copy leaves in the cache.
+    """
+    raise NotImplementedError(
+        "T.annotate_l2_hit_ratio is not supported: a launch sets no window of persisting L2; leave "
+        "it out, the result is the same"
+    )
+
+
+def annotate_compile_flags(*flags: str | Sequence[str]) -> None:
+    """Add options of the CUDA compiler for this function; those of ``tilelang.compile`` follow
+    them.
+
+    Parameters
+    ----------
+    flags
+        Options, or lists of them; a string is split at white space.
+
+    Raises
+    ------
+    TypeError
+        If one is not a string.
+
+    Example
+    -------
+    ``T.annotate_compile_flags("-use_fast_math")``
+    """
+    tracer = current_tracer("T.annotate_compile_flags")
+    given: list[Any] = [
+        f for flag in flags for f in (flag if isinstance(flag, list | tuple) else [flag])
+    ]
+    for flag in given:
+        if not isinstance(flag, str):
+            raise TypeError(f"T.annotate_compile_flags found {describe(flag)}, wanted strings")
+    known = tracer.function_attrs.setdefault("tilelang_compile_flags", [])
+    known.extend(word for flag in given for word in flag.split())
+
+
+def annotate_pass_configs(configs: Mapping[Any, Any]) -> None:
+    """Set pass configurations for this function; those of ``tilelang.compile`` override them.
+
+    Parameters
+    ----------
+    configs
+        Values by ``tilelang.PassConfigKey`` or its string.
+
+    Raises
+    ------
+    TypeError
+        If it is not a mapping.
+
+    Example
+    -------
+    ``T.annotate_pass_configs({tilelang.PassConfigKey.TL_DISABLE_DATA_RACE_CHECK: True})``
+    """
+    tracer = current_tracer("T.annotate_pass_configs")
+    if not isinstance(configs, Mapping):
+        raise TypeError(
+            f"T.annotate_pass_configs found {describe(configs)}, wanted a mapping of keys to values"
+        )
+    known = tracer.function_attrs.setdefault("tilelang_pass_configs", {})
+    known.update({str(getattr(key, "value", key)): value for key, value in configs.items()})
+
+
+def import_source(source: str | None = None) -> None:
+    """Put C++ text before the kernel; ``T.call_extern`` calls what it defines.
+
+    Parameters
+    ----------
+    source
+        Functions, types, macros, after the device headers; None for nothing.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Outside of a kernel; if it is not a string.
+
+    Example
+    -------
+    ``T.import_source("__device__ float twice(float x) { return x + x; }")``
+    """
+    current_tracer("T.import_source").kernel_scope("T.import_source")
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    if source is None:
+        return
+    if not isinstance(source, str):
+        raise TypeError(f"T.import_source found {describe(source)}, wanted C++ text")
+    if source not in kernel.preludes:
+        kernel.preludes.append(source)
+
+
+def attr(node: Any, key: str, value: Any) -> BuilderFrame:
+    """Give statements an attribute: ``with T.attr(node, key, value): ...``.
+
+    Attributes are how passes talk to each other. One that nothing reads is refused when the kernel
+    is printed.
+
+    Example
+    -------
+    ``with T.attr(0, "pragma_unroll_factor", 4): ...`` around a loop
+    """
+    current_tracer("T.attr")
+    return BuilderFrame(tir_builder.attr(node, key, value))
 
 
 def annotate_safe_value(values: Any, value: Any = None) -> None:

@@ -56,9 +56,11 @@ class dtype(tvm_ffi.dtype):
 
     def __new__(cls, value: Any) -> dtype:
         """Return ``value`` as a data type."""
-        if isinstance(value, cls):
+        if isinstance(value, dtype):
             return value
         name = _name(value)
+        if name == "tfloat32":
+            return tfloat32
         if not _NAME.fullmatch(name):
             raise ValueError(
                 f"{value!r} is not a data type; use a name such as 'float16' or 'int8x4'"
@@ -97,6 +99,10 @@ class dtype(tvm_ffi.dtype):
         """Whether this is a 4-bit float."""
         return self.startswith("float4_")
 
+    def is_float4_e2m1_unpacked(self) -> builtins.bool:
+        """Whether this is a 4-bit float in a byte of its own: no, there is no such dtype here."""
+        return False
+
     def is_float4_e2m1fn(self) -> builtins.bool:
         """Whether this is the 4-bit float of OCP MX, two of them in a byte."""
         return self.startswith("float4_e2m1fn")
@@ -130,6 +136,28 @@ class dtype(tvm_ffi.dtype):
         if not isinstance(found, torch.dtype):
             raise ValueError(f"torch has no dtype for {self}; use a scalar type that it has")
         return found
+
+
+class TensorFloat32(dtype):
+    """The type of ``T.tfloat32``: float32 in memory and in arithmetic, so that it equals
+    ``T.float32``.
+
+    What makes it another type is ``T.gemm``: on tensor cores it rounds operands that were allocated
+    with it to 10 bits of mantissa, as with ``annotations={"allow_tf32": True}``.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls) -> TensorFloat32:
+        """Return the one object of this type."""
+        return tvm_ffi.dtype.__new__(cls, "float32")
+
+    def with_lanes(self, lanes: builtins.int) -> dtype:
+        """Return the vector type of float32."""
+        return float32.with_lanes(lanes)
+
+    def __repr__(self) -> str:
+        return "dtype('tfloat32')"
 
 
 def _name(value: Any) -> str:
@@ -180,6 +208,7 @@ float16 = dtype("float16")
 bfloat16 = dtype("bfloat16")
 float32 = dtype("float32")
 float64 = dtype("float64")
+tfloat32 = TensorFloat32()
 float8_e4m3 = dtype("float8_e4m3")
 float8_e4m3fn = dtype("float8_e4m3fn")
 float8_e4m3fnuz = dtype("float8_e4m3fnuz")

@@ -356,18 +356,6 @@ def trunc(x: Any) -> Any:
     return _rounding("trunc", x)
 
 
-def round(x: Any) -> Any:
-    """Return the whole number nearest to ``x``, the even one of two.
-
-    The dtype stays. TypeError if ``x`` is not a scalar or a number.
-
-    Example
-    -------
-    ``T.round(x / scale)``
-    """
-    return _rounding("round", x)
-
-
 def nearbyint(x: Any) -> Any:
     """Return the whole number nearest to ``x``, the even one of two.
 
@@ -426,18 +414,6 @@ def isfinite(x: Any) -> Any:
     ``T.isfinite(x)``
     """
     return _unary("isfinite", x)
-
-
-def pow(x: Any, y: Any) -> Any:
-    """Return ``x`` to the power of ``y``.
-
-    The dtype stays. TypeError if an operand is not a scalar of a floating-point dtype or a number.
-
-    Example
-    -------
-    ``T.pow(x, 2.5)``
-    """
-    return _binary("pow", x, y)
 
 
 def fmod(x: Any, y: Any) -> Any:

@@ -64,7 +64,8 @@ def gemm(
         Barrier of asynchronous tensor cores (sm_100).
     annotations
         ``{"allow_tf32": True}`` lets tensor cores round float32 operands to 10 bits of mantissa;
-        without it float32 is multiplied and added in full.
+        without it float32 is multiplied and added in full. Tiles that were allocated as
+        ``T.tfloat32`` have it.
 
     Sizes, types and numbers of threads that no tensor-core instruction takes are multiplied and
     added one by one; the log says which instructions a gemm became.
@@ -83,16 +84,19 @@ def gemm(
     -------
     ``T.gemm(A_shared, B_shared, C_local, transpose_B=True)``
     """
-    current_tracer("T.gemm")
+    tracer = current_tracer("T.gemm")
     a = _operand(A, "A", ("shared", "local.fragment"))
     b = _operand(B, "B", ("shared", "local.fragment"))
     c = _operand(C, "C", ("local.fragment", "shared.tmem"))
     transposed = [_flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")]
     _check_shapes(a, b, c, *transposed)
-    if a.source.dtype != b.source.dtype:
+    dtypes = [
+        "tfloat32" if r.source in tracer.tensor_floats else str(r.source.dtype) for r in (a, b)
+    ]
+    if dtypes[0] != dtypes[1]:
         raise TypeError(
-            f"T.gemm found A of dtype {a.source.dtype} and B of dtype {b.source.dtype}, wanted "
-            "one dtype; cast one while copying it"
+            f"T.gemm found A of dtype {dtypes[0]} and B of dtype {dtypes[1]}, wanted one dtype; "
+            "cast one while copying it"
         )
     if k_pack != 1 or mbar is not None:
         raise NotImplementedError(
@@ -100,7 +104,10 @@ def gemm(
             "them out"
         )
     arguments = [a, b, c, *transposed, int(GemmWarpPolicy(policy)), _predicate(clear_accum)]
-    emit_tile_op("gemm", arguments, dict(annotations or {}))
+    attrs = dict(annotations or {})
+    if dtypes[0] == "tfloat32":
+        attrs.setdefault("allow_tf32", True)
+    emit_tile_op("gemm", arguments, attrs)
 
 
 def _flag(value: Any, name: str) -> bool:

@@ -8,6 +8,7 @@ from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import dtype
+from tilelang.language.regions import region_of, starts
 from tilelang.language.scalars import as_expr, describe, is_buffer
 from tilelang.language.tracer import current_tracer
 
@@ -75,3 +76,60 @@ def address_of(value: Any) -> ir.Call:
             f"T.address_of found {describe(value)}, wanted a buffer or an element of one"
         )
     return tirx.address_of(value)
+
+
+_ACCESS = {"r": 1, "w": 2, "rw": 3}
+
+
+def access_ptr(
+    base: Any,
+    access_type: str | int = "r",
+    *extents: Any,
+    offset: Any = 0,
+    extent: Any = None,
+    ignore_last_ndim: int = 0,
+) -> ir.Call:
+    """Return a pointer to pass to a function of the target's language.
+
+    The compiler takes what such a function does to be all of the buffer, whatever the access type
+    and the extents say; they are for compatibility.
+
+    Parameters
+    ----------
+    base
+        A buffer, a region or an element: the pointer is to its first element.
+    access_type
+        ``r``, ``w``, ``rw``, or 1, 2, 3.
+    extents, extent
+        How much is accessed, in each dimension or in elements. No effect.
+    offset
+        Elements to add to the pointer.
+    ignore_last_ndim
+        How many of the last dimensions start at 0, whatever the region says.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no such access type or number of dimensions; if ``base`` is not memory, or a
+        fragment.
+
+    Example
+    -------
+    ``T.call_extern("void", "sort", T.access_ptr(S[i, 0], "rw", 64))``
+    """
+    if access_type not in _ACCESS and access_type not in _ACCESS.values():
+        raise ValueError(f"access_type of T.access_ptr is {access_type!r}, wanted 'r', 'w' or 'rw'")
+    region = region_of(base, "the base of T.access_ptr")
+    buffer, first = region.source, starts(region)
+    if buffer.scope() == "local.fragment":
+        raise ValueError(
+            f"T.access_ptr found the fragment {buffer.name}, whose elements are in several "
+            "threads; copy it to shared memory first with T.copy"
+        )
+    if not 0 <= ignore_last_ndim <= len(first):
+        raise ValueError(
+            f"ignore_last_ndim of T.access_ptr is {ignore_last_ndim!r}, wanted 0 to {len(first)}"
+        )
+    kept = len(first) - ignore_last_ndim
+    first = [*first[:kept], *[0] * ignore_last_ndim]
+    return address_of(tirx.BufferLoad(buffer, [*first[:-1], first[-1] + offset]))

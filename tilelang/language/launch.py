@@ -46,11 +46,14 @@ class KernelLaunchFrame(Frame):
         """Index of this thread in the block."""
         self._block_extents = [*grid, *[1] * (3 - len(grid))]
         self._thread_extents = [*threads, *[1] * (3 - len(threads))]
-        self._prelude = prelude
+        self.preludes = [] if prelude is None else [prelude]
+        """Source texts that are put before the kernel's."""
         self._cluster_dims = list(cluster_dims)
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
         """Layouts that the program gives to its buffers."""
+        self.random_state: tuple[str, ir.Var] | None = None
+        """Generator of random numbers, and its state in each thread."""
         self.safe_values: dict[ir.Var, ir.Expr] = {}
         """What reads of global tensors give out of bounds, where it is not zero."""
 
@@ -84,8 +87,6 @@ class KernelLaunchFrame(Frame):
         self._frames.append(block)
         tir_builder.reads([])
         tir_builder.writes([])
-        if self._prelude is not None:
-            tir_builder.sblock_attr({"pragma_import_c": self._prelude})
         if math.prod(self._cluster_dims) > 1:
             dims = [tirx.const(extent, "int32") for extent in self._cluster_dims]
             tir_builder.sblock_attr({"cluster_dims": dims})
@@ -102,7 +103,9 @@ class KernelLaunchFrame(Frame):
         return var
 
     def close(self) -> None:
-        """Leave layouts and safe values on the block, which TVM makes when its frame exits."""
+        """Leave on the block what holds for all of it; TVM makes the block when its frame exits."""
+        if self.preludes:
+            tir_builder.sblock_attr({"pragma_import_c": "\n".join(self.preludes)})
         if self.layouts:
             tir_builder.sblock_attr(get_function("LayoutMapAnnotations")(self.layouts))
         if self.safe_values:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir, tirx
 
 from tilelang.language.dtypes import dtype
+from tilelang.language.ops import intrinsic_call
 from tilelang.language.scalars import (
     as_dtype,
     as_expr,
@@ -253,6 +255,122 @@ def clamp(x: Any, lo: Any, hi: Any) -> Any:
     return min(max(x, lo), hi)
 
 
+def align_up(x: Any, multiple: Any) -> Any:
+    """Return the smallest multiple of ``multiple`` that is not less than ``x``, an int for ints
+    (errors as for ``ceildiv``).
+
+    Example
+    -------
+    ``T.align_up(100, 32) == 128``
+    """
+    return ceildiv(x, multiple) * multiple
+
+
+def pow(x: Any, n: Any) -> Any:
+    """Return ``x`` to the power ``n``.
+
+    A constant integer ``n`` >= 1 multiplies, for integers and floats alike, 0 gives 1; any other
+    ``n`` takes the power function of floats.
+
+    Raises
+    ------
+    TypeError
+        If an operand is not a scalar; if ``n`` is not such a constant and ``x`` not a float.
+
+    Example
+    -------
+    ``T.pow(x, 3)`` is ``x * x * x``
+    """
+    exponent = as_int(n)
+    if is_number(x) and is_number(n):
+        return x**n
+    x, n = same_type(x, n) if exponent is None else (as_expr(x), n)
+    if not is_scalar_expr(x):
+        raise TypeError(f"T.pow found {describe(x)}, wanted a scalar expression")
+    if exponent is not None and exponent >= 0:
+        if exponent <= 1:
+            return x if exponent else as_dtype(1, x.ty.dtype)
+        return intrinsic_call("power", x.ty.dtype, [x, tirx.const(exponent, "int32")])
+    if "float" not in x.ty.dtype:
+        raise TypeError(
+            f"T.pow found {describe(x)} of dtype {x.ty.dtype} to the power {n}, wanted a float, or "
+            "a constant integer power >= 0; cast it with T.cast"
+        )
+    return tirx.pow(x, as_dtype(n, x.ty.dtype))
+
+
+_ROUND = {"ties-to-even": tirx.nearbyint, "ties-away-from-zero": None}
+
+
+def round(x: Any, rounding_mode: str = "ties-to-even") -> Any:
+    """Return ``x`` rounded to the nearest integer, as the same type.
+
+    Parameters
+    ----------
+    rounding_mode
+        Where halves go: ``ties-to-even``, as in Python, or ``ties-away-from-zero``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no such mode; if ``x`` is not a scalar.
+
+    Example
+    -------
+    ``T.round(x, "ties-away-from-zero")`` makes 3 of 2.5
+    """
+    if rounding_mode not in _ROUND:
+        raise ValueError(
+            f"rounding_mode of T.round is {rounding_mode!r}, wanted one of {', '.join(_ROUND)}"
+        )
+    x = as_expr(x)
+    x = as_dtype(x, "float32") if isinstance(x, float) else x
+    if not is_scalar_expr(x):
+        raise TypeError(f"T.round found {describe(x)}, wanted a scalar expression")
+    if "float" not in x.ty.dtype:
+        return x
+    nearest = _ROUND[rounding_mode]
+    return intrinsic_call("round_away", x.ty.dtype, [x]) if nearest is None else nearest(x)
+
+
+def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
+    """Return the coordinates of the ``index``-th element of a row-major array.
+
+    Example
+    -------
+    ``T.index_to_coordinates(7, (2, 5)) == [1, 2]``
+    """
+    coordinates: list[Any] = []
+    for extent in reversed(list(shape)[1:]):
+        coordinates.append(floormod(index, extent))
+        index = floordiv(index, extent)
+    return [index, *reversed(coordinates)]
+
+
+def linear_index(*values: Any) -> Any:
+    """Return the place in a row-major array: n coordinates, then all extents but the first.
+
+    Raises
+    ------
+    TypeError
+        If the number of values is even.
+
+    Example
+    -------
+    ``T.linear_index(i, j, columns)`` is ``i * columns + j``
+    """
+    if len(values) % 2 == 0:
+        raise TypeError(
+            f"T.linear_index found {len(values)} values, wanted n coordinates and the n - 1 "
+            "extents of all dimensions but the first"
+        )
+    count = len(values) // 2 + 1
+    place = values[0]
+    for coordinate, extent in zip(values[1:count], values[count:], strict=True):
+        place = place * extent + coordinate
+    return place
+
+
 def extract_lane(vector: Any, lane: int) -> ir.Expr:
     """Return element ``lane`` of a vector.
 
@@ -275,14 +393,30 @@ def extract_lane(vector: Any, lane: int) -> ir.Expr:
     return tirx.Shuffle([vector], [lane])
 
 
+_WITH_INFINITY = ("float16", "bfloat16", "float32", "float64")
+# 8 bits of mantissa at the largest exponent; TVM takes that of float32, which rounds to infinity.
+_LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
+
+
 def infinity(dtype_: Any) -> ir.Expr:
     """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value.
+
+    Raises
+    ------
+    ValueError
+        If the type has no infinity, as integers and float8_e4m3fn.
 
     Example
     -------
     ``T.fill(row_max, -T.infinity(T.float32))``
     """
-    return tirx.infinity(dtype(dtype_))
+    target = dtype(dtype_)
+    if target not in _WITH_INFINITY:
+        raise ValueError(
+            f"T.infinity found {target}, which has none, wanted one of "
+            f"{', '.join(_WITH_INFINITY)}; T.max_value is the largest value of any type"
+        )
+    return tirx.const(math.inf, str(target))
 
 
 def max_value(dtype_: Any) -> ir.Expr:
@@ -290,9 +424,14 @@ def max_value(dtype_: Any) -> ir.Expr:
 
     Example
     -------
-    ``T.max_value(T.int8) == 127``
+    ``T.max_value(T.int8)`` is 127
     """
-    return tirx.max_value(dtype(dtype_))
+    target = dtype(dtype_)
+    if target == "bool":
+        return tirx.const(True, "bool")
+    if target == "bfloat16":
+        return tirx.const(_LARGEST_BFLOAT16, "bfloat16")
+    return tirx.max_value(target)
 
 
 def min_value(dtype_: Any) -> ir.Expr:
@@ -300,6 +439,11 @@ def min_value(dtype_: Any) -> ir.Expr:
 
     Example
     -------
-    ``T.min_value(T.int8) == -128``
+    ``T.min_value(T.int8)`` is -128
     """
-    return tirx.min_value(dtype(dtype_))
+    target = dtype(dtype_)
+    if target == "bool":
+        return tirx.const(False, "bool")
+    if target == "bfloat16":
+        return tirx.const(-_LARGEST_BFLOAT16, "bfloat16")
+    return tirx.min_value(target)

@@ -74,6 +74,43 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     tir_builder.evaluate(device_call("sync_threads_partial", [barrier, threads]))
 
 
+def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
+    """Count this thread in at a barrier of the block, without waiting there.
+
+    Others wait there with ``T.sync_threads(barrier_id, arrive_count)``; who waits and who arrives
+    make up ``arrive_count`` (PTX ISA, ``bar.arrive``). Every thread of a warp arrives.
+
+    Parameters
+    ----------
+    barrier_id
+        1 to 15.
+    arrive_count
+        A multiple of 32, at most the threads of the block.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; for numbers that the hardware does not have.
+
+    Example
+    -------
+    ``T.named_barrier_arrive(3, 128)`` in a producer warp
+    """
+    kernel = _kernel("T.named_barrier_arrive")
+    barrier, threads = as_int(barrier_id), as_int(arrive_count)
+    if barrier is None or not 1 <= barrier < _BARRIERS:
+        raise ValueError(
+            f"barrier_id of T.named_barrier_arrive is {barrier_id!r}, wanted an int from 1 to "
+            f"{_BARRIERS - 1}"
+        )
+    if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
+        raise ValueError(
+            f"arrive_count of T.named_barrier_arrive is {arrive_count!r}, wanted a multiple of "
+            f"{_WARP}, at most the {kernel.num_threads} threads of the block"
+        )
+    tir_builder.evaluate(device_call("named_barrier_arrive", [barrier, threads]))
+
+
 def sync_warp(mask: int | None = None) -> None:
     """Wait for the lanes of this thread's warp whose bit is set in ``mask``, all by default.
 
@@ -179,6 +216,7 @@ __all__ = [
     "get_warp_group_idx",
     "get_warp_idx",
     "get_warp_idx_sync",
+    "named_barrier_arrive",
     "shuffle_elect",
     "sync_threads",
     "sync_warp",

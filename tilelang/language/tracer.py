@@ -169,6 +169,10 @@ class Tracer:
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self._unnamed: set[ir.Var] = set()
         self._reductions: dict[ir.Var, str] = {}
+        self.tensor_floats: set[ir.Var] = set()
+        """Buffers of float32 that matrix products may round to tf32."""
+        self.function_attrs: dict[str, Any] = {}
+        """Attributes that the program gets at its end."""
 
     def __enter__(self) -> Tracer:
         if not hasattr(_active, "stack"):
@@ -233,6 +237,8 @@ class Tracer:
         """Close what was entered for the rest of the function."""
         while self.scope.rest:
             self._close()
+        if self.function_attrs:
+            tir_builder.func_attr(self.function_attrs)
 
     def _close(self) -> None:
         scope = self.scopes.pop()

@@ -34,6 +34,9 @@ float16x2, float16x4, float16x8, float16x16, float16x32, float16x64 = _vectors(_
     bfloat16x64,
 ) = _vectors(_dtypes.bfloat16)
 float32x2, float32x4, float32x8, float32x16, float32x32, float32x64 = _vectors(_dtypes.float32)
+tfloat32x2, tfloat32x4, tfloat32x8, tfloat32x16, tfloat32x32, tfloat32x64 = _vectors(
+    _dtypes.tfloat32
+)
 float64x2, float64x4, float64x8, float64x16, float64x32, float64x64 = _vectors(_dtypes.float64)
 (
     float8_e4m3x2,

@@ -9,6 +9,7 @@ from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import describe, is_buffer
@@ -94,6 +95,8 @@ def _view(
         strides=None if strides is None else list(strides),
         scope=buf.scope(),
     )
+    if isinstance(target, TensorFloat32) or (dtype is None and buf in tracer.tensor_floats):
+        tracer.tensor_floats.add(alias)
     tracer.own(alias, kernel)
     tracer.add_unnamed(alias)
     return alias

@@ -5,9 +5,9 @@
  * whose indices are not proved to be within the buffer's shape as `if_then_else(bounds, load, 0)`,
  * and each such store in `if bounds`. `bounds` has exactly the comparisons that are not proved from
  * the ranges and conditions known at the access. The block annotation `safe_value_map` (buffer ->
- * value) gives what such loads yield instead of 0; it is gone in the output. Atomic operations are
- * guarded like stores, and yield 0. Operands of other `address_of` are left alone: who takes an
- * address answers for it. Off with `tl.disable_safe_memory_legalize`.
+ * value) gives what such loads yield instead of 0; it is gone in the output. Read-only loads are
+ * guarded like loads, atomic operations like stores, and yield 0. Operands of other `address_of`
+ * are left alone: who takes an address answers for it. Off with `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -41,9 +41,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const TensorLoad load = Default<Expr>(op).as_or_throw<TensorLoad>();
     const Expr bounds = UnprovedBounds(load->source.as_or_throw<Var>(), load->indices, op->span);
     if (!bounds.defined()) return load;
-    auto it = safe_values_.find(load->source.get());
-    return IfThenElseOf(bounds, load,
-                        it == safe_values_.end() ? ZeroOf(load->dtype()) : it->second);
+    return IfThenElseOf(bounds, load, SafeValue(load->source.get(), load->dtype()));
   }
 
   Stmt Mutate_(const SBlockNode* op) override {
@@ -60,7 +58,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 
   Stmt Mutate_(const EvaluateNode* op) override {
     const auto* call = op->value.as<CallNode>();
-    const Expr bounds = call ? AtomicBounds(call, op->span) : Expr();
+    const Expr bounds = call ? ElementBounds(call, op->span) : Expr();
     if (!bounds.defined()) return Default<Stmt>(op);
     auto evaluate = make_object<EvaluateNode>(*op);
     WithFacts(bounds, [&] { evaluate->value = MutateCall(call); });
@@ -70,11 +68,11 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   Expr Mutate_(const CallNode* op) override {
     const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op));
     if (!pointee) {
-      const Expr bounds = AtomicBounds(op, op->span);
+      const Expr bounds = ElementBounds(op, op->span);
       if (!bounds.defined()) return AnalyzingMutator::Mutate_(op);
       Expr call;
       WithFacts(bounds, [&] { call = MutateCall(op); });
-      return IfThenElseOf(bounds, call, ZeroOf(op->dtype()));
+      return IfThenElseOf(bounds, call, OutOfBounds(op));
     }
     auto load = make_object<TensorLoadNode>(*pointee);
     load->indices = MutateArray(pointee->indices);
@@ -94,10 +92,22 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
  private:
   Expr MutateCall(const CallNode* op) { return AnalyzingMutator::Mutate_(op); }
 
-  /*! The bounds of the elements that an atomic operation touches; undefined for other calls. */
-  Expr AtomicBounds(const CallNode* op, const Span& span) {
+  Expr SafeValue(const Object* buffer, DLDataType type) const {
+    auto it = safe_values_.find(buffer);
+    return it == safe_values_.end() ? ZeroOf(type) : it->second;
+  }
+  /*! What a guarded call yields where its element does not exist. */
+  Expr OutOfBounds(const CallNode* op) const {
+    if (!IsCallTo(GetRef<Expr>(op), kLoadReadOnly)) return ZeroOf(op->dtype());
+    return SafeValue(AsAddressOf(op->args[0])->source.get(), op->dtype());
+  }
+
+  /*! The bounds of the elements that an atomic operation or a read-only load touches; undefined for
+   * other calls. */
+  Expr ElementBounds(const CallNode* op, const Span& span) {
+    const bool reads = IsCallTo(GetRef<Expr>(op), kLoadReadOnly);
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access != Access::kAtomic) continue;
+      if (p.access != Access::kAtomic && !reads) continue;
       const Array<Expr> first = MutateArray(p.indices);
       const Expr bounds = UnprovedBounds(p.buffer, first, span);
       const auto* type = op->args.back()->ty.as<PrimTypeNode>();

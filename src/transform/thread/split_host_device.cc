@@ -9,8 +9,9 @@
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
  * appearance. It carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each),
  * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `target`,
- * `global_symbol`. Refuses: other statements outside of a kernel; block extents that are
- * not constant; two extents for one index.
+ * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters, and
+ * the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a kernel;
+ * block extents that are not constant; two extents for one index.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -26,6 +27,10 @@ namespace tl {
 namespace {
 
 constexpr const char* kLaunch = "tl.launch";
+/*! source_kernel(name, text): the whole kernel is in the text. */
+constexpr const char* kSourceKernel = "tl.source_kernel";
+
+std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
 
 /*! What a kernel's body uses and declares. */
 class KernelUses : public StmtExprVisitor {
@@ -53,12 +58,18 @@ class KernelUses : public StmtExprVisitor {
   int64_t shared_bytes = 0;
   Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
   bool cooperative = false;
+  /*! The call that says what source text the kernel is, nullptr for others. */
+  const CallNode* source = nullptr;
 
  protected:
   using StmtExprVisitor::Visit_;
 
   void Visit_(const VarNode* op) override {
     if (seen_.insert(op).second) used_.push_back(GetRef<Var>(op));
+  }
+  void Visit_(const CallNode* op) override {
+    if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
+    Default(op);
   }
   void Visit_(const ForNode* op) override {
     Define(op->loop_var);
@@ -158,8 +169,13 @@ class Splitter {
   void Kernel(const Stmt& body, const Span& span) {
     const KernelUses uses(body);
     const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
-    const std::string name = name_ + "_kernel" + number;
-    Array<Var> params = Params(uses.Free());
+    const bool is_text = uses.source != nullptr;
+    const std::string name = is_text ? TextOf(uses.source->args[0]) : name_ + "_kernel" + number;
+    if (!kernel_names_.insert(name).second) {
+      ThrowAt(span, "ValueError",
+              "found two kernels named " + name + ", wanted a name for each; rename one");
+    }
+    Array<Var> params = is_text ? AllBuffers() : Params(uses.Free());
     Array<Expr> args = {StringOf(name)};
     for (const Var& p : params) {
       auto view = view_of_.find(p.get());
@@ -184,7 +200,16 @@ class Splitter {
     kernel = WithAttr(kernel, "tl.block", block);
     kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
     kernel = WithAttr(kernel, "tl.cooperative", uses.cooperative);
+    if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
+  }
+
+  Array<Var> AllBuffers() const {
+    Array<Var> out;
+    for (const Var& p : function_->params) {
+      if (AsBuffer(p)) out.push_back(p);
+    }
+    return out;
   }
 
   Array<Var> Params(const std::vector<Var>& free) {
@@ -213,6 +238,7 @@ class Splitter {
   std::string name_;
   std::vector<Stmt> launches_;
   std::vector<PrimFunc> kernels_;
+  std::unordered_set<std::string> kernel_names_;
   std::unordered_map<const Object*, Var> view_of_;
   std::unordered_map<const Object*, Var> view_;
   Substituter host_values_;
@@ -222,6 +248,7 @@ Array<PrimFunc> SplitHostDevice(const PrimFunc& f) { return Splitter(f).Run(); }
 
 Registration registration([] {
   RegisterOp(kLaunch, kLaunch, CallEffect::kOpaque);
+  RegisterOp(kSourceKernel, kSourceKernel, CallEffect::kOpaque);
   RegisterFunction("SplitHostDevice", SplitHostDevice);
 });
 

@@ -8,7 +8,7 @@
  * `async_copy` attribute whose value is their guard, with cp_async_commit after the copies of a
  * step and cp_async_wait before their users. Establishes: same results as the loop without the
  * pipeline. Refuses: schedules that would need several versions of a fragment or of thread memory
- * (ValueError).
+ * (ValueError). The function's `tl.pipelines` tells each pipeline's plan.
  *
  * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. Every
  * step commits one group, even if a guard left it empty, so groups are known by counting: at the
@@ -219,7 +219,7 @@ class StepEmitter {
 
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
-    for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages}) kept.erase(key);
+    for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons}) kept.erase(key);
     return kept;
   }
 
@@ -291,6 +291,8 @@ class Injector : public StmtExprMutator {
   Injector(std::unordered_map<const Object*, int64_t> versions, const Views& views)
       : versions_(std::move(versions)), views_(views) {}
 
+  Array<Any> pipelines;
+
  protected:
   using StmtExprMutator::Mutate_;
 
@@ -317,10 +319,34 @@ class Injector : public StmtExprMutator {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     if (!loop->annotations.count(kPlannedStage)) return loop;
     const Pipeline p = ReadPipeline(loop.get(), views_);
+    Describe(p);
     return StepEmitter(p, &select_).Emit();
   }
 
  private:
+  void Describe(const Pipeline& p) {
+    Array<String> reasons;
+    auto given = p.loop->annotations.find(kReasons);
+    if (given != p.loop->annotations.end()) reasons = (*given).second.cast<Array<String>>();
+    Map<String, Any> entry = DescribeLoop(p.loop, p.body, reasons);
+    std::vector<int64_t> order(p.body.size()), async;
+    for (size_t k = 0; k < p.by_order.size(); ++k) order[p.by_order[k]] = int64_t(k);
+    Map<String, Any> versions;
+    for (size_t i = 0; i < p.body.size(); ++i) {
+      async.push_back(p.async[i]);
+      for (const Var& v : p.uses[i].writes) {
+        if (auto it = versions_.find(v.get()); it != versions_.end()) {
+          versions.Set(v->name, it->second);
+        }
+      }
+    }
+    entry.Set("stage", ToAnnotation(p.stage));
+    entry.Set("order", ToAnnotation(order));
+    entry.Set("async", ToAnnotation(async));
+    entry.Set("versions", versions);
+    pipelines.push_back(entry);
+  }
+
   /*! The layout that the user gave to a buffer holds for each of its versions. */
   void VersionLayouts(Annotations* annotations) const {
     const Map<Var, Layout> layouts = GetLayoutMap(*annotations);
@@ -355,8 +381,9 @@ class Injector : public StmtExprMutator {
 
 PrimFunc InjectSoftwarePipeline(PrimFunc f) {
   const Views views(f->body);
-  Stmt body = Injector(VersionCollector(views).Collect(f->body), views).Mutate(f->body);
-  return WithBody(std::move(f), body);
+  Injector injector(VersionCollector(views).Collect(f->body), views);
+  Stmt body = injector.Mutate(f->body);
+  return WithPipelines(WithBody(std::move(f), body), injector.pipelines);
 }
 
 Registration registration([] { RegisterPass("InjectSoftwarePipeline", InjectSoftwarePipeline); });

@@ -7,8 +7,9 @@
  * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
  * Establishes: a plan that keeps every dependence of the source order.
- * Refuses: user schedules of the wrong length, or whose order is no permutation (ValueError). A
- * loop in which nothing can be prefetched becomes a plain loop.
+ * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
+ * as they are. Refuses: user schedules of the wrong length, or whose order is no permutation
+ * (ValueError). A loop in which nothing can be prefetched becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
@@ -47,11 +48,35 @@ bool Contains(const std::vector<Var>& list, const Var& v) {
   return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
 }
 
+Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
+                              const Array<String>& reasons) {
+  Array<Any> statements;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const int64_t line = body[i]->span.defined() ? body[i]->span->line : 0;
+    const String reason = i < reasons.size() ? reasons[i] : String("");
+    statements.push_back(Map<String, Any>{{"line", line}, {"reason", reason}});
+  }
+  const bool known = loop->span.defined();
+  return {{"file", known ? loop->span->source_name->name : String("")},
+          {"line", known ? int64_t(loop->span->line) : int64_t(0)},
+          {"variable", loop->loop_var->name},
+          {"statements", statements}};
+}
+
+PrimFunc WithPipelines(PrimFunc f, const Array<Any>& entries) {
+  if (entries.empty()) return f;
+  Array<Any> all;
+  if (const Any known = GetAttr(f, kPipelines); known != nullptr) all = known.cast<Array<Any>>();
+  for (const Any& entry : entries) all.push_back(entry);
+  return WithAttr(std::move(f), kPipelines, all);
+}
+
 namespace {
 
 struct Schedule {
   std::vector<int64_t> stage;
   std::vector<int64_t> order;
+  Array<String> reasons;
 };
 
 /*! Buffers that a function reads outside of one loop. */
@@ -103,6 +128,9 @@ class Planner : public StmtExprMutator {
   Planner(const Stmt& function_body, int arch)
       : function_body_(function_body), views_(function_body), arch_(arch) {}
 
+  /*! Loops that were to be pipelines, and are not. */
+  Array<Any> plain;
+
  protected:
   using StmtExprMutator::Mutate_;
 
@@ -118,6 +146,7 @@ class Planner : public StmtExprMutator {
     if (user_order || user_stage) {
       plan = UserSchedule(op, source, user_order, user_stage);
     } else if (!AutoSchedule(op, body, num_stages, &plan)) {
+      plain.push_back(DescribeLoop(op, body, plan.reasons));
       return Plain(op);
     }
     For loop = GetRef<For>(op);
@@ -126,6 +155,7 @@ class Planner : public StmtExprMutator {
     for (const char* key : {kNumStages, kUserOrder, kUserStage}) n->annotations.erase(key);
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
+    if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
     const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? std::vector<int64_t>{0} : std::vector<int64_t>{}));
@@ -189,26 +219,32 @@ class Planner : public StmtExprMutator {
     return plan;
   }
 
-  /*! A statement that only fills shared memory from global memory which the loop does not write,
-   * before anyone reads it. */
-  static bool CanPrefetch(size_t index, const std::vector<BufferUse>& uses,
-                          const std::vector<Var>& outside) {
+  /*!
+   * Why a statement cannot run ahead; empty for one that only fills shared memory from global
+   * memory which the loop does not write, before anyone reads it.
+   */
+  static std::string WhyNotAhead(size_t index, const std::vector<BufferUse>& uses,
+                                 const std::vector<Var>& outside) {
     const BufferUse& own = uses[index];
-    if (own.writes.empty()) return false;
+    if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
-      if (!IsShared(v) || Contains(outside, v)) return false;
+      const std::string name = v->name;
+      if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
+      if (Contains(outside, v)) return name + " is read after the loop";
       for (size_t i = 0; i < uses.size(); ++i) {
         if (i == index) continue;
-        if (Contains(uses[i].writes, v) || (i < index && Contains(uses[i].reads, v))) return false;
+        if (Contains(uses[i].writes, v)) return "another statement writes " + name;
+        if (i < index && Contains(uses[i].reads, v)) return name + " is read before it";
       }
     }
     for (const Var& v : own.reads) {
-      if (!IsGlobal(v)) return false;
+      const std::string name = v->name;
+      if (!IsGlobal(v)) return "it reads " + name + ", which is not global memory";
       for (const BufferUse& other : uses) {
-        if (Contains(other.writes, v)) return false;
+        if (Contains(other.writes, v)) return "the loop writes " + name + ", which it reads";
       }
     }
-    return true;
+    return "";
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
@@ -218,8 +254,10 @@ class Planner : public StmtExprMutator {
     OutsideReads outside(op, views_);
     outside(function_body_);
     std::vector<bool> prefetch;
-    for (size_t i = 0; i < body.size(); ++i)
-      prefetch.push_back(CanPrefetch(i, uses, outside.reads));
+    for (size_t i = 0; i < body.size(); ++i) {
+      plan->reasons.push_back(WhyNotAhead(i, uses, outside.reads));
+      prefetch.push_back(plan->reasons.back().empty());
+    }
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;
@@ -239,8 +277,9 @@ class Planner : public StmtExprMutator {
 };
 
 PrimFunc PipelinePlanning(PrimFunc f) {
-  Stmt body = Planner(f->body, TargetArch(f)).Mutate(f->body);
-  return WithBody(std::move(f), body);
+  Planner planner(f->body, TargetArch(f));
+  Stmt body = planner.Mutate(f->body);
+  return WithPipelines(WithBody(std::move(f), body), planner.plain);
 }
 
 Registration registration([] { RegisterPass("PipelinePlanning", PipelinePlanning); });

@@ -229,8 +229,26 @@ def test_known_sign_inside_a_condition(body):
 
 
 def test_min_blocks_and_aliasing_parameters(emit):
-    func = copy.with_attrs({"tl.min_blocks_per_sm": 2, "tirx.noalias": False})
-    assert "__launch_bounds__(32, 2) main_kernel(const half_t* A, half_t* B)" in emit(func)
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        with T.attr(0, "tl.min_blocks_per_sm", 2), T.attr(0, "tl.aliased_buffer", "B"):
+            B[tx] = A[tx]
+
+    assert "__launch_bounds__(8, 2)" in emit(func)
+    assert "(const float* __restrict__ A, float* B)" in emit(func)
+    assert "(const float* A, float* B)" in emit(func.with_attr("tirx.noalias", False))
+
+
+def test_unknown_attribute_is_refused(emit):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        with T.attr(0, "colour", "red"):
+            A[tx] = T.float32(0)
+
+    with pytest.raises(ValueError, match=r"found the attribute colour.*Leave it out"):
+        emit(func)
 
 
 def test_pointer_passed_on_is_not_const(emit):

@@ -1,6 +1,12 @@
-"""T.use_swizzle."""
+"""Hints to the compiler: what they make of a kernel."""
 
 import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize(
@@ -30,3 +36,67 @@ def test_disabled_it_does_nothing(traced):
 def test_errors(trace, arguments, message):
     with pytest.raises(ValueError, match=rf"{message}[\s\S]*--> "):
         trace(f"T.use_swizzle({arguments})")
+
+
+def test_hints_for_the_kernel_and_the_function():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        T.annotate_compile_flags("--maxrregcount=32 --generate-line-info")
+        with T.Kernel(1, threads=32):
+            T.annotate_min_blocks_per_sm(3)
+            T.annotate_restrict_buffers(A, B)
+            T.annotate_compile_flags(["--extra-device-vectorization"])
+            T.annotate_pass_configs({"tirx.disable_vectorize": True})
+            T.annotate_pass_configs({tilelang.PassConfigKey.TL_DISABLE_DATA_RACE_CHECK: True})
+            for i in T.Parallel(64):
+                B[i] = A[i] + 1.0
+
+    kernel = tilelang.compile(
+        main,
+        pass_configs={"tl.disable_data_race_check": False},
+        compile_flags="--no-source-include",
+        target="auto" if DEVICE == "cuda" else "cuda -arch=sm_80",
+    )
+    source = kernel.get_kernel_source()
+    assert "__launch_bounds__(32, 3) main_kernel(const float* A, float* B)" in source
+    assert "tl::load" not in source
+    assert kernel.compile_flags == [
+        "--maxrregcount=32",
+        "--generate-line-info",
+        "--extra-device-vectorization",
+        "--no-source-include",
+    ]
+    assert kernel.pass_configs == {
+        "tirx.disable_vectorize": True,
+        "tl.disable_data_race_check": False,
+    }
+    assert kernel.n_regs <= 32
+    a = torch.zeros(64, device=DEVICE)
+    kernel(a, a)
+    assert a.eq(1).all()
+
+
+def test_an_attribute_holds_for_what_is_in_it(trace, body):
+    func = trace("""
+        with T.attr(0, "pragma_unroll_factor", 4):
+            for i in T.serial(16):
+                A[0, i] = B[0, i]
+    """)
+    assert 'T.attr({"pragma_unroll_factor": 4})\nfor i in range(16):' in body(func)
+    assert "#pragma unroll 4" in tilelang.compile(func).get_kernel_source()
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("T.annotate_restrict_buffers(n)", ValueError, "wanted a global tensor"),
+        ("T.annotate_min_blocks_per_sm(0)", ValueError, "found 0, wanted a positive int"),
+        ("T.annotate_l2_hit_ratio({A: 0.5})", NotImplementedError, "no window of persisting L2"),
+        ("T.annotate_compile_flags(3)", TypeError, "found 3 of type int, wanted strings"),
+        ("T.annotate_pass_configs('tl.x')", TypeError, "wanted a mapping of keys to values"),
+        ("T.import_source(3)", TypeError, "wanted C\\+\\+ text"),
+    ],
+)
+def test_errors_of_hints(trace, statement, error, message):
+    with pytest.raises(error, match=rf"(?:{message})[\s\S]*--> "):
+        trace(statement)

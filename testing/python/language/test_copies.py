@@ -67,3 +67,9 @@ def test_keywords_are_attributes_if_given(trace, traced, round_trip):
 def test_errors(trace, arguments, error, message):
     with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
         trace(f"{ALLOCATIONS}T.copy({arguments})")
+
+
+def test_groups_of_asynchronous_copies(traced):
+    assert traced("T.ptx_commit_group()\nT.ptx_wait_group(1)") == (
+        "T.tl.cp_async_commit()\nT.tl.cp_async_wait(1)\n"
+    )

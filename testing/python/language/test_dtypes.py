@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+import tilelang
 import tilelang.language as T
+from tilelang.language.fp8 import determine_fp8_type, determine_torch_fp8_type
 
 
 @pytest.mark.parametrize(
@@ -32,6 +34,77 @@ def test_sizes():
     assert not T.float8_e5m2.is_float4()
 
 
+def test_tfloat32_is_float32_that_products_may_round():
+    assert T.dtype("tfloat32") is T.tfloat32
+    assert T.tfloat32 == T.float32
+    assert (repr(T.tfloat32), T.tfloat32.bits, T.tfloat32x4) == (
+        "dtype('tfloat32')",
+        32,
+        "float32x4",
+    )
+    assert T.tfloat32.as_torch() is torch.float32
+    assert T.tfloat32(1).ty.dtype == "float32"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), T.tfloat32),
+        B: T.Tensor((2, 32, 64), "tfloat32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), T.tfloat32)
+            B_shared = T.alloc_shared((2, 32, 64), "tfloat32")
+            B_tiles = T.reshape(B_shared, (64, 64))
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, A_shared)
+            T.copy(B, B_shared)
+            T.clear(C_local)
+            T.gemm(A_shared, B_tiles[32:64, :], C_local)
+            T.copy(C_local, C)
+
+    kernel = tilelang.compile(main, out_idx=-1)
+    assert "tfloat32_t" in kernel.get_kernel_source()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    # Integers that 10 bits of mantissa hold.
+    a, b = (torch.randint(-9, 9, s, device=device).float() for s in ((64, 32), (2, 32, 64)))
+    assert torch.equal(kernel(a, b), a @ b[1])
+
+
+def test_products_need_one_dtype():
+    def main(A: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 64), "tfloat32")
+            B_shared = T.alloc_shared((64, 64), "float32")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.gemm(A_shared, B_shared, C_local)
+
+    with pytest.raises(TypeError, match="A of dtype tfloat32 and B of dtype float32, wanted one"):
+        T.prim_func(main)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_extreme_floats(dtype):
+    info = torch.finfo(T.dtype(dtype).as_torch())
+    assert (T.max_value(dtype).value, T.min_value(dtype).value) == (info.max, info.min)
+    assert T.infinity(dtype).value == float("inf")
+    assert T.infinity(dtype).ty.dtype == dtype
+
+
+def test_extreme_values_of_other_types():
+    assert [int(f("int8").value) for f in (T.min_value, T.max_value)] == [-128, 127]
+    assert [bool(f("bool").value) for f in (T.min_value, T.max_value)] == [False, True]
+    for dtype in ("int32", "float8_e4m3fn"):
+        with pytest.raises(ValueError, match=f"found {dtype}, which has none, wanted one of"):
+            T.infinity(dtype)
+
+
+def test_fp8_types_of_the_device():
+    assert determine_fp8_type() == "float8_e4m3fn"
+    assert determine_torch_fp8_type("e5m2") is torch.float8_e5m2
+    with pytest.raises(ValueError, match="'e3m4', wanted one of e4m3, e5m2"):
+        determine_fp8_type("e3m4")
+
+
 def test_calls():
     x = T.dynamic("x")
     assert str(T.float16(2)) == "T.float16(2.0)"
@@ -41,6 +114,12 @@ def test_calls():
     assert T.float16x2(1, x).ty.dtype == "float16x2"
     with pytest.raises(TypeError, match="takes 1 or 2 values, found 3"):
         T.float16x2(1, 2, 3)
+
+
+def test_short_names():
+    assert [T.short, T.int, T.long, T.uint] == ["int16", "int32", "int64", "uint32"]
+    assert [T.half, T.float, T.double] == ["float16", "float32", "float64"]
+    assert T.bfloat16x2(1, 2).ty.dtype == "bfloat16x2"
 
 
 def test_as_torch():

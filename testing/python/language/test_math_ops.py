@@ -1,8 +1,12 @@
 """Scalar functions on Python numbers and on expressions."""
 
 import pytest
+import torch
 
+import tilelang
 import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 X = T.dynamic("x")
 H = T.float16()
@@ -28,6 +32,8 @@ def test_python_numbers_stay_python_numbers():
         (-T.infinity(T.float32), 'T.float32("-inf")'),
         (T.max_value("int8"), "T.int8(127)"),
         (T.min_value(T.int8), "T.int8(-128)"),
+        (T.align_up(X, 8), "(x + 8 - 1) // 8 * 8"),
+        (T.linear_index(X, 3, 10), "x * 10 + 3"),
         (T.exp2(T.float32(X)), 'T.exp2(T.Cast("float32", x))'),
         (T.shift_left(X, 2), "x << 2"),
     ],
@@ -40,6 +46,94 @@ def test_expressions(value, text):
 def test_a_python_number_takes_the_other_operands_type(function):
     assert function(H, 0.5).ty.dtype == "float16"
     assert function(1, H).ty.dtype == "float16"
+
+
+def test_places_in_arrays():
+    assert (T.align_up(100, 32), T.linear_index(1, 2, 3, 4, 5)) == (128, (1 * 4 + 2) * 5 + 3)
+    assert T.index_to_coordinates(33, (2, 4, 5)) == [1, 2, 3]
+    assert [str(c) for c in T.index_to_coordinates(X, (9, 4))] == ["x // 4", "x % 4"]
+    with pytest.raises(TypeError, match="found 2 values, wanted n coordinates"):
+        T.linear_index(X, 3)
+
+
+def test_powers_and_rounding():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64,), "float32"), N: T.Tensor((64,), "int32"), B: T.Tensor((6, 64), "float32")
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                B[0, i] = T.pow(A[i], 5)
+                B[1, i] = T.pow(T.abs(A[i]), 2.5)
+                B[2, i] = T.pow(N[i], 3)
+                B[3, i] = T.pow(A[i], 0) + T.pow(A[i], 1)
+                B[4, i] = T.round(A[i])
+                B[5, i] = T.round(A[i], "ties-away-from-zero")
+
+    a, n = torch.arange(-32, 32) / 4, torch.arange(-32, 32, dtype=torch.int32)
+    found = tilelang.compile(main, out_idx=-1)(a.to(DEVICE), n.to(DEVICE)).cpu()
+    away = torch.sign(a) * torch.floor(a.abs() + 0.5)
+    exact = torch.stack([a.double() ** 5, n**3, 1 + a, torch.round(a), away]).float()
+    assert torch.equal(found[[0, 2, 3, 4, 5]], exact)
+    torch.testing.assert_close(found[1], a.abs() ** 2.5)
+
+
+UNARY = ["exp", "exp2", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmoid", "sin", "cos"]
+UNARY += ["tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "atanh", "erf", "abs"]
+UNARY += ["floor", "ceil", "trunc", "round", "nearbyint", "exp10", "acosh", "isnan", "isinf"]
+UNARY += ["isfinite"]
+BINARY = ["atan2", "hypot", "copysign", "fmod", "pow", "max", "min"]
+REFERENCES = {
+    "exp10": lambda x: 10.0**x,
+    "nearbyint": torch.round,
+    "max": torch.fmax,
+    "min": torch.fmin,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_functions(dtype):
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 64), dtype),
+        U: T.Tensor((len(UNARY), 64), dtype),
+        B: T.Tensor((len(BINARY), 64), dtype),
+    ):
+        with T.Kernel(1, threads=16):
+            for i in T.Parallel(64):
+                for row, name in enumerate(UNARY):
+                    # acosh is of numbers from 1 on.
+                    U[row, i] = T.cast(getattr(T, name)(A[0, i] + (name == "acosh")), dtype)
+                for row, name in enumerate(BINARY):
+                    B[row, i] = getattr(T, name)(A[0, i], A[1, i])
+
+    torch_dtype = getattr(torch, dtype)
+    a = torch.stack([torch.linspace(0.01, 0.99, 64), torch.linspace(-2, 3, 64)]).to(torch_dtype)
+    unary, binary = tilelang.compile(main, out_idx=[1, 2])(a.to(DEVICE))
+    x, y = a.double()
+    wide = (x + 1).to(torch_dtype).double()
+    wanted = [REFERENCES.get(name) or getattr(torch, name) for name in [*UNARY, *BINARY]]
+    exact = [f(wide if n == "acosh" else x) for n, f in zip(UNARY, wanted, strict=False)]
+    exact += [f(x, y) for f in wanted[len(UNARY) :]]
+    found = torch.cat([unary, binary]).cpu().double()
+    eps = torch.finfo(torch_dtype).eps
+    torch.testing.assert_close(
+        found, torch.stack([e.double() for e in exact]), rtol=16 * eps, atol=4 * eps
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: T.pow(X, 0.5), TypeError, "wanted a float, or a constant integer power"),
+        (lambda: T.pow("a", 2), TypeError, "T.pow found 'a'"),
+        (lambda: T.round(H, "up"), ValueError, "'up', wanted one of ties-to-even, ties-away"),
+        (lambda: T.round([1]), TypeError, "wanted a scalar expression"),
+    ],
+)
+def test_errors_of_powers_and_rounding(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 def test_errors():

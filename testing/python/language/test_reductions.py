@@ -7,6 +7,7 @@ f = T.alloc_fragment((8, 16), "float32")
 r = T.alloc_fragment((8,), "float32")
 s = T.alloc_shared((8, 16), "float32")
 i = T.alloc_fragment((8,), "int32")
+j = T.alloc_fragment((8, 16), "int32")
 l = T.alloc_local((8, 16), "float32")
 h = T.alloc_fragment((8,), "float8_e4m3fn")
 w = T.alloc_fragment((8, 1), "float32")
@@ -25,6 +26,14 @@ F, R = "f[0:8, 0:16]", "r[0:8]"
             f'T.tl.reduce({F}, {R}, "max", 1, T.bool(False))',
         ),
         ("T.reduce(f, r, 'absmax', 1)", f'T.tl.reduce({F}, {R}, "absmax", 1, T.bool(True))'),
+        *(
+            (f"T.{name}(j, i)", f'T.tl.reduce(j[0:8, 0:16], i[0:8], "{op}", 1, T.bool(True))')
+            for name, op in (
+                ("reduce_bitand", "bitand"),
+                ("reduce_bitor", "bitor"),
+                ("reduce_bitxor", "bitxor"),
+            )
+        ),
         ("T.cumsum(s, dim=1)", 'T.tl.scan(s[0:8, 0:16], s[0:8, 0:16], "sum", 1, T.bool(False))'),
         ("T.reducer_init(acc, 1)", 'T.tl.reducer_init(acc[0:8], "sum", T.float32(1.0))'),
         ("T.clear(acc)", 'T.tl.reducer_init(acc[0:8], "sum", T.float32(0.0))'),

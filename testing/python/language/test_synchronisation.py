@@ -33,6 +33,8 @@ def test_statements(trace, traced, round_trip, statement, printed):
         ("T.sync_threads(3, 48)", "arrive_count of T.sync_threads is 48, wanted a multiple of 32"),
         ("T.sync_threads(3, 256)", "at most the 128 threads"),
         ("T.sync_threads(arrive_count=64)", "64 at barrier 0, which is that of all 128 threads"),
+        ("T.named_barrier_arrive(0, 64)", "wanted an int from 1 to 15"),
+        ("T.named_barrier_arrive(1, 160)", "at most the 128 threads"),
         ("T.sync_warp(0)", "wanted an int from 1 to 0xFFFFFFFF"),
         ("T.shuffle_elect(-1)", "wanted 0 or a positive int"),
         ("T.get_lane_idx(0)", "warp_size is 0, wanted a positive int"),
@@ -120,6 +122,24 @@ def test_two_parts_of_the_block_meet_each_for_itself():
     t = torch.arange(128, device=DEVICE)
     low, high = (5 * (95 - t) + 10).float(), (5 * 3 * (96 + (t + 1) % 32)).float()
     assert torch.equal(run(main), torch.where(t < 96, low, high))
+
+
+def test_a_warp_arrives_and_another_waits():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            if tx < 32:
+                A[tx] = tx * 3
+                T.named_barrier_arrive(4, 64)
+            else:
+                T.sync_threads(4, 64)
+                B[tx - 32] = A[63 - tx]
+
+    kernel = tilelang.compile(main, out_idx=-1)
+    assert "tl::named_barrier_arrive(4, 64);" in kernel.get_kernel_source()
+    a = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    assert kernel(a).tolist() == [3 * (31 - t) for t in range(32)]
 
 
 @pytest.mark.parametrize("threads", [64, 48])

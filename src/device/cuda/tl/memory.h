@@ -66,4 +66,18 @@ TL_DEVICE void store(void* to, const vec<T, N>& value) {
   TL_UNROLL for (int i = 0; i < kWords; ++i) static_cast<Word*>(to)[i] = words[i];
 }
 
+/*! An element of memory that nobody writes while the kernel runs (PTX ISA, ld.global.nc). */
+template <typename T>
+TL_DEVICE T load_read_only(const T* from) {
+  using Word = typename detail::Word<sizeof(T)>::type;
+  return bit_cast<T>(__ldg(reinterpret_cast<const Word*>(from)));
+}
+
+namespace detail {
+
+TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {
+  return __dp4a(bit_cast<int>(x), bit_cast<int>(y), sum);
+}
+
+}  // namespace detail
 }  // namespace tl

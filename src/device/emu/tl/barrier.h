@@ -17,6 +17,11 @@ inline void describe_meeting(const WaitPoint& self, Text& text) {
            self.arrived, self.expected);
 }
 
+inline void describe_lane_set(const WaitPoint& self, Text& text) {
+  text.add("%s: %u of %u lanes of the warp have arrived", static_cast<const LaneSet&>(self).name,
+           self.arrived, self.expected);
+}
+
 inline void describe_cluster_barrier(const WaitPoint& self, Text& text) {
   text.add("the barrier of the cluster: %u of %u threads have arrived", self.arrived,
            static_cast<const PhaseBarrier&>(self).live);
@@ -68,29 +73,60 @@ inline void named_barrier_arrive(int number, unsigned threads, Location where) {
   if (barrier_arrive(barrier, threads, where)) release(barrier);
 }
 
-/*! Waits for the lanes of the warp in `mask` that the block has. One set of lanes at a time. */
-inline void warp_barrier_sync(uint32_t mask, Location where) {
+/*! The lanes of `mask` that the running thread's warp has. */
+inline uint32_t existing_lanes(uint32_t mask) {
+  const Fiber* self = worker->current;
+  const unsigned lanes = self->block->threads - self->linear / kWarpSize * kWarpSize;
+  return lanes < kWarpSize ? mask & ((uint32_t(1) << lanes) - 1) : mask;
+}
+
+/*!
+ * Waits for the lanes of the warp in `mask`; the last one runs the collective on their arguments,
+ * nullptr for other lanes. Sets of lanes that have none in common do not wait for each other.
+ */
+inline void masked_sync(const char* name, uint32_t mask, Collective collective, void* argument,
+                        Location where) {
   Fiber* self = worker->current;
   self->where = where;
-  const unsigned first = self->linear / kWarpSize * kWarpSize, lane = self->linear - first;
+  const unsigned lane = self->linear % kWarpSize;
   if (!(mask >> lane & 1)) {
     fail(where, "lane %u waits for the lanes %08x of its warp, which it is not one of", lane, mask);
   }
-  const unsigned lanes = self->block->threads - first;
-  if (lanes < kWarpSize) mask &= (uint32_t(1) << lanes) - 1;
+  mask = existing_lanes(mask);
   Warp& warp = self->block->warps[self->linear / kWarpSize];
-  if (warp.barrier.arrived == 0) {
-    warp.barrier_mask = mask;
-    warp.barrier.expected = __builtin_popcount(mask);
-  } else if (warp.barrier_mask != mask) {
-    fail(where, "lane %u waits for the lanes %08x of its warp while others wait for %08x", lane,
-         mask, warp.barrier_mask);
+  for (const LaneSet& other : warp.sets) {
+    if (other.arrived == 0 || !(other.mask & mask)) continue;
+    if (other.mask != mask) {
+      fail(where, "lane %u waits for the lanes %08x of its warp while others wait for %08x", lane,
+           mask, other.mask);
+    }
+    if (other.collective != collective) {
+      fail(where, "lane %u waits at %s while others of its lanes %08x wait at %s", lane, name, mask,
+           other.name);
+    }
   }
-  if (++warp.barrier.arrived == warp.barrier.expected) {
-    release(warp.barrier);
-  } else {
-    wait_at(warp.barrier);
+  LaneSet& set = warp.sets[__builtin_ctz(mask)];
+  if (set.arrived == 0) {
+    set.describe = describe_lane_set;
+    set.name = name;
+    set.mask = mask;
+    set.collective = collective;
+    set.expected = __builtin_popcount(mask);
   }
+  warp.set_arguments[lane] = argument;
+  if (++set.arrived < set.expected) return wait_at(set);
+  if (collective) {
+    void* lanes[kWarpSize] = {};
+    for (int l = 0; l < kWarpSize; ++l) {
+      if (mask >> l & 1) lanes[l] = warp.set_arguments[l];
+    }
+    collective(lanes);
+  }
+  release(set);
+}
+
+inline void warp_barrier_sync(uint32_t mask, Location where) {
+  masked_sync("sync_warp", mask, nullptr, nullptr, where);
 }
 
 /*! Ends the phase where all threads have arrived. */

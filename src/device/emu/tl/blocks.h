@@ -30,15 +30,15 @@ inline void prepare_warps(Block& block) {
     products.clear();
     warp = {};
     warp.products = products;
-    warp.meeting.describe = warp.barrier.describe = describe_meeting;
+    warp.meeting.describe = describe_meeting;
     warp.meeting.expected = rest < kWarpSize ? rest : kWarpSize;
-    warp.barrier.name = "sync_warp";
   }
 }
 
 inline void prepare_block(Block& block) {
   block.live = block.threads;
   block.static_bytes = 0;
+  block.votes = 0;
   memset(block.dynamic_shared(), kPoison, block.shared_bytes);
   for (Barrier& barrier : block.barriers) {
     barrier = {};

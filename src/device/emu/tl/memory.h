@@ -33,4 +33,19 @@ TL_DEVICE void store(void* to, const vec<T, N>& value, emu::Location where = emu
   __builtin_memcpy(to, &value, sizeof(value));
 }
 
+/*! An element of memory that nobody writes while the kernel runs. */
+template <typename T>
+TL_DEVICE T load_read_only(const T* from, emu::Location where = emu::here()) {
+  emu::worker->current->where = where;
+  return *from;
+}
+
+namespace detail {
+
+TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {
+  for (int i = 0; i < 4; ++i) sum += int(x.data[i]) * int(y.data[i]);
+  return sum;
+}
+
+}  // namespace detail
 }  // namespace tl

@@ -35,16 +35,23 @@ struct Meeting : WaitPoint {
   void* arguments[kWarpSize];
 };
 
+/*! Where some lanes of a warp meet. */
+struct LaneSet : WaitPoint {
+  const char* name;
+  uint32_t mask;
+  Collective collective;  // nullptr for a barrier
+};
+
 struct Warp {
   Meeting meeting;
-  Meeting barrier;  // sync_warp
-  uint32_t barrier_mask;
   AsyncQueue products;     // wgmma
   unsigned registers;      // of each thread, where setmaxnreg was executed
   bool registers_fenced;   // wgmma.fence was executed
   unsigned product_count;  // issued in this block, with the checksum of what they are
   uint64_t product_checksum;
   Location product_where;  // of the last one
+  LaneSet sets[kWarpSize];  // by the lowest lane
+  void* set_arguments[kWarpSize];
 };
 
 struct Mbarrier;
@@ -69,6 +76,7 @@ struct Block {
   Cluster* cluster;
   Fiber* fibers;
   unsigned threads, live;  // live ones have not exited
+  int votes;
   unsigned char* shared;
   unsigned shared_bytes;  // dynamic ones
   unsigned static_bytes;  // of the static arrays that the kernel has declared

@@ -6,24 +6,9 @@
  */
 #pragma once
 
-#include <tl/vec.h>
+#include <tl/lanes.h>
 
 namespace tl {
-
-#define TL_VEC_MAP(name, Result)                                       \
-  template <typename T, int N>                                         \
-  TL_DEVICE vec<Result, N> name(const vec<T, N>& x) {                  \
-    vec<Result, N> r;                                                  \
-    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(x.data[i]); \
-    return r;                                                          \
-  }
-#define TL_VEC_MAP2(name)                                                         \
-  template <typename T, int N>                                                    \
-  TL_DEVICE vec<T, N> name(const vec<T, N>& x, const vec<T, N>& y) {              \
-    vec<T, N> r;                                                                  \
-    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(x.data[i], y.data[i]); \
-    return r;                                                                     \
-  }
 
 // Before the vector forms, which find only the functions of integers that stand above them.
 #define TL_INTEGER_ABS(T) \
@@ -34,15 +19,6 @@ TL_INTEGER_ABS(long long)
 #undef TL_INTEGER_ABS
 
 // The forms of the types that compute in float.
-#define TL_NARROW(name)                               \
-  template <typename Format>                          \
-  TL_DEVICE Float16<Format> name(Float16<Format> x) { \
-    return Float16<Format>(name(float(x)));           \
-  }                                                   \
-  template <typename Format>                          \
-  TL_DEVICE Float8<Format> name(Float8<Format> x) {   \
-    return Float8<Format>(name(float(x)));            \
-  }
 #define TL_NARROW2(name)                                              \
   template <typename Format>                                          \
   TL_DEVICE Float8<Format> name(Float8<Format> x, Float8<Format> y) { \
@@ -68,6 +44,12 @@ TL_UNARY(sinh, sinhf, sinh)
 TL_UNARY(cosh, coshf, cosh)
 TL_UNARY(tanh, tanhf, tanh)
 TL_UNARY(atan, atanf, atan)
+TL_UNARY(asin, asinf, asin)
+TL_UNARY(acos, acosf, acos)
+TL_UNARY(asinh, asinhf, asinh)
+TL_UNARY(acosh, acoshf, acosh)
+TL_UNARY(atanh, atanhf, atanh)
+TL_UNARY(log1p, log1pf, log1p)
 TL_UNARY(erf, erff, erf)
 TL_UNARY(abs, fabsf, fabs)
 TL_UNARY(floor, floorf, floor)
@@ -88,6 +70,9 @@ TL_UNARY(round, rintf, rint)
   TL_VEC_MAP2(name)
 TL_BINARY(pow, powf, pow)
 TL_BINARY(fmod, fmodf, fmod)
+TL_BINARY(atan2, atan2f, atan2)
+TL_BINARY(hypot, hypotf, hypot)
+TL_BINARY(copysign, copysignf, copysign)
 #undef TL_BINARY
 
 TL_DEVICE float rsqrt(float x) { return detail::reciprocal_sqrt(x); }
@@ -166,9 +151,6 @@ TL_DEVICE T floormod(T x, T y) {
 }
 TL_VEC_MAP2(floormod)
 
-#undef TL_NARROW
 #undef TL_NARROW2
-#undef TL_VEC_MAP
-#undef TL_VEC_MAP2
 
 }  // namespace tl

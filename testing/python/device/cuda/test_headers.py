@@ -16,6 +16,8 @@ __device__ void functions(T* p) {
   z = z + tl::sinh(x) + tl::cosh(x) + tl::atan(x) + tl::erf(x) + tl::abs(x) + tl::floor(x);
   z = z + tl::ceil(x) + tl::round(x) + tl::trunc(x) + tl::pow(x, y) + tl::fmod(x, y);
   z = z + tl::sigmoid(x) + tl::max(x, y) + tl::min(x, y) + tl::cast<T>(tl::isnan(x));
+  z = z + tl::asin(x) + tl::acos(x) + tl::asinh(x) + tl::acosh(x) + tl::atanh(x) + tl::log1p(x);
+  z = z + tl::atan2(x, y) + tl::hypot(x, y) + tl::copysign(x, y);
   z = z + tl::cast<T>(tl::isinf(x)) + tl::cast<T>(tl::isfinite(x));
   tl::store(p, tl::select(x < y, z, tl::ramp<T, 2>(T(0), T(1)) + tl::broadcast<T, 2>(T(2))));
 }
@@ -31,6 +33,56 @@ extern "C" __global__ void functions_kernel(float* f, double* d, half_t* h, bflo
   tl::store(f + 4, tl::cast<uint8_t>(tl::load<half_t, 4>(h)));
   d[4] = tl::floordiv(int(f[0]), int(f[1])) + tl::floormod(int(f[2]), int(f[3]));
   d[5] = tl::cast<uint64_t>(f[0]) + tl::cast<unsigned>(d[0]) + tl::bit_cast<int>(f[0]);
+}
+"""
+# Every function of scalars, pairs and warps that the language names.
+SCALARS = """
+template <typename T>
+__device__ T rounded(T x, T y) {
+  T z = tl::add_rn(x, y) + tl::sub_rz(x, y) + tl::mul_ru(x, y) + tl::div_rd(x, y);
+  z += tl::add_rz(x, y) + tl::sub_ru(x, y) + tl::mul_rd(x, y) + tl::div_rn(x, y);
+  z += tl::rcp_rn(x) + tl::rcp_rz(x) + tl::sqrt_ru(x) + tl::sqrt_rd(y);
+  return z + tl::fma_rn(x, y, z) + tl::fma_rz(x, y, z) + tl::fma_ru(x, y, z) + tl::fma_rd(x, y, z);
+}
+template <typename T>
+__device__ void pairs(T* p) {
+  const auto x = tl::load<T, 2>(p), y = tl::load<T, 2>(p + 2), z = tl::load<T, 2>(p + 4);
+  const auto products = tl::mul2(tl::add2(x, y), tl::sub2(x, y));
+  tl::store(p, tl::fma2(tl::max2(x, y), tl::min2(y, z), tl::abs2(products)));
+}
+template <typename T>
+__device__ T fast(T x) {
+  x = tl::fast_exp(x) + tl::fast_exp2(x) + tl::fast_exp10(x) + tl::fast_log(x) + tl::fast_rcp(x);
+  x = x + tl::fast_log2(x) + tl::fast_log10(x) + tl::fast_sin(x) + tl::fast_cos(x);
+  return x + tl::fast_tan(x) + tl::round_away(x);
+}
+template <typename T>
+__device__ T lanes(T x) {
+  x = tl::shfl_sync(~0u, x, 1, 32) + tl::shfl_up_sync(~0u, x, 1, 16);
+  return tl::shfl_down_sync(~0u, x, 1, 8) + tl::shfl_xor_sync(~0u, x, 1, 4);
+}
+template <typename T>
+__device__ uint32_t agreed(T x) {
+  return tl::match_any_sync(~0u, x) + tl::match_all_sync(~0u, x);
+}
+extern "C" __global__ void scalars_kernel(float* f, double* d, half_t* h, bfloat16_t* b, int* i) {
+  f[0] = tl::power(f[6], 5) + rounded(f[1], f[2]) + tl::rsqrt_rn(f[3]) + fast(f[4]) + lanes(f[5]);
+  d[0] = rounded(d[1], d[2]) + lanes(d[3]) + tl::round_away(d[4]);
+  h[0] = tl::power(h[5], i[9]) + fast(h[1]) + lanes(h[2]) + tl::load_read_only(h + 3);
+  b[0] = fast(b[1]) + lanes(b[2]);
+  tl::store(f + 8, fast(tl::load<float, 2>(f + 8)));
+  pairs(f + 16);
+  pairs(h + 16);
+  pairs(b + 16);
+  i[0] = tl::find_first_set(i[1]) + tl::find_first_set(uint64_t(i[2])) + agreed(i[3]);
+  i[1] = tl::find_nth_set(i[3], i[4], i[5]) + agreed(f[6]) + agreed(d[5]);
+  i[2] = tl::any_sync(~0u, i[3]) + tl::all_sync(~0u, i[4]) + tl::ballot_sync(~0u, i[5]);
+  i[3] = tl::syncthreads_count(i[1]) + tl::syncthreads_and(i[2]) + tl::syncthreads_or(i[4]);
+  i[4] = int(tl::activemask()) + tl::load_read_only(i + 5);
+  tl::store_words(i + 8, tl::load_words<4>(f, i[7] != 0));
+  tl::store_words(i + 16, tl::load_words<8>(f), i[7] != 0);
+  tl::store_words(i + 6, tl::load_words<1>(i + 7));
+  tl::dp4a((int8_t*)f, (int8_t*)d, i);
 }
 """
 # Every instruction once: copies of three widths, matrix loads, products, barriers.
@@ -300,6 +352,14 @@ def test_warps_of_all_types():
     source = "#include <tl/common.h>\n#include <tl/reduce.h>\n" + WARPS
     usage = compile_cubin(source, "sm_80", ["warp_kernel"]).resource_usage["warp_kernel"]
     assert (usage.stack, usage.spill_stores) == (0, 0)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_scalars_on(arch):
+    names = ["fast_math", "packed", "rounding", "scalar", "warp", "words"]
+    headers = "".join(f"#include <tl/{name}.h>\n" for name in ["common", *names])
+    usage = compile_cubin(headers + SCALARS, arch, ["scalars_kernel"]).resource_usage
+    assert usage["scalars_kernel"].spill_stores == 0
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -27,7 +27,8 @@ __device__ int place(int row, int k) {
   constexpr int span = swizzle ? swizzle : 16, width = span / int(sizeof(T));
   const int outer = k_major ? row : k, inner = k_major ? k : row;
   constexpr int outers = k_major ? rows : 2 * tl::wgmma_k<T>;
-  const int offset = inner / width * (outers * span) + outer * span + inner % width * int(sizeof(T));
+  const int panel = inner / width * (outers * span);
+  const int offset = panel + outer * span + inner % width * int(sizeof(T));
   return swizzle ? offset ^ ((offset >> 7 & (span / 16 - 1)) << 4) : offset;
 }
 template <int rows, int swizzle, bool k_major, typename T>

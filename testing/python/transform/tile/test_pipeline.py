@@ -38,6 +38,7 @@ def plan(text):
 def test_automatic_plan(statements, stages, order, stage):
     assert plan(statements(gemm(stages), "PipelinePlanning")) == (
         f'{{"software_pipeline_async_stages": [0], "software_pipeline_order": {order}, '
+        '"software_pipeline_reasons": ["", "", "it writes F, which is not shared memory"], '
         f'"software_pipeline_stage": {stage}}}'
     )
 

@@ -1,0 +1,4 @@
+/*! Arithmetic on pairs. */
+#pragma once
+
+#include <tl/pairs.h>

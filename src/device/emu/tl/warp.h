@@ -1,0 +1,136 @@
+/*!
+ * Values that the lanes of a warp, or the threads of a block, tell each other. The lanes in `mask`
+ * take part, and each of them calls; the last one to arrive does the work of all.
+ */
+#pragma once
+
+#include <tl/barrier.h>
+#include <tl/bits.h>
+
+namespace tl {
+namespace emu {
+
+template <typename T>
+struct LaneValue {
+  T value;
+  int from;      // the lane to read
+  uint32_t set;  // lanes that agree
+};
+
+template <typename T>
+void shuffle_lanes(void* const* lanes) {
+  T values[kWarpSize];
+  __builtin_memset(values, 0xff, sizeof(values));
+  for (int l = 0; l < kWarpSize; ++l) {
+    if (lanes[l]) values[l] = static_cast<const LaneValue<T>*>(lanes[l])->value;
+  }
+  for (int l = 0; l < kWarpSize; ++l) {
+    auto* lane = static_cast<LaneValue<T>*>(lanes[l]);
+    if (lane) lane->value = values[lane->from];
+  }
+}
+
+template <typename T>
+void match_lanes(void* const* lanes) {
+  for (int l = 0; l < kWarpSize; ++l) {
+    auto* lane = static_cast<LaneValue<T>*>(lanes[l]);
+    for (int other = 0; lane && other < kWarpSize; ++other) {
+      const auto* o = static_cast<const LaneValue<T>*>(lanes[other]);
+      const bool same = o && __builtin_memcmp(&lane->value, &o->value, sizeof(T)) == 0;
+      lane->set |= uint32_t(same) << other;
+    }
+  }
+}
+
+TL_DEVICE int lane_of_thread() { return int(worker->current->linear % kWarpSize); }
+
+/*! A lane that does not take part gives a value of ones only, which is NaN in a float. */
+template <typename T>
+TL_DEVICE T shuffle_from(const char* name, uint32_t mask, T value, int from, Location where) {
+  LaneValue<T> lane{value, from, 0};
+  masked_sync(name, mask, shuffle_lanes<T>, &lane, where);
+  return lane.value;
+}
+
+}  // namespace emu
+
+template <typename T>
+TL_DEVICE T shfl_sync(uint32_t mask, T value, int source, int width,
+                      emu::Location where = emu::here()) {
+  const int first = emu::lane_of_thread() & ~(width - 1);
+  return emu::shuffle_from("shfl_sync", mask, value, first + (source & (width - 1)), where);
+}
+/*! Lanes whose source is outside of their `width` lanes keep their own value. */
+#define TL_SHUFFLE(name, source)                                                            \
+  template <typename T>                                                                     \
+  TL_DEVICE T name(uint32_t mask, T value, int delta, int width,                            \
+                   emu::Location where = emu::here()) {                                     \
+    const int lane = emu::lane_of_thread(), first = lane & ~(width - 1), wanted = (source); \
+    const bool inside = wanted >= first && wanted < first + width;                          \
+    return emu::shuffle_from(#name, mask, value, inside ? wanted : lane, where);            \
+  }
+TL_SHUFFLE(shfl_up_sync, lane - delta)
+TL_SHUFFLE(shfl_down_sync, lane + delta)
+#undef TL_SHUFFLE
+/*! A source behind its `width` lanes is the lane's own, one before them is read (PTX ISA, shfl). */
+template <typename T>
+TL_DEVICE T shfl_xor_sync(uint32_t mask, T value, int bits, int width,
+                          emu::Location where = emu::here()) {
+  const int lane = emu::lane_of_thread(), last = lane | (width - 1), wanted = lane ^ bits;
+  return emu::shuffle_from("shfl_xor_sync", mask, value, wanted > last ? lane : wanted, where);
+}
+
+TL_DEVICE uint64_t ballot_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+  emu::LaneValue<bool> lane{predicate, 0, 0};
+  emu::masked_sync("a vote", mask, emu::match_lanes<bool>, &lane, where);
+  return predicate ? lane.set : emu::existing_lanes(mask) & ~lane.set;
+}
+TL_DEVICE int any_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+  return ballot_sync(mask, predicate, where) != 0;
+}
+TL_DEVICE int all_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+  return ballot_sync(mask, predicate, where) == emu::existing_lanes(mask);
+}
+
+/*! The lanes that have not exited: here all of them run together. */
+TL_DEVICE uint64_t activemask() {
+  const unsigned first = emu::worker->current->linear & ~31u;
+  const emu::Block& block = emu::this_block();
+  uint64_t lanes = 0;
+  for (unsigned i = first; i < first + 32 && i < block.threads; ++i) {
+    lanes |= uint64_t(!block.fibers[i].exited) << (i - first);
+  }
+  return lanes;
+}
+
+template <typename T>
+TL_DEVICE uint32_t match_any_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
+  emu::LaneValue<T> lane{value, 0, 0};
+  emu::masked_sync("match_sync", mask, emu::match_lanes<T>, &lane, where);
+  return lane.set;
+}
+template <typename T>
+TL_DEVICE uint32_t match_all_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
+  const uint32_t same = match_any_sync(mask, value, where);
+  return same == emu::existing_lanes(mask) ? same : 0;
+}
+
+/*! How many threads of the block have a true predicate. */
+TL_DEVICE int syncthreads_count(bool predicate, emu::Location where = emu::here()) {
+  int& votes = emu::this_block().votes;
+  votes += predicate;
+  emu::barrier_sync(0, 0, where);
+  const int count = votes;
+  emu::barrier_sync(0, 0, where);
+  votes = 0;
+  emu::barrier_sync(0, 0, where);
+  return count;
+}
+TL_DEVICE int syncthreads_and(bool predicate, emu::Location where = emu::here()) {
+  return syncthreads_count(!predicate, where) == 0;
+}
+TL_DEVICE int syncthreads_or(bool predicate, emu::Location where = emu::here()) {
+  return syncthreads_count(predicate, where) != 0;
+}
+
+}  // namespace tl

@@ -1,0 +1,135 @@
+"""kernel.explain(): the whole text of a pipeline, and the words for what did not apply."""
+
+import inspect
+import re
+
+import pytest
+
+import tilelang
+import tilelang.language as T
+
+TARGET = "cuda -arch=sm_80"
+
+
+def lines_of(func):
+    """The explanation without the file, with lines counted from that of the first T.Pipelined."""
+    text = tilelang.compile(func, target=TARGET).explain().replace(f"{__file__}:", "line ")
+    start = int(re.search(r"at line (\d+)", text)[1])
+    return re.sub(r"\bline (\d+)", lambda m: f"line {int(m[1]) - start}", text).splitlines()
+
+
+def product(rows, stages):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 32), "float16")
+            W = T.alloc_shared((32, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(rows, num_stages=stages):
+                T.copy(A[0, k * 32], S)
+                T.copy(B[k * 32, 0], W, prefer_instruction="sync")
+                T.gemm(S, W, F)
+            T.copy(F, C)
+
+    return main
+
+
+def test_a_pipeline():
+    lines = lines_of(product(8, 3))
+    assert re.fullmatch(r"  registers: \d+ of each thread, 0 bytes spilled", lines.pop(1))
+    assert lines == [
+        "kernel main_kernel: grid (1, 1, 1), block (128, 1, 1)",
+        "  shared memory: 24576 bytes",
+        "    bytes 0 to 12288: S, float16",
+        "    bytes 12288 to 24576: W, float16",
+        "  T.Pipelined over k at line 0: 2 steps ahead",
+        "    line 1, T.copy(A[0, k * 32], S): stage 0, order 0, cp.async of 16 bytes, a group for "
+        "each step",
+        '    line 2, T.copy(B[k * 32, 0], W, prefer_instruction="sync"): stage 0, order 1, by the '
+        "threads",
+        "    line 3, T.gemm(S, W, F): stage 2, order 2, by the threads, not ahead: it writes F, "
+        "which is not shared memory",
+        "    versions of buffers: S 3, W 3",
+        "    barriers in a step: 1",
+        "line 3: T.gemm 64x64x32: 2 x mma.m16n8k16 (float16 x float16 -> float32) along K, 2x2 "
+        "warps",
+    ]
+
+
+def test_a_loop_in_which_nothing_can_run_ahead():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((8, 64), "float16")
+            T.clear(S)
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(S, C[k * 8, 0])
+                T.copy(A[k * 8, 0], S)
+
+    assert lines_of(main)[-3:] == [
+        "  T.Pipelined over k at line 0: a plain loop, because nothing can run ahead",
+        "    line 1, T.copy(S, C[k * 8, 0]): it writes C, which is not shared memory",
+        "    line 2, T.copy(A[k * 8, 0], S): S is read before it",
+    ]
+
+
+def test_copies_that_are_too_narrow_to_be_asynchronous():
+    @T.prim_func
+    def main(A: T.Tensor((64, 65), "int8"), C: T.Tensor((64, 65), "int8")):
+        with T.Kernel(1, threads=65):
+            S = T.alloc_shared((8, 65), "int8")
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k * 8, 0], S)
+                T.copy(S, C[k * 8, 0])
+
+    lines = lines_of(main)
+    told = "stage 0, order 0, by the threads: cp.async does not fit its width or alignment"
+    assert f"    line 1, T.copy(A[k * 8, 0], S): {told}" in lines
+    assert "    versions of buffers: S 2" in lines
+
+
+def test_loops_stand_at_their_kernel():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=32):
+            C[0, 0] = 1
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((8, 64), "float16")
+            for k in T.Pipelined(8, num_stages=2, order=[0, 1], stage=[0, 1]):
+                T.copy(A[k * 8, 0], S)
+                T.copy(S, C[k * 8, 0])
+        with T.Kernel(1, threads=32):
+            C[0, 0] = 1
+
+    lines = lines_of(main)
+    kernels = [i for i, line in enumerate(lines) if line.startswith("kernel ")]
+    (loop,) = (i for i, line in enumerate(lines) if "T.Pipelined over k" in line)
+    assert len(kernels) == 3
+    assert kernels[1] < loop < kernels[2]
+    assert "not ahead" not in "".join(lines)
+
+
+def test_pipelined_can_be_replaced_to_see_its_arguments(monkeypatch):
+    seen = []
+    original = T.Pipelined
+
+    def logged(*arguments, **options):
+        bound = inspect.signature(original).bind(*arguments, **options)
+        seen.append(dict(bound.arguments))
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(tilelang.language, "Pipelined", logged)
+    func = product(8, 3)
+    assert seen == [{"start": 8, "num_stages": 3}]
+    monkeypatch.undo()
+    assert func.script() == product(8, 3).script()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_short_pipelines(rows):
+    assert "    versions of buffers: S 3, W 3" in lines_of(product(rows, 3))

@@ -1,0 +1,86 @@
+"""Each name of the language that these sections of its specification list has a test that uses it.
+
+``python testing/python/language/test_names.py`` prints the table, name and tests.
+"""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+import tilelang.language as T
+
+TESTS = Path(__file__).parents[1]
+
+NAMES = {
+    "launch": "Kernel CUDASourceCodeKernel get_thread_binding get_thread_bindings "
+    "get_block_binding get_block_bindings get_thread_extent get_thread_extents get_block_extent "
+    "get_block_extents KernelLaunchFrame",
+    "dtypes": "int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool short int uint long "
+    "float16 bfloat16 float32 float64 tfloat32 half float double float8_e4m3 float8_e4m3fn "
+    "float8_e5m2 float4_e2m1fn int8x4 float16x2 bfloat16x2 float32x2 dtype infinity min_value "
+    "max_value",
+    "allocation": "alloc_shared alloc_fragment alloc_local alloc_var alloc_global alloc_reducer "
+    "alloc_buffer",
+    "fills and reductions": "fill clear reduce reduce_sum reduce_max reduce_min reduce_absmax "
+    "reduce_abssum reduce_bitand reduce_bitor reduce_bitxor cumsum cummax warp_reduce_sum "
+    "warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor reducer_init "
+    "reducer_update finalize_reducer any_of all_of",
+    "atomics": "atomic_add atomic_max atomic_min atomic_addx2 atomic_addx4 atomic_load "
+    "atomic_store atomic_or",
+    "math": "max min abs ceildiv floordiv floormod exp exp2 exp10 log log2 log10 log1p sqrt rsqrt "
+    "sigmoid sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh atan2 erf floor ceil "
+    "trunc round nearbyint fmod hypot copysign pow isnan isinf isfinite popcount __exp __exp2 "
+    "__exp10 __log __log2 __log10 __tan __cos __sin fast_rcp ieee_add ieee_sub ieee_mul ieee_fmaf "
+    "ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv fmul fma add2 sub2 mul2 fma2 max2 min2 abs2 cast "
+    "Cast reinterpret clamp align_up extract_lane index_to_coordinates linear_index dp4a __ldg "
+    "__ffs __fns ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 "
+    "sts64 sts128 if_then_else Select",
+    "annotations": "use_swizzle annotate_layout annotate_safe_value annotate_l2_hit_ratio "
+    "annotate_restrict_buffers annotate_min_blocks_per_sm annotate_compile_flags "
+    "annotate_pass_configs import_source attr",
+    "synchronisation": "sync_threads named_barrier_arrive sync_warp ptx_commit_group "
+    "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
+    "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
+    "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
+    "scheduling": "PersistentTileScheduler",
+    "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
+    "access_ptr address_of rng_init rng_rand rng_rand_float",
+}
+ALL = [name for names in NAMES.values() for name in names.split()]
+
+
+@functools.cache
+def texts():
+    return {
+        path.relative_to(TESTS).as_posix(): path.read_text()
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if path != Path(__file__)
+    }
+
+
+def uses(name):
+    """The tests that use a name: as T.name, or as a string where they go through a list of them."""
+    families = r"(?:(?<=^ldg)|(?<=^stg)|(?<=^lds)|(?<=^sts))\d+$|(?<=^reduce_)\w+"
+    stem = re.sub(families, "", name)
+    patterns = [rf"\bT\.{name}\b", rf"\"{name}\"", rf"'{name}'"]
+    if stem != name:
+        patterns.append(rf"f\"{stem}{{")
+    return [file for file, text in texts().items() if any(re.search(p, text) for p in patterns)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_name_is_there_and_used(name):
+    value = getattr(T, name)
+    if callable(value) and str(getattr(value, "__module__", "")).startswith("tilelang"):
+        assert value.__doc__, f"T.{name} has no docstring"
+    assert uses(name), f"no test uses T.{name}"
+
+
+if __name__ == "__main__":
+    for section, names in NAMES.items():
+        print(f"{section}\n")
+        for name in names.split():
+            print(f"    T.{name:<26} {', '.join(uses(name))}")
+        print()

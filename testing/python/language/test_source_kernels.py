@@ -1,0 +1,101 @@
+"""Kernels that are CUDA C++ text, and text that kernels call."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+SCALE = """
+__global__ void __launch_bounds__(64) scale(const float* A, float* B) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  B[i] = FACTOR * A[i];
+}
+"""
+
+
+def scaled(source, **options):
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        T.CUDASourceCodeKernel(4, threads=64, source_code_or_path=source, **options)
+
+    return main
+
+
+def test_a_kernel_of_text_between_others(tmp_path):
+    path = tmp_path / "scale.cu"
+    path.write_text(SCALE)
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.CUDASourceCodeKernel(
+            4,
+            threads=64,
+            source_code_or_path=str(path),
+            entry_name="scale",
+            prelude="#define FACTOR 3",
+        ):
+            pass
+        with T.Kernel(2, threads=128) as bx:
+            B[bx * 128 + T.get_thread_binding()] += 1.0
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_80" if DEVICE == "cpu" else "auto")
+    assert [k.name for k in kernel.artifact.launch_plan.kernels] == ["scale", "main_kernel_1"]
+    a, b = torch.randn(256, device=DEVICE), torch.empty(256, device=DEVICE)
+    kernel(a, b)
+    assert torch.equal(b, 3 * a + 1)
+    assert kernel.resource_usage["scale"].registers > 0
+
+
+def test_text_with_linkage_of_its_own():
+    source = 'extern "C" {\n' + SCALE.replace("FACTOR", "2") + "}"
+    kernel = tilelang.compile(scaled(source, entry_name="scale"), out_idx=-1)
+    a = torch.randn(256, device=DEVICE)
+    assert torch.equal(kernel(a), 2 * a)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        (SCALE, {}, ValueError, "no __global__ function main_kernel"),
+        ("", {}, ValueError, "is '', wanted CUDA C"),
+        ("no/such/file.cu", {}, FileNotFoundError, "there is no such file"),
+        (SCALE, {"cluster_dims": 2}, NotImplementedError, "cluster_dims .* is 2"),
+    ],
+)
+def test_errors(source, options, error, message):
+    with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
+        scaled(source, **options)
+
+
+def test_two_kernels_of_one_name_are_refused():
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        T.CUDASourceCodeKernel(4, source_code_or_path=SCALE, entry_name="scale")
+        T.CUDASourceCodeKernel(2, source_code_or_path=SCALE, entry_name="scale")
+
+    with pytest.raises(ValueError, match="found two kernels named scale, wanted a name for each"):
+        tilelang.compile(main)
+
+
+def test_imported_text_is_called():
+    text = "__device__ float twice(float x) { return x + x; }"
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=128, prelude="#define THREE 3"):
+            T.import_source(text)
+            T.import_source(None)
+            T.import_source(text)
+            T.import_source("__device__ float thrice(const float* x) { return THREE * *x; }")
+            for i in T.Parallel(256):
+                B[i] = T.call_extern("float32", "twice", A[i]) + T.call_extern(
+                    "float32", "thrice", T.address_of(A[i])
+                )
+
+    kernel = tilelang.compile(main, out_idx=-1)
+    assert kernel.get_kernel_source().count("float twice(float x)") == 1
+    a = torch.randn(256, device=DEVICE)
+    torch.testing.assert_close(kernel(a), 5 * a)

@@ -1,0 +1,119 @@
+"""Shuffles, votes and matches: kernels against what each lane should see."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def run(func, *args):
+    kernel = tilelang.compile(func, out_idx=-1)
+    return kernel(*[a.to(DEVICE) for a in args]).cpu()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_shuffles(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((6, 64), dtype)):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            x = T.cast(t, dtype)
+            A[0, t] = T.shfl_sync(x, 5)
+            A[1, t] = T.shfl_sync(x, t + 1, 8)
+            A[2, t] = T.shfl_up(x, 3)
+            A[3, t] = T.shfl_down(x, 3, width=16)
+            A[4, t] = T.shfl_xor(x, 7)
+            A[5, t] = T.shfl_xor(x, 16, width=16)
+
+    t = torch.arange(64)
+    warp, lane = t // 32 * 32, t % 32
+    wanted = [
+        warp + 5,
+        t // 8 * 8 + (t + 1) % 8,
+        torch.where(lane < 3, t, t - 3),
+        torch.where(t % 16 + 3 > 15, t, t + 3),
+        t ^ 7,
+        torch.where(t % 32 < 16, t, t ^ 16),
+    ]
+    assert torch.equal(run(main), torch.stack(wanted).to(getattr(torch, dtype)))
+
+
+def test_halves_of_a_warp_shuffle_each_for_itself():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            t = T.get_thread_binding()
+            x = T.alloc_var("int32", t)
+            if t < 16:
+                for _ in T.serial(3):
+                    x = T.shfl_xor(x, 1, mask=0xFFFF) + 1
+            else:
+                for _ in T.serial(2):
+                    x = T.shfl_xor(x, 2, mask=0xFFFF0000) * 2
+            A[t] = x
+
+    t = torch.arange(32)
+    wanted = torch.where(t < 16, (t ^ 1) + 3, t * 4)
+    assert torch.equal(run(main), wanted.int())
+
+
+def test_votes_and_matches():
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), A: T.Tensor((7, 64), "int64")):
+        with T.Kernel(1, threads=64):
+            t = T.get_thread_binding()
+            x = X[t]
+            A[0, t] = T.cast(T.any_sync(x > 6), "int64")
+            A[1, t] = T.cast(T.all_sync(x), "int64")
+            A[2, t] = T.cast(T.ballot_sync(x > 3), "int64")
+            A[3, t] = T.cast(T.match_any_sync(x), "int64")
+            A[4, t] = T.cast(T.match_all_sync(t // 32), "int64")
+            A[5, t] = T.cast(T.match_all_sync(T.cast(x, "float64")), "int64")
+            A[6, t] = T.cast(T.ballot(T.activemask() >> T.cast(t % 32, "uint64") & 1 == 1), "int64")
+
+    x = torch.randint(0, 7, (64,), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    x[40], x[:32] = 7, x[:32].clamp(min=1)
+    found = run(main, x)
+    for warp in range(2):
+        values = x[warp * 32 : warp * 32 + 32].tolist()
+        rows = found[:, warp * 32 : warp * 32 + 32].tolist()
+        bits = {v: sum(1 << i for i, w in enumerate(values) if w == v) for v in values}
+        assert rows[0] == [int(7 in values)] * 32
+        assert rows[1] == [int(0 not in values)] * 32
+        assert rows[2] == [sum(b for v, b in bits.items() if v > 3)] * 32
+        assert rows[3] == [bits[v] for v in values]
+        assert rows[4] == [2**32 - 1] * 32
+        assert rows[5] == [0] * 32
+        assert rows[6] == [2**32 - 1] * 32
+
+
+def test_votes_of_the_block():
+    @T.prim_func
+    def main(X: T.Tensor((96,), "int32"), A: T.Tensor((2, 3, 96), "int32")):
+        with T.Kernel(1, threads=96):
+            t = T.get_thread_binding()
+            for limit in (0, 5):
+                A[limit // 5, 0, t] = T.syncthreads_count(X[t] > limit)
+                A[limit // 5, 1, t] = T.syncthreads_and(X[t] > limit)
+                A[limit // 5, 2, t] = T.syncthreads_or(X[t] > limit)
+
+    x = torch.arange(96, dtype=torch.int32) % 5 + 1
+    found = run(main, x)
+    assert found.unique(dim=-1).tolist() == [[[96], [1], [1]], [[0], [0], [0]]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("T.shfl_sync(tx, 0, width=24)", ValueError, "24, wanted a power of two up to 32"),
+        ("T.shfl_up(tx, 1, mask=0)", ValueError, "wanted an int from 1 to 0xFFFFFFFF"),
+        ("T.shfl_xor(A, 1)", TypeError, r"T.shfl_xor found the buffer A .* wanted a scalar"),
+        ("T.match_any_sync(T.float16(1))", TypeError, "of dtype float16, wanted one of int32"),
+    ],
+)
+def test_errors(trace, statement, error, message):
+    with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
+        trace(f"T.evaluate({statement})")

@@ -1,0 +1,166 @@
+"""What became of a kernel, in words: `JITKernel.explain`.
+
+Passes leave facts on the device functions: ``tl.pipelines`` (one entry for each T.Pipelined, from
+PipelinePlanning and InjectSoftwarePipeline) and ``tl.notes`` (which instructions an operator
+became). The rest is read off the thread program.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import ir, tirx
+from tvm_ffi import structural_walk
+
+from tilelang.utils import dtypes
+
+if TYPE_CHECKING:
+    from tilelang.cuda.nvrtc import ResourceUsage
+
+_BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
+_COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+
+
+def explain(device_mod: tvm.IRModule, usage: Mapping[str, ResourceUsage]) -> str:
+    """A text about each kernel of `device_mod`: its launch, registers and shared memory; for each
+    pipelined loop its plan, or why it has none; which instructions its operators became.
+
+    `usage` has the resources of each kernel by name.
+
+    Example: ``print(explain(artifact.device_mod, kernel.resource_usage))``
+    """
+    functions = sorted(device_mod.functions.values(), key=lambda f: str(f.attrs["global_symbol"]))
+    lines = [line for f in functions for line in _kernel(f, usage[str(f.attrs["global_symbol"])])]
+    # A pipeline repeats its operators before and after the loop, and all kernels have all notes.
+    notes = dict.fromkeys(str(n) for f in functions for n in f.attrs.get("tl.notes") or [])
+    return "\n".join([*lines, *notes])
+
+
+def _kernel(function: tirx.PrimFunc, usage: ResourceUsage) -> list[str]:
+    attrs = function.attrs
+    grid, block = (", ".join(map(str, attrs[key])) for key in ("tl.grid", "tl.block"))
+    dynamic = int(attrs["tl.dyn_shared_bytes"])
+    lines = [
+        f"kernel {attrs['global_symbol']}: grid ({grid}), block ({block})",
+        f"  registers: {usage.registers} of each thread, {usage.spill_stores} bytes spilled",
+        f"  shared memory: {dynamic + usage.static_shared} bytes",
+        *_shared_buffers(function),
+    ]
+    here = _lines(function.body)
+    for entry in attrs.get("tl.pipelines") or []:
+        if here & {int(statement["line"]) for statement in entry["statements"]}:
+            lines += _loop(function, entry)
+    return lines
+
+
+def _shared_buffers(function: tirx.PrimFunc) -> list[str]:
+    lines: list[str] = []
+
+    def allocation(node: tirx.AllocBuffer) -> None:
+        offset = node.annotations.get("tl.shared_offset")
+        if offset is not None:
+            size = int(node.buffer.shape[0]) * dtypes.bits(str(node.buffer.dtype)) // 8
+            first = int(offset)
+            lines.append(
+                f"    bytes {first} to {first + size}: {node.buffer.name}, {node.buffer.dtype}"
+            )
+
+    structural_walk(function.body, [(tirx.AllocBuffer, allocation)])
+    return lines
+
+
+def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
+    file, line = str(entry["file"]), int(entry["line"])
+    head = f"  T.Pipelined over {entry['variable']} at {file}:{line}"
+    if "stage" not in entry:
+        lines = [f"{head}: a plain loop, because nothing can run ahead"]
+        for statement in entry["statements"]:
+            lines.append(f"    {_source(file, statement)}: {statement['reason']}")
+        return lines
+    ahead = max(int(s) for s in entry["stage"])
+    lines = [f"{head}: {ahead} {'step' if ahead == 1 else 'steps'} ahead"]
+    loop = _loop_of(function, entry)
+    plan = zip(entry["statements"], entry["stage"], entry["order"], entry["async"], strict=True)
+    for statement, stage, order, is_async in plan:
+        words = [f"stage {stage}", f"order {order}"]
+        words.append(_engine(function, int(statement["line"]), bool(is_async)))
+        if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
+            words.append(f"not ahead: {statement['reason']}")
+        lines.append(f"    {_source(file, statement)}: {', '.join(words)}")
+    versions = ", ".join(f"{name} {count}" for name, count in sorted(entry["versions"].items()))
+    lines.append(f"    versions of buffers: {versions or 'one of each'}")
+    if loop is not None:
+        lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")
+    return lines
+
+
+def _reasons(entry: Any) -> list[str]:
+    return [str(statement["reason"]) for statement in entry["statements"]]
+
+
+def _source(file: str, statement: Any) -> str:
+    line = int(statement["line"])
+    text = linecache.getline(file, line).strip()
+    return f"line {line}, {text}" if text else f"line {line}"
+
+
+def _engine(function: tirx.PrimFunc, line: int, planned: bool) -> str:
+    """How the statement of a line of the kernel is executed, as the thread program says."""
+    if not planned:
+        return "by the threads"
+    widths: set[int] = set()
+
+    def statement(node: tirx.Evaluate) -> None:
+        call = node.value
+        if _is_call(call, _COPIES) and node.span is not None and node.span.line == line:
+            widths.add(int(call.args[0]))
+
+    structural_walk(function.body, [(tirx.Evaluate, statement)])
+    if not widths:
+        return "by the threads: cp.async does not fit its width or alignment"
+    return f"cp.async of {', '.join(map(str, sorted(widths)))} bytes, a group for each step"
+
+
+def _loop_of(function: tirx.PrimFunc, entry: Any) -> tirx.For | None:
+    """The loop that a pipeline became: of its variable, with one of its lines in it (TVM drops the
+    places of loops). None if it has one iteration and is no loop any more."""
+    lines = {int(statement["line"]) for statement in entry["statements"]}
+    found: list[tirx.For] = []
+
+    def loop(node: tirx.For) -> None:
+        if node.loop_var.name == entry["variable"] and lines & _lines(node.body):
+            found.append(node)
+
+    structural_walk(function.body, [(tirx.For, loop)])
+    return found[0] if found else None
+
+
+def _lines(body: tirx.Stmt) -> set[int]:
+    lines: set[int] = set()
+
+    def statement(node: tirx.Evaluate | tirx.BufferStore) -> None:
+        if node.span is not None:
+            lines.add(node.span.line)
+
+    structural_walk(body, [((tirx.Evaluate, tirx.BufferStore), statement)])
+    return lines
+
+
+def _count(body: tirx.For, names: tuple[str, ...]) -> int:
+    found: list[ir.Call] = []
+
+    def call(node: ir.Call) -> None:
+        if _is_call(node, names):
+            found.append(node)
+
+    structural_walk(body, [(ir.Call, call)])
+    return len(found)
+
+
+def _is_call(value: Any, names: tuple[str, ...]) -> bool:
+    return (
+        isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and str(value.op.name) in names
+    )
