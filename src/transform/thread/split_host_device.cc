@@ -69,6 +69,7 @@ class KernelUses : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) override {
     if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
+    cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
     Default(op);
   }
   void Visit_(const ForNode* op) override {
@@ -96,10 +97,6 @@ class KernelUses : public StmtExprVisitor {
                "found shared buffer " + std::string(op->buffer->name) + " without an offset");
     }
     shared_bytes = std::max(shared_bytes, *offset + SharedBytes(op));
-  }
-  void Visit_(const CallNode* op) override {
-    cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
-    Default(op);
   }
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kClusterDims) cluster = op->node.cast<Array<Expr>>();
