@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import tvm
+from tvm.target import Target
 
 from tilelang.env import env
 from tilelang.jit.kernel import JITKernel, split_flags
 from tilelang.utils.log import logger
-from tilelang.utils.target import TargetLike
+from tilelang.utils.target import TargetLike, determine_target
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ def compile(
         func,
         out_idx=out_idx if declared is None else [int(index) for index in declared],
         execution_backend=execution_backend or env.TILELANG_EXECUTION_BACKEND,
-        target=target if target is not None else env.TILELANG_DEFAULT_TARGET,
+        target=current_target(target),
         target_host=target_host,
         verbose=env.TILELANG_VERBOSE or env.TILELANG_JIT_DIAGNOSTICS
         if verbose is None
@@ -66,6 +67,14 @@ def compile(
         pass_configs={**dict(attrs.get("tilelang_pass_configs") or {}), **(pass_configs or {})},
         compile_flags=flags,
     )
+
+
+def current_target(target: TargetLike | None) -> Target:
+    """What `target` stands for here and now; None is the default of the environment."""
+    wanted = env.TILELANG_DEFAULT_TARGET if target is None else target
+    found = determine_target(wanted, return_object=True)
+    assert isinstance(found, Target)
+    return found
 
 
 def par_compile(
@@ -87,12 +96,15 @@ def par_compile(
     take the place of the kernels that failed.
     """
 
+    # Other threads have no target scope.
+    chosen = current_target(target)
+
     def compile_one(func: Any) -> JITKernel:
         kernel = compile(
             func,
             out_idx,
             execution_backend,
-            target,
+            chosen,
             target_host,
             verbose,
             pass_configs,
@@ -111,8 +123,8 @@ def map_parallel(
     ignore_error: bool,
     title: str,
 ) -> list[T | Exception]:
-    """``function(item)`` of each item in threads, in order, with a progress bar called `title`; for
-    `ignore_error` see `par_compile`.
+    """``function(item)`` of each item in threads, in order, with a progress bar called `title`; in
+    this thread for one worker. For `ignore_error` see `par_compile`.
     """
     from tqdm import tqdm
 
@@ -125,6 +137,8 @@ def map_parallel(
             logger.warning("%s: number %d failed: %s", title, number, error)
             return error
 
+    if num_workers == 1:
+        return [attempt(*pair) for pair in enumerate(tqdm(items, desc=title, disable=None))]
     if not items:
         return []
     workers = num_workers or min(len(items), os.cpu_count() or 1)

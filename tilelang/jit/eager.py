@@ -33,6 +33,7 @@ class _Absent:
 
 
 ABSENT = _Absent()
+Compiler = Callable[[tvm.tirx.PrimFunc], JITKernel]
 Bound = tuple[Any, ...]
 """A call's arguments in the order of the signature; `ABSENT` for an argument of the run that was
 left out."""
@@ -47,8 +48,10 @@ class _Variant:
         values: Mapping[str, Any],
         overrides: Mapping[str, int],
         order: Sequence[str],
+        key: Hashable,
         kernels: dict[tuple[Any, ...], JITKernel],
     ):
+        self.key = key
         self.values = values
         self.overrides = overrides
         self.kernels = kernels
@@ -69,6 +72,9 @@ class _Variant:
             kind = declarations.kinds[parameter]
             assert isinstance(kind, Tensor)
             is_last = dim == len(kind.shape) - 1
+            if kind.dtype is Any:
+                # How many elements share a byte is known with the argument.
+                self._is_fast = self._is_fast and what == "dtype"
             packed = 1 if kind.dtype is Any else dtypes.packing(str(kind.dtype))
             factor = packed if is_last == (what == "shape") else 1
             self._reads.append((order.index(parameter), what, dim, factor))
@@ -166,9 +172,9 @@ def _dtype_of(dtype: Any) -> data_type:
 class EagerCalls:
     """Kernels of one function in eager style."""
 
-    def __init__(self, function: EagerFunction, compile: Callable[[tvm.tirx.PrimFunc], JITKernel]):
+    def __init__(self, function: EagerFunction, compiler: Callable[[], Compiler]):
         self.function = function
-        self._compile = compile
+        self._compiler = compiler
         self._lock = threading.Lock()
         self._variants: dict[Hashable, _Variant] = {}
         self._kernels: dict[Hashable, dict[tuple[Any, ...], JITKernel]] = {}
@@ -196,7 +202,7 @@ class EagerCalls:
         read = variant.read_tensors(bound)
         kernel = variant.kernels.get(read)
         if kernel is None:
-            kernel = self._add(variant, read, self._trace(variant, read))
+            kernel = self._deferred(variant, read)()
         return kernel(*variant.inputs(bound))
 
     def kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
@@ -204,13 +210,8 @@ class EagerCalls:
         return self.deferred(args, kwargs)()
 
     def deferred(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], JITKernel]:
-        """Traces; what is returned compiles, once for each key."""
-        variant, read = self._specialized(args, kwargs)
-        kernel = variant.kernels.get(read)
-        if kernel is not None:
-            return lambda: kernel
-        program = self._trace(variant, read)
-        return lambda: self._add(variant, read, program)
+        """Traces; what is returned compiles, in any thread, once for each key."""
+        return self._deferred(*self._specialized(args, kwargs))
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
         """The program for the arguments."""
@@ -219,9 +220,8 @@ class EagerCalls:
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         """Equal for arguments with the same kernel."""
-        bound, overrides = self._bind(args, kwargs, complete=False)
-        key = self._variant_key(bound, overrides)
-        return (key, self._variant(bound, overrides).read(bound))
+        variant, read = self._specialized(args, kwargs)
+        return (variant.key, read)
 
     def _specialized(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -244,7 +244,7 @@ class EagerCalls:
         bound = select((*args, *kwargs.values(), *self._defaults))
         if self._dtypes:
             bound = tuple([data_type(v) if i in self._dtypes else v for i, v in enumerate(bound)])
-        return bound, {name: kwargs[name] for name in extra} if extra else _NOTHING
+        return bound, _overrides(kwargs, extra) if extra else _NOTHING
 
     def _layout(self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool) -> _Layout:
         """How a call with as many arguments and these keywords is read."""
@@ -292,11 +292,6 @@ class EagerCalls:
         for i in self._perhaps:
             if not isinstance(bound[i], _RUN):
                 values[self._order[i]] = bound[i]
-        for name, value in overrides.items():
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise TypeError(
-                    f"{name}={value!r}: expected an int, the value of a T.const, or a parameter"
-                )
         for name, value in values.items():
             if isinstance(value, torch.Tensor | Tensor):
                 raise TypeError(
@@ -311,20 +306,37 @@ class EagerCalls:
             tuple([ABSENT if i in run else value for i, value in enumerate(bound)]), overrides
         )
         kernels = self._kernels.setdefault(key, {})
-        return _Variant(declarations, values, overrides, self._order, kernels)
+        return _Variant(declarations, values, overrides, self._order, key, kernels)
 
     # From a variant to a kernel.
 
-    def _add(
-        self, variant: _Variant, read: tuple[Any, ...], program: tvm.tirx.PrimFunc
-    ) -> JITKernel:
-        compiled = self._compile(program)
-        # Of two threads that compile the same, both use the kernel of the first.
-        with self._lock:
-            return variant.kernels.setdefault(read, compiled)
+    def _deferred(self, variant: _Variant, read: tuple[Any, ...]) -> Callable[[], JITKernel]:
+        kernel = variant.kernels.get(read)
+        if kernel is not None:
+            return lambda: kernel
+        program = self._trace(variant, read)
+        compile = self._compiler()
+
+        def finish() -> JITKernel:
+            compiled = compile(program)
+            # Of two threads that compile the same, both use the kernel of the first.
+            with self._lock:
+                return variant.kernels.setdefault(read, compiled)
+
+        return finish
 
     def _trace(self, variant: _Variant, read: tuple[Any, ...]) -> tvm.tirx.PrimFunc:
         return self.function.trace(variant.values, variant.constants(read))
+
+
+def _overrides(kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+    """The keywords that are no parameters: values of constants."""
+    for name in names:
+        if not isinstance(kwargs[name], int) or isinstance(kwargs[name], bool):
+            raise TypeError(
+                f"{name}={kwargs[name]!r}: expected an int, the value of a T.const, or a parameter"
+            )
+    return {name: kwargs[name] for name in names}
 
 
 _RUN = (torch.Tensor, Tensor, _Absent)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, overload
 
 import tvm
+from tvm.target import Target
 
 import tilelang
 from tilelang.jit.cache_key import hashable
-from tilelang.jit.compile import compile, map_parallel
-from tilelang.jit.eager import EagerCalls
+from tilelang.jit.compile import compile, current_target, map_parallel
+from tilelang.jit.eager import Compiler, EagerCalls
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.language.eager import EagerFunction
@@ -172,15 +173,16 @@ class JITImpl:
     def _lazy_deferred(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], JITKernel]:
-        """Traces; what is returned compiles, once for each key."""
+        """Traces; what is returned compiles, in any thread, once for each key."""
         key = self._lazy_key(args, kwargs)
         kernel = self._kernels.get(key)
         if kernel is not None:
             return lambda: kernel
         program = self._lazy_program(args, kwargs)
+        compile = self._compiler()
 
         def finish() -> JITKernel:
-            compiled = self._compile(program)
+            compiled = compile(program)
             # Of two threads that compile the same, both return the kernel of the first.
             with self._lock:
                 return self._kernels.setdefault(key, compiled)
@@ -215,14 +217,18 @@ class JITImpl:
             )
         function = EagerFunction(self.func, self._local)
         with self._lock:
-            self._eager = self._eager or EagerCalls(function, self._compile)
+            self._eager = self._eager or EagerCalls(function, self._compiler)
 
-    def _compile(self, func: tvm.tirx.PrimFunc) -> JITKernel:
+    def _compiler(self) -> Compiler:
+        """`_compile` for the target of now: other threads have no target scope."""
+        return functools.partial(self._compile, current_target(self.target))
+
+    def _compile(self, target: Target, func: tvm.tirx.PrimFunc) -> JITKernel:
         kernel = compile(
             func,
             out_idx=self.out_idx,
             execution_backend=self.execution_backend,
-            target=self.target,
+            target=target,
             target_host=self.target_host,
             verbose=self.verbose,
             pass_configs=self.pass_configs,

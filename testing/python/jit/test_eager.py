@@ -1,5 +1,7 @@
 """Functions whose body is the kernel: declarations, outputs, what is constant, errors."""
 
+from typing import Any
+
 import pytest
 import torch
 import tvm
@@ -216,6 +218,20 @@ def test_two_elements_of_four_bits_are_one_of_the_tensor():
     found = widen(torch.full((4, 16), 0x21, dtype=torch.int8))
     assert found.tolist() == [[1, 2] * 16] * 4
     assert widen.compile(T.Tensor((4, 32), T.int4)).params[0].shape == (4, 32)
+
+    @tilelang.jit
+    def any_dtype(A: T.Tensor[[int, int], Any]):
+        with T.Kernel(1, threads=32):
+            T.copy(A, T.alloc_shared(A.shape, A.dtype))
+
+    packed = torch.zeros(4, 16, dtype=torch.uint8)
+    if hasattr(torch, "float4_e2m1fn_x2"):
+        any_dtype(packed.view(torch.float4_e2m1fn_x2))
+        assert any_dtype.compile(T.Tensor((4, 32), T.float4_e2m1fn)) is any_dtype.compile(
+            packed.view(torch.float4_e2m1fn_x2)
+        )
+    any_dtype(packed)
+    assert any_dtype.compile(packed).params[0].shape == (4, 16)
 
 
 # Errors.

@@ -7,7 +7,7 @@ import tvm
 
 import tilelang
 import tilelang.language as T
-from tilelang.jit import JITImpl, impl
+from tilelang.jit import JITImpl, JITKernel, impl
 
 
 def scale(n, factor=2, dtype="float32"):
@@ -110,6 +110,14 @@ def test_several_arguments_are_compiled_in_order(jitted):
     assert isinstance(failed, TypeError)
     with pytest.raises(TypeError, match="missing a required argument: 'n'"):
         jitted.par_compile([{"m": 1}])
+
+
+def test_the_target_scope_holds_in_the_threads_that_compile(jitted, monkeypatch):
+    monkeypatch.setattr(JITKernel, "build", lambda kernel: None)
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_89"}):
+        (lazy,) = jitted.par_compile([{"n": 64}])
+        (plain,) = tilelang.par_compile([scale(64)], execution_backend="emulate")
+    assert (lazy.target.arch, plain.target.arch) == ("sm_89", "sm_89")
 
 
 def test_source_for_arguments(jitted):
