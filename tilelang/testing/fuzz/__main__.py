@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -28,14 +29,16 @@ def main() -> None:
         return
 
     def say(text: str) -> None:
+        print(text, flush=True)
+
+    def save(name: str, text: str) -> None:
         if arguments.output is None:
-            print(text, flush=True)
+            say(text)
             return
         arguments.output.mkdir(parents=True, exist_ok=True)
-        number = len(list(arguments.output.glob("fuzz_*.py")))
-        path = arguments.output / f"fuzz_{arguments.seed}_{number}.py"
+        path = arguments.output / f"fuzz_{re.sub(r'[^0-9a-z]+', '_', name)}.py"
         path.write_text(text)
-        print(path, flush=True)
+        say(str(path))
 
     report = run(
         arguments.seed,
@@ -45,6 +48,7 @@ def main() -> None:
         arguments.programs,
         arguments.twins,
         say,
+        save,
     )
     print(report.text())
     sys.exit(1 if report.failures else 0)

@@ -63,12 +63,14 @@ class Expressions:
         if exact or w.chance(0.6):
             return Bounded(Op("floor", (x.expr,)), x.bound, True) if x.exact else x
         small = clamp(x.expr, 4, self.dtype)
-        name = w.pick(("exp2", "exp", "sqrt", "div", "tanh"))
+        name = w.pick(("exp2", "exp", "sqrt", "div", "tanh", "rsqrt", "log2"))
         if name == "sqrt":
             return Bounded(Op("sqrt", (Op("abs", (small,)),)), 2, False) if x.exact else x
+        above = Op("add", (Op("abs", (small,)), Num(2)))
+        if name in ("rsqrt", "log2"):
+            return Bounded(Op(name, (above,)), 3, False)
         if name == "div":
-            below = Op("add", (Op("abs", (small,)), Num(1)))
-            return Bounded(Op("div", (x.expr, below)), x.bound, False)
+            return Bounded(Op("div", (x.expr, above)), x.bound, False)
         return Bounded(Op(name, (small,)), 64 if name == "exp" else 16, False)
 
     def integer(self, x: Bounded) -> Bounded:
@@ -95,6 +97,10 @@ class Expressions:
     def condition(self, depth: int) -> Expr:
         """A condition that nothing rounded decides."""
         w = self.writer
+        if depth > 0 and w.chance(0.25):
+            name = w.pick(("and", "or", "not"))
+            count = 1 if name == "not" else 2
+            return Op(name, tuple(self.condition(depth - 1) for _ in range(count)))
         compared = w.pick(("lt", "le", "eq", "ne"))
         if self.variables and w.chance(0.5):
             index = Ref(w.pick(self.variables))
@@ -172,10 +178,24 @@ class Expressions:
             return (w.pick(fitting),) if fitting else None
         if len(refs) == 2 and known.shape == self.shape[::-1] and known.scope == "shared":
             return refs[1], refs[0]
+        if known.scope == "shared" and w.chance(0.1):
+            gathered = self.gathered(known)
+            if gathered is not None:
+                return gathered
         if known.scope == "shared" and known.rank == len(shape) and w.chance(0.5):
             # A larger or smaller tile, around its end.
             return tuple(Op("mod", (r, e)) for r, e in zip(refs, known.shape, strict=True))
         return None
+
+    def gathered(self, known: Known) -> tuple[Expr, ...] | None:
+        """Indices that are themselves elements."""
+        w = self.writer
+        tiles = [k for k in w.tiles(dtype="int32", shape=self.shape) if k.scope != "var"]
+        if not tiles or known.rank > 2:
+            return None
+        element = Load(w.pick(tiles).name, tuple(Ref(v) for v in self.variables))
+        small = [Op("mod", (Op("abs", (element,)), e)) for e in known.shape]
+        return tuple(small[:1] + [Num(0)] * (known.rank - 1)) if w.chance(0.5) else tuple(small)
 
     def cast(self, expr: Expr, dtype: str, bound: float, exact: bool) -> Bounded:
         """The value in this dtype, made to fit it."""

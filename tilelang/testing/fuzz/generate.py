@@ -221,7 +221,8 @@ class _Generator:
         if kind == "simple":
             self.simple()
         elif kind == "gemm":
-            self.gemm()
+            if not (w.chance(0.4) and self.chain()):
+                self.gemm()
         elif kind == "loop":
             self.loop(depth)
         elif kind == "threads":
@@ -301,6 +302,41 @@ class _Generator:
             bodies.append(tuple(body))
         if bodies[0]:
             w.emit(If(condition, bodies[0], bodies[1] if len(bodies) > 1 else ()))
+
+    def chain(self) -> bool:
+        """The product of a known tile and a tensor's, as attention's second one is."""
+        w = self.w
+        kinds = dict(_PRODUCTS)
+        tiles = [k for k in w.known if k.scope in ("shared", "fragment") and k.rank == 2]
+        tiles = [k for k in tiles if k.exact and k.bound <= 64]
+        if not tiles:
+            return False
+        known = w.pick(tiles)
+        name, dtype = known.name, known.dtype
+        if dtype not in kinds:
+            dtype = w.pick(("float16", "bfloat16", "float32"))
+            name = w.buffer(w.pick(("fragment", "shared")), known.shape, dtype)
+            w.emit(Copy(whole(known), Tile(name)))
+        transposed, other = w.chance(0.2), w.chance(0.4)
+        rows, depth = known.shape[::-1] if transposed else known.shape
+        columns = w.size(w.pick((8, 16, 16, 32, 64, 17, 3)), "p")
+        accum = kinds[dtype]
+        bound = 4 * known.bound * w.value(depth) * w.repeats
+        if bound > LIMITS[accum] or w.value(rows) * w.value(columns) > _MOST_ELEMENTS:
+            return False
+        shape = (columns, depth) if other else (depth, columns)
+        tensor = w.input(shape, dtype)
+        b = w.buffer("shared", shape, dtype)
+        self.fetch(tensor.name, shape, [Num(0), Num(0)], b, shape)
+        if w.chance(0.2):
+            fragment = w.buffer("fragment", shape, dtype)
+            w.emit(Copy(Tile(b), Tile(fragment)))
+            b = fragment
+        c = w.buffer("fragment", (rows, columns), accum)
+        policy = w.pick(("Square", "FullRow", "FullCol"))
+        w.emit(Gemm(Tile(name), Tile(b), Tile(c), transposed, other, policy, Num(1)))
+        w.learn(c, (rows, columns), accum, "fragment", bound)
+        return True
 
     def gemm(self) -> None:
         """A matrix product, over several chunks of K in a pipeline, or of what is known."""

@@ -73,10 +73,12 @@ def run(
     limit: int | None = None,
     twin_count: int = 1,
     say: Callable[[str], None] = print,
+    save: Callable[[str, str], None] = lambda name, text: print(text),
 ) -> Report:
     """Checks programs of a seed, from number `first`, until the time or their number is over.
 
-    `say` is told each failure, as a file that runs, when it is found and small.
+    `say` is told of a failure at once; `save` takes its name and the small program, as a file that
+    runs, at the end.
     """
     report = Report()
     names: dict[int, str] = {}
@@ -107,13 +109,14 @@ def run(
                     report.refused_first.setdefault(outcome.reason, name)
                 else:
                     failed.append((name, program, outcome))
+                    say(f"{name} failed: {outcome.reason}: {outcome.text[:200]}")
         shrunk: collections.Counter[str] = collections.Counter()
         for name, program, outcome in failed:
             shrunk[outcome.reason] += 1
             small = program
             if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
                 small = shrink(program, _fails(workers, outcome), 60)
-                say(listing(name, small, outcome))
+                save(name, listing(name, small, outcome))
             report.failures.append(Failure(name, program, outcome, small))
     return report
 

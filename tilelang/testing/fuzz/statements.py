@@ -73,6 +73,8 @@ def elementwise(w: Writer) -> bool:
     variables = _VARIABLES[: model.rank]
     refs = tuple(Ref(v) for v in variables)
     source = Expressions(w, variables, model.shape, dtype)
+    if w.chance(0.06):
+        return _condition(w, source)
     value = source.value(w.pick((1, 2, 2, 3)))
     if is_new:
         name = w.buffer(w.pick(_STORAGE), model.shape, dtype)
@@ -80,6 +82,16 @@ def elementwise(w: Writer) -> bool:
         w.learn(name, model.shape, dtype, w.buffers[-1].scope, value.bound, value.exact)
         return True
     w.emit(Parallel(variables, model.shape, _change(w, model, refs, source)))
+    return True
+
+
+def _condition(w: Writer, source: Expressions) -> bool:
+    """A new tile of bools."""
+    name = w.buffer(w.pick(_STORAGE), source.shape, "bool")
+    refs = tuple(Ref(v) for v in source.variables)
+    store = Store(name, refs, source.condition(2))
+    w.emit(Parallel(source.variables, source.shape, (store,)))
+    w.learn(name, source.shape, "bool", w.buffers[-1].scope, 1)
     return True
 
 
@@ -168,7 +180,8 @@ def fill(w: Writer) -> bool:
 
 def reduce(w: Writer) -> bool:
     """A tile combined along a dimension."""
-    tiles = [k for k in w.known if k.scope in ("shared", "fragment") and k.dtype in COMPUTED]
+    tiles = [k for k in w.known if k.scope in ("shared", "fragment")]
+    tiles = [k for k in tiles if k.dtype in (*COMPUTED, "bool")]
     if not tiles:
         return False
     known = w.pick(tiles)
@@ -176,9 +189,11 @@ def reduce(w: Writer) -> bool:
     kinds = ["sum", "max", "min", "abssum", "absmax", "max", "sum"]
     if not is_float(known.dtype):
         kinds += ["bitand", "bitor", "bitxor"]
-    kind = w.pick(kinds)
+    kind = w.pick(kinds[-3:] if known.dtype == "bool" else kinds)
     extent = w.value(known.shape[dim])
     bound = known.bound * (extent if "sum" in kind else 2)
+    if known.dtype == "bool":
+        bound = 1
     dtypes = [known.dtype] if kind.startswith("bit") else _casts(w, known)
     dtypes = [d for d in dtypes if bound <= LIMITS[d]]
     if not dtypes:
@@ -294,7 +309,7 @@ def reducer(w: Writer) -> bool:
     return True
 
 
-_ATOMIC = ("float16", "bfloat16", "float32", "float64", "int32", "uint32")
+_ATOMIC = ("float16", "bfloat16", "float32", "float64", "int32", "uint32", "int64", "uint64")
 
 
 def atomics(w: Writer) -> bool:
@@ -304,12 +319,14 @@ def atomics(w: Writer) -> bool:
     if not tiles:
         return False
     known = w.pick(tiles)
-    op = w.pick(("add", "add", "max", "min"))
+    op = w.pick(("add", "add", "max", "min", "or"))
     count = 1
     for extent in w.extents(known.shape):
         count *= extent
     bound = 16 * known.bound * w.repeats * (count if op == "add" else 1)
     dtypes = [d for d in _casts(w, known) if bound <= LIMITS[d] and d in _ATOMIC]
+    if op == "or":
+        dtypes = [d for d in dtypes if not is_float(d)]
     if not dtypes:
         return False
     dtype = w.pick(dtypes)
@@ -349,6 +366,53 @@ def scalar(w: Writer) -> bool:
     name = w.buffer("var", (), dtype)
     w.emit(Store(name, (), Num(w.pick((0, 1, 2)))))
     w.learn(name, (), dtype, "var", 2)
+    return True
+
+
+def normalise(w: Writer) -> bool:
+    """The rows of a tile as probabilities: what attention does with its scores."""
+    tiles = w.tiles(dtype=("float32", "float64"), scope=("fragment", "shared"), rank=2)
+    if not tiles:
+        return False
+    known = w.pick(tiles)
+    rows = known.shape[:1]
+    row, column = Ref("i"), Ref("j")
+    top, total = (w.buffer("fragment", rows, known.dtype) for _ in range(2))
+    tile = w.buffer("fragment", known.shape, known.dtype)
+    w.emit(Reduce("max", whole(known), Tile(top), 1))
+    less = Op("sub", (Load(known.name, (row, column)), Load(top, (row,))))
+    power = Op("exp2", (Op("max", (less, Num(-8))),))
+    w.emit(Parallel(("i", "j"), known.shape, (Store(tile, (row, column), power),)))
+    w.emit(Reduce("sum", Tile(tile), Tile(total), 1))
+    part = Op("div", (Load(tile, (row, column)), Load(total, (row,))))
+    w.emit(Parallel(("i", "j"), known.shape, (Store(tile, (row, column), part),)))
+    w.learn(top, rows, known.dtype, "fragment", known.bound, known.exact)
+    w.learn(tile, known.shape, known.dtype, "fragment", 1, False)
+    return True
+
+
+def bits(w: Writer) -> bool:
+    """A tile's bits under another dtype."""
+    widths = {"float32": "uint32", "int32": "uint32", "float16": "uint16", "int8": "uint8"}
+    narrow = {"float32": "uint8", "int32": "int16", "float64": "int32", "uint32": "uint8"}
+    table = w.pick((widths, widths, narrow))
+    tiles = [k for k in w.tiles(scope=("shared", "fragment"), depth=0) if k.dtype in table]
+    tiles = [k for k in tiles if k.exact and k.rank <= 2]
+    if not tiles or w.loops:
+        return False
+    known = w.pick(tiles)
+    dtype = table[known.dtype]
+    times = {"float32": 4, "int32": 4, "uint32": 4, "float16": 2, "int8": 1, "float64": 8}
+    size = {"uint32": 4, "uint16": 2, "uint8": 1, "int16": 2, "int32": 4}
+    last: Expr = Op("mul", (known.shape[-1], Num(times[known.dtype] // size[dtype])))
+    last = known.shape[-1] if table is widths else last
+    shape = (*known.shape[:-1], last)
+    view_name = w.buffer("view", shape, dtype, known.name)
+    name = w.buffer(w.pick(_STORAGE), shape, dtype)
+    scope = w.buffers[-1].scope
+    w.emit(Copy(Tile(view_name), Tile(name)))
+    out = w.learn(name, shape, dtype, scope, float(2 ** (8 * size[dtype])))
+    out.bound = min(out.bound, 2.0**40)
     return True
 
 
@@ -394,5 +458,7 @@ SIMPLE: tuple[tuple[Callable[[Writer], bool], int], ...] = (
     (reducer, 1),
     (atomics, 2),
     (scalar, 2),
+    (normalise, 1),
+    (bits, 1),
 )
 """Statements of one operator, and how often each is tried."""

@@ -26,20 +26,14 @@ from tilelang.testing.fuzz.program import (
 )
 
 COMPUTED = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "uint8",
-    "uint32",
+    *("float16", "bfloat16", "float32", "float64"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
 )
+"""Dtypes of arithmetic."""
 LIMITS = {
     "float16": 1024, "bfloat16": 128, "float32": 1 << 20, "float64": 1 << 30, "int8": 100,
     "int16": 30000, "int32": 1 << 30, "int64": 1 << 40, "uint8": 200, "uint16": 60000,
-    "uint32": 1 << 30, "float8_e4m3fn": 16, "float8_e5m2": 8,
+    "uint32": 1 << 30, "uint64": 1 << 40, "bool": 1, "float8_e4m3fn": 16, "float8_e5m2": 8,
 }  # fmt: skip
 """How large values are allowed to get: integers up to here are exact in every operation."""
 
