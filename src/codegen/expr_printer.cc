@@ -12,7 +12,7 @@ const char* MathFunction(const std::string& op) {
   static const std::unordered_map<std::string, const char*> table = {
       {"tirx.exp", "tl::exp"},           {"tirx.exp2", "tl::exp2"},
       {"tirx.exp10", "tl::exp10"},       {"tirx.log", "tl::log"},
-      {"tirx.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
+      {"prim.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
       {"tirx.sqrt", "tl::sqrt"},         {"tirx.rsqrt", "tl::rsqrt"},
       {"tirx.sin", "tl::sin"},           {"tirx.cos", "tl::cos"},
       {"tirx.tan", "tl::tan"},           {"tirx.sinh", "tl::sinh"},

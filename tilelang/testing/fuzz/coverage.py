@@ -59,7 +59,7 @@ def features(program: Program, is_rounded: bool) -> set[str]:
     found |= {"dynamic size"} if any(s.dynamic for s in program.sizes) else set()
     tensors = {t.name for t in program.tensors}
     for kernel in program.kernels:
-        buffers = {t.name: t for t in program.tensors} | {b.name: b for b in kernel.buffers}  # type: ignore[dict-item]
+        buffers = {t.name: t for t in program.tensors} | {b.name: b for b in kernel.buffers}
         found |= _of_kernel(kernel.threads, bool(kernel.grid), kernel.swizzle)
         for node in walk(kernel):
             found |= _of_node(node, buffers, tensors)

@@ -38,7 +38,7 @@ from tilelang.testing.fuzz.program import (
 
 
 def emit(program: Program) -> str:
-    """The text of the program: imports, sizes, and the function ``main`` of all tensors in order."""
+    """The text of the program: imports, sizes, and ``main``, a function of all tensors in order."""
     lines = ["import tilelang.language as T", ""]
     lines += [_size(size) for size in program.sizes]
     lines += ["", "", "@T.prim_func", "def main("]

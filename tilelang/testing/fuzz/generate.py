@@ -350,7 +350,7 @@ class _Generator:
         depth -= w.rng.randrange(k_value) if w.chance(0.3) else 0
         total = w.size(depth, "K", self.dynamic and w.chance(0.5))
         chunks = Op("ceildiv", (total, k))
-        bound = 4 * 4 * w.value(total) * w.repeats
+        bound = 16.0 * w.value(total) * w.repeats
         top = 4
         if bound > LIMITS[accum]:
             bound, top = bound / 16, 1

@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 

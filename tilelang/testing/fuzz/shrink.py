@@ -59,10 +59,10 @@ def measure(program: Program) -> tuple[int, int, int]:
     nodes = list(walk(program.kernels))
     numbers = sum(s.value + s.dynamic for s in program.sizes)
     numbers += sum(sum(k.threads) for k in program.kernels)
-    numbers += sum(abs(n.value) for n in nodes if isinstance(n, Num))  # type: ignore[misc]
+    numbers += sum(int(abs(n.value)) for n in nodes if isinstance(n, Num))
     plain = ("float32", "int32", "fragment", "serial", "Square", True, 0)
     odd = sum(1 for n in nodes if isinstance(n, str | bool | int) and n not in plain)
-    return len(nodes) + 3 * len(program.tensors), int(numbers), odd
+    return len(nodes) + 3 * len(program.tensors), numbers, odd
 
 
 def _batches(programs: Iterator[Program]) -> Iterator[list[Program]]:
@@ -159,8 +159,12 @@ def _unwrapped(statement: Any) -> Iterator[tuple[Any, ...]]:
         yield statement.then
         yield statement.otherwise
     elif isinstance(statement, For):
-        variable = Ref(statement.variable)
-        yield rewrite(statement.body, lambda node: Num(0) if node == variable else node)
+        yield _without(statement.body, Ref(statement.variable))
+
+
+def _without(node: Any, variable: Ref) -> Any:
+    """The node with 0 for a variable."""
+    return rewrite(node, lambda inner: Num(0) if inner == variable else inner)
 
 
 def _sizes(program: Program) -> Iterator[Program]:
@@ -184,8 +188,7 @@ def _structure(program: Program) -> Iterator[Program]:
             if extent != Num(1):
                 grid = tuple(Num(1) if e is extent else e for e in kernel.grid)
                 one = dataclasses.replace(kernel, grid=grid)
-                still = rewrite(one, lambda node, block=block: Num(0) if node == block else node)
-                yield _at(program, kernel, still)
+                yield _at(program, kernel, _without(one, block))
     for node in walk(program.kernels):
         if isinstance(node, For):
             for change in ({"extent": Num(1)}, {"kind": "serial", "stages": 0}, {"stages": 2}):

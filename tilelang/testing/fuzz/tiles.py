@@ -285,9 +285,8 @@ def _accumulate(
         raise Invalid("different operations on the same elements, in any order")
     if storage is not machine.storages.get(name) and not storage.is_global:
         raise Invalid("atomic operations on a view")
-    if machine.buffers.get(name) is None or machine.buffers[name].scope != "reducer":
-        if not storage.defined[where].all():
-            raise Invalid("an atomic operation on what is not defined")
+    if name not in machine.open and not storage.defined[where].all():
+        raise Invalid("an atomic operation on what is not defined")
     if kind == "sum":
         np.add.at(total, where, np.abs(value))
         np.add.at(storage.value, where, value)

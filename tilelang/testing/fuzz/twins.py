@@ -102,8 +102,8 @@ def _slices(program: Program, rng: random.Random) -> Program:
 
     def change(node: Any) -> Any:
         if isinstance(node, Buffer) and node.name in padded:
-            shape = tuple(Op("add", (e, Op("add", (offset, Num(3))))) for e in node.shape)
-            return dataclasses.replace(node, shape=shape)
+            larger = tuple(Op("add", (e, Op("add", (offset, Num(3))))) for e in node.shape)
+            return dataclasses.replace(node, shape=larger)
         if not isinstance(node, Load | Store | Atomic | Tile) or node.buffer not in padded:
             return node
         shape = padded[node.buffer].shape

@@ -1,4 +1,4 @@
-"""Writing a program piece by piece: names, sizes, buffers, bodies, and what is known of each tile."""
+"""Writing a program piece by piece: names, sizes, buffers, bodies, what is known of each tile."""
 
 from __future__ import annotations
 
