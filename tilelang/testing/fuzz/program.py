@@ -297,30 +297,40 @@ BODIES = ("body", "then", "otherwise")
 """Fields of statements that are statements."""
 
 
-def children(node: Any) -> Iterator[Any]:
+def children(node: Any) -> tuple[Any, ...]:
     """The values directly inside of a node, or of a tuple of them."""
     if isinstance(node, tuple):
-        yield from node
-    elif dataclasses.is_dataclass(node):
-        for field in dataclasses.fields(node):
-            yield getattr(node, field.name)
+        return node
+    return tuple(vars(node).values()) if dataclasses.is_dataclass(node) else ()
 
 
 def walk(node: Any) -> Iterator[Any]:
     """The node and everything inside of it, outermost first."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        yield top
+        stack.extend(reversed(children(top)))
 
 
 def rewrite(node: Any, change: Callable[[Any], Any]) -> Any:
     """The node with `change` applied to each node inside of it and then to itself."""
-    if isinstance(node, tuple):
-        return tuple(rewrite(child, change) for child in node)
-    if not dataclasses.is_dataclass(node) or isinstance(node, type):
+    parts = children(node)
+    if not parts:
         return node
-    parts = {f.name: getattr(node, f.name) for f in dataclasses.fields(node)}
-    changed = {name: rewrite(value, change) for name, value in parts.items()}
-    if any(changed[name] is not value for name, value in parts.items()):
-        node = dataclasses.replace(node, **changed)
-    return change(node)
+    changed = tuple(rewrite(part, change) for part in parts)
+    is_same = all(new is old for new, old in zip(changed, parts, strict=True))
+    if isinstance(node, tuple):
+        return node if is_same else changed
+    return change(node if is_same else type(node)(*changed))
+
+
+def replace_at(node: Any, old: Any, new: Any) -> Any:
+    """The node with the very object `old` inside of it replaced."""
+    if node is old:
+        return new
+    parts = children(node)
+    changed = tuple(replace_at(part, old, new) for part in parts)
+    if all(a is b for a, b in zip(changed, parts, strict=True)):
+        return node
+    return changed if isinstance(node, tuple) else type(node)(*changed)

@@ -140,7 +140,7 @@ def _programs(
 
 def _fails(workers: Workers, outcome: Outcome) -> Callable[[Sequence[Program]], list[bool]]:
     def fails(programs: Sequence[Program]) -> list[bool]:
-        found = workers.check(programs)
+        found = workers.check(programs, batch=2)
         return [o.status == "failed" and o.reason == outcome.reason for o in found]
 
     return fails

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,12 +25,13 @@ from tilelang.testing.fuzz.program import (
     Ref,
     Tensor,
     children,
+    replace_at,
     rewrite,
     walk,
 )
 from tilelang.testing.fuzz.writer import settle
 
-_BATCH = 12
+_BATCH = 4
 
 
 def shrink(
@@ -40,17 +42,21 @@ def shrink(
     `fails` tells of each of several programs whether it fails as the first one does.
     """
     end = time.monotonic() + seconds
-    improved = True
+    position, improved = 0, True
     while improved:
-        improved = False
-        for batch in _batches(_valid(program)):
-            if time.monotonic() > end:
-                return program
-            failing = [p for p, f in zip(batch, fails(batch), strict=True) if f]
+        # What was tried before the last step is tried again only when all else is done.
+        improved = position > 0
+        candidates = itertools.islice(_smaller(program), position, None)
+        position = 0 if improved else position
+        for batch in _batches(candidates, end):
+            failing = [p for _, p in itertools.compress(batch, fails([p for _, p in batch]))]
             if failing:
+                position = batch[0][0]
                 program = min(failing, key=measure)
                 improved = True
                 break
+        if time.monotonic() > end:
+            break
     return program
 
 
@@ -65,10 +71,19 @@ def measure(program: Program) -> tuple[int, int, int]:
     return len(nodes) + 3 * len(program.tensors), numbers, odd
 
 
-def _batches(programs: Iterator[Program]) -> Iterator[list[Program]]:
-    batch: list[Program] = []
-    for program in programs:
-        batch.append(program)
+def _batches(
+    candidates: Iterator[tuple[int, Program]], end: float
+) -> Iterator[list[tuple[int, Program]]]:
+    """Those candidates that have a meaning, a few at a time, until the time is over."""
+    batch: list[tuple[int, Program]] = []
+    for number, candidate in candidates:
+        if time.monotonic() > end:
+            return
+        try:
+            interpret(candidate)
+        except Invalid:
+            continue
+        batch.append((number, candidate))
         if len(batch) == _BATCH:
             yield batch
             batch = []
@@ -76,21 +91,16 @@ def _batches(programs: Iterator[Program]) -> Iterator[list[Program]]:
         yield batch
 
 
-def _valid(program: Program) -> Iterator[Program]:
-    """Smaller programs that have a meaning, each once, the boldest steps first."""
+def _smaller(program: Program) -> Iterator[tuple[int, Program]]:
+    """Smaller programs, numbered, each once, the boldest steps first."""
     seen = {program}
     size = measure(program)
     for make in (_statements, _sizes, _structure, _expressions, _choices):
         for candidate in make(program):
             candidate = _tidy(candidate)
-            if candidate in seen or measure(candidate) >= size:
-                continue
-            seen.add(candidate)
-            try:
-                interpret(candidate)
-            except Invalid:
-                continue
-            yield candidate
+            if candidate not in seen and measure(candidate) < size:
+                yield len(seen) - 1, candidate
+                seen.add(candidate)
 
 
 def _tidy(program: Program) -> Program:
@@ -118,21 +128,7 @@ def _bodies(program: Program) -> Iterator[tuple[Any, str, tuple[Any, ...]]]:
 
 
 def _with_body(program: Program, owner: Any, name: str, body: tuple[Any, ...]) -> Program:
-    return _at(program, owner, dataclasses.replace(owner, **{name: body}))
-
-
-def _at(node: Any, old: Any, new: Any) -> Any:
-    """The node with the object `old` inside of it replaced, found by identity."""
-    if node is old:
-        return new
-    if isinstance(node, tuple):
-        return tuple(_at(child, old, new) for child in node)
-    if not dataclasses.is_dataclass(node) or isinstance(node, type):
-        return node
-    parts = {f.name: _at(getattr(node, f.name), old, new) for f in dataclasses.fields(node)}
-    if all(parts[f.name] is getattr(node, f.name) for f in dataclasses.fields(node)):
-        return node
-    return dataclasses.replace(node, **parts)
+    return replace_at(program, owner, dataclasses.replace(owner, **{name: body}))
 
 
 def _statements(program: Program) -> Iterator[Program]:
@@ -177,7 +173,7 @@ def _sizes(program: Program) -> Iterator[Program]:
     for kernel in program.kernels:
         for threads in ((32,), (64,), (128,)):
             if threads < kernel.threads:
-                yield _at(program, kernel, dataclasses.replace(kernel, threads=threads))
+                yield replace_at(program, kernel, dataclasses.replace(kernel, threads=threads))
 
 
 def _structure(program: Program) -> Iterator[Program]:
@@ -188,11 +184,11 @@ def _structure(program: Program) -> Iterator[Program]:
             if extent != Num(1):
                 grid = tuple(Num(1) if e is extent else e for e in kernel.grid)
                 one = dataclasses.replace(kernel, grid=grid)
-                yield _at(program, kernel, _without(one, block))
+                yield replace_at(program, kernel, _without(one, block))
     for node in walk(program.kernels):
         if isinstance(node, For):
             for change in ({"extent": Num(1)}, {"kind": "serial", "stages": 0}, {"stages": 2}):
-                yield _at(program, node, dataclasses.replace(node, **change))
+                yield replace_at(program, node, dataclasses.replace(node, **change))
 
 
 def _expressions(program: Program) -> Iterator[Program]:
@@ -202,10 +198,10 @@ def _expressions(program: Program) -> Iterator[Program]:
             for child in children(node):
                 for part in child if isinstance(child, tuple) else (child,):
                     if dataclasses.is_dataclass(part):
-                        yield _at(program, node, part)
+                        yield replace_at(program, node, part)
         if isinstance(node, Op | Cast | Load):
-            yield _at(program, node, Num(0))
-            yield _at(program, node, Num(1))
+            yield replace_at(program, node, Num(0))
+            yield replace_at(program, node, Num(1))
 
 
 def _choices(program: Program) -> Iterator[Program]:
@@ -217,15 +213,15 @@ def _choices(program: Program) -> Iterator[Program]:
                 yield _with_dtype(program, dtype, plain)
     for node in walk(program.kernels):
         if isinstance(node, Buffer) and node.scope == "shared":
-            yield _at(program, node, dataclasses.replace(node, scope="fragment"))
+            yield replace_at(program, node, dataclasses.replace(node, scope="fragment"))
         if isinstance(node, Gemm):
             for change in ({"policy": "Square"}, {"clear": None}):
-                yield _at(program, node, dataclasses.replace(node, **change))
+                yield replace_at(program, node, dataclasses.replace(node, **change))
         if isinstance(node, Copy) and node.options:
-            yield _at(program, node, dataclasses.replace(node, options=()))
+            yield replace_at(program, node, dataclasses.replace(node, options=()))
     for kernel in program.kernels:
         if kernel.swizzle:
-            yield _at(program, kernel, dataclasses.replace(kernel, swizzle=0))
+            yield replace_at(program, kernel, dataclasses.replace(kernel, swizzle=0))
 
 
 def _with_dtype(program: Program, old: str, new: str) -> Program:
