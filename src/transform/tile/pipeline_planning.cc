@@ -22,6 +22,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "pipeline_reads.h"
 
 namespace tl {
 
@@ -52,50 +53,6 @@ namespace {
 struct Schedule {
   std::vector<int64_t> stage;
   std::vector<int64_t> order;
-};
-
-/*! Buffers that a function reads outside of one loop. */
-class OutsideReads : public StmtExprVisitor {
- public:
-  OutsideReads(const ForNode* loop, const Views& views) : loop_(loop), views_(views) {}
-  std::vector<Var> reads;
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const ForNode* op) final {
-    if (op == loop_) return;
-    // Another pipeline fills its buffers before it reads them.
-    if (IntAnnotation(op->annotations, kNumStages) && !Encloses(op)) return;
-    Default(op);
-  }
-  void Visit_(const EvaluateNode* op) final {
-    for (const Var& v : views_.UseOf(GetRef<Stmt>(op)).reads) Add(v);
-  }
-  void Visit_(const TensorLoadNode* op) final {
-    Add(views_.RootOf(op->source.as_or_throw<Var>()));
-    Default(op);
-  }
-
- private:
-  bool Encloses(const ForNode* outer) const {
-    struct Finder : StmtExprVisitor {
-      const ForNode* wanted;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const ForNode* f) final {
-        found |= f == wanted;
-        Default(f);
-      }
-    } finder;
-    finder.wanted = loop_;
-    finder(outer->body);
-    return finder.found;
-  }
-  void Add(const Var& v) {
-    if (!Contains(reads, v)) reads.push_back(v);
-  }
-  const ForNode* loop_;
-  const Views& views_;
 };
 
 class Planner : public StmtExprMutator {
@@ -190,16 +147,18 @@ class Planner : public StmtExprMutator {
   }
 
   /*! A statement that only fills shared memory from global memory which the loop does not write,
-   * before anyone reads it. */
-  static bool CanPrefetch(size_t index, const std::vector<BufferUse>& uses,
-                          const std::vector<Var>& outside) {
+   * before anyone reads it; with several versions of it, all that its readers read. */
+  bool CanPrefetch(size_t index, const std::vector<Stmt>& body, const std::vector<BufferUse>& uses,
+                   const std::vector<Var>& outside, bool versions) const {
     const BufferUse& own = uses[index];
     if (own.writes.empty()) return false;
     for (const Var& v : own.writes) {
       if (!IsShared(v) || Contains(outside, v)) return false;
       for (size_t i = 0; i < uses.size(); ++i) {
         if (i == index) continue;
-        if (Contains(uses[i].writes, v) || (i < index && Contains(uses[i].reads, v))) return false;
+        const bool reads = Contains(uses[i].reads, v);
+        if (Contains(uses[i].writes, v) || (i < index && reads)) return false;
+        if (versions && reads && !Supplies(body[index], body[i], v, views_)) return false;
       }
     }
     for (const Var& v : own.reads) {
@@ -215,16 +174,16 @@ class Planner : public StmtExprMutator {
                     Schedule* plan) {
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
-    OutsideReads outside(op, views_);
-    outside(function_body_);
+    const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
+    const bool copies_first = num_stages >= 2;
     std::vector<bool> prefetch;
-    for (size_t i = 0; i < body.size(); ++i)
-      prefetch.push_back(CanPrefetch(i, uses, outside.reads));
+    for (size_t i = 0; i < body.size(); ++i) {
+      prefetch.push_back(CanPrefetch(i, body, uses, outside, copies_first));
+    }
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;
 
-    const bool copies_first = num_stages >= 2;
     int64_t next_copy = copies_first ? 0 : users, next_user = copies_first ? copies : 0;
     for (size_t i = 0; i < body.size(); ++i) {
       plan->stage.push_back(prefetch[i] ? 0 : copies_first ? num_stages - 1 : num_stages);

@@ -278,8 +278,24 @@ class _Generator:
         tensor = w.input((self.M, total), dtype)
         name = w.buffer(w.pick(("shared", "shared", "shared", "fragment")), (self.m, self.n), dtype)
         origin = [self.origin[0], mul(Ref(variable), self.n)]
-        self.fetch(tensor.name, tensor.shape, origin, name, (self.m, self.n))
-        w.learn(name, (self.m, self.n), dtype, w.buffers[-1].scope, 4)
+        scope = w.buffers[-1].scope
+        if scope == "shared" and w.chance(0.25):
+            self.fetch_some(tensor.name, origin, name, variable)
+        else:
+            self.fetch(tensor.name, tensor.shape, origin, name, (self.m, self.n))
+        w.learn(name, (self.m, self.n), dtype, scope, 4)
+
+    def fetch_some(self, tensor: str, origin: list[Expr], name: str, variable: str) -> None:
+        """Fill a tile in front of the loop, and in some iterations or in part in the loop."""
+        w = self.w
+        w.bodies[-2].append(Fill(Tile(name), Num(w.pick((0, 2)))))
+        if w.chance(0.5):
+            rows = Num(w.rng.randrange(w.value(self.m)) + 1)
+            part = Tile(tensor, tuple(origin), (rows, self.n))
+            w.emit(Copy(part, Tile(name, (Num(0), Num(0)), (rows, self.n))))
+        else:
+            even = Op("eq", (Op("mod", (Ref(variable), Num(2))), Num(w.pick((0, 1)))))
+            w.emit(If(even, (Copy(at(tensor, *origin), Tile(name)),)))
 
     def branch(self, depth: int) -> None:
         """Statements that some blocks or iterations do; what they define stays inside."""
