@@ -9,18 +9,14 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
-import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
 import tvm
 
-REFUSALS = (ValueError, NotImplementedError, IndexError, AssertionError)
-"""What a program that has no kernel is documented to raise."""
+from tilelang.testing.batch import Batch, lower_one, refusal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,20 +60,6 @@ def batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
         yield batch
 
 
-def _reason(error: Exception) -> str:
-    """The refusal without places and numbers, so that equal reasons count as one."""
-    line = str(error).split("\n")[0]
-    line = re.sub(r"^\S+\.py:\d+: ", "", line)
-    return re.sub(r"\d+", "N", line)[:160]
-
-
-def _lower(case: Case, index: int) -> Any:
-    import tilelang
-
-    func = case.define().with_attr("global_symbol", f"case{index}")
-    return tilelang.lower(func, target="cuda -arch=sm_90a")
-
-
 def _compare(case: Case, arguments: Sequence[torch.Tensor]) -> str | None:
     wanted = case.expected(*(argument.clone() for argument in case.arguments))
     for position, (found, want) in enumerate(zip(arguments, wanted, strict=True)):
@@ -101,45 +83,31 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def run_batch(cases: list[Case]) -> Tally:
     """Lowers the cases, builds the kernels of all in one library, runs and compares each."""
-    from tilelang.emulator.compiler import build_emulated
-    from tilelang.jit.adapter import emulated_adapter
-
     tally = Tally()
     lowered: list[tuple[Case, Any]] = []
     for index, case in enumerate(cases):
         try:
-            lowered.append((case, _lower(case, index)))
-        except REFUSALS as error:
-            if ".py:" in str(error):
-                tally.refused[_reason(error)] += 1
-            else:
-                tally.failed.append(f"{case.name}: refused without a place: {error}")
+            lowered.append((case, lower_one(case.define(), index)))
         except Exception as error:  # noqa: BLE001 (a defect; the sweep goes on to the next case)
-            tally.failed.append(f"{case.name}: {type(error).__name__}: {str(error)[:200]}")
+            reason = refusal(error)
+            if reason is None:
+                tally.failed.append(f"{case.name}: {type(error).__name__}: {str(error)[:200]}")
+            else:
+                tally.refused[reason] += 1
     if not lowered:
         return tally
-    includes: dict[str, None] = {}
-    bodies, names = [], []
-    for _, artifact in lowered:
-        for line in artifact.kernel_source.splitlines():
-            if line.startswith("#include"):
-                includes[line] = None
-            else:
-                bodies.append(line)
-        names += [kernel.name for kernel in artifact.launch_plan.kernels]
-    with tempfile.TemporaryDirectory() as cache:
-        module = build_emulated("\n".join([*includes, *bodies, ""]), names, Path(cache))
-        for case, artifact in lowered:
-            arguments = [argument.clone() for argument in case.arguments]
-            try:
-                emulated_adapter(artifact.launch_plan, module.address)(*arguments)
-                wrong = _compare(case, arguments)
-            except Exception as error:  # noqa: BLE001 (a defect, as above)
-                wrong = f"{case.name}: {type(error).__name__}: {str(error)[:300]}"
-            if wrong:
-                tally.failed.append(wrong)
-            else:
-                tally.equal += 1
+    batch = Batch([artifact for _, artifact in lowered])
+    for number, (case, _) in enumerate(lowered):
+        arguments = [argument.clone() for argument in case.arguments]
+        try:
+            batch.run(number, arguments)
+            wrong = _compare(case, arguments)
+        except Exception as error:  # noqa: BLE001 (a defect, as above)
+            wrong = f"{case.name}: {type(error).__name__}: {str(error)[:300]}"
+        if wrong:
+            tally.failed.append(wrong)
+        else:
+            tally.equal += 1
     return tally
 
 

@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "../../tvm/error.h"
+#include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "shared_conflict.h"
 #include "thread_subset.h"
@@ -373,9 +374,20 @@ class SyncPlanner {
       completed_;
 };
 
+/*! Kernels have shared memory and barriers of their own: each launch is planned by itself. */
+class KernelPlanner : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+    return SyncPlanner(GetRef<Stmt>(op)).Plan();
+  }
+};
+
 PrimFunc ThreadSync(PrimFunc f) {
   if (PassConfigFlag("tl.disable_thread_storage_sync", false)) return f;
-  return WithBody(f, SyncPlanner(f->body).Plan());
+  return WithBody(f, KernelPlanner().Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });

@@ -7,7 +7,8 @@
  * leading version dimension, indexed by iteration % versions. Asynchronous copies stand in an
  * `async_copy` attribute whose value is their guard, with cp_async_commit after the copies of a
  * step and cp_async_wait before their users. Establishes: same results as the loop without the
- * pipeline. Refuses: schedules that would need several versions of a fragment or of thread memory
+ * pipeline. Refuses: schedules that would need several versions of a fragment or of thread memory,
+ * or of a buffer of which something else is read than what the same iteration has written
  * (ValueError). The function's `tl.pipelines` tells each pipeline's plan.
  *
  * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. Every
@@ -28,6 +29,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "pipeline_reads.h"
 
 namespace tl {
 namespace {
@@ -97,6 +99,7 @@ class VersionCollector : public StmtExprVisitor {
   explicit VersionCollector(const Views& views) : views_(views) {}
   /*! Views included, which have as many versions as their buffers. */
   std::unordered_map<const Object*, int64_t> Collect(const Stmt& s) {
+    function_body_ = s;
     Visit(s);
     for (const Var& view : views_.all) {
       auto it = versions_.find(views_.RootOf(view).get());
@@ -128,11 +131,35 @@ class VersionCollector : public StmtExprVisitor {
               ") written at one stage and used at a later one, wanted shared memory or one stage; "
               "give both statements the same stage");
     }
+    CheckReaders(p, buffer);
     int64_t& v = versions_[buffer.get()];
     v = std::max(v, n);
   }
 
+  /*! Each version holds what one iteration has written: what else is read of the buffer would be
+   * another version's. */
+  void CheckReaders(const Pipeline& p, const Var& buffer) const {
+    const Stmt* reader = nullptr;
+    for (size_t w = 0; w < p.body.size(); ++w) {
+      if (!Contains(p.uses[w].writes, buffer)) continue;
+      for (size_t u = 0; u < p.body.size(); ++u) {
+        const bool reads = Contains(p.uses[u].reads, buffer);
+        if (reads && !Supplies(p.body[w], p.body[u], buffer, views_)) reader = &p.body[u];
+      }
+    }
+    const bool outside = Contains(ReadsOutside(function_body_, p.loop, views_), buffer);
+    if (!reader && !outside) return;
+    ThrowAt(reader ? (*reader)->span : p.loop->span, "ValueError",
+            "T.Pipelined: found " + std::string(buffer->name) +
+                " written at one stage and used at a later one, which takes several versions of "
+                "it, and read " +
+                (reader ? "here beyond what the same iteration has certainly written"
+                        : "outside of the loop") +
+                ", wanted the iteration's own values; give both statements the same stage");
+  }
+
   const Views& views_;
+  Stmt function_body_;
   std::unordered_map<const Object*, int64_t> versions_;
 };
 

@@ -23,6 +23,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "pipeline_reads.h"
 
 namespace tl {
 
@@ -77,50 +78,6 @@ struct Schedule {
   std::vector<int64_t> stage;
   std::vector<int64_t> order;
   Array<String> reasons;
-};
-
-/*! Buffers that a function reads outside of one loop. */
-class OutsideReads : public StmtExprVisitor {
- public:
-  OutsideReads(const ForNode* loop, const Views& views) : loop_(loop), views_(views) {}
-  std::vector<Var> reads;
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const ForNode* op) final {
-    if (op == loop_) return;
-    // Another pipeline fills its buffers before it reads them.
-    if (IntAnnotation(op->annotations, kNumStages) && !Encloses(op)) return;
-    Default(op);
-  }
-  void Visit_(const EvaluateNode* op) final {
-    for (const Var& v : views_.UseOf(GetRef<Stmt>(op)).reads) Add(v);
-  }
-  void Visit_(const TensorLoadNode* op) final {
-    Add(views_.RootOf(op->source.as_or_throw<Var>()));
-    Default(op);
-  }
-
- private:
-  bool Encloses(const ForNode* outer) const {
-    struct Finder : StmtExprVisitor {
-      const ForNode* wanted;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const ForNode* f) final {
-        found |= f == wanted;
-        Default(f);
-      }
-    } finder;
-    finder.wanted = loop_;
-    finder(outer->body);
-    return finder.found;
-  }
-  void Add(const Var& v) {
-    if (!Contains(reads, v)) reads.push_back(v);
-  }
-  const ForNode* loop_;
-  const Views& views_;
 };
 
 class Planner : public StmtExprMutator {
@@ -221,10 +178,12 @@ class Planner : public StmtExprMutator {
 
   /*!
    * Why a statement cannot run ahead; empty for one that only fills shared memory from global
-   * memory which the loop does not write, before anyone reads it.
+   * memory which the loop does not write, before anyone reads it; with several versions of it, all
+   * that its readers read.
    */
-  static std::string WhyNotAhead(size_t index, const std::vector<BufferUse>& uses,
-                                 const std::vector<Var>& outside) {
+  std::string WhyNotAhead(size_t index, const std::vector<Stmt>& body,
+                          const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
+                          bool versions) const {
     const BufferUse& own = uses[index];
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
@@ -233,8 +192,12 @@ class Planner : public StmtExprMutator {
       if (Contains(outside, v)) return name + " is read after the loop";
       for (size_t i = 0; i < uses.size(); ++i) {
         if (i == index) continue;
+        const bool reads = Contains(uses[i].reads, v);
         if (Contains(uses[i].writes, v)) return "another statement writes " + name;
-        if (i < index && Contains(uses[i].reads, v)) return name + " is read before it";
+        if (i < index && reads) return name + " is read before it";
+        if (versions && reads && !Supplies(body[index], body[i], v, views_)) {
+          return "more of " + name + " is read than it writes";
+        }
       }
     }
     for (const Var& v : own.reads) {
@@ -251,18 +214,17 @@ class Planner : public StmtExprMutator {
                     Schedule* plan) {
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
-    OutsideReads outside(op, views_);
-    outside(function_body_);
+    const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
+    const bool copies_first = num_stages >= 2;
     std::vector<bool> prefetch;
     for (size_t i = 0; i < body.size(); ++i) {
-      plan->reasons.push_back(WhyNotAhead(i, uses, outside.reads));
+      plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, copies_first));
       prefetch.push_back(plan->reasons.back().empty());
     }
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;
 
-    const bool copies_first = num_stages >= 2;
     int64_t next_copy = copies_first ? 0 : users, next_user = copies_first ? copies : 0;
     for (size_t i = 0; i < body.size(); ++i) {
       plan->stage.push_back(prefetch[i] ? 0 : copies_first ? num_stages - 1 : num_stages);

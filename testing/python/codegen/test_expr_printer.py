@@ -94,6 +94,7 @@ VECTORS = [
 CALLS = [
     (tirx.exp(f), "tl::exp(f)"),
     (tirx.rsqrt(h), "tl::rsqrt(h)"),
+    (tirx.log2(f), "tl::log2(f)"),
     (tirx.abs(f), "tl::abs(f)"),
     (tirx.ceil(f), "tl::ceil(f)"),
     (tirx.call_extern("float32", "mine", f, x), "mine(f, x)"),

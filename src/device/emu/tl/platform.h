@@ -41,8 +41,11 @@ TL_DEVICE int count_leading_zeros(uint64_t x) { return x ? __builtin_clzll(x) : 
 TL_DEVICE int count_ones(uint32_t x) { return __builtin_popcount(x); }
 TL_DEVICE int count_ones(uint64_t x) { return __builtin_popcountll(x); }
 
-TL_DEVICE bool greater(float x, float y) { return x > y || (x == y && __builtin_signbit(y)); }
-TL_DEVICE bool greater(double x, double y) { return x > y || (x == y && __builtin_signbit(y)); }
+// By copysign: where values are clamped, g++ 12 crashes on __builtin_signbit (its pass fre).
+template <typename Float>
+TL_DEVICE bool greater(Float x, Float y) {
+  return x > y || (x == y && __builtin_copysign(1.0, y) < 0);
+}
 
 template <typename Float>
 TL_DEVICE Float maximum(Float x, Float y) {

@@ -675,3 +675,22 @@ def test_buffers_that_share_bytes_are_ordered():
         "P[tx] = Q[tx]",
         "A[tx] = P[tx]",
     ]
+
+
+def test_kernels_have_nothing_to_do_with_each_other(sync):
+    """Their buffers may have the same place, and a barrier between them is in neither."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        with T.launch_thread("threadIdx.x", 64) as tx:
+            S = T.alloc_buffer((64,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+            S[tx] = A[tx]
+        with T.launch_thread("threadIdx.x", 32) as tx:
+            Q = T.alloc_buffer((64,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+            Q[tx] = A[tx]
+            A[tx] = Q[31 - tx]
+
+    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    text = mod["main"].script()
+    assert text.count("tvm_storage_sync") == 1
+    assert text.index("Q[tx] =") < text.index("tvm_storage_sync") < text.index("Q[31 - tx]")

@@ -1,0 +1,166 @@
+#include "pipeline_reads.h"
+
+#include <algorithm>
+
+#include "../../op/parallel.h"
+#include "../../tvm/analyzer.h"
+#include "../../tvm/functor.h"
+#include "pipeline.h"
+
+namespace tl {
+namespace {
+
+/*! The regions of a buffer's memory among the operands of a tile operator. */
+std::vector<TileRegion> RegionsOf(const CallNode* call, const Var& buffer, const Views& views) {
+  std::vector<TileRegion> regions;
+  for (const Expr& arg : call->args) {
+    if (!arg.as<TensorRegionNode>()) continue;
+    const TileRegion region = TileRegion::From(arg);
+    if (views.RootOf(region.buffer).same_as(buffer)) regions.push_back(region);
+  }
+  return regions;
+}
+
+bool IsWhole(const TileRegion& region) {
+  Analyzer analyzer;
+  const Array<Expr>& shape = BufferOf(region.buffer)->shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!IsConst(region.ranges[d]->min, 0)) return false;
+    if (!analyzer.CanProveEqual(region.ranges[d]->extent, shape[d])) return false;
+  }
+  return true;
+}
+
+bool IsSame(const TileRegion& a, const TileRegion& b) {
+  if (!a.buffer.same_as(b.buffer)) return false;
+  Analyzer analyzer;
+  for (size_t d = 0; d < a.ranges.size(); ++d) {
+    if (!analyzer.CanProveEqual(a.ranges[d]->min, b.ranges[d]->min)) return false;
+    if (!analyzer.CanProveEqual(a.ranges[d]->extent, b.ranges[d]->extent)) return false;
+  }
+  return true;
+}
+
+/*! The iterations of a nest store to each element: every index is a loop's variable over the whole
+ * dimension, or the only one that there is. */
+bool StoresWhole(const ParallelNest& nest, const BufferStoreNode* store) {
+  std::vector<size_t> used;
+  const Array<Expr>& shape = BufferOf(store->buffer)->shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (IsConst(shape[d], 1) && IsConst(store->indices[d], 0)) continue;
+    const auto loop = std::find_if(nest.vars.begin(), nest.vars.end(),
+                                   [&](const Var& v) { return v.same_as(store->indices[d]); });
+    const size_t k = loop - nest.vars.begin();
+    if (loop == nest.vars.end() || std::count(used.begin(), used.end(), k)) return false;
+    if (!Analyzer().CanProveEqual(nest.extents[k], shape[d])) return false;
+    used.push_back(k);
+  }
+  return true;
+}
+
+class OutsideReads : public StmtExprVisitor {
+ public:
+  OutsideReads(const ForNode* loop, const Views& views) : loop_(loop), views_(views) {}
+  std::vector<Var> reads;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    if (op == loop_) {
+      filled_.clear();
+    } else {
+      Inside(op);
+    }
+  }
+  void Visit_(const WhileNode* op) final { Inside(op); }
+  void Visit_(const IfThenElseNode* op) final { Inside(op); }
+  void Visit_(const SeqStmtNode* op) final {
+    for (const Stmt& s : op->seq) {
+      Visit(s);
+      for (const Var& v : views_.UseOf(s).writes) {
+        if (Overwrites(s, v, views_)) filled_.push_back(v);
+      }
+    }
+  }
+  void Visit_(const EvaluateNode* op) final {
+    for (const Var& v : views_.UseOf(GetRef<Stmt>(op)).reads) Add(v);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Add(views_.RootOf(op->source.as_or_throw<Var>()));
+    Default(op);
+  }
+
+ private:
+  /*! A body that may not run: what it fills is filled inside of it only. */
+  void Inside(const StmtNode* op) {
+    // The loop of interest may have run before the body starts again.
+    if (Encloses(op)) filled_.clear();
+    const std::vector<Var> before = filled_;
+    Default(op);
+    filled_ = before;
+  }
+
+  bool Encloses(const StmtNode* outer) const {
+    struct Finder : StmtExprVisitor {
+      const ForNode* wanted;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ForNode* f) final {
+        found |= f == wanted;
+        Default(f);
+      }
+    } finder;
+    finder.wanted = loop_;
+    finder(GetRef<Stmt>(outer));
+    return finder.found;
+  }
+
+  void Add(const Var& v) {
+    if (!Contains(reads, v) && !Contains(filled_, v)) reads.push_back(v);
+  }
+
+  const ForNode* loop_;
+  const Views& views_;
+  /*! Buffers overwritten since the loop, on every path to here. */
+  std::vector<Var> filled_;
+};
+
+}  // namespace
+
+bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
+  if (const CallNode* call = AsTileOp(s)) {
+    const BufferUse use = views.UseOf(s);
+    if (!Contains(use.writes, buffer) || Contains(use.reads, buffer)) return false;
+    const std::vector<TileRegion> regions = RegionsOf(call, buffer, views);
+    return std::any_of(regions.begin(), regions.end(), IsWhole);
+  }
+  const auto* loop = s.as<ForNode>();
+  if (!loop || loop->kind != ForKind::kParallel) return false;
+  const ParallelNest nest = NestOfLoop(loop);
+  for (const Stmt& t : FlatSeq(nest.body)) {
+    const auto* store = t.as<BufferStoreNode>();
+    if (store && views.RootOf(store->buffer).same_as(buffer) && StoresWhole(nest, store)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Supplies(const Stmt& writer, const Stmt& reader, const Var& buffer, const Views& views) {
+  if (Overwrites(writer, buffer, views)) return true;
+  const CallNode *from = AsTileOp(writer), *to = AsTileOp(reader);
+  if (!from || !to) return false;
+  const std::vector<TileRegion> written = RegionsOf(from, buffer, views);
+  const std::vector<TileRegion> read = RegionsOf(to, buffer, views);
+  return written.size() == 1 && std::all_of(read.begin(), read.end(), [&](const TileRegion& r) {
+           return IsSame(r, written[0]);
+         });
+}
+
+std::vector<Var> ReadsOutside(const Stmt& function_body, const ForNode* loop, const Views& views) {
+  OutsideReads outside(loop, views);
+  outside(function_body);
+  return outside.reads;
+}
+
+}  // namespace tl

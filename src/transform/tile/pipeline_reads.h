@@ -1,0 +1,23 @@
+/*!
+ * Which value a read of a shared buffer means that a pipelined loop fills. With several versions an
+ * iteration sees what it has written itself, and nothing outside of the loop sees any of it; these
+ * questions tell where the program means just that.
+ */
+#pragma once
+#include <vector>
+
+#include "../../op/views.h"
+
+namespace tl {
+
+/*! The statement writes every element of the buffer, whatever it held, on every path. */
+bool Overwrites(const Stmt& s, const Var& buffer, const Views& views);
+
+/*! Of the buffer, `reader` reads nothing but what `writer`, before it in the same iteration, has
+ * written: all of it, or the same region. */
+bool Supplies(const Stmt& writer, const Stmt& reader, const Var& buffer, const Views& views);
+
+/*! Buffers that a function reads outside of one loop, without having overwritten them since. */
+std::vector<Var> ReadsOutside(const Stmt& function_body, const ForNode* loop, const Views& views);
+
+}  // namespace tl

@@ -1,0 +1,213 @@
+"""The fuzzer: its programs, its interpreter, its way with what fails, and a dozen of its seeds."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tilelang.testing.fuzz.check import check, difference, tensors
+from tilelang.testing.fuzz.coverage import FEATURES, features
+from tilelang.testing.fuzz.emit import emit
+from tilelang.testing.fuzz.generate import generate
+from tilelang.testing.fuzz.interpret import arguments, interpret
+from tilelang.testing.fuzz.program import (
+    Atomic,
+    Buffer,
+    Copy,
+    Gemm,
+    Invalid,
+    Kernel,
+    Load,
+    Num,
+    Op,
+    Parallel,
+    Program,
+    Reduce,
+    Ref,
+    Scan,
+    Store,
+    Tensor,
+    Tile,
+    walk,
+)
+from tilelang.testing.fuzz.run import run
+from tilelang.testing.fuzz.shrink import shrink
+from tilelang.testing.fuzz.twins import TWINS, twins
+from tilelang.testing.fuzz.workers import Workers
+
+
+def program(tensors, buffers, *body, threads=32, grid=()):
+    """A kernel of statements; tensors and buffers are (name, ..., shape, dtype)."""
+    made = [Tensor(n, tuple(map(Num, s)), d, low, high) for n, s, d, low, high in tensors]
+    memory = [Buffer(n, scope, tuple(map(Num, s)), d) for n, scope, s, d in buffers]
+    kernel = Kernel(grid, (threads,), tuple(memory), body)
+    return Program("test", (), tuple(made), (kernel,))
+
+
+def test_a_dozen_programs_are_what_they_should_be():
+    programs = [generate(0, number) for number in range(12)]
+    outcomes = check(programs)
+    assert [o for o in outcomes if o.status == "failed"] == []
+    assert sum(o.status == "equal" for o in outcomes) >= 10
+
+
+def test_a_seed_is_a_program_whatever_the_order_of_sets():
+    """Another process has another hash of each text."""
+    code = "from tilelang.testing.fuzz.generate import generate; print(repr(generate(5, 3)))"
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.strip() == repr(generate(5, 3))
+
+
+def test_twins_compute_the_same():
+    seen = set()
+    for number in range(12):
+        original = generate(3, number)
+        wanted = interpret(original)
+        for name, twin in twins(original, len(TWINS)):
+            seen.add(name)
+            assert twin != original
+            for tensor, values in interpret(twin).items():
+                assert np.array_equal(values.value, wanted[tensor].value), name
+    assert seen == set(TWINS)
+
+
+def test_features_that_are_counted_exist():
+    found = set().union(*(features(generate(4, number), False) for number in range(60)))
+    missing = set(FEATURES) - found - {"rounded values"}
+    assert len(missing) <= 12, missing
+
+
+A = ("A", (4, 8), "float32", -4, 4)
+S, F = Tile("S"), Tile("F")
+ROW = Parallel(("i",), (Num(8),), (Store("S", (Ref("i"),), Num(1)),))
+SHARED = [("S", "shared", (8,), "float32")]
+
+
+def element(index):
+    return Load("S", (index,))
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ([Copy(S, Tile("C"))], "nothing was written to"),
+        ([ROW, Parallel(("i",), (Num(9),), (Store("S", (Ref("i"),), Num(1)),))], "outside"),
+        ([Parallel(("i",), (Num(8),), (Store("S", (Num(0),), Num(1)),))], "race: two writes"),
+        (
+            [
+                ROW,
+                Parallel(
+                    ("i",),
+                    (Num(7),),
+                    (Store("S", (Ref("i"),), element(Op("add", (Ref("i"), Num(1))))),),
+                ),
+            ],
+            "race",
+        ),
+        (
+            [ROW, Parallel(("i",), (Num(8),), (Atomic("add", "S", (Num(0),), element(Num(0))),))],
+            "race",
+        ),
+        ([Parallel(("i",), (Num(8),), (Store("I", (Ref("i"),), Num(200)),))], "int8 overflows"),
+    ],
+)
+def test_programs_without_a_meaning(body, told):
+    buffers = [*SHARED, ("I", "shared", (8,), "int8")]
+    with pytest.raises(Invalid, match=told):
+        interpret(program([("C", (8,), "float32", 1, 0)], buffers, *body))
+
+
+def test_blocks_that_write_the_same_element():
+    fill = Copy(Tile("A", (Num(0), Num(0))), S)
+    buffers = [("S", "shared", (4, 8), "float32")]
+    outputs = [A, ("C", (4, 8), "float32", 1, 0)]
+    interpret(program(outputs, buffers, fill, Copy(S, Tile("C")), grid=(Num(1),)))
+    with pytest.raises(Invalid, match="race"):
+        interpret(program(outputs, buffers, fill, Copy(S, Tile("C")), grid=(Num(2),)))
+
+
+def test_interpreter_of_operators():
+    """Products, reductions and scans against numpy's, copies past the end of a tensor."""
+    buffers = [
+        ("F", "shared", (5, 8), "float16"),
+        ("G", "fragment", (5, 5), "float32"),
+        ("R", "fragment", (5,), "float32"),
+    ]
+    outputs = [A, ("C", (5, 5), "float32", 1, 0), ("D", (5,), "float32", 1, 0)]
+    found = interpret(
+        program(
+            outputs,
+            buffers,
+            Copy(Tile("A", (Num(0), Num(0))), F),
+            Gemm(F, F, Tile("G"), transpose_b=True, clear=Num(1)),
+            Scan("cumsum", Tile("G"), None, 1, reverse=True),
+            Reduce("absmax", Tile("G"), Tile("R"), 0),
+            Copy(Tile("G"), Tile("C")),
+            Copy(Tile("R"), Tile("D")),
+        )
+    )
+    a = np.zeros((5, 8))
+    a[:4] = arguments(program([A], []))["A"]
+    product = np.cumsum((a @ a.T)[:, ::-1], 1)[:, ::-1]
+    assert np.array_equal(found["C"].value.reshape(5, 5), product)
+    assert np.array_equal(found["D"].value, np.abs(product).max(0))
+    assert not np.any(found["C"].error)
+
+
+def test_a_wrong_element_is_told():
+    original = program([A, ("C", (4, 8), "float32", 1, 0)], [], Copy(Tile("A"), Tile("C")))
+    given = tensors(original)
+    given[1].copy_(given[0])
+    assert difference(original, given, interpret(original)) == ""
+    given[1][2, 5] += 1
+    assert difference(original, given, interpret(original)).startswith("C[2, 5] is ")
+
+
+def test_failures_become_small():
+    """What fails is any program with a reduction: little else is left."""
+    found = next(p for p in (generate(6, n) for n in range(99)) if _reductions(p))
+    small = shrink(found, lambda programs: [bool(_reductions(p)) for p in programs], 60)
+    statements = [n for k in small.kernels for n in walk(k.body) if dataclasses.is_dataclass(n)]
+    assert len(_reductions(small)) == 1
+    assert len([n for n in statements if not isinstance(n, Num | Ref | Tile | Op)]) <= 4
+    assert sum(size.value for size in small.sizes) <= 8
+    interpret(small)
+    assert "T.reduce_" in emit(small)
+
+
+def _reductions(candidate):
+    return [n for n in walk(candidate) if isinstance(n, Reduce)]
+
+
+class Dies:
+    """A program that ends the process which receives it."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_a_crash_costs_one_program():
+    with Workers(1) as workers:
+        outcomes = workers.check([Dies()])
+    assert outcomes[0].reason == "crash: the process ended with 3"
+
+
+def test_a_hang_ends():
+    with Workers(1, seconds=0) as workers:
+        assert workers.check([generate(0, 0)])[0].reason == "hang: no result in time"
+
+
+def test_a_run_counts():
+    said = []
+    report = run(0, 60, 1, limit=2, say=said.append)
+    assert report.programs == 2
+    assert report.equal + report.refused.total() == 2 + report.twins.total()
+    assert not said
+    assert "2 programs and 2 twins" in report.text()
+    assert "0  operation" in report.text()

@@ -1,0 +1,116 @@
+"""What several versions of a shared buffer may not change: reads of what another iteration, or
+another loop, has written."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def test_reads_of_what_another_iteration_wrote():
+    """Part of a tile is copied, a tile in some iterations, and a tile read in another pipeline."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((3, 4, 8, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 16), "float32")
+            T.fill(S, 5)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0:4, k * 16 : k * 16 + 16], S[0:4, 0:16])
+                T.copy(S, C[0, k, 0, 0])
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 16), "float32")
+            for k in T.Pipelined(4, num_stages=3):
+                if k % 2 == 0:
+                    T.copy(A[0, k * 16], S)
+                T.copy(S, C[1, k, 0, 0])
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 16), "float32")
+            W = T.alloc_shared((8, 16), "float32")
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 16], S)
+                T.copy(S, C[2, 3, 0, 0])
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(A[0, k * 16], W)
+                for i, j in T.Parallel(8, 16):
+                    C[2, k, i, j] = W[i, j] + S[i, j]
+
+    a = torch.randn(8, 64, device=DEVICE)
+    tiles = a.reshape(8, 4, 16).transpose(0, 1)
+    wanted = torch.full((3, 4, 8, 16), 5.0, device=DEVICE)
+    wanted[0, :, :4] = tiles[:, :4]
+    wanted[1] = tiles[[0, 0, 2, 2]]
+    wanted[2] = tiles + tiles[3]
+    wanted[2, 3] = tiles[3]
+    assert torch.equal(tilelang.compile(main, out_idx=-1)(a), wanted)
+
+
+@pytest.mark.parametrize(
+    ("read", "is_prefetched"), [("part", True), ("whole", False), ("loop", False)]
+)
+def test_a_region_that_is_copied_and_read(statements, read, is_prefetched):
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 20), "float32")
+            F = T.alloc_fragment((8, 16), "float32")
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 16], S[0:8, 0:16])
+                if read == "part":
+                    T.copy(S[0:8, 0:16], F)
+                elif read == "whole":
+                    T.copy(S[0:8, 4:20], F)
+                else:
+                    for i, j in T.Parallel(8, 16):
+                        F[i, j] = S[i, j + 1]
+                T.copy(F, C[0, k * 16])
+
+    assert ("software_pipeline" in statements(main, "PipelinePlanning")) is is_prefetched
+
+
+def test_a_buffer_that_is_filled_again_before_it_is_read(statements):
+    """A loop, a statement and a pipeline that fill the buffer first do not keep it from versions;
+    one that may not fill it does."""
+
+    def program(fills):
+        @T.prim_func
+        def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32")):
+            with T.Kernel(1, threads=32):
+                S = T.alloc_shared((8, 16), "float32")
+                T.fill(S, 1)
+                T.copy(S, C[0, 0])
+                for k in T.Pipelined(4, num_stages=2):
+                    T.copy(A[0, k * 16], S)
+                    T.copy(S, C[0, k * 16])
+                for k in T.serial(4):
+                    if fills or k > 1:
+                        for i, j in T.Parallel(8, 16):
+                            S[i, j] = A[i, k * 16 + j]
+                    T.copy(S, C[0, k * 16])
+
+        return main
+
+    assert "software_pipeline" in statements(program(True), "PipelinePlanning")
+    assert "software_pipeline" not in statements(program(False), "PipelinePlanning")
+
+
+@pytest.mark.parametrize(
+    ("start", "outside", "told"),
+    [(4, False, "here beyond what"), (0, True, "outside of the loop")],
+)
+def test_user_plans_that_read_another_version_are_refused(statements, start, outside, told):
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 20), "float32")
+            for k in T.Pipelined(4, order=[0, 1], stage=[0, 1]):
+                T.copy(A[0, k * 16], S[0:8, 0:16])
+                T.copy(S[0:8, start : start + 16], C[0, k * 16])
+            if outside:
+                T.copy(S[0:8, 0:16], C[0, 0])
+
+    with pytest.raises(ValueError, match=rf"py:\d+: T.Pipelined: found S .* {told}"):
+        statements(main, "PipelinePlanning", "InjectSoftwarePipeline")

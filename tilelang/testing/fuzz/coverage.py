@@ -1,0 +1,138 @@
+"""What programs contain, counted: a feature that no program has shows as 0."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+
+from tilelang.testing.fuzz.operations import OPERATIONS
+from tilelang.testing.fuzz.program import (
+    Atomic,
+    AtomicTile,
+    Buffer,
+    Cast,
+    Copy,
+    For,
+    Gemm,
+    If,
+    Load,
+    Op,
+    Parallel,
+    Program,
+    Reduce,
+    Scan,
+    Store,
+    Tensor,
+    Tile,
+    walk,
+)
+
+_KINDS = ("sum", "abssum", "max", "absmax", "min", "bitand", "bitor", "bitxor")
+_DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
+)
+FEATURES: tuple[str, ...] = (
+    *(f"dtype {d}" for d in _DTYPES),
+    *(f"memory {s}" for s in ("shared", "fragment", "local", "var", "reducer", "view")),
+    *("copy of a whole tile", "copy at an element", "copy of a region", "copy that casts"),
+    *("fill", "transpose", "parallel", "threads", "if of the block", "if of an iteration"),
+    *("for serial", "for unroll", "for in for", "store to a tensor", "load of a tensor"),
+    *(f"pipelined with {n} stages" for n in range(5)),
+    *(f"gemm {o}" for o in ("transpose_A", "transpose_B", "FullRow", "FullCol", "clear_accum")),
+    *(f"gemm {a} x {b}" for a in ("shared", "fragment") for b in ("shared", "fragment")),
+    *(f"reduce {k}" for k in _KINDS),
+    *("reduce clear=False", "reduce of shared", "cumsum", "cummax", "scan reverse"),
+    *(f"atomic {form} {k}" for form in ("tile", "element") for k in ("add", "max", "min", "or")),
+    *("atomic on shared", "reducer sum", "reducer max", "reducer min"),
+    *(f"operation {name}" for name in (*OPERATIONS, "select", "cast")),
+    *("several kernels", "several blocks", "dynamic size", "rasterised blocks"),
+    *("threads no multiple of 32", "threads of two dimensions", "rounded values"),
+)
+"""Every feature that is counted."""
+
+
+def features(program: Program, is_rounded: bool) -> set[str]:
+    """The features of a program; `is_rounded`: whether a result has an error."""
+    found = {"rounded values"} if is_rounded else set()
+    found |= {"several kernels"} if len(program.kernels) > 1 else set()
+    found |= {"dynamic size"} if any(s.dynamic for s in program.sizes) else set()
+    tensors = {t.name for t in program.tensors}
+    for kernel in program.kernels:
+        buffers = {t.name: t for t in program.tensors} | {b.name: b for b in kernel.buffers}
+        found |= _of_kernel(kernel.threads, bool(kernel.grid), kernel.swizzle)
+        for node in walk(kernel):
+            found |= _of_node(node, buffers, tensors)
+        for node in walk(kernel.body):
+            inside = [n for body in ("body",) if hasattr(node, body) for n in walk(node.body)]
+            if isinstance(node, For) and any(isinstance(n, For) for n in inside):
+                found.add("for in for")
+            if isinstance(node, Parallel) and any(isinstance(n, If) for n in inside):
+                found.add("if of an iteration")
+        found |= {"if of the block" for s in kernel.body if isinstance(s, If)}
+    found |= {f"dtype {t.dtype}" for t in program.tensors}
+    return found
+
+
+def _of_kernel(threads: tuple[int, ...], blocks: bool, swizzle: int) -> set[str]:
+    found = {"several blocks"} if blocks else set()
+    found |= {"rasterised blocks"} if swizzle else set()
+    found |= {"threads of two dimensions"} if len(threads) > 1 else set()
+    return found | (
+        {"threads no multiple of 32"} if threads[0] % 32 and len(threads) == 1 else set()
+    )
+
+
+def _of_node(node: object, buffers: dict[str, Tensor | Buffer], tensors: set[str]) -> set[str]:
+    def scope(tile: Tile) -> str:
+        return getattr(buffers[tile.buffer], "scope", "global")
+
+    if isinstance(node, Buffer):
+        reducer = {f"reducer {node.detail}"} if node.scope == "reducer" else set()
+        return {f"memory {node.scope}", f"dtype {node.dtype}"} | reducer
+    if isinstance(node, Op):
+        return {f"operation {node.name}"}
+    if isinstance(node, Cast):
+        return {"operation cast"}
+    if isinstance(node, Copy):
+        casts = buffers[node.src.buffer].dtype != buffers[node.dst.buffer].dtype
+        return {_way(node.src), _way(node.dst)} | ({"copy that casts"} if casts else set())
+    if isinstance(node, For):
+        return {
+            f"pipelined with {node.stages} stages"
+            if node.kind == "pipelined"
+            else f"for {node.kind}"
+        }
+    if isinstance(node, Gemm):
+        options = {"transpose_A": node.transpose_a, "transpose_B": node.transpose_b}
+        options |= {node.policy: True, "clear_accum": node.clear is not None}
+        found = {f"gemm {name}" for name, on in options.items() if on}
+        return found | {f"gemm {scope(node.a)} x {scope(node.b)}"}
+    if isinstance(node, Reduce):
+        found = {f"reduce {node.kind}"} | (set() if node.clear else {"reduce clear=False"})
+        return found | ({"reduce of shared"} if scope(node.src) == "shared" else set())
+    if isinstance(node, Scan):
+        return {node.kind} | ({"scan reverse"} if node.reverse else set())
+    if isinstance(node, Store | Load):
+        word = "store to" if isinstance(node, Store) else "load of"
+        return {f"{word} a tensor"} if node.buffer in tensors else set()
+    if isinstance(node, AtomicTile):
+        return {f"atomic tile {node.kind}"}
+    if isinstance(node, Atomic):
+        on_chip = set() if node.buffer in tensors else {"atomic on shared"}
+        return {f"atomic element {node.kind}"} | on_chip
+    return {type(node).__name__.lower()}
+
+
+def _way(tile: Tile) -> str:
+    if tile.starts is None:
+        return "copy of a whole tile"
+    return "copy at an element" if tile.extents is None else "copy of a region"
+
+
+def count(found: Iterable[set[str]]) -> collections.Counter[str]:
+    """How many programs have each of `FEATURES`, 0 included."""
+    counts = collections.Counter(dict.fromkeys(FEATURES, 0))
+    for names in found:
+        counts.update(names & set(FEATURES))
+    return counts

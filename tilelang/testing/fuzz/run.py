@@ -1,0 +1,159 @@
+"""The fuzzer's loop: generate, check, shrink what fails, count."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from tilelang.testing.fuzz import coverage
+from tilelang.testing.fuzz.check import Outcome
+from tilelang.testing.fuzz.emit import emit
+from tilelang.testing.fuzz.generate import generate
+from tilelang.testing.fuzz.interpret import interpret
+from tilelang.testing.fuzz.program import Program
+from tilelang.testing.fuzz.shrink import shrink
+from tilelang.testing.fuzz.twins import twins
+from tilelang.testing.fuzz.workers import Workers
+
+_SHRUNK_OF_A_REASON = 2
+
+
+@dataclasses.dataclass
+class Failure:
+    """A program that fails, as it was found and made small."""
+
+    name: str
+    program: Program
+    outcome: Outcome
+    small: Program
+
+
+@dataclasses.dataclass
+class Report:
+    """What a run has seen."""
+
+    programs: int = 0
+    equal: int = 0
+    twins: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    refused: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    refused_first: dict[str, str] = dataclasses.field(default_factory=dict)
+    failures: list[Failure] = dataclasses.field(default_factory=list)
+    features: collections.Counter[str] = dataclasses.field(
+        default_factory=lambda: coverage.count([])
+    )
+
+    def text(self) -> str:
+        """The summary: programs, coverage, refusals, failures."""
+        kinds = ", ".join(f"{n} {name}" for name, n in sorted(self.twins.items()))
+        lines = [
+            f"{self.programs} programs and {self.twins.total()} twins ({kinds}):",
+            f"{self.equal} equal, {self.refused.total()} refused, {len(self.failures)} failed",
+            "",
+            "programs with",
+        ]
+        lines += [f"{n:>7}  {name}" for name, n in self.features.items()]
+        lines += ["", "refused" if self.refused else "nothing refused"]
+        for reason, n in self.refused.most_common():
+            lines.append(f"{n:>7}  {reason} (first: {self.refused_first[reason]})")
+        lines += ["", "failed" if self.failures else "nothing failed"]
+        lines += [f"  {f.name}: {f.outcome.reason}: {f.outcome.text[:200]}" for f in self.failures]
+        return "\n".join(lines)
+
+
+def run(
+    seed: int,
+    seconds: float,
+    jobs: int,
+    first: int = 0,
+    limit: int | None = None,
+    twin_count: int = 1,
+    say: Callable[[str], None] = print,
+    save: Callable[[str, str], None] = lambda name, text: print(text),
+) -> Report:
+    """Checks programs of a seed, from number `first`, until the time or their number is over.
+
+    `say` is told of a failure at once; `save` takes its name and the small program, as a file that
+    runs, at the end.
+    """
+    report = Report()
+    names: dict[int, str] = {}
+    end = time.monotonic() + seconds
+
+    def batches() -> Iterator[list[Program]]:
+        numbers = itertools.count(first) if limit is None else range(first, first + limit)
+        batch: list[Program] = []
+        for number in numbers:
+            if time.monotonic() > end:
+                break
+            batch += _programs(report, names, seed, number, twin_count)
+            if len(batch) >= 24:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    with Workers(jobs) as workers:
+        failed: list[tuple[str, Program, Outcome]] = []
+        for programs, outcomes in workers.run(batches()):
+            for program, outcome in zip(programs, outcomes, strict=True):
+                name = names[id(program)]
+                if outcome.status == "equal":
+                    report.equal += 1
+                elif outcome.status == "refused":
+                    report.refused[outcome.reason] += 1
+                    report.refused_first.setdefault(outcome.reason, name)
+                else:
+                    failed.append((name, program, outcome))
+                    say(f"{name} failed: {outcome.reason}: {outcome.text[:200]}")
+        shrunk: collections.Counter[str] = collections.Counter()
+        for name, program, outcome in failed:
+            shrunk[outcome.reason] += 1
+            small = program
+            if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
+                small = shrink(program, _fails(workers, outcome), 60)
+                save(name, listing(name, small, outcome))
+            report.failures.append(Failure(name, program, outcome, small))
+    return report
+
+
+def _programs(
+    report: Report, names: dict[int, str], seed: int, number: int, twin_count: int
+) -> list[Program]:
+    """A program and its twins, counted and named."""
+    program = generate(seed, number)
+    report.programs += 1
+    is_rounded = any(np.any(v.error) for v in interpret(program).values())
+    report.features.update(coverage.count([coverage.features(program, is_rounded)]))
+    found = [program]
+    names[id(program)] = f"{seed}/{number}"
+    for name, twin in twins(program, twin_count):
+        report.twins[name] += 1
+        names[id(twin)] = f"{seed}/{number} {name}"
+        found.append(twin)
+    return found
+
+
+def _fails(workers: Workers, outcome: Outcome) -> Callable[[Sequence[Program]], list[bool]]:
+    def fails(programs: Sequence[Program]) -> list[bool]:
+        found = workers.check(programs, batch=2)
+        return [o.status == "failed" and o.reason == outcome.reason for o in found]
+
+    return fails
+
+
+def listing(name: str, program: Program, outcome: Outcome) -> str:
+    """The program as a Python file that checks itself against the interpreter's result."""
+    quoted = outcome.text.strip().replace("\\", "/").replace('"""', "'''")
+    return (
+        f'"""Program {name} of the fuzzer: {outcome.reason}\n\n{quoted}\n"""\n\n'
+        f"{emit(program)}\n\n"
+        'if __name__ == "__main__":\n'
+        "    from tilelang.testing.fuzz.check import replay\n"
+        "    from tilelang.testing.fuzz.program import *\n\n"
+        f"    replay(main, {program!r})\n"
+    )
