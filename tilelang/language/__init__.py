@@ -125,7 +125,7 @@ from tilelang.language.dtypes import (
 from tilelang.language.fills import clear, fill
 from tilelang.language.function import prim_func
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
-from tilelang.language.gemms import GemmWarpPolicy, gemm
+from tilelang.language.gemms import GemmWarpPolicy, gemm, gemm_sp
 from tilelang.language.intrinsics import address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (
     ClusterKernel,
