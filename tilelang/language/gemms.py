@@ -82,7 +82,7 @@ def gemm(
     a = _operand(A, "A", ("shared", "local.fragment"))
     b = _operand(B, "B", ("shared", "local.fragment"))
     c = _operand(C, "C", ("local.fragment", "shared.tmem"))
-    transposed = [_flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")]
+    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
     _check_shapes(a, b, c, *transposed)
     _check_dtypes(a, b)
     if k_pack != 1 or mbar is not None:
@@ -147,7 +147,7 @@ def gemm_sp(
     e = _operand(E, "E", ("shared",), "T.gemm_sp")
     b = _operand(B, "B", ("shared", "local.fragment"), "T.gemm_sp")
     c = _operand(C, "C", ("local.fragment",), "T.gemm_sp")
-    transposed = [_flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")]
+    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
     _check_shapes(a, b, c, *transposed, op="T.gemm_sp", stored=2)
     _check_dtypes(a, b, "T.gemm_sp")
     transpose_e = _flag(transpose_E, "transpose_E")
@@ -266,9 +266,9 @@ def _check_shapes(
                 f"{name} of {op} is {x} in {first} and {y} in {second}, wanted constants"
             )
         if x != y:
-            stored = ", ".join(f"{n} {tuple(t)}" for n, t in zip("ABC", tiles, strict=True))
+            shapes = ", ".join(f"{n} {tuple(t)}" for n, t in zip("ABC", tiles, strict=True))
             raise AssertionError(
                 f"{op} {name} shape check failed: {name} is {x} in {first} and {y} in {second} "
-                f"(stored: {stored}; transpose_A={transpose_a}, transpose_B={transpose_b}); make "
+                f"(stored: {shapes}; transpose_A={transpose_a}, transpose_B={transpose_b}); make "
                 "the tiles agree or set the transpose that the layout needs"
             )
