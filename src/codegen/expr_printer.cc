@@ -1,5 +1,8 @@
 #include "expr_printer.h"
 
+#include <type_traits>
+#include <utility>
+
 #include "../op/intrinsics.h"
 #include "../tvm/error.h"
 #include "c_types.h"
@@ -57,6 +60,34 @@ std::string ExprPrinter::Print(const Expr& e, int at_least) {
   return precedence_ < at_least ? "(" + text_ + ")" : std::move(text_);
 }
 
+std::string ExprPrinter::PrintValue(const Expr& e) {
+  const bool before = std::exchange(value_, true);
+  std::string text = Print(e);
+  value_ = before;
+  return text;
+}
+
+/*! C++ of a place in a buffer. */
+std::string ExprPrinter::PrintIndex(const Expr& e, int at_least) {
+  const bool before = std::exchange(value_, false);
+  std::string text = Print(e, at_least);
+  value_ = before;
+  return text;
+}
+
+bool ExprPrinter::ReadsMemory(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    explicit Finder(const std::unordered_set<const Object*>& loaded) : loaded(loaded) {}
+    const std::unordered_set<const Object*>& loaded;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) override { found = true; }
+    void Visit_(const VarNode* op) override { found |= loaded.count(op) > 0; }
+  } finder(loaded_);
+  finder(e);
+  return finder.found;
+}
+
 void ExprPrinter::Done(const ExprNode* op, std::string text, int precedence) {
   done_ = op;
   text_ = std::move(text);
@@ -81,7 +112,7 @@ std::string ExprPrinter::Pointer(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return "&" + Name(buffer.get());
   const Expr place = IsHalfByte(BufferOf(buffer)->dtype->dtype) ? ByteOf(buffer, index) : index;
   if (IsConst(place, 0)) return Name(buffer.get());
-  return Name(buffer.get()) + " + " + Print(place, kAdditive);
+  return Name(buffer.get()) + " + " + PrintIndex(place, kAdditive);
 }
 
 /*! Number of the byte that the element of half a byte begins. */
@@ -99,10 +130,10 @@ std::string ExprPrinter::Element(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return Name(buffer.get());
   const DLDataType type = BufferOf(buffer)->dtype->dtype;
   if (IsHalfByte(type)) {
-    return "tl::get_half_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " + Print(index) +
-           ")";
+    return "tl::get_half_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " +
+           PrintIndex(index) + ")";
   }
-  return Name(buffer.get()) + "[" + Print(index) + "]";
+  return Name(buffer.get()) + "[" + PrintIndex(index) + "]";
 }
 
 std::string ExprPrinter::Function(const std::string& name, const Array<Expr>& args, size_t first) {
@@ -168,15 +199,46 @@ void ExprPrinter::Infix(const Node* op, const char* symbol, int precedence) {
   DoneArithmetic(op, a + " " + symbol + " " + Operand(op->b, op->a, right), precedence);
 }
 
+/*! What is compared is a place or a count unless it was read from memory. */
+template <typename Node>
+void ExprPrinter::Compare(const Node* op, const char* symbol, int precedence) {
+  const bool before = std::exchange(value_, ReadsMemory(GetRef<Expr>(op)));
+  Infix(op, symbol, precedence);
+  value_ = before;
+}
+
+/*! Is it a value that may leave the integers that C++ computes it in? */
+template <typename Node>
+bool ExprPrinter::Wraps(const Node* op) {
+  const DLDataType t = op->dtype();
+  if (!value_ || t.lanes != 1 || !IsInteger(t)) return false;
+  if (t.bits < 32) return t.code == kDLUInt && t.bits == 16 && std::is_same_v<Node, MulNode>;
+  if (t.code == kDLUInt) return false;
+  const Analyzer::Bound bound = analyzer_.ConstBound(GetRef<Expr>(op));
+  if (t.bits == 64) return bound.min == INT64_MIN || bound.max == INT64_MAX;
+  return bound.min < INT32_MIN || bound.max > INT32_MAX;
+}
+
 template <typename Node>
 void ExprPrinter::Prefix(const Node* op, const char* symbol) {
   DoneArithmetic(op, symbol + Print(op->a, kUnary), kUnary);
 }
 
 void ExprPrinter::Visit_(const AddNode* op) {
+  if (Wraps(op)) return Done(op, Function("tl::add", {op->a, op->b}), kPrimary);
   std::optional<int64_t> b = AsInt(op->b);
   if (!b || *b >= 0 || *b <= INT32_MIN) return Infix(op, "+", kAdditive);
   DoneArithmetic(op, Print(op->a, kAdditive) + " - " + std::to_string(-*b), kAdditive);
+}
+
+void ExprPrinter::Visit_(const SubNode* op) {
+  if (Wraps(op)) return Done(op, Function("tl::sub", {op->a, op->b}), kPrimary);
+  Infix(op, "-", kAdditive);
+}
+
+void ExprPrinter::Visit_(const MulNode* op) {
+  if (Wraps(op)) return Done(op, Function("tl::mul", {op->a, op->b}), kPrimary);
+  Infix(op, "*", kMultiplicative);
 }
 
 void ExprPrinter::RefuseHalfBytes(DLDataType t) {

@@ -38,6 +38,11 @@ class ExprPrinter : protected StmtExprVisitor {
  protected:
   /*! C++ of `e`, in parentheses where it binds weaker than `at_least`. */
   std::string Print(const Expr& e, int at_least = kAnyExpression);
+  /*! The same for what is computed with: its sums of integers wrap. Others, which are places and
+   * counts, may be compiled as if they never did. */
+  std::string PrintValue(const Expr& e);
+  /*! Does the expression depend on memory, itself or through a variable? */
+  bool ReadsMemory(const Expr& e);
   std::string TypeName(DLDataType t);
   /*! `buffer + index` */
   std::string Pointer(const Var& buffer, const Expr& index);
@@ -53,6 +58,8 @@ class ExprPrinter : protected StmtExprVisitor {
   std::unordered_set<const Object*> scalars_;
   /*! Place of the statement that is being printed. */
   Span span_;
+  /*! Variables whose value was read from memory. */
+  std::unordered_set<const Object*> loaded_;
   /*! The node whose printing was completed last: how a class without a Visit_ of its own is
    * noticed. */
   const Object* done_ = nullptr;
@@ -71,8 +78,8 @@ class ExprPrinter : protected StmtExprVisitor {
   void Visit_(const BroadcastNode* op) override;
   void Visit_(const ShuffleNode* op) override;
   void Visit_(const AddNode* op) override;
-  void Visit_(const SubNode* op) override { Infix(op, "-", kAdditive); }
-  void Visit_(const MulNode* op) override { Infix(op, "*", kMultiplicative); }
+  void Visit_(const SubNode* op) override;
+  void Visit_(const MulNode* op) override;
   void Visit_(const DivNode* op) override { Infix(op, "/", kMultiplicative); }
   void Visit_(const ModNode* op) override { Infix(op, "%", kMultiplicative); }
   void Visit_(const FloorDivNode* op) override { Floor(op, "/", "tl::floordiv"); }
@@ -85,12 +92,12 @@ class ExprPrinter : protected StmtExprVisitor {
     RefuseHalfBytes(op->dtype());
     Done(op, Function("tl::max", {op->a, op->b}), kPrimary);
   }
-  void Visit_(const EQNode* op) override { Infix(op, "==", kEquality); }
-  void Visit_(const NENode* op) override { Infix(op, "!=", kEquality); }
-  void Visit_(const LTNode* op) override { Infix(op, "<", kRelational); }
-  void Visit_(const LENode* op) override { Infix(op, "<=", kRelational); }
-  void Visit_(const GTNode* op) override { Infix(op, ">", kRelational); }
-  void Visit_(const GENode* op) override { Infix(op, ">=", kRelational); }
+  void Visit_(const EQNode* op) override { Compare(op, "==", kEquality); }
+  void Visit_(const NENode* op) override { Compare(op, "!=", kEquality); }
+  void Visit_(const LTNode* op) override { Compare(op, "<", kRelational); }
+  void Visit_(const LENode* op) override { Compare(op, "<=", kRelational); }
+  void Visit_(const GTNode* op) override { Compare(op, ">", kRelational); }
+  void Visit_(const GENode* op) override { Compare(op, ">=", kRelational); }
   void Visit_(const AndNode* op) override { Infix(op, "&&", kLogicalAnd); }
   void Visit_(const OrNode* op) override { Infix(op, "||", kLogicalOr); }
   void Visit_(const BitwiseAndNode* op) override { Infix(op, "&", kBitAnd); }
@@ -106,10 +113,15 @@ class ExprPrinter : protected StmtExprVisitor {
   template <typename Node>
   void Infix(const Node* op, const char* symbol, int precedence);
   template <typename Node>
+  void Compare(const Node* op, const char* symbol, int precedence);
+  template <typename Node>
+  bool Wraps(const Node* op);
+  template <typename Node>
   void Prefix(const Node* op, const char* symbol);
   template <typename Node>
   void Floor(const Node* op, const char* symbol, const char* function);
   void DoneArithmetic(const ExprNode* op, std::string text, int precedence);
+  std::string PrintIndex(const Expr& e, int at_least = kAnyExpression);
   std::string Operand(const Expr& e, const Expr& other, int at_least);
   Expr ByteOf(const Var& buffer, const Expr& index);
   void RefuseHalfBytes(DLDataType t);
@@ -119,6 +131,8 @@ class ExprPrinter : protected StmtExprVisitor {
   std::string VectorLoad(const TensorLoadNode* op, const Var& buffer);
   bool CallToBuiltin(const CallNode* op, const std::string& name);
 
+  /*! Printing a value, not a place or a count. */
+  bool value_ = false;
   std::string text_;
   int precedence_ = kPrimary;
 };

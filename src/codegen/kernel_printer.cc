@@ -207,7 +207,7 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
   if (op->indices.size() != 1)
     Bug("a store to " + std::string(op->buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
-  const std::string value = Print(op->value);
+  const std::string value = PrintValue(op->value);
   if (index->dtype().lanes == 1 && IsHalfByte(BufferOf(op->buffer)->dtype->dtype)) {
     StoreHalfByte(op, value);
   } else if (index->dtype().lanes == 1) {
@@ -247,7 +247,9 @@ std::string KernelPrinter::StorageType(DLDataType t) {
 
 void KernelPrinter::Visit_(const BindNode* op) {
   analyzer_.BindValue(op);
-  const std::string value = Print(op->value);
+  const bool loaded = ReadsMemory(op->value);
+  if (loaded) loaded_.insert(op->var.get());
+  const std::string value = loaded ? PrintValue(op->value) : Print(op->value);
   const std::string type = TypeName(op->value->dtype());
   Line("const " + type + " " + names_.Declare(op->var) + " = " + value + ";");
   done_ = op;
@@ -302,7 +304,7 @@ void KernelPrinter::Visit_(const DeclBufferNode* op) {
 }
 
 void KernelPrinter::Visit_(const EvaluateNode* op) {
-  if (!AsInt(op->value)) Line(Print(op->value) + ";");
+  if (!AsInt(op->value)) Line(PrintValue(op->value) + ";");
   done_ = op;
 }
 

@@ -21,7 +21,7 @@ Tables MakeTables(const Fragment& f, bool flatten) {
   if (flatten) t.shape = {Product(t.shape)};
   t.shape.push_back(f->replicate);
   t.thread = f->ThreadTable();
-  const std::vector<int64_t> reg = f->Table();
+  const std::vector<int64_t>& reg = f->Table();
   t.reg.reserve(t.thread.size());
   for (int64_t r : reg) t.reg.insert(t.reg.end(), f->replicate, r);
   return t;
@@ -247,8 +247,8 @@ Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64
 
 int64_t ContiguousRegisters(const Fragment& f) {
   const std::vector<int64_t> shape = f->Shape();
-  const std::vector<int64_t> threads = f->ThreadTable();
-  const std::vector<int64_t> registers = f->Table();
+  const std::vector<int64_t>& threads = f->ThreadTable();
+  const std::vector<int64_t>& registers = f->Table();
   const int64_t row = shape.back();
   auto holds = [&](int64_t width) {
     for (int64_t k = 0; k < static_cast<int64_t>(registers.size()); ++k) {

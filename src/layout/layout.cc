@@ -13,20 +13,6 @@
 namespace tl {
 namespace {
 
-/*! Calls f(point) for every point of a box, last dimension fastest. */
-template <typename F>
-void ForEachPoint(const std::vector<int64_t>& shape, F f) {
-  std::vector<int64_t> point(shape.size(), 0);
-  const int64_t n = Product(shape);
-  for (int64_t k = 0; k < n; ++k) {
-    f(point.data());
-    for (size_t d = shape.size(); d-- > 0;) {
-      if (++point[d] < shape[d]) break;
-      point[d] = 0;
-    }
-  }
-}
-
 Expr SubstituteAll(const Expr& e, const Array<Var>& from, const Array<Expr>& to) {
   Substituter s;
   for (size_t i = 0; i < from.size(); ++i) s.map[from[i].get()] = to[i];
@@ -63,29 +49,24 @@ std::vector<int64_t> LayoutNode::Shape() const {
   return out;
 }
 
-std::vector<int64_t> LayoutNode::Table() const {
-  std::vector<IntProgram> programs;
-  for (const Expr& e : index) programs.emplace_back(e, ToVector(vars));
-  std::vector<int64_t> table;
-  table.reserve(Product(Shape()) * programs.size());
-  ForEachPoint(Shape(), [&](const int64_t* point) {
-    for (const IntProgram& p : programs) table.push_back(p(point));
-  });
-  return table;
+const std::vector<int64_t>& LayoutNode::Table() const {
+  return table_.Get([&] { return EvaluateOverBox(index, vars, Shape()); });
 }
 
-std::vector<int64_t> LayoutNode::OutputShape() const {
-  std::vector<int64_t> extent(index.size(), 1);
-  const std::vector<int64_t> table = Table();
-  for (size_t k = 0; k < table.size(); ++k) {
-    int64_t& e = extent[k % index.size()];
-    e = std::max(e, table[k] + 1);
-  }
-  return extent;
+const std::vector<int64_t>& LayoutNode::OutputShape() const {
+  return output_shape_.Get([&] {
+    std::vector<int64_t> extent(index.size(), 1);
+    const std::vector<int64_t>& table = Table();
+    for (size_t k = 0; k < table.size(); ++k) {
+      int64_t& e = extent[k % index.size()];
+      e = std::max(e, table[k] + 1);
+    }
+    return extent;
+  });
 }
 
 std::vector<int64_t> LayoutNode::Addresses() const {
-  const std::vector<int64_t> table = Table(), extent = OutputShape();
+  const std::vector<int64_t>&table = Table(), &extent = OutputShape();
   std::vector<int64_t> out;
   out.reserve(table.size() / index.size());
   for (size_t k = 0; k < table.size(); k += index.size()) {
@@ -104,20 +85,18 @@ Array<Expr> LayoutNode::MapIndex(const Array<Expr>& input) const {
   return index.Map([&](Expr e) { return SubstituteAll(e, vars, input); });
 }
 
-std::vector<int64_t> FragmentNode::ThreadTable() const {
-  std::vector<Var> all = ToVector(vars);
-  all.push_back(replica);
-  std::vector<int64_t> box = Shape();
-  box.push_back(replicate);
-  const IntProgram program(thread, all);
-  std::vector<int64_t> table;
-  table.reserve(Product(box));
-  ForEachPoint(box, [&](const int64_t* point) { table.push_back(program(point)); });
-  return table;
+const std::vector<int64_t>& FragmentNode::ThreadTable() const {
+  return thread_table_.Get([&] {
+    Array<Var> all = vars;
+    all.push_back(replica);
+    std::vector<int64_t> box = Shape();
+    box.push_back(replicate);
+    return EvaluateOverBox({thread}, all, box);
+  });
 }
 
 int64_t FragmentNode::ThreadExtent() const {
-  const std::vector<int64_t> table = ThreadTable();
+  const std::vector<int64_t>& table = ThreadTable();
   return *std::max_element(table.begin(), table.end()) + 1;
 }
 
@@ -177,7 +156,7 @@ bool IsSameLayout(const Layout& a, const Layout& b) {
 }
 
 bool IsInjective(const Layout& layout) {
-  const std::vector<int64_t> table = layout->Table();
+  const std::vector<int64_t>& table = layout->Table();
   const size_t coords = layout->index.size();
   std::vector<int64_t> lowest(coords, INT64_MAX), highest(coords, INT64_MIN);
   for (size_t k = 0; k < table.size(); ++k) {
@@ -202,7 +181,7 @@ namespace {
 
 /*! Two elements in one register of a thread; the replicas of one element may meet. */
 bool HasSharedRegister(const FragmentNode* f) {
-  const std::vector<int64_t> threads = f->ThreadTable(), registers = f->Table();
+  const std::vector<int64_t>&threads = f->ThreadTable(), &registers = f->Table();
   const int64_t extent = *std::max_element(registers.begin(), registers.end()) + 1;
   std::vector<std::pair<int64_t, int64_t>> places;
   for (size_t k = 0; k < threads.size(); ++k) {

@@ -10,8 +10,8 @@
  * block)
  *
  * Each is kept as expressions over placeholder variables, which is what users write and code
- * generation substitutes into; its table is computed when a question needs it. A worked example,
- * the 4x4 layout (i, j) -> 4 i + (j xor i):
+ * generation substitutes into; its table is computed when a question first needs it, and kept. A
+ * worked example, the 4x4 layout (i, j) -> 4 i + (j xor i):
  *
  *        j=0  1  2  3
  *   i=0    0  1  2  3
@@ -30,6 +30,7 @@
  * Not handled: symbolic shapes (the front end makes tile shapes static).
  */
 #pragma once
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,26 @@
 
 namespace tl {
 
+/*! A value that is computed once, for whichever thread asks first. A copy, which someone is about
+ * to change, has none yet. */
+template <typename T>
+class Lazy {
+ public:
+  Lazy() = default;
+  Lazy(const Lazy&) {}
+  Lazy& operator=(const Lazy&) = delete;
+  template <typename F>
+  const T& Get(F compute) const {
+    std::call_once(once_, [&] { value_ = compute(); });
+    return value_;
+  }
+
+ private:
+  mutable std::once_flag once_;
+  mutable T value_;
+};
+
+/*! Not changed once it was asked for a table: those are kept. */
 class LayoutNode : public Object {
  public:
   Array<Var> vars;
@@ -47,9 +68,9 @@ class LayoutNode : public Object {
 
   std::vector<int64_t> Shape() const;
   /*! Exact extents of the physical coordinates: largest value + 1. */
-  std::vector<int64_t> OutputShape() const;
+  const std::vector<int64_t>& OutputShape() const;
   /*! Every input point in row-major order, `index` evaluated at each: size points x coordinates. */
-  std::vector<int64_t> Table() const;
+  const std::vector<int64_t>& Table() const;
   /*! Every input point in row-major order: where it lies in the row-major box of OutputShape(). */
   std::vector<int64_t> Addresses() const;
   Array<Expr> MapIndex(const Array<Expr>& input) const;
@@ -57,8 +78,14 @@ class LayoutNode : public Object {
   static constexpr bool _type_mutable = true;
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO("tl.Layout", LayoutNode, Object);
+
+ private:
+  Lazy<std::vector<int64_t>> table_, output_shape_;
 };
-TL_REF(Layout, ObjectRef, LayoutNode);
+class Layout : public ObjectRef {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Layout, ObjectRef, LayoutNode);
+};
 
 class FragmentNode : public LayoutNode {
  public:
@@ -71,13 +98,19 @@ class FragmentNode : public LayoutNode {
   int64_t ThreadExtent() const;
   int64_t RegisterExtent() const;
   /*! `thread` at every (input point, replica), replica fastest. */
-  std::vector<int64_t> ThreadTable() const;
+  const std::vector<int64_t>& ThreadTable() const;
   Expr MapThread(const Array<Expr>& input, const Expr& replica_value) const;
 
   static constexpr TVMFFISEqHashKind _type_s_eq_hash_kind = kTVMFFISEqHashKindTreeNode;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl.Fragment", FragmentNode, LayoutNode);
+
+ private:
+  Lazy<std::vector<int64_t>> thread_table_;
 };
-TL_REF(Fragment, Layout, FragmentNode);
+class Fragment : public Layout {
+ public:
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Fragment, Layout, FragmentNode);
+};
 
 Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
                   const Array<Expr>& index);

@@ -63,7 +63,7 @@ std::string LayoutText(const Layout& layout) {
   std::vector<std::string> cells;
   if (const auto* f = layout.as<FragmentNode>()) {
     if (f->replicate > 4) return line;
-    const std::vector<int64_t> threads = f->ThreadTable(), registers = f->Table();
+    const std::vector<int64_t>&threads = f->ThreadTable(), &registers = f->Table();
     for (int64_t k = 0; k < Product(shape); ++k)
       cells.push_back(PlaceText(f, threads, registers, k));
   } else {

@@ -31,7 +31,7 @@ struct Box {
 /*! Groups of `width` elements lie side by side: same thread, same coordinates but for the last,
  * which counts up from a multiple of the width. */
 bool LieSideBySide(const Layout& layout, int64_t width) {
-  const std::vector<int64_t> table = layout->Table();
+  const std::vector<int64_t>& table = layout->Table();
   const size_t coords = layout->index.size();
   const size_t elements = table.size() / coords;
   const auto* f = layout.as<FragmentNode>();

@@ -36,12 +36,30 @@ Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
                       FloorModOf(part, num_threads), MakeVar("rep"), 1);
 }
 
+/*! Arguments: A, metadata, B, C, three transposes, policy, clear_accum. */
+GemmOp ParseGemmSp(const CallNode* call, const Span& span) {
+  GemmOp op;
+  op.a = TileRegion::From(call->args[0]);
+  op.metadata = TileRegion::From(call->args[1]);
+  op.b = TileRegion::From(call->args[2]);
+  op.c = TileRegion::From(call->args[3]);
+  op.trans_a = ToInt(call->args[4]) != 0;
+  op.trans_metadata = ToInt(call->args[5]) != 0;
+  op.trans_b = ToInt(call->args[6]) != 0;
+  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[7]));
+  op.clear_accum = call->args[8];
+  op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
+  op.span = span;
+  return op;
+}
+
 class GemmOperator : public TileOperator {
  public:
   explicit GemmOperator(GemmOp op) : TileOperator(op.span), op_(std::move(op)) {}
 
   BufferUse Use() const final {
     BufferUse use{{op_.a.buffer, op_.b.buffer}, {op_.c.buffer}};
+    if (op_.metadata) use.reads.push_back(op_.metadata->buffer);
     if (!IsConst(op_.clear_accum, 1)) use.reads.push_back(op_.c.buffer);
     return use;
   }
@@ -144,7 +162,12 @@ std::unique_ptr<TileOperator> MakeGemm(const CallNode* call, const Span& span) {
   return std::make_unique<GemmOperator>(ParseGemm(call, span));
 }
 
-OperatorRegistration registration("tl.tileop.gemm", "tl.gemm", MakeGemm);
+std::unique_ptr<TileOperator> MakeGemmSp(const CallNode* call, const Span& span) {
+  return std::make_unique<GemmOperator>(ParseGemmSp(call, span));
+}
+
+OperatorRegistration gemm("tl.tileop.gemm", "tl.gemm", MakeGemm);
+OperatorRegistration gemm_sp("tl.tileop.gemm_sp", "tl.gemm_sp", MakeGemmSp);
 
 }  // namespace
 }  // namespace tl

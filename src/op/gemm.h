@@ -12,10 +12,14 @@
 
 namespace tl {
 
-/*! Operands and options of one T.gemm. */
+/*! Operands and options of one T.gemm or T.gemm_sp. */
 struct GemmOp {
   TileRegion a, b, c;
   bool trans_a, trans_b;
+  /*! Which elements of a sparse A are stored: row m is a string of bits, the lowest first in each
+   * element of `metadata`. */
+  std::optional<TileRegion> metadata;
+  bool trans_metadata = false;
   GemmWarpPolicy policy;
   Expr clear_accum;
   bool allow_tf32;
@@ -23,7 +27,9 @@ struct GemmOp {
 
   int64_t M() const { return Extent(c, 1); }
   int64_t N() const { return Extent(c, 0); }
-  int64_t K() const { return Extent(a, trans_a ? 1 : 0); }
+  int64_t K() const { return Extent(b, trans_b ? 0 : 1); }
+  bool IsSparse() const { return metadata.has_value(); }
+  const char* Name() const { return IsSparse() ? "T.gemm_sp" : "T.gemm"; }
   DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
   DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
 

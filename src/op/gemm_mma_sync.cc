@@ -1,5 +1,5 @@
-/*! T.gemm by mma.sync: fragments of A and B from shared memory or registers, products on tensor
- * cores. */
+/*! T.gemm and T.gemm_sp by mma.sync: fragments of A and B from shared memory or registers, products
+ * on tensor cores. */
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "gemm.h"
@@ -38,6 +38,7 @@ class MmaEmitter {
     if (operand_b_.shared.defined()) body.push_back(Alloc(b_));
     if (operand_a_.shared.defined()) LoadA(k, &body);
     if (operand_b_.shared.defined()) LoadB(k, &body);
+    if (op_.metadata) LoadMetadata(k, &body);
     Var i = MakeVar("i"), j = MakeVar("j");
     body.push_back(
         UnrolledFor(i, m_tiles_, UnrolledFor(j, n_tiles_, Mma(k, i, j), op_.span), op_.span));
@@ -78,9 +79,9 @@ class MmaEmitter {
    * The same elements one by one: register r of a lane is in block r / p of its fragment, p being
    * the elements of a 32-bit register; blocks go down the rows first.
    */
-  Stmt LoadElements(const GemmOperand& from, int64_t row_blocks, const Expr& row, const Expr& k,
-                    const Var& to, const Expr& reg) const {
-    const int64_t p = mma_.PerRegister(), blocks = row_blocks * mma_.DepthBlocks();
+  Stmt LoadElements(const GemmOperand& from, int64_t row_blocks, int64_t depth_blocks,
+                    const Expr& row, const Expr& k, const Var& to, const Expr& reg) const {
+    const int64_t p = mma_.PerRegister(), blocks = row_blocks * depth_blocks;
     Var block = MakeVar("r"), part = MakeVar("v");
     scope_->analyzer->BindConst(block, blocks);
     scope_->analyzer->BindConst(part, p);
@@ -98,7 +99,9 @@ class MmaEmitter {
   Expr RowInMatrix() const { return FloorModOf(lane_, 8); }
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
-  Expr DepthOf(const Expr& k) const { return k * mma_.k + steps_.begin; }
+  /*! Where step k begins, in elements that are stored of A or of B. */
+  Expr DepthOfA(const Expr& k) const { return k * mma_.StoredK() + steps_.begin; }
+  Expr DepthOfB(const Expr& k) const { return k * mma_.k + steps_.begin; }
 
   void LoadA(const Var& k, std::vector<Stmt>* body) const {
     Var i = MakeVar("i");
@@ -109,11 +112,11 @@ class MmaEmitter {
   /*! Matrices in register order: down the rows, then along k. */
   Stmt LoadTileA(const Expr& k, const Expr& i) const {
     const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m, reg = i * mma_.ElementsA();
-    const int64_t rows = mma_.RowBlocks(), depths = mma_.DepthBlocks();
+    const int64_t rows = mma_.RowBlocks(), depths = mma_.DepthBlocksA();
     if (!UsesLdmatrix(operand_a_)) {
-      return LoadElements(operand_a_, rows, row0, DepthOf(k), a_, reg);
+      return LoadElements(operand_a_, rows, depths, row0, DepthOfA(k), a_, reg);
     }
-    Expr k0 = DepthOf(k);
+    Expr k0 = DepthOfA(k);
     if (operand_a_.transposed) k0 = k0 + RowInMatrix();
     if (depths == 2) k0 = k0 + Matrix(rows) * mma_.BlockDepth();
     const Expr row =
@@ -121,31 +124,87 @@ class MmaEmitter {
     return LoadMatrix(operand_a_, rows * depths, row, k0, a_, reg);
   }
 
-  /*! Column tiles in pairs: the second one's matrices follow the first one's. */
+  /*! Column tiles in pairs where four matrices are two of them: the second one's follow the first
+   * one's. */
   void LoadB(const Var& k, std::vector<Stmt>* body) const {
     Var j = MakeVar("j");
     scope_->analyzer->BindConst(j, n_tiles_);
     if (!UsesLdmatrix(operand_b_)) {
       const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * 8, reg = Expr(j) * mma_.ElementsB();
-      Stmt load = LoadElements(operand_b_, 1, col0, DepthOf(k), b_, reg);
+      Stmt load = LoadElements(operand_b_, 1, mma_.DepthBlocksB(), col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
     }
-    if (n_tiles_ >= 2) {
-      body->push_back(UnrolledFor(j, n_tiles_ / 2, LoadTilesB(k, Expr(j) * 2, 2), op_.span));
-    }
-    if (n_tiles_ % 2) body->push_back(LoadTilesB(k, MakeInt(n_tiles_ - 1), 1));
+    const int64_t together = mma_.DepthBlocksB() <= 2 && n_tiles_ >= 2 ? 2 : 1;
+    const Expr first = Expr(j) * together;
+    body->push_back(UnrolledFor(j, n_tiles_ / together, LoadTilesB(k, first, together), op_.span));
+    if (n_tiles_ % together) body->push_back(LoadTilesB(k, MakeInt(n_tiles_ - 1), 1));
   }
 
   Stmt LoadTilesB(const Expr& k, const Expr& j, int64_t tiles) const {
-    const int64_t depths = mma_.DepthBlocks();
+    const int64_t depths = mma_.DepthBlocksB();
     const Expr tile = tiles == 2 ? j + Matrix(depths) : j;
     const Expr col0 = (col_warp_ + tile * n_warps_) * 8, reg = j * mma_.ElementsB();
-    Expr k0 = DepthOf(k);
+    Expr k0 = DepthOfB(k);
     if (depths == 2) k0 = k0 + Matrix(1) * mma_.BlockDepth();
+    if (depths == 4) k0 = k0 + FloorDivOf(lane_, 8) * mma_.BlockDepth();
     const Expr row = operand_b_.transposed ? col0 : col0 + RowInMatrix();
     if (operand_b_.transposed) k0 = k0 + RowInMatrix();
     return LoadMatrix(operand_b_, depths * tiles, row, k0, b_, reg);
+  }
+
+  /*! `bits` (16 or 32) bits of row `row` of the metadata from bit `first` on, a multiple of
+   * `bits`. */
+  Expr MetadataBits(const Expr& row, const Expr& first, int bits) const {
+    const TileRegion& e = *op_.metadata;
+    const DLDataType stored = BufferOf(e.buffer)->dtype->dtype;
+    const DLDataType word{kDLUInt, 32, 1}, raw{kDLUInt, static_cast<uint8_t>(stored.bits), 1};
+    auto element = [&](const Expr& column) {
+      Array<Expr> at = e.Mins();
+      const size_t lead = at.size() - 2;
+      at.Set(lead, at[lead] + (op_.trans_metadata ? column : row));
+      at.Set(lead + 1, at[lead + 1] + (op_.trans_metadata ? row : column));
+      auto [buffer, indices] = scope_->Place(e.buffer, at);
+      return CastTo(word, CastTo(raw, LoadOf(buffer, indices)));
+    };
+    if (stored.bits > bits) {
+      const Expr shift = CastTo(word, FloorModOf(first, stored.bits));
+      return BitAndOf(ShiftRightOf(element(FloorDivOf(first, stored.bits)), shift),
+                      MakeInt(word, (int64_t{1} << bits) - 1));
+    }
+    Expr value = element(FloorDivOf(first, stored.bits));
+    for (int part = 1; part < bits / stored.bits; ++part) {
+      value = BitOrOf(value, ShiftLeftOf(element(FloorDivOf(first, stored.bits) + part),
+                                         MakeInt(word, part * stored.bits)));
+    }
+    return value;
+  }
+
+  /*!
+   * PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A", sparsity
+   * selector 0, g = lane / 4. Of 32 bits to a row lane 4 g has bits 0 to 15 of rows g (low) and g +
+   * 8 (high), lane 4 g + 1 bits 16 to 31. Of 64 bits lanes 4 g and 4 g + 1 have bits 0 to 31 of
+   * rows g and g + 8, lanes 4 g + 2 and 4 g + 3 bits 32 to 63.
+   */
+  void LoadMetadata(const Var& k, std::vector<Stmt>* body) {
+    metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
+                           {MakeInt(m_tiles_)}, "local");
+    body->push_back(Alloc(metadata_));
+    Var i = MakeVar("i");
+    scope_->analyzer->BindConst(i, m_tiles_);
+    const int bits = mma_.MetadataBits();
+    const Expr row = (row_warp_ + Expr(i) * m_warps_) * mma_.m + FloorDivOf(lane_, 4);
+    const Expr first = Expr(k) * bits;
+    Expr value;
+    if (bits == 32) {
+      const Expr here = first + FloorModOf(lane_, 2) * 16;
+      value = BitOrOf(MetadataBits(row, here, 16),
+                      ShiftLeftOf(MetadataBits(row + 8, here, 16), MakeInt({kDLUInt, 32, 1}, 16)));
+    } else {
+      value = MetadataBits(row + FloorModOf(lane_, 2) * 8,
+                           first + FloorModOf(FloorDivOf(lane_, 2), 2) * 32, 32);
+    }
+    body->push_back(UnrolledFor(i, m_tiles_, MakeStore(metadata_, value, {i}, op_.span), op_.span));
   }
 
   Stmt Mma(const Expr& k, const Expr& i, const Expr& j) const {
@@ -161,7 +220,8 @@ class MmaEmitter {
                         AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}),
                         AddressOf(a_, {tile_a * mma_.ElementsA()}),
                         AddressOf(b_, {tile_b * mma_.ElementsB()})};
-    return MakeEvaluate(CallOp(kMmaSync, args), op_.span);
+    if (op_.metadata) args.push_back(LoadOf(metadata_, {i}));
+    return MakeEvaluate(CallOp(op_.metadata ? kMmaSpSync : kMmaSync, args), op_.span);
   }
 
   const GemmOp& op_;
@@ -172,7 +232,7 @@ class MmaEmitter {
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
   Expr lane_, row_warp_, col_warp_;
-  Var a_, b_;
+  Var a_, b_, metadata_;
 };
 
 }  // namespace

@@ -19,8 +19,8 @@ constexpr int64_t kVectorBits = 128;
  */
 std::optional<std::vector<int64_t>> RegisterMap(const Fragment& wanted, const Fragment& placed) {
   if (wanted->Shape() != placed->Shape()) return std::nullopt;
-  const std::vector<int64_t> wanted_thread = wanted->ThreadTable(), wanted_reg = wanted->Table();
-  const std::vector<int64_t> placed_thread = placed->ThreadTable(), placed_reg = placed->Table();
+  const std::vector<int64_t>&wanted_thread = wanted->ThreadTable(), &wanted_reg = wanted->Table();
+  const std::vector<int64_t>&placed_thread = placed->ThreadTable(), &placed_reg = placed->Table();
   std::vector<int64_t> map(static_cast<size_t>(wanted->RegisterExtent()), -1);
   for (size_t e = 0; e < wanted_reg.size(); ++e) {
     const auto first = placed_thread.begin() + static_cast<int64_t>(e) * placed->replicate;
@@ -77,7 +77,7 @@ Stmt MoveRegisters(const Var& from, const Var& to, const std::vector<int64_t>& m
 bool HasVectorRows(const Layout& layout, int64_t width) {
   const std::vector<int64_t> shape = layout->Shape();
   if (shape.back() % width) return false;
-  const std::vector<int64_t> table = layout->Table();
+  const std::vector<int64_t>& table = layout->Table();
   const size_t coords = layout->index.size();
   std::vector<int64_t> extent(coords, 1);
   for (size_t k = 0; k < table.size(); ++k) {

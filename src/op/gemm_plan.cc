@@ -10,24 +10,25 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
                   const char* wanted) {
   if (right_place) return;
   ThrowAt(op.span, "ValueError",
-          std::string("T.gemm: found ") + name + " = " + std::string(r.buffer->name) +
+          op.Name() + std::string(": found ") + name + " = " + std::string(r.buffer->name) +
               " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
 }
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
-/*! Types of whole bytes that multiply and add, the accumulator no integer under floats. */
+/*! Types that multiply and add, the accumulator no integer under floats. */
 void CheckTypes(const GemmOp& op) {
   const DLDataType a = op.OperandType(), c = op.AccumulatorType();
   auto is_number = [](DLDataType t) {
     const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
                           t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2;
-    return t.lanes == 1 && (is_float || (IsInteger(t) && t.bits >= 8));
+    return t.lanes == 1 && (is_float || IsInteger(t));
   };
   if (is_number(a) && is_number(c) && (IsInteger(a) || !IsInteger(c))) return;
   ThrowAt(op.span, "ValueError",
-          "T.gemm: found " + DTypeName(a) + " x " + DTypeName(a) + " -> " + DTypeName(c) +
-              ", wanted floats or integers of 8 bits and more, and an accumulator that holds "
+          op.Name() + std::string(": found ") + DTypeName(a) + " x " + DTypeName(a) + " -> " +
+              DTypeName(c) +
+              ", wanted floats of 8 bits and more or integers, and an accumulator that holds "
               "their sums; cast the operands while copying them");
 }
 
@@ -39,10 +40,25 @@ void CheckOperands(const GemmOp& op) {
   CheckOperand(op, "C", op.c, IsFragment(op.c.buffer), "a fragment; make it with T.alloc_fragment");
   if (!IsWhole(op.c)) {
     ThrowAt(op.span, "ValueError",
-            "T.gemm: found C a slice of " + std::string(op.c.buffer->name) +
+            op.Name() + std::string(": found C a slice of ") + std::string(op.c.buffer->name) +
                 ", wanted the whole fragment; allocate one of the slice's shape");
   }
   CheckTypes(op);
+  if (!op.IsSparse()) return;
+  CheckOperand(op, "E", *op.metadata, IsShared(op.metadata->buffer),
+               "shared memory; copy it there with T.copy");
+}
+
+/*! Are tensor cores the only ones that multiply these operands? */
+bool MustBeWhole(const GemmOp& op) { return op.IsSparse() || op.OperandType().bits < 8; }
+
+[[noreturn]] void RefuseShape(const GemmOp& op, const std::string& why) {
+  ThrowAt(op.span, "ValueError",
+          op.Name() + std::string(": found a tile of ") + std::to_string(op.M()) + "x" +
+              std::to_string(op.N()) + "x" + std::to_string(op.K()) +
+              " that no tensor core multiplies (" + why + "); change it, or " +
+              (op.IsSparse() ? "use T.gemm with the zeros stored"
+                             : "cast the operands to int8 while copying them"));
 }
 
 /*! As many warps as can share the tile; an instruction's unit divides it, so one can. */
@@ -70,7 +86,7 @@ MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t 
           depth,
           i.PerRegister(),
           is_a ? i.RowBlocks() : 1,
-          i.DepthBlocks(),
+          is_a ? i.DepthBlocksA() : i.DepthBlocksB(),
           is_a ? w.m_warps : w.n_warps,
           is_a ? w.n_warps : w.m_warps,
           is_a};
@@ -87,7 +103,8 @@ bool IsWhole(const TileRegion& r) {
 }
 
 Fragment GemmPlan::LayoutOfA(const GemmOp& op) const {
-  const MmaOperandTile tile = TileOf(*mma[0].instruction, true, op.M(), op.K(), warps);
+  const MmaOperandTile tile =
+      TileOf(*mma[0].instruction, true, op.M(), op.IsSparse() ? op.K() / 2 : op.K(), warps);
   return WithLeadingDims(MakeGemmFragmentOperand(tile, op.trans_a), op.a.buffer);
 }
 
@@ -103,8 +120,8 @@ Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
 }
 
 std::string GemmPlan::Text(const GemmOp& op) const {
-  std::string text = "T.gemm " + std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
-                     std::to_string(op.K()) + ": ";
+  std::string text = op.Name() + std::string(" ") + std::to_string(op.M()) + "x" +
+                     std::to_string(op.N()) + "x" + std::to_string(op.K()) + ": ";
   for (const MmaSteps& s : mma) {
     text += std::to_string(s.steps) + " x " + s.instruction->Text() + " along K, ";
   }
@@ -128,8 +145,10 @@ GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
                  arch,
                  num_threads,
                  op.allow_tf32,
-                 IsFragment(op.a.buffer) || IsFragment(op.b.buffer)};
+                 IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
+                 op.IsSparse()};
   const MmaInstruction* first = SelectMma(want, &plan.why_fma);
+  if (!first && MustBeWhole(op)) RefuseShape(op, plan.why_fma);
   want.whole_k = false;
   if (!first) first = SelectMma(want, &plan.why_fma);
   for (const MmaInstruction* i = first; i; i = SelectMma(want, &plan.why_fma)) {

@@ -63,6 +63,8 @@ std::vector<Intrinsic> MemoryAndThreadIntrinsics() {
        {kWrite, kRead}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
+      // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
+      {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}},
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
       {"tl.named_barrier_arrive", "tl::named_barrier_arrive", "tl/sync.h", 0, {kNone, kNone}},

@@ -51,6 +51,7 @@ inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
 inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";
 inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
+inline constexpr const char* kMmaSpSync = "tl.mma_sp_sync";
 inline constexpr const char* kAllReduce = "tl.all_reduce";
 inline constexpr const char* kWarpScan = "tl.warp_scan";
 inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";

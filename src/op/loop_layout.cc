@@ -64,7 +64,7 @@ class RegisterRewriter : public StmtExprMutator {
     if (!ReadsOnly(indices, nest_.vars)) return index;
     const std::vector<int64_t> accessed =
         EvaluateOverBox({index}, nest_.vars, StaticExtents(nest_));
-    const std::vector<int64_t> own = layout_->Table();
+    const std::vector<int64_t>& own = layout_->Table();
     const int64_t offset = accessed[0] - own[0];
     for (size_t k = 0; k < own.size(); ++k) {
       if (accessed[k] - own[k] != offset) return index;

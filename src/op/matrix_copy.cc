@@ -25,7 +25,7 @@ Holder HolderOf(int64_t row, int64_t column, bool transposed) {
 std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   const int64_t registers = f->RegisterExtent();
   std::vector<int64_t> held(num_threads * registers, -1);
-  const std::vector<int64_t> reg = f->Table(), thread = f->ThreadTable();
+  const std::vector<int64_t>&reg = f->Table(), &thread = f->ThreadTable();
   for (size_t k = 0; k < thread.size(); ++k) {
     const size_t element = k / f->replicate;
     held[thread[k] * registers + reg[element]] = static_cast<int64_t>(element);

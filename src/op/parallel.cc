@@ -59,6 +59,7 @@ ParallelNest NestOfLoop(const ForNode* loop) {
   ParallelNest nest;
   nest.span = loop->span;
   nest.coalesced_width = IntAnnotation(loop->annotations, "coalesced_width").value_or(0);
+  nest.prefer_async = IntAnnotation(loop->annotations, "prefer_async").value_or(0) != 0;
   Stmt body;
   Substituter shift;
   for (const ForNode* l = loop; l; l = body.as<ForNode>()) {
@@ -216,8 +217,8 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   extents.insert(extents.end(), access.inner_extents.begin(), access.inner_extents.end());
   const int64_t inner = Product(access.inner_extents);
   const std::vector<int64_t> at = EvaluateOverBox(access.indices, vars, extents);
-  const std::vector<int64_t> runs = loop_layout->ThreadTable();
-  const std::vector<int64_t> holds = fragment->ThreadTable();
+  const std::vector<int64_t>& runs = loop_layout->ThreadTable();
+  const std::vector<int64_t>& holds = fragment->ThreadTable();
   const std::vector<int64_t> shape = fragment->Shape();
   const size_t rank = shape.size();
   for (size_t point = 0; point * rank < at.size(); ++point) {

@@ -19,6 +19,8 @@ struct ParallelNest {
   Span span;
   /*! Vector width in elements that the user wants, 0 if none. */
   int64_t coalesced_width = 0;
+  /*! Copies to shared memory may be cp.async. */
+  bool prefer_async = false;
   /*! Layout that the user wants, undefined if none. */
   Fragment loop_layout;
   /*! The widest vector that the body's instruction has, 0 if any. */

@@ -4,10 +4,35 @@
 
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
+#include "../tvm/functor.h"
+#include "../tvm/registry.h"
+#include "intrinsics.h"
 #include "loop_layout.h"
 
 namespace tl {
 namespace {
+
+/*! No shared buffer is stored to twice or read: whether a store has happened makes no difference
+ * before the loop's end. */
+bool OnlyFillsShared(const Stmt& body) {
+  struct Accesses : StmtExprVisitor {
+    std::vector<Var> stored, loaded;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const BufferStoreNode* op) override {
+      stored.push_back(op->buffer);
+      Default(op);
+    }
+    void Visit_(const TensorLoadNode* op) override {
+      loaded.push_back(op->source.as_or_throw<Var>());
+      Default(op);
+    }
+  } accesses;
+  accesses(body);
+  int shared_stores = 0;
+  for (const Var& v : accesses.stored) shared_stores += IsShared(v);
+  return shared_stores == 1 &&
+         std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
+}
 
 class ParallelOperator : public TileOperator {
  public:
@@ -62,7 +87,14 @@ class ParallelOperator : public TileOperator {
     if (!layout.defined() && !accesses_.empty()) {
       layout = *ChooseLoopLayout(nest_, accesses_, ctx.fragment);
     }
-    return scope->PlaceAccesses(LowerNest(nest_, layout, ctx));
+    const Stmt nest = scope->PlaceAccesses(LowerNest(nest_, layout, ctx));
+    if (!nest_.prefer_async || scope->has_async_owner || !OnlyFillsShared(nest_.body) ||
+        !PassConfigFlag("tl.enable_async_copy", true)) {
+      return nest;
+    }
+    return MakeSeq({MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1), nest),
+                    MakeEvaluate(CallOp(kCpAsyncCommit, {}), span),
+                    MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(0)}), span)});
   }
 
  private:

@@ -54,7 +54,7 @@ class Parts {
    *  register of its result. */
   bool LandInTheirPlaces() const {
     std::vector<int64_t> owner(num_threads_ * result_registers_, kNothing);
-    const std::vector<int64_t> holders = plan_.result->ThreadTable();
+    const std::vector<int64_t>& holders = plan_.result->ThreadTable();
     for (size_t k = 0; k < holders.size(); ++k) {
       const int64_t result = static_cast<int64_t>(k) / plan_.result->replicate;
       if (holders[k] >= num_threads_) return false;

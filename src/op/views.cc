@@ -54,8 +54,7 @@ Array<Expr> Coordinates(const std::vector<int64_t>& shape, const Expr& flat, Ana
 /*! Groups of `ratio` neighbours in row-major order share a thread and lie contiguous and aligned.
  */
 bool GroupsStayTogether(const Layout& layout, int64_t ratio) {
-  const std::vector<int64_t> shape = layout->OutputShape();
-  const std::vector<int64_t> table = layout->Table();
+  const std::vector<int64_t>&shape = layout->OutputShape(), &table = layout->Table();
   std::vector<int64_t> place;
   for (size_t k = 0; k < table.size(); k += shape.size()) {
     int64_t flat = 0;
@@ -70,7 +69,7 @@ bool GroupsStayTogether(const Layout& layout, int64_t ratio) {
   }
   const auto* fragment = layout.as<FragmentNode>();
   if (!fragment) return true;
-  const std::vector<int64_t> threads = fragment->ThreadTable();
+  const std::vector<int64_t>& threads = fragment->ThreadTable();
   for (size_t k = 0; k < threads.size(); ++k) {
     const size_t copies = static_cast<size_t>(fragment->replicate);
     const size_t element = k / copies;

@@ -8,10 +8,12 @@ namespace {
 
 constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
     kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kU8{kDLUInt, 8, 1}, kS32{kDLInt, 32, 1},
-    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1};
+    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1}, kS4{kDLInt, 4, 1},
+    kU4{kDLUInt, 4, 1};
 
-/*! In order of preference. PTX ISA, "Target ISA Notes" of mma: m16n8k8 and m8n8k16 need sm_75, the
- * 8-bit floats sm_89, the others sm_80. */
+/*! In order of preference. PTX ISA, "Target ISA Notes" of mma and mma.sp: m16n8k8 and m8n8k16 need
+ * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
+ * of 8 bits and some hundred instructions that unpack. */
 const std::vector<MmaInstruction>& Table() {
   static const std::vector<MmaInstruction> table = {
       {16, 8, 16, kF16, kF32, 80, "half_t", "float"},
@@ -31,6 +33,16 @@ const std::vector<MmaInstruction>& Table() {
       {8, 8, 16, kU8, kS32, 75, "uint8_t", "int"},
       {16, 8, 32, kE4M3, kF32, 89, "fp8_e4_t", "float"},
       {16, 8, 32, kE5M2, kF32, 89, "fp8_e5_t", "float"},
+      {16, 8, 64, kS4, kS32, 80, "int4b_t", "int"},
+      {16, 8, 64, kU4, kS32, 80, "uint4b_t", "int"},
+      {16, 8, 32, kF16, kF32, 80, "half_t", "float", false, true},
+      {16, 8, 32, kF16, kF16, 80, "half_t", "half_t", false, true},
+      {16, 8, 32, kBF16, kF32, 80, "bfloat16_t", "float", false, true},
+      {16, 8, 16, kF32, kF32, 80, "tfloat32_t", "float", true, true},
+      {16, 8, 64, kS8, kS32, 80, "int8_t", "int", false, true},
+      {16, 8, 64, kU8, kS32, 80, "uint8_t", "int", false, true},
+      {16, 8, 64, kE4M3, kF32, 89, "fp8_e4_t", "float", false, true},
+      {16, 8, 64, kE5M2, kF32, 89, "fp8_e5_t", "float", false, true},
   };
   return table;
 }
@@ -42,7 +54,8 @@ DLDataType Canonical(DLDataType t) {
 }
 
 bool HasTypes(const MmaInstruction& i, const GemmShape& s) {
-  return Canonical(s.a) == i.operand && Canonical(s.b) == i.operand && s.c == i.accumulator;
+  return i.sparse == s.sparse && Canonical(s.a) == i.operand && Canonical(s.b) == i.operand &&
+         s.c == i.accumulator;
 }
 
 /*! The first precondition that fails, empty if all hold. */
@@ -75,8 +88,8 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
 
 std::string MmaInstruction::Text() const {
   std::ostringstream os;
-  os << "mma.m" << m << "n" << n << "k" << k << " (" << DTypeName(operand) << " x "
-     << DTypeName(operand) << " -> " << DTypeName(accumulator) << ")";
+  os << (sparse ? "mma.sp.m" : "mma.m") << m << "n" << n << "k" << k << " (" << DTypeName(operand)
+     << " x " << DTypeName(operand) << " -> " << DTypeName(accumulator) << ")";
   return os.str();
 }
 

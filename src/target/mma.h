@@ -22,22 +22,30 @@ struct MmaInstruction {
   const char* accumulator_name;
   /*! Rounds its operands, so that it is used only where the user allows it. */
   bool opt_in = false;
+  /*! mma.sp: of every four elements of a row of A (two of tf32) half are stored, and two bits of
+   * metadata for each of them say which (for tf32 four). */
+  bool sparse = false;
 
   /*! Elements along K that one register holds. */
   int PerRegister() const { return operand.bits < 32 ? 32 / operand.bits : 1; }
-  /*! Blocks of 8 rows by 4 registers in a fragment of A; one of B has DepthBlocks. */
+  /*! Extent along K of what is stored of A. */
+  int StoredK() const { return sparse ? k / 2 : k; }
+  /*! Blocks of 8 rows by 4 registers in fragments of A and B. */
   int RowBlocks() const { return m / 8; }
-  int DepthBlocks() const { return k / BlockDepth(); }
+  int DepthBlocksA() const { return StoredK() / BlockDepth(); }
+  int DepthBlocksB() const { return k / BlockDepth(); }
   int BlockDepth() const { return 4 * PerRegister(); }
   /*! Elements of each operand that one lane holds. */
-  int ElementsA() const { return m * k / 32; }
+  int ElementsA() const { return m * StoredK() / 32; }
   int ElementsB() const { return n * k / 32; }
   int ElementsC() const { return m * n / 32; }
+  /*! Bits of metadata of a row of A. */
+  int MetadataBits() const { return operand.bits == 32 ? 2 * k : k; }
   /*! "mma.m16n8k16 (float16 x float16 -> float32)" */
   std::string Text() const;
 };
 
-/*! What a T.gemm asks for. */
+/*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
   int64_t m, n, k;
   DLDataType a, b, c;
@@ -48,6 +56,8 @@ struct GemmShape {
   /*! K must be a multiple of the instruction's: an operand is in registers. Otherwise what is left
    * of K is for another instruction. */
   bool whole_k;
+  /*! A is stored without its zeros. */
+  bool sparse;
 };
 
 /*! The instruction for the shape, the one with the largest K first; nullptr with `reasons` (one

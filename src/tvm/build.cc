@@ -60,6 +60,8 @@ TL_DEFINE_OP_(operator||, "prim._OpOr")
 TL_DEFINE_OP_(BitAndOf, "prim.bitwise_and")
 TL_DEFINE_OP_(BitOrOf, "prim.bitwise_or")
 TL_DEFINE_OP_(XorOf, "prim.bitwise_xor")
+TL_DEFINE_OP_(ShiftLeftOf, "prim.left_shift")
+TL_DEFINE_OP_(ShiftRightOf, "prim.right_shift")
 TL_DEFINE_OP_(MinOf, "prim._OpMin")
 TL_DEFINE_OP_(MaxOf, "prim._OpMax")
 #undef TL_DEFINE_OP_

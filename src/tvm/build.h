@@ -58,6 +58,8 @@ TL_DECLARE_OP_(operator||)
 TL_DECLARE_OP_(BitAndOf)
 TL_DECLARE_OP_(BitOrOf)
 TL_DECLARE_OP_(XorOf)
+TL_DECLARE_OP_(ShiftLeftOf)
+TL_DECLARE_OP_(ShiftRightOf)
 TL_DECLARE_OP_(MinOf)
 TL_DECLARE_OP_(MaxOf)
 #undef TL_DECLARE_OP_

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from operators import OPERATORS
+from metamorphic import OPERATORS
 from runner import run
 
 

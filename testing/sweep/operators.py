@@ -315,3 +315,212 @@ def gemm() -> Iterator[Case]:
                 lambda a, b, c: (None, None, a.double() @ b.double()),
                 tolerance=1e-5,
             )
+
+
+def _gemm_form(
+    tile: tuple[int, int, int], dtype: str, accum: str, form: str, threads: int
+) -> Callable[[], object]:
+    m, n, k = tile
+    shape_a = (k, m) if form[0].isupper() else (m, k)
+    shape_b = (n, k) if form[1].isupper() else (k, n)
+
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor(shape_a, dtype), B: T.Tensor(shape_b, dtype), C: T.Tensor((m, n), accum)
+        ):
+            with T.Kernel(1, threads=threads):
+                alloc = {"s": T.alloc_shared, "f": T.alloc_fragment}
+                a = alloc[form[0].lower()](shape_a, dtype)
+                b = alloc[form[1].lower()](shape_b, dtype)
+                c = T.alloc_fragment((m, n), accum)
+                T.copy(A, a)
+                T.copy(B, b)
+                T.clear(c)
+                T.gemm(a, b, c, form[0].isupper(), form[1].isupper())
+                T.copy(c, C)
+
+        return main
+
+    return define
+
+
+@operator
+def gemm_forms() -> Iterator[Case]:
+    """One gemm by dtype, memories and transposes of the operands; whole numbers, so exact."""
+    turn = itertools.count()
+    types = (("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"))
+    types += (("float32", "float32"), ("float64", "float64"), ("int8", "int32"), ("uint8", "int32"))
+    for (dtype, accum), (m, n) in itertools.product(
+        types, ((16, 8), (33, 24), (64, 48), (60, 100))
+    ):
+        for form in ("ss", "Ss", "sS", "SS", "fs", "Fs", "sf", "sF", "ff", "FF"):
+            step = next(turn)
+            k, threads = (8, 16, 17, 32, 50, 64)[step % 6], THREADS[step % len(THREADS)]
+            a, b = (
+                torch.randint(0, 4, shape).to(getattr(torch, dtype)) for shape in ((m, k), (k, n))
+            )
+            stored_a = a.T.contiguous() if form[0].isupper() else a
+            stored_b = b.T.contiguous() if form[1].isupper() else b
+            yield Case(
+                f"gemm {form} {m}x{n}x{k} {dtype} {accum} {threads} threads",
+                _gemm_form((m, n, k), dtype, accum, form, threads),
+                (stored_a, stored_b, poison(accum, m, n)),
+                lambda x, y, c, a=a, b=b: (None, None, a.double() @ b.double()),
+            )
+
+
+def _atomic(op: str, m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((m, n), dtype),
+            whole: T.Tensor((m, n), dtype),
+            columns: T.Tensor((n,), dtype),
+        ):
+            with T.Kernel(2, threads=threads):
+                F = T.alloc_fragment((m, n), dtype)
+                T.copy(A, F)
+                atomic = {"add": T.atomic_add, "max": T.atomic_max, "min": T.atomic_min}[op]
+                atomic(whole, F)
+                for i, j in T.Parallel(m, n):
+                    atomic(columns[j], F[i, j])
+
+        return main
+
+    return define
+
+
+@operator
+def atomic() -> Iterator[Case]:
+    """Tiles and elements, from two blocks; whole numbers, so the order makes no difference."""
+    turn = itertools.count()
+    for m, n in dict.fromkeys(pairs()):
+        for dtype in (*FLOATS, "float64", "int32"):
+            step = next(turn)
+            op, threads = ("add", "max", "min")[step % 3], THREADS[step % len(THREADS)]
+            if op == "add" and dtype in ("float16", "bfloat16") and m > 16:
+                op = "max"  # sums beyond 256 would round
+            a, whole, columns = (
+                torch.randint(-3, 4, shape).to(getattr(torch, dtype))
+                for shape in ((m, n), (m, n), (n,))
+            )
+            wanted = {
+                "add": lambda a, w, c: (None, w + 2 * a, c + 2 * a.sum(0)),
+                "max": lambda a, w, c: (None, torch.maximum(w, a), torch.maximum(c, a.amax(0))),
+                "min": lambda a, w, c: (None, torch.minimum(w, a), torch.minimum(c, a.amin(0))),
+            }
+            yield Case(
+                f"atomic {op} {m}x{n} {dtype} {threads} threads",
+                _atomic(op, m, n, dtype, threads),
+                (a, whole, columns),
+                wanted[op],
+            )
+
+
+def _transpose(m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((m, n), dtype), B: T.Tensor((n, m), dtype)):
+            with T.Kernel(1, threads=threads):
+                S, V = T.alloc_shared((m, n), dtype), T.alloc_shared((n, m), dtype)
+                T.copy(A, S)
+                T.transpose(S, V)
+                T.copy(V, B)
+
+        return main
+
+    return define
+
+
+@operator
+def transpose() -> Iterator[Case]:
+    """T.transpose of whole tiles in shared memory."""
+    for m, n, dtype, threads in grid():
+        yield Case(
+            f"transpose {m}x{n} {dtype} {threads} threads",
+            _transpose(m, n, dtype, threads),
+            (data(dtype, m, n), poison(dtype, n, m)),
+            lambda a, b: (None, a.T),
+        )
+
+
+def _reducer(m: int, n: int, dtype: str, threads: int) -> Callable[[], object]:
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((m, n), dtype), rows: T.Tensor((m,), dtype), columns: T.Tensor((n,), dtype)
+        ):
+            with T.Kernel(1, threads=threads):
+                row = T.alloc_reducer((m,), dtype, "sum")
+                column = T.alloc_reducer((n,), dtype, "max")
+                r, c = T.alloc_fragment((m,), dtype), T.alloc_fragment((n,), dtype)
+                T.reducer_init(row)
+                T.reducer_init(column)
+                for i, j in T.Parallel(m, n):
+                    T.reducer_update(row[i], A[i, j])
+                    T.reducer_update(column[j], A[i, j])
+                T.finalize_reducer(row, r)
+                T.finalize_reducer(column, c)
+                T.copy(r, rows)
+                T.copy(c, columns)
+
+        return main
+
+    return define
+
+
+@operator
+def reducer() -> Iterator[Case]:
+    """Sums of rows and maxima of columns gathered in one loop."""
+    for m, n, dtype, threads in grid():
+        if dtype == "int8" or dtype == "uint8":
+            continue  # sums wrap, torch's do not
+        yield Case(
+            f"reducer {m}x{n} {dtype} {threads} threads",
+            _reducer(m, n, dtype, threads),
+            (
+                torch.randint(-1, 2, (m, n)).to(getattr(torch, dtype)),
+                poison(dtype, m),
+                poison(dtype, n),
+            ),
+            lambda a, r, c: (None, a.sum(1), a.amax(0)),
+        )
+
+
+def _im2col(size: int, channels: int, kernel: int, stride: int, pad: int, dtype: str, threads: int):
+    out = (size + 2 * pad - kernel) // stride + 1
+    rows, depth = out * out, kernel * kernel * channels
+
+    def define() -> object:
+        @T.prim_func
+        def main(A: T.Tensor((1, size, size, channels), dtype), B: T.Tensor((rows, depth), dtype)):
+            with T.Kernel(T.ceildiv(depth, 16), T.ceildiv(rows, 32), threads=threads) as (bx, by):
+                S = T.alloc_shared((32, 16), dtype)
+                T.im2col(A, S, by, bx, kernel, stride, 1, pad)
+                T.copy(S, B[by * 32, bx * 16])
+
+        return main
+
+    return define
+
+
+@operator
+def im2col() -> Iterator[Case]:
+    """Convolution windows of images of odd sizes, tile by tile."""
+    turn = itertools.count()
+    for size, kernel, stride, pad in itertools.product((5, 8, 11), (1, 3), (1, 2), (0, 1)):
+        for channels, dtype in itertools.product((1, 3, 8, 16), ("float16", "float32", "int8")):
+            threads = THREADS[next(turn) % len(THREADS)]
+            image = data(dtype, 1, size, size, channels)
+            out = (size + 2 * pad - kernel) // stride + 1
+            padded = torch.nn.functional.pad(image.double(), (0, 0, pad, pad, pad, pad))
+            windows = padded.unfold(1, kernel, stride).unfold(2, kernel, stride)
+            wanted = windows[0].permute(0, 1, 3, 4, 2).reshape(out * out, -1)
+            yield Case(
+                f"im2col {size} x {channels}, kernel {kernel}, stride {stride}, pad {pad}, "
+                f"{dtype} {threads} threads",
+                _im2col(size, channels, kernel, stride, pad, dtype, threads),
+                (image, poison(dtype, out * out, kernel * kernel * channels)),
+                lambda a, b, wanted=wanted: (None, wanted),
+            )

@@ -112,7 +112,7 @@ def run_batch(cases: list[Case]) -> Tally:
 
 
 def _run_part(part: tuple[str, int, int, int]) -> Tally:
-    from operators import OPERATORS
+    from metamorphic import OPERATORS
 
     logging.disable(logging.INFO)
     torch.set_num_threads(1)

@@ -51,7 +51,8 @@ def copy(
         Never use the tensor memory accelerator.
     eviction_policy
         L2 hint: ``evict_normal``, ``evict_first`` or ``evict_last`` (PTX ISA, "Cache Eviction
-        Priority Hints").
+        Priority Hints"). Only copies by the tensor memory accelerator have a place for it; others
+        ignore it.
     prefer_instruction
         ``cp_async`` demands asynchronous copies (PTX ISA, cp.async), which end before ``T.copy``
         does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them. ``tma`` is refused.

@@ -1,4 +1,4 @@
-"""``T.gemm`` and how its warps divide the tile."""
+"""``T.gemm``, ``T.gemm_sp`` and how their warps divide the tile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+import tvm
 from tvm import ir
 
 from tilelang.language.ops import emit_tile_op
@@ -68,7 +69,8 @@ def gemm(
         ``T.tfloat32`` have it.
 
     Sizes, types and numbers of threads that no tensor-core instruction takes are multiplied and
-    added one by one; the log says which instructions a gemm became.
+    added one by one; the log says which instructions a gemm became. Operands of int4 and uint4 are
+    for tensor cores only (PTX ISA, mma.m16n8k64; slow from sm_90 on, which has none of them).
 
     Raises
     ------
@@ -84,36 +86,145 @@ def gemm(
     -------
     ``T.gemm(A_shared, B_shared, C_local, transpose_B=True)``
     """
-    tracer = current_tracer("T.gemm")
+    current_tracer("T.gemm")
     a = _operand(A, "A", ("shared", "local.fragment"))
     b = _operand(B, "B", ("shared", "local.fragment"))
     c = _operand(C, "C", ("local.fragment", "shared.tmem"))
-    transposed = [_flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")]
+    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
     _check_shapes(a, b, c, *transposed)
-    dtypes = [
-        "tfloat32" if r.source in tracer.tensor_floats else str(r.source.dtype) for r in (a, b)
-    ]
-    if dtypes[0] != dtypes[1]:
-        raise TypeError(
-            f"T.gemm found A of dtype {dtypes[0]} and B of dtype {dtypes[1]}, wanted one dtype; "
-            "cast one while copying it"
-        )
+    dtype = _common_dtype(a, b)
     if k_pack != 1 or mbar is not None:
         raise NotImplementedError(
             f"T.gemm found k_pack={k_pack}, mbar={mbar}; no supported target uses them, leave "
             "them out"
         )
     arguments = [a, b, c, *transposed, int(GemmWarpPolicy(policy)), _predicate(clear_accum)]
-    attrs = dict(annotations or {})
-    if dtypes[0] == "tfloat32":
+    attrs = _options("T.gemm", annotations)
+    if dtype == "tfloat32":
         attrs.setdefault("allow_tf32", True)
     emit_tile_op("gemm", arguments, attrs)
 
 
-def _flag(value: Any, name: str) -> bool:
+def gemm_sp(
+    A_sparse: Any,
+    E: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
+    transpose_B: bool = False,
+    policy: GemmWarpPolicy | int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    k_pack: int = 1,
+    wg_wait: int = 0,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
+    """Compute ``C += op(A) @ op(B)`` where two of every four elements along K of A are zeros.
+
+    Parameters
+    ----------
+    A_sparse
+        The other two, in ascending order: a buffer or region (M, K / 2) in shared memory or a
+        fragment, of dtype float16, bfloat16, int8, uint8 or an 8-bit float (sm_89), or float32 as
+        tf32, of which one of every two is kept.
+    E
+        Which elements these are, in shared memory: row m is a string of 4 bits for each group, two
+        for the place of each element kept (float32: 4 for the first, 14 for the second), the
+        lowest bits first in elements of an integer dtype of 8, 16 or 32 bits; (M, K / bits), for
+        float32 (M, 2 K / bits). ``tilelang.utils.sparse.compress`` makes both.
+    B, C
+        As in ``T.gemm``; K is that of B.
+    transpose_A, transpose_E, transpose_B
+        Whether ``A_sparse`` is stored as (K / 2, M), ``E`` with M last, ``B`` as (N, K).
+    policy, clear_accum, annotations
+        As in ``T.gemm``; float32 needs ``{"allow_tf32": True}``.
+    k_pack, wg_wait
+        1 and 0.
+
+    Raises
+    ------
+    AssertionError, TypeError
+        As ``T.gemm``.
+    ValueError
+        If M, N or K is no multiple of 16, 8 and 64 bytes of elements, or the chip has no such
+        instruction (PTX ISA, mma.sp).
+
+    Example
+    -------
+    ``T.gemm_sp(A_shared, E_shared, B_shared, C_local, transpose_B=True)``
+    """
+    current_tracer("T.gemm_sp")
+    a = _operand(A_sparse, "A_sparse", ("shared", "local.fragment"), "T.gemm_sp")
+    e = _operand(E, "E", ("shared",), "T.gemm_sp")
+    b = _operand(B, "B", ("shared", "local.fragment"), "T.gemm_sp")
+    c = _operand(C, "C", ("local.fragment",), "T.gemm_sp")
+    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
+    _check_shapes(a, b, c, *transposed, op="T.gemm_sp", stored=2)
+    dtype = _common_dtype(a, b, "T.gemm_sp")
+    transpose_e = _flag(transpose_E, "transpose_E")
+    _check_metadata(e, a, transpose_e, transposed[0])
+    if k_pack != 1 or wg_wait != 0:
+        raise NotImplementedError(
+            f"T.gemm_sp found k_pack={k_pack}, wg_wait={wg_wait}; no supported target uses them, "
+            "leave them out"
+        )
+    arguments = [a, e, b, c, transposed[0], transpose_e, transposed[1]]
+    arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum)]
+    attrs = _options("T.gemm_sp", annotations)
+    if dtype == "tfloat32":
+        attrs.setdefault("allow_tf32", True)
+    emit_tile_op("gemm_sp", arguments, attrs)
+
+
+def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Annotations of a gemm, of which there is one."""
+    unknown = set(annotations or {}) - {"allow_tf32"}
+    if unknown:
+        raise ValueError(
+            f"{op} found annotation {sorted(unknown)[0]!r}, wanted 'allow_tf32'; leave it out"
+        )
+    return {k: _flag(v, k, op) for k, v in (annotations or {}).items()}
+
+
+def _common_dtype(a: ir.TensorRegion, b: ir.TensorRegion, op: str = "T.gemm") -> str:
+    """Return the dtype of both operands, ``tfloat32`` where they were allocated with it."""
+    tensor_floats = current_tracer(op).tensor_floats
+    dtypes = ["tfloat32" if r.source in tensor_floats else str(r.source.dtype) for r in (a, b)]
+    if dtypes[0] != dtypes[1]:
+        raise TypeError(
+            f"{op} found A of dtype {dtypes[0]} and B of dtype {dtypes[1]}, wanted one dtype; "
+            "cast one while copying it"
+        )
+    return dtypes[0]
+
+
+def _check_metadata(
+    e: ir.TensorRegion, a: ir.TensorRegion, transposed: bool, transposed_a: bool
+) -> None:
+    dtype = tvm.DataType(e.source.dtype)
+    if not str(dtype).startswith(("int", "uint")) or dtype.bits not in (8, 16, 32):
+        raise TypeError(
+            f"E of T.gemm_sp is of dtype {e.source.dtype}, wanted an integer of 8, 16 or 32 bits"
+        )
+    found = [simplify(r.extent) for r in e.region[-2:]]
+    m, half_k = (simplify(r.extent) for r in a.region[-2:])
+    if transposed_a:
+        m, half_k = half_k, m
+    if transposed:
+        found = found[::-1]
+    bits = int(half_k) * (4 if tvm.DataType(a.source.dtype).bits == 32 else 2)
+    wanted = [int(m), bits // dtype.bits]
+    if bits % dtype.bits or [as_int(x) for x in found] != wanted:
+        raise AssertionError(
+            f"E of T.gemm_sp is {tuple(found)} of {e.source.dtype} (rows, entries), wanted "
+            f"{bits} bits for each of {m} rows: {tuple(wanted)}"
+        )
+
+
+def _flag(value: Any, name: str, op: str = "T.gemm") -> bool:
     value = unwrap(value)
     if not isinstance(value, bool | int):
-        raise TypeError(f"{name} of T.gemm is {describe(value)}, wanted True or False")
+        raise TypeError(f"{name} of {op} is {describe(value)}, wanted True or False")
     return bool(value)
 
 
@@ -126,36 +237,43 @@ def _predicate(value: Any) -> Any:
     return as_dtype(value, "bool")
 
 
-def _operand(value: Any, name: str, scopes: tuple[str, ...]) -> ir.TensorRegion:
+def _operand(value: Any, name: str, scopes: tuple[str, ...], op: str = "T.gemm") -> ir.TensorRegion:
     if isinstance(value, ir.TensorLoad):
         raise TypeError(
-            f"{name} of T.gemm is {describe(value)}, wanted a buffer or a region; slice it, A[i, "
+            f"{name} of {op} is {describe(value)}, wanted a buffer or a region; slice it, A[i, "
             ":, :]"
         )
-    region = region_of(value, f"{name} of T.gemm")
+    region = region_of(value, f"{name} of {op}")
     scope = region.source.scope()
     if not any(scope == s or (s == "shared" and scope == "shared.dyn") for s in scopes):
         raise ValueError(
-            f"{name} of T.gemm is {region.source.name} in memory {scope!r}, wanted "
+            f"{name} of {op} is {region.source.name} in memory {scope!r}, wanted "
             f"{' or '.join(scopes)}; copy it there first with T.copy"
         )
     extents = [simplify(r.extent) for r in region.region]
     if len(extents) < 2 or any(e != 1 for e in extents[:-2]):
         raise ValueError(
-            f"{name} of T.gemm has shape {tuple(extents)}, wanted a matrix; index leading "
-            "dimensions"
+            f"{name} of {op} has shape {tuple(extents)}, wanted a matrix; index leading dimensions"
         )
     return region
 
 
 def _check_shapes(
-    a: ir.TensorRegion, b: ir.TensorRegion, c: ir.TensorRegion, transpose_a: bool, transpose_b: bool
+    a: ir.TensorRegion,
+    b: ir.TensorRegion,
+    c: ir.TensorRegion,
+    transpose_a: bool,
+    transpose_b: bool,
+    op: str = "T.gemm",
+    stored: int = 1,
 ) -> None:
+    """M, N and K agree; `stored` elements along K have one that A keeps."""
     tiles = [[simplify(r.extent) for r in region.region[-2:]] for region in (a, b, c)]
     (a_m, a_k), (b_k, b_n), (c_m, c_n) = (
         tile[::-1] if transposed else tile
         for tile, transposed in zip(tiles, (transpose_a, transpose_b, False), strict=True)
     )
+    a_k *= stored
     for name, first, x, second, y in (
         ("M", "A", a_m, "C", c_m),
         ("N", "B", b_n, "C", c_n),
@@ -163,12 +281,12 @@ def _check_shapes(
     ):
         if as_int(x) is None or as_int(y) is None:
             raise ValueError(
-                f"{name} of T.gemm is {x} in {first} and {y} in {second}, wanted constants"
+                f"{name} of {op} is {x} in {first} and {y} in {second}, wanted constants"
             )
         if x != y:
-            stored = ", ".join(f"{n} {tuple(t)}" for n, t in zip("ABC", tiles, strict=True))
+            shapes = ", ".join(f"{n} {tuple(t)}" for n, t in zip("ABC", tiles, strict=True))
             raise AssertionError(
-                f"T.gemm {name} shape check failed: {name} is {x} in {first} and {y} in {second} "
-                f"(stored: {stored}; transpose_A={transpose_a}, transpose_B={transpose_b}); make "
+                f"{op} {name} shape check failed: {name} is {x} in {first} and {y} in {second} "
+                f"(stored: {shapes}; transpose_A={transpose_a}, transpose_B={transpose_b}); make "
                 "the tiles agree or set the transpose that the layout needs"
             )

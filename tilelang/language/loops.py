@@ -315,7 +315,9 @@ def Parallel(
         Fragment of the loops' extents: the thread that runs an iteration, and when. Each iteration
         needs a thread and register of its own.
     prefer_async
-        Whether copies from global to shared memory may use cp.async.
+        Whether stores to shared memory of what was loaded from global memory may be cp.async,
+        which ends with the loop (sm_80; PTX ISA, cp.async). Inside ``T.Pipelined`` the pipeline
+        decides. What is not a plain copy, or is read in the same loop, is stored as without it.
 
     Raises
     ------
@@ -329,7 +331,10 @@ def Parallel(
     """
     current_tracer("T.Parallel")
     checked = checked_extents("Parallel", extents)
-    given = {"coalesced_width": coalesced_width, "prefer_async": prefer_async}
+    given = {
+        "coalesced_width": coalesced_width,
+        "prefer_async": None if prefer_async is None else int(prefer_async),
+    }
     notes = {k: v for k, v in given.items() if v is not None}
     notes |= loop_layout_notes("T.Parallel", loop_layout, coalesced_width) | dict(annotations or {})
     outer = partial(tir_builder.parallel, 0, checked[0], annotations=notes or None)

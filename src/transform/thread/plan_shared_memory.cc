@@ -10,7 +10,8 @@
  * block of the target may have (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
- * order of their allocation or the largest first, whichever needs less. With
+ * order of their allocation or the largest first, whichever needs less. A few small buffers are in
+ * the way of all, as long as that fits: sharing their bytes would take barriers. With
  * `tl.disable_shared_memory_reuse` all are in each other's way.
  * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
@@ -29,6 +30,11 @@ namespace {
 constexpr int64_t kMinAlignment = 128;
 /*! CUDA Programming Guide, "Shared Memory": more than 48 KiB a block has to be dynamic. */
 constexpr int64_t kMaxStaticBytes = 48 * 1024;
+
+/*! What a buffer of few bytes leaves to others is worth less than the barrier in front of them:
+ * those of a cross-warp reduction have bytes of their own. */
+constexpr int64_t kSmallBytes = 512;
+constexpr int64_t kAllSmallBytes = 4096;
 
 /*! A shared buffer of one kernel. */
 struct Use {
@@ -64,21 +70,17 @@ class AllocationCollector : public StmtExprVisitor {
 /*! The places of one kernel's buffers. */
 class Plan {
  public:
-  explicit Plan(const Stmt& kernel) {
+  Plan(const Stmt& kernel, int64_t limit) {
     AllocationCollector collector;
     collector(kernel);
     uses_ = std::move(collector.uses);
     if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
-    std::vector<Use*> in_order, by_size;
-    for (Use& use : uses_) {
-      if (!use.IsStatic()) in_order.push_back(&use);
-    }
-    by_size = in_order;
-    std::stable_sort(by_size.begin(), by_size.end(),
-                     [](const Use* a, const Use* b) { return a->bytes > b->bytes; });
-    const int64_t first_come = Place(in_order);
-    dynamic_bytes_ = Place(by_size);
-    if (first_come <= dynamic_bytes_) dynamic_bytes_ = Place(in_order);
+    const std::vector<Use> exact = uses_;
+    KeepSmallApart();
+    PlaceAll();
+    if (StaticBytes() + dynamic_bytes_ <= limit) return;
+    uses_ = exact;
+    PlaceAll();
   }
 
   const std::vector<Use>& uses() const { return uses_; }
@@ -96,6 +98,28 @@ class Plan {
   }
 
  private:
+  void KeepSmallApart() {
+    int64_t bytes = 0;
+    for (Use& use : uses_) {
+      if (use.IsStatic() || use.bytes > kSmallBytes || use.life.last < 0) continue;
+      bytes += use.Alignment() * ((use.bytes + use.Alignment() - 1) / use.Alignment());
+      if (bytes <= kAllSmallBytes) use.life = {0, INT64_MAX};
+    }
+  }
+
+  void PlaceAll() {
+    std::vector<Use*> in_order, by_size;
+    for (Use& use : uses_) {
+      if (!use.IsStatic()) in_order.push_back(&use);
+    }
+    by_size = in_order;
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [](const Use* a, const Use* b) { return a->bytes > b->bytes; });
+    const int64_t first_come = Place(in_order);
+    dynamic_bytes_ = Place(by_size);
+    if (first_come <= dynamic_bytes_) dynamic_bytes_ = Place(in_order);
+  }
+
   void NoteLives(const Stmt& kernel) {
     const auto lives = SharedLifetimes(kernel);
     for (Use& use : uses_) {
@@ -159,7 +183,7 @@ class Planner : public StmtExprMutator {
 
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (in_kernel_ || op->attr_key != "thread_extent") return Default<Stmt>(op);
-    const Plan plan(GetRef<Stmt>(op));
+    const Plan plan(GetRef<Stmt>(op), ChipOf(arch_, op->span).shared_bytes_per_block);
     if (plan.uses().empty()) return GetRef<Stmt>(op);
     CheckFits(plan, op->span.defined() ? op->span : plan.uses()[0].alloc->buffer->span);
     if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {

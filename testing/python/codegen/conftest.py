@@ -43,15 +43,28 @@ def body(emit: Callable[..., str]) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def expression() -> Callable[..., str]:
-    """C++ of one expression over the variables `params`."""
+def stored() -> Callable[..., str]:
+    """C++ of one expression over the variables `params` that is stored."""
 
     def run(value: Any, *params: Any) -> str:
         out = tirx.decl_buffer((64,), str(value.ty.dtype), name="out")
-        kernel = tirx.PrimFunc([*params, out], tirx.BufferStore(out, value, [0])).with_attrs(
-            {"global_symbol": "k", "tl.block": [1, 1, 1]}
-        )
-        text = str(get_function("codegen.EmitCuda")([kernel], False))
-        return text.partition("out[0] = ")[2].rpartition(";")[0]
+        return _between(tirx.BufferStore(out, value, [0]), [*params, out], "out[0] = ")
 
     return run
+
+
+@pytest.fixture
+def expression() -> Callable[..., str]:
+    """C++ of one expression over the variables `params`: of places and counts, not of values."""
+
+    def run(value: Any, *params: Any) -> str:
+        bound = tirx.Var("bound", str(value.ty.dtype))
+        return _between(tirx.Bind(bound, value), [*params], " bound = ")
+
+    return run
+
+
+def _between(body: tirx.Stmt, params: list[Any], start: str) -> str:
+    kernel = tirx.PrimFunc(params, body).with_attrs({"global_symbol": "k", "tl.block": [1, 1, 1]})
+    text = str(get_function("codegen.EmitCuda")([kernel], False))
+    return text.partition(start)[2].rpartition(";")[0]

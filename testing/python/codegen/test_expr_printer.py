@@ -8,6 +8,7 @@ x, y, z = (tirx.Var(name, "int32") for name in "xyz")
 w = tirx.Var("w", "int64")
 b = tirx.Var("b", "int8")
 u = tirx.Var("u", "uint32")
+s = tirx.Var("s", "uint16")
 f, g = tirx.Var("f", "float32"), tirx.Var("g", "float32")
 h = tirx.Var("h", "float16")
 p, q = tirx.Var("p", "bool"), tirx.Var("q", "bool")
@@ -138,3 +139,31 @@ def test_variable_out_of_scope_is_a_bug_of_ours(expression):
         Exception, match=r"variable y used outside of its scope \(a bug in tilelang, in EmitCuda"
     ):
         expression(x + y, x)
+
+
+A = tirx.decl_buffer((64,), "int32", name="A")
+B = tirx.decl_buffer((64,), "int8", name="B")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (x + y * z, "tl::add(x, tl::mul(y, z))"),
+        (0 - x, "tl::sub(0, x)"),
+        (w * 3, "tl::mul(w, int64_t(3))"),
+        (A[x + y] + A[2] * 3, "tl::add(A[x + y], tl::mul(A[2], 3))"),
+        (A[x] - tirx.Select(x + y < z, 1, 2), "tl::sub(A[x], x + y < z ? 1 : 2)"),
+        (tirx.Select(A[x] + 1 < y, f, g), "tl::add(A[x], 1) < y ? f : g"),
+        (B[x].astype("int32") * B[y].astype("int32"), "int(B[x]) * int(B[y])"),
+        (u * u, "u * u"),
+        (b * b, "int8_t(b * b)"),
+        (s * s, "tl::mul(s, s)"),
+        (f + g, "f + g"),
+    ],
+)
+def test_values_wrap_unless_they_are_known_to_be_small(stored, value, text):
+    assert stored(value, x, y, z, w, b, u, s, f, g, A, B) == text
+
+
+def test_what_was_loaded_is_a_value(expression):
+    assert expression(A[x] + 1, x, A) == "tl::add(A[x], 1)"

@@ -100,7 +100,7 @@ main_kernel(const half_t* __restrict__ A, float* __restrict__ B, int n) {
     }
   }
   while (count < n) {
-    count = count + 1;
+    count = tl::add(count, 1);
   }
   if (bx < n) {
     R[tx] = C[0];

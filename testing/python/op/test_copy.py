@@ -330,3 +330,29 @@ def test_a_barrier_between_two_equal_conditions(compiled, device):
     b = torch.zeros_like(a)
     compiled(func)(a, b)
     assert torch.equal(b, a.flip(0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "asynchronous"), [("copy", True), ("computed", False), ("read", False), ("off", False)]
+)
+def test_a_parallel_loop_that_may_be_asynchronous(compiled, device, kind, asynchronous):
+    """What is read or computed in the loop itself is stored as always."""
+
+    @T.prim_func
+    def main(A: T.Tensor((60, 64), "float16"), C: T.Tensor((60, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64, 64), "float16")
+            for i, j in T.Parallel(64, 64, prefer_async=kind != "off"):
+                S[i, j] = A[i, j] * 2 if kind == "computed" else A[i, j]
+                if kind == "read":
+                    S[i, j] = S[i, j] * 2
+            for i, j in T.Parallel(60, 64):
+                C[i, j] = S[i, j]
+
+    kernel = compiled(main, out_idx=-1)
+    a = torch.randn(60, 64).half()
+    factor = 2 if kind in ("computed", "read") else 1
+    assert torch.equal(kernel(a.to(device)).cpu(), a * factor)
+    source = kernel.get_kernel_source()
+    assert ("cp_async_gs_conditional<16>" in source) is asynchronous
+    assert ("cp_async_wait<0>" in source) is asynchronous

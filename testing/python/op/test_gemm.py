@@ -403,7 +403,7 @@ def test_operands_in_registers(dtype, accum, rows, pack, depth):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "accum"), [("float16", "int32"), ("int4", "int32"), ("float4_e2m1fn", "float32")]
+    ("dtype", "accum"), [("float16", "int32"), ("uint8", "bool"), ("float4_e2m1fn", "float32")]
 )
 def test_types_without_arithmetic(dtype, accum):
     @T.prim_func
@@ -430,3 +430,32 @@ def test_a_slice_of_the_accumulator():
 
     with pytest.raises(ValueError, match=r"found C a slice of c, wanted the whole fragment"):
         tilelang.lower(main, target="cuda -arch=sm_80")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form", "tile"),
+    [
+        ("int4", "sS", (32, 24, 128)),
+        ("uint4", "ss", (16, 16, 64)),
+        ("int4", "Ss", (16, 8, 64)),
+        ("uint4", "fF", (48, 16, 64)),
+    ],
+)
+def test_half_bytes(dtype, form, tile, unpacked):
+    m, n, k = tile
+    kernel, device = build(gemm(tile, dtype, "int32", form, 64))
+    stored = [(k, m) if form[0].isupper() else (m, k), (n, k) if form[1].isupper() else (k, n)]
+    a, b = (
+        torch.randint(-128, 128, (rows, columns // 2), dtype=torch.int8) for rows, columns in stored
+    )
+    found = kernel(a.to(device), b.to(device)).cpu().double()
+    x, y = unpacked(a, dtype), unpacked(b, dtype)
+    wanted = (x.T if form[0].isupper() else x) @ (y.T if form[1].isupper() else y) + 1
+    assert torch.equal(found, wanted)
+    assert "mma_sync<16, 8, 64, " in kernel.get_kernel_source()
+
+
+def test_half_bytes_that_no_instruction_takes():
+    func = gemm((32, 24, 96), "int4", "int32", "sS")
+    with pytest.raises(ValueError, match=r"K must be a multiple of 64, found 96.*cast .* to int8"):
+        tilelang.lower(func, target="cuda -arch=sm_80")

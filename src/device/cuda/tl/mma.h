@@ -92,6 +92,39 @@ TL_MMA_BYTES(int8_t, "s8")
 TL_MMA_BYTES(uint8_t, "u8")
 TL_MMA_LONG(32, fp8_e4_t, float, float, "+f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
 TL_MMA_LONG(32, fp8_e5_t, float, float, "+f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
+TL_MMA_LONG(64, int4b_t, int, int, "+r", "m16n8k64.row.col.s32.s4.s4.s32")
+TL_MMA_LONG(64, uint4b_t, int, int, "+r", "m16n8k64.row.col.s32.u4.u4.s32")
+
+// The same with half of A stored; K is that of B. Selector 0: see the fragments of metadata.
+template <int K, typename T, typename Accumulator>
+struct MmaSp;
+
+#define TL_MMA_SP(K, T, Accumulator, DRegister, instruction, operands, outputs)          \
+  template <>                                                                            \
+  struct MmaSp<K, T, Accumulator> {                                                      \
+    using D = DRegister;                                                                 \
+    using AB = uint32_t;                                                                 \
+    static TL_DEVICE void run(D* d, const AB* a, const AB* b, uint32_t e) {              \
+      asm("mma.sp::ordered_metadata.sync.aligned." instruction " " operands ", 0x0;"     \
+          : outputs                                                                      \
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), \
+            "r"(b[3]), "r"(e));                                                          \
+    }                                                                                    \
+  };
+#define TL_MMA_SP_D4(K, T, Accumulator, kind, instruction) \
+  TL_MMA_SP(K, T, Accumulator, Accumulator, instruction,   \
+            "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12", TL_D4(kind))
+TL_MMA_SP_D4(32, half_t, float, "+f", "m16n8k32.row.col.f32.f16.f16.f32")
+TL_MMA_SP(32, half_t, half_t, uint32_t, "m16n8k32.row.col.f16.f16.f16.f16",
+          "{%0,%1}, {%2,%3,%4,%5}, {%6,%7,%8,%9}, {%0,%1}, %10", TL_D2("+r"))
+TL_MMA_SP_D4(32, bfloat16_t, float, "+f", "m16n8k32.row.col.f32.bf16.bf16.f32")
+TL_MMA_SP_D4(16, tfloat32_t, float, "+f", "m16n8k16.row.col.f32.tf32.tf32.f32")
+TL_MMA_SP_D4(64, int8_t, int, "+r", "m16n8k64.row.col.s32.s8.s8.s32")
+TL_MMA_SP_D4(64, uint8_t, int, "+r", "m16n8k64.row.col.s32.u8.u8.s32")
+TL_MMA_SP_D4(64, fp8_e4_t, float, "+f", "m16n8k64.row.col.f32.e4m3.e4m3.f32")
+TL_MMA_SP_D4(64, fp8_e5_t, float, "+f", "m16n8k64.row.col.f32.e5m2.e5m2.f32")
+#undef TL_MMA_SP
+#undef TL_MMA_SP_D4
 
 #undef TL_MMA
 #undef TL_D4
@@ -115,6 +148,33 @@ TL_DEVICE uint32_t round_to_tf32(uint32_t bits) {
   return d;
 }
 
+template <typename T, int N>
+TL_DEVICE void round_operand(uint32_t (&registers)[N]) {
+  if constexpr (is_same<T, tfloat32_t>) {
+    TL_UNROLL for (int i = 0; i < N; ++i) registers[i] = round_to_tf32(registers[i]);
+  }
+}
+template <typename T, int N>
+TL_DEVICE void round_operand(double (&)[N]) {}
+
+/*! Elements of the operands from and to registers, `run` on those. */
+template <typename Mma, int AElements, int BElements, int DElements, typename T, typename TC,
+          typename... Metadata>
+TL_DEVICE void run_mma(TC* d, const mma_memory<T>* a, const mma_memory<T>* b, Metadata... e) {
+  using AB = typename Mma::AB;
+  using D = typename Mma::D;
+  AB a_registers[AElements * mma_bits<T> / 8 / sizeof(AB)];
+  AB b_registers[BElements * mma_bits<T> / 8 / sizeof(AB)];
+  D d_registers[DElements * sizeof(TC) / sizeof(D)];
+  memcpy(a_registers, a, sizeof(a_registers));
+  memcpy(b_registers, b, sizeof(b_registers));
+  memcpy(d_registers, d, sizeof(d_registers));
+  round_operand<T>(a_registers);
+  round_operand<T>(b_registers);
+  Mma::run(d_registers, a_registers, b_registers, e...);
+  memcpy(d, d_registers, sizeof(d_registers));
+}
+
 }  // namespace detail
 
 /*!
@@ -126,24 +186,20 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
   if constexpr (mma_exists<M, N, K, TA, TB, TC>) {
-    using Mma = detail::Mma<M, K, TA, TC>;
-    using AB = typename Mma::AB;
-    constexpr int kRegister = 32 * sizeof(AB) / sizeof(mma_memory<TA>);
-    AB a_registers[M * K / kRegister], b_registers[N * K / kRegister];
-    typename Mma::D d_registers[M * N / 32 * sizeof(TC) / sizeof(typename Mma::D)];
-    memcpy(a_registers, a, sizeof(a_registers));
-    memcpy(b_registers, b, sizeof(b_registers));
-    memcpy(d_registers, d, sizeof(d_registers));
-    if constexpr (is_same<TA, tfloat32_t>) {
-      TL_UNROLL for (int i = 0; i < M * K / 32; ++i) {
-        a_registers[i] = detail::round_to_tf32(a_registers[i]);
-      }
-      TL_UNROLL for (int i = 0; i < N * K / 32; ++i) {
-        b_registers[i] = detail::round_to_tf32(b_registers[i]);
-      }
-    }
-    Mma::run(d_registers, a_registers, b_registers);
-    memcpy(d, d_registers, sizeof(d_registers));
+    detail::run_mma<detail::Mma<M, K, TA, TC>, M * K / 32, N * K / 32, M * N / 32, TA>(d, a, b);
+  }
+}
+
+/*!
+ * The same with half of the elements of a stored, M x K / 2: of every four (two of tf32) those that
+ * the lane's metadata `e` tells, in ascending order. PTX ISA, mma.sp::ordered_metadata with
+ * sparsity selector 0; Sparse matrix storage.
+ */
+template <int M, int N, int K, typename TA, typename TB, typename TC>
+TL_DEVICE void mma_sp_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b, uint32_t e) {
+  TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC);
+  if constexpr (mma_sp_exists<M, N, K, TA, TB, TC>) {
+    detail::run_mma<detail::MmaSp<K, TA, TC>, M * K / 64, N * K / 32, M * N / 32, TA>(d, a, b, e);
   }
 }
 

@@ -48,6 +48,8 @@ struct MmaArguments {
   void* d;
   const void* a;
   const void* b;
+  uint32_t metadata;
+  Location where;
 };
 
 /*! The number that an element stands for, in the type that products are formed in. */
@@ -67,6 +69,10 @@ template <>
 struct MmaNumber<uint8_t> {
   static TL_DEVICE int of(uint8_t x) { return x; }
 };
+template <bool is_signed>
+struct MmaNumber<HalfByte<Int4Format<is_signed>>> {
+  static TL_DEVICE int of(HalfByte<Int4Format<is_signed>> x) { return x; }
+};
 // Rounded to nearest, ties away from zero (PTX ISA, cvt.rna.tf32).
 template <>
 struct MmaNumber<tfloat32_t> {
@@ -77,6 +83,17 @@ struct MmaNumber<tfloat32_t> {
   }
 };
 
+template <typename T>
+struct MmaElement {
+  using type = mma_memory<T>;
+};
+template <typename Format>
+struct MmaElement<HalfByte<Format>> {
+  using type = HalfByte<Format>;
+};
+template <typename T>
+using MmaNumberOf = decltype(MmaNumber<T>::of(typename MmaElement<T>::type()));
+
 /*!
  * One operand of a warp, row after row, from the registers of each lane. With g = lane / 4, t =
  * lane % 4 and p elements to a register, register i of a lane is at row g + 8 * (i % (rows / 8)),
@@ -86,28 +103,80 @@ struct MmaNumber<tfloat32_t> {
 template <int rows, int K, typename T, template <typename> class Convert = MmaNumber,
           typename Number, typename Registers>
 TL_DEVICE void mma_operand(Registers registers, Number* numbers) {
-  using Memory = mma_memory<T>;
-  constexpr int p = mma_pack<T>, kBlocks = rows / 8;
-  Memory elements[rows * K];
+  constexpr int p = mma_pack<T>, kBlocks = rows / 8, kRegister = p * mma_bits<T> / 8;
+  alignas(8) uint8_t bytes[rows * K * mma_bits<T> / 8];
   for (int l = 0; l < kWarpSize; ++l) {
-    const auto* from = static_cast<const Memory*>(registers(l));
+    const auto* from = static_cast<const uint8_t*>(registers(l));
     const int g = l / 4, t = l % 4;
     for (int i = 0; i < rows * K / 32 / p; ++i) {
-      __builtin_memcpy(&elements[(g + 8 * (i % kBlocks)) * K + p * t + 4 * p * (i / kBlocks)],
-                       from + p * i, p * sizeof(Memory));
+      const int row = g + 8 * (i % kBlocks), column = p * t + 4 * p * (i / kBlocks);
+      __builtin_memcpy(bytes + (row * K + column) / p * kRegister, from + kRegister * i, kRegister);
     }
   }
-  for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(elements[i]);
+  if constexpr (is_half_byte<T>) {
+    for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(get_half_byte<T>(bytes, i));
+  } else {
+    mma_memory<T> elements[rows * K];
+    __builtin_memcpy(elements, bytes, sizeof(bytes));
+    for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(elements[i]);
+  }
+}
+
+/*! Bits [first, first + 16) of a row's metadata: 32 or 64 bits, spread over four lanes (PTX ISA,
+ * Matrix fragments for multiply-accumulate operation with sparse matrix A, selector 0). */
+template <int bits>
+TL_DEVICE uint32_t row_metadata(void* const* arguments, int row, int first) {
+  auto word = [&](int lane) {
+    return static_cast<const MmaArguments*>(arguments[row % 8 * 4 + lane])->metadata;
+  };
+  if constexpr (bits == 32) {
+    return word(first / 16) >> (row / 8 * 16) & 0xffff;
+  } else {
+    return word(row / 8 + first / 32 * 2) >> (first % 32) & 0xffff;
+  }
+}
+
+/*! A sparse A with its zeros. `stored` is M x K / 2. */
+template <int M, int K, typename T, typename Number>
+TL_DEVICE void expand(void* const* arguments, const Number* stored, Number* a) {
+  constexpr int kGroup = mma_bits<T> == 32 ? 2 : 4, kBits = 4 * K / kGroup;
+  for (int i = 0; i < M * K; ++i) a[i] = Number(0);
+  for (int row = 0; row < M; ++row) {
+    for (int group = 0; group < K / kGroup; ++group) {
+      const uint32_t code =
+          row_metadata<kBits>(arguments, row, group * 4 / 16 * 16) >> (group * 4 % 16) & 15;
+      const int low = code & 3, high = code >> 2;
+      if (kGroup == 2 ? code != 4 && code != 14 : low >= high) {
+        fail(static_cast<const MmaArguments*>(arguments[0])->where,
+             "metadata 0x%x of row %d, elements %d to %d along K, of an mma_sp_sync: it names no "
+             "two elements in ascending order. Fill E with tilelang.utils.sparse.compress",
+             code, row, group * kGroup, group * kGroup + kGroup - 1);
+      }
+      if (kGroup == 2) {
+        a[row * K + group * 2 + (code == 14)] = stored[row * K / 2 + group];
+      } else {
+        a[row * K + group * 4 + low] = stored[row * K / 2 + group * 2];
+        a[row * K + group * 4 + high] = stored[row * K / 2 + group * 2 + 1];
+      }
+    }
+  }
 }
 
 /*! Pair i of a lane's accumulators is at row g + 8 * i, column 2 * t. */
-template <int M, int K, typename T, typename Accumulator>
+template <int M, int K, typename T, typename Accumulator, bool sparse>
 void mma(void* const* arguments) {
-  using Number = decltype(MmaNumber<T>::of(mma_memory<T>()));
+  using Number = MmaNumberOf<T>;
   constexpr int N = 8;
   alignas(32) Number a[M * K], stored_b[N * K], b[K * N], d[M * N];
   const auto lane = [&](int l) { return static_cast<const MmaArguments*>(arguments[l]); };
-  mma_operand<M, K, T>([&](int l) { return lane(l)->a; }, a);
+  const auto lane_a = [&](int l) { return lane(l)->a; };
+  if constexpr (sparse) {
+    Number stored_a[M * K / 2];
+    mma_operand<M, K / 2, T>(lane_a, stored_a);
+    expand<M, K, T>(arguments, stored_a, a);
+  } else {
+    mma_operand<M, K, T>(lane_a, a);
+  }
   mma_operand<N, K, T>([&](int l) { return lane(l)->b; }, stored_b);
   for (int k = 0; k < K; ++k) {
     for (int n = 0; n < N; ++n) b[k * N + n] = stored_b[n * K + k];
@@ -155,8 +224,17 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b,
                         emu::Location where = emu::here()) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
-  emu::MmaArguments arguments{d, a, b};
-  emu::collective_sync("mma_sync", emu::mma<M, K, TA, TC>, &arguments, where);
+  emu::MmaArguments arguments{d, a, b, 0, where};
+  emu::collective_sync("mma_sync", emu::mma<M, K, TA, TC, false>, &arguments, where);
+}
+
+/*! The same with half of the elements of a stored, as the lanes' metadata `e` tells. */
+template <int M, int N, int K, typename TA, typename TB, typename TC>
+TL_DEVICE void mma_sp_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b, uint32_t e,
+                           emu::Location where = emu::here()) {
+  TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC);
+  emu::MmaArguments arguments{d, a, b, e, where};
+  emu::collective_sync("mma_sp_sync", emu::mma<M, K, TA, TC, true>, &arguments, where);
 }
 
 }  // namespace tl

@@ -12,7 +12,7 @@ namespace tl {
 
 // Before the vector forms, which find only the functions of integers that stand above them.
 #define TL_INTEGER_ABS(T) \
-  TL_DEVICE T abs(T x) { return x < 0 ? -x : x; }
+  TL_DEVICE T abs(T x) { return x < 0 ? sub<T>(0, x) : x; }
 TL_INTEGER_ABS(int)
 TL_INTEGER_ABS(long)
 TL_INTEGER_ABS(long long)

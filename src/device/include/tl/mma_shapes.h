@@ -2,7 +2,7 @@
  * using mma), and what their fragments are made of. */
 #pragma once
 
-#include <tl/traits.h>
+#include <tl/subbyte.h>
 
 /*! float32 of which an instruction uses 10 bits of mantissa; in memory it is a float. */
 struct tfloat32_t;
@@ -18,16 +18,23 @@ template <>
 struct MmaMemory<tfloat32_t> {
   using type = float;
 };
+template <typename Format>
+struct MmaMemory<HalfByte<Format>> {
+  using type = uint8_t;
+};
 
 }  // namespace detail
 
-/*! What pointers to the elements of an operand point to. */
+/*! What pointers to the elements of an operand point to; two of 4 bits lie in a byte. */
 template <typename T>
 using mma_memory = typename detail::MmaMemory<T>::type;
 
+template <typename T>
+inline constexpr int mma_bits = is_half_byte<T> ? 4 : 8 * int(sizeof(mma_memory<T>));
+
 /*! Elements along K that one register of A and B holds; double takes a register of 64 bits. */
 template <typename T>
-inline constexpr int mma_pack = sizeof(mma_memory<T>) < 4 ? 4 / int(sizeof(mma_memory<T>)) : 1;
+inline constexpr int mma_pack = mma_bits<T> < 32 ? 32 / mma_bits<T> : 1;
 
 template <int M, int K, typename T, typename C>
 inline constexpr bool mma_has_types = false;
@@ -51,14 +58,29 @@ inline constexpr bool mma_has_types<M, K, fp8_e4_t, float> = M == 16 && K == 32;
 template <int M, int K>
 inline constexpr bool mma_has_types<M, K, fp8_e5_t, float> = M == 16 && K == 32;
 
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, int4b_t, int> = M == 16 && K == 64;
+template <int M, int K>
+inline constexpr bool mma_has_types<M, K, uint4b_t, int> = M == 16 && K == 64;
+
 template <int M, int N, int K, typename TA, typename TB, typename TC>
 inline constexpr bool mma_exists = N == 8 && is_same<TA, TB> && mma_has_types<M, K, TA, TC>;
 
+// mma.sp takes twice the K of what a fragment of A holds.
+template <int M, int N, int K, typename TA, typename TB, typename TC>
+inline constexpr bool mma_sp_exists = mma_exists<M, N, K / 2, TA, TB, TC> && !is_half_byte<TA> &&
+                                      K * mma_bits<TA> == 512 && !is_same<TA, double>;
+
 }  // namespace tl
 
+#define TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC)                               \
+  static_assert(::tl::mma_sp_exists<M, N, K, TA, TB, TC>,                          \
+                "tl::mma_sp_sync<M, N, K, A, B, C> has the types of tl::mma_sync " \
+                "except double and those of 4 bits, M = 16, N = 8 and K = 64 bytes of elements")
 #define TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC)                                                 \
   static_assert(::tl::mma_exists<M, N, K, TA, TB, TC>,                                            \
                 "tl::mma_sync<M, N, K, A, B, C> has N = 8, A and B of one type, and M, K, A, C: " \
                 "16, 8 or 16, half_t, float or half_t; 16, 8 or 16, bfloat16_t, float; 16, 4 or " \
                 "8, tfloat32_t, float; 8, 4, double, double; 16, 16 or 32, int8_t or uint8_t, "   \
-                "int; 8, 16, int8_t or uint8_t, int; 16, 32, fp8_e4_t or fp8_e5_t, float")
+                "int; 8, 16, int8_t or uint8_t, int; 16, 32, fp8_e4_t or fp8_e5_t, float; 16, "   \
+                "64, int4b_t or uint4b_t, int")

@@ -26,7 +26,7 @@ TL_EXTREMUM_NAN(min_nan, min)
       return T(expression);            \
     }                                  \
   };
-TL_REDUCE_OP(SumOp, x + y)
+TL_REDUCE_OP(SumOp, add(x, y))
 TL_REDUCE_OP(MaxOp, max(x, y))
 TL_REDUCE_OP(MinOp, min(x, y))
 TL_REDUCE_OP(MaxOpNan, max_nan(x, y))

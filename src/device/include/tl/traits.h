@@ -25,6 +25,23 @@ inline constexpr bool is_narrow_float = is_half<T> || is_float8<T>;
 template <typename T>
 inline constexpr bool is_float = is_same<T, float> || is_same<T, double> || is_narrow_float<T>;
 
+template <typename T>
+inline constexpr bool is_integer = false;
+#define TL_INTEGER(T) \
+  template <>         \
+  inline constexpr bool is_integer<T> = true;
+TL_INTEGER(signed char)
+TL_INTEGER(unsigned char)
+TL_INTEGER(short)
+TL_INTEGER(unsigned short)
+TL_INTEGER(int)
+TL_INTEGER(unsigned int)
+TL_INTEGER(long)
+TL_INTEGER(unsigned long)
+TL_INTEGER(long long)
+TL_INTEGER(unsigned long long)
+#undef TL_INTEGER
+
 /*! Types of 4 bits (subbyte.h). */
 template <typename T>
 inline constexpr bool is_half_byte = false;

@@ -1,7 +1,7 @@
 /*! Vectors of 1 to 32 elements with elementwise operators, and conversions of element types. */
 #pragma once
 
-#include <tl/traits.h>
+#include <tl/arithmetic.h>
 
 namespace tl {
 namespace detail {
@@ -37,9 +37,6 @@ struct alignas(detail::vec_alignment(int(sizeof(T)) * N)) vec {
     TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = Result(a.data[i] op b.data[i]); \
     return r;                                                                         \
   }
-TL_VEC_BINARY(+, T)
-TL_VEC_BINARY(-, T)
-TL_VEC_BINARY(*, T)
 TL_VEC_BINARY(/, T)
 TL_VEC_BINARY(%, T)
 TL_VEC_BINARY(&, T)
@@ -56,6 +53,18 @@ TL_VEC_BINARY(>=, bool)
 TL_VEC_BINARY(&&, bool)
 TL_VEC_BINARY(||, bool)
 #undef TL_VEC_BINARY
+
+#define TL_VEC_ARITHMETIC(op, name)                                               \
+  template <typename T, int N>                                                    \
+  TL_DEVICE vec<T, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {       \
+    vec<T, N> r;                                                                  \
+    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(a.data[i], b.data[i]); \
+    return r;                                                                     \
+  }
+TL_VEC_ARITHMETIC(+, add)
+TL_VEC_ARITHMETIC(-, sub)
+TL_VEC_ARITHMETIC(*, mul)
+#undef TL_VEC_ARITHMETIC
 
 #define TL_VEC_UNARY(op)                                                \
   template <typename T, int N>                                          \
@@ -81,7 +90,7 @@ TL_DEVICE vec<T, N> broadcast(T value) {
 template <typename T, int N>
 TL_DEVICE vec<T, N> ramp(T base, T stride) {
   vec<T, N> r;
-  TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = base + T(i) * stride;
+  TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = add(base, mul(T(i), stride));
   return r;
 }
 

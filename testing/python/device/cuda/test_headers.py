@@ -128,14 +128,18 @@ extern "C" __global__ void __launch_bounds__(32) tensor_kernel(
 """
 # Every product that m16n8k16 is not, on the bytes of shared memory.
 PRODUCTS = """
-template <int M, int K, typename T, typename C>
+template <int M, int K, typename T, typename C, bool sparse = false>
 __device__ void product(const unsigned char* bytes, C* out) {
   using Memory = tl::mma_memory<T>;
   alignas(16) Memory a[M * K / 32], b[K / 4];
   alignas(16) C c[M / 4] = {};
   for (int i = 0; i < M * K / 32; ++i) a[i] = ((const Memory*)bytes)[i * 32 + threadIdx.x];
   for (int i = 0; i < K / 4; ++i) b[i] = ((const Memory*)bytes)[1024 + i * 32 + threadIdx.x];
-  tl::mma_sync<M, 8, K, T, T, C>(c, a, b);
+  if constexpr (sparse) {
+    tl::mma_sp_sync<M, 8, K, T, T, C>(c, a, b, 0x44444444u + bytes[threadIdx.x] * 0xa);
+  } else {
+    tl::mma_sync<M, 8, K, T, T, C>(c, a, b);
+  }
   for (int i = 0; i < M / 4; ++i) out[i * 32 + threadIdx.x] += c[i];
 }
 extern "C" __global__ void __launch_bounds__(32) products_kernel(
@@ -150,11 +154,21 @@ extern "C" __global__ void __launch_bounds__(32) products_kernel(
   product<16, 32, uint8_t, int>(x, n);
   product<16, 16, uint8_t, int>(x, n);
   product<8, 16, uint8_t, int>(x, n);
+  product<16, 64, int4b_t, int>(x, n);
+  product<16, 64, uint4b_t, int>(x, n);
+  product<16, 32, half_t, float, true>(x, f);
+  product<16, 32, half_t, half_t, true>(x, (half_t*)f);
+  product<16, 32, bfloat16_t, float, true>(x, f);
+  product<16, 16, tfloat32_t, float, true>(x, f);
+  product<16, 64, int8_t, int, true>(x, n);
+  product<16, 64, uint8_t, int, true>(x, n);
 }
 extern "C" __global__ void __launch_bounds__(32) float8_kernel(
     const unsigned char* __restrict__ x, float* __restrict__ f) {
   product<16, 32, fp8_e4_t, float>(x, f);
   product<16, 32, fp8_e5_t, float>(x, f);
+  product<16, 64, fp8_e4_t, float, true>(x, f);
+  product<16, 64, fp8_e5_t, float, true>(x, f);
 }
 """
 FLOAT8 = """

@@ -71,10 +71,10 @@ def test_a_buffer_may_ask_for_more_alignment():
 
 @T.prim_func(s_tir=True)
 def one_after_another(X: T.Buffer((64,), "float32")):
-    tx = T.launch_thread("threadIdx.x", 32)
-    A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-    B = T.alloc_buffer((64,), "float32", scope="shared.dyn")
-    C = T.alloc_buffer((64,), "float32", scope="shared.dyn")
+    tx = T.launch_thread("threadIdx.x", 256)
+    A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+    B = T.alloc_buffer((512,), "float32", scope="shared.dyn")
+    C = T.alloc_buffer((512,), "float32", scope="shared.dyn")
     A[tx] = X[tx]
     B[tx] = A[31 - tx]
     C[tx] = B[31 - tx]
@@ -83,17 +83,17 @@ def one_after_another(X: T.Buffer((64,), "float32")):
 
 def test_buffers_share_bytes_after_each_other():
     # B is in the way of both; A and C are not in each other's.
-    assert dict(plan(one_after_another)) == {"A": 256, "B": 0, "C": 256}
-    assert dict(plan(one_after_another, config=NO_REUSE)) == {"A": 0, "B": 128, "C": 384}
+    assert dict(plan(one_after_another)) == {"A": 2048, "B": 0, "C": 2048}
+    assert dict(plan(one_after_another, config=NO_REUSE)) == {"A": 0, "B": 1024, "C": 3072}
 
 
 def test_a_loop_is_one_moment():
     @T.prim_func(s_tir=True)
     def func(X: T.Buffer((64,), "float32"), n: T.int32):
-        tx = T.launch_thread("threadIdx.x", 32)
-        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        C = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        tx = T.launch_thread("threadIdx.x", 256)
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
         for _i in range(n):
             A[tx] = X[tx]
             X[tx] = A[31 - tx]
@@ -102,15 +102,15 @@ def test_a_loop_is_one_moment():
         C[tx] = X[tx]
         X[tx] = C[31 - tx]
 
-    assert plan(func) == [("A", 0), ("B", 128), ("C", 0)]
+    assert plan(func) == [("A", 0), ("B", 1024), ("C", 0)]
 
 
 def branches(condition: Callable[[Any, Any], Any]) -> tirx.PrimFunc:
     @T.prim_func(s_tir=True)
     def func(X: T.Buffer((64,), "float32"), n: T.int32):
-        tx = T.launch_thread("threadIdx.x", 64)
-        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        tx = T.launch_thread("threadIdx.x", 512)
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
         if condition(tx, n):
             A[tx] = X[tx]
             X[tx] = A[31 - tx]
@@ -126,7 +126,7 @@ def test_branches_that_exclude_each_other():
 
 
 def test_branches_that_different_threads_take_at_a_time():
-    assert plan(branches(lambda tx, n: tx < 32)) == [("A", 0), ("B", 128)]
+    assert plan(branches(lambda tx, n: tx < 32)) == [("A", 0), ("B", 1024)]
 
 
 def copied(groups_left: int) -> tirx.PrimFunc:
@@ -136,10 +136,10 @@ def copied(groups_left: int) -> tirx.PrimFunc:
 
     @T.prim_func(s_tir=True)
     def func(X: T.Buffer((64,), "float32")):
-        tx = T.launch_thread("threadIdx.x", 32)
-        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        C = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+        tx = T.launch_thread("threadIdx.x", 256)
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
         T.evaluate(tvm.ir.Call(copy, [T.int32(4), T.address_of(A[tx]), T.address_of(X[tx])]))
         T.evaluate(tvm.ir.Call(wait, [T.int32(groups_left)]))
         B[tx] = X[tx]
@@ -153,22 +153,22 @@ def copied(groups_left: int) -> tirx.PrimFunc:
 
 def test_the_target_of_a_copy_lives_until_all_copies_are_waited_for():
     assert plan(copied(0)) == [("A", 0), ("B", 0), ("C", 0)]
-    assert plan(copied(1)) == [("A", 0), ("B", 128), ("C", 0)]
+    assert plan(copied(1)) == [("A", 0), ("B", 1024), ("C", 0)]
 
 
 def test_the_largest_go_first_where_that_needs_less():
     @T.prim_func(s_tir=True)
     def func(X: T.Buffer((64,), "float32")):
-        tx = T.launch_thread("threadIdx.x", 32)
-        A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
-        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
-        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        tx = T.launch_thread("threadIdx.x", 256)
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((2048,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((2048,), "float32", scope="shared.dyn")
         A[tx] = X[tx]
         B[tx] = A[31 - tx]
         C[tx] = B[31 - tx]
         X[tx] = C[31 - tx]
 
-    assert plan(func) == [("A", 1024), ("B", 0), ("C", 1024)]
+    assert plan(func) == [("A", 8192), ("B", 0), ("C", 8192)]
 
 
 def test_the_plan_can_be_logged():
@@ -182,9 +182,33 @@ def test_the_plan_can_be_logged():
     finally:
         logger.removeHandler(handler)
     text = "".join(record.getMessage() for record in records)
-    assert "512 bytes of dynamic shared memory:" in text
-    assert "128 bytes at 256: A, float32[32], in the place of C, " in text
-    assert "256 bytes at 0: B, float32[64], " in text
+    assert "4096 bytes of dynamic shared memory:" in text
+    assert "1024 bytes at 2048: A, float32[256], in the place of C, " in text
+    assert "2048 bytes at 0: B, float32[512], " in text
+
+
+def test_small_buffers_do_not_share_unless_they_must():
+    """Sharing would take a barrier; the limit of a block counts for more."""
+
+    def func(rest):
+        @T.prim_func(s_tir=True)
+        def main(X: T.Buffer((64,), "float32")):
+            tx = T.launch_thread("threadIdx.x", 32)
+            A = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+            B = T.alloc_buffer((32,), "float32", scope="shared.dyn")
+            C = T.alloc_buffer((rest,), "float32", scope="shared.dyn")
+            A[tx] = X[tx]
+            X[tx] = A[31 - tx]
+            B[tx] = X[tx]
+            X[tx] = B[31 - tx]
+            C[tx] = X[tx]
+            X[tx] = C[31 - tx]
+
+        return main
+
+    assert plan(func(1024)) == [("A", 0), ("B", 128), ("C", 256)]
+    # sm_80 has 163 KiB for a block.
+    assert plan(func(163 * 256 - 32)) == [("A", 0), ("B", 0), ("C", 0)]
 
 
 def test_each_kernel_has_an_array_of_its_own():
