@@ -14,6 +14,7 @@ from tilelang.testing.fuzz.program import (
     Buffer,
     Cast,
     Copy,
+    Fill,
     For,
     Gemm,
     If,
@@ -21,9 +22,12 @@ from tilelang.testing.fuzz.program import (
     Load,
     Num,
     Op,
+    Parallel,
     Program,
     Ref,
+    Store,
     Tensor,
+    Tile,
     children,
     replace_at,
     rewrite,
@@ -145,9 +149,19 @@ def _statements(program: Program) -> Iterator[Program]:
             length //= 2
     for owner, name, body in _bodies(program):
         for position, statement in enumerate(body):
-            for inner in _unwrapped(statement):
+            for inner in (*_unwrapped(statement), *_filled(statement)):
                 changed = body[:position] + inner + body[position + 1 :]
                 yield _with_body(program, owner, name, changed)
+
+
+def _filled(statement: Any) -> Iterator[tuple[Any, ...]]:
+    """A fill of what the statement writes."""
+    target = getattr(statement, "c", None) or getattr(statement, "dst", None)
+    if isinstance(statement, Parallel):
+        stores = [s for s in statement.body if isinstance(s, Store)]
+        target = Tile(stores[0].buffer) if stores else None
+    if isinstance(target, Tile):
+        yield (Fill(target, Num(1)),)
 
 
 def _unwrapped(statement: Any) -> Iterator[tuple[Any, ...]]:
