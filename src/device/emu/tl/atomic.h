@@ -104,8 +104,8 @@ template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
   emu::check_alignment(at, sizeof(T), "address of an atomic operation", where);
   emu::yield(where);
-  const T found = bit_cast<T>(
-      __atomic_load_n(reinterpret_cast<const emu::Bits<T>*>(at), __ATOMIC_SEQ_CST));
+  const T found =
+      bit_cast<T>(__atomic_load_n(reinterpret_cast<const emu::Bits<T>*>(at), __ATOMIC_SEQ_CST));
   emu::note_found(at, found);
   return found;
 }

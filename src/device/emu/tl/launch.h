@@ -67,13 +67,13 @@ inline bool check_launch(const Launch& launch, Text& text) {
   return false;
 }
 
-/*! Says how to have the same schedule again. */
+/*! Says how to have the same schedule again, in Python. */
 inline void add_schedule(Text& text, const tl_machine& machine) {
   if (machine.order == 0 && machine.moment == 0) return;
   constexpr const char* kOrders[] = {"round_robin", "random", "adversarial"};
   constexpr const char* kMoments[] = {"late", "early", "random"};
-  text.add("\nschedule: %s, asynchronous work %s; TILELANG_EMULATE_SEED=%lu repeats it",
-           kOrders[machine.order], kMoments[machine.moment], machine.seed);
+  text.add("\nschedule: tilelang.emulator.schedule(\"%s\", seed=%lu, asynchronous=\"%s\")",
+           kOrders[machine.order], machine.seed, kMoments[machine.moment]);
 }
 
 /*! Runs the kernel; 0, or 1 with a report in launch.error. */

@@ -33,7 +33,8 @@ struct Grid {
 inline unsigned long take_clusters(Grid& grid, unsigned long count) {
   if (__atomic_load_n(&grid.next, __ATOMIC_RELAXED) >= grid.clusters) return kNone;
   const unsigned long first = __atomic_fetch_add(&grid.next, count, __ATOMIC_RELAXED);
-  const bool runs = first < grid.clusters && first < __atomic_load_n(&grid.failed, __ATOMIC_RELAXED);
+  const bool runs =
+      first < grid.clusters && first < __atomic_load_n(&grid.failed, __ATOMIC_RELAXED);
   return runs ? first : kNone;
 }
 
@@ -58,8 +59,11 @@ inline void leave_idle() {
 }
 
 /*! Polls in a row that find nothing new before a worker looks for something else to do: each of
- * its threads has had its turn, in any schedule. */
-inline unsigned long short_patience() { return 64ul * worker->threads() + 1024; }
+ * its threads has had its turn, or most likely so in a random order. */
+inline unsigned long short_patience() {
+  const unsigned long turns = worker->schedule.order == Order::kRandom ? 16 : 4;
+  return turns * worker->threads() + 1024;
+}
 
 /*!
  * For a worker whose threads have polled in vain. Another one may still write what they poll for.
@@ -67,7 +71,7 @@ inline unsigned long short_patience() { return 64ul * worker->threads() + 1024; 
  * each has to poll many times more while the others remain idle.
  */
 inline Outlook look_around() {
-  constexpr unsigned long kManyPolls = 1ul << 24;  // tens of milliseconds
+  constexpr unsigned long kManyPolls = 1ul << 22;  // tens of milliseconds
   Grid& grid = *worker->grid;
   if (!worker->idle) {
     worker->idle = true;

@@ -36,8 +36,8 @@ struct Schedule {
   uint64_t seed, state;
   Fiber** pool;  // the ready ones, of the random order
   unsigned pooled;
-  Queue* roles;          // the ready ones of each role, of the adversarial order
-  unsigned* turns;       // roles in their order
+  Queue* roles;     // the ready ones of each role, of the adversarial order
+  unsigned* turns;  // roles in their order
   unsigned role_count;
   unsigned roles_block;  // how many of them a block has; 0 in other orders
   unsigned turn;
@@ -52,9 +52,7 @@ struct Schedule {
   }
 
   /*! Whether an operation is performed when it is issued. */
-  bool early() {
-    return moment == Moment::kRandom ? random() >> 63 : moment == Moment::kEarly;
-  }
+  bool early() { return moment == Moment::kRandom ? random() >> 63 : moment == Moment::kEarly; }
 
   /*! Threads of a role: a warp's, or those of four warps. */
   unsigned role_threads() const { return seed % 2 ? 128 : 32; }

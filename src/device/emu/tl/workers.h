@@ -1,9 +1,9 @@
 /*! The workers of a launch, one for each OS thread: their memory, and the clusters they take. */
 #pragma once
 
+#include <time.h>
 #include <tl/blocks.h>
 #include <tl/fault.h>
-#include <time.h>
 
 namespace tl {
 namespace emu {
@@ -206,8 +206,12 @@ inline void join_helper(Helper& helper, Run& run) {
 }
 
 inline unsigned worker_limit(const tl_machine& machine) {
+#if TL_EMU_CHECKS
+  return 1;  // they see the accesses of one worker
+#else
   if (machine.workers > 0) return machine.workers;
   return ordered_blocks || machine.cores == 0 ? 1 : machine.cores;
+#endif
 }
 
 /*! How many helpers are worth it when the clusters of a worker took `nanoseconds`. */
