@@ -152,6 +152,7 @@ inline Cluster* find_room() {
 inline void start_cluster(Cluster& cluster, unsigned long number) {
   const unsigned long columns = gridDim.x / worker->cluster.x, rows = gridDim.y / worker->cluster.y;
   cluster.running = true;
+  worker->running = nullptr;  // a block there may have had another index
   worker->schedule.add_roles(worker->block_count);
   prepare_cluster(cluster, {unsigned(number % columns), unsigned(number / columns % rows),
                             unsigned(number / (columns * rows))});

@@ -78,6 +78,9 @@ inline Memory* take_memory(void** kept, unsigned stacks, unsigned blocks) {
     Memory* found = static_cast<Memory*>(__atomic_exchange_n(&kept[i], nullptr, __ATOMIC_ACQ_REL));
     if (!found) continue;
     if (found->stack_count >= stacks && found->block_count >= blocks) return found;
+    // Launches that differ in what they need more of would replace each other's.
+    if (found->stack_count > stacks) stacks = found->stack_count;
+    if (found->block_count > blocks) blocks = found->block_count;
     release_memory(found);
     break;
   }

@@ -124,6 +124,8 @@ struct Worker {
 
   unsigned threads() const { return block_count * block_threads; }
   unsigned cluster_count() const { return block_count / cluster_blocks; }
+  /*! Of blocks that may be started, whose memory is reserved. */
+  unsigned block_capacity() const { return cluster_capacity * cluster_blocks; }
 };
 
 inline thread_local Worker* worker = nullptr;
