@@ -180,9 +180,14 @@ inline bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
   return false;
 }
 
+/*! Whether an address is in the shared memory of a cluster: in the worker's, or in a __shared__
+ * array, which only a program has that runs one block at a time. */
 inline bool lies_in(const Cluster& cluster, const void* at) {
-  const uintptr_t first = reinterpret_cast<uintptr_t>(cluster.blocks->shared);
-  return reinterpret_cast<uintptr_t>(at) - first < worker->cluster_blocks * kSharedStride;
+  const uintptr_t offset =
+      reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(worker->shared);
+  const size_t bytes = worker->cluster_blocks * kSharedStride;
+  const size_t clusters = worker->cluster_count();
+  return offset / bytes == size_t(&cluster - worker->clusters) || offset / bytes >= clusters;
 }
 
 /*! Invalidates those of a cluster, and reports transactions that nobody waited for. */
