@@ -67,6 +67,11 @@ class Environment:
     TILELANG_ENABLE_DATA_RACE_CHECK = EnvVar("TILELANG_ENABLE_DATA_RACE_CHECK", "0", parse_bool)
     TILELANG_DEFAULT_TARGET = EnvVar("TILELANG_DEFAULT_TARGET", "auto", str)
     TILELANG_EXECUTION_BACKEND = EnvVar("TILELANG_EXECUTION_BACKEND", "auto", str)
+    TILELANG_EMULATE_SCHEDULE = EnvVar("TILELANG_EMULATE_SCHEDULE", "", str)
+    TILELANG_EMULATE_SEED: EnvVar[int | None] = EnvVar(
+        "TILELANG_EMULATE_SEED", "", lambda s: int(s) if s else None
+    )
+    TILELANG_EMULATE_WORKERS = EnvVar("TILELANG_EMULATE_WORKERS", "0", int)
 
 
 env = Environment()

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilelang._paths import device_include_dirs
+from tilelang.emulator.machine import current_machine
 from tilelang.env import env
 
 # Generated code reads shared memory as several types, and its integers wrap, as on the GPU. Sums
@@ -41,6 +42,7 @@ class LaunchConfig(ctypes.Structure):
         ("dynamic_shared_bytes", ctypes.c_uint),
         ("cluster", ctypes.c_uint * 3),
         ("cooperative", ctypes.c_uint),
+        ("machine", ctypes.c_void_p),
     )
 
 
@@ -92,7 +94,10 @@ class EmulatedModule:
 
         Example: ``module.launch("scale", (4, 1, 1), (128, 1, 1), 0, [c_void_p(x.data_ptr())])``
         """
-        config = LaunchConfig(grid, block, dynamic_shared_bytes, cluster, cooperative)
+        machine = current_machine()
+        config = LaunchConfig(
+            grid, block, dynamic_shared_bytes, cluster, cooperative, ctypes.addressof(machine)
+        )
         pointers = (ctypes.c_void_p * len(args))(*[ctypes.addressof(arg) for arg in args])
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         launcher = self._library[f"tl_launch_{kernel_name}"]

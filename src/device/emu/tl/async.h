@@ -15,25 +15,6 @@
 namespace tl {
 namespace emu {
 
-enum class Moment : uint8_t { kLate, kEarly, kRandom };
-
-/*! When this worker's operations are performed. */
-struct AsyncSchedule {
-  Moment moment;
-  uint64_t random;
-
-  /*! Whether an operation is performed when it is issued. */
-  bool early() {
-    if (moment != Moment::kRandom) return moment == Moment::kEarly;
-    // G. Marsaglia, "Xorshift RNGs", 2003.
-    random ^= random << 13;
-    random ^= random >> 7;
-    random ^= random << 17;
-    return random >> 63;
-  }
-};
-inline thread_local AsyncSchedule async_schedule;
-
 /*! One operation in a queue; its `bytes` bytes of arguments are behind it. */
 struct AsyncOperation {
   void (*perform)(AsyncOperation& operation);

@@ -1,17 +1,43 @@
 /*!
- * Atomic operations on global and shared memory. A fiber gives the processor away only where it
- * waits, so plain reads and writes are atomic; memory orders add nothing. A load, and an operation
- * that changes nothing, lets the other threads go on, because it may be in a loop that waits for
- * one of them.
+ * Atomic operations on global and shared memory. They are atomic among the OS threads that run
+ * blocks too, in one order for all, which every memory order allows. A load, and an operation that
+ * changes nothing, lets the other threads go on, because it may be in a loop that waits for one of
+ * them.
  */
 #pragma once
 
 #include <tl/barrier.h>
+#include <tl/bits.h>
 #include <tl/math.h>
 #include <tl/memory_order.h>
+#include <tl/polling.h>
 
 namespace tl {
 namespace emu {
+
+// What a program with this header computes may depend on the order of its blocks.
+inline const bool atomics_order_blocks = ordered_blocks = true;
+
+template <unsigned bytes>
+struct BitsOf;
+template <>
+struct BitsOf<1> {
+  using type = uint8_t;
+};
+template <>
+struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct BitsOf<8> {
+  using type = uint64_t;
+};
+template <typename T>
+using Bits = typename BitsOf<sizeof(T)>::type;
 
 /*! Takes note of what an atomic operation finds. The same at the same place leads nowhere. */
 template <typename T>
@@ -19,7 +45,7 @@ TL_DEVICE void note_found(const T* at, T value) {
   Fiber* self = worker->current;
   uint64_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
-  if (self->polled_at != at || self->polled_bits != bits) worker->fruitless = 0;
+  if (self->polled_at != at || self->polled_bits != bits) note_progress();
   self->polled_at = at;
   self->polled_bits = bits;
 }
@@ -28,15 +54,20 @@ template <typename T, typename Change>
 TL_DEVICE T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
-  const T old = *at, now = change(old);
-  *at = now;
-  if (__builtin_memcmp(&old, &now, sizeof(T)) == 0) {
-    note_found(at, old);
+  maybe_stand_back();
+  Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
+  Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
+  do {
+    now = bit_cast<Bits<T>>(change(bit_cast<T>(old)));
+  } while (old != now && !__atomic_compare_exchange_n(place, &old, now, false, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST));
+  if (old == now) {
+    note_found(at, bit_cast<T>(old));
     yield(where);
   } else {
-    worker->fruitless = 0;
+    note_progress();
   }
-  return old;
+  return bit_cast<T>(old);
 }
 
 }  // namespace emu
@@ -73,8 +104,10 @@ template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
   emu::check_alignment(at, sizeof(T), "address of an atomic operation", where);
   emu::yield(where);
-  emu::note_found(at, *at);
-  return *at;
+  const T found =
+      bit_cast<T>(__atomic_load_n(reinterpret_cast<const emu::Bits<T>*>(at), __ATOMIC_SEQ_CST));
+  emu::note_found(at, found);
+  return found;
 }
 
 template <MemoryOrder order, typename T>

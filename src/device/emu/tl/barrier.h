@@ -62,6 +62,7 @@ inline void barrier_sync(int number, unsigned threads, Location where) {
   Barrier& barrier = find_barrier(number, where);
   if (barrier_arrive(barrier, threads, where)) {
     release(barrier);
+    maybe_stand_back();
   } else {
     wait_at(barrier);
   }
@@ -71,6 +72,7 @@ inline void named_barrier_arrive(int number, unsigned threads, Location where) {
   if (threads == 0) fail(where, "barrier %d is to wait for no threads", number);
   Barrier& barrier = find_barrier(number, where);
   if (barrier_arrive(barrier, threads, where)) release(barrier);
+  maybe_stand_back();
 }
 
 /*! The lanes of `mask` that the running thread's warp has. */
@@ -108,6 +110,7 @@ inline void masked_sync(const char* name, uint32_t mask, Collective collective, 
   LaneSet& set = warp.sets[__builtin_ctz(mask)];
   if (set.arrived == 0) {
     set.describe = describe_lane_set;
+    set.scope = Scope::kWarp;
     set.name = name;
     set.mask = mask;
     set.collective = collective;
@@ -123,6 +126,7 @@ inline void masked_sync(const char* name, uint32_t mask, Collective collective, 
     collective(lanes);
   }
   release(set);
+  maybe_stand_back();
 }
 
 inline void warp_barrier_sync(uint32_t mask, Location where) {
@@ -148,6 +152,7 @@ inline void cluster_barrier_arrive(Location where) {
   self->cluster_phase = barrier.phase;
   ++barrier.arrived;
   end_phase_if_all(barrier);
+  maybe_stand_back();
 }
 
 inline void cluster_barrier_wait(Location where) {
@@ -189,7 +194,7 @@ inline void exit_thread() {
   --cluster.live;
   if (self->cluster_arrived && self->cluster_phase == cluster.phase) --cluster.arrived;
   end_phase_if_all(cluster);
-  worker->fruitless = 0;
+  note_progress();
   hand_over(self);
 }
 
@@ -222,6 +227,7 @@ inline void collective_sync(const char* name, Collective collective, void* argum
   if (++meeting.arrived == meeting.expected) {
     collective(meeting.arguments);
     release(meeting);
+    maybe_stand_back();
   } else {
     wait_at(meeting);
   }
@@ -229,12 +235,11 @@ inline void collective_sync(const char* name, Collective collective, void* argum
 
 /*! Lets the other threads go on, in a loop that waits for one of them. */
 inline void yield(Location where) {
-  // Tens of milliseconds in which no thread did anything that another one can wait for.
-  constexpr unsigned long kMaxFruitless = 1ul << 24;
   Fiber* self = worker->current;
   self->where = where;
   worker->ready.push(self);
-  if (++worker->fruitless > kMaxFruitless) {
+  worker->schedule.pass_turn();
+  if (++worker->fruitless > worker->patience) {
     switch_context(self->context, worker->scheduler);
   } else {
     hand_over(self);

@@ -5,16 +5,13 @@
 #include <tl/barrier.h>
 #include <tl/deadlock.h>
 #include <tl/finish.h>
-#include <tl/stacks.h>
+#include <tl/polling.h>
 
 namespace tl {
 namespace emu {
 
 // Unwritten shared memory reads as NaN, and what is written behind its end shows.
 constexpr unsigned char kPoison = 0xff;
-constexpr unsigned kWatchedBytes = 4096;
-// A page behind the largest block, so that the next block's memory is never the one behind it.
-constexpr size_t kSharedStride = kMaxStaticSharedBytes + kMaxSharedBytes + kWatchedBytes;
 
 inline void fiber_main() {
   worker->invoke(worker->closure);
@@ -31,8 +28,16 @@ inline void prepare_warps(Block& block) {
     warp = {};
     warp.products = products;
     warp.meeting.describe = describe_meeting;
+    warp.meeting.scope = Scope::kWarp;
     warp.meeting.expected = rest < kWarpSize ? rest : kWarpSize;
   }
+}
+
+inline unsigned role_of(const Block& block, unsigned thread) {
+  const Schedule& schedule = worker->schedule;
+  if (schedule.order != Order::kAdversarial) return 0;
+  return unsigned(&block - worker->blocks) * schedule.roles_block +
+         thread / schedule.role_threads();
 }
 
 inline void prepare_block(Block& block) {
@@ -54,6 +59,7 @@ inline void prepare_block(Block& block) {
     fiber.queues = queues;
     fiber.block = &block;
     fiber.linear = i;
+    fiber.role = role_of(block, i);
     fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
     char* top = stack_top(worker->stacks, unsigned(&fiber - worker->fibers));
     make_context(fiber.context, top, kStackBytes / 2, fiber_main);
@@ -66,6 +72,7 @@ inline void prepare_cluster(Cluster& cluster, uint3 index) {
   cluster.index = index;
   cluster.barrier = {};
   cluster.barrier.describe = describe_cluster_barrier;
+  cluster.barrier.scope = Scope::kCluster;
   cluster.barrier.live = worker->cluster_blocks * worker->block_threads;
   for (unsigned rank = 0; rank < worker->cluster_blocks; ++rank) {
     Block& block = cluster.blocks[rank];
@@ -98,90 +105,127 @@ inline unsigned char* static_shared(unsigned bytes) {
   return block.shared;
 }
 
+/*! What must be in order once a cluster's threads have exited. */
+inline bool finish_cluster(Cluster& cluster) {
+  cluster.running = false;
+  finish_operations(cluster);
+  for (unsigned rank = 0; rank < worker->cluster_blocks && !worker->failed; ++rank) {
+    check_shared_end(cluster.blocks[rank]);
+  }
+  return !worker->failed;
+}
+
+/*! Gives the worker's i-th cluster its part of the arrays and of the memory. */
+inline void place_cluster(unsigned i) {
+  Cluster& cluster = worker->clusters[i];
+  cluster.blocks = worker->blocks + i * worker->cluster_blocks;
+  for (unsigned rank = 0; rank < worker->cluster_blocks; ++rank) {
+    Block& block = cluster.blocks[rank];
+    const unsigned number = i * worker->cluster_blocks + rank;
+    block.rank = rank;
+    block.cluster = &cluster;
+    block.fibers = worker->fibers + number * worker->block_threads;
+    block.threads = worker->block_threads;
+    block.shared = worker->shared + number * kSharedStride;
+    block.shared_bytes = worker->shared_bytes;
+    memset(block.dynamic_shared() + block.shared_bytes, kPoison, kWatchedBytes);
+  }
+}
+
+/*! Memory for one more cluster at the same time; nullptr where there is none. */
+inline Cluster* find_room() {
+  const unsigned started = worker->cluster_count();
+  for (unsigned i = 0; i < started; ++i) {
+    Cluster& cluster = worker->clusters[i];
+    if (cluster.running && cluster.barrier.live > 0) continue;
+    if (cluster.running && !finish_cluster(cluster)) return nullptr;
+    return &cluster;
+  }
+  const unsigned threads = (worker->block_count + worker->cluster_blocks) * worker->block_threads;
+  if (started == worker->cluster_capacity || !worker->memory->use_stacks(threads)) return nullptr;
+  worker->block_count += worker->cluster_blocks;
+  place_cluster(started);
+  return &worker->clusters[started];
+}
+
+/*! Makes the threads of cluster `number` ready. */
+inline void start_cluster(Cluster& cluster, unsigned long number) {
+  const unsigned long columns = gridDim.x / worker->cluster.x, rows = gridDim.y / worker->cluster.y;
+  cluster.running = true;
+  worker->running = nullptr;  // a block there may have had another index
+  worker->schedule.add_roles(worker->block_count);
+  prepare_cluster(cluster, {unsigned(number % columns), unsigned(number / columns % rows),
+                            unsigned(number / (columns * rows))});
+}
+
+/*! Starts one more cluster beside those whose threads poll. */
+inline bool start_another() {
+  Cluster* const room = find_room();
+  const unsigned long number = room ? take_clusters(*worker->grid, 1) : kNone;
+  if (number == kNone) return false;
+  start_cluster(*room, number);
+  worker->fruitless = 0;
+  worker->patience = short_patience();
+  return true;
+}
+
+inline unsigned live_threads() {
+  unsigned live = 0;
+  for (unsigned i = 0; i < worker->cluster_count(); ++i) live += worker->clusters[i].barrier.live;
+  return live;
+}
+
 /*! Runs the threads that have been made ready to their ends. */
 inline void run_threads() {
-  Fiber* first = worker->ready.pop();
-  select(first);
-  switch_context(worker->scheduler, first->context);
-  worker->current = nullptr;
-  unsigned live = 0;
-  for (unsigned b = 0; b < worker->block_count; ++b) live += worker->blocks[b].live;
-  if (!worker->failed && live > 0) report_deadlock();
-  if (!worker->failed) finish_blocks();
-  for (unsigned b = 0; b < worker->block_count && !worker->failed; ++b) {
-    check_shared_end(worker->blocks[b]);
+  for (;;) {
+    if (Fiber* next = next_ready()) {
+      select(next);
+      switch_context(worker->scheduler, next->context);
+      worker->current = nullptr;
+    }
+    if (worker->failed || live_threads() == 0) break;
+    const bool polls = worker->fruitless > worker->patience;
+    if (polls && start_another()) continue;
+    if (worker->failed) break;
+    const Outlook outlook = polls ? look_around() : Outlook::kDeadlock;
+    if (outlook == Outlook::kGoOn) continue;
+    if (outlook == Outlook::kDeadlock) report_deadlock();
+    return;
+  }
+  for (unsigned i = 0; i < worker->cluster_count() && !worker->failed; ++i) {
+    if (worker->clusters[i].running) finish_cluster(worker->clusters[i]);
   }
 }
 
-/*! Prepares clusters `first` and following, as many as run at the same time, and runs them. */
-inline void run_clusters(unsigned long first) {
-  const dim3 size = worker->cluster;
-  const unsigned long columns = gridDim.x / size.x, rows = gridDim.y / size.y;
-  const unsigned count = worker->block_count / worker->cluster_blocks;
+inline void report_no_memory() {
+  worker->failed = true;
+  Text text{worker->error, worker->error_size};
+  text.add("%s: no memory for the threads that run at the same time", worker->kernel);
+}
+
+/*! Runs `count` clusters at the same time, `first` and following; whether all came to their ends.
+ */
+inline bool run_clusters(unsigned long first, unsigned long count) {
   worker->ready = {};
   worker->running = nullptr;
-  worker->fruitless = 0;
+  worker->first_cluster = first;
   worker->grid_barrier = {};
   worker->grid_barrier.describe = describe_grid_barrier;
-  worker->grid_barrier.live = worker->threads();
-  for (unsigned i = 0; i < count; ++i) {
-    const unsigned long at = first + i;
-    prepare_cluster(worker->clusters[i], {unsigned(at % columns), unsigned(at / columns % rows),
-                                          unsigned(at / (columns * rows))});
+  worker->grid_barrier.scope = Scope::kGrid;
+  worker->grid_barrier.live = unsigned(count) * worker->cluster_blocks * worker->block_threads;
+  worker->schedule.begin(first);
+  for (unsigned long i = 0; i < count; ++i) {
+    Cluster* const room = find_room();
+    if (!room) {
+      report_no_memory();
+      return false;
+    }
+    start_cluster(*room, first + i);
   }
+  worker->fruitless = 0;
+  worker->patience = short_patience();
   run_threads();
-}
-
-inline void release_worker(Worker* mine) {
-  if (!mine) return;
-  if (mine->fibers) {
-    for (unsigned i = 0; i < mine->threads(); ++i) mine->fibers[i].queues.free_items();
-  }
-  for (unsigned b = 0; mine->blocks && b < mine->block_count; ++b) {
-    for (Warp& warp : mine->blocks[b].warps) warp.products.free_items();
-  }
-  free_mbarriers(*mine);
-  if (mine->stacks) unmap_stacks(mine->stacks, mine->threads() + 1);
-  if (mine->shared) munmap(mine->shared, mine->block_count * kSharedStride);
-  free(mine->fibers);
-  free(mine->clusters);
-  free(mine->blocks);
-  free(mine);
-}
-
-/*! A worker for `clusters` clusters of `size` blocks of `threads` threads at a time, or nullptr
- * where there is no memory. */
-inline Worker* make_worker(unsigned clusters, dim3 size, unsigned threads, unsigned shared_bytes) {
-  Worker* made = static_cast<Worker*>(calloc(1, sizeof(Worker)));
-  if (!made) return nullptr;
-  made->cluster = size;
-  made->cluster_blocks = size.x * size.y * size.z;
-  made->block_count = clusters * made->cluster_blocks;
-  made->block_threads = threads;
-  made->blocks = static_cast<Block*>(calloc(made->block_count, sizeof(Block)));
-  made->clusters = static_cast<Cluster*>(calloc(clusters, sizeof(Cluster)));
-  made->fibers = static_cast<Fiber*>(calloc(made->threads(), sizeof(Fiber)));
-  // One more than the threads: the stack of the fault handlers.
-  made->stacks = map_stacks(made->threads() + 1);
-  void* shared = mmap(nullptr, made->block_count * kSharedStride, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  made->shared = shared == MAP_FAILED ? nullptr : static_cast<unsigned char*>(shared);
-  if (!made->blocks || !made->clusters || !made->fibers || !made->stacks || !made->shared) {
-    release_worker(made);
-    return nullptr;
-  }
-  for (unsigned b = 0; b < made->block_count; ++b) {
-    Block& block = made->blocks[b];
-    block.rank = b % made->cluster_blocks;
-    block.cluster = &made->clusters[b / made->cluster_blocks];
-    if (block.rank == 0) block.cluster->blocks = &block;
-    block.fibers = made->fibers + b * threads;
-    block.threads = threads;
-    block.shared = made->shared + b * kSharedStride;
-    block.shared_bytes = shared_bytes;
-    memset(block.dynamic_shared() + shared_bytes, kPoison, kWatchedBytes);
-  }
-  return made;
+  return !worker->failed && live_threads() == 0;
 }
 
 }  // namespace emu

@@ -39,7 +39,7 @@ char* push_write(AsyncQueue& writes, const Write& write, uint32_t bytes,
 
 /*! Performs the writes of reads that were performed early, where the schedule says so. */
 inline void perform_early(AsyncQueue& writes) {
-  if (!writes.empty() && async_schedule.early()) writes.perform_all();
+  if (!writes.empty() && schedule().early()) writes.perform_all();
 }
 
 }  // namespace emu

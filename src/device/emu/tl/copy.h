@@ -1,4 +1,4 @@
-/*! Asynchronous copies by each thread. Without the wait, shared memory may keep what it had. */
+/*! Asynchronous copies by each thread, performed when the schedule says. */
 #pragma once
 
 #include <tl/issue.h>

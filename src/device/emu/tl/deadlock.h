@@ -1,8 +1,10 @@
-/*! The report of threads that all wait: which threads, at which line, for what. */
+/*! The report of threads that all wait: which threads, at which line, for what, and which other
+ * ones could still arrive there. */
 #pragma once
 
 #include <string.h>
 #include <tl/error.h>
+#include <tl/polling.h>
 
 namespace tl {
 namespace emu {
@@ -34,57 +36,128 @@ inline bool stand_alike(const Fiber& a, const Fiber& b) {
   return strcmp(State(a).words, State(b).words) == 0;
 }
 
-inline void add_ranges(Text& text, const Block& block, const Fiber& like) {
-  const char* separator = "";
+/*! Adds the threads of a block that `is` names, as ranges; false where there are none. */
+template <typename Is>
+bool add_ranges(Text& text, const Block& block, const char* before, Is is) {
+  const char* separator = before;
   for (unsigned i = 0; i < block.threads; ++i) {
-    if (!stand_alike(block.fibers[i], like)) continue;
+    if (!is(block.fibers[i])) continue;
     const unsigned first = i;
-    while (i + 1 < block.threads && stand_alike(block.fibers[i + 1], like)) ++i;
+    while (i + 1 < block.threads && is(block.fibers[i + 1])) ++i;
     text.add(first == i ? "%s%u" : "%s%u..%u", separator, first, i);
     separator = ", ";
   }
+  return separator != before;
+}
+
+/*! Whether some thread of the block that stands like `like` waits where `other` may arrive. */
+inline bool could_arrive(const Fiber& other, const Fiber& like) {
+  if (other.exited || other.waits_at == like.waits_at || !other.block->cluster->running)
+    return false;
+  const Scope scope = like.waits_at->scope;
+  if (scope == Scope::kGrid) return true;
+  if (scope == Scope::kCluster) return other.block->cluster == like.block->cluster;
+  if (other.block != like.block || stand_alike(other, like)) return false;
+  if (scope == Scope::kBlock) return true;
+  const unsigned warp = other.linear / kWarpSize * kWarpSize;
+  for (unsigned i = warp; i < warp + kWarpSize && i < other.block->threads; ++i) {
+    if (stand_alike(other.block->fibers[i], like)) return true;
+  }
+  return false;
+}
+
+template <typename Is>
+bool has_any(const Block& block, Is is) {
+  for (unsigned i = 0; i < block.threads; ++i) {
+    if (is(block.fibers[i])) return true;
+  }
+  return false;
+}
+
+/*! Who could still arrive where `like` waits. */
+inline void add_missing(Text& text, const Fiber& like) {
+  bool any = false;
+  for (unsigned b = 0; b < worker->block_count; ++b) {
+    const Block& block = worker->blocks[b];
+    const bool same = &block == like.block;
+    const char* before = same ? any ? ", threads " : "; threads " : any ? ", " : "; ";
+    const auto may = [&](const Fiber& fiber) { return could_arrive(fiber, like); };
+    if (same) {
+      any |= add_ranges(text, block, before, may);
+    } else if (like.waits_at->scope >= Scope::kCluster && has_any(block, may)) {
+      text.add("%sthreads of block ", before);
+      text.add(block.index);
+      any = true;
+    }
+  }
+  text.add(any ? " could still arrive" : "; no thread is left that could arrive");
 }
 
 inline void add_block(Text& text, const Block& block) {
   for (unsigned i = 0; i < block.threads; ++i) {
+    const Fiber& fiber = block.fibers[i];
+    const auto alike = [&](const Fiber& other) { return stand_alike(other, fiber); };
     bool reported = false;
-    for (unsigned j = 0; j < i && !reported; ++j) {
-      reported = stand_alike(block.fibers[j], block.fibers[i]);
-    }
+    for (unsigned j = 0; j < i && !reported; ++j) reported = alike(block.fibers[j]);
     if (reported) continue;
-    text.add("\n  threads ");
-    add_ranges(text, block, block.fibers[i]);
-    text.add(" %s", State(block.fibers[i]).words);
+    add_ranges(text, block, "\n  threads ", alike);
+    text.add(" %s", State(fiber).words);
+    if (!fiber.exited && fiber.waits_at) add_missing(text, fiber);
   }
 }
+
+/*! The blocks of a deadlock: those at the same time whose threads have not all exited, or all of a
+ * cooperative launch. */
+struct Stuck {
+  unsigned blocks = 0, threads = 0, live = 0, clusters = 0;
+  const Block* block = nullptr;
+
+  Stuck() {
+    for (unsigned i = 0; i < worker->cluster_count(); ++i) {
+      const Cluster& cluster = worker->clusters[i];
+      if (!cluster.running || (cluster.barrier.live == 0 && !worker->cooperative)) continue;
+      ++clusters;
+      blocks += worker->cluster_blocks;
+      live += cluster.barrier.live;
+      if (!block) block = cluster.blocks;
+    }
+    threads = blocks * worker->block_threads;
+  }
+};
 
 inline void report_deadlock() {
   worker->failed = true;
   Text text{worker->error, worker->error_size};
+  const Stuck stuck;
   text.add("deadlock in ");
-  unsigned live = 0;
-  for (unsigned b = 0; b < worker->block_count; ++b) live += worker->blocks[b].live;
-  const bool alone = worker->block_count == 1;
-  if (alone) {
+  if (stuck.blocks == 1) {
     text.add("block ");
-    text.add(worker->blocks->index);
+    text.add(stuck.block->index);
   } else if (worker->cooperative) {
     text.add("the grid");
-  } else {
+  } else if (stuck.clusters == 1) {
     text.add("cluster ");
-    text.add(worker->clusters->index);
+    text.add(stuck.block->cluster->index);
+  } else {
+    text.add("%u blocks", stuck.blocks);
   }
   text.add(
       " of %s: %u of %u threads wait and none is left to release them. Let all of them reach the "
       "same barrier",
-      worker->kernel, live, worker->threads());
+      worker->kernel, stuck.live, stuck.threads);
   for (unsigned b = 0; b < worker->block_count; ++b) {
     const Block& block = worker->blocks[b];
-    if (!alone && block.live > 0) {
+    if (block.live == 0) continue;
+    if (stuck.blocks > 1) {
       text.add("\n block ");
       text.add(block.index);
     }
-    if (block.live > 0) add_block(text, block);
+    add_block(text, block);
+  }
+  const Grid& grid = *worker->grid;
+  if (grid.next < grid.clusters && stuck.clusters > 1) {
+    text.add("\n%lu blocks have not started: there is room for %u at the same time",
+             (grid.clusters - grid.next) * worker->cluster_blocks, stuck.blocks);
   }
 }
 

@@ -29,6 +29,9 @@ struct Queue {
   void take_all(Queue& other);
 };
 
+/*! Whose threads may arrive at a wait point. */
+enum class Scope : unsigned char { kBlock, kWarp, kCluster, kGrid };
+
 /*! What threads wait at; barriers and collectives derive from it. */
 struct WaitPoint {
   /*! Says in a report what is waited for: "barrier 3: 32 of 64 threads have arrived". */
@@ -36,6 +39,7 @@ struct WaitPoint {
   unsigned arrived;
   unsigned expected;
   Queue waiting;
+  Scope scope;
 };
 
 struct Fiber {
@@ -44,6 +48,7 @@ struct Fiber {
   Block* block;
   uint3 index;
   unsigned linear;
+  unsigned role;  // in an adversarial schedule
   bool exited;
   bool cluster_arrived;  // at the cluster's barrier, without having waited yet
   unsigned cluster_phase;

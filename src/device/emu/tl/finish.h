@@ -1,4 +1,4 @@
-/*! The end of the blocks of a worker: what must not be in flight any more. */
+/*! The end of a cluster: what must not be in flight any more. */
 #pragma once
 
 #include <tl/mbarrier_state.h>
@@ -47,10 +47,10 @@ inline bool finish_products(const Block& block, Text& text) {
 }
 
 /*! Completes what may still be in flight, and reports what may not. */
-inline void finish_blocks() {
+inline void finish_operations(const Cluster& cluster) {
   Text text{worker->error, worker->error_size};
-  for (unsigned b = 0; b < worker->block_count; ++b) {
-    const Block& block = worker->blocks[b];
+  for (unsigned rank = 0; rank < worker->cluster_blocks; ++rank) {
+    const Block& block = cluster.blocks[rank];
     if (finish_products(block, text) && finish_bulk_copies(block, text)) continue;
     worker->failed = true;
     text.add(" (block ");
@@ -58,7 +58,7 @@ inline void finish_blocks() {
     text.add(" of %s)", worker->kernel);
     return;
   }
-  worker->failed = !finish_mbarriers(text);
+  worker->failed = !finish_mbarriers(cluster, text);
 }
 
 }  // namespace emu

@@ -20,7 +20,7 @@ void issue(AsyncQueue& queue, const Operation& operation, Location where) {
   AsyncOperation* issued = queue.push(perform, sizeof(Operation), where, queue.open_group);
   if (!issued) fail_no_room(where);
   __builtin_memcpy(issued->arguments(), &operation, sizeof(Operation));
-  if (async_schedule.early()) queue.perform_all();
+  if (schedule().early()) queue.perform_all();
 }
 
 }  // namespace emu

@@ -2,8 +2,8 @@
  */
 #pragma once
 
-#include <tl/blocks.h>
 #include <tl/fault.h>
+#include <tl/workers.h>
 
 /*! How a kernel is launched. A cluster of (1, 1, 1) is none. In a cooperative launch all blocks run
  * at the same time, so that they may wait for each other (sync_grid). */
@@ -12,34 +12,13 @@ extern "C" struct tl_launch_config {
   unsigned dynamic_shared_bytes;
   unsigned cluster[3];
   unsigned cooperative;
+  const tl_machine* machine;  // nullptr: one worker, round robin
 };
 
 namespace tl {
 namespace emu {
 
-struct Launch {
-  const char* kernel;
-  dim3 grid, block, cluster;
-  unsigned shared_bytes;
-  bool cooperative;
-  bool static_arrays;  // __shared__ ones, which all blocks of a worker would have in common
-  void (*invoke)(const void* closure);
-  const void* closure;
-  char* error;
-  unsigned long error_size;
-};
-
 constexpr unsigned kMaxClusterBlocks = 16;  // CUDA C++ Programming Guide, Thread Block Clusters
-// Each stack and each page that guards one is a mapping, of which Linux gives a process 65530.
-constexpr unsigned long kMaxThreadsAtOnce = 30000;
-
-inline unsigned long volume(dim3 d) { return static_cast<unsigned long>(d.x) * d.y * d.z; }
-
-/*! How many clusters run at the same time. */
-inline unsigned long clusters_at_once(const Launch& launch) {
-  return launch.cooperative ? volume(launch.grid) / volume(launch.cluster) : 1;
-}
-
 inline bool check_cluster(const Launch& launch, Text& text) {
   const dim3 g = launch.grid, c = launch.cluster;
   const unsigned long blocks = volume(c);
@@ -88,52 +67,27 @@ inline bool check_launch(const Launch& launch, Text& text) {
   return false;
 }
 
-inline void run_grid(const Launch& launch) {
-  gridDim = launch.grid;
-  blockDim = launch.block;
-  const unsigned long clusters = volume(launch.grid) / volume(launch.cluster);
-  const unsigned long step = clusters_at_once(launch);
-  for (unsigned long first = 0; first < clusters && !worker->failed; first += step) {
-    run_clusters(first);
-  }
-}
-
-/*! Runs the worker's blocks with fault handlers that have a stack to run on. */
-inline void run_guarded(const Launch& launch) {
-  stack_t own = {}, previous = {};
-  own.ss_sp = worker->stacks + worker->threads() * stack_stride() + page_bytes();
-  own.ss_size = kStackBytes;
-  sigaltstack(&own, &previous);
-  install_fault_handlers();
-  run_grid(launch);
-  remove_fault_handlers();
-  sigaltstack(&previous, nullptr);
+/*! Says how to have the same schedule again, in Python. */
+inline void add_schedule(Text& text, const tl_machine& machine) {
+  if (machine.order == 0 && machine.moment == 0) return;
+  constexpr const char* kOrders[] = {"round_robin", "random", "adversarial"};
+  constexpr const char* kMoments[] = {"late", "early", "random"};
+  text.add("\nschedule: tilelang.emulator.schedule(\"%s\", seed=%lu, asynchronous=\"%s\")",
+           kOrders[machine.order], machine.seed, kMoments[machine.moment]);
 }
 
 /*! Runs the kernel; 0, or 1 with a report in launch.error. */
-inline int run(const Launch& launch) {
+inline int run(Launch launch) {
+  constexpr unsigned long kScheduleBytes = 256;
+  launch.error_size -= kScheduleBytes;
   Text text{launch.error, launch.error_size};
   text.add("%s", "");
   if (!check_launch(launch, text)) return 1;
-  const unsigned threads = unsigned(volume(launch.block));
-  Worker* mine =
-      make_worker(unsigned(clusters_at_once(launch)), launch.cluster, threads, launch.shared_bytes);
-  if (!mine) {
-    text.add("%s: no memory for the threads that run at the same time", launch.kernel);
-    return 1;
-  }
-  mine->cooperative = launch.cooperative;
-  mine->invoke = launch.invoke;
-  mine->closure = launch.closure;
-  mine->kernel = launch.kernel;
-  mine->error = launch.error;
-  mine->error_size = launch.error_size;
-  worker = mine;
-  run_guarded(launch);
-  worker = nullptr;
-  const bool failed = mine->failed;
-  release_worker(mine);
-  return failed;
+  if (!run_grid(launch)) return 0;
+  const unsigned long used = strlen(launch.error);
+  Text rest{launch.error + used, launch.error_size + kScheduleBytes - used};
+  add_schedule(rest, launch.machine);
+  return 1;
 }
 
 template <unsigned... I>
@@ -178,7 +132,8 @@ int launch(const char* name, void (*kernel)(P...), const tl_launch_config& confi
   const unsigned *g = config.grid, *b = config.block, *c = config.cluster;
   return run({name, dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), dim3(c[0], c[1], c[2]),
               config.dynamic_shared_bytes, config.cooperative != 0, static_arrays,
-              Call<P...>::invoke, &call, error, error_size});
+              Call<P...>::invoke, &call, config.machine ? *config.machine : tl_machine{}, error,
+              error_size});
 }
 
 }  // namespace emu

@@ -94,6 +94,7 @@ inline void init_mbarrier(void* at, unsigned count, Location where) {
   Mbarrier* barrier = make_mbarrier(where);
   barrier->at = at;
   barrier->describe = describe_mbarrier;
+  barrier->scope = worker->cluster_blocks > 1 ? Scope::kCluster : Scope::kBlock;
   barrier->waiting = {};
   barrier->phase = 0;
   barrier->count = barrier->pending = count;
@@ -179,11 +180,26 @@ inline bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
   return false;
 }
 
-/*! Invalidates all, and reports transactions that nobody waited for. */
-inline bool finish_mbarriers(Text& text) {
+/*! Whether an address is in the shared memory of a cluster: in the worker's, or in a __shared__
+ * array, which only a program has that runs one block at a time. */
+inline bool lies_in(const Cluster& cluster, const void* at) {
+  const uintptr_t offset =
+      reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(worker->shared);
+  const size_t bytes = worker->cluster_blocks * kSharedStride;
+  const size_t clusters = worker->cluster_count();
+  return offset / bytes == size_t(&cluster - worker->clusters) || offset / bytes >= clusters;
+}
+
+/*! Invalidates those of a cluster, and reports transactions that nobody waited for. */
+inline bool finish_mbarriers(const Cluster& cluster, Text& text) {
+  bool all = true;
   for (unsigned i = 0; i < worker->mbarrier_count; ++i) {
-    const Mbarrier& barrier = *worker->mbarriers[i];
-    if (!barrier.at || (barrier.bytes == 0 && barrier.engines.empty())) continue;
+    Mbarrier& barrier = *worker->mbarriers[i];
+    const bool mine = barrier.at && lies_in(cluster, barrier.at);
+    all = all && (mine || !barrier.at);
+    if (!mine) continue;
+    barrier.at = nullptr;
+    if (barrier.bytes == 0 && barrier.engines.empty()) continue;
     const Location where = barrier.engines.empty() ? barrier.where : barrier.engines.front().where;
     text.add("%s:%d: ", where.file, where.line);
     if (barrier.engines.empty()) {
@@ -195,7 +211,7 @@ inline bool finish_mbarriers(Text& text) {
     text.add(". Wait for phase %u of the mbarrier", barrier.phase);
     return false;
   }
-  worker->mbarrier_count = 0;
+  if (all) worker->mbarrier_count = 0;
   return true;
 }
 

@@ -9,6 +9,13 @@
 
 namespace tl {
 
+namespace emu {
+
+// What a program with this header prints depends on the order of its blocks.
+inline const bool output_orders_blocks = ordered_blocks = true;
+
+}  // namespace emu
+
 /*! Ends the kernel with an error that has the message. */
 TL_DEVICE void device_assert(bool condition, const char* message,
                              emu::Location where = emu::here()) {

@@ -7,7 +7,8 @@
  */
 #pragma once
 
-#include <tl/fiber.h>
+#include <tl/schedule.h>
+#include <tl/stacks.h>
 
 namespace tl {
 namespace emu {
@@ -15,9 +16,6 @@ namespace emu {
 constexpr int kWarpSize = 32;
 constexpr int kBarriers = 16;  // PTX ISA, bar
 constexpr unsigned kMaxThreads = 1024;
-// CUDA C++ Programming Guide, Technical Specifications per Compute Capability.
-constexpr unsigned kMaxSharedBytes = 227 * 1024;
-constexpr unsigned kMaxStaticSharedBytes = 48 * 1024;
 
 /*! What the last lane to arrive does for its warp, with the arguments of all lanes. */
 using Collective = void (*)(void* const* arguments);
@@ -49,7 +47,7 @@ struct Warp {
   bool registers_fenced;   // wgmma.fence was executed
   unsigned product_count;  // issued in this block, with the checksum of what they are
   uint64_t product_checksum;
-  Location product_where;  // of the last one
+  Location product_where;   // of the last one
   LaneSet sets[kWarpSize];  // by the lowest lane
   void* set_arguments[kWarpSize];
 };
@@ -64,6 +62,7 @@ struct PhaseBarrier : WaitPoint {
 
 /*! Blocks that see each other's shared memory. */
 struct Cluster {
+  bool running;
   uint3 index;
   Block* blocks;
   PhaseBarrier barrier;
@@ -86,7 +85,9 @@ struct Block {
   unsigned char* dynamic_shared() const { return shared + kMaxStaticSharedBytes; }
 };
 
-/*! All zeros when made. */
+struct Grid;
+
+/*! All zeros when made. Its clusters that have been started come first. */
 struct Worker {
   Fiber* current;  // nullptr while the worker's own context runs
   Queue ready;
@@ -95,7 +96,8 @@ struct Worker {
   Block* blocks;
   Cluster* clusters;
   Fiber* fibers;
-  unsigned block_count, cluster_blocks, block_threads;
+  unsigned block_count;  // of the clusters that have been started
+  unsigned cluster_blocks, block_threads, cluster_capacity;
   dim3 cluster;
   bool cooperative;
   PhaseBarrier grid_barrier;
@@ -104,17 +106,35 @@ struct Worker {
   void (*invoke)(const void* closure);
   const void* closure;
   const char* kernel;
+  unsigned shared_bytes;  // of a block, dynamic ones
+  size_t bytes;           // with its arrays
   char* stacks;
   unsigned char* shared;
+  Memory* memory;  // stacks and shared
   char* error;
   unsigned long error_size;
   bool failed;
+  Grid* grid;
+  unsigned long first_cluster;  // of those that run
+  Schedule schedule;
   unsigned long fruitless;  // yields since something happened that others may wait for
+  unsigned long patience;   // how many of them before the worker looks for something else to do
+  bool idle;                // its threads poll, and nothing else is to do
+  unsigned changes_seen, changes_confirmed;  // of the grid
 
   unsigned threads() const { return block_count * block_threads; }
+  unsigned cluster_count() const { return block_count / cluster_blocks; }
+  /*! Of blocks that may be started, whose memory is reserved. */
+  unsigned block_capacity() const { return cluster_capacity * cluster_blocks; }
 };
 
 inline thread_local Worker* worker = nullptr;
+
+/*! How threads and asynchronous work of the running launch are scheduled. */
+inline Schedule& schedule() { return worker->schedule; }
+
+/*! 64 random bits by the seed of the schedule. */
+inline uint64_t random() { return worker->schedule.random(); }
 
 /*! The block of the running thread. */
 inline Block& this_block() { return *worker->current->block; }
@@ -128,9 +148,24 @@ inline void select(Fiber* next) {
   }
 }
 
+inline void leave_idle();
+
+/*! Something happened that other threads may wait for. */
+inline void note_progress() {
+  worker->fruitless = 0;
+  if (__builtin_expect(worker->idle, 0)) leave_idle();
+}
+
+inline Fiber* next_ready() {
+  if (__builtin_expect(worker->schedule.order != Order::kRoundRobin, 0)) {
+    return worker->schedule.next(worker->ready);
+  }
+  return worker->ready.pop();
+}
+
 /*! Gives the processor away; returns when this fiber is ready and its turn comes. */
 inline void hand_over(Fiber* self) {
-  Fiber* next = worker->ready.pop();
+  Fiber* next = next_ready();
   if (next) {
     if (next == self) return;
     select(next);
@@ -150,8 +185,15 @@ inline void wait_at(WaitPoint& point) {
 
 inline void release(WaitPoint& point) {
   point.arrived = 0;
-  worker->fruitless = 0;
+  note_progress();
   worker->ready.take_all(point.waiting);
+}
+
+/*! In a random schedule, lets the running thread stand back where it could go on. */
+inline void maybe_stand_back() {
+  if (__builtin_expect(worker->schedule.order != Order::kRandom, 1) || random() >> 63) return;
+  worker->ready.push(worker->current);
+  hand_over(worker->current);
 }
 
 }  // namespace emu

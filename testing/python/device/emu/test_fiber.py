@@ -86,8 +86,10 @@ def test_a_lost_arrival_says_who_waits_where(run):
         "deadlock in block (0, 0, 0) of lost_arrival: 96 of 128 threads wait and none is left to "
         "release them. Let all of them reach the same barrier",
         "  threads 0..31 have exited",
-        "  threads 32..63 wait at user.py:26 for barrier 3: 32 of 64 threads have arrived",
-        "  threads 64..127 wait at user.py:28 for barrier 0: 64 of 96 threads have arrived",
+        "  threads 32..63 wait at user.py:26 for barrier 3: 32 of 64 threads have arrived; "
+        "threads 64..127 could still arrive",
+        "  threads 64..127 wait at user.py:28 for barrier 0: 64 of 96 threads have arrived; "
+        "threads 32..63 could still arrive",
     ]
 
 
@@ -95,8 +97,9 @@ def test_a_missing_lane_says_which_collective_waits(run):
     lines = report(run, "lane_missing", 64).splitlines()[1:]
     assert lines == [
         "  threads 0..30, 32..62 wait at user.py:34 for ptx_ldmatrix_x4: 31 of 32 lanes of the "
-        "warp have arrived",
-        "  threads 31, 63 wait at user.py:33 for barrier 0: 2 of 64 threads have arrived",
+        "warp have arrived; threads 31, 63 could still arrive",
+        "  threads 31, 63 wait at user.py:33 for barrier 0: 2 of 64 threads have arrived; "
+        "threads 0..30, 32..62 could still arrive",
     ]
 
 

@@ -146,10 +146,12 @@ def test_a_lost_arrival_names_block_and_threads(run):
         "deadlock in cluster (1, 0, 0) of lost_arrival: 128 of 128 threads wait and none is left "
         "to release them. Let all of them reach the same barrier",
         " block (2, 0, 0)",
-        f"  threads 0..63 wait at user.py:33 {waiting}",
+        f"  threads 0..63 wait at user.py:33 {waiting}; threads of block (3, 0, 0) could still "
+        "arrive",
         " block (3, 0, 0)",
-        f"  threads 0..31 wait at user.py:33 {waiting}",
-        "  threads 32..63 wait at user.py:32 for barrier 2: 32 of 64 threads have arrived",
+        f"  threads 0..31 wait at user.py:33 {waiting}; threads 32..63 could still arrive",
+        "  threads 32..63 wait at user.py:32 for barrier 2: 32 of 64 threads have arrived; threads "
+        "0..31 could still arrive",
     ]
 
 
@@ -204,7 +206,10 @@ def test_all_blocks_of_a_grid_wait_for_each_other(run, cluster):
 def test_a_grid_that_some_threads_have_left(run):
     lines = report(run, "some_leave", grid=3, cooperative=True).splitlines()
     assert lines[0].startswith("deadlock in the grid of some_leave: 64 of 96 threads wait")
-    waiting = "for the barrier of the grid: 64 of 96 threads have arrived"
+    waiting = (
+        "for the barrier of the grid: 64 of 96 threads have arrived; no thread is left that could "
+        "arrive"
+    )
     assert lines[1:] == [
         " block (0, 0, 0)",
         f"  threads 0..31 wait at user.py:61 {waiting}",

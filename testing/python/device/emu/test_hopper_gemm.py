@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilelang.emulator import schedule
+
 SOURCE = (Path(__file__).parents[1] / "hopper_gemm.cu").read_text()
 SHARED = 4 * 32768
 
@@ -26,16 +28,17 @@ def test_gemm(run, map_of, aligned, m, n, k):
     gemm(run, map_of, aligned, m, n, k)
 
 
-@pytest.mark.parametrize("moment", ["kEarly", "kRandom"])
-def test_gemm_whenever_engines_work(run, map_of, aligned, moment):
-    schedule = f"tl::emu::async_schedule = {{tl::emu::Moment::{moment}, 1}};\n  const int group ="
-    source = SOURCE.replace("const int group =", schedule)
-    assert source != SOURCE
-    gemm(run, map_of, aligned, 256, 136, 448, source)
+@pytest.mark.parametrize(
+    "how",
+    [{"asynchronous": "early"}, {"seed": 1}, {"order": "adversarial"}, {"seed": 3, "workers": 2}],
+)
+def test_gemm_in_any_schedule(run, map_of, aligned, how):
+    with schedule(**how):
+        gemm(run, map_of, aligned, 256, 136, 448)
 
 
-@pytest.mark.parametrize("moment", ["kLate", "kRandom"])
-def test_gemm_of_clusters(run, map_of, aligned, moment):
-    schedule = f"tl::emu::async_schedule = {{tl::emu::Moment::{moment}, 7}};\n  const int group ="
-    source = SOURCE.replace("kBlocks = 1", "kBlocks = 2").replace("const int group =", schedule)
-    gemm(run, map_of, aligned, 200, 504, 328, source, blocks=2)
+@pytest.mark.parametrize("how", [{}, {"seed": 7}, {"order": "adversarial", "seed": 1}])
+def test_gemm_of_clusters(run, map_of, aligned, how):
+    source = SOURCE.replace("kBlocks = 1", "kBlocks = 2")
+    with schedule(**how):
+        gemm(run, map_of, aligned, 200, 504, 328, source, blocks=2)

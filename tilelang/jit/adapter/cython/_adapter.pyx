@@ -9,11 +9,13 @@ structs are declared here, as are the driver entry points, so that nothing of to
 needed to build this file.
 """
 
+import ctypes
 import operator
 
 import torch
 
 from tilelang.jit.adapter import errors
+from tilelang.emulator.machine import current_machine
 from tilelang.engine.launch_plan import PointerParam, TensorParam
 from tilelang.utils import dtypes
 
@@ -93,6 +95,7 @@ ctypedef struct LaunchConfig:
     unsigned extents[7]  # grid, block, bytes of dynamic shared memory
     unsigned cluster[3]
     unsigned cooperative
+    const void* machine  # how the emulator runs it
 
 ctypedef int (*LaunchEmulated)(
     const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
@@ -714,7 +717,9 @@ cdef class Launcher:
         cdef void* context = NULL
         cdef int status, k
         if self.device_type == kDLCPU:
+            machine = current_machine()
             for k in range(self.num_kernels):
+                configs[k].machine = <const void*><uintptr_t>ctypes.addressof(machine)
                 self._launch_emulated(device, k, pointers, &configs[k])
             return 0
         torch_api.current_work_stream(kDLCUDA, device_id, &stream)
