@@ -30,7 +30,8 @@ struct Intrinsic {
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
 };
 
-/*! The rows of scalar_intrinsics.cc. */
+/*! The rows of thread_intrinsics.cc and scalar_intrinsics.cc. */
+std::vector<Intrinsic> ThreadIntrinsics();
 std::vector<Intrinsic> ScalarIntrinsics();
 
 /*! Row of an op, nullptr for other ops (TVM's own). */

@@ -78,7 +78,8 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
     if "stage" not in entry:
         lines = [f"{head}: a plain loop, because nothing can run ahead"]
         for statement in entry["statements"]:
-            lines.append(f"    {_source(file, statement)}: {statement['reason']}")
+            if statement["reason"]:
+                lines.append(f"    {_source(file, statement)}: {statement['reason']}")
         return lines
     ahead = max(int(s) for s in entry["stage"])
     lines = [f"{head}: {ahead} {'step' if ahead == 1 else 'steps'} ahead"]

@@ -34,14 +34,12 @@ def CUDASourceCodeKernel(
 
     Parameters
     ----------
-    blocks, threads, prelude
+    blocks, threads, cluster_dims, prelude
         As for ``T.Kernel``.
     source_code_or_path
         The text, or the path of a file that has it.
     entry_name
         The ``__global__`` function to launch.
-    cluster_dims
-        Not supported: None or 1.
 
     Raises
     ------
@@ -49,8 +47,6 @@ def CUDASourceCodeKernel(
         If it looks like a path, and there is no such file.
     ValueError
         If the text is empty or has no such function; for wrong extents.
-    NotImplementedError
-        For clusters.
 
     Example
     -------
@@ -58,13 +54,8 @@ def CUDASourceCodeKernel(
     entry_name="scale")``
     """
     tracer = current_tracer("T.CUDASourceCodeKernel")
-    if cluster_dims not in (None, 1, (1,), (1, 1, 1), [1, 1, 1]):
-        raise NotImplementedError(
-            f"cluster_dims of T.CUDASourceCodeKernel is {cluster_dims!r}, which is not supported; "
-            "leave it out"
-        )
     text = _exported(_text(source_code_or_path), entry_name)
-    kernel = Kernel(*blocks, threads=threads, prelude=prelude)
+    kernel = Kernel(*blocks, threads=threads, prelude=prelude, cluster_dims=cluster_dims)
     tracer.enter(kernel)
     tir_builder.evaluate(
         device_call("source_kernel", [ir.StringImm(entry_name), ir.StringImm(text)])

@@ -9,7 +9,8 @@
  * Establishes: a plan that keeps every dependence of the source order.
  * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
  * as they are. Refuses: user schedules of the wrong length, or whose order is no permutation
- * (ValueError). A loop in which nothing can be prefetched becomes a plain loop.
+ * (ValueError), and with them names for values of calls that write. A loop in which nothing can be
+ * prefetched, or with such a name, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
@@ -18,6 +19,7 @@
  */
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -98,6 +100,18 @@ class Planner : public StmtExprMutator {
     if (num_stages < 1 && !user_order) return Plain(op);
 
     std::vector<Stmt> source = FlatSeq(op->body);
+    const Stmt once = BindingThatRunsOnce(source);
+    if (once.defined() && !user_order) {
+      Array<String> reasons;
+      for (const Stmt& s : source) reasons.push_back(s.same_as(once) ? kRunsOnce : "");
+      plain.push_back(DescribeLoop(op, source, reasons));
+      return Plain(op);
+    }
+    if (once.defined()) {
+      ThrowAt(once->span, "ValueError",
+              std::string("T.Pipelined: found a name for a value, but ") + kRunsOnce +
+                  ", wanted values that each user may compute; leave out order and stage");
+    }
     const std::vector<Stmt> body = InlineBindings(source);
     Schedule plan;
     if (user_order || user_stage) {
@@ -126,6 +140,32 @@ class Planner : public StmtExprMutator {
       if (loop->annotations.count(key)) loop.CopyOnWrite()->annotations.erase(key);
     }
     return loop;
+  }
+
+  static constexpr const char* kRunsOnce =
+      "the call that gives the value does something, and a pipeline would repeat it";
+
+  /*! The first binding whose value comes from a call with an effect; undefined if there is none. */
+  static Stmt BindingThatRunsOnce(const std::vector<Stmt>& source) {
+    struct Finder : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const CallNode* op) override {
+        for (const PointerAccess& access : PointerAccesses(op)) {
+          found |= access.access != Access::kRead;
+        }
+        found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
+        Default(op);
+      }
+    };
+    for (const Stmt& s : source) {
+      const auto* bind = s.as<BindNode>();
+      if (!bind) continue;
+      Finder finder;
+      finder(bind->value);
+      if (finder.found) return s;
+    }
+    return Stmt();
   }
 
   /*! Bindings are pure; a user at another stage needs the value of its own iteration, so each user

@@ -4,6 +4,7 @@ import inspect
 import re
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
@@ -76,6 +77,32 @@ def test_a_loop_in_which_nothing_can_run_ahead():
         "    line 1, T.copy(S, C[k * 8, 0]): it writes C, which is not shared memory",
         "    line 2, T.copy(A[k * 8, 0], S): S is read before it",
     ]
+
+
+def test_a_call_with_an_effect_is_not_repeated():
+    def counted(**plan):
+        @T.prim_func
+        def main(A: T.Tensor((4, 32), "float32"), B: T.Tensor((4, 32), "int32")):
+            with T.Kernel(1, threads=32):
+                S = T.alloc_shared((32,), "float32")
+                tx = T.get_thread_binding()
+                T.rng_init(1)
+                for k in T.Pipelined(4, num_stages=2, **plan):
+                    T.copy(A[k, 0:32], S)
+                    bits = T.rng_rand()
+                    B[k, tx] = T.cast((bits ^ bits) + 1, "int32") + T.cast(S[tx], "int32")
+
+        return main
+
+    assert lines_of(counted())[-2:] == [
+        "  T.Pipelined over k at line 0: a plain loop, because nothing can run ahead",
+        "    line 2, bits = T.rng_rand(): the call that gives the value does something, and a "
+        "pipeline would repeat it",
+    ]
+    a = torch.arange(128.0).view(4, 32).to("cuda" if torch.cuda.is_available() else "cpu")
+    assert torch.equal(tilelang.compile(counted(), out_idx=-1)(a), a.int() + 1)
+    with pytest.raises(ValueError, match=r"py:\d+: .* a pipeline would repeat it"):
+        tilelang.compile(counted(order=[0, 1, 2], stage=[0, 1, 1]))
 
 
 def test_copies_that_are_too_narrow_to_be_asynchronous():

@@ -62,7 +62,7 @@ def test_text_with_linkage_of_its_own():
         (SCALE, {}, ValueError, "no __global__ function main_kernel"),
         ("", {}, ValueError, "is '', wanted CUDA C"),
         ("no/such/file.cu", {}, FileNotFoundError, "there is no such file"),
-        (SCALE, {"cluster_dims": 2}, NotImplementedError, "cluster_dims .* is 2"),
+        (SCALE, {"entry_name": "scale", "cluster_dims": 0}, ValueError, "cluster_dims"),
     ],
 )
 def test_errors(source, options, error, message):
