@@ -1,1 +1,6 @@
-"""Running the emitted kernel source on the CPU."""
+"""Running the emitted kernel source on the CPU, and what its checks find."""
+
+from tilelang.emulator.checks import CHECKS, resolve_checks
+from tilelang.emulator.reports import Access, EmulationError, Report
+
+__all__ = ["CHECKS", "Access", "EmulationError", "Report", "resolve_checks"]

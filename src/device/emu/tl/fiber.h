@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <tl/async.h>
+#include <tl/check.h>
 #include <tl/context.h>
 #include <tl/dim3.h>
 #include <tl/location.h>
@@ -36,6 +37,7 @@ struct WaitPoint {
   unsigned arrived;
   unsigned expected;
   Queue waiting;
+  SyncClock clock;
 };
 
 struct Fiber {
@@ -52,6 +54,8 @@ struct Fiber {
   const void* polled_at;  // by its last atomic operation that changed nothing, which found
   uint64_t polled_bits;
   ThreadQueues queues;
+  ThreadClock clock;
+  LocalArrays arrays;
 };
 
 inline void Queue::push(Fiber* fiber) {

@@ -60,6 +60,7 @@ struct Mbarrier;
 struct PhaseBarrier : WaitPoint {
   unsigned live;  // the threads that have to arrive
   unsigned phase;
+  SyncClock completed;  // what was released in the phase before
 };
 
 /*! Blocks that see each other's shared memory. */
@@ -109,6 +110,8 @@ struct Worker {
   char* error;
   unsigned long error_size;
   bool failed;
+  Checker* checker;
+  unsigned engines;  // that are at work, so that accesses are theirs
   unsigned long fruitless;  // yields since something happened that others may wait for
 
   unsigned threads() const { return block_count * block_threads; }
@@ -150,6 +153,7 @@ inline void wait_at(WaitPoint& point) {
 
 inline void release(WaitPoint& point) {
   point.arrived = 0;
+  check_phase_ends(point);
   worker->fruitless = 0;
   worker->ready.take_all(point.waiting);
 }
