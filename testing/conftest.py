@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = ":".join(asked_for)
     assert config.cache is not None
     os.environ.setdefault("TILELANG_CACHE_DIR", str(config.cache.mkdir("tilelang")))
+    os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
 
 
 @pytest.fixture(autouse=True)

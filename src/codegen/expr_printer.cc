@@ -356,6 +356,26 @@ void ExprPrinter::Visit_(const CallNode* op) {
   }
 }
 
+/*! A function of the user's takes plain pointers. */
+std::string ExprPrinter::ExternCall(const std::string& name, const Array<Expr>& args) {
+  std::string text = name + "(";
+  for (size_t i = 1; i < args.size(); ++i) {
+    const TensorLoadNode* target = AsAddressOf(args[i]);
+    const bool element = target && target->indices.size() == 1 &&
+                         !scalars_.count(target->source.get()) &&
+                         target->indices[0]->dtype().lanes == 1;
+    text += (i == 1 ? "" : ", ") + (element ? ElementAddress(target) : Print(args[i]));
+  }
+  return text + ")";
+}
+
+std::string ExprPrinter::ElementAddress(const TensorLoadNode* target) {
+  const auto buffer = target->source.as_or_throw<Var>();
+  const bool packed = IsHalfByte(BufferOf(buffer)->dtype->dtype);
+  const Expr& index = target->indices[0];
+  return "&" + Name(buffer.get()) + "[" + Print(packed ? ByteOf(buffer, index) : index) + "]";
+}
+
 std::string ExprPrinter::Intrinsic(const CallNode* op) {
   const auto* row = FindIntrinsic(op);
   headers_.insert(row->header);
@@ -389,7 +409,7 @@ bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
   } else if (name == "tirx.call_extern" || name == "tirx.call_pure_extern") {
     const auto* function = op->args[0].as<StringImmNode>();
     if (!function) Bug("call_extern without a name");
-    Done(op, Function(function->value, op->args, 1), kPrimary);
+    Done(op, ExternCall(function->value, op->args), kPrimary);
   } else if (name == kSync) {
     const auto* scope = op->args[0].as<StringImmNode>();
     const std::string text = scope ? std::string(scope->value) : "";

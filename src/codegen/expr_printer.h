@@ -128,6 +128,8 @@ class ExprPrinter : protected StmtExprVisitor {
   bool NeverNegative(const Expr& e);
   std::string Function(const std::string& name, const Array<Expr>& args, size_t first = 0);
   std::string Intrinsic(const CallNode* op);
+  std::string ExternCall(const std::string& name, const Array<Expr>& args);
+  std::string ElementAddress(const TensorLoadNode* target);
   std::string VectorLoad(const TensorLoadNode* op, const Var& buffer);
   bool CallToBuiltin(const CallNode* op, const std::string& name);
 

@@ -265,29 +265,30 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const bool packed = IsHalfByte(dtype);
   const int64_t units = packed ? (size + 1) / 2 : size;
   const std::string type = StorageType(dtype);
-  const std::string array = type + " " + name + "[" + std::to_string(units) + "];";
   if (scope == "shared.dyn") {
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
-    SharedArray(type, name, "buf_dyn_shmem", *offset);
+    SharedArray(type, units, name, "buf_dyn_shmem", *offset);
   } else if (scope == "shared") {
-    SharedArray(type, name, "buf_shmem", static_shared_.at(op->buffer.get()));
+    SharedArray(type, units, name, "buf_shmem", static_shared_.at(op->buffer.get()));
   } else if (IsLocal(op->buffer) && size == 1) {
     scalars_.insert(op->buffer.get());
     Line(TypeName(dtype) + " " + name + ";");
   } else if (IsLocal(op->buffer)) {
     const int64_t element = packed ? 1 : dtype.bits * dtype.lanes / 8;
     const int64_t alignment = LocalAlignment(units * element);
-    Line((alignment > element ? "alignas(" + std::to_string(alignment) + ") " : "") + array);
+    Line((alignment > element ? "alignas(" + std::to_string(alignment) + ") " : "") + "tl::local<" +
+         type + ", " + std::to_string(units) + "> " + name + ";");
   } else {
     Bug("buffer " + name + " of scope " + scope);
   }
   done_ = op;
 }
 
-void KernelPrinter::SharedArray(const std::string& type, const std::string& name,
+void KernelPrinter::SharedArray(const std::string& type, int64_t extent, const std::string& name,
                                 const std::string& memory, int64_t offset) {
-  Line(type + "* " + name + " = (" + type + "*)(" + memory + " + " + std::to_string(offset) + ");");
+  Line("auto " + name + " = tl::shared<" + type + ", " + std::to_string(extent) + ">(" + memory +
+       " + " + std::to_string(offset) + ");");
 }
 
 void KernelPrinter::Visit_(const DeclBufferNode* op) {
@@ -299,7 +300,7 @@ void KernelPrinter::Visit_(const DeclBufferNode* op) {
   const std::string type = TypeName(BufferOf(op->buffer)->dtype->dtype);
   const std::string pointer =
       at_address ? Print(op->data.as<CallNode>()->args[0]) : Pointer(buffer, MakeInt(0));
-  Line(type + "* " + names_.Declare(op->buffer) + " = (" + type + "*)" + pointer + ";");
+  Line("auto " + names_.Declare(op->buffer) + " = tl::view<" + type + ">(" + pointer + ");");
   done_ = op;
 }
 

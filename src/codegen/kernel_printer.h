@@ -42,8 +42,8 @@ class KernelPrinter : private ExprPrinter {
   void Indices(const KernelFacts& facts);
   void StoreHalfByte(const BufferStoreNode* op, const std::string& value);
   std::string StorageType(DLDataType t);
-  void SharedArray(const std::string& type, const std::string& name, const std::string& memory,
-                   int64_t offset);
+  void SharedArray(const std::string& type, int64_t extent, const std::string& name,
+                   const std::string& memory, int64_t offset);
   void Line(const std::string& text);
 
   bool line_directives_;

@@ -13,7 +13,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def places(source):
     """Byte offset of each dynamic shared buffer."""
-    found = re.findall(r"\* (\w+) = \(\w+\*\)\(buf_dyn_shmem \+ (\d+)\);", source)
+    found = re.findall(r"auto (\w+) = tl::shared<\w+, \d+>\(buf_dyn_shmem \+ (\d+)\);", source)
     return {name: int(offset) for name, offset in found}
 
 

@@ -1,5 +1,16 @@
-"""Running the emitted kernel source on the CPU."""
+"""Running the emitted kernel source on the CPU, and what its checks find."""
 
+from tilelang.emulator.checks import CHECKS, resolve_checks
 from tilelang.emulator.machine import Schedule, current_schedule, schedule
+from tilelang.emulator.reports import Access, EmulationError, Report
 
-__all__ = ["Schedule", "current_schedule", "schedule"]
+__all__ = [
+    "CHECKS",
+    "Access",
+    "EmulationError",
+    "Report",
+    "Schedule",
+    "current_schedule",
+    "resolve_checks",
+    "schedule",
+]

@@ -15,20 +15,33 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilelang._paths import device_include_dirs
+import numpy as np
+
+from tilelang._paths import device_include_dirs, device_root
+from tilelang.emulator.buffers import Tensor, declared_arrays
+from tilelang.emulator.checks import Checks, bits_of, resolve_checks
 from tilelang.emulator.machine import current_machine
+from tilelang.emulator.reports import EmulationError, Memory, Report, parse_reports
 from tilelang.env import env
 
 # Generated code reads shared memory as several types, and its integers wrap, as on the GPU. Sums
 # and products are rounded one by one. Its warnings are not the user's.
 _FLAGS = (
-    *("-x", "c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-w"),
+    *("-std=c++17", "-O2", "-fPIC", "-w"),
     *("-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
     *("-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"),
 )
 # Dynamic shared memory needs no initialisation; g++ does not see that in templates, clang++ does.
 _GNU_FLAGS = ("-fno-extern-tls-init",)
-_ERROR_BYTES = 8192
+# The compiler calls a function in front of each access; lines are looked up for a report. Stores of
+# several lines must not become one, nor loops a call of memset.
+_CHECKED_FLAGS = ("-fsanitize=thread", "-g1")
+_GNU_CHECKED_FLAGS = (
+    *("--param", "tsan-instrument-func-entry-exit=0"),
+    *("-fno-store-merging", "-fno-tree-loop-distribute-patterns"),
+)
+_ERROR_BYTES = 1 << 16
+UNKNOWN_BYTES = 2**64 - 1
 _STATIC_ARRAY = re.compile(r"\b__shared__\b")
 
 
@@ -42,6 +55,7 @@ class LaunchConfig(ctypes.Structure):
         ("dynamic_shared_bytes", ctypes.c_uint),
         ("cluster", ctypes.c_uint * 3),
         ("cooperative", ctypes.c_uint),
+        ("argument_bytes", ctypes.POINTER(ctypes.c_ulong)),
         ("machine", ctypes.c_void_p),
     )
 
@@ -51,10 +65,12 @@ class EmulatedModule:
 
     Attributes:
         path: the shared library.
+        source: what it was compiled from.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, source: str):
         self.path = path
+        self.source = source
         self._library = ctypes.CDLL(str(path))
 
     def address(self, kernel_name: str) -> int:
@@ -77,6 +93,7 @@ class EmulatedModule:
         args: Sequence[ctypes._SimpleCData],
         cluster: tuple[int, int, int] = (1, 1, 1),
         cooperative: bool = False,
+        arrays: Sequence[np.ndarray | None] = (),
     ) -> None:
         """Runs a kernel to its end.
 
@@ -88,15 +105,21 @@ class EmulatedModule:
             args: one ctypes value for each parameter; a pointer is a `ctypes.c_void_p`.
             cluster: number of blocks of a cluster along x, y and z.
             cooperative: whether all blocks run at the same time, for ``tl::sync_grid``.
+            arrays: for each argument, the array that it points to, if any: what the checks know of
+                global memory.
 
         Raises:
-            RuntimeError: the kernel failed; the text says where and why.
+            EmulationError: the kernel failed, or the checks have found something.
 
         Example: ``module.launch("scale", (4, 1, 1), (128, 1, 1), 0, [c_void_p(x.data_ptr())])``
         """
         machine = current_machine()
+        given = [*arrays, *[None] * (len(args) - len(arrays))]
+        sizes = [UNKNOWN_BYTES if array is None else array.nbytes for array in given]
         config = LaunchConfig(
-            grid, block, dynamic_shared_bytes, cluster, cooperative, ctypes.addressof(machine)
+            *(grid, block, dynamic_shared_bytes, cluster, cooperative),
+            (ctypes.c_ulong * len(args))(*sizes),
+            ctypes.addressof(machine),
         )
         pointers = (ctypes.c_void_p * len(args))(*[ctypes.addressof(arg) for arg in args])
         error = ctypes.create_string_buffer(_ERROR_BYTES)
@@ -108,11 +131,26 @@ class EmulatedModule:
             ctypes.c_ulong(_ERROR_BYTES),
         )
         if failed:
-            raise RuntimeError(error.value.decode(errors="replace"))
+            tensors = [
+                None if array is None else Tensor.of_array(f"argument {i}", array)
+                for i, array in enumerate(given)
+            ]
+            reports = self.explain(kernel_name, error.value.decode(errors="replace"), tensors)
+            raise EmulationError(reports)
+
+    def explain(
+        self, kernel_name: str, text: str, arguments: Sequence[Tensor | None]
+    ) -> list[Report]:
+        """What a launcher has written to its error buffer; `arguments` are those of the launch."""
+        memory = Memory(declared_arrays(self.source, kernel_name), arguments)
+        return parse_reports(text, kernel_name, memory, self.path)
 
 
 def build_emulated(
-    source: str, kernel_names: Sequence[str], cache_dir: Path | None = None
+    source: str,
+    kernel_names: Sequence[str],
+    cache_dir: Path | None = None,
+    checks: Checks | None = None,
 ) -> EmulatedModule:
     """Compiles a program for the CPU, or takes it from the cache, and loads it.
 
@@ -121,22 +159,24 @@ def build_emulated(
         kernel_names: its kernels that will be launched.
         cache_dir: where compiled programs are kept; by default ``emulator`` under
             ``TILELANG_CACHE_DIR``.
+        checks: what its launches are watched for; see `resolve_checks`.
 
     Raises:
         RuntimeError: there is no C++ compiler, or it rejects the source.
+        ValueError: there is no such check.
 
     Example: ``build_emulated(kernel.get_kernel_source(), ["main_kernel"]).address("main_kernel")``
     """
     static_arrays = str(bool(_STATIC_ARRAY.search(source))).lower()
     exports = [f"\nTL_EMU_EXPORT({name}, {static_arrays})" for name in kernel_names]
     program = source + "".join(exports) + "\n"
-    compiler = find_compiler()
+    build = _Build(find_compiler(), bits_of(resolve_checks(checks)))
     folder = cache_dir or env.TILELANG_CACHE_DIR / "emulator"
-    path = folder / f"{_key(program, compiler)}.so"
+    path = folder / f"{build.key(program)}.so"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        _compile(program, compiler, path)
-    return EmulatedModule(path)
+        build.library(program, path)
+    return EmulatedModule(path, source)
 
 
 def find_compiler() -> list[str]:
@@ -168,42 +208,73 @@ def _version(compiler: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def _command(compiler: list[str]) -> list[str]:
-    gnu = "Free Software Foundation" in _version(tuple(compiler))
-    return [*compiler, *_FLAGS, *(_GNU_FLAGS if gnu else ())]
+class _Build:
+    """Compilations with one compiler and one set of checks, the bits of TL_EMU_CHECKS."""
 
+    def __init__(self, compiler: list[str], checks: int):
+        self.checks = checks
+        self.version = _version(tuple(compiler))
+        self.gnu = "Free Software Foundation" in self.version
+        self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
+        self.command.append(f"-DTL_EMU_CHECKS={checks}")
 
-def _key(program: str, compiler: list[str]) -> str:
-    digest = hashlib.sha256()
-    version = _version(tuple(compiler))
-    for text in (program, version, platform.machine(), *_command(compiler)):
-        digest.update(text.encode() + b"\0")
-    for folder in device_include_dirs("emu"):
-        for header in sorted(folder.rglob("*.h")):
-            digest.update(header.read_bytes())
-    return digest.hexdigest()
+    def key(self, program: str) -> str:
+        """The name of a compiled program: of all that it depends on."""
+        digest = hashlib.sha256(f"{platform.machine()}\0{_headers_digest()}".encode())
+        flags = (*self.command, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS)
+        for text in (program, self.version, *flags):
+            digest.update(text.encode() + b"\0")
+        return digest.hexdigest()
 
+    def library(self, program: str, path: Path) -> None:
+        """Compiles a program to a shared library."""
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
+            source, result = Path(folder, "kernel.cu"), Path(folder, "kernel.so")
+            source.write_text(program)
+            runtime = self._runtime(Path(folder))
+            if not self.checks:
+                self._run("-shared", runtime, "-x", "c++", source, "-o", result)
+            else:
+                flags = [*_CHECKED_FLAGS, *(_GNU_CHECKED_FLAGS if self.gnu else ())]
+                flags.append(f"-fdebug-prefix-map={Path.cwd()}=.")
+                observed = Path(folder, "kernel.o")
+                self._run(*flags, "-c", "-x", "c++", source, "-o", observed)
+                # Linked without -fsanitize: the runtime has the functions that the flag calls.
+                self._run("-shared", runtime, observed, "-o", result)
+            # Another process may compile the same program: the last one replaces equals by equals.
+            os.replace(result, path)
 
-def _compile(program: str, compiler: list[str], path: Path) -> None:
-    includes = [f"-I{folder}" for folder in device_include_dirs("emu")]
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
-        source, library = Path(folder, "kernel.cu"), Path(folder, "kernel.so")
-        source.write_text(program)
-        command = [*_command(compiler), *includes, str(source), "-o", str(library)]
+    def _runtime(self, folder: Path) -> Path:
+        """What all programs share."""
+        source = device_root() / "emu" / "runtime.cc"
+        path = folder.parent / f"{self.key(source.read_text())}.o"
+        if not path.is_file():
+            result = folder / "runtime.o"
+            self._run("-c", source, "-o", result)
+            os.replace(result, path)
+        return path
+
+    def _run(self, *arguments: str | Path) -> None:
+        includes = [f"-I{folder}" for folder in device_include_dirs("emu")]
+        words = [*self.command, *includes, *map(str, arguments)]
         limit = env.TILELANG_COMPILE_TIMEOUT_SECONDS or None
         try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=limit
-            )
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(
                 f"the emulator's compiler takes more than {limit} s, which "
-                f"TILELANG_COMPILE_TIMEOUT_SECONDS allows\ncommand: {shlex.join(command)}"
+                f"TILELANG_COMPILE_TIMEOUT_SECONDS allows\ncommand: {shlex.join(words)}"
             ) from error
         if done.returncode != 0:
             raise RuntimeError(
-                f"the kernel does not compile for the emulator\ncommand: {shlex.join(command)}\n"
+                f"the kernel does not compile for the emulator\ncommand: {shlex.join(words)}\n"
                 f"{done.stderr.strip()}"
             )
-        # Another process may compile the same program: whoever is last replaces equals by equals.
-        os.replace(library, path)
+
+
+def _headers_digest() -> str:
+    digest = hashlib.sha256()
+    for folder in device_include_dirs("emu"):
+        for path in sorted([*folder.rglob("*.h"), *folder.rglob("*.cc")]):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import tvm
 from tvm.target import Target
 
+from tilelang.emulator.checks import Checks
 from tilelang.env import env
 from tilelang.jit.kernel import JITKernel, split_flags
 from tilelang.utils.log import logger
@@ -27,15 +28,18 @@ def compile(
     verbose: bool | None = None,
     pass_configs: Mapping[Any, Any] | None = None,
     compile_flags: str | Sequence[str] | None = None,
+    checks: Checks | None = None,
 ) -> JITKernel:
     """Compiles `func` to a kernel.
 
     `out_idx` are the parameters that a call allocates and returns. `execution_backend` is
     ``"auto"``, ``"tvm_ffi"``, ``"cython"``, ``"nvrtc"`` (the GPU) or ``"emulate"`` (the CPU).
-    `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. What is None
-    comes from the environment (`TILELANG_DEFAULT_TARGET`, `TILELANG_EXECUTION_BACKEND`,
-    `TILELANG_VERBOSE`, for which `TILELANG_JIT_DIAGNOSTICS` is another name). The function's
-    attributes `tilelang_pass_configs` and `tilelang_compile_flags` count under the arguments.
+    `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. `checks` are the
+    defects that the emulator looks for (`tilelang.emulator.CHECKS`): True for all, or their names.
+    What is None comes from the environment (`TILELANG_DEFAULT_TARGET`,
+    `TILELANG_EXECUTION_BACKEND`, `TILELANG_EMULATE_CHECKS`, and `TILELANG_VERBOSE`, for which
+    `TILELANG_JIT_DIAGNOSTICS` is another name). The function's attributes `tilelang_pass_configs`
+    and `tilelang_compile_flags` count under the arguments.
 
     Raises `AssertionError` where `func` is no PrimFunc, `ValueError` for bad options and where
     `out_idx` conflicts with outputs that the function declares, and what the compiler raises about
@@ -66,6 +70,7 @@ def compile(
         else verbose,
         pass_configs={**dict(attrs.get("tilelang_pass_configs") or {}), **(pass_configs or {})},
         compile_flags=flags,
+        checks=checks,
     )
 
 
@@ -88,6 +93,7 @@ def par_compile(
     compile_flags: str | Sequence[str] | None = None,
     num_workers: int | None = None,
     ignore_error: bool = False,
+    checks: Checks | None = None,
 ) -> list[JITKernel | Exception]:
     """Compiles several functions, each as `compile` does, in `num_workers` threads (one a processor
     by default). Their binaries are built here, not by the first call.
@@ -109,6 +115,7 @@ def par_compile(
             verbose,
             pass_configs,
             compile_flags,
+            checks,
         )
         kernel.build()
         return kernel

@@ -16,6 +16,7 @@ import tvm
 from tvm.target import Target
 
 import tilelang
+from tilelang.emulator.checks import Checks
 from tilelang.jit.cache_key import hashable
 from tilelang.jit.compile import compile, current_target, map_parallel
 from tilelang.jit.eager import Compiler, EagerCalls
@@ -49,6 +50,7 @@ class JITImpl:
         debug_root_path: str | Path | None,
         compile_flags: str | Sequence[str] | None,
         local: Mapping[str, Any],
+        checks: Checks | None,
     ):
         self.func = func
         self.signature = inspect.signature(func)
@@ -61,6 +63,7 @@ class JITImpl:
         self.pass_configs = pass_configs
         self.debug_root_path = _debug_root(debug_root_path)
         self.compile_flags = compile_flags
+        self.checks = checks
         self.mode = "auto"
         self.__name__ = func.__name__
         self._local = local
@@ -233,6 +236,7 @@ class JITImpl:
             verbose=self.verbose,
             pass_configs=self.pass_configs,
             compile_flags=self.compile_flags,
+            checks=self.checks,
         )
         if self.debug_root_path is not None:
             self.debug_root_path.mkdir(parents=True, exist_ok=True)
@@ -353,6 +357,7 @@ def jit(
     pass_configs: Mapping[Any, Any] | None = None,
     debug_root_path: str | Path | None = None,
     compile_flags: str | Sequence[str] | None = None,
+    checks: Checks | None = None,
 ) -> Callable[[Callable[..., Any]], JITImpl]: ...
 def jit(
     func: Callable[..., Any] | None = None,
@@ -366,6 +371,7 @@ def jit(
     pass_configs: Mapping[Any, Any] | None = None,
     debug_root_path: str | Path | None = None,
     compile_flags: str | Sequence[str] | None = None,
+    checks: Checks | None = None,
 ) -> JITImpl | Callable[[Callable[..., Any]], JITImpl]:
     """Compiles kernels at the first call with each set of compile-time arguments.
 
@@ -413,6 +419,7 @@ def jit(
             debug_root_path=debug_root_path,
             compile_flags=compile_flags,
             local=local,
+            checks=checks,
         )
 
     return wrap if func is None else wrap(func)

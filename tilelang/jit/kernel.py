@@ -15,6 +15,7 @@ import torch
 import tvm
 from tvm.target import Target
 
+from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.param import CompiledArtifact, KernelParam
 from tilelang.env import env
 from tilelang.jit.adapter import cuda_adapter, emulated_adapter
@@ -61,6 +62,7 @@ class JITKernel:
         verbose: bool = False,
         pass_configs: Mapping[Any, Any] | None = None,
         compile_flags: str | Sequence[str] | None = None,
+        checks: Checks | None = None,
     ):
         self.prim_func = func
         self.target: Target = determine_target(target, return_object=True)
@@ -69,6 +71,12 @@ class JITKernel:
         self.out_idx = normalize_out_idx(out_idx, len(func.params))
         self.pass_configs = {_key(key): value for key, value in (pass_configs or {}).items()}
         self.compile_flags = split_flags(compile_flags)
+        self.checks = resolve_checks(checks)
+        if checks and self.execution_backend != EMULATE:
+            raise ValueError(
+                f"checks: expected execution_backend='emulate', which has them, got "
+                f"{self.execution_backend!r}. Leave out one of the two."
+            )
         self.verbose = verbose
         self._lock = threading.Lock()
         self._adapter: Launcher | None = None
@@ -110,8 +118,8 @@ class JITKernel:
             # The same source; its reports name lines of the user's Python.
             source = emit_cuda(self.artifact.device_mod, line_directives=True)
             source = postprocess(source, self.target)
-            module = build_emulated(source, self._kernel_names)
-            adapter = emulated_adapter(plan, module.address)
+            module = build_emulated(source, self._kernel_names, checks=self.checks)
+            adapter = emulated_adapter(plan, module.address, module.explain)
         elif torch.cuda.is_available():
             adapter = cuda_adapter(plan, self.cubin)
         else:

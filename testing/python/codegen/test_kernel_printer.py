@@ -84,9 +84,9 @@ main_kernel(const half_t* __restrict__ A, float* __restrict__ B, int n) {
   const dim3 blockIdx = tl::rasterization2DRow<10>();
   const int bx = blockIdx.x;
   const int tx = threadIdx.x;
-  half_t* S = (half_t*)(buf_dyn_shmem + 0);
-  float* R = (float*)(buf_dyn_shmem + 256);
-  alignas(16) float C[32];
+  auto S = tl::shared<half_t, 128>(buf_dyn_shmem + 0);
+  auto R = tl::shared<float, 32>(buf_dyn_shmem + 256);
+  alignas(16) tl::local<float, 32> C;
   int count;
   count = 0;
   for (int k = 0; k < 4; ++k) {
@@ -189,8 +189,8 @@ def test_static_shared_memory_and_small_locals(body):
 
     assert body(func)[:3] == [
         "unsigned char* buf_shmem = tl::static_shared<32>();",
-        "float* S = (float*)(buf_shmem + 0);",
-        "alignas(4) half_t F[3];",
+        "auto S = tl::shared<float, 32>(buf_shmem + 0);",
+        "alignas(4) tl::local<half_t, 3> F;",
     ]
 
 

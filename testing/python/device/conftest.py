@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilelang.emulator.checks import Checks
 from tilelang.emulator.compiler import build_emulated
 from tilelang.emulator.tensor_map import BYTES, encode_tensor_map
 from tilelang.engine.tensor_map import TensorMap
@@ -32,7 +33,7 @@ def _triple(size: int | tuple[int, ...]) -> tuple[int, int, int]:
 def run() -> Run:
     """``run(source, "kernel", [array, 3], grid=1, block=32, shared=0)``; builds a source once.
 
-    ``cluster=(2, 1, 1)`` and ``cooperative=True`` go to the launch.
+    ``cluster=(2, 1, 1)`` and ``cooperative=True`` go to the launch, `checks` to the build.
     """
 
     def launch(
@@ -42,10 +43,12 @@ def run() -> Run:
         grid: int | tuple[int, ...] = 1,
         block: int | tuple[int, ...] = 32,
         shared: int = 0,
+        checks: Checks | None = None,
         **how: Any,
     ) -> None:
-        module = build_emulated(source, _KERNEL.findall(source))
+        module = build_emulated(source, _KERNEL.findall(source), checks=checks)
         values = [_argument(arg) for arg in args]
+        how["arrays"] = [arg if isinstance(arg, np.ndarray) else None for arg in args]
         module.launch(kernel, _triple(grid), _triple(block), shared, values, **how)
 
     return launch

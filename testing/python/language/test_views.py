@@ -90,7 +90,7 @@ def test_bytes_of_a_thread_and_of_a_wider_type():
     kernel(a, b, c)
     assert torch.equal(b, a.view(torch.uint8).reshape(128, 4))
     assert torch.equal(c, a.view(torch.int64))
-    assert "uint8_t* parts = (uint8_t*)&word;" in kernel.get_kernel_source()
+    assert "auto parts = tl::view<uint8_t>(&word);" in kernel.get_kernel_source()
 
 
 @pytest.mark.parametrize("stages", [0, 2, 3])

@@ -5,12 +5,14 @@ torch tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilelang.engine.launch_plan import LaunchPlan
 
 if TYPE_CHECKING:
+    from tilelang.emulator.buffers import Tensor
+    from tilelang.emulator.reports import Report
     from tilelang.jit.adapter.cython._adapter import Launcher
 
 
@@ -40,11 +42,22 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
     return Launcher(plan, module.load, entry_points())
 
 
-def emulated_adapter(plan: LaunchPlan, address: Callable[[str], int]) -> Launcher:
+Explain = Callable[[str, str, "Sequence[Tensor | None]"], "list[Report]"]
+"""Reports of a kernel's name, of what its launcher has written, and of its arguments."""
+
+
+def emulated_adapter(
+    plan: LaunchPlan, address: Callable[[str], int], explain: Explain | None = None
+) -> Launcher:
     """The launcher that runs `plan` on CPU tensors; `address` gives the ``tl_launch_<kernel>`` of a
-    kernel's name.
+    kernel's name, `explain` the reports of a launch that fails.
     """
+    from tilelang.emulator.reports import Report
     from tilelang.jit.adapter.cython._adapter import Launcher
 
     functions = [address(kernel.name) for kernel in plan.kernels]
-    return Launcher(plan, lambda device: (0, functions))
+
+    def plain(kernel: str, text: str, arguments: Sequence[Tensor | None]) -> list[Report]:
+        return [Report("failure", kernel, text)]
+
+    return Launcher(plan, lambda device: (0, functions), explain=explain or plain)

@@ -6,10 +6,12 @@ Every text names the kernel and its line, what was found, what was wanted, and o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from tilelang.emulator.reports import EmulationError, Report
 from tilelang.engine.launch_plan import (
     LaunchPlan,
     PointerParam,
@@ -202,10 +204,10 @@ def too_many_devices(plan: LaunchPlan, device: int, limit: int) -> RuntimeError:
     )
 
 
-def emulated_failed(plan: LaunchPlan, kernel: int, report: str) -> RuntimeError:
-    """The emulator reports a fault of the kernel."""
+def emulated_failed(plan: LaunchPlan, kernel: int, reports: Sequence[Report]) -> EmulationError:
+    """The emulator reports defects of the kernel."""
     name = plan.kernels[kernel].name
-    return RuntimeError(f"{plan.where()}: kernel `{name}` failed in the emulator:\n{report}")
+    return EmulationError(reports, f"{plan.where()}: kernel `{name}` failed in the emulator:")
 
 
 def launch_failed(plan: LaunchPlan, kernel: int, extents: list[int], status: int) -> RuntimeError:

@@ -1,6 +1,7 @@
 /*! Shared memory, and vector loads and stores. */
 #pragma once
 
+#include <tl/buffer.h>
 #include <tl/vec.h>
 
 namespace tl {

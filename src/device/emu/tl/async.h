@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <tl/check.h>
 #include <tl/location.h>
 
 namespace tl {
@@ -59,6 +60,9 @@ struct AsyncQueue {
     while (!empty()) perform_first();
   }
 
+  /*! Groups before this one are complete when at most `allowed` committed ones may not be. */
+  uint32_t done(uint32_t allowed) const { return open_group > allowed ? open_group - allowed : 0; }
+
   void clear() { first = last = open_group = 0; }
 
   void free_items() { free(items); }
@@ -69,7 +73,9 @@ struct AsyncQueue {
     auto* operation = reinterpret_cast<AsyncOperation*>(items + first);
     first += sizeof(AsyncOperation) + operation->bytes;
     if (empty()) first = last = 0;
+    check_engine_begins();
     operation->perform(*operation);
+    check_engine_ends();
   }
 
   bool make_room(uint32_t bytes) {

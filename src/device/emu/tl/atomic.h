@@ -8,6 +8,7 @@
 
 #include <tl/barrier.h>
 #include <tl/bits.h>
+#include <tl/buffer.h>
 #include <tl/math.h>
 #include <tl/memory_order.h>
 #include <tl/polling.h>
@@ -38,6 +39,18 @@ struct BitsOf<8> {
 };
 template <typename T>
 using Bits = typename BitsOf<sizeof(T)>::type;
+constexpr bool acquires(MemoryOrder order) {
+  return order != MemoryOrder::relaxed && order != MemoryOrder::release;
+}
+constexpr bool releases(MemoryOrder order) { return order >= MemoryOrder::release; }
+
+template <typename T>
+struct Same {
+  using type = T;
+};
+/*! A pointer whose type follows from other arguments, so that it may be given as a buffer. */
+template <typename T>
+using PointerTo = typename Same<T>::type*;
 
 /*! Takes note of what an atomic operation finds. The same at the same place leads nowhere. */
 template <typename T>
@@ -50,11 +63,13 @@ TL_DEVICE void note_found(const T* at, T value) {
   self->polled_bits = bits;
 }
 
-template <typename T, typename Change>
-TL_DEVICE T update(T* at, Location where, Change change) {
+template <MemoryOrder order, bool stores = false, typename T, typename Change>
+TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   maybe_stand_back();
+  check_atomic(at, sizeof(T), true, where);
+  check_atomic_order(at, acquires(order), releases(order), stores);
   Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
   Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
   do {
@@ -70,16 +85,28 @@ TL_DEVICE T update(T* at, Location where, Change change) {
   return bit_cast<T>(old);
 }
 
+template <typename T>
+TL_UNOBSERVED inline T poll(const T* at, bool acquires, Location where) {
+  check_alignment(at, sizeof(T), "address of an atomic operation", where);
+  yield(where);
+  check_atomic(at, sizeof(T), false, where);
+  check_atomic_order(at, acquires, false, false);
+  const T found =
+      bit_cast<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(at), __ATOMIC_SEQ_CST));
+  note_found(at, found);
+  return found;
+}
+
 }  // namespace emu
 
-#define TL_ATOMIC(name, expression)                                                 \
-  template <MemoryOrder order, typename T>                                          \
-  TL_DEVICE T fetch_##name(T* at, T value, emu::Location where = emu::here()) {     \
-    return emu::update(at, where, [value](T old) { return T(expression); });        \
-  }                                                                                 \
-  template <MemoryOrder order, typename T>                                          \
-  TL_DEVICE void atomic_##name(T* at, T value, emu::Location where = emu::here()) { \
-    emu::update(at, where, [value](T old) { return T(expression); });               \
+#define TL_ATOMIC(name, expression)                                                                \
+  template <MemoryOrder order, typename T>                                                         \
+  TL_DEVICE T fetch_##name(emu::PointerTo<T> at, T value, emu::Location where = emu::here()) {     \
+    return emu::update<order>(at, where, [value](T old) { return T(expression); });                \
+  }                                                                                                \
+  template <MemoryOrder order, typename T>                                                         \
+  TL_DEVICE void atomic_##name(emu::PointerTo<T> at, T value, emu::Location where = emu::here()) { \
+    emu::update<order>(at, where, [value](T old) { return T(expression); });                       \
   }
 TL_ATOMIC(add, old + value)
 TL_ATOMIC(max, tl::max(old, value))
@@ -89,30 +116,34 @@ TL_ATOMIC(or, old | value)
 
 /*! Adds N elements at `at`, which is aligned as the vector is. */
 template <MemoryOrder order, typename T, int N>
-TL_DEVICE vec<T, N> fetch_add(T* at, const vec<T, N>& value, emu::Location where = emu::here()) {
+TL_DEVICE vec<T, N> fetch_add(emu::PointerTo<T> at, const vec<T, N>& value,
+                              emu::Location where = emu::here()) {
   emu::check_alignment(at, sizeof(value), "address of an atomic operation", where);
   vec<T, N> old;
   for (int i = 0; i < N; ++i) old.data[i] = fetch_add<order>(at + i, value.data[i], where);
   return old;
 }
 template <MemoryOrder order, typename T, int N>
-TL_DEVICE void atomic_add(T* at, const vec<T, N>& value, emu::Location where = emu::here()) {
+TL_DEVICE void atomic_add(emu::PointerTo<T> at, const vec<T, N>& value,
+                          emu::Location where = emu::here()) {
   fetch_add<order>(at, value, where);
 }
 
 template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
-  emu::check_alignment(at, sizeof(T), "address of an atomic operation", where);
-  emu::yield(where);
-  const T found =
-      bit_cast<T>(__atomic_load_n(reinterpret_cast<const emu::Bits<T>*>(at), __ATOMIC_SEQ_CST));
-  emu::note_found(at, found);
-  return found;
+  return emu::poll(at, emu::acquires(order), where);
 }
 
 template <MemoryOrder order, typename T>
-TL_DEVICE void atomic_store(T* at, T value, emu::Location where = emu::here()) {
-  emu::update(at, where, [value](T) { return value; });
+TL_DEVICE void atomic_store(emu::PointerTo<T> at, T value, emu::Location where = emu::here()) {
+  emu::update<order, true>(at, where, [value](T) { return value; });
 }
+
+#if TL_EMU_CHECKS
+template <MemoryOrder order, typename T>
+TL_DEVICE T atomic_load(const emu::Pointer<T>& at, emu::Location where = emu::here()) {
+  return atomic_load<order>(static_cast<const T*>(at), where);
+}
+#endif
 
 }  // namespace tl

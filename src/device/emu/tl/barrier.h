@@ -6,35 +6,35 @@
 namespace tl {
 namespace emu {
 
-inline void describe_barrier(const WaitPoint& self, Text& text) {
+TL_RUNTIME void describe_barrier(const WaitPoint& self, Text& text) {
   const Barrier& barrier = static_cast<const Barrier&>(self);
   text.add("barrier %d: %u of %u threads have arrived", int(&barrier - barrier.block->barriers),
            barrier.arrived, barrier.expected ? barrier.expected : barrier.block->live);
 }
 
-inline void describe_meeting(const WaitPoint& self, Text& text) {
+TL_RUNTIME void describe_meeting(const WaitPoint& self, Text& text) {
   text.add("%s: %u of %u lanes of the warp have arrived", static_cast<const Meeting&>(self).name,
            self.arrived, self.expected);
 }
 
-inline void describe_lane_set(const WaitPoint& self, Text& text) {
+TL_RUNTIME void describe_lane_set(const WaitPoint& self, Text& text) {
   text.add("%s: %u of %u lanes of the warp have arrived", static_cast<const LaneSet&>(self).name,
            self.arrived, self.expected);
 }
 
-inline void describe_cluster_barrier(const WaitPoint& self, Text& text) {
+TL_RUNTIME void describe_cluster_barrier(const WaitPoint& self, Text& text) {
   text.add("the barrier of the cluster: %u of %u threads have arrived", self.arrived,
            static_cast<const PhaseBarrier&>(self).live);
 }
 
-inline void describe_grid_barrier(const WaitPoint& self, Text& text) {
+TL_RUNTIME void describe_grid_barrier(const WaitPoint& self, Text& text) {
   text.add("the barrier of the grid: %u of %u threads have arrived", self.arrived,
            static_cast<const PhaseBarrier&>(self).live);
 }
 
 /*! Arrives at a barrier for `threads` threads, or with 0 for all threads of the block that have not
  * exited; returns whether this one is the last. */
-inline bool barrier_arrive(Barrier& barrier, unsigned threads, Location where) {
+TL_RUNTIME bool barrier_arrive(Barrier& barrier, unsigned threads, Location where) {
   worker->current->where = where;
   if (threads % kWarpSize != 0) {
     fail(where, "barrier %d is to wait for %u threads. Use a multiple of %d",
@@ -48,19 +48,21 @@ inline bool barrier_arrive(Barrier& barrier, unsigned threads, Location where) {
          "another barrier",
          int(&barrier - barrier.block->barriers), threads, barrier.expected);
   }
+  check_release(barrier.clock);
   return ++barrier.arrived == (threads ? threads : barrier.block->live);
 }
 
-inline Barrier& find_barrier(int number, Location where) {
+TL_RUNTIME Barrier& find_barrier(int number, Location where) {
   if (number < 0 || number >= kBarriers) {
     fail(where, "barrier %d does not exist. Use 0 to %d", number, kBarriers - 1);
   }
   return this_block().barriers[number];
 }
 
-inline void barrier_sync(int number, unsigned threads, Location where) {
+TL_RUNTIME void barrier_sync(int number, unsigned threads, Location where) {
   Barrier& barrier = find_barrier(number, where);
   if (barrier_arrive(barrier, threads, where)) {
+    check_acquire(barrier.clock);
     release(barrier);
     maybe_stand_back();
   } else {
@@ -68,7 +70,7 @@ inline void barrier_sync(int number, unsigned threads, Location where) {
   }
 }
 
-inline void named_barrier_arrive(int number, unsigned threads, Location where) {
+TL_RUNTIME void named_barrier_arrive(int number, unsigned threads, Location where) {
   if (threads == 0) fail(where, "barrier %d is to wait for no threads", number);
   Barrier& barrier = find_barrier(number, where);
   if (barrier_arrive(barrier, threads, where)) release(barrier);
@@ -76,7 +78,7 @@ inline void named_barrier_arrive(int number, unsigned threads, Location where) {
 }
 
 /*! The lanes of `mask` that the running thread's warp has. */
-inline uint32_t existing_lanes(uint32_t mask) {
+TL_RUNTIME uint32_t existing_lanes(uint32_t mask) {
   const Fiber* self = worker->current;
   const unsigned lanes = self->block->threads - self->linear / kWarpSize * kWarpSize;
   return lanes < kWarpSize ? mask & ((uint32_t(1) << lanes) - 1) : mask;
@@ -86,7 +88,7 @@ inline uint32_t existing_lanes(uint32_t mask) {
  * Waits for the lanes of the warp in `mask`; the last one runs the collective on their arguments,
  * nullptr for other lanes. Sets of lanes that have none in common do not wait for each other.
  */
-inline void masked_sync(const char* name, uint32_t mask, Collective collective, void* argument,
+TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collective, void* argument,
                         Location where) {
   Fiber* self = worker->current;
   self->where = where;
@@ -117,13 +119,18 @@ inline void masked_sync(const char* name, uint32_t mask, Collective collective, 
     set.expected = __builtin_popcount(mask);
   }
   warp.set_arguments[lane] = argument;
+  // What lanes tell each other orders no memory accesses (PTX ISA, shfl.sync); the barrier does.
+  if (!collective) check_release(set.clock);
   if (++set.arrived < set.expected) return wait_at(set);
+  check_acquire(set.clock);
   if (collective) {
     void* lanes[kWarpSize] = {};
     for (int l = 0; l < kWarpSize; ++l) {
       if (mask >> l & 1) lanes[l] = warp.set_arguments[l];
     }
+    check_engine_begins();
     collective(lanes);
+    check_engine_ends();
   }
   release(set);
   maybe_stand_back();
@@ -134,14 +141,15 @@ inline void warp_barrier_sync(uint32_t mask, Location where) {
 }
 
 /*! Ends the phase where all threads have arrived. */
-inline void end_phase_if_all(PhaseBarrier& barrier) {
+TL_RUNTIME void end_phase_if_all(PhaseBarrier& barrier) {
   if (barrier.arrived == 0 || barrier.arrived != barrier.live) return;
   ++barrier.phase;
+  check_phase_ends(barrier.clock, barrier.completed);
   release(barrier);
 }
 
 /*! What PTX calls the phases of the cluster's barrier: each thread arrives, then waits. */
-inline void cluster_barrier_arrive(Location where) {
+TL_RUNTIME void cluster_barrier_arrive(bool releases, Location where) {
   Fiber* self = worker->current;
   self->where = where;
   PhaseBarrier& barrier = self->block->cluster->barrier;
@@ -149,13 +157,14 @@ inline void cluster_barrier_arrive(Location where) {
     fail(where, "a second arrival at the barrier of the cluster without tl::cluster_wait between");
   }
   self->cluster_arrived = true;
+  if (releases) check_release(barrier.clock);
   self->cluster_phase = barrier.phase;
   ++barrier.arrived;
   end_phase_if_all(barrier);
   maybe_stand_back();
 }
 
-inline void cluster_barrier_wait(Location where) {
+TL_RUNTIME void cluster_barrier_wait(Location where) {
   Fiber* self = worker->current;
   self->where = where;
   PhaseBarrier& barrier = self->block->cluster->barrier;
@@ -163,24 +172,27 @@ inline void cluster_barrier_wait(Location where) {
     fail(where, "tl::cluster_wait without tl::cluster_arrive before it");
   }
   if (self->cluster_phase == barrier.phase) wait_at(barrier);
+  check_acquire(barrier.completed);
   self->cluster_arrived = false;
 }
 
 /*! Waits for all threads of the grid. */
-inline void grid_barrier_sync(Location where) {
+TL_RUNTIME void grid_barrier_sync(Location where) {
   worker->current->where = where;
   if (!worker->cooperative) {
     fail(where, "tl::sync_grid in a launch that is not cooperative");
   }
   PhaseBarrier& barrier = worker->grid_barrier;
   const unsigned phase = barrier.phase;
+  check_release(barrier.clock);
   ++barrier.arrived;
   end_phase_if_all(barrier);
   if (phase == barrier.phase) wait_at(barrier);
+  check_acquire(barrier.completed);
 }
 
 /*! Takes the running thread out: barriers for all threads no longer wait for it. */
-inline void exit_thread() {
+TL_RUNTIME void exit_thread() {
   Fiber* self = worker->current;
   self->exited = true;
   Block& block = *self->block;
@@ -203,8 +215,8 @@ inline void exit_thread() {
  * last warp of a block may have fewer than 32 lanes; a collective that is `partial` gets no
  * argument from those that it lacks, others fail there.
  */
-inline void collective_sync(const char* name, Collective collective, void* argument, Location where,
-                            bool partial = false) {
+TL_RUNTIME void collective_sync(const char* name, Collective collective, void* argument,
+                                Location where, bool partial = false) {
   Fiber* self = worker->current;
   self->where = where;
   Meeting& meeting = self->block->warps[self->linear / kWarpSize].meeting;
@@ -225,7 +237,9 @@ inline void collective_sync(const char* name, Collective collective, void* argum
   }
   meeting.arguments[self->linear % kWarpSize] = argument;
   if (++meeting.arrived == meeting.expected) {
+    check_engine_begins();
     collective(meeting.arguments);
+    check_engine_ends();
     release(meeting);
     maybe_stand_back();
   } else {
@@ -234,7 +248,7 @@ inline void collective_sync(const char* name, Collective collective, void* argum
 }
 
 /*! Lets the other threads go on, in a loop that waits for one of them. */
-inline void yield(Location where) {
+TL_RUNTIME void yield(Location where) {
   Fiber* self = worker->current;
   self->where = where;
   worker->ready.push(self);

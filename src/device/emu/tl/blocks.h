@@ -5,6 +5,7 @@
 #include <tl/barrier.h>
 #include <tl/deadlock.h>
 #include <tl/finish.h>
+#include <tl/launch.h>
 #include <tl/polling.h>
 
 namespace tl {
@@ -45,6 +46,7 @@ inline void prepare_block(Block& block) {
   block.static_bytes = 0;
   block.votes = 0;
   memset(block.dynamic_shared(), kPoison, block.shared_bytes);
+  check_shared_begins(block.dynamic_shared(), block.shared_bytes);
   for (Barrier& barrier : block.barriers) {
     barrier = {};
     barrier.describe = describe_barrier;
@@ -95,11 +97,11 @@ inline void check_shared_end(const Block& block) {
   }
 }
 
-/*! The static shared memory of the running thread's block. The first thread to ask poisons it. */
-inline unsigned char* static_shared(unsigned bytes) {
+unsigned char* static_shared(unsigned bytes) {
   Block& block = this_block();
   if (block.static_bytes < bytes) {
     memset(block.shared + block.static_bytes, kPoison, bytes - block.static_bytes);
+    check_shared_begins(block.shared + block.static_bytes, bytes - block.static_bytes);
     block.static_bytes = bytes;
   }
   return block.shared;

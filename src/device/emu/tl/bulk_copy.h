@@ -23,7 +23,7 @@ struct BulkLoad {
   }
 };
 
-inline void check_bulk(const void* shared, const void* global, uint32_t bytes, Location where) {
+TL_RUNTIME void check_bulk(const void* shared, const void* global, uint32_t bytes, Location where) {
   worker->current->where = where;
   check_alignment(shared, 16, "shared address of a bulk copy", where);
   check_alignment(global, 16, "other address of a bulk copy", where);
@@ -62,10 +62,25 @@ struct BulkStore {
   };
 };
 
+/*! Tells the checks of a copy that an mbarrier announces. */
+inline void issue_bulk_load(Mbarrier& barrier, const BulkLoad& load, Location where) {
+  const Agent agent = check_issue(barrier.now());
+  check_read(agent, load.from, load.bytes, where);
+  check_write(agent, load.to, load.bytes, where);
+  issue_at(barrier, load, where);
+}
+
 inline void issue_bulk_store(void* global, const void* shared, uint32_t bytes, Combine combine,
                              Location where) {
   check_bulk(shared, global, bytes, where);
   ThreadQueues& queues = worker->current->queues;
+  check_read(check_issue(Engine::kBulkRead, queues.bulk_reads.open_group), shared, bytes, where);
+  const Agent writer = check_issue(Engine::kBulkWrite, queues.bulk_writes.open_group);
+  if (combine) {
+    check_reduce(writer, global, bytes, where);
+  } else {
+    check_write(writer, global, bytes, where);
+  }
   issue(queues.bulk_reads, BulkStore{global, shared, bytes, combine, &queues.bulk_writes}, where);
   perform_early(queues.bulk_writes);
 }
@@ -78,7 +93,7 @@ TL_DEVICE void bulk_load(void* shared, const void* global, uint32_t bytes, uint6
                          emu::Location where = emu::here()) {
   emu::check_bulk(shared, global, bytes, where);
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "use by a bulk copy", where);
-  emu::issue_at(state, emu::BulkLoad{shared, global, bytes, &state}, where);
+  emu::issue_bulk_load(state, emu::BulkLoad{shared, global, bytes, &state}, where);
 }
 
 /*! bulk_load into the blocks of the cluster whose bit is set in `blocks`, at the same places. */
@@ -91,7 +106,7 @@ TL_DEVICE void bulk_load_multicast(void* shared, const void* global, uint32_t by
     void* to = emu::map_shared_alive(shared, rank, where);
     void* at = emu::map_shared_alive(barrier, rank, where);
     emu::Mbarrier& state = emu::mbarrier_at(at, "use by a bulk copy", where);
-    emu::issue_at(state, emu::BulkLoad{to, global, bytes, &state}, where);
+    emu::issue_bulk_load(state, emu::BulkLoad{to, global, bytes, &state}, where);
   });
 }
 
@@ -103,7 +118,7 @@ TL_DEVICE void bulk_copy_remote(void* to, const void* from, uint32_t bytes, uint
   void* theirs = emu::map_shared_alive(to, rank, where);
   void* at = emu::map_shared_alive(barrier, rank, where);
   emu::Mbarrier& state = emu::mbarrier_at(at, "use by a bulk copy", where);
-  emu::issue_at(state, emu::BulkLoad{theirs, from, bytes, &state}, where);
+  emu::issue_bulk_load(state, emu::BulkLoad{theirs, from, bytes, &state}, where);
 }
 
 /*! Starts copying `bytes` bytes from shared to global memory, in this thread's open group. */
@@ -140,7 +155,10 @@ TL_DEVICE void tma_store_wait(emu::Location where = emu::here()) {
   emu::worker->current->where = where;
   emu::ThreadQueues& queues = emu::worker->current->queues;
   queues.bulk_reads.wait(groups);
-  if (!read) queues.bulk_writes.wait(groups);
+  emu::check_groups_done(emu::Engine::kBulkRead, queues.bulk_reads.done(groups));
+  if (read) return;
+  queues.bulk_writes.wait(groups);
+  emu::check_groups_done(emu::Engine::kBulkWrite, queues.bulk_writes.done(groups));
 }
 
 }  // namespace tl

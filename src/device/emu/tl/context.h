@@ -18,7 +18,7 @@ extern "C" __attribute__((visibility("hidden"))) void tl_emu_switch(void** save,
 #if defined(__x86_64__)
 asm(R"(
   .text
-  .globl tl_emu_switch
+  .weak tl_emu_switch
   .hidden tl_emu_switch
   .type tl_emu_switch, @function
 tl_emu_switch:
@@ -42,7 +42,7 @@ tl_emu_switch:
 #else
 asm(R"(
   .text
-  .globl tl_emu_switch
+  .weak tl_emu_switch
   .hidden tl_emu_switch
   .type tl_emu_switch, %function
 tl_emu_switch:

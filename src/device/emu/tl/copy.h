@@ -25,7 +25,11 @@ struct Copy {
 inline void issue_copy(void* shared, const void* global, int bytes, bool zeros, Location where) {
   check_alignment(shared, bytes, "shared address of a cp.async", where);
   if (!zeros) check_alignment(global, bytes, "global address of a cp.async", where);
-  issue(worker->current->queues.copies, Copy{shared, global, uint32_t(bytes), zeros}, where);
+  AsyncQueue& copies = worker->current->queues.copies;
+  const Agent agent = check_issue(Engine::kCpAsync, copies.open_group);
+  if (!zeros) check_read(agent, global, bytes, where);
+  check_write(agent, shared, bytes, where);
+  issue(copies, Copy{shared, global, uint32_t(bytes), zeros}, where);
 }
 
 }  // namespace emu
@@ -53,7 +57,9 @@ TL_DEVICE void cp_async_commit() { emu::worker->current->queues.copies.commit();
 template <int groups>
 TL_DEVICE void cp_async_wait(emu::Location where = emu::here()) {
   emu::worker->current->where = where;
-  emu::worker->current->queues.copies.wait(groups);
+  emu::AsyncQueue& copies = emu::worker->current->queues.copies;
+  copies.wait(groups);
+  emu::check_groups_done(emu::Engine::kCpAsync, copies.done(groups));
 }
 
 }  // namespace tl

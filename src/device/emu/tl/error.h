@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <tl/runtime.h>
 #include <tl/worker.h>
 
 namespace tl {
@@ -29,7 +30,7 @@ struct Text {
 };
 
 /*! Starts the report of an error of the running thread: where it is, and who it is. */
-inline Text begin_error(Location where) {
+TL_RUNTIME Text begin_error(Location where) {
   worker->failed = true;
   Text text{worker->error, worker->error_size};
   if (where.file) text.add("%s:%d: ", where.file, where.line);
@@ -42,13 +43,13 @@ inline Text begin_error(Location where) {
 }
 
 /*! Leaves the running thread for good. */
-[[noreturn]] inline void abandon() {
+[[noreturn]] TL_RUNTIME void abandon() {
   switch_context(worker->current->context, worker->scheduler);
   __builtin_unreachable();
 }
 
-[[noreturn]] __attribute__((format(printf, 2, 3))) inline void fail(Location where,
-                                                                    const char* format, ...) {
+[[noreturn]] __attribute__((format(printf, 2, 3))) TL_RUNTIME void fail(Location where,
+                                                                        const char* format, ...) {
   Text text = begin_error(where);
   va_list arguments;
   va_start(arguments, format);
@@ -67,6 +68,17 @@ inline void check_alignment(const void* address, unsigned bytes, const char* kin
          "multiple of the access, or use a narrower one",
          kind, address, past, bytes);
   }
+}
+
+/*! The running thread accesses a vector. */
+TL_RUNTIME void check_vector(const void* address, unsigned bytes, const char* kind,
+                             Location where) {
+  worker->current->where = where;
+  check_alignment(address, bytes, kind, where);
+}
+
+[[noreturn]] TL_RUNTIME void fail_without_memory() {
+  fail(worker->current->where, "no memory for the emulator's checks");
 }
 
 }  // namespace emu

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <tl/async.h>
+#include <tl/check.h>
 #include <tl/context.h>
 #include <tl/dim3.h>
 #include <tl/location.h>
@@ -40,6 +41,7 @@ struct WaitPoint {
   unsigned expected;
   Queue waiting;
   Scope scope;
+  SyncClock clock;
 };
 
 struct Fiber {
@@ -57,6 +59,8 @@ struct Fiber {
   const void* polled_at;  // by its last atomic operation that changed nothing, which found
   uint64_t polled_bits;
   ThreadQueues queues;
+  ThreadClock clock;
+  LocalArrays arrays;
 };
 
 inline void Queue::push(Fiber* fiber) {

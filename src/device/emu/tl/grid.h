@@ -8,7 +8,7 @@ namespace tl {
 namespace emu {
 
 /*! The block of rank `rank` in this thread's cluster. */
-inline Block& block_of(unsigned rank, Location where = here()) {
+TL_RUNTIME Block& block_of(unsigned rank, Location where = here()) {
   if (rank >= worker->cluster_blocks) {
     fail(where, "block %u of a cluster of %u blocks. Use 0 to %u", rank, worker->cluster_blocks,
          worker->cluster_blocks - 1);
@@ -17,7 +17,7 @@ inline Block& block_of(unsigned rank, Location where = here()) {
 }
 
 /*! The address in the shared memory of the block of rank `rank` that `mine` is in this block's. */
-inline void* map_shared(const void* mine, unsigned rank, Location where = here()) {
+TL_RUNTIME void* map_shared(const void* mine, unsigned rank, Location where = here()) {
   const Block& self = this_block();
   const uintptr_t offset =
       reinterpret_cast<uintptr_t>(mine) - reinterpret_cast<uintptr_t>(self.shared);
@@ -75,13 +75,13 @@ TL_DEVICE uint3 clusters_in_grid() {
 
 inline void cluster_arrive(emu::Location where = emu::here()) {
   emu::meet_warp("cluster_arrive", where);
-  emu::cluster_barrier_arrive(where);
+  emu::cluster_barrier_arrive(true, where);
 }
 
 /*! Orders no memory accesses. */
 inline void cluster_arrive_relaxed(emu::Location where = emu::here()) {
   emu::meet_warp("cluster_arrive_relaxed", where);
-  emu::cluster_barrier_arrive(where);
+  emu::cluster_barrier_arrive(false, where);
 }
 
 inline void cluster_wait(emu::Location where = emu::here()) {

@@ -6,7 +6,7 @@
 namespace tl {
 namespace emu {
 
-[[noreturn]] inline void fail_no_room(Location where) {
+[[noreturn]] TL_RUNTIME void fail_no_room(Location where) {
   fail(where, "no memory for another asynchronous operation. Wait for some of them");
 }
 

@@ -1,9 +1,7 @@
-/*! Running a kernel: all clusters in order, or all blocks at once where they wait for each other.
- */
+/*! How a program's kernels are launched. */
 #pragma once
 
-#include <tl/fault.h>
-#include <tl/workers.h>
+#include <tl/barrier.h>
 
 /*! How a kernel is launched. A cluster of (1, 1, 1) is none. In a cooperative launch all blocks run
  * at the same time, so that they may wait for each other (sync_grid). */
@@ -12,83 +10,32 @@ extern "C" struct tl_launch_config {
   unsigned dynamic_shared_bytes;
   unsigned cluster[3];
   unsigned cooperative;
-  const tl_machine* machine;  // nullptr: one worker, round robin
+  const unsigned long* argument_bytes;  // those that pointers lead to, or nullptr (Arguments)
+  const tl_machine* machine;            // nullptr: one worker, round robin
 };
 
 namespace tl {
 namespace emu {
 
-constexpr unsigned kMaxClusterBlocks = 16;  // CUDA C++ Programming Guide, Thread Block Clusters
-inline bool check_cluster(const Launch& launch, Text& text) {
-  const dim3 g = launch.grid, c = launch.cluster;
-  const unsigned long blocks = volume(c);
-  if (blocks == 0 || blocks > kMaxClusterBlocks) {
-    text.add("%s: the cluster is (%u, %u, %u). Use 1 to %u blocks", launch.kernel, c.x, c.y, c.z,
-             kMaxClusterBlocks);
-  } else if (g.x % c.x != 0 || g.y % c.y != 0 || g.z % c.z != 0) {
-    text.add(
-        "%s: the grid (%u, %u, %u) does not divide into clusters of (%u, %u, %u). Use multiples",
-        launch.kernel, g.x, g.y, g.z, c.x, c.y, c.z);
-  } else if (launch.static_arrays && clusters_at_once(launch) * blocks > 1) {
-    text.add(
-        "%s: the emulator runs blocks of a cluster or of a cooperative launch at the same time, "
-        "which __shared__ arrays do not allow. Take the memory from tl::static_shared<bytes>() or "
-        "tl::dynamic_shared()",
-        launch.kernel);
-  } else if (clusters_at_once(launch) * blocks > kMaxThreadsAtOnce / volume(launch.block)) {
-    text.add(
-        "%s: %lu blocks of %lu threads at the same time. The emulator runs at most %lu threads; "
-        "launch fewer blocks",
-        launch.kernel, clusters_at_once(launch) * blocks, volume(launch.block), kMaxThreadsAtOnce);
-  } else {
-    return true;
-  }
-  return false;
-}
-
-/*! What a GPU refuses to launch (CUDA C++ Programming Guide, Technical Specifications per Compute
- * Capability). */
-inline bool check_launch(const Launch& launch, Text& text) {
-  const dim3 g = launch.grid, b = launch.block;
-  const unsigned long threads = volume(b);
-  if (g.x == 0 || g.y == 0 || g.z == 0 || g.x > INT32_MAX || g.y > 65535 || g.z > 65535) {
-    text.add("%s: the grid is (%u, %u, %u). Use 1 to (2147483647, 65535, 65535)", launch.kernel,
-             g.x, g.y, g.z);
-  } else if (threads == 0 || threads > kMaxThreads || b.x > kMaxThreads || b.y > kMaxThreads ||
-             b.z > 64) {
-    text.add("%s: the block is (%u, %u, %u). Use 1 to %u threads, 64 along z", launch.kernel, b.x,
-             b.y, b.z, kMaxThreads);
-  } else if (launch.shared_bytes > kMaxSharedBytes) {
-    text.add("%s: %u bytes of dynamic shared memory. Use at most %u", launch.kernel,
-             launch.shared_bytes, kMaxSharedBytes);
-  } else {
-    return check_cluster(launch, text);
-  }
-  return false;
-}
-
-/*! Says how to have the same schedule again, in Python. */
-inline void add_schedule(Text& text, const tl_machine& machine) {
-  if (machine.order == 0 && machine.moment == 0) return;
-  constexpr const char* kOrders[] = {"round_robin", "random", "adversarial"};
-  constexpr const char* kMoments[] = {"late", "early", "random"};
-  text.add("\nschedule: tilelang.emulator.schedule(\"%s\", seed=%lu, asynchronous=\"%s\")",
-           kOrders[machine.order], machine.seed, kMoments[machine.moment]);
-}
+struct Launch {
+  const char* kernel;
+  dim3 grid, block, cluster;
+  unsigned shared_bytes;
+  bool cooperative;
+  bool static_arrays;  // __shared__ ones, which all blocks of a worker would have in common
+  void (*invoke)(const void* closure);
+  const void* closure;
+  Arguments* arguments;
+  tl_machine machine;
+  char* error;
+  unsigned long error_size;
+};
 
 /*! Runs the kernel; 0, or 1 with a report in launch.error. */
-inline int run(Launch launch) {
-  constexpr unsigned long kScheduleBytes = 256;
-  launch.error_size -= kScheduleBytes;
-  Text text{launch.error, launch.error_size};
-  text.add("%s", "");
-  if (!check_launch(launch, text)) return 1;
-  if (!run_grid(launch)) return 0;
-  const unsigned long used = strlen(launch.error);
-  Text rest{launch.error + used, launch.error_size + kScheduleBytes - used};
-  add_schedule(rest, launch.machine);
-  return 1;
-}
+int run(Launch launch);
+
+/*! The static shared memory of the running thread's block. The first thread to ask poisons it. */
+unsigned char* static_shared(unsigned bytes);
 
 template <unsigned... I>
 struct Indices {};
@@ -112,7 +59,7 @@ struct Value<const T> {
 template <typename... P>
 struct Call {
   void (*kernel)(P...);
-  void** arguments;
+  const Arguments* arguments;
 
   static void invoke(const void* self) {
     static_cast<const Call*>(self)->unpack(typename MakeIndices<sizeof...(P)>::type());
@@ -121,19 +68,28 @@ struct Call {
  private:
   template <unsigned... I>
   void unpack(Indices<I...>) const {
-    kernel(*static_cast<typename Value<P>::type*>(arguments[I])...);
+    kernel(*static_cast<typename Value<P>::type*>(arguments->values[I])...);
   }
 };
 
+template <typename P>
+inline constexpr Arguments::Kind kind_of = Arguments::kValue;
+template <typename T>
+inline constexpr Arguments::Kind kind_of<T*> = Arguments::kWritable;
+template <typename T>
+inline constexpr Arguments::Kind kind_of<const T*> = Arguments::kReadOnly;
+
 template <typename... P>
 int launch(const char* name, void (*kernel)(P...), const tl_launch_config& config,
-           bool static_arrays, void** arguments, char* error, unsigned long error_size) {
-  const Call<P...> call{kernel, arguments};
+           bool static_arrays, void** values, char* error, unsigned long error_size) {
+  constexpr unsigned char kinds[] = {kind_of<P>..., Arguments::kValue};
+  Arguments arguments = {values, config.argument_bytes, kinds, sizeof...(P)};
+  const Call<P...> call{kernel, &arguments};
   const unsigned *g = config.grid, *b = config.block, *c = config.cluster;
   return run({name, dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), dim3(c[0], c[1], c[2]),
               config.dynamic_shared_bytes, config.cooperative != 0, static_arrays,
-              Call<P...>::invoke, &call, config.machine ? *config.machine : tl_machine{}, error,
-              error_size});
+              Call<P...>::invoke, &call, &arguments,
+              config.machine ? *config.machine : tl_machine{}, error, error_size});
 }
 
 }  // namespace emu

@@ -7,10 +7,15 @@
 namespace tl {
 namespace emu {
 
-inline void expect_arrival(Mbarrier& barrier, Location where) {
+TL_RUNTIME void expect_arrival(Mbarrier& barrier, Location where) {
   if (barrier.pending == kMaxArrivals)
     fail(where, "an mbarrier counts up to %u arrivals", kMaxArrivals);
   ++barrier.pending;
+}
+
+TL_RUNTIME void thread_arrives(Mbarrier& barrier, unsigned count, Location where) {
+  check_release(barrier.arriving);
+  arrive(barrier, count, where);
 }
 
 struct ArriveAfterCopies {
@@ -22,6 +27,12 @@ struct ArriveAfterCopies {
     arrive(*barrier, 1, operation.where);
   }
 };
+
+inline void arrive_after_copies(Mbarrier& barrier, Location where) {
+  AsyncQueue& copies = worker->current->queues.copies;
+  check_copies_arrive(barrier.arriving, copies.open_group + 1);
+  issue_at(barrier, ArriveAfterCopies{&barrier, &copies}, where);
+}
 
 }  // namespace emu
 
@@ -42,14 +53,14 @@ TL_DEVICE void mbarrier_inval(uint64_t* barrier, emu::Location where = emu::here
 /*! Arrives `count` times. */
 TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1,
                                emu::Location where = emu::here()) {
-  emu::arrive(emu::mbarrier_at(barrier, "arrival", where), count, where);
+  emu::thread_arrives(emu::mbarrier_at(barrier, "arrival", where), count, where);
 }
 
 /*! Arrives `count` times at the mbarrier of the block of rank `rank` in the cluster. */
 TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t count = 1,
                                       emu::Location where = emu::here()) {
   void* theirs = emu::map_shared_alive(barrier, rank, where);
-  emu::arrive(emu::mbarrier_at(theirs, "arrival", where), count, where);
+  emu::thread_arrives(emu::mbarrier_at(theirs, "arrival", where), count, where);
 }
 
 /*! The current phase waits for `bytes` more bytes of asynchronous copies. */
@@ -63,7 +74,7 @@ TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes,
                                          emu::Location where = emu::here()) {
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "arrive.expect_tx", where);
   emu::transact(state, int(bytes), where);
-  emu::arrive(state, 1, where);
+  emu::thread_arrives(state, 1, where);
 }
 
 /*! mbarrier_arrive_expect_tx at the mbarrier of the block of rank `rank`. */
@@ -108,20 +119,20 @@ TL_DEVICE void mbarrier_wait_cluster(uint64_t* barrier, uint32_t parity,
 TL_DEVICE void cp_async_mbarrier_arrive(uint64_t* barrier, emu::Location where = emu::here()) {
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "cp.async.mbarrier.arrive", where);
   emu::expect_arrival(state, where);
-  emu::issue_at(state, emu::ArriveAfterCopies{&state, &emu::worker->current->queues.copies}, where);
+  emu::arrive_after_copies(state, where);
 }
 
 /*! Arrives when this thread's cp.async so far are complete. */
 TL_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier,
                                               emu::Location where = emu::here()) {
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "cp.async.mbarrier.arrive.noinc", where);
-  emu::issue_at(state, emu::ArriveAfterCopies{&state, &emu::worker->current->queues.copies}, where);
+  emu::arrive_after_copies(state, where);
 }
 
 /*! Orders initialisations of mbarriers before what the cluster does with them. */
 TL_DEVICE void fence_barrier_init() {}
 
 /*! Orders this thread's accesses before what engines do on its behalf or after its signal. */
-TL_DEVICE void fence_proxy_async() {}
+TL_DEVICE void fence_proxy_async() { emu::check_fence_proxy_async(); }
 
 }  // namespace tl

@@ -26,12 +26,16 @@ struct Mbarrier : WaitPoint {
   int bytes;           // expected and not yet transferred
   AsyncQueue engines;  // what will transfer bytes or arrive here
   Location where;      // of the initialisation
+  unsigned index;      // in the worker's table
+  SyncClock arriving, completed;
+
+  MbarrierPhase now() const { return {at, index, phase}; }
 };
 
 constexpr uint64_t kMbarrierKey = 0x7ba881e55ca1ab1e;
 
 /*! The initialised mbarrier at an address, or nullptr. */
-inline Mbarrier* find_mbarrier(const void* at) {
+TL_RUNTIME Mbarrier* find_mbarrier(const void* at) {
   uint64_t key;
   __builtin_memcpy(&key, at, sizeof(key));
   const uint64_t index = key ^ kMbarrierKey;
@@ -40,7 +44,7 @@ inline Mbarrier* find_mbarrier(const void* at) {
   return barrier->at == at ? barrier : nullptr;
 }
 
-inline Mbarrier& mbarrier_at(const void* at, const char* operation, Location where) {
+TL_RUNTIME Mbarrier& mbarrier_at(const void* at, const char* operation, Location where) {
   worker->current->where = where;
   check_alignment(at, 8, "address of an mbarrier", where);
   Mbarrier* barrier = find_mbarrier(at);
@@ -50,10 +54,11 @@ inline Mbarrier& mbarrier_at(const void* at, const char* operation, Location whe
          "the block synchronise; no other data may lie there",
          operation, at);
   }
+  check_atomic(at, sizeof(uint64_t), false, where);
   return *barrier;
 }
 
-inline void describe_mbarrier(const WaitPoint& point, Text& text) {
+TL_RUNTIME void describe_mbarrier(const WaitPoint& point, Text& text) {
   const auto& barrier = static_cast<const Mbarrier&>(point);
   text.add(
       "the end of phase %u (parity %u) of the mbarrier initialised at %s:%d: %u of %u arrivals",
@@ -63,7 +68,7 @@ inline void describe_mbarrier(const WaitPoint& point, Text& text) {
 }
 
 /*! A new entry of the worker's table, which keeps those of earlier blocks for reuse. */
-inline Mbarrier* make_mbarrier(Location where) {
+TL_RUNTIME Mbarrier* make_mbarrier(Location where) {
   if (worker->mbarrier_count == worker->mbarrier_capacity) {
     const unsigned capacity = worker->mbarrier_capacity ? 2 * worker->mbarrier_capacity : 16;
     auto* grown = static_cast<Mbarrier**>(realloc(worker->mbarriers, capacity * sizeof(Mbarrier*)));
@@ -79,7 +84,7 @@ inline Mbarrier* make_mbarrier(Location where) {
   return entry;
 }
 
-inline void init_mbarrier(void* at, unsigned count, Location where) {
+TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   worker->current->where = where;
   check_alignment(at, 8, "address of an mbarrier", where);
   if (count == 0 || count > kMaxArrivals) {
@@ -101,19 +106,23 @@ inline void init_mbarrier(void* at, unsigned count, Location where) {
   barrier->bytes = 0;
   barrier->engines.clear();
   barrier->where = where;
+  barrier->index = worker->mbarrier_count - 1;
+  barrier->arriving = barrier->completed = {};
+  check_write(at, sizeof(uint64_t), where);
   const uint64_t key = kMbarrierKey ^ (worker->mbarrier_count - 1);
   __builtin_memcpy(at, &key, sizeof(key));
 }
 
 /*! Ends the phase where nothing is missing. */
-inline void complete_phase(Mbarrier& barrier) {
+TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
+  check_phase_ends(barrier.now(), barrier.arriving, barrier.completed);
   ++barrier.phase;
   barrier.pending = barrier.count;
   release(barrier);
 }
 
-inline void arrive(Mbarrier& barrier, unsigned count, Location where) {
+TL_RUNTIME void arrive(Mbarrier& barrier, unsigned count, Location where) {
   if (count == 0 || count > barrier.pending) {
     fail(where,
          "%u arrivals at an mbarrier where %u of %u are missing in phase %u. Let as many threads "
@@ -126,7 +135,7 @@ inline void arrive(Mbarrier& barrier, unsigned count, Location where) {
 }
 
 /*! Adds to the bytes that the phase waits for; transferred ones are negative. */
-inline void transact(Mbarrier& barrier, int bytes, Location where) {
+TL_RUNTIME void transact(Mbarrier& barrier, int bytes, Location where) {
   const int sum = barrier.bytes + bytes;
   if (bytes > kMaxTransactionBytes || bytes < -kMaxTransactionBytes || sum > kMaxTransactionBytes ||
       sum < -kMaxTransactionBytes) {
@@ -149,12 +158,12 @@ void issue_at(Mbarrier& barrier, const Operation& operation, Location where) {
 
 /*! Whether the phase of this parity has ended, the current one's predecessor having the other
  * parity. */
-inline bool phase_ended(const Mbarrier& barrier, unsigned parity) {
+TL_RUNTIME bool phase_ended(const Mbarrier& barrier, unsigned parity) {
   return (barrier.phase & 1) != (parity & 1);
 }
 
-inline void wait_for_phase(Mbarrier& barrier, unsigned parity, Location where) {
-  if (phase_ended(barrier, parity)) return;
+TL_RUNTIME void wait_for_phase(Mbarrier& barrier, unsigned parity, Location where) {
+  if (phase_ended(barrier, parity)) return check_acquire(barrier.completed);
   const unsigned phase = barrier.phase;
   const void* at = barrier.at;
   while (barrier.at == at && barrier.phase == phase) {
@@ -169,13 +178,16 @@ inline void wait_for_phase(Mbarrier& barrier, unsigned parity, Location where) {
          "signal, before the next phase can end",
          barrier.where.file, barrier.where.line, phase, barrier.phase - phase - 1);
   }
+  check_acquire(barrier.completed);
 }
 
 /*! One look at the phase, which lets others go on where it has not ended. */
-inline bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
-  if (phase_ended(barrier, parity)) return true;
-  yield(where);
-  if (phase_ended(barrier, parity)) return true;
+TL_RUNTIME bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
+  if (!phase_ended(barrier, parity)) yield(where);
+  if (phase_ended(barrier, parity)) {
+    check_acquire(barrier.completed);
+    return true;
+  }
   barrier.engines.perform_all();
   return false;
 }
@@ -191,7 +203,7 @@ inline bool lies_in(const Cluster& cluster, const void* at) {
 }
 
 /*! Invalidates those of a cluster, and reports transactions that nobody waited for. */
-inline bool finish_mbarriers(const Cluster& cluster, Text& text) {
+TL_RUNTIME bool finish_mbarriers(const Cluster& cluster, Text& text) {
   bool all = true;
   for (unsigned i = 0; i < worker->mbarrier_count; ++i) {
     Mbarrier& barrier = *worker->mbarriers[i];
@@ -215,10 +227,11 @@ inline bool finish_mbarriers(const Cluster& cluster, Text& text) {
   return true;
 }
 
-inline void free_mbarriers(Worker& owner) {
+TL_RUNTIME void free_mbarriers(Worker& owner) {
   for (unsigned i = 0; i < owner.mbarrier_capacity; ++i) {
     if (!owner.mbarriers[i]) continue;
     owner.mbarriers[i]->engines.free_items();
+    owner.mbarriers[i]->arriving = owner.mbarriers[i]->completed = {};
     free(owner.mbarriers[i]);
   }
   free(owner.mbarriers);

@@ -1,6 +1,7 @@
 /*! Shared memory, and vector loads and stores, which the GPU refuses at misaligned addresses. */
 #pragma once
 
+#include <tl/buffer.h>
 #include <tl/vec.h>
 
 namespace tl {
@@ -18,19 +19,24 @@ TL_DEVICE unsigned char* static_shared() {
 /*! N elements from `from`, which is aligned as vec<T, N> is. */
 template <typename T, int N>
 TL_DEVICE vec<T, N> load(const void* from, emu::Location where = emu::here()) {
-  emu::worker->current->where = where;
-  emu::check_alignment(from, alignof(vec<T, N>), "address of a vector load", where);
+  constexpr unsigned kWord = alignof(vec<T, N>);
+  emu::check_vector(from, kWord, "address of a vector load", where);
   vec<T, N> value;
-  __builtin_memcpy(&value, from, sizeof(value));
+  for (unsigned i = 0; i < sizeof(value); i += kWord) {
+    __builtin_memcpy(reinterpret_cast<char*>(&value) + i, static_cast<const char*>(from) + i,
+                     kWord);
+  }
   return value;
 }
 
 /*! Writes `value` to `to`, which is aligned as vec<T, N> is. */
 template <typename T, int N>
 TL_DEVICE void store(void* to, const vec<T, N>& value, emu::Location where = emu::here()) {
-  emu::worker->current->where = where;
-  emu::check_alignment(to, alignof(vec<T, N>), "address of a vector store", where);
-  __builtin_memcpy(to, &value, sizeof(value));
+  constexpr unsigned kWord = alignof(vec<T, N>);
+  emu::check_vector(to, kWord, "address of a vector store", where);
+  for (unsigned i = 0; i < sizeof(value); i += kWord) {
+    __builtin_memcpy(static_cast<char*>(to) + i, reinterpret_cast<const char*>(&value) + i, kWord);
+  }
 }
 
 /*! An element of memory that nobody writes while the kernel runs. */
@@ -48,4 +54,25 @@ TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int su
 }
 
 }  // namespace detail
+#if TL_EMU_CHECKS
+template <typename T, int N, typename From>
+TL_DEVICE vec<T, N> load(const emu::Pointer<From>& from, emu::Location where = emu::here()) {
+  return load<T, N>(static_cast<const void*>(from.checked(sizeof(vec<T, N>))), where);
+}
+template <typename T, int N, typename From, int extent>
+TL_DEVICE vec<T, N> load(emu::Local<From, extent>& from, emu::Location where = emu::here()) {
+  return load<T, N>(from.pointer(), where);
+}
+template <typename T, int N, typename To>
+TL_DEVICE void store(const emu::Pointer<To>& to, const vec<T, N>& value,
+                     emu::Location where = emu::here()) {
+  store(static_cast<void*>(to.checked(sizeof(value))), value, where);
+}
+template <typename T, int N, typename To, int extent>
+TL_DEVICE void store(emu::Local<To, extent>& to, const vec<T, N>& value,
+                     emu::Location where = emu::here()) {
+  store(to.pointer(), value, where);
+}
+#endif
+
 }  // namespace tl

@@ -15,7 +15,7 @@ struct LdmatrixArguments {
 /*! Lane l receives row l / 4, elements 2 * (l % 4) and the next, of each matrix or its transpose.
  */
 template <int matrices, bool transposed>
-void ldmatrix(void* const* arguments) {
+TL_UNOBSERVED void ldmatrix(void* const* arguments) {
   for (int m = 0; m < matrices; ++m) {
     uint16_t matrix[8][8];
     for (int r = 0; r < 8; ++r) {
@@ -39,9 +39,13 @@ void ldmatrix(void* const* arguments) {
 template <int matrices, bool transposed>
 TL_DEVICE void ldmatrix_sync(const char* name, const void* row, void* registers, Location where) {
   const bool gives_a_row = worker->current->linear % kWarpSize < 8 * matrices;
-  if (gives_a_row) check_alignment(row, 16, "row address of an ldmatrix", where);
+  if (gives_a_row) {
+    check_alignment(row, 16, "row address of an ldmatrix", where);
+    check_read(row, 16, where);
+  }
   LdmatrixArguments arguments{row, registers};
   collective_sync(name, ldmatrix<matrices, transposed>, &arguments, where);
+  check_write(registers, matrices * sizeof(uint32_t), where);
 }
 
 struct MmaArguments {
@@ -162,9 +166,18 @@ TL_DEVICE void expand(void* const* arguments, const Number* stored, Number* a) {
   }
 }
 
+/*! A lane's part of the operands, which has to be defined. A sparse A is half as long. */
+template <int M, int N, int K, typename TA, typename TB, typename TC, bool sparse>
+TL_DEVICE void check_mma_operands(const TC* d, const void* a, const void* b, Location where) {
+  constexpr int kA = M * K / (sparse ? 2 : 1) * mma_bits<TA> / 8;
+  check_read(a, kA / kWarpSize, where);
+  check_read(b, N * K * mma_bits<TB> / 8 / kWarpSize, where);
+  check_read(d, M * N / kWarpSize * sizeof(TC), where);
+}
+
 /*! Pair i of a lane's accumulators is at row g + 8 * i, column 2 * t. */
 template <int M, int K, typename T, typename Accumulator, bool sparse>
-void mma(void* const* arguments) {
+TL_UNOBSERVED void mma(void* const* arguments) {
   using Number = MmaNumberOf<T>;
   constexpr int N = 8;
   alignas(32) Number a[M * K], stored_b[N * K], b[K * N], d[M * N];
@@ -224,6 +237,7 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b,
                         emu::Location where = emu::here()) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
+  emu::check_mma_operands<M, N, K, TA, TB, TC, false>(d, a, b, where);
   emu::MmaArguments arguments{d, a, b, 0, where};
   emu::collective_sync("mma_sync", emu::mma<M, K, TA, TC, false>, &arguments, where);
 }
@@ -233,6 +247,7 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sp_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b, uint32_t e,
                            emu::Location where = emu::here()) {
   TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC);
+  emu::check_mma_operands<M, N, K, TA, TB, TC, true>(d, a, b, where);
   emu::MmaArguments arguments{d, a, b, e, where};
   emu::collective_sync("mma_sp_sync", emu::mma<M, K, TA, TC, true>, &arguments, where);
 }

@@ -16,7 +16,7 @@ struct ShuffleArguments {
 
 /*! A lane that does not exist gives a value of ones only, which is NaN in a float. */
 template <typename T>
-void shuffle(void* const* arguments) {
+TL_UNOBSERVED void shuffle(void* const* arguments) {
   T values[kWarpSize];
   __builtin_memset(values, 0xff, sizeof(values));
   for (int l = 0; l < kWarpSize; ++l) {

@@ -7,7 +7,7 @@ namespace tl {
 namespace emu {
 
 /*! Whether `bytes` bytes from `pointer` are shared memory of the block. */
-inline bool in_shared_memory(const void* pointer, size_t bytes) {
+TL_RUNTIME bool in_shared_memory(const void* pointer, size_t bytes) {
   const Block& block = this_block();
   const size_t at = static_cast<const unsigned char*>(pointer) - block.shared;
   const size_t end = at + bytes, dynamic = kMaxStaticSharedBytes;
@@ -20,7 +20,7 @@ inline uint32_t swizzle_address(uint32_t address, uint32_t span) {
   return address ^ ((address >> 7 & (span / 16 - 1)) << 4);
 }
 
-inline void check_in_shared(const void* pointer, size_t bytes, const char* kind, Location where) {
+TL_RUNTIME void check_in_shared(const void* pointer, size_t bytes, const char* kind, Location where) {
   if (in_shared_memory(pointer, bytes)) return;
   fail(where, "%s is not in the block's shared memory: %zu bytes from %p", kind, bytes, pointer);
 }

@@ -13,7 +13,7 @@ struct StmatrixArguments {
 
 /*! Lane l gives row l / 4, elements 2 * (l % 4) and the next, of each matrix or its transpose. */
 template <int matrices, bool transposed>
-void stmatrix(void* const* arguments) {
+TL_UNOBSERVED void stmatrix(void* const* arguments) {
   for (int m = 0; m < matrices; ++m) {
     uint16_t matrix[8][8];
     for (int l = 0; l < kWarpSize; ++l) {
@@ -36,7 +36,11 @@ void stmatrix(void* const* arguments) {
 template <int matrices, bool transposed>
 TL_DEVICE void stmatrix_sync(const char* name, void* row, const void* registers, Location where) {
   const bool gives_a_row = worker->current->linear % kWarpSize < 8 * matrices;
-  if (gives_a_row) check_alignment(row, 16, "row address of an stmatrix", where);
+  check_read(registers, matrices * sizeof(uint32_t), where);
+  if (gives_a_row) {
+    check_alignment(row, 16, "row address of an stmatrix", where);
+    check_write(row, 16, where);
+  }
   StmatrixArguments arguments{row, registers};
   collective_sync(name, stmatrix<matrices, transposed>, &arguments, where);
 }

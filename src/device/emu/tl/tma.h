@@ -77,10 +77,11 @@ struct TensorStore {
   };
 };
 
-inline Box make_box(const CUtensorMap& map, const int* coordinates, unsigned rank, bool im2col,
+TL_RUNTIME Box make_box(const CUtensorMap& map, const int* coordinates, unsigned rank, bool im2col,
                     Location where) {
   worker->current->where = where;
   Box box{read_tensor_map(map, rank, im2col, where), {}, {}};
+  box.map.address = static_cast<char*>(check_relocated(box.map.address));
   for (unsigned d = 0; d < rank; ++d) box.start[d] = coordinates[d];
   if (!im2col) return box;
   // PTX ISA, Im2col mode: the offsets have 16, 8 or 5 bits.
@@ -95,9 +96,29 @@ inline Box make_box(const CUtensorMap& map, const int* coordinates, unsigned ran
   return box;
 }
 
-inline void check_box(const Box& box, const void* shared, Location where) {
+TL_RUNTIME void check_box(const Box& box, const void* shared, Location where) {
   check_alignment(shared, 128, "shared address of a TMA copy", where);
   check_in_shared(shared, box.map.bytes(), "this box of a TMA copy", where);
+}
+
+/*! Calls `tensor(address, bytes)` and `block(address, bytes)` for what a copy of the box touches. */
+template <typename Byte, typename Tensor, typename Shared>
+void each_access(const Box& box, Byte* shared, Tensor tensor, Shared block) {
+  box.each_row([&](const BoxRow& row) {
+    if (row.from < row.to) tensor(row.address + row.from, row.to - row.from);
+    each_piece(box.map, shared, row.index, [&](Byte* at, unsigned, unsigned n) { block(at, n); });
+  });
+}
+
+inline void issue_tensor_load(Mbarrier& barrier, const TensorLoad& load, Location where) {
+  if (TL_EMU_CHECKS) {
+    const Agent agent = check_issue(barrier.now());
+    each_access(
+        load.box, load.shared,
+        [&](const char* from, unsigned n) { check_read(agent, from, n, where); },
+        [&](unsigned char* to, unsigned n) { check_write(agent, to, n, where); });
+  }
+  issue_at(barrier, load, where);
 }
 
 inline void issue_load(const CUtensorMap& map, uint64_t* barrier, void* shared,
@@ -105,7 +126,7 @@ inline void issue_load(const CUtensorMap& map, uint64_t* barrier, void* shared,
   const Box box = make_box(map, coordinates, rank, im2col, where);
   check_box(box, shared, where);
   Mbarrier& state = mbarrier_at(barrier, "use by a TMA copy", where);
-  issue_at(state, TensorLoad{box, static_cast<unsigned char*>(shared), &state}, where);
+  issue_tensor_load(state, TensorLoad{box, static_cast<unsigned char*>(shared), &state}, where);
 }
 
 inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* shared,
@@ -117,13 +138,23 @@ inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* sha
     auto* to = static_cast<unsigned char*>(map_shared_alive(shared, block, where));
     Mbarrier& state =
         mbarrier_at(map_shared_alive(barrier, block, where), "use by a TMA copy", where);
-    issue_at(state, TensorLoad{box, to, &state}, where);
+    issue_tensor_load(state, TensorLoad{box, to, &state}, where);
   });
 }
 
 inline void issue_store(const Box& box, const void* shared, Combine combine, Location where) {
   check_box(box, shared, where);
   ThreadQueues& queues = worker->current->queues;
+  if (TL_EMU_CHECKS) {
+    const Agent reader = check_issue(Engine::kBulkRead, queues.bulk_reads.open_group);
+    const Agent writer = check_issue(Engine::kBulkWrite, queues.bulk_writes.open_group);
+    each_access(
+        box, static_cast<const unsigned char*>(shared),
+        [&](char* to, unsigned n) {
+          combine ? check_reduce(writer, to, n, where) : check_write(writer, to, n, where);
+        },
+        [&](const unsigned char* from, unsigned n) { check_read(reader, from, n, where); });
+  }
   issue(queues.bulk_reads,
         TensorStore{box, static_cast<const unsigned char*>(shared), combine, &queues.bulk_writes},
         where);

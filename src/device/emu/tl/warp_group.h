@@ -17,7 +17,7 @@ inline void set_registers(void* const* arguments) {
 }
 
 /*! Lets the warp's threads have so many registers, of the block's 64 K. */
-inline void set_registers_sync(const char* name, unsigned registers, Location where) {
+TL_RUNTIME void set_registers_sync(const char* name, unsigned registers, Location where) {
   const unsigned warps = this_block().threads / kWarpSize;
   if (this_block().threads % (kWarpsInGroup * kWarpSize) != 0) {
     fail(where, "%s in a block of %u threads. Launch whole warp groups of 128", name,

@@ -78,6 +78,13 @@ struct WarpProduct {
     check_operand<N, TB, b_k_major>(arguments.b, "B", where);
   }
 
+  /*! Tells the checks what it reads. */
+  void observe(const Agent& agent, Location where) const {
+    const auto read = [&](const unsigned char* at) { check_read(agent, at, 16, where); };
+    if (!from_registers) each_chunk<kWarpRows, TA, a_k_major>(shared, a, first_row, read);
+    each_chunk<N, TB, b_k_major>(shared, b, 0, read);
+  }
+
   void perform(const AsyncOperation&) const {
     alignas(32) Number a_numbers[K * kWarpRows], b_numbers[K * N], d_numbers[kWarpRows * N];
     load_a(a_numbers);
@@ -128,7 +135,7 @@ struct WarpProduct {
   }
 };
 
-inline void check_warpgroup(const char* name, Location where) {
+TL_RUNTIME void check_warpgroup(const char* name, Location where) {
   if (this_block().threads % (4 * kWarpSize) != 0 &&
       worker->current->linear / (4 * kWarpSize) == this_block().threads / (4 * kWarpSize)) {
     fail(where,
@@ -161,11 +168,12 @@ void issue_product(void* const* arguments) {
   product.b = first.b;
   product.sum = first.sum;
   product.first_row = worker->current->linear / kWarpSize % 4 * kWarpRows;
+  if (TL_EMU_CHECKS) product.observe(check_issue_product(warp.products.open_group), where);
   issue(warp.products, product, where);
 }
 
 /*! Counts the product, so that the end of the block can tell whether all warps issued the same. */
-inline void count_product(Warp& warp, const WgmmaArguments& arguments, Location where) {
+TL_RUNTIME void count_product(Warp& warp, const WgmmaArguments& arguments, Location where) {
   constexpr uint64_t kPrime = 0x100000001b3;  // of the FNV-1a hash
   ++warp.product_count;
   warp.product_where = where;
@@ -190,7 +198,9 @@ inline void fence_registers(void* const*) { current_warp().registers_fenced = tr
 
 template <int groups>
 void wait_for_products(void* const*) {
-  current_warp().products.wait(groups);
+  AsyncQueue& products = current_warp().products;
+  products.wait(groups);
+  check_warp_groups_done(products.done(groups));
 }
 
 }  // namespace emu

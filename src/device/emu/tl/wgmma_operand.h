@@ -50,29 +50,38 @@ struct WgmmaNumber<tfloat32_t> {
   }
 };
 
-/*! `rows` rows of an operand from row `first` on, in their order in memory: numbers[row * K + k]
- * where they are K-major, else numbers[k * rows + row]. */
-template <int rows, typename T, bool k_major, typename Number>
-void load_operand(const unsigned char* shared, uint64_t bits, int first, Number* numbers) {
-  using Memory = mma_memory<T>;
-  constexpr int kElements = wgmma_k<T> * rows, kChunk = 16 / int(sizeof(Memory));
+/*! Calls `visit` with the address of each 16 bytes of `rows` rows of an operand from row `first` on,
+ * in their order in memory. */
+template <int rows, typename T, bool k_major, typename Visit>
+TL_DEVICE void each_chunk(const unsigned char* shared, uint64_t bits, int first, Visit visit) {
+  constexpr int kChunk = 16 / int(sizeof(mma_memory<T>));
   const WgmmaDescriptor descriptor(bits);
-  Memory elements[kElements];
-  const auto copy = [&](Memory* to, uint32_t offset) {
-    __builtin_memcpy(to, shared + descriptor.address(offset), 16);
-  };
   if constexpr (k_major) {
-    for (int row = 0; row < rows; ++row) {
-      copy(elements + 2 * row * kChunk, descriptor.k_major(first + row, 0));
-      copy(elements + (2 * row + 1) * kChunk, descriptor.k_major(first + row, 1));
+    for (int row = first; row < first + rows; ++row) {
+      visit(shared + descriptor.address(descriptor.k_major(row, 0)));
+      visit(shared + descriptor.address(descriptor.k_major(row, 1)));
     }
   } else {
     for (int k = 0; k < wgmma_k<T>; ++k) {
-      for (int chunk = 0; chunk < rows / kChunk; ++chunk) {
-        copy(elements + k * rows + chunk * kChunk, descriptor.mn_major(k, first / kChunk + chunk));
+      for (int chunk = first / kChunk; chunk < (first + rows) / kChunk; ++chunk) {
+        visit(shared + descriptor.address(descriptor.mn_major(k, chunk)));
       }
     }
   }
+}
+
+/*! `rows` rows of an operand from row `first` on: numbers[row * K + k] where they are K-major, else
+ * numbers[k * rows + row]. */
+template <int rows, typename T, bool k_major, typename Number>
+void load_operand(const unsigned char* shared, uint64_t bits, int first, Number* numbers) {
+  using Memory = mma_memory<T>;
+  constexpr int kElements = wgmma_k<T> * rows;
+  Memory elements[kElements];
+  char* to = reinterpret_cast<char*>(elements);
+  each_chunk<rows, T, k_major>(shared, bits, first, [&](const unsigned char* chunk) {
+    __builtin_memcpy(to, chunk, 16);
+    to += 16;
+  });
   for (int i = 0; i < kElements; ++i) numbers[i] = WgmmaNumber<T>::of(elements[i]);
 }
 

@@ -58,6 +58,7 @@ struct Mbarrier;
 struct PhaseBarrier : WaitPoint {
   unsigned live;  // the threads that have to arrive
   unsigned phase;
+  SyncClock completed;  // what was released in the phase before
 };
 
 /*! Blocks that see each other's shared memory. */
@@ -117,6 +118,8 @@ struct Worker {
   Grid* grid;
   unsigned long first_cluster;  // of those that run
   Schedule schedule;
+  Checker* checker;
+  unsigned engines;         // that are at work, so that accesses are theirs
   unsigned long fruitless;  // yields since something happened that others may wait for
   unsigned long patience;   // how many of them before the worker looks for something else to do
   bool idle;                // its threads poll, and nothing else is to do
@@ -185,6 +188,7 @@ inline void wait_at(WaitPoint& point) {
 
 inline void release(WaitPoint& point) {
   point.arrived = 0;
+  check_phase_ends(point);
   note_progress();
   worker->ready.take_all(point.waiting);
 }

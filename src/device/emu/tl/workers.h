@@ -8,19 +8,6 @@
 namespace tl {
 namespace emu {
 
-struct Launch {
-  const char* kernel;
-  dim3 grid, block, cluster;
-  unsigned shared_bytes;
-  bool cooperative;
-  bool static_arrays;  // __shared__ ones, which all blocks of a worker would have in common
-  void (*invoke)(const void* closure);
-  const void* closure;
-  tl_machine machine;
-  char* error;
-  unsigned long error_size;
-};
-
 // Each stack and each page that guards one is a mapping, of which Linux gives a process 65530.
 constexpr unsigned long kMaxThreadsAtOnce = 30000;
 
@@ -167,7 +154,15 @@ void run_worker(Worker* mine, Run& run, Then then) {
   sigaltstack(&own, &previous);
   mine->grid = &run.grid;
   worker = mine;
-  run_clusters_of(run, then);
+  if (check_launch_begins(*mine, *run.launch.arguments)) {
+    run_clusters_of(run, then);
+  } else {
+    report_no_memory();
+  }
+  const unsigned long used = strlen(mine->error);
+  Text reports{mine->error + used, mine->error_size - used};
+  check_launch_ends(*mine, reports);
+  if (mine->failed) note_failure(run.grid, mine->first_cluster);
   worker = nullptr;
   sigaltstack(&previous, nullptr);
 }

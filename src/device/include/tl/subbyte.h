@@ -81,12 +81,12 @@ struct HalfByte {
 template <typename Format>
 inline constexpr bool is_half_byte<HalfByte<Format>> = true;
 
-template <typename T>
-TL_DEVICE T get_half_byte(const uint8_t* bytes, long long i) {
+template <typename T, typename Bytes>
+TL_DEVICE T get_half_byte(const Bytes& bytes, long long i) {
   return T::from_bits(bytes[i >> 1] >> (i & 1) * 4 & 15);
 }
-template <typename T>
-TL_DEVICE void set_half_byte(uint8_t* bytes, long long i, T value) {
+template <typename T, typename Bytes>
+TL_DEVICE void set_half_byte(Bytes& bytes, long long i, T value) {
   const int shift = int(i & 1) * 4;
   bytes[i >> 1] = uint8_t((bytes[i >> 1] & ~(15 << shift)) | value.bits << shift);
 }

@@ -50,10 +50,10 @@ extern "C" __global__ void misaligned(const half_t* x, int shared, int global) {
 """
 
 
-def through_two_buffers(run, kernel):
+def through_two_buffers(run, kernel, **how):
     x = np.random.default_rng(0).standard_normal(5 * 128).astype(np.float32)
     y = np.zeros_like(x)
-    run(SOURCE, kernel, [x, y, 5], block=32, shared=1024)
+    run(SOURCE, kernel, [x, y, 5], block=32, shared=1024, **how)
     return x, y
 
 
@@ -63,7 +63,7 @@ def test_two_buffers(run):
 
 
 def test_without_the_wait_shared_memory_stays_poisoned(run):
-    _, y = through_two_buffers(run, "forgets")
+    _, y = through_two_buffers(run, "forgets", checks=False)
     assert np.isnan(y).all()
 
 

@@ -1,7 +1,11 @@
 """Threads that wait for each other: barriers, deadlocks, divergence."""
 
+import shlex
+
 import numpy as np
 import pytest
+
+from tilelang.emulator.compiler import find_compiler
 
 SOURCE = """#include <tl/common.h>
 #include <tl/mma.h>
@@ -124,10 +128,10 @@ def test_the_runtime_works_after_an_error(run):
     test_named_barriers_are_apart(run)
 
 
-def test_machines_without_assembly_use_ucontext(run):
-    source = "#define TL_EMU_UCONTEXT\n" + SOURCE
+def test_machines_without_assembly_use_ucontext(run, monkeypatch):
+    monkeypatch.setenv("CXX", f"{shlex.join(find_compiler())} -DTL_EMU_UCONTEXT")
     out = np.zeros((3, 2, 64), np.int32)
-    run(source, "halves", [out], block=128)
+    run(SOURCE, "halves", [out], block=128)
     assert (out[2] == [[2], [12]]).all()
     with pytest.raises(RuntimeError, match=r"threads 32..63 wait at user.py:26 for barrier 3"):
-        run(source, "lost_arrival", [out], block=128)
+        run(SOURCE, "lost_arrival", [out], block=128)

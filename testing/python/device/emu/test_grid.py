@@ -90,7 +90,7 @@ extern "C" __global__ void waits_for_a_flag(int* out) {
   if (threadIdx.x == 63) tl::atomic_store<tl::release>(flag, 5);
   while (tl::atomic_load<tl::acquire>(flag) != 5) {}
   while (tl::fetch_or<tl::acquire>(flag, 0) != 5) {}
-  out[threadIdx.x] = *flag;
+  out[threadIdx.x] = tl::atomic_load<tl::relaxed>(flag);
 }
 extern "C" __global__ void polls_for_ever(int* out) {
   if (threadIdx.x < 3) return;

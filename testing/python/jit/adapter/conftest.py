@@ -13,6 +13,7 @@ SOURCE = r"""
 #include <string.h>
 typedef struct {
   unsigned grid[3], block[3], dynamic_shared_bytes, cluster[3], cooperative;
+  const unsigned long* argument_bytes;
   const void* machine;
 } Config;
 #define KERNEL(name)                                                   \

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilelang.emulator.buffers import Tensor
+from tilelang.emulator.reports import Report
 from tilelang.engine.launch_plan import LaunchPlan
 
 class Launcher:
@@ -13,5 +15,6 @@ class Launcher:
         plan: LaunchPlan,
         load: Callable[[int], tuple[int, Sequence[int]]],
         driver: Sequence[int] | None = None,
+        explain: Callable[[str, str, Sequence[Tensor | None]], list[Report]] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

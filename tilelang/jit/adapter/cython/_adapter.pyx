@@ -10,12 +10,14 @@ needed to build this file.
 """
 
 import ctypes
+import math
 import operator
 
 import torch
 
 from tilelang.jit.adapter import errors
 from tilelang.emulator.machine import current_machine
+from tilelang.emulator.buffers import Tensor
 from tilelang.engine.launch_plan import PointerParam, TensorParam
 from tilelang.utils import dtypes
 
@@ -95,18 +97,22 @@ ctypedef struct LaunchConfig:
     unsigned extents[7]  # grid, block, bytes of dynamic shared memory
     unsigned cluster[3]
     unsigned cooperative
+    const unsigned long* argument_bytes  # those that each pointer leads to
     const void* machine  # how the emulator runs it
 
 ctypedef int (*LaunchEmulated)(
     const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
 
 
+# Of an argument that is no tensor: kUnknownBytes in src/device/emu/tl/check.h.
+cdef unsigned long UNKNOWN_BYTES = <unsigned long>-1
+
 # The plan in C. Expressions are postfix code on a small stack; a constant has none.
 
 cdef enum:
     MAX_DEPTH = 32
     MAX_DEVICES = 64
-    ERROR_BYTES = 16384
+    ERROR_BYTES = 65536
     ALIGNMENT = 16
 
 cdef enum Opcode:
@@ -209,6 +215,18 @@ cdef inline int64_t floordiv(int64_t a, int64_t b) noexcept nogil:
     return quotient - 1 if a % b != 0 and (a < 0) != (b < 0) else quotient
 
 
+cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
+    """Bytes from the first to the last element of a tensor."""
+    cdef int64_t span = 1, size = 1
+    cdef int d
+    for d in range(tensor.ndim - 1, -1, -1):
+        if tensor.shape[d] == 0:
+            return 0
+        span += (tensor.shape[d] - 1) * (size if tensor.strides is NULL else tensor.strides[d])
+        size *= tensor.shape[d]
+    return span * ((tensor.dtype.bits * tensor.dtype.lanes + 7) // 8)
+
+
 cdef inline int64_t extent_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
     """An extent in the plan's elements."""
     return tensor.shape[d] * (param.packing if d == param.ndim - 1 else 1)
@@ -236,7 +254,7 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, outputs, output_dtypes, torch_devices
+    cdef object load, explain, outputs, output_dtypes, torch_devices
     cdef int num_params, num_inputs, num_outputs, num_variables
     cdef int num_kernels, num_arguments, num_instructions
     cdef int device_type
@@ -252,11 +270,12 @@ cdef class Launcher:
     cdef PushContext push_context
     cdef PopContext pop_context
 
-    def __init__(self, plan, load, driver=None):
+    def __init__(self, plan, load, driver=None, explain=None):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
         self.plan = plan
         self.load = load
+        self.explain = explain
         self.device_type = kDLCPU if driver is None else kDLCUDA
         self.device = "cpu" if driver is None else "cuda"
         if driver is not None:
@@ -274,6 +293,7 @@ cdef class Launcher:
             + self.num_variables * sizeof(int64_t)
             + self.num_arguments * (sizeof(int64_t) + sizeof(void*))
             + self.num_kernels * sizeof(LaunchConfig)
+            + self.num_arguments * sizeof(unsigned long)
         )
 
     def __dealloc__(self):
@@ -437,6 +457,7 @@ cdef class Launcher:
         cdef int64_t* values = scalars + self.num_params
         cdef void** pointers = <void**>(values + self.num_arguments)
         cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
+        cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
         cdef int device_id = -1
         cdef int i
         cdef list results
@@ -452,8 +473,8 @@ cdef class Launcher:
         if not self.devices[device_id].loaded:
             self._load(device_id)
         results = self._allocate(tensors, variables, device_id)
-        self._prepare(tensors, variables, scalars, values, pointers, configs)
-        self._launch(device_id, pointers, configs)
+        self._prepare(tensors, variables, scalars, values, pointers, configs, sizes)
+        self._launch(device_id, tensors, pointers, configs)
         if self.num_outputs == 0:
             return None
         return results[0] if self.num_outputs == 1 else results
@@ -663,7 +684,7 @@ cdef class Launcher:
 
     cdef int _prepare(
         self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int64_t* values,
-        void** pointers, LaunchConfig* configs,
+        void** pointers, LaunchConfig* configs, unsigned long* sizes,
     ) except -1:
         """Computes what every kernel is launched with, so that a bad value stops all of them."""
         cdef int i, k
@@ -673,6 +694,7 @@ cdef class Launcher:
         for i in range(self.num_arguments):
             argument = &self.arguments[i]
             pointers[i] = &values[i]
+            sizes[i] = UNKNOWN_BYTES
             if argument.param < 0:
                 values[i] = self._evaluate(&argument.value, variables)
                 if not argument.low <= values[i] <= argument.high:
@@ -680,11 +702,13 @@ cdef class Launcher:
                         self.plan, f"{values[i]} for a kernel argument of fewer bits")
             elif self.params[argument.param].is_tensor:
                 values[i] = <int64_t><uintptr_t>tensors[argument.param].data
+                sizes[i] = bytes_of(&tensors[argument.param])
             else:
                 values[i] = scalars[argument.param]
         for k in range(self.num_kernels):
             config = &configs[k]
             config.cooperative = self.kernels[k].cooperative
+            config.argument_bytes = sizes + self.kernels[k].first_argument
             for i in range(7):
                 value = self._evaluate(&self.kernels[k].extents[i], variables)
                 if not 0 <= value <= EXTENT_LIMITS[i]:
@@ -711,7 +735,9 @@ cdef class Launcher:
             device.loaded = True
         return 0
 
-    cdef int _launch(self, int device_id, void** pointers, LaunchConfig* configs) except -1:
+    cdef int _launch(
+        self, int device_id, DLTensor* tensors, void** pointers, LaunchConfig* configs
+    ) except -1:
         cdef Device* device = &self.devices[device_id]
         cdef void* stream = NULL
         cdef void* context = NULL
@@ -720,7 +746,7 @@ cdef class Launcher:
             machine = current_machine()
             for k in range(self.num_kernels):
                 configs[k].machine = <const void*><uintptr_t>ctypes.addressof(machine)
-                self._launch_emulated(device, k, pointers, &configs[k])
+                self._launch_emulated(device, k, tensors, pointers, &configs[k])
             return 0
         torch_api.current_work_stream(kDLCUDA, device_id, &stream)
         status = self.get_context(&context)
@@ -765,7 +791,7 @@ cdef class Launcher:
         return 0
 
     cdef int _launch_emulated(
-        self, Device* device, int k, void** pointers, LaunchConfig* config
+        self, Device* device, int k, DLTensor* tensors, void** pointers, LaunchConfig* config
     ) except -1:
         cdef char error[ERROR_BYTES]
         cdef int status
@@ -777,8 +803,33 @@ cdef class Launcher:
         with nogil:
             status = launch(config, args, error, ERROR_BYTES)
         if status:
-            raise errors.emulated_failed(self.plan, k, (<bytes>error).decode("utf-8", "replace"))
+            text = (<bytes>error).decode("utf-8", "replace")
+            arguments = self._describe_arguments(k, tensors)
+            reports = self.explain(self.plan.kernels[k].name, text, arguments)
+            raise errors.emulated_failed(self.plan, k, reports)
         return 0
+
+    cdef list _describe_arguments(self, int k, DLTensor* tensors):
+        """The tensors among a kernel's arguments, for its reports."""
+        cdef int i, d
+        cdef Param* param
+        cdef DLTensor* tensor
+        cdef list found = []
+        for i in range(self.kernels[k].num_arguments):
+            index = self.arguments[self.kernels[k].first_argument + i].param
+            if index < 0 or not self.params[index].is_tensor:
+                found.append(None)
+                continue
+            param = &self.params[index]
+            tensor = &tensors[index]
+            shape = [extent_of(tensor, param, d) for d in range(param.ndim)]
+            if tensor.strides is NULL:
+                strides = [math.prod(shape[d + 1 :]) for d in range(param.ndim)]
+            else:
+                strides = [stride_of(tensor, param, d) for d in range(param.ndim)]
+            name, dtype = self.plan.params[index].name, self.plan.params[index].dtype
+            found.append(Tensor(name, shape, strides, dtypes.bits(dtype)))
+        return found
 
 
 cdef unsigned set_attributes(CUlaunchAttribute* out, const LaunchConfig* config) noexcept:

@@ -1,0 +1,24 @@
+/*! How kernels declare their buffers. The emulator knows more of them than where they begin. */
+#pragma once
+
+#include <tl/platform.h>
+
+namespace tl {
+
+/*! An array of each thread. */
+template <typename T, int extent>
+using local = T[extent];
+
+/*! `extent` elements of the block's shared memory. */
+template <typename T, int extent>
+TL_DEVICE T* shared(unsigned char* memory) {
+  return reinterpret_cast<T*>(memory);
+}
+
+/*! The same memory as elements of another type. */
+template <typename To, typename From>
+TL_DEVICE To* view(From* buffer) {
+  return (To*)buffer;
+}
+
+}  // namespace tl

@@ -1,0 +1,331 @@
+/*! The functions of check.h, and those that the compiler calls in front of each access. */
+#pragma once
+
+#include <tl/blocks.h>
+
+#include "arguments.h"
+#include "observe.h"
+
+namespace tl {
+namespace emu {
+
+// --- threads and what orders them
+
+static void check_release(Fiber& thread, SyncClock& clock) {
+  if (!checks(kCheckRaces)) return;
+  ThreadClock& mine = thread.clock;
+  const unsigned block = number_of(*thread.block);
+  clock.seen.add(mine.seen);
+  for (unsigned e = 0; e < kEngines; ++e) {
+    if (mine.times[e]) clock.seen.all.raise(block, actor_of(thread, Engine(e)), mine.times[e]);
+  }
+  if (mine.fenced_time) {
+    clock.fenced.add(mine.fenced);
+    clock.fenced.all.raise(block, actor_of(thread, Engine::kThread), mine.fenced_time);
+  } else if (mine.fenced.get()) {
+    clock.fenced.add(mine.fenced);
+  }
+  ++mine.times[0];
+  mine.epoch = 0;
+}
+
+static void check_acquire(Fiber& thread, SyncClock& clock) {
+  clock.seen.acquire(thread.clock.seen);
+  clock.fenced.acquire(thread.clock.fenced);
+}
+
+void check_release(SyncClock& clock) { check_release(*worker->current, clock); }
+void check_acquire(SyncClock& clock) { check_acquire(*worker->current, clock); }
+
+void check_phase_ends(WaitPoint& point) {
+  if (!point.clock.seen.all.get()) return;
+  for (Fiber* f = point.waiting.first; f; f = f->next) check_acquire(*f, point.clock);
+  point.clock = {};
+}
+
+void check_phase_ends(SyncClock& clock, SyncClock& completed) {
+  completed = clock;
+  clock = {};
+}
+
+void check_fence_proxy_async() {
+  ThreadClock& mine = worker->current->clock;
+  mine.fenced = mine.seen;
+  mine.fenced_time = mine.times[0]++;
+  mine.epoch = 0;
+}
+
+// --- asynchronous operations
+
+Agent check_issue(Engine engine, unsigned group) {
+  Fiber& thread = *worker->current;
+  return {&thread, new_epoch(thread, engine, group + 1), engine};
+}
+
+/*! Lane 0 stands for its warp. */
+static Fiber& first_lane() {
+  const Fiber& thread = *worker->current;
+  return thread.block->fibers[thread.linear / kWarpSize * kWarpSize];
+}
+
+Agent check_issue_product(unsigned group) {
+  return {worker->current, new_epoch(first_lane(), Engine::kWgmma, group + 1), Engine::kWgmma};
+}
+
+/*! The actor of an mbarrier's operations is one of the block that it is in. */
+static unsigned actor_of(const MbarrierPhase& phase) {
+  return static_cast<unsigned>(Engine::kMbarrier) * worker->block_threads + phase.index;
+}
+static unsigned block_of(const MbarrierPhase& phase) {
+  const size_t place = static_cast<const unsigned char*>(phase.at) - worker->shared;
+  return number_of(worker->blocks[place / kSharedStride]);
+}
+
+Agent check_issue(const MbarrierPhase& phase) {
+  Fiber& thread = *worker->current;
+  const Epoch epoch = {block_of(phase), actor_of(phase), phase.phase + 1, uint16_t(thread.linear),
+                       Engine::kMbarrier};
+  return {&thread, worker->checker->epochs.add(epoch), Engine::kMbarrier};
+}
+
+void check_phase_ends(const MbarrierPhase& phase, SyncClock& arriving, SyncClock& completed) {
+  if (checks(kCheckRaces)) {
+    arriving.seen.all.raise(block_of(phase), actor_of(phase), phase.phase + 1);
+  }
+  check_phase_ends(arriving, completed);
+}
+
+void check_copies_arrive(SyncClock& arriving, unsigned group) {
+  if (!checks(kCheckRaces)) return;
+  const Fiber& thread = *worker->current;
+  arriving.seen.all.raise(number_of(*thread.block), actor_of(thread, Engine::kCpAsync), group);
+}
+
+void check_warp_groups_done(unsigned group) {
+  if (!checks(kCheckRaces)) return;
+  Fiber* const lanes = &first_lane();
+  const Block& block = *lanes->block;
+  JoinedClock joined;
+  joined.add(lanes->clock.seen);
+  joined.all.raise(number_of(block), actor_of(*lanes, Engine::kWgmma), group);
+  for (unsigned i = 0; i < kWarpSize && lanes->linear + i < block.threads; ++i) {
+    joined.acquire(lanes[i].clock.seen);
+  }
+}
+
+void check_engine_begins() { ++worker->engines; }
+void check_engine_ends() { --worker->engines; }
+
+void* check_relocated(void* address) {
+  return relocated(*worker->checker, reinterpret_cast<uintptr_t>(address));
+}
+
+void check_groups_done(Engine engine, unsigned group) {
+  uint32_t& time = worker->current->clock.times[unsigned(engine)];
+  if (time < group) time = group;
+}
+
+// --- accesses
+
+static Site site_of(Location where) { return worker->checker->locations.number_of(where); }
+
+/*! The width of an access through a pointer of a buffer that has become a plain one. */
+static void check_width(const void* at, size_t bytes, Site site) {
+  if (!checks(kCheckBounds)) return;
+  for (const Bounds& bounds : worker->checker->bounds) {
+    if (bounds.at != at) continue;
+    const char* const end = static_cast<const char*>(bounds.end);
+    if (static_cast<const char*>(at) + bytes > end) leave_buffer(bounds, bytes, site);
+    return;
+  }
+}
+
+static void check_named(Access access, const void* at, size_t bytes, Location where) {
+  const Site site = site_of(where);
+  check_width(at, bytes, site);
+  observe_thread(access, at, bytes, site);
+}
+
+static void check_named(const Agent& agent, Access access, const void* at, size_t bytes,
+                        Location where) {
+  const Site site = site_of(where);
+  check_width(at, bytes, site);
+  observe({agent.issuer, agent.epoch, agent.engine}, access, at, bytes, site);
+}
+
+void check_read(const void* from, size_t bytes, Location where) {
+  check_named(Access::kRead, from, bytes, where);
+}
+
+void check_write(void* to, size_t bytes, Location where) {
+  check_named(Access::kWrite, to, bytes, where);
+}
+
+void check_read(const Agent& agent, const void* from, size_t bytes, Location where) {
+  check_named(agent, Access::kRead, from, bytes, where);
+}
+
+void check_write(const Agent& agent, void* to, size_t bytes, Location where) {
+  check_named(agent, Access::kWrite, to, bytes, where);
+}
+
+void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
+  check_named(agent, Access::kAtomic, at, bytes, where);
+}
+
+void check_atomic(const void* at, size_t bytes, bool writes, Location where) {
+  check_named(writes ? Access::kAtomic : Access::kAtomicRead, at, bytes, where);
+}
+
+void check_atomic_order(const void* at, bool acquires, bool releases, bool stores) {
+  if (!checks(kCheckRaces)) return;
+  AtomicClocks& clocks = worker->checker->atomics;
+  SyncClock* clock = clocks.find(at);
+  if (clock && acquires) check_acquire(*clock);
+  if (clock && stores) *clock = {};
+  if (!releases) return;
+  check_release(clock ? *clock : clocks.add(at));
+}
+
+static unsigned char* undefined_bytes(const void* array) {
+  return worker->checker->undefined_locals + (static_cast<const char*>(array) - worker->stacks);
+}
+
+void check_array_begins(LocalArray& array) {
+  LocalArray*& innermost = worker->current->arrays.innermost;
+  array.outer = innermost;
+  innermost = &array;
+  if (checks(kCheckUninitialized)) memset(undefined_bytes(array.data), 1, array.bytes);
+}
+
+void check_array_ends(LocalArray& array) {
+  worker->current->arrays.innermost = array.outer;
+  if (checks(kCheckUninitialized)) memset(undefined_bytes(array.data), 0, array.bytes);
+}
+
+void check_defined(void* array, size_t bytes) {
+  if (checks(kCheckUninitialized)) memset(undefined_bytes(array), 0, bytes);
+}
+
+void check_bounds(const Bounds& bounds, size_t bytes) {
+  if (!checks(kCheckBounds)) return;
+  Checker& checker = *worker->checker;
+  const char *at = static_cast<const char*>(bounds.at),
+             *begin = static_cast<const char*>(bounds.begin),
+             *end = static_cast<const char*>(bounds.end);
+  if (at < begin || at + bytes > end) {
+    leave_buffer(bounds, bytes, site_of(__builtin_return_address(0)));
+  }
+  checker.bounds[checker.next_bounds++ % kRecentBounds] = bounds;
+}
+
+// --- launches
+
+void check_shared_begins(const unsigned char* memory, size_t bytes) {
+  Checker& checker = *worker->checker;
+  memset(checker.shared_cells + (memory - worker->shared), 0, bytes * sizeof(Cell));
+  checker.atomics.forget(memory, bytes);
+}
+
+/*! Points the arguments that are tensors to where they are while the kernel runs. */
+static void redirect(Checker& checker, Arguments& arguments) {
+  checker.values = static_cast<void**>(zeroed(arguments.count * sizeof(void*)));
+  checker.pointers = static_cast<void**>(zeroed(arguments.count * sizeof(void*)));
+  for (unsigned i = 0; i < arguments.count; ++i) {
+    checker.values[i] = arguments.values[i];
+    if (!describes(arguments, i)) continue;
+    checker.pointers[i] = relocated(checker, address_in(arguments, i));
+    checker.values[i] = &checker.pointers[i];
+  }
+  arguments.values = checker.values;
+}
+
+bool check_launch_begins(Worker& of, Arguments& arguments) {
+  Checker* made = static_cast<Checker*>(calloc(1, sizeof(Checker)));
+  if (!made) return false;
+  of.checker = made;
+  made->epochs.add({});
+  made->epochs.add({});  // kInitial
+  made->shared_bytes = of.block_capacity() * kSharedStride;
+  made->stack_bytes = of.block_capacity() * of.block_threads * stack_stride();
+  made->shared_cells = static_cast<Cell*>(reserve(made->shared_bytes * sizeof(Cell)));
+  made->undefined_locals = static_cast<unsigned char*>(reserve(made->stack_bytes));
+  if (!made->shared_cells || !made->undefined_locals) return false;
+  for (unsigned i = 0; i < arguments.count; ++i) {
+    if (!describes(arguments, i)) continue;
+    const bool written = arguments.kinds[i] == Arguments::kWritable;
+    if (!add_region(*made, address_in(arguments, i), arguments.bytes[i], i, written)) return false;
+  }
+  merge_regions(*made);
+  if (!place_regions(*made)) return false;
+  redirect(*made, arguments);
+  return true;
+}
+
+/*! Nothing of the launch is left. */
+static void release_checker(Worker& of) {
+  Checker& checker = *of.checker;
+  for (unsigned i = 0; i < of.threads(); ++i) of.fibers[i].clock = {};
+  for (unsigned b = 0; b < of.block_count; ++b) {
+    for (Barrier& barrier : of.blocks[b].barriers) barrier.clock = {};
+    for (Warp& warp : of.blocks[b].warps) {
+      for (LaneSet& set : warp.sets) set.clock = {};
+    }
+    of.blocks[b].cluster->barrier = {};
+  }
+  of.grid_barrier = {};
+  checker.atomics.forget(nullptr, ~size_t(0));
+  copy_back_and_release(checker);
+  if (checker.shared_cells) munmap(checker.shared_cells, checker.shared_bytes * sizeof(Cell));
+  if (checker.undefined_locals) munmap(checker.undefined_locals, checker.stack_bytes);
+  checker.epochs.release();
+  checker.chains.release();
+  checker.locations.release();
+  free(checker.values);
+  free(checker.pointers);
+  free(of.checker);
+  of.checker = nullptr;
+}
+
+void check_launch_ends(Worker& of, Text& text) {
+  if (!of.checker) return;
+  Checker& checker = *of.checker;
+  judge_suspects();
+  if (!checker.reports.empty()) {
+    of.failed = true;
+    checker.reports.write(text, checker.locations);
+  }
+  release_checker(of);
+}
+
+}  // namespace emu
+}  // namespace tl
+
+#define TL_TSAN_HOOK extern "C" __attribute__((visibility("hidden"), used)) void
+#define TL_TSAN_ACCESS(name, access, bytes, aligned)                                       \
+  TL_TSAN_HOOK name(void* at) {                                                            \
+    tl::emu::observe_plain<tl::emu::Access::access, aligned>(at, bytes,                    \
+                                                             __builtin_return_address(0)); \
+  }
+#define TL_TSAN_ACCESSES(bytes)                                     \
+  TL_TSAN_ACCESS(__tsan_read##bytes, kRead, bytes, true)            \
+  TL_TSAN_ACCESS(__tsan_write##bytes, kWrite, bytes, true)          \
+  TL_TSAN_ACCESS(__tsan_unaligned_read##bytes, kRead, bytes, false) \
+  TL_TSAN_ACCESS(__tsan_unaligned_write##bytes, kWrite, bytes, false)
+TL_TSAN_ACCESSES(1)
+TL_TSAN_ACCESSES(2)
+TL_TSAN_ACCESSES(4)
+TL_TSAN_ACCESSES(8)
+TL_TSAN_ACCESSES(16)
+TL_TSAN_HOOK __tsan_read_range(void* at, unsigned long bytes) {
+  tl::emu::observe_plain<tl::emu::Access::kRead, false>(at, bytes, __builtin_return_address(0));
+}
+TL_TSAN_HOOK __tsan_write_range(void* at, unsigned long bytes) {
+  tl::emu::observe_plain<tl::emu::Access::kWrite, false>(at, bytes, __builtin_return_address(0));
+}
+TL_TSAN_HOOK __tsan_func_entry(void*) {}
+TL_TSAN_HOOK __tsan_func_exit() {}
+TL_TSAN_HOOK __tsan_init() {}
+#undef TL_TSAN_ACCESSES
+#undef TL_TSAN_ACCESS
+#undef TL_TSAN_HOOK

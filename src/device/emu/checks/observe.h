@@ -1,0 +1,174 @@
+/*!
+ * Where accesses come in: by name from the functions of the device headers, and for plain reads and
+ * writes from the compiler.
+ *
+ * A program with checks is compiled with -fsanitize=thread and linked without its runtime library:
+ * the functions that the compiler calls in front of each access are these. This code is compiled
+ * without it. What the functions see of the emulator itself is neither shared memory nor a tensor
+ * nor a declared array.
+ */
+#pragma once
+
+#include "race.h"
+
+namespace tl {
+namespace emu {
+
+[[noreturn]] inline void stop(const Report& report) {
+  worker->checker->reports.add(report);
+  worker->failed = true;
+  abandon();
+}
+
+inline bool lies_in(const void* at, const void* memory, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory) < bytes;
+}
+
+/*! Leaves the thread: the bytes are outside of what the block has, or of the nearest tensor. */
+[[noreturn]] inline void out_of_bounds(const Observation& now, unsigned long extent) {
+  Report report = report_of(now, "out-of-bounds");
+  report.extent = extent;
+  stop(report);
+}
+
+/*! An access through a pointer into a buffer that does not lie in the buffer. */
+[[noreturn]] inline void leave_buffer(const Bounds& bounds, size_t bytes, Site site) {
+  Fiber& thread = *worker->current;
+  const char *at = static_cast<const char*>(bounds.at),
+             *begin = static_cast<const char*>(bounds.begin);
+  Observation now = {{&thread, epoch_of(thread), Engine::kThread},
+                     Access::kAny,
+                     site,
+                     Space::kLocal,
+                     -1,
+                     at,
+                     static_cast<unsigned>(bytes),
+                     1,
+                     at - begin};
+  Report report = report_of(now, "out-of-bounds");
+  report.has_base = true;
+  report.extent = static_cast<const char*>(bounds.end) - begin;
+  if (lies_in(begin, worker->shared, worker->checker->shared_bytes)) {
+    report.space = Space::kShared;
+    report.base = begin - reinterpret_cast<const char*>(thread.block->dynamic_shared());
+    report.offset += report.base;
+  }
+  stop(report);
+}
+
+inline void check_multiple(const Observation& now) {
+  if ((reinterpret_cast<uintptr_t>(now.at) & (now.alignment - 1)) == 0) return;
+  Report report = report_of(now, "misaligned");
+  report.extent = now.alignment;
+  stop(report);
+}
+
+inline void observe_shared(Observation& now) {
+  const unsigned long place = now.at - reinterpret_cast<const char*>(worker->shared);
+  const Block& block = worker->blocks[place / kSharedStride];
+  const unsigned long offset = place % kSharedStride, end = offset + now.bytes;
+  const bool dynamic = offset >= kMaxStaticSharedBytes;
+  now.space = Space::kShared;
+  now.offset = static_cast<long>(offset) - static_cast<long>(kMaxStaticSharedBytes);
+  const unsigned long limit =
+      dynamic ? kMaxStaticSharedBytes + block.shared_bytes : block.static_bytes;
+  if (checks(kCheckBounds) && end > limit) {
+    out_of_bounds(now, dynamic ? block.shared_bytes : block.static_bytes);
+  }
+  check_multiple(now);
+  check_cells(worker->checker->shared_cells + place, now);
+}
+
+inline long distance(const Region& region, const char* at) {
+  if (at < region.mapped) return region.mapped - at;
+  const char* const end = region.mapped + region.bytes;
+  return at >= end ? at - end + 1 : 0;
+}
+
+/*! The region of an address, or the one that is nearest. */
+inline Region& nearest_region(const char* at) {
+  Checker& checker = *worker->checker;
+  Region* best = checker.regions;
+  for (unsigned i = 1; i < checker.region_count; ++i) {
+    if (distance(checker.regions[i], at) < distance(*best, at)) best = &checker.regions[i];
+  }
+  return *best;
+}
+
+inline void observe_global(Observation& now) {
+  Region& region = nearest_region(now.at);
+  const bool writes = now.access == Access::kWrite || now.access == Access::kAtomic;
+  now.space = Space::kGlobal;
+  now.argument = int(region.argument);
+  now.offset = now.at - region.mapped;
+  const bool inside = now.offset >= 0 && now.offset + now.bytes <= region.bytes;
+  if (checks(kCheckBounds) && (!inside || (writes && !region.written))) {
+    out_of_bounds(now, region.bytes);
+  }
+  check_multiple(now);
+  if (inside && region.written && checks(kCheckRaces)) check_cells(region.cells + now.offset, now);
+}
+
+inline void report_undefined_local(const Observation& now, unsigned i) {
+  Report report = report_of(now, "uninitialized");
+  for (const LocalArray* a = worker->current->arrays.innermost; a; a = a->outer) {
+    if (!lies_in(now.at + i, a->data, a->bytes)) continue;
+    report.has_base = true;
+    report.offset = now.at + i - static_cast<const char*>(a->data);
+    report.extent = a->bytes;
+  }
+  report.bytes -= i;
+  worker->checker->reports.add(report);
+}
+
+inline void observe_local(Observation& now) {
+  unsigned char* undefined =
+      worker->checker->undefined_locals + (now.at - static_cast<char*>(worker->stacks));
+  if (now.access == Access::kWrite) {
+    memset(undefined, 0, now.bytes);
+    return;
+  }
+  for (unsigned i = 0; i < now.bytes; ++i) {
+    if (!undefined[i]) continue;
+    now.space = Space::kLocal;
+    report_undefined_local(now, i);
+    memset(undefined, 0, now.bytes);
+    return;
+  }
+}
+
+inline void observe(const Performer& by, Access access, const void* at, size_t bytes, Site site,
+                    unsigned alignment = 1) {
+  Checker& checker = *worker->checker;
+  if (checker.suspect_count) judge_suspects();
+  Observation now = {
+      by,        access, site, Space::kShared, -1, static_cast<const char*>(at), unsigned(bytes),
+      alignment, 0};
+  if (lies_in(at, worker->shared, checker.shared_bytes)) {
+    observe_shared(now);
+  } else if (lies_in(at, checker.arena, checker.arena_bytes)) {
+    observe_global(now);
+  } else if (checks(kCheckUninitialized) && lies_in(at, worker->stacks, checker.stack_bytes)) {
+    observe_local(now);
+  }
+}
+
+inline void observe_thread(Access access, const void* at, size_t bytes, Site site,
+                           unsigned alignment = 1) {
+  Worker* const mine = worker;
+  if (!mine || !mine->current) return;
+  Fiber& thread = *mine->current;
+  observe({&thread, epoch_of(thread), Engine::kThread}, access, at, bytes, site, alignment);
+}
+
+/*! A plain access that the compiler has announced. Of `aligned` ones it knows that the address is
+ * a multiple of the size, up to 8. */
+template <Access access, bool aligned>
+inline void observe_plain(const void* at, size_t bytes, const void* code) {
+  if (!worker || worker->engines) return;
+  const unsigned alignment = !aligned ? 1 : bytes < 8 ? unsigned(bytes) : 8;
+  observe_thread(access, at, bytes, site_of(code), alignment);
+}
+
+}  // namespace emu
+}  // namespace tl

@@ -1,0 +1,222 @@
+/*!
+ * When two accesses of a byte race: they are of different actors, one of them writes, not both are
+ * atomic, and nothing orders them (PTX ISA, Memory Consistency Model, Data races).
+ *
+ * Two plain writes of threads that leave the same value are none: threads that hold copies of a
+ * value write all of them. A write is known to change something only after it has happened, so it
+ * is a suspect until the next access.
+ */
+#pragma once
+
+#include "checker.h"
+
+namespace tl {
+namespace emu {
+
+/*! One access while its bytes are gone through. */
+struct Observation {
+  Performer by;
+  Access access;
+  Site site;
+  Space space;
+  int argument;
+  const char* at;
+  unsigned bytes;
+  unsigned alignment;  // a power of two, which the address has to be a multiple of
+  long offset;         // of `at`, as in a report
+};
+
+inline Report report_of(const Observation& now, const char* kind) {
+  const Performer& by = now.by;
+  Report report = {};
+  report.kind = kind;
+  report.missing = "";
+  report.now = {now.access, number_of(*by.thread->block), by.thread->linear, by.engine, now.site};
+  report.space = now.space;
+  report.argument = now.argument;
+  report.offset = now.offset;
+  report.bytes = now.bytes;
+  return report;
+}
+
+/*! A conflict of byte `at` of the access with an earlier one. */
+inline Report race_of(const Observation& now, unsigned at, Access access, uint32_t epoch,
+                      Site site) {
+  const Epoch& before = worker->checker->epochs[epoch];
+  Report report = report_of(now, "race");
+  report.offset += at;
+  report.bytes = now.bytes - at;
+  report.before = {access, before.block, before.thread, before.engine, site & ~kAtomicWrite};
+  const bool needs_fence = access == Access::kWrite && now.by.async_proxy() &&
+                           before.engine == Engine::kThread && ordered(epoch, now.by, false);
+  if (needs_fence) report.missing = "fence.proxy.async";
+  return report;
+}
+
+inline bool conflict(Access a, Access b) {
+  const bool reads =
+      a != Access::kWrite && a != Access::kAtomic && b != Access::kWrite && b != Access::kAtomic;
+  const bool atomic = a >= Access::kAtomicRead && b >= Access::kAtomicRead;
+  return !reads && !atomic;
+}
+
+struct Earlier {
+  Access access;
+  uint32_t epoch;
+  Site site;
+};
+
+/*! The accesses of a cell since its last write, newest first. */
+template <typename Visit>
+inline void for_each(uint32_t reads, Site site, Visit visit) {
+  while (reads & kTopBit) {
+    const Node& node = worker->checker->chains[reads];
+    if (!visit(Earlier{node.access, node.epoch, node.site})) return;
+    reads = node.next;
+    site = node.next_site;
+  }
+  if (reads) visit(Earlier{Access::kRead, reads, site});
+}
+
+/*! Looks for one of them that conflicts with the access and is not ordered before it. Returns
+ * whether all are ordered before it, conflict or not. */
+inline bool all_ordered(const Cell& cell, const Observation& now, Earlier* found) {
+  const Performer& by = now.by;
+  auto& memory = worker->checker->ordered[(cell.reads * 2654435761u) >> 22];
+  const ClockRef& seen = by.thread->clock.seen;
+  if (cell.reads & kTopBit && memory.reads == cell.reads && memory.serial == seen.serial()) {
+    return true;
+  }
+  bool all = true, by_clock = true;
+  for_each(cell.reads, cell.read_site, [&](const Earlier& earlier) {
+    const Epoch& epoch = worker->checker->epochs[earlier.epoch];
+    const bool in_clock = seen.time(epoch.block, epoch.actor) >= epoch.time;
+    const bool is_ordered = in_clock || ordered(earlier.epoch, by, false);
+    by_clock &= in_clock;
+    all &= is_ordered;
+    if (is_ordered || !conflict(now.access, earlier.access)) return true;
+    if (!found->epoch) *found = earlier;
+    return false;
+  });
+  if (by_clock && cell.reads & kTopBit) memory = {cell.reads, seen.serial()};
+  return all;
+}
+
+inline void suspect(const Observation& now, unsigned at, const Report& report) {
+  Checker& checker = *worker->checker;
+  const unsigned bytes = now.bytes - at, most = sizeof(Suspect::before);
+  constexpr unsigned kMost = sizeof(checker.suspects) / sizeof(Suspect);
+  if (checker.suspect_count == kMost) return;
+  Suspect& made = checker.suspects[checker.suspect_count++];
+  made.at = now.at + at;
+  made.bytes = bytes < most ? bytes : most;
+  made.report = report;
+  memcpy(made.before, made.at, made.bytes);
+}
+
+/*! The writes that were suspects have happened. */
+inline void judge_suspects() {
+  Checker& checker = *worker->checker;
+  for (unsigned i = 0; i < checker.suspect_count; ++i) {
+    const Suspect& s = checker.suspects[i];
+    if (memcmp(s.before, s.at, s.bytes) != 0) checker.reports.add(s.report);
+  }
+  checker.suspect_count = 0;
+}
+
+/*! The last write before this access. */
+inline void check_last_write(const Cell& cell, const Observation& now, unsigned at) {
+  Checker& checker = *worker->checker;
+  const bool atomic = cell.write_site & kAtomicWrite;
+  if (!cell.write || (atomic && now.access >= Access::kAtomicRead)) return;
+  if (ordered(cell.write, now.by, true)) return;
+  const Report report =
+      race_of(now, at, atomic ? Access::kAtomic : Access::kWrite, cell.write, cell.write_site);
+  const bool plain = now.access == Access::kWrite && !atomic &&
+                     report.now.engine == Engine::kThread &&
+                     report.before.engine == Engine::kThread;
+  if (plain) {
+    suspect(now, at, report);
+  } else {
+    checker.reports.add(report);
+  }
+}
+
+inline bool has_atomics(const Cell& cell) {
+  return cell.reads & kTopBit && worker->checker->chains[cell.reads].atomics;
+}
+
+/*! Puts the access in front of those since the last write. */
+inline void remember(Cell& cell, const Observation& now, bool all_are_ordered) {
+  Chains& chains = worker->checker->chains;
+  const uint32_t epoch = now.by.epoch;
+  if (all_are_ordered) cell.reads = kNone;
+  if (cell.reads == kNone && now.access == Access::kRead) {
+    cell.reads = epoch;
+    cell.read_site = now.site;
+    return;
+  }
+  const bool atomics = now.access == Access::kAtomic || has_atomics(cell);
+  if (cell.reads & kTopBit) {
+    const Node& head = chains[cell.reads];
+    if (head.epoch == epoch && head.access == now.access) return;
+  }
+  cell.reads = chains.add({epoch, now.site, cell.reads, cell.read_site, now.access, atomics});
+  cell.read_site = now.site;
+}
+
+inline void check_race(Cell& cell, const Observation& now, unsigned at) {
+  const uint32_t epoch = now.by.epoch;
+  if (now.access == Access::kRead && cell.reads == epoch) return;
+  if (now.access == Access::kWrite && cell.write == epoch && cell.reads == kNone) return;
+  check_last_write(cell, now, at);
+  const bool only_reads = now.access == Access::kRead && !has_atomics(cell);
+  Earlier found = {};
+  bool all = true;
+  if (only_reads && cell.reads & kTopBit &&
+      !ordered(worker->checker->chains[cell.reads].epoch, now.by, false)) {
+    all = false;  // as the newest of them is not
+  } else if (cell.reads) {
+    all = all_ordered(cell, now, &found);
+  }
+  if (found.epoch) {
+    worker->checker->reports.add(race_of(now, at, found.access, found.epoch, found.site));
+  }
+  if (now.access == Access::kWrite) {
+    cell = {epoch, now.site, kNone, 0};
+  } else {
+    remember(cell, now, all);
+    if (!cell.write && now.access == Access::kAtomic) {
+      cell.write = epoch;
+      cell.write_site = now.site | kAtomicWrite;
+    }
+  }
+}
+
+/*! All bytes of an access; neighbours with the same past are judged once. */
+inline void check_cells(Cell* cells, const Observation& now) {
+  for (unsigned i = 0; i < now.bytes;) {
+    const Cell before = cells[i];
+    Cell after = before;
+    const bool undefined = now.space == Space::kShared && !before.write;
+    const bool reads = now.access != Access::kWrite;
+    if (checks(kCheckUninitialized) && undefined && reads) {
+      Report report = report_of(now, "uninitialized");
+      report.offset += i;
+      report.bytes = now.bytes - i;
+      worker->checker->reports.add(report);
+      after.write = kInitial;
+    }
+    if (checks(kCheckRaces)) {
+      check_race(after, now, i);
+    } else if (now.access != Access::kRead && now.access != Access::kAtomicRead) {
+      after.write = kInitial;
+    }
+    do {
+      cells[i++] = after;
+    } while (i < now.bytes && cells[i] == before);
+  }
+}
+
+}  // namespace emu
+}  // namespace tl

@@ -1,0 +1,107 @@
+/*!
+ * How kernels declare their buffers. With checks they know their extents, and arrays of a thread
+ * begin undefined; without, they are what they are on the GPU.
+ */
+#pragma once
+
+#include <tl/check.h>
+#include <tl/platform.h>
+
+namespace tl {
+
+#if TL_EMU_CHECKS
+
+namespace emu {
+
+/*! A pointer into a buffer that remembers the buffer. Where it becomes a plain pointer, or an
+ * element, it has to be inside. */
+template <typename T>
+class Pointer {
+ public:
+  Pointer(T* at, T* begin, T* end) : at_(at), begin_(begin), end_(end) {}
+
+  TL_DEVICE Pointer operator+(int64_t i) const { return {at_ + i, begin_, end_}; }
+  TL_DEVICE Pointer operator-(int64_t i) const { return {at_ - i, begin_, end_}; }
+  TL_DEVICE T& operator[](int64_t i) const { return *(*this + i).checked(sizeof(T)); }
+  /*! For a function that the emulator checks the width of itself (check_bounds). */
+  TL_DEVICE operator T*() const { return checked(sizeof(T)); }
+
+  TL_DEVICE T* checked(size_t bytes) const {
+    check_bounds({at_, begin_, end_}, bytes);
+    return at_;
+  }
+
+  template <typename To>
+  TL_DEVICE Pointer<To> view() const {
+    return {(To*)at_, (To*)begin_, (To*)end_};
+  }
+
+ private:
+  T *at_, *begin_, *end_;
+};
+
+/*! An array of a thread. */
+template <typename T, int extent>
+class Local {
+ public:
+  Local() : self_{nullptr, data_, sizeof(data_)} { check_array_begins(self_); }
+  ~Local() { check_array_ends(self_); }
+  Local(const Local&) = delete;
+  Local& operator=(const Local&) = delete;
+
+  TL_DEVICE T& operator[](int64_t i) { return pointer()[i]; }
+  TL_DEVICE Pointer<T> operator+(int64_t i) { return pointer() + i; }
+  TL_DEVICE operator T*() { return pointer(); }
+  TL_DEVICE Pointer<T> pointer() { return {data_, data_, data_ + extent}; }
+
+ private:
+  T data_[extent];
+  LocalArray self_;
+};
+
+}  // namespace emu
+
+template <typename T, int extent>
+using local = emu::Local<T, extent>;
+
+template <typename T, int extent>
+TL_DEVICE emu::Pointer<T> shared(unsigned char* memory) {
+  T* const begin = reinterpret_cast<T*>(memory);
+  return {begin, begin, begin + extent};
+}
+
+/*! The other half of a byte may be undefined still. */
+template <typename T, int extent>
+TL_DEVICE void set_half_byte(emu::Local<uint8_t, extent>& bytes, long long i, T value) {
+  uint8_t* byte = &bytes[i >> 1];
+  emu::check_defined(byte, 1);
+  set_half_byte(byte, i & 1, value);
+}
+
+template <typename To, typename From>
+TL_DEVICE emu::Pointer<To> view(const emu::Pointer<From>& buffer) {
+  return buffer.template view<To>();
+}
+template <typename To, typename From, int extent>
+TL_DEVICE emu::Pointer<To> view(emu::Local<From, extent>& buffer) {
+  return buffer.pointer().template view<To>();
+}
+
+#else
+
+template <typename T, int extent>
+using local = T[extent];
+
+template <typename T, int extent>
+TL_DEVICE T* shared(unsigned char* memory) {
+  return reinterpret_cast<T*>(memory);
+}
+
+#endif
+
+template <typename To, typename From>
+TL_DEVICE To* view(From* buffer) {
+  return (To*)buffer;
+}
+
+}  // namespace tl

@@ -1,0 +1,92 @@
+"""Names for places in the memory of an emulated kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+_BYTES = {
+    **dict.fromkeys(("bool", "int8_t", "uint8_t", "fp8_e4_t", "fp8_e5_t"), 1),
+    **dict.fromkeys(("half_t", "bfloat16_t", "int16_t", "uint16_t"), 2),
+    **dict.fromkeys(("float", "int", "uint32_t", "unsigned", "unsigned int"), 4),
+    **dict.fromkeys(("double", "int64_t", "uint64_t"), 8),
+}
+_KERNEL = re.compile(r"^extern \"C\" __global__ ", re.MULTILINE)
+_SHARED = re.compile(r"auto (\w+) = tl::shared<([\w ]+), (\d+)>\((\w+) \+ (\d+)\);")
+_LOCAL = re.compile(r"tl::local<([\w ]+), (\d+)> (\w+);")
+_STATIC_SHARED = "buf_shmem"
+
+
+@dataclass(frozen=True)
+class Array:
+    """A declared array of a kernel: `extent` elements of `itemsize` bytes from byte `start` of its
+    memory, which is ``"dynamic"`` or ``"static"`` shared memory, or ``"local"``.
+    """
+
+    name: str
+    memory: str
+    start: int
+    extent: int
+    itemsize: int
+
+    def place(self, offset: int) -> str:
+        """The element at byte `offset` of the memory, such as ``A_shared + 209``."""
+        element = (offset - self.start) // self.itemsize
+        return f"{self.name} {'-' if element < 0 else '+'} {abs(element)}"
+
+
+def declared_arrays(source: str, kernel: str) -> list[Array]:
+    """The arrays that a kernel of a generated source declares."""
+    arrays = []
+    for text in _KERNEL.split(source)[1:]:
+        if not re.match(rf"[^(]*(\(\d[^)]*\))? *{kernel}\(", text):
+            continue
+        for name, ctype, extent, memory, start in _SHARED.findall(text):
+            kind = "static" if memory == _STATIC_SHARED else "dynamic"
+            arrays.append(Array(name, kind, int(start), int(extent), _BYTES.get(ctype, 1)))
+        for ctype, extent, name in _LOCAL.findall(text):
+            arrays.append(Array(name, "local", 0, int(extent), _BYTES.get(ctype, 1)))
+    return arrays
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument of a launch, in elements of `bits` bits."""
+
+    name: str
+    shape: Sequence[int]
+    strides: Sequence[int]
+    bits: int
+
+    @staticmethod
+    def of_array(name: str, array: np.ndarray) -> Tensor:
+        """A numpy array."""
+        bits = 8 * array.itemsize
+        strides = [stride // array.itemsize for stride in array.strides]
+        return Tensor(name, array.shape, strides, bits)
+
+    def index(self, offset: int) -> tuple[int, ...] | None:
+        """The index of the element at byte `offset`; before or behind the tensor the outermost
+        index leaves its range. None where no index leads there.
+        """
+        rest = offset * 8 // self.bits
+        index = [0] * len(self.shape)
+        order = sorted(range(len(self.shape)), key=lambda d: -self.strides[d])
+        for place, d in enumerate(order):
+            if self.strides[d] <= 0:
+                continue
+            index[d] = rest // self.strides[d]
+            if place > 0 and index[d] >= self.shape[d]:
+                return None
+            rest -= index[d] * self.strides[d]
+        return tuple(index) if rest == 0 else None
+
+    def place(self, offset: int) -> str:
+        """The element at byte `offset`, such as ``A[3, 17]`` or ``A + 209``."""
+        index = self.index(offset)
+        if index is None:
+            return f"{self.name} + {offset * 8 // self.bits}"
+        return f"{self.name}[{', '.join(map(str, index))}]"

@@ -1,0 +1,222 @@
+"""What the emulator found in a launch, from its text to one exception."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilelang._paths import device_root
+from tilelang.emulator.buffers import Array, Tensor
+
+_RECORD, _FIELD = "\x1e", "\x1f"
+_SCHEDULE = "\nschedule: "
+_STATIC_BYTES = 48 * 1024  # kMaxStaticSharedBytes in src/device/emu/tl/worker.h
+_PAST = {
+    "read": "read",
+    "write": "wrote",
+    "atomic": "updated atomically",
+    "atomic read": "read atomically",
+}
+_PRESENT = {
+    "read": "reads",
+    "write": "writes",
+    "atomic": "updates atomically",
+    "atomic read": "reads atomically",
+    "access": "accesses",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One side of a report.
+
+    Attributes:
+        kind: ``"read"``, ``"write"``, ``"atomic"``, ``"atomic read"``, or ``"access"`` where only
+            the address is known.
+        engine: what works for the thread: ``"cp.async"``, ``"wgmma"``, ...; empty for itself.
+        block, thread: indices (x, y, z).
+        place: ``"file:line"`` of the kernel; empty where it is not known.
+    """
+
+    kind: str
+    engine: str
+    block: str
+    thread: str
+    place: str
+
+    def words(self, verbs: dict[str, str], block: bool) -> str:
+        """Such as ``thread (3, 0, 0) wrote it at gemm.py:10``."""
+        who = f"thread {self.thread}" + (f" of block {self.block}" if block else "")
+        who = f"{self.engine} of {who}" if self.engine else who
+        return f"{who} {verbs[self.kind]} it at {self.place or 'an unknown line'}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """One defect.
+
+    Attributes:
+        kind: ``"race"``, ``"uninitialized"``, ``"out-of-bounds"``, ``"misaligned"``, ``"further"``
+            for a number of defects that there was no room for, or ``"failure"`` for what ended the
+            run: a deadlock, lanes that diverge, a misaligned vector, a fault.
+        kernel: its name.
+        message: all of it in words.
+        buffer: the element, such as ``A[3, 17]`` or ``A_shared + 209``; empty for a failure.
+        access: what was being done; None for a failure.
+        other: of a race, what had been done before.
+        missing: of a race, what would order the two.
+        count: how often it happened in this launch, at this line and for this buffer.
+        schedule: how to have the run's schedule again; empty for the usual one.
+    """
+
+    kind: str
+    kernel: str
+    message: str
+    buffer: str = ""
+    access: Access | None = None
+    other: Access | None = None
+    missing: str = ""
+    count: int = 1
+    schedule: str = ""
+
+
+class EmulationError(RuntimeError):
+    """A kernel failed in the emulator. `reports` has all that was found before the run ended."""
+
+    def __init__(self, reports: Sequence[Report], title: str = ""):
+        times = [f" [{report.count} times]" if report.count > 1 else "" for report in reports]
+        lines = [f"{report.message}{n}" for report, n in zip(reports, times, strict=True)]
+        schedules = dict.fromkeys(f"schedule: {r.schedule}" for r in reports if r.schedule)
+        super().__init__("\n".join([*([title] if title else []), *lines, *schedules]))
+        self.reports = tuple(reports)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known of the memory that a kernel sees: the arrays that it declares, and its
+    arguments, None for one that is no tensor.
+    """
+
+    arrays: Sequence[Array]
+    arguments: Sequence[Tensor | None]
+
+    def place(self, space: str, argument: int, offset: int, base: int | None, extent: int) -> str:
+        """Words for a place; `base` and `extent` are those of the array in bytes, if known."""
+        if space == "global":
+            known = self.arguments[argument] if argument < len(self.arguments) else None
+            return known.place(offset) if known else f"byte {offset} of argument {argument}"
+        if space == "local":
+            same = [a for a in self.arrays if a.memory == space and a.extent * a.itemsize == extent]
+            return same[0].place(offset) if len(same) == 1 else "an array of the thread"
+        origin = offset if base is None else base
+        memory = "static" if origin < 0 else "dynamic"
+        shift = _STATIC_BYTES if origin < 0 else 0
+        start, begin = offset + shift, origin + shift
+        names = [
+            array.place(start)
+            for array in self.arrays
+            if array.memory == memory
+            and (
+                array.start <= start < array.start + array.extent * array.itemsize
+                if base is None
+                else (array.start, array.extent * array.itemsize) == (begin, extent)
+            )
+        ]
+        return " or ".join(names) or f"byte {start} of {memory} shared memory"
+
+
+def parse_reports(text: str, kernel: str, memory: Memory, library: Path) -> list[Report]:
+    """The reports in what a launcher has written to its error buffer."""
+    text, _, schedule = text.partition(_SCHEDULE)
+    failure, *records = text.split(_RECORD)
+    fields = [record.split(_FIELD) for record in records]
+    places = _resolve({f for record in fields for f in record if f.startswith("+0x")}, library)
+    reports = []
+    for record in fields:
+        if record[0] == "further":
+            message = f"{record[1]} more, which there was no room for"
+            reports.append(Report("further", kernel, message, count=int(record[1])))
+            continue
+        reports.append(_report(record, kernel, memory, lambda site: places.get(site, site)))
+    if failure:
+        reports.append(Report("failure", kernel, failure))
+    return [dataclasses.replace(report, schedule=schedule) for report in reports]
+
+
+def _report(
+    fields: list[str], kernel: str, memory: Memory, place_of: Callable[[str], str]
+) -> Report:
+    kind, count, missing, space, argument, offset, size, base, extent, *parties = fields
+    accesses = [
+        Access(*parties[i : i + 4], place_of(parties[i + 4]))  # type: ignore[call-arg]
+        for i in range(0, len(parties), 5)
+    ]
+    buffer = memory.place(
+        space, int(argument), int(offset), int(base) if base else None, int(extent)
+    )
+    now = accesses[0]
+    what = f"{size} bytes at {buffer} ({space} memory)"
+    if kind == "race":
+        before = accesses[1]
+        missing = missing or _missing(space, now, before)
+        message = (
+            f"race on {what}: {now.words(_PRESENT, True)}, and "
+            f"{before.words(_PAST, before.block != now.block)} with nothing that orders the two. "
+            f"Missing: {missing}"
+        )
+        return Report(kind, kernel, message, buffer, now, before, missing, int(count))
+    words = {
+        "uninitialized": "before anything is written there",
+        "out-of-bounds": f"which is outside of its {extent} bytes",
+        "misaligned": f"which is not a multiple of {extent} bytes",
+    }[kind]
+    message = f"{kind}: {what}: {now.words(_PRESENT, True)}, {words}"
+    return Report(kind, kernel, message, buffer, now, count=int(count))
+
+
+def _missing(space: str, now: Access, before: Access) -> str:
+    """What would order two accesses."""
+    if before.engine == "cp.async":
+        wait = "a wait for the copy in the thread that issued it (cp_async_wait)"
+        return wait if now.thread == before.thread else f"{wait} and a barrier behind it"
+    if before.engine:
+        return f"a wait for the end of the {before.engine}"
+    if now.engine and now.thread == before.thread and now.block == before.block:
+        return "a barrier or a fence between the two"
+    if now.block != before.block and space == "shared":
+        return "a barrier of the cluster between the two"
+    if now.block != before.block:
+        return "atomic operations, a barrier of the grid, or a kernel of its own for one of the two"
+    return "a barrier for both threads (T.sync_threads) between the two"
+
+
+def _resolve(sites: set[str], library: Path) -> dict[str, str]:
+    """``file:line`` of offsets in a library's code: the innermost that is not a device header."""
+    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+    if not sites or tool is None:
+        return dict.fromkeys(sites, "")
+    headers = f"{device_root()}/"
+    ordered = sorted(sites)
+    # A return address is behind the call: the byte before it is still of the same line.
+    addresses = [hex(int(site[1:], 16) - 1) for site in ordered]
+    done = subprocess.run(
+        [tool, "-a", "-i", "-e", str(library), *addresses],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found: dict[str, str] = {}
+    site = ""
+    for line in done.stdout.splitlines():
+        if line.startswith("0x"):
+            site = "+" + hex(int(line, 16) + 1)
+            continue
+        place = re.sub(r"^(\./)+", "", line.split(" (discriminator")[0])
+        if site not in found and not place.startswith((headers, "?")):
+            found[site] = place
+    return {site: found.get(site, "") for site in ordered}
