@@ -99,7 +99,7 @@ struct Checker {
 };
 
 // Numbers of epochs. What is reported once counts as ordered before all others from then on.
-constexpr uint32_t kNone = 0, kInitial = 1;
+constexpr uint32_t kNever = 0, kInitial = 1;
 
 inline unsigned number_of(const Block& block) {
   return (block.index.z * gridDim.y + block.index.y) * gridDim.x + block.index.x;

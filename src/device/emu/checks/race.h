@@ -150,8 +150,8 @@ inline bool has_atomics(const Cell& cell) {
 inline void remember(Cell& cell, const Observation& now, bool all_are_ordered) {
   Chains& chains = worker->checker->chains;
   const uint32_t epoch = now.by.epoch;
-  if (all_are_ordered) cell.reads = kNone;
-  if (cell.reads == kNone && now.access == Access::kRead) {
+  if (all_are_ordered) cell.reads = kNever;
+  if (cell.reads == kNever && now.access == Access::kRead) {
     cell.reads = epoch;
     cell.read_site = now.site;
     return;
@@ -168,7 +168,7 @@ inline void remember(Cell& cell, const Observation& now, bool all_are_ordered) {
 inline void check_race(Cell& cell, const Observation& now, unsigned at) {
   const uint32_t epoch = now.by.epoch;
   if (now.access == Access::kRead && cell.reads == epoch) return;
-  if (now.access == Access::kWrite && cell.write == epoch && cell.reads == kNone) return;
+  if (now.access == Access::kWrite && cell.write == epoch && cell.reads == kNever) return;
   check_last_write(cell, now, at);
   const bool only_reads = now.access == Access::kRead && !has_atomics(cell);
   Earlier found = {};
@@ -183,7 +183,7 @@ inline void check_race(Cell& cell, const Observation& now, unsigned at) {
     worker->checker->reports.add(race_of(now, at, found.access, found.epoch, found.site));
   }
   if (now.access == Access::kWrite) {
-    cell = {epoch, now.site, kNone, 0};
+    cell = {epoch, now.site, kNever, 0};
   } else {
     remember(cell, now, all);
     if (!cell.write && now.access == Access::kAtomic) {

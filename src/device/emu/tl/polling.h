@@ -53,7 +53,7 @@ inline void count_workers(Grid& grid, int working, int idle) {
   pthread_mutex_unlock(&grid.mutex);
 }
 
-inline void leave_idle() {
+TL_RUNTIME void leave_idle() {
   worker->idle = false;
   count_workers(*worker->grid, 1, -1);
 }
@@ -71,7 +71,8 @@ inline unsigned long short_patience() {
  * each has to poll many times more while the others remain idle.
  */
 inline Outlook look_around() {
-  constexpr unsigned long kManyPolls = 1ul << 22;  // tens of milliseconds
+  // Tens of milliseconds; each poll costs more under the checks.
+  constexpr unsigned long kManyPolls = TL_EMU_CHECKS ? 1ul << 15 : 1ul << 22;
   Grid& grid = *worker->grid;
   if (!worker->idle) {
     worker->idle = true;

@@ -151,7 +151,7 @@ inline void select(Fiber* next) {
   }
 }
 
-inline void leave_idle();
+void leave_idle();
 
 /*! Something happened that other threads may wait for. */
 inline void note_progress() {
