@@ -112,8 +112,8 @@ inline unsigned actor_of(const Fiber& thread, Engine engine) {
 }
 
 inline uint32_t new_epoch(const Fiber& thread, Engine engine, uint32_t time) {
-  return worker->checker->epochs.add({number_of(*thread.block), actor_of(thread, engine), time,
-                                      uint16_t(thread.linear), engine});
+  return worker->checker->epochs.add(
+      {number_of(*thread.block), actor_of(thread, engine), time, uint16_t(thread.linear), engine});
 }
 
 /*! The running thread's present moment. */
@@ -145,7 +145,7 @@ inline bool ordered(uint32_t number, const Performer& by, bool is_write) {
   if (epoch.block == block && epoch.actor == actor_of(*by.thread, epoch.engine) &&
       epoch.engine < Engine::kWgmma) {
     if (epoch.engine == Engine::kThread) return !fenced || epoch.time <= clock.fenced_time;
-    return epoch.time <= clock.times[unsigned(epoch.engine)];
+    if (epoch.time <= clock.times[unsigned(epoch.engine)]) return true;
   }
   return (fenced ? clock.fenced : clock.seen).time(epoch.block, epoch.actor) >= epoch.time;
 }

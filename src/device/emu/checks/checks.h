@@ -76,21 +76,17 @@ Agent check_issue_product(unsigned group) {
 static unsigned actor_of(const MbarrierPhase& phase) {
   return static_cast<unsigned>(Engine::kMbarrier) * worker->block_threads + phase.index;
 }
-static unsigned block_of(const MbarrierPhase& phase) {
-  const size_t place = static_cast<const unsigned char*>(phase.at) - worker->shared;
-  return number_of(worker->blocks[place / kSharedStride]);
-}
 
 Agent check_issue(const MbarrierPhase& phase) {
   Fiber& thread = *worker->current;
-  const Epoch epoch = {block_of(phase), actor_of(phase), phase.phase + 1, uint16_t(thread.linear),
-                       Engine::kMbarrier};
+  const Epoch epoch = {number_of(*phase.block), actor_of(phase), phase.phase + 1,
+                       uint16_t(thread.linear), Engine::kMbarrier};
   return {&thread, worker->checker->epochs.add(epoch), Engine::kMbarrier};
 }
 
 void check_phase_ends(const MbarrierPhase& phase, SyncClock& arriving, SyncClock& completed) {
   if (checks(kCheckRaces)) {
-    arriving.seen.all.raise(block_of(phase), actor_of(phase), phase.phase + 1);
+    arriving.seen.all.raise(number_of(*phase.block), actor_of(phase), phase.phase + 1);
   }
   check_phase_ends(arriving, completed);
 }

@@ -100,9 +100,9 @@ struct Agent {
   Engine engine;
 };
 
-/*! A phase of the mbarrier at an address, which is the worker's `index`-th. */
+/*! A phase of the worker's `index`-th mbarrier, which a block has initialised. */
 struct MbarrierPhase {
-  const void* at;
+  const Block* block;
   unsigned index, phase;
 };
 

@@ -49,7 +49,7 @@ struct Warp {
   bool registers_fenced;   // wgmma.fence was executed
   unsigned product_count;  // issued in this block, with the checksum of what they are
   uint64_t product_checksum;
-  Location product_where;  // of the last one
+  Location product_where;   // of the last one
   LaneSet sets[kWarpSize];  // by the lowest lane
   void* set_arguments[kWarpSize];
 };
@@ -111,7 +111,7 @@ struct Worker {
   unsigned long error_size;
   bool failed;
   Checker* checker;
-  unsigned engines;  // that are at work, so that accesses are theirs
+  unsigned engines;         // that are at work, so that accesses are theirs
   unsigned long fruitless;  // yields since something happened that others may wait for
 
   unsigned threads() const { return block_count * block_threads; }
