@@ -9,9 +9,9 @@
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
  * appearance. It carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each),
  * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `target`,
- * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters,
- * and the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a
- * kernel; block extents that are not constant; two extents for one index.
+ * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters, and
+ * the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a kernel;
+ * block extents that are not constant; two extents for one index.
  */
 #include <algorithm>
 #include <unordered_set>
