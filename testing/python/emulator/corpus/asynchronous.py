@@ -147,6 +147,7 @@ DEFECTS = {
         "race",
         ("// fill", "// use"),
         "A_shared + ",
+        also=("failure",),
     ),
     "no wait for the mbarrier": Defect(
         "bulk",
@@ -185,10 +186,10 @@ DEFECTS = {
         "bulk",
         FIRST,
         f"tl::mbarrier_arrive(full + k);  // extra\n      {FIRST}",
-        "failure",
-        ("// extra",),
-        "arrival",
-        also=("race", "uninitialized"),
+        "race",
+        ("// first fill", "// use"),
+        "A_shared + ",
+        also=("failure",),
     ),
     "mbarrier that counts too many arrivals": Defect(
         "bulk",
@@ -290,6 +291,7 @@ DEFECTS = {
         "race",
         ("// use", "// store"),
         "B_shared + ",
+        also=("failure",),
     ),
     "bulk copy over the next buffer": Defect(
         "bulk",
@@ -332,6 +334,7 @@ DEFECTS = {
         "race",
         ("// load", "// store"),
         "tile + ",
+        also=("failure",),
     ),
     "tile loaded while it is changed": Defect(
         "tiles",
@@ -340,6 +343,7 @@ DEFECTS = {
         "race",
         ("// change", "load"),
         "tile + ",
+        also=("failure",),
     ),
     "wrong parity for a tile": Defect(
         "tiles",
@@ -348,6 +352,7 @@ DEFECTS = {
         "race",
         ("// load", "// change"),
         "tile + ",
+        also=("failure",),
     ),
     "tile in the wrong place of shared memory": Defect(
         "tiles",

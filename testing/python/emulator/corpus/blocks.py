@@ -207,10 +207,10 @@ DEFECTS = {
         "two phases",
         "  tl::sync_grid();",
         "  if (blockIdx.x == 2) return;\n  tl::sync_grid();",
-        "race",
-        ("// first", "// second"),
-        "argument 1[",
-        also=("failure",),
+        "failure",
+        ("tl::sync_grid",),
+        "of 96 threads",
+
     ),
     "rows read before they are there": Defect(
         "cluster sum",
@@ -286,7 +286,7 @@ DEFECTS = {
         "tl::mbarrier_arrive_expect_tx(full, 512 - 256 * rank);",
         "failure",
         ("// wait until it is full",),
-        "-256 bytes",
+        "bytes of transactions to come",
     ),
     "multicast over what another block reads": Defect(
         "multicast",

@@ -105,8 +105,9 @@ DEFECTS = {
         "16384);  // expect",
         "8192);  // expect",
         "failure",
-        ("// wait until it is full",),
+        ("// full mbarrier",),
         "bytes",
+        also=("race",),
     ),
     "one tile too few": Defect(
         "gemm",
@@ -123,6 +124,7 @@ DEFECTS = {
         "race",
         ("// multiply", "// result"),
         "C_local",
+        also=("failure",),
     ),
     "accumulators read one group too early": Defect(
         "gemm",
@@ -131,6 +133,7 @@ DEFECTS = {
         "race",
         ("// multiply", "// result"),
         "C_local",
+        also=("failure",),
     ),
     "accumulators touched while wgmma works": Defect(
         "gemm",
@@ -155,6 +158,7 @@ DEFECTS = {
         "race",
         ("// multiply", "// result"),
         "C_local",
+        also=("failure",),
     ),
     "accumulators that nobody set": Defect(
         "gemm",
@@ -215,14 +219,6 @@ DEFECTS = {
         "failure",
         ("// give back",),
         "warpgroup_reg_dealloc",
-    ),
-    "more registers than there are": Defect(
-        "gemm",
-        "    tl::warpgroup_reg_dealloc<24>();\n",
-        "    tl::warpgroup_reg_alloc<256>();\n    tl::warpgroup_reg_alloc<256>();\n",
-        "failure",
-        ("reg_alloc",),
-        "registers",
     ),
     "result stored without a fence": Defect(
         "gemm",
