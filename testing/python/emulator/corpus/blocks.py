@@ -210,7 +210,6 @@ DEFECTS = {
         "failure",
         ("tl::sync_grid",),
         "of 96 threads",
-
     ),
     "rows read before they are there": Defect(
         "cluster sum",

@@ -90,6 +90,54 @@ def softmax() -> Launch:
     return Launch([a, b], [(b, e / e.sum(1, keepdims=True))])
 
 
+def attention_program() -> Any:
+    """Attention of 64 queries to 128 keys, 32 at a time, with two stages."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 32), "float16"),
+        K: T.Tensor((128, 32), "float16"),
+        V: T.Tensor((128, 32), "float16"),
+        O: T.Tensor((64, 32), "float32"),  # noqa: E741
+    ):
+        with T.Kernel(1, threads=128):
+            Q_shared = T.alloc_shared((64, 32), "float16")
+            K_shared = T.alloc_shared((32, 32), "float16")
+            V_shared = T.alloc_shared((32, 32), "float16")
+            scores = T.alloc_fragment((64, 32), "float32")
+            weights = T.alloc_fragment((64, 32), "float16")
+            sums = T.alloc_fragment((64,), "float32")
+            total = T.alloc_fragment((64,), "float32")
+            out = T.alloc_fragment((64, 32), "float32")
+            T.copy(Q, Q_shared)
+            T.clear(total)
+            T.clear(out)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(K[k * 32, 0], K_shared)
+                T.copy(V[k * 32, 0], V_shared)
+                T.clear(scores)
+                T.gemm(Q_shared, K_shared, scores, transpose_B=True)
+                for i, j in T.Parallel(64, 32):
+                    scores[i, j] = T.exp(scores[i, j])
+                T.reduce_sum(scores, sums, dim=1)
+                for i in T.Parallel(64):
+                    total[i] = total[i] + sums[i]
+                T.copy(scores, weights)
+                T.gemm(weights, V_shared, out)
+            for i, j in T.Parallel(64, 32):
+                O[i, j] = out[i, j] / total[i]
+
+    return main
+
+
+def attention() -> Launch:
+    rng = np.random.default_rng(0)
+    q, k, v = ((rng.standard_normal((n, 32)) / 4).astype(np.float16) for n in (64, 128, 128))
+    o = np.zeros((64, 32), np.float32)
+    e = np.exp(q.astype(np.float32) @ k.T.astype(np.float32))
+    return Launch([q, k, v, o], [(o, e / e.sum(1, keepdims=True) @ v.astype(np.float32))])
+
+
 def compiled(program: Callable[[], Any], launch: Callable[[], Launch], grid: int = 1) -> Base:
     """A base that is compiled when its text is asked for."""
     artifact = functools.cache(lambda: tilelang.lower(program(), target="cuda -arch=sm_80"))
@@ -99,6 +147,7 @@ def compiled(program: Callable[[], Any], launch: Callable[[], Launch], grid: int
 BASES = {
     "compiled gemm": compiled(gemm_program, gemm),
     "compiled transpose": compiled(transpose_program, transpose),
+    "compiled attention": compiled(attention_program, attention),
     "compiled softmax": compiled(softmax_program, softmax, grid=2),
 }
 
@@ -207,6 +256,54 @@ DEFECTS = {
         "race",
         ("= tile[", "= tile["),
         "argument 1[",
+    ),
+    "compiled attention whose keys no barrier follows": Defect(
+        "compiled attention",
+        BARRIER,
+        "",
+        "race",
+        ("tl::cp_async_gs", "tl::ptx_ldmatrix"),
+        "_shared + ",
+        "barrier",
+        nth=0,
+    ),
+    "compiled attention whose sums no barrier follows": Defect(
+        "compiled attention",
+        BARRIER,
+        "",
+        "race",
+        ("] = sums[", "sums_parts["),
+        "sums_parts + ",
+        "a barrier",
+        nth=1,
+    ),
+    "compiled attention whose weights no barrier follows": Defect(
+        "compiled attention",
+        BARRIER,
+        "",
+        "race",
+        ("tl::store(weights_shared", "tl::ptx_ldmatrix_x4(weights_shared"),
+        "weights_shared + ",
+        "a barrier",
+        nth=-1,
+    ),
+    "compiled attention whose wait leaves a group": Defect(
+        "compiled attention",
+        "cp_async_wait<0>",
+        "cp_async_wait<1>",
+        "race",
+        ("tl::cp_async_gs", "tl::ptx_ldmatrix"),
+        "_shared + ",
+        "a wait for the copy",
+        nth=0,
+    ),
+    "compiled attention whose sum has no beginning": Defect(
+        "compiled attention",
+        "total[r] = 0.0f;",
+        "",
+        "uninitialized",
+        ("total[r] + sums[r]",),
+        "total + 0",
     ),
     "compiled softmax without its first barrier": Defect(
         "compiled softmax",
