@@ -107,7 +107,7 @@ class Memory:
             return known.place(offset) if known else f"byte {offset} of argument {argument}"
         if space == "local":
             same = [a for a in self.arrays if a.memory == space and a.extent * a.itemsize == extent]
-            return same[0].place(offset) if len(same) == 1 else "an array of the thread"
+            return " or ".join(a.place(offset) for a in same) or "an array of the thread"
         origin = offset if base is None else base
         memory = "static" if origin < 0 else "dynamic"
         shift = _STATIC_BYTES if origin < 0 else 0
