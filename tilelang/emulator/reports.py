@@ -166,6 +166,8 @@ def _report(
         return Report(kind, kernel, message, buffer, now, before, missing, int(count))
     words = {
         "uninitialized": "before anything is written there",
+        "ended": "after its block has ended. Let the blocks of the cluster wait for each other "
+        "before they end",
         "out-of-bounds": f"which is outside of its {extent} bytes",
         "misaligned": f"which is not a multiple of {extent} bytes",
     }[kind]

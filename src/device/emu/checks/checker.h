@@ -73,14 +73,26 @@ class AtomicClocks {
   Item* items_[kBuckets];
 };
 
+/*! What is known of a byte of a thread's stack. */
+enum LocalByte : unsigned char { kDefined, kUndefined, kInFlight };
+
+/*! Registers of a warp's lanes that products up to those of `group` use. */
+struct Flight {
+  Flight* next;
+  const Fiber* warp;  // its first lane
+  void* registers[kWarpSize];
+  unsigned bytes, group;
+  Site site;  // of the latest one
+};
+
 /*! All zeros when made. */
 struct Checker {
   Table<Epoch> epochs;
   Chains chains;
   Locations locations;
   Reports reports;
-  Cell* shared_cells;               // one for each byte of the worker's shared memory
-  unsigned char* undefined_locals;  // one for each byte of the worker's stacks
+  Cell* shared_cells;          // one for each byte of the worker's shared memory
+  unsigned char* local_bytes;  // a LocalByte for each byte of the worker's stacks
   size_t shared_bytes, stack_bytes;
   char* arena;
   size_t arena_bytes;
@@ -91,6 +103,7 @@ struct Checker {
   Bounds bounds[kRecentBounds];  // of the pointers that became plain ones last
   unsigned next_bounds;
   AtomicClocks atomics;
+  Flight* flights;
   void **values, **pointers;  // of the kernel, as it sees them
   struct {
     uint32_t reads;

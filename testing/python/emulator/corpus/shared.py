@@ -22,11 +22,18 @@ def handoff() -> Launch:
     return Launch([a, b], [(b, a[:, ::-1])])
 
 
+def reuse() -> Launch:
+    a = np.random.default_rng(0).standard_normal((2, 256)).astype(np.float32)
+    b = np.zeros_like(a)
+    return Launch([a, b], [(b, a * a[:, :2].sum(1, keepdims=True))])
+
+
 BASES = {
     "row sums": Base.of_file("row_sums", row_sums, block=128, shared=528),
     "vectors": Base.of_file("vectors", vectors),
     "handoff": Base.of_file("handoff", handoff),
     "ping-pong": Base.of_file("ping_pong", handoff),
+    "reuse": Base.of_file("reuse", reuse),
 }
 
 BARRIER = "a barrier"
@@ -309,6 +316,32 @@ DEFECTS = {
         "failure",
         ("// wait for the turn",),
         "of 64",
+    ),
+    "shared memory used again without a barrier": Defect(
+        "reuse",
+        "__syncthreads();  // the firsts are read",
+        "",
+        "race",
+        ("// first use", "// fill"),
+        "+ 0",
+        BARRIER,
+    ),
+    "shared memory written again while it is read": Defect(
+        "reuse",
+        "__syncthreads();  // the rows are read",
+        "",
+        "race",
+        ("// first fill", "// use"),
+        "rows + ",
+        BARRIER,
+    ),
+    "vector that leaves its buffer": Defect(
+        "reuse",
+        "tl::store(rows + tx * 4",
+        "tl::store(rows + tx * 4 + (tx == 63 ? 4 : 0)",
+        "out-of-bounds",
+        ("// fill",),
+        "rows + 256",
     ),
     "lanes of a warp without a barrier": Defect(
         "ping-pong",

@@ -9,7 +9,7 @@ extern "C" __global__ void cluster_sum(const float* __restrict__ A, float* __res
   const int tx = threadIdx.x, rank = tl::block_rank_in_cluster();
   mine[tx] = A[rank * 64 + tx];  // fill
   tl::cluster_sync();  // rows are there
-  theirs[tx] = tl::map_shared_rank(&mine[0], rank ^ 1)[63 - tx];  // read the other row
+  theirs[tx] = tl::map_shared_rank(mine, rank ^ 1)[63 - tx];  // read the other row
   tl::cluster_sync();  // rows are read
   B[rank * 64 + tx] = mine[tx] + theirs[tx];
 }
