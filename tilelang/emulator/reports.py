@@ -112,7 +112,7 @@ class Memory:
             return known.place(offset) if known else f"byte {offset} of argument {argument}"
         if space == "local":
             same = [a for a in self.arrays if a.memory == space and a.extent * a.itemsize == extent]
-            return same[0].place(offset) if len(same) == 1 else "an array of the thread"
+            return " or ".join(a.place(offset) for a in same) or "an array of the thread"
         origin = offset if base is None else base
         memory = "static" if origin < 0 else "dynamic"
         shift = _STATIC_BYTES if origin < 0 else 0
@@ -172,6 +172,8 @@ def _report(
         return Report(kind, kernel, message, buffer, now, before, missing, int(count))
     words = {
         "uninitialized": "before anything is written there",
+        "ended": "after its block has ended. Let the blocks of the cluster wait for each other "
+        "before they end",
         "out-of-bounds": f"which is outside of its {extent} bytes",
         "misaligned": f"which is not a multiple of {extent} bytes",
     }[kind]

@@ -73,14 +73,26 @@ class AtomicClocks {
   Item* items_[kBuckets];
 };
 
+/*! What is known of a byte of a thread's stack. */
+enum LocalByte : unsigned char { kDefined, kUndefined, kInFlight };
+
+/*! Registers of a warp's lanes that products up to those of `group` use. */
+struct Flight {
+  Flight* next;
+  const Fiber* warp;  // its first lane
+  void* registers[kWarpSize];
+  unsigned bytes, group;
+  Site site;  // of the latest one
+};
+
 /*! All zeros when made. */
 struct Checker {
   Table<Epoch> epochs;
   Chains chains;
   Locations locations;
   Reports reports;
-  Cell* shared_cells;               // one for each byte of the worker's shared memory
-  unsigned char* undefined_locals;  // one for each byte of the worker's stacks
+  Cell* shared_cells;          // one for each byte of the worker's shared memory
+  unsigned char* local_bytes;  // a LocalByte for each byte of the worker's stacks
   size_t shared_bytes, stack_bytes;
   char* arena;
   size_t arena_bytes;
@@ -91,6 +103,7 @@ struct Checker {
   Bounds bounds[kRecentBounds];  // of the pointers that became plain ones last
   unsigned next_bounds;
   AtomicClocks atomics;
+  Flight* flights;
   void **values, **pointers;  // of the kernel, as it sees them
   struct {
     uint32_t reads;
@@ -112,8 +125,8 @@ inline unsigned actor_of(const Fiber& thread, Engine engine) {
 }
 
 inline uint32_t new_epoch(const Fiber& thread, Engine engine, uint32_t time) {
-  return worker->checker->epochs.add({number_of(*thread.block), actor_of(thread, engine), time,
-                                      uint16_t(thread.linear), engine});
+  return worker->checker->epochs.add(
+      {number_of(*thread.block), actor_of(thread, engine), time, uint16_t(thread.linear), engine});
 }
 
 /*! The running thread's present moment. */
@@ -145,7 +158,7 @@ inline bool ordered(uint32_t number, const Performer& by, bool is_write) {
   if (epoch.block == block && epoch.actor == actor_of(*by.thread, epoch.engine) &&
       epoch.engine < Engine::kWgmma) {
     if (epoch.engine == Engine::kThread) return !fenced || epoch.time <= clock.fenced_time;
-    return epoch.time <= clock.times[unsigned(epoch.engine)];
+    if (epoch.time <= clock.times[unsigned(epoch.engine)]) return true;
   }
   return (fenced ? clock.fenced : clock.seen).time(epoch.block, epoch.actor) >= epoch.time;
 }

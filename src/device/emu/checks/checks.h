@@ -62,35 +62,26 @@ Agent check_issue(Engine engine, unsigned group) {
   return {&thread, new_epoch(thread, engine, group + 1), engine};
 }
 
-/*! Lane 0 stands for its warp. */
-static Fiber& first_lane() {
-  const Fiber& thread = *worker->current;
-  return thread.block->fibers[thread.linear / kWarpSize * kWarpSize];
-}
-
 Agent check_issue_product(unsigned group) {
-  return {worker->current, new_epoch(first_lane(), Engine::kWgmma, group + 1), Engine::kWgmma};
+  return {worker->current, new_epoch(first_lane(*worker->current), Engine::kWgmma, group + 1),
+          Engine::kWgmma};
 }
 
 /*! The actor of an mbarrier's operations is one of the block that it is in. */
 static unsigned actor_of(const MbarrierPhase& phase) {
   return static_cast<unsigned>(Engine::kMbarrier) * worker->block_threads + phase.index;
 }
-static unsigned block_of(const MbarrierPhase& phase) {
-  const size_t place = static_cast<const unsigned char*>(phase.at) - worker->shared;
-  return number_of(worker->blocks[place / kSharedStride]);
-}
 
 Agent check_issue(const MbarrierPhase& phase) {
   Fiber& thread = *worker->current;
-  const Epoch epoch = {block_of(phase), actor_of(phase), phase.phase + 1, uint16_t(thread.linear),
-                       Engine::kMbarrier};
+  const Epoch epoch = {number_of(*phase.block), actor_of(phase), phase.phase + 1,
+                       uint16_t(thread.linear), Engine::kMbarrier};
   return {&thread, worker->checker->epochs.add(epoch), Engine::kMbarrier};
 }
 
 void check_phase_ends(const MbarrierPhase& phase, SyncClock& arriving, SyncClock& completed) {
   if (checks(kCheckRaces)) {
-    arriving.seen.all.raise(block_of(phase), actor_of(phase), phase.phase + 1);
+    arriving.seen.all.raise(number_of(*phase.block), actor_of(phase), phase.phase + 1);
   }
   check_phase_ends(arriving, completed);
 }
@@ -102,8 +93,9 @@ void check_copies_arrive(SyncClock& arriving, unsigned group) {
 }
 
 void check_warp_groups_done(unsigned group) {
+  Fiber* const lanes = &first_lane(*worker->current);
+  end_flights(lanes, group);
   if (!checks(kCheckRaces)) return;
-  Fiber* const lanes = &first_lane();
   const Block& block = *lanes->block;
   JoinedClock joined;
   joined.add(lanes->clock.seen);
@@ -132,7 +124,10 @@ static Site site_of(Location where) { return worker->checker->locations.number_o
 /*! The width of an access through a pointer of a buffer that has become a plain one. */
 static void check_width(const void* at, size_t bytes, Site site) {
   if (!checks(kCheckBounds)) return;
-  for (const Bounds& bounds : worker->checker->bounds) {
+  const Checker& checker = *worker->checker;
+  for (unsigned i = 1; i <= kRecentBounds; ++i) {
+    // Buffers that share bytes may have had pointers to the same place: the latest one counts.
+    const Bounds& bounds = checker.bounds[(checker.next_bounds - i) % kRecentBounds];
     if (bounds.at != at) continue;
     const char* const end = static_cast<const char*>(bounds.end);
     if (static_cast<const char*>(at) + bytes > end) leave_buffer(bounds, bytes, site);
@@ -151,6 +146,10 @@ static void check_named(const Agent& agent, Access access, const void* at, size_
   const Site site = site_of(where);
   check_width(at, bytes, site);
   observe({agent.issuer, agent.epoch, agent.engine}, access, at, bytes, site);
+}
+
+void check_extent(const void* at, size_t bytes, Location where) {
+  check_width(at, bytes, site_of(where));
 }
 
 void check_read(const void* from, size_t bytes, Location where) {
@@ -187,24 +186,38 @@ void check_atomic_order(const void* at, bool acquires, bool releases, bool store
   check_release(clock ? *clock : clocks.add(at));
 }
 
-static unsigned char* undefined_bytes(const void* array) {
-  return worker->checker->undefined_locals + (static_cast<const char*>(array) - worker->stacks);
+void check_product_registers(void* const* registers, size_t bytes, bool reads, unsigned group,
+                             Location where) {
+  Fiber* const lanes = &first_lane(*worker->current);
+  const Site site = site_of(where);
+  for (int l = 0; reads && l < kWarpSize; ++l) {
+    check_local_defined({{lanes + l, 0, Engine::kWgmma},
+                         Access::kRead,
+                         site,
+                         Space::kLocal,
+                         -1,
+                         static_cast<const char*>(registers[l]),
+                         static_cast<unsigned>(bytes),
+                         1,
+                         0});
+  }
+  begin_flight(*lanes, registers, static_cast<unsigned>(bytes), group, site);
 }
 
 void check_array_begins(LocalArray& array) {
   LocalArray*& innermost = worker->current->arrays.innermost;
   array.outer = innermost;
   innermost = &array;
-  if (checks(kCheckUninitialized)) memset(undefined_bytes(array.data), 1, array.bytes);
+  if (checks(kCheckUninitialized)) memset(known_bytes(array.data), kUndefined, array.bytes);
 }
 
 void check_array_ends(LocalArray& array) {
   worker->current->arrays.innermost = array.outer;
-  if (checks(kCheckUninitialized)) memset(undefined_bytes(array.data), 0, array.bytes);
+  if (checks(kCheckUninitialized)) memset(known_bytes(array.data), kDefined, array.bytes);
 }
 
 void check_defined(void* array, size_t bytes) {
-  if (checks(kCheckUninitialized)) memset(undefined_bytes(array), 0, bytes);
+  if (checks(kCheckUninitialized)) memset(known_bytes(array), kDefined, bytes);
 }
 
 void check_bounds(const Bounds& bounds, size_t bytes) {
@@ -249,8 +262,8 @@ bool check_launch_begins(Worker& of, Arguments& arguments) {
   made->shared_bytes = of.block_capacity() * kSharedStride;
   made->stack_bytes = of.block_capacity() * of.block_threads * stack_stride();
   made->shared_cells = static_cast<Cell*>(reserve(made->shared_bytes * sizeof(Cell)));
-  made->undefined_locals = static_cast<unsigned char*>(reserve(made->stack_bytes));
-  if (!made->shared_cells || !made->undefined_locals) return false;
+  made->local_bytes = static_cast<unsigned char*>(reserve(made->stack_bytes));
+  if (!made->shared_cells || !made->local_bytes) return false;
   for (unsigned i = 0; i < arguments.count; ++i) {
     if (!describes(arguments, i)) continue;
     const bool written = arguments.kinds[i] == Arguments::kWritable;
@@ -275,9 +288,10 @@ static void release_checker(Worker& of) {
   }
   of.grid_barrier = {};
   checker.atomics.forget(nullptr, ~size_t(0));
+  end_flights(nullptr, 0);
   copy_back_and_release(checker);
   if (checker.shared_cells) munmap(checker.shared_cells, checker.shared_bytes * sizeof(Cell));
-  if (checker.undefined_locals) munmap(checker.undefined_locals, checker.stack_bytes);
+  if (checker.local_bytes) munmap(checker.local_bytes, checker.stack_bytes);
   checker.epochs.release();
   checker.chains.release();
   checker.locations.release();

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "race.h"
+#include "flights.h"
 
 namespace tl {
 namespace emu {
@@ -18,10 +18,6 @@ namespace emu {
   worker->checker->reports.add(report);
   worker->failed = true;
   abandon();
-}
-
-inline bool lies_in(const void* at, const void* memory, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(memory) < bytes;
 }
 
 /*! Leaves the thread: the bytes are outside of what the block has, or of the nearest tensor. */
@@ -50,7 +46,9 @@ inline bool lies_in(const void* at, const void* memory, size_t bytes) {
   report.extent = static_cast<const char*>(bounds.end) - begin;
   if (lies_in(begin, worker->shared, worker->checker->shared_bytes)) {
     report.space = Space::kShared;
-    report.base = begin - reinterpret_cast<const char*>(thread.block->dynamic_shared());
+    const size_t place = begin - reinterpret_cast<const char*>(worker->shared);
+    Block& owner = worker->blocks[place / kSharedStride];
+    report.base = begin - reinterpret_cast<const char*>(owner.dynamic_shared());
     report.offset += report.base;
   }
   stop(report);
@@ -76,6 +74,7 @@ inline void observe_shared(Observation& now) {
     out_of_bounds(now, dynamic ? block.shared_bytes : block.static_bytes);
   }
   check_multiple(now);
+  if (&block != now.by.thread->block && block.live == 0) stop(report_of(now, "ended"));
   check_cells(worker->checker->shared_cells + place, now);
 }
 
@@ -109,31 +108,12 @@ inline void observe_global(Observation& now) {
   if (inside && region.written && checks(kCheckRaces)) check_cells(region.cells + now.offset, now);
 }
 
-inline void report_undefined_local(const Observation& now, unsigned i) {
-  Report report = report_of(now, "uninitialized");
-  for (const LocalArray* a = worker->current->arrays.innermost; a; a = a->outer) {
-    if (!lies_in(now.at + i, a->data, a->bytes)) continue;
-    report.has_base = true;
-    report.offset = now.at + i - static_cast<const char*>(a->data);
-    report.extent = a->bytes;
-  }
-  report.bytes -= i;
-  worker->checker->reports.add(report);
-}
-
 inline void observe_local(Observation& now) {
-  unsigned char* undefined =
-      worker->checker->undefined_locals + (now.at - static_cast<char*>(worker->stacks));
+  check_in_flight(now);
   if (now.access == Access::kWrite) {
-    memset(undefined, 0, now.bytes);
-    return;
-  }
-  for (unsigned i = 0; i < now.bytes; ++i) {
-    if (!undefined[i]) continue;
-    now.space = Space::kLocal;
-    report_undefined_local(now, i);
-    memset(undefined, 0, now.bytes);
-    return;
+    memset(known_bytes(now.at), kDefined, now.bytes);
+  } else {
+    check_local_defined(now);
   }
 }
 
@@ -148,7 +128,7 @@ inline void observe(const Performer& by, Access access, const void* at, size_t b
     observe_shared(now);
   } else if (lies_in(at, checker.arena, checker.arena_bytes)) {
     observe_global(now);
-  } else if (checks(kCheckUninitialized) && lies_in(at, worker->stacks, checker.stack_bytes)) {
+  } else if (lies_in(at, worker->stacks, checker.stack_bytes)) {
     observe_local(now);
   }
 }

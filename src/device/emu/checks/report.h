@@ -83,7 +83,8 @@ inline const char* name_of(Access access) {
 }
 
 inline const char* name_of(Engine engine) {
-  static const char* const names[] = {"", "cp.async", "bulk store", "bulk store", "wgmma", "bulk load"};
+  static const char* const names[] = {"",           "cp.async", "bulk store",
+                                      "bulk store", "wgmma",    "bulk load"};
   return names[static_cast<unsigned>(engine)];
 }
 
@@ -91,8 +92,8 @@ inline void add_party(Text& text, const Party& party, Locations& locations) {
   const unsigned x = blockDim.x, y = blockDim.y, gx = gridDim.x, gy = gridDim.y;
   const unsigned t = party.thread, b = party.block;
   text.add("%c%s%c%s%c(%u, %u, %u)%c(%u, %u, %u)%c", kField, name_of(party.access), kField,
-           name_of(party.engine), kField, b % gx, b / gx % gy, b / (gx * gy), kField,
-           t % x, t / x % y, t / (x * y), kField);
+           name_of(party.engine), kField, b % gx, b / gx % gy, b / (gx * gy), kField, t % x,
+           t / x % y, t / (x * y), kField);
   if (party.site & kTopBit) {
     const Location where = locations[party.site];
     text.add("%s:%d", where.file, where.line);

@@ -89,7 +89,7 @@ TL_RUNTIME uint32_t existing_lanes(uint32_t mask) {
  * nullptr for other lanes. Sets of lanes that have none in common do not wait for each other.
  */
 TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collective, void* argument,
-                        Location where) {
+                            Location where) {
   Fiber* self = worker->current;
   self->where = where;
   const unsigned lane = self->linear % kWarpSize;

@@ -31,6 +31,9 @@ class Pointer {
     return at_;
   }
 
+  /*! The same place of the buffer whose copy `to` points into. */
+  TL_DEVICE Pointer moved(T* to) const { return {to, to - (at_ - begin_), to + (end_ - at_)}; }
+
   template <typename To>
   TL_DEVICE Pointer<To> view() const {
     return {(To*)at_, (To*)begin_, (To*)end_};

@@ -100,9 +100,9 @@ struct Agent {
   Engine engine;
 };
 
-/*! A phase of the mbarrier at an address, which is the worker's `index`-th. */
+/*! A phase of the worker's `index`-th mbarrier, which a block has initialised. */
 struct MbarrierPhase {
-  const void* at;
+  const Block* block;
   unsigned index, phase;
 };
 
@@ -146,6 +146,10 @@ TL_CHECK(void check_groups_done(Engine, unsigned /*group*/))
 /*! The same for a group of the warp's products, for all its lanes. */
 TL_CHECK(void check_warp_groups_done(unsigned /*group*/))
 
+/*! A product of the running thread's warp uses registers of its lanes until its group is done. */
+TL_CHECK(void check_product_registers(void* const*, size_t, bool /*reads*/, unsigned /*group*/,
+                                      Location))
+
 /*! The running thread's cp.async so far arrive at an mbarrier when they are complete. */
 TL_CHECK(void check_copies_arrive(SyncClock&, unsigned /*group*/))
 /*! A phase of an mbarrier ends, and with it the operations that it announces. */
@@ -154,6 +158,9 @@ TL_CHECK(void check_phase_ends(const MbarrierPhase&, SyncClock&, SyncClock& /*co
 /*! Accesses between the two are those of an engine, which are known. */
 TL_CHECK(void check_engine_begins())
 TL_CHECK(void check_engine_ends())
+
+/*! Bytes from a pointer of a buffer on are to be in the buffer. */
+TL_CHECK(void check_extent(const void*, size_t, Location))
 
 /*! Accesses of the running thread, which are not plain ones of the program, and of an agent. */
 TL_CHECK(void check_read(const void*, size_t, Location))

@@ -19,7 +19,8 @@ namespace emu {
 
 /*! Who performs an access for a thread. Reads and writes of a bulk group are waited for apart. */
 enum class Engine : unsigned { kThread, kCpAsync, kBulkRead, kBulkWrite, kWgmma, kMbarrier };
-// Those whose groups a thread counts. Operations that an mbarrier announces have its phases as time.
+// Those whose groups a thread counts. Operations that an mbarrier announces have its phases as
+// time.
 constexpr unsigned kEngines = 5;
 
 /*! Times of the actors of one block: engine * threads + thread, then those of mbarriers. */

@@ -2,7 +2,7 @@
  * other blocks. */
 #pragma once
 
-#include <tl/platform.h>
+#include <tl/buffer.h>
 
 namespace tl {
 namespace emu {
@@ -98,6 +98,14 @@ template <typename T>
 TL_DEVICE T* map_shared_rank(T* mine, int rank, emu::Location where = emu::here()) {
   return static_cast<T*>(emu::map_shared(mine, unsigned(rank), where));
 }
+
+#if TL_EMU_CHECKS
+template <typename T>
+TL_DEVICE emu::Pointer<T> map_shared_rank(const emu::Pointer<T>& mine, int rank,
+                                          emu::Location where = emu::here()) {
+  return mine.moved(map_shared_rank(mine.checked(0), rank, where));
+}
+#endif
 
 inline void sync_grid(emu::Location where = emu::here()) { emu::grid_barrier_sync(where); }
 

@@ -27,9 +27,10 @@ struct Mbarrier : WaitPoint {
   AsyncQueue engines;  // what will transfer bytes or arrive here
   Location where;      // of the initialisation
   unsigned index;      // in the worker's table
+  const Block* block;  // that initialised it
   SyncClock arriving, completed;
 
-  MbarrierPhase now() const { return {at, index, phase}; }
+  MbarrierPhase now() const { return {block, index, phase}; }
 };
 
 constexpr uint64_t kMbarrierKey = 0x7ba881e55ca1ab1e;
@@ -107,6 +108,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   barrier->engines.clear();
   barrier->where = where;
   barrier->index = worker->mbarrier_count - 1;
+  barrier->block = &this_block();
   barrier->arriving = barrier->completed = {};
   check_write(at, sizeof(uint64_t), where);
   const uint64_t key = kMbarrierKey ^ (worker->mbarrier_count - 1);

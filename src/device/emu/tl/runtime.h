@@ -14,7 +14,7 @@
 #ifdef TL_EMU_RUNTIME
 #define TL_RUNTIME inline __attribute__((used))
 #else
-#define TL_RUNTIME extern inline __attribute__((gnu_inline, noinline))
+#define TL_RUNTIME extern inline __attribute__((gnu_inline, noinline, noipa))
 #endif
 
 #if TL_EMU_CHECKS

@@ -20,8 +20,9 @@ inline uint32_t swizzle_address(uint32_t address, uint32_t span) {
   return address ^ ((address >> 7 & (span / 16 - 1)) << 4);
 }
 
-TL_RUNTIME void check_in_shared(const void* pointer, size_t bytes, const char* kind, Location where) {
-  if (in_shared_memory(pointer, bytes)) return;
+TL_RUNTIME void check_in_shared(const void* pointer, size_t bytes, const char* kind,
+                                Location where) {
+  if (in_shared_memory(pointer, bytes)) return check_extent(pointer, bytes, where);
   fail(where, "%s is not in the block's shared memory: %zu bytes from %p", kind, bytes, pointer);
 }
 

@@ -61,7 +61,7 @@ struct TensorMap {
 static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap), "the contents do not fit");
 
 TL_RUNTIME const TensorMap& read_tensor_map(const CUtensorMap& map, unsigned rank, bool im2col,
-                                        Location where) {
+                                            Location where) {
   check_alignment(&map, 64, "address of a tensor map", where);
   const auto& contents = reinterpret_cast<const TensorMap&>(map);
   if (contents.mark != kTensorMapMark) {

@@ -78,7 +78,7 @@ struct TensorStore {
 };
 
 TL_RUNTIME Box make_box(const CUtensorMap& map, const int* coordinates, unsigned rank, bool im2col,
-                    Location where) {
+                        Location where) {
   worker->current->where = where;
   Box box{read_tensor_map(map, rank, im2col, where), {}, {}};
   box.map.address = static_cast<char*>(check_relocated(box.map.address));
@@ -101,7 +101,8 @@ TL_RUNTIME void check_box(const Box& box, const void* shared, Location where) {
   check_in_shared(shared, box.map.bytes(), "this box of a TMA copy", where);
 }
 
-/*! Calls `tensor(address, bytes)` and `block(address, bytes)` for what a copy of the box touches. */
+/*! Calls `tensor(address, bytes)` and `block(address, bytes)` for what a copy of the box touches.
+ */
 template <typename Byte, typename Tensor, typename Shared>
 void each_access(const Box& box, Byte* shared, Tensor tensor, Shared block) {
   box.each_row([&](const BoxRow& row) {

@@ -62,6 +62,7 @@ template <int N, typename TA, typename TB, typename TC, bool from_registers, boo
 struct WarpProduct {
   static constexpr int K = wgmma_k<TA>;
   static constexpr bool kFromRegisters = from_registers;
+  static constexpr unsigned kRegisterBytes = N / 2 * sizeof(TC);  // of a lane's accumulators
   using Number = decltype(MmaNumber<TA>::of(mma_memory<TA>()));
 
   void* d[kWarpSize];
@@ -169,6 +170,8 @@ void issue_product(void* const* arguments) {
   product.sum = first.sum;
   product.first_row = worker->current->linear / kWarpSize % 4 * kWarpRows;
   if (TL_EMU_CHECKS) product.observe(check_issue_product(warp.products.open_group), where);
+  check_product_registers(product.d, Product::kRegisterBytes, product.sum, warp.products.open_group,
+                          where);
   issue(warp.products, product, where);
 }
 

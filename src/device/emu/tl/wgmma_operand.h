@@ -50,8 +50,8 @@ struct WgmmaNumber<tfloat32_t> {
   }
 };
 
-/*! Calls `visit` with the address of each 16 bytes of `rows` rows of an operand from row `first` on,
- * in their order in memory. */
+/*! Calls `visit` with the address of each 16 bytes of `rows` rows of an operand from row `first`
+ * on, in their order in memory. */
 template <int rows, typename T, bool k_major, typename Visit>
 TL_DEVICE void each_chunk(const unsigned char* shared, uint64_t bits, int first, Visit visit) {
   constexpr int kChunk = 16 / int(sizeof(mma_memory<T>));

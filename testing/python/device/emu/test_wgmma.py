@@ -16,6 +16,7 @@ NUMPY = {
     "fp8_e5_t": ml_dtypes.float8_e5m2,
 }
 HEADERS = """#include <tl/common.h>
+#include <tl/mbarrier.h>
 #include <tl/wgmma_ss.h>
 #include <tl/wgmma_rs.h>
 """
@@ -59,6 +60,7 @@ __device__ void product(const tl::mma_memory<TA>* A, const tl::mma_memory<TB>* B
     *(MA*)(a_shared + place<64, swizzle, a_major, MA>(i / (2 * K), i % (2 * K))) = A[i];
   for (int i = t; i < N * 2 * K; i += 128)
     *(MB*)(b_shared + place<N, swizzle, b_major, MB>(i / (2 * K), i % (2 * K))) = B[i];
+  tl::fence_proxy_async();
   tl::sync_threads();
   TC d[N / 2];
   for (int i = 0; i < N / 2; ++i)
@@ -223,6 +225,7 @@ GROUPS = (
 extern "C" __global__ void groups(float* out) {
   half_t* memory = (half_t*)tl::dynamic_shared();
   for (int i = threadIdx.x; i < 2048; i += 128) memory[i] = half_t(1.0f);
+  tl::fence_proxy_async();
   tl::sync_threads();
   const uint64_t a = tl::wgmma_descriptor<32>(memory, 16, 256);
   float first[4] = {}, second[4] = {};

@@ -1,0 +1,219 @@
+"""Bases, defects planted in them, and what a run of either is blamed for."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilelang.emulator import EmulationError, Report
+from tilelang.emulator.compiler import EmulatedModule, build_emulated
+
+_KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(?!__launch_bounds__)(\w+)\(', re.MULTILINE)
+_PLACE = re.compile(r"[\w.]+:\d+")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The arguments of one run, and pairs of an array that it writes and what has to be in it."""
+
+    arguments: Sequence[Any]
+    results: Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A kernel without a defect.
+
+    Attributes:
+        text: gives emitted source with one kernel.
+        launch: makes a `Launch`.
+        grid, block, shared, cluster, cooperative: how it is launched; `shared` is the number of
+            bytes of dynamic shared memory.
+    """
+
+    text: Callable[[], str]
+    launch: Callable[[], Launch]
+    grid: int = 1
+    block: int = 64
+    shared: int = 1024
+    cluster: int = 1
+    cooperative: bool = False
+
+    @staticmethod
+    def of_file(name: str, launch: Callable[[], Launch], **how: Any) -> Base:
+        """The kernel in ``bases/<name>.cu``."""
+        return Base((Path(__file__).parent / "bases" / f"{name}.cu").read_text, launch, **how)
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A mutation of a base, and the report of it.
+
+    Attributes:
+        base: name of the kernel.
+        old, new: `old` occurs once in the base, or it is the `nth` that is replaced.
+        kind: of the report.
+        lines: text that the lines of the report contain, in any order: of both accesses of a race,
+            of the access, or of a failure.
+        says: part of the report's message.
+        missing: part of the ordering that a race lacks.
+        also: other kinds that follow from the same defect. A read that comes before the write that
+            it races with may find nothing there.
+    """
+
+    base: str
+    old: str
+    new: str
+    kind: str
+    lines: tuple[str, ...]
+    says: str = ""
+    missing: str = ""
+    also: tuple[str, ...] = ()
+    nth: int | None = None
+
+    def mutate(self, text: str) -> str:
+        """The base with the defect."""
+        parts = text.split(self.old)
+        assert len(parts) == 2 or (self.nth is not None and len(parts) > 2), (self.old, len(parts))
+        at = (self.nth or 0) % (len(parts) - 1) + 1
+        return self.old.join(parts[:at]) + self.new + self.old.join(parts[at:])
+
+    def kinds(self) -> set[str]:
+        """Of all reports of the defect."""
+        return {self.kind, *self.also, *(("uninitialized",) if self.kind == "race" else ())}
+
+    def is_kind(self, report: Report) -> bool:
+        """Whether the report is of this kind and says what it should."""
+        return (
+            report.kind == self.kind
+            and self.says in report.message
+            and self.missing in report.missing
+        )
+
+    def is_at(self, report: Report, text: str, name: str) -> bool:
+        """Whether the report is at the lines of the mutated `text`."""
+        found = _places(report)
+        wanted = [
+            {f"{name}:{i}" for i, line in enumerate(text.splitlines(), 1) if part in line}
+            for part in self.lines
+        ]
+        assert all(wanted), f"{self.lines} are not in the mutated source"
+        if report.kind == "failure":
+            return all(places & set(found) for places in wanted)
+        return len(found) == len(wanted) and any(
+            all(place in places for place, places in zip(order, wanted, strict=True))
+            for order in (found, found[::-1])
+        )
+
+
+def _places(report: Report) -> list[str]:
+    if report.access is None:
+        return _PLACE.findall(report.message)
+    return [access.place for access in (report.access, report.other) if access]
+
+
+class Corpus:
+    """Bases and defects that are compiled as one program.
+
+    Args:
+        bases: by name.
+        defects: by name.
+    """
+
+    def __init__(self, bases: dict[str, Base], defects: dict[str, Defect]):
+        self.bases = bases
+        self.defects = defects
+        self._module: EmulatedModule | None = None
+
+    def run(self, name: str) -> tuple[Report, ...]:
+        """What a base, or a base with a defect, is blamed for; a base that is not has computed
+        what it should."""
+        defect = self.defects.get(name)
+        base = self.bases[defect.base if defect else name]
+        launch = base.launch()
+        arrays = [a if isinstance(a, np.ndarray) else None for a in launch.arguments]
+        try:
+            self._built().launch(
+                _identifier(name),
+                (base.grid, 1, 1),
+                (base.block, 1, 1),
+                base.shared,
+                [_argument(a) for a in launch.arguments],
+                cluster=(base.cluster, 1, 1),
+                cooperative=base.cooperative,
+                arrays=arrays,
+            )
+        except EmulationError as error:
+            return error.reports
+        for found, wanted in () if defect else launch.results:
+            np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-3)
+        return ()
+
+    def text(self, name: str) -> str:
+        """The source of a base, or of a base with a defect."""
+        defect = self.defects.get(name)
+        text = self.bases[defect.base if defect else name].text()
+        return defect.mutate(text) if defect else text
+
+    def _built(self) -> EmulatedModule:
+        if self._module is None:
+            includes: dict[str, None] = {}
+            kernels = []
+            names = [*self.bases, *self.defects]
+            for name in names:
+                lines = self.text(name).splitlines()
+                includes |= dict.fromkeys(line for line in lines if line.startswith("#include"))
+                kept = ["" if line.startswith("#include") else line for line in lines]
+                text = "\n".join(kept)
+                found = _KERNEL.search(text)
+                assert found, name
+                renamed = text[: found.start(1)] + _identifier(name) + text[found.end(1) :]
+                kernels.append(f'#line 1 "{_identifier(name)}"\n{renamed}\n')
+            source = "\n".join([*includes, *kernels])
+            self._module = build_emulated(source, [_identifier(n) for n in names], checks=True)
+        return self._module
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a defect: the reports, whether one is of the right kind, one of those at
+    the right lines, and whether all others are of expected kinds."""
+
+    reports: tuple[Report, ...]
+    right_kind: bool
+    right_line: bool
+    only: bool
+
+    @property
+    def good(self) -> bool:
+        """Whether the defect is found as it should."""
+        return self.right_kind and self.right_line and self.only
+
+
+def find(corpus: Corpus, name: str) -> Finding:
+    """Runs a defect."""
+    defect = corpus.defects[name]
+    reports = corpus.run(name)
+    of_kind = [report for report in reports if defect.is_kind(report)]
+    return Finding(
+        reports,
+        bool(of_kind),
+        any(defect.is_at(report, corpus.text(name), _identifier(name)) for report in of_kind),
+        {report.kind for report in reports} <= defect.kinds(),
+    )
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    return value
