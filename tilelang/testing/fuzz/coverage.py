@@ -48,6 +48,8 @@ FEATURES: tuple[str, ...] = (
     *(f"operation {name}" for name in (*OPERATIONS, "select", "cast")),
     *("several kernels", "several blocks", "dynamic size", "rasterised blocks"),
     *("threads no multiple of 32", "threads of two dimensions", "rounded values"),
+    *(f"threads run {order}" for order in ("round_robin", "random", "adversarial")),
+    *(f"asynchronous copies run {moment}" for moment in ("late", "early", "random")),
 )
 """Every feature that is counted."""
 
@@ -71,6 +73,8 @@ def features(program: Program, is_rounded: bool) -> set[str]:
                 found.add("if of an iteration")
         found |= {"if of the block" for s in kernel.body if isinstance(s, If)}
     found |= {f"dtype {t.dtype}" for t in program.tensors}
+    found.add(f"threads run {program.schedule.order}")
+    found.add(f"asynchronous copies run {program.schedule.asynchronous}")
     return found
 
 

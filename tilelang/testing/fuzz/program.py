@@ -279,14 +279,26 @@ class Size:
 
 
 @dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How the emulator runs the program: the arguments of `tilelang.emulator.schedule`."""
+
+    order: str = "round_robin"
+    asynchronous: str = "late"
+    seed: int = 0
+    workers: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of tensors, its kernels in launch order, and the chip it is compiled for."""
+    """A function of tensors, its kernels in launch order, the chip it is compiled for, and how it
+    is run."""
 
     seed: str
     sizes: tuple[Size, ...]
     tensors: tuple[Tensor, ...]
     kernels: tuple[Kernel, ...]
     arch: str = "sm_90a"
+    schedule: Schedule = Schedule()
 
 
 class Invalid(Exception):

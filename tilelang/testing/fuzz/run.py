@@ -21,6 +21,7 @@ from tilelang.testing.fuzz.twins import twins
 from tilelang.testing.fuzz.workers import Workers
 
 _SHRUNK_OF_A_REASON = 2
+_SECONDS_OF_SILENCE = 300
 
 
 @dataclasses.dataclass
@@ -77,8 +78,8 @@ def run(
 ) -> Report:
     """Checks programs of a seed, from number `first`, until the time or their number is over.
 
-    `say` is told of a failure at once; `save` takes its name and the small program, as a file that
-    runs, at the end.
+    `say` is told of a failure at once, and how far the run is every few minutes; `save` takes a
+    failure's name and the small program, as a file that runs, at the end.
     """
     report = Report()
     names: dict[int, str] = {}
@@ -99,7 +100,12 @@ def run(
 
     with Workers(jobs) as workers:
         failed: list[tuple[str, Program, Outcome]] = []
+        told = time.monotonic()
         for programs, outcomes in workers.run(batches()):
+            if time.monotonic() > told + _SECONDS_OF_SILENCE:
+                told = time.monotonic()
+                left = max(end - told, 0) / 60
+                say(f"{report.programs} programs, {len(failed)} failed, {left:.0f} minutes left")
             for program, outcome in zip(programs, outcomes, strict=True):
                 name = names[id(program)]
                 if outcome.status == "equal":
@@ -150,7 +156,8 @@ def listing(name: str, program: Program, outcome: Outcome) -> str:
     """The program as a Python file that checks itself against the interpreter's result."""
     quoted = outcome.text.strip().replace("\\", "/").replace('"""', "'''")
     return (
-        f'"""Program {name} of the fuzzer: {outcome.reason}\n\n{quoted}\n"""\n\n'
+        f'"""Program {name} of the fuzzer: {outcome.reason}\n\n{quoted}\n\n'
+        f'{program.arch}, {program.schedule}\n"""\n\n'
         f"{emit(program)}\n\n"
         'if __name__ == "__main__":\n'
         "    from tilelang.testing.fuzz.check import replay\n"

@@ -25,6 +25,7 @@ from tilelang.testing.fuzz.program import (
     Parallel,
     Program,
     Ref,
+    Schedule,
     Store,
     Tensor,
     Tile,
@@ -72,6 +73,7 @@ def measure(program: Program) -> tuple[int, int, int]:
     numbers += sum(int(abs(n.value)) for n in nodes if isinstance(n, Num))
     plain = ("float32", "int32", "fragment", "serial", "Square", True, 0)
     odd = sum(1 for n in nodes if isinstance(n, str | bool | int) and n not in plain)
+    odd += program.schedule != Schedule()
     return len(nodes) + 3 * len(program.tensors), numbers, odd
 
 
@@ -219,7 +221,8 @@ def _expressions(program: Program) -> Iterator[Program]:
 
 
 def _choices(program: Program) -> Iterator[Program]:
-    """With plainer dtypes, memories and options."""
+    """With plainer dtypes, memories, options, and the plainest schedule."""
+    yield dataclasses.replace(program, schedule=Schedule())
     dtypes = {b.dtype for b in walk(program) if isinstance(b, Buffer | Tensor)}
     for dtype in sorted(dtypes):
         for plain in ("float32", "int32"):

@@ -24,7 +24,7 @@ from tilelang.testing.fuzz.program import (
     rewrite,
     walk,
 )
-from tilelang.testing.fuzz.writer import add, settle
+from tilelang.testing.fuzz.writer import add, draw_schedule, settle
 
 
 def _stages(program: Program, rng: random.Random) -> Program:
@@ -62,6 +62,11 @@ def _arch(program: Program, rng: random.Random) -> Program:
     """Another chip."""
     del rng
     return dataclasses.replace(program, arch="sm_80" if program.arch == "sm_90a" else "sm_90a")
+
+
+def _schedule(program: Program, rng: random.Random) -> Program:
+    """Threads and asynchronous copies in another order."""
+    return dataclasses.replace(program, schedule=draw_schedule(rng))
 
 
 def _unrolled(program: Program, rng: random.Random) -> Program:
@@ -122,6 +127,7 @@ TWINS: dict[str, Callable[[Program, random.Random], Program]] = {
     "threads": _threads,
     "dynamic": _dynamic,
     "arch": _arch,
+    "schedule": _schedule,
     "unrolled": _unrolled,
     "shared": _shared,
     "slices": _slices,

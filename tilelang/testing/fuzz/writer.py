@@ -18,6 +18,7 @@ from tilelang.testing.fuzz.program import (
     Op,
     Program,
     Ref,
+    Schedule,
     Size,
     Stmt,
     Tensor,
@@ -210,7 +211,15 @@ class Writer:
 
     def program(self) -> Program:
         sizes, tensors = tuple(self.sizes.values()), tuple(self.tensors)
-        return settle(Program(self.seed, sizes, tensors, tuple(self.kernels)))
+        kernels, schedule = tuple(self.kernels), draw_schedule(self.rng)
+        return settle(Program(self.seed, sizes, tensors, kernels, schedule=schedule))
+
+
+def draw_schedule(rng: random.Random) -> Schedule:
+    """Any of the emulator's ways to run a program."""
+    order = rng.choice(("round_robin", "random", "random", "adversarial"))
+    moment = rng.choice(("late", "early", "random"))
+    return Schedule(order, moment, rng.randrange(1 << 16), rng.choice((1, 1, 2)))
 
 
 def settle(program: Program, dynamic: bool | None = None) -> Program:
