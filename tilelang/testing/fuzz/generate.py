@@ -14,14 +14,17 @@ from tilelang.testing.fuzz.program import (
     Gemm,
     If,
     Invalid,
+    Jump,
     Load,
     Num,
     Op,
     Parallel,
+    Persistent,
     Program,
     Ref,
     Store,
     Tile,
+    While,
 )
 from tilelang.testing.fuzz.writer import LIMITS, Known, Writer, add, at, mul, whole
 
@@ -47,6 +50,7 @@ _PRODUCTS = (
     ("int8", "int32"),
     ("float64", "float64"),
     ("float8_e4m3fn", "float32"),
+    ("float8_e5m2", "float32"),
 )
 _MOST_ELEMENTS = 4096
 
@@ -66,6 +70,11 @@ def generate(seed: int, number: int) -> Program:
             continue
         return program
     raise AssertionError
+
+
+def second(bounds: dict[str, Expr]) -> Expr:
+    """The value of a loop's variable in its second iteration."""
+    return add(bounds.get("start", Num(0)), bounds.get("step", Num(1)))
 
 
 class _Generator:
@@ -95,6 +104,16 @@ class _Generator:
             grid, self.by, self.bx = (self.grid_x, self.grid_y), Ref("by"), Ref("bx")
         elif w.chance(0.5):
             grid = (Num(1),)
+        if blocks == "both" and w.chance(0.25):
+            grid = self.persistent()
+        else:
+            self.tile()
+        swizzle = w.pick((2, 4)) if len(grid) == 2 and w.chance(0.15) else 0
+        w.finish_kernel(grid, self.threads, swizzle)
+
+    def tile(self) -> None:
+        """What a block does with the tile at (by, bx)."""
+        w = self.w
         self.origin = [
             Num(0) if b == Num(0) else mul(b, e) for b, e in ((self.by, self.m), (self.bx, self.n))
         ]
@@ -103,8 +122,21 @@ class _Generator:
         for _ in range(w.pick((1, 2, 3, 4, 6))):
             self.statement(0)
         self.store_results()
-        swizzle = w.pick((2, 4)) if len(grid) == 2 and w.chance(0.15) else 0
-        w.finish_kernel(grid, self.threads, swizzle)
+
+    def persistent(self) -> tuple[Expr, ...]:
+        """A few blocks that share all tiles; their grid."""
+        w = self.w
+        wave = Num(w.pick((1, 2, 3, 5)))
+        domain = (self.grid_y, self.grid_x)
+        variables = (w.name("p"), w.name("p"))
+        self.by, self.bx = Ref(variables[0]), Ref(variables[1])
+        with w.body() as body:
+            w.loops += [(v, w.value(e)) for v, e in zip(variables, domain, strict=True)]
+            self.tile()
+            del w.loops[-2:]
+        group = w.pick((1, 2, 8))
+        w.emit(Persistent(variables, domain, wave, Ref("bx"), group, tuple(body)))
+        return (wave,)
 
     def tile_extents(self) -> tuple[Ref, Ref]:
         w = self.w
@@ -239,28 +271,57 @@ class _Generator:
     def loop(self, depth: int) -> None:
         """A loop of any kind, most of them over chunks of a tensor."""
         w = self.w
-        kind = w.pick(("serial", "unroll", "pipelined", "pipelined"))
+        kind = w.pick(("serial", "serial", "while", "unroll", "pipelined", "pipelined"))
         extent = w.pick((1, 2, 3, 4))
-        variable = w.name("k")
         stages = w.pick((0, 1, 2, 2, 3, 4)) if kind == "pipelined" else 0
         before = list(w.known)
         width = w.value(self.n) * extent - (
             w.rng.randrange(w.value(self.n)) if w.chance(0.3) else 0
         )
         total = w.size(width, "W", self.dynamic and kind != "unroll" and w.chance(0.4))
-        count = Op("ceildiv", (total, self.n))
         self.accumulator()
+        variable = w.buffer("var", (), "int32") if kind == "while" else w.name("k")
+        bounds, place = self.span(kind, variable, total, self.n)
         with w.body() as body:
             w.loops.append((variable, extent))
             if kind == "pipelined" or w.chance(0.4):
-                self.load_chunk(variable, total)
+                self.load_chunk(place, variable, total)
             for _ in range(w.pick((1, 2, 3))):
                 self.statement(depth + 1)
             w.loops.pop()
-        if body:
-            w.emit(For(kind, variable, count, tuple(body), stages))
-        else:
+        if not body:
             w.known = before
+            return
+        if kind in ("serial", "while") and w.chance(0.2):
+            jump = Jump("break" if kind == "while" else w.pick(("break", "continue")))
+            later = Op("eq", (Ref(variable), second(bounds)))
+            body.insert(w.rng.randrange(len(body) + 1), If(later, (jump,)))
+        if kind == "while":
+            w.emit(Store(variable, (), Num(0)))
+            body.append(Store(variable, (), Op("add", (Ref(variable), Num(1)))))
+            w.emit(While(Op("lt", (Ref(variable), bounds["stop"])), tuple(body)))
+        else:
+            w.emit(For(kind, variable, body=tuple(body), stages=stages, **bounds))
+
+    def span(
+        self, kind: str, variable: str, total: Expr, width: Expr
+    ) -> tuple[dict[str, Expr], Expr]:
+        """The bounds of a loop over the chunks of `total`, and where an iteration's chunk is."""
+        w, k, count = self.w, Ref(variable), Op("ceildiv", (total, width))
+        forms = ["plain"] * 4
+        forms += ["shifted"] if kind != "while" else []
+        forms += ["steps"] if kind in ("serial", "unroll") else []
+        forms += ["down"] if kind == "serial" else []
+        form = w.pick(forms)
+        if form == "steps":
+            return {"stop": total, "step": width}, k
+        if form == "shifted":
+            start = Num(w.pick((1, 2, 5)))
+            return {"start": start, "stop": add(count, start)}, mul(Op("sub", (k, start)), width)
+        if form == "down":
+            last = Op("sub", (count, Num(1)))
+            return {"start": last, "stop": Num(-1), "step": Num(-1)}, mul(k, width)
+        return {"stop": count}, mul(k, width)
 
     def accumulator(self) -> None:
         """A tile that the loop can add to."""
@@ -271,13 +332,13 @@ class _Generator:
             w.emit(Fill(Tile(name), Num(0)))
             w.learn(name, (self.m, self.n), dtype, "fragment", 0)
 
-    def load_chunk(self, variable: str, total: Expr) -> None:
+    def load_chunk(self, place: Expr, variable: str, total: Expr) -> None:
         """The chunk of an iteration, along rows of a tensor."""
         w = self.w
         dtype = w.pick(_LOADED)
         tensor = w.input((self.M, total), dtype)
         name = w.buffer(w.pick(("shared", "shared", "shared", "fragment")), (self.m, self.n), dtype)
-        origin = [self.origin[0], mul(Ref(variable), self.n)]
+        origin = [self.origin[0], place]
         scope = w.buffers[-1].scope
         if scope == "shared" and w.chance(0.25):
             self.fetch_some(tensor.name, origin, name, variable)
@@ -365,7 +426,6 @@ class _Generator:
         depth = k_value * w.pick((1, 2, 3, 5))
         depth -= w.rng.randrange(k_value) if w.chance(0.3) else 0
         total = w.size(depth, "K", self.dynamic and w.chance(0.5))
-        chunks = Op("ceildiv", (total, k))
         bound = 16.0 * w.value(total) * w.repeats
         top = 4
         if bound > LIMITS[accum]:
@@ -387,12 +447,14 @@ class _Generator:
                 operands[side] = fragment
         c = w.buffer("fragment", (self.m, self.n), accum)
         variable = w.name("k")
+        kind = w.pick(("pipelined", "pipelined", "pipelined", "serial"))
+        stages = w.pick((0, 1, 2, 3, 4)) if kind == "pipelined" else 0
+        bounds, step = self.span(kind, variable, total, k)
         first: Expr | None = None
         if w.chance(0.3):
-            first = Op("eq", (Ref(variable), Num(0)))
+            first = Op("eq", (Ref(variable), bounds.get("start", Num(0))))
         else:
             w.emit(Fill(Tile(c), Num(w.pick((0, 0, 1)))))
-        step = mul(Ref(variable), k)
         with w.body() as body:
             row, column = self.origin
             a_origin = [step, row] if trans[0] else [row, step]
@@ -403,7 +465,5 @@ class _Generator:
                 w.emit(copy)
             policy = w.pick(("Square", "Square", "FullRow", "FullCol"))
             w.emit(Gemm(Tile(operands[0]), Tile(operands[1]), Tile(c), *trans, policy, first))
-        kind = w.pick(("pipelined", "pipelined", "pipelined", "serial"))
-        stages = w.pick((0, 1, 2, 3, 4)) if kind == "pipelined" else 0
-        w.emit(For(kind, variable, chunks, tuple(body), stages))
+        w.emit(For(kind, variable, body=tuple(body), stages=stages, **bounds))
         w.learn(c, (self.m, self.n), accum, "fragment", bound + 1)

@@ -23,12 +23,14 @@ from tilelang.testing.fuzz.program import (
     Num,
     Op,
     Parallel,
+    Persistent,
     Program,
     Ref,
     Schedule,
     Store,
     Tensor,
     Tile,
+    While,
     children,
     replace_at,
     rewrite,
@@ -172,6 +174,13 @@ def _unwrapped(statement: Any) -> Iterator[tuple[Any, ...]]:
         yield statement.otherwise
     elif isinstance(statement, For):
         yield _without(statement.body, Ref(statement.variable))
+    elif isinstance(statement, While):
+        yield statement.body
+    elif isinstance(statement, Persistent):
+        body: Any = statement.body
+        for variable in statement.variables:
+            body = _without(body, Ref(variable))
+        yield body
 
 
 def _without(node: Any, variable: Ref) -> Any:
@@ -203,7 +212,9 @@ def _structure(program: Program) -> Iterator[Program]:
                 yield replace_at(program, kernel, _without(one, block))
     for node in walk(program.kernels):
         if isinstance(node, For):
-            for change in ({"extent": Num(1)}, {"kind": "serial", "stages": 0}, {"stages": 2}):
+            changes: list[dict[str, Any]] = [{"stop": Num(1)}, {"kind": "serial", "stages": 0}]
+            changes += [{"stages": 2}, {"start": Num(0)}, {"step": Num(1)}]
+            for change in changes:
                 yield replace_at(program, node, dataclasses.replace(node, **change))
 
 
@@ -230,7 +241,9 @@ def _choices(program: Program) -> Iterator[Program]:
                 yield _with_dtype(program, dtype, plain)
     for node in walk(program.kernels):
         if isinstance(node, Buffer) and node.scope == "shared":
-            yield replace_at(program, node, dataclasses.replace(node, scope="fragment"))
+            if node.detail:
+                yield replace_at(program, node, dataclasses.replace(node, detail=""))
+            yield replace_at(program, node, dataclasses.replace(node, scope="fragment", detail=""))
         if isinstance(node, Gemm):
             for change in ({"policy": "Square"}, {"clear": None}):
                 yield replace_at(program, node, dataclasses.replace(node, **change))

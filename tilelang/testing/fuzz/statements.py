@@ -126,6 +126,8 @@ def copy(w: Writer) -> bool:
         return False
     known = w.pick(tiles)
     dtypes = _casts(w, known)
+    if is_signed(known.dtype) and known.exact:
+        dtypes += [d for d in ("float8_e4m3fn", "float8_e5m2") if known.bound <= LIMITS[d]]
     dtype = w.pick(dtypes) if dtypes and w.chance(0.5) else known.dtype
     name = w.buffer(w.pick(("fragment", "shared")), known.shape, dtype)
     options = ((("coalesced_width", 2),)) if w.chance(0.05) else ()

@@ -13,6 +13,7 @@ from tilelang.testing.fuzz.program import (
     Expr,
     For,
     Gemm,
+    Jump,
     Kernel,
     Load,
     Num,
@@ -76,7 +77,9 @@ def _unrolled(program: Program, rng: random.Random) -> Program:
 
     def change(node: Any) -> Any:
         if isinstance(node, For) and node.kind in other:
-            return dataclasses.replace(node, kind=other[node.kind])
+            # Jumps and steps down are those of serial loops.
+            is_plain = node.step != Num(-1) and not any(isinstance(n, Jump) for n in walk(node))
+            return dataclasses.replace(node, kind=other[node.kind]) if is_plain else node
         return node
 
     return settle(rewrite(program, change))

@@ -38,6 +38,9 @@ LIMITS = {
 }  # fmt: skip
 """How large values are allowed to get: integers up to here are exact in every operation."""
 
+BITS = {d: 8 if d.startswith(("bool", "float8")) else int(d.lstrip("bfloatuin")) for d in LIMITS}
+"""Of an element."""
+
 
 def is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
@@ -206,8 +209,18 @@ class Writer:
         return [k for k in self.known if fits(k)]
 
     def finish_kernel(self, grid: Sequence[Expr], threads: tuple[int, ...], swizzle: int) -> None:
-        body = tuple(self.bodies[0])
-        self.kernels.append(Kernel(tuple(grid), threads, tuple(self.buffers), body, swizzle))
+        body, buffers = tuple(self.bodies[0]), tuple(map(self.annotated, self.buffers))
+        self.kernels.append(Kernel(tuple(grid), threads, buffers, body, swizzle))
+
+    def annotated(self, buffer: Buffer) -> Buffer:
+        """A shared tile, a few of them with a layout that the program names."""
+        if buffer.scope != "shared" or len(buffer.shape) != 2 or not self.chance(0.04):
+            return buffer
+        rows, columns = self.extents(buffer.shape)
+        names = ["linear", "padded"]
+        if rows % 8 == 0 and columns * BITS[buffer.dtype] % 1024 == 0:
+            names += ["swizzled", "full_bank_swizzled", "half_bank_swizzled"]
+        return dataclasses.replace(buffer, detail=self.pick(names))
 
     def program(self) -> Program:
         sizes, tensors = tuple(self.sizes.values()), tuple(self.tensors)
@@ -238,7 +251,7 @@ def settle(program: Program, dynamic: bool | None = None) -> Program:
         n.name
         for s in walk(program)
         if isinstance(s, For) and s.kind == "unroll"
-        for n in walk(s.extent)
+        for n in walk((s.start, s.stop, s.step))
         if isinstance(n, Ref)
     }
     sizes = tuple(
