@@ -116,15 +116,37 @@ def run(
                 else:
                     failed.append((name, program, outcome))
                     say(f"{name} failed: {outcome.reason}: {outcome.text[:200]}")
-        shrunk: collections.Counter[str] = collections.Counter()
-        for name, program, outcome in failed:
-            shrunk[outcome.reason] += 1
-            small = program
-            if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
-                small = shrink(program, _fails(workers, outcome), 60)
-                save(name, listing(name, small, outcome))
-            report.failures.append(Failure(name, program, outcome, small))
+        report.failures = _made_small(workers, failed, say, save)
     return report
+
+
+def _made_small(
+    workers: Workers,
+    failed: Sequence[tuple[str, Program, Outcome]],
+    say: Callable[[str], None],
+    save: Callable[[str, str], None],
+) -> list[Failure]:
+    """The failures, the first ones of each reason shrunk; with what failed otherwise on the way:
+    smaller programs mean something, too."""
+    failures: list[Failure] = []
+    reasons = {outcome.reason for _, _, outcome in failed}
+    shrunk: collections.Counter[str] = collections.Counter()
+    for name, program, outcome in failed:
+        shrunk[outcome.reason] += 1
+        small = program
+        if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
+            others: dict[str, tuple[Program, Outcome]] = {}
+            small = shrink(program, _fails(workers, outcome, others), 60)
+            save(name, listing(name, small, outcome))
+            for reason in sorted(others.keys() - reasons):
+                reasons.add(reason)
+                other, found = others[reason]
+                part = f"{name} made smaller, {len(reasons)}"
+                say(f"{part} failed: {reason}: {found.text[:200]}")
+                save(part, listing(part, other, found))
+                failures.append(Failure(part, other, found, other))
+        failures.append(Failure(name, program, outcome, small))
+    return failures
 
 
 def _programs(
@@ -144,9 +166,17 @@ def _programs(
     return found
 
 
-def _fails(workers: Workers, outcome: Outcome) -> Callable[[Sequence[Program]], list[bool]]:
+def _fails(
+    workers: Workers, outcome: Outcome, others: dict[str, tuple[Program, Outcome]]
+) -> Callable[[Sequence[Program]], list[bool]]:
+    """Tells which programs fail for the reason of `outcome`; the first one of each other reason is
+    noted in `others`."""
+
     def fails(programs: Sequence[Program]) -> list[bool]:
         found = workers.check(programs, batch=2)
+        for program, o in zip(programs, found, strict=True):
+            if o.status == "failed" and o.reason != outcome.reason:
+                others.setdefault(o.reason, (program, o))
         return [o.status == "failed" and o.reason == outcome.reason for o in found]
 
     return fails

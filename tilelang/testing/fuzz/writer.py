@@ -42,6 +42,27 @@ BITS = {d: 8 if d.startswith(("bool", "float8")) else int(d.lstrip("bfloatuin"))
 """Of an element."""
 
 
+LOADED = (
+    "float16",
+    "float16",
+    "float32",
+    "float32",
+    "bfloat16",
+    "int32",
+    "int8",
+    "uint8",
+    "float64",
+)
+"""Dtypes of inputs."""
+MOST_ELEMENTS = 4096
+"""Of a tile."""
+
+
+VARIABLES = ("i", "j", "l")
+STORAGE = ("fragment", "fragment", "shared")
+"""Names of a parallel loop's variables, and where new tiles are."""
+
+
 def is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
 
@@ -262,6 +283,22 @@ def settle(program: Program, dynamic: bool | None = None) -> Program:
         if s.name in used
     )
     return dataclasses.replace(program, sizes=sizes)
+
+
+def grow(known: Known, bound: float, exact: bool) -> None:
+    """Notes that a tile has been written again."""
+    known.bound, known.exact = max(known.bound, bound), known.exact and exact
+
+
+def casts(known: Known) -> list[str]:
+    """Dtypes that a tile can be converted to."""
+    return [
+        d
+        for d in COMPUTED
+        if known.bound <= LIMITS[d]
+        and (is_signed(d) or not is_signed(known.dtype))
+        and (known.exact or is_float(d))
+    ]
 
 
 def whole(known: Known) -> Tile:
