@@ -53,8 +53,8 @@ Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_t
 
 /*!
  * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is neither mixed-radix, in
- * its coordinates or in the row-major number of its elements, nor a bijection that InvertLayout
- * inverts.
+ * its coordinates or in the number of its elements, counted along the dimensions in any order (row
+ * by row, column by column), nor a bijection that InvertLayout inverts.
  */
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads);

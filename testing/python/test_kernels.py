@@ -1,5 +1,6 @@
 """Whole kernels that mix features: what a part's own tests do not meet."""
 
+import pytest
 import torch
 
 import tilelang
@@ -174,3 +175,23 @@ def test_regions_that_start_anywhere():
     wanted = torch.zeros_like(a)
     wanted[0:8, 5:69] = a[8:16, 3:67]
     assert torch.equal(b, wanted)
+
+
+@pytest.mark.parametrize(("shape", "threads"), [((15, 33), 64), ((64, 60), 128), ((3, 5, 7), 32)])
+def test_fragments_of_any_extents_the_other_way_round(shape, threads):
+    """A layout that counts elements in rows, ragged at the end, in a loop over columns."""
+
+    @T.prim_func
+    def main(A: T.Tensor(shape, "float32"), B: T.Tensor(shape[::-1], "float32")):
+        with T.Kernel(1, threads=threads):
+            F = T.alloc_fragment(shape, "float32")
+            T.copy(A, F)
+            if len(shape) == 2:
+                for i, j in T.Parallel(*shape[::-1]):
+                    B[i, j] = F[j, i]
+            else:
+                for i, j, k in T.Parallel(*shape[::-1]):
+                    B[i, j, k] = F[k, j, i]
+
+    a = normal(*shape)
+    assert torch.equal(run(main, a), a.permute(*reversed(range(len(shape)))))
