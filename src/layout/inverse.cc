@@ -213,6 +213,7 @@ std::optional<std::vector<Digit>> DigitsOf(const Fragment& f) {
 }
 
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads) {
+  if (shape.empty()) return MakeReplicatedFragment({1}, num_threads);
   Array<Var> vars;
   Expr index = MakeInt(0);
   for (size_t d = 0; d < shape.size(); ++d) {

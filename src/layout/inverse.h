@@ -48,7 +48,7 @@ std::optional<std::vector<Digit>> DigitsOf(const Fragment& f);
  */
 Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64_t num_threads);
 
-/*! Every thread holds every element. */
+/*! Every thread holds every element; a tile without dimensions has one. */
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads);
 
 /*!
