@@ -117,7 +117,7 @@ def check(programs: Sequence[Program]) -> list[Outcome]:
 def _run(batch: Batch, position: int, program: Program) -> Outcome:
     given = tensors(program)
     try:
-        _launch(batch, position, given, program)
+        launch(batch, position, given, program)
     except Exception as error:  # noqa: BLE001 (what it means is the outcome)
         line = re.sub(r"\S+\.py:\d+: |0x[0-9a-f]+|\d+", "", str(error).split("\n")[0])
         return Outcome("failed", f"{type(error).__name__}: {line[:120]}", str(error))
@@ -125,7 +125,8 @@ def _run(batch: Batch, position: int, program: Program) -> Outcome:
     return Outcome("failed", "wrong result", wrong) if wrong else Outcome("equal")
 
 
-def _launch(batch: Batch, position: int, given: list[torch.Tensor], program: Program) -> None:
+def launch(batch: Batch, position: int, given: list[torch.Tensor], program: Program) -> None:
+    """Calls a program of a batch under the program's schedule."""
     with schedule(**dataclasses.asdict(program.schedule)):
         batch.run(position, given)
 
@@ -136,7 +137,7 @@ def replay(func: tvm.tirx.PrimFunc, program: Program) -> None:
     Raises `AssertionError` for the first tensor that differs, and what compilation raises.
     """
     given = tensors(program)
-    _launch(Batch([lower_one(func, 0, program.arch)]), 0, given, program)
+    launch(Batch([lower_one(func, 0, program.arch)]), 0, given, program)
     wrong = difference(program, given, interpret(program))
     assert not wrong, wrong
     print("equal")

@@ -116,11 +116,11 @@ def run(
                 else:
                     failed.append((name, program, outcome))
                     say(f"{name} failed: {outcome.reason}: {outcome.text[:200]}")
-        report.failures = _made_small(workers, failed, say, save)
+        report.failures = made_small(workers, failed, say, save)
     return report
 
 
-def _made_small(
+def made_small(
     workers: Workers,
     failed: Sequence[tuple[str, Program, Outcome]],
     say: Callable[[str], None],
