@@ -57,8 +57,14 @@ FEATURES: tuple[str, ...] = (
     *(f"atomic {form} {k}" for form in ("tile", "element") for k in ("add", "max", "min", "or")),
     *("atomic on shared", "reducer sum", "reducer max", "reducer min"),
     *(f"operation {name}" for name in (*OPERATIONS, "select", "cast")),
-    *("several kernels", "several blocks", "dynamic size", "rasterised blocks"),
-    *("threads no multiple of 32", "threads of two dimensions", "rounded values"),
+    *(
+        "several kernels",
+        "several blocks",
+        "a plane of a tensor",
+        "dynamic size",
+        "rasterised blocks",
+    ),
+    "rounded values",
     *(f"threads run {order}" for order in ("round_robin", "random", "adversarial")),
     *(f"asynchronous copies run {moment}" for moment in ("late", "early", "random")),
 )
@@ -84,6 +90,8 @@ def features(program: Program, is_rounded: bool) -> set[str]:
                 found.add("if of an iteration")
         found |= {"if of the block" for s in kernel.body if isinstance(s, If)}
     found |= {f"dtype {t.dtype}" for t in program.tensors}
+    if any(len(t.shape) == 3 and t.low <= t.high for t in program.tensors):
+        found.add("a plane of a tensor")
     found.add(f"threads run {program.schedule.order}")
     found.add(f"asynchronous copies run {program.schedule.asynchronous}")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from tilelang.testing.fuzz import nests, products, statements
 from tilelang.testing.fuzz.interpret import interpret
@@ -18,6 +19,7 @@ from tilelang.testing.fuzz.program import (
     Program,
     Ref,
     Store,
+    Tensor,
     Tile,
 )
 from tilelang.testing.fuzz.writer import (
@@ -57,6 +59,8 @@ class Generator:
     def __init__(self, writer: Writer):
         self.w = writer
         self.dynamic = writer.chance(0.2)
+        self.planes: dict[str, tuple[int, Expr]] = {}
+        """Tensors of three dimensions: the one that tiles do not have, and where they are in it."""
 
     def function(self) -> None:
         for _ in range(2 if self.w.chance(0.12) else 1):
@@ -80,7 +84,7 @@ class Generator:
             grid, self.by, self.bx = (self.grid_x, self.grid_y), Ref("by"), Ref("bx")
         elif w.chance(0.5):
             grid = (Num(1),)
-        if blocks == "both" and w.chance(0.25):
+        if blocks == "both" and w.chance(0.4):
             grid = self.persistent()
         else:
             self.tile()
@@ -146,35 +150,59 @@ class Generator:
         if earlier and w.chance(0.7):
             tensor, bound, exact = w.pick(earlier)
         else:
-            tensor, bound, exact = w.input(sizes, w.pick(LOADED)), 4, True
+            tensor, bound, exact = self.input(sizes, w.pick(LOADED)), 4, True
         dtype = tensor.dtype
         if w.chance(0.15) and exact:
             wider = [d for d in ("float32", "int32") if bound <= LIMITS[d] and dtype != "float64"]
             dtype = w.pick([dtype, *wider])
         scope = w.pick(("shared", "fragment"))
         name = w.buffer(scope, shape, dtype)
-        self.fetch(tensor.name, sizes, origin, name, shape)
+        self.fetch(tensor.name, origin, name, shape)
         w.learn(name, shape, dtype, scope, bound, exact)
 
+    def input(self, sizes: tuple[Expr, ...], dtype: str, top: int = 4) -> Tensor:
+        """A parameter that tiles are fetched from: of these sizes, or one plane of it is."""
+        w = self.w
+        if len(sizes) != 2 or not w.chance(0.15):
+            return w.input(sizes, dtype, top)
+        dim, count = w.pick((0, 1)), w.pick((2, 3))
+        blocks = [b for b in (self.by, self.bx) if isinstance(b, Ref)]
+        index: Expr = Num(w.rng.randrange(count))
+        if blocks and w.chance(0.4):
+            index = Op("mod", (w.pick(blocks), Num(count)))
+        tensor = w.input((*sizes[:dim], Num(count), *sizes[dim:]), dtype, top)
+        self.planes[tensor.name] = dim, index
+        return tensor
+
+    def in_plane(self, tensor: str, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Indices of the tensor, for those of the plane that tiles are in."""
+        if tensor not in self.planes:
+            return tuple(indices)
+        dim, index = self.planes[tensor]
+        return (*indices[:dim], index, *indices[dim:])
+
+    def part(self, tensor: str, origin: Sequence[Expr], shape: Sequence[Expr]) -> Tile:
+        """The region of a tensor that a tile is."""
+        extents = tuple(shape)
+        if tensor in self.planes:
+            dim = self.planes[tensor][0]
+            extents = (*extents[:dim], Num(1), *extents[dim:])
+        return Tile(tensor, self.in_plane(tensor, origin), extents)
+
     def fetch(
-        self,
-        tensor: str,
-        sizes: tuple[Expr, ...],
-        origin: list[Expr],
-        name: str,
-        shape: tuple[Expr, ...],
+        self, tensor: str, origin: Sequence[Expr], name: str, shape: tuple[Expr, ...]
     ) -> None:
         """Fill a tile from where `origin` is in a tensor, in one of three ways."""
         w = self.w
         way = w.pick(("element", "element", "region", "loop"))
-        if way == "element":
-            w.emit(Copy(at(tensor, *origin), Tile(name)))
-        elif way == "region":
-            w.emit(Copy(Tile(tensor, tuple(origin), shape), Tile(name)))
+        if way == "element" and self.planes.get(tensor, (0,))[0] == 0:
+            w.emit(Copy(at(tensor, *self.in_plane(tensor, origin)), Tile(name)))
+        elif way != "loop":
+            w.emit(Copy(self.part(tensor, origin, shape), Tile(name)))
         else:
             variables = ("i", "j")[: len(shape)]
             refs = tuple(Ref(v) for v in variables)
-            where = tuple(add(o, r) for o, r in zip(origin, refs, strict=True))
+            where = self.in_plane(tensor, [add(o, r) for o, r in zip(origin, refs, strict=True)])
             w.emit(Parallel(variables, shape, (Store(name, refs, Load(tensor, where)),)))
 
     def store_results(self) -> None:

@@ -18,7 +18,7 @@ from tilelang.testing.fuzz.program import (
     Tile,
     While,
 )
-from tilelang.testing.fuzz.writer import LOADED, add, at, mul
+from tilelang.testing.fuzz.writer import LOADED, add, mul
 
 if TYPE_CHECKING:
     from tilelang.testing.fuzz.generate import Generator
@@ -98,14 +98,14 @@ def load_chunk(g: Generator, place: Expr, variable: str, total: Expr) -> None:
     """The chunk of an iteration, along rows of a tensor."""
     w = g.w
     dtype = w.pick(LOADED)
-    tensor = w.input((g.M, total), dtype)
+    tensor = g.input((g.M, total), dtype)
     name = w.buffer(w.pick(("shared", "shared", "shared", "fragment")), (g.m, g.n), dtype)
     origin = [g.origin[0], place]
     scope = w.buffers[-1].scope
     if scope == "shared" and w.chance(0.25):
         fetch_some(g, tensor.name, origin, name, variable)
     else:
-        g.fetch(tensor.name, tensor.shape, origin, name, (g.m, g.n))
+        g.fetch(tensor.name, origin, name, (g.m, g.n))
     w.learn(name, (g.m, g.n), dtype, scope, 4)
 
 
@@ -115,11 +115,10 @@ def fetch_some(g: Generator, tensor: str, origin: list[Expr], name: str, variabl
     w.bodies[-2].append(Fill(Tile(name), Num(w.pick((0, 2)))))
     if w.chance(0.5):
         rows = Num(w.rng.randrange(w.value(g.m)) + 1)
-        part = Tile(tensor, tuple(origin), (rows, g.n))
-        w.emit(Copy(part, Tile(name, (Num(0), Num(0)), (rows, g.n))))
+        w.emit(Copy(g.part(tensor, origin, (rows, g.n)), Tile(name, (Num(0), Num(0)), (rows, g.n))))
     else:
         even = Op("eq", (Op("mod", (Ref(variable), Num(2))), Num(w.pick((0, 1)))))
-        w.emit(If(even, (Copy(at(tensor, *origin), Tile(name)),)))
+        w.emit(If(even, (Copy(g.part(tensor, origin, (g.m, g.n)), Tile(name)),)))
 
 
 def branch(g: Generator, depth: int) -> None:

@@ -56,9 +56,9 @@ def chain(g: Generator) -> bool:
     if bound > LIMITS[accum] or w.value(rows) * w.value(columns) > MOST_ELEMENTS:
         return False
     shape = (columns, depth) if other else (depth, columns)
-    tensor = w.input(shape, dtype)
+    tensor = g.input(shape, dtype)
     b = w.buffer("shared", shape, dtype)
-    g.fetch(tensor.name, shape, [Num(0), Num(0)], b, shape)
+    g.fetch(tensor.name, [Num(0), Num(0)], b, shape)
     if w.chance(0.2):
         fragment = w.buffer("fragment", shape, dtype)
         w.emit(Copy(Tile(b), Tile(fragment)))
@@ -90,8 +90,8 @@ def gemm(g: Generator) -> None:
     trans = (w.chance(0.3), w.chance(0.4))
     a_tile = (k, g.m) if trans[0] else (g.m, k)
     b_tile = (g.n, k) if trans[1] else (k, g.n)
-    a = w.input((total, g.M) if trans[0] else (g.M, total), dtype, top)
-    b = w.input((g.N, total) if trans[1] else (total, g.N), dtype, top)
+    a = g.input((total, g.M) if trans[0] else (g.M, total), dtype, top)
+    b = g.input((g.N, total) if trans[1] else (total, g.N), dtype, top)
     a_buffer, b_buffer = w.buffer("shared", a_tile, dtype), w.buffer("shared", b_tile, dtype)
     operands = [a_buffer, b_buffer]
     moved = []
@@ -114,8 +114,8 @@ def gemm(g: Generator) -> None:
         row, column = g.origin
         a_origin = [step, row] if trans[0] else [row, step]
         b_origin = [column, step] if trans[1] else [step, column]
-        g.fetch(a.name, a.shape, a_origin, a_buffer, a_tile)
-        g.fetch(b.name, b.shape, b_origin, b_buffer, b_tile)
+        g.fetch(a.name, a_origin, a_buffer, a_tile)
+        g.fetch(b.name, b_origin, b_buffer, b_tile)
         for copy in moved:
             w.emit(copy)
         policy = w.pick(("Square", "Square", "FullRow", "FullCol"))
