@@ -1,6 +1,7 @@
 #include "inverse.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "../tvm/analyzer.h"
 #include "int_program.h"
@@ -15,15 +16,34 @@ struct Tables {
   std::vector<int64_t> reg;
 };
 
-Tables MakeTables(const Fragment& f, bool flatten) {
+/*! Tables over the coordinates, or, with an order of the dimensions, over the number of an element
+ *  that counts along the last of them first. */
+Tables MakeTables(const Fragment& f, const std::vector<size_t>& order) {
   Tables t;
   t.shape = f->Shape();
-  if (flatten) t.shape = {Product(t.shape)};
+  std::vector<int64_t> stride(t.shape.size(), 1), numbered;
+  for (size_t d = t.shape.size(); d-- > 1;) stride[d - 1] = stride[d] * t.shape[d];
+  numbered = {0};
+  for (size_t d : order) {
+    std::vector<int64_t> longer;
+    longer.reserve(numbered.size() * t.shape[d]);
+    for (int64_t k : numbered) {
+      for (int64_t x = 0; x < t.shape[d]; ++x) longer.push_back(k + x * stride[d]);
+    }
+    numbered = std::move(longer);
+  }
+  const int64_t count = Product(t.shape);
+  if (!order.empty()) t.shape = {count};
   t.shape.push_back(f->replicate);
-  t.thread = f->ThreadTable();
-  const std::vector<int64_t>& reg = f->Table();
-  t.reg.reserve(t.thread.size());
-  for (int64_t r : reg) t.reg.insert(t.reg.end(), f->replicate, r);
+  const std::vector<int64_t>&thread = f->ThreadTable(), &reg = f->Table();
+  t.thread.reserve(count * f->replicate);
+  t.reg.reserve(count * f->replicate);
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t element = order.empty() ? k : numbered[k];
+    const auto first = thread.begin() + element * f->replicate;
+    t.thread.insert(t.thread.end(), first, first + f->replicate);
+    t.reg.insert(t.reg.end(), f->replicate, reg[element]);
+  }
   return t;
 }
 
@@ -117,9 +137,9 @@ std::optional<std::vector<Digit>> DigitsOfTables(const Tables& t) {
   return digits;
 }
 
-std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Expr& thread,
-                                      const Expr& reg, int64_t num_threads) {
-  const Tables t = MakeTables(f, flatten);
+std::optional<FragmentInverse> Invert(const Fragment& f, const std::vector<size_t>& order,
+                                      const Expr& thread, const Expr& reg, int64_t num_threads) {
+  const Tables t = MakeTables(f, order);
   const auto found = DigitsOfTables(t);
   if (!found) return std::nullopt;
   const std::vector<Digit>& digits = *found;
@@ -141,13 +161,13 @@ std::optional<FragmentInverse> Invert(const Fragment& f, bool flatten, const Exp
   FragmentInverse out;
   out.replica = coords.back();
   coords.pop_back();
-  if (flatten) {
+  if (!order.empty()) {
     Expr flat = coords[0];
     const std::vector<int64_t> shape = f->Shape();
     coords.assign(shape.size(), MakeInt(0));
-    for (size_t d = shape.size(); d-- > 0;) {
-      coords[d] = d ? FloorModOf(flat, shape[d]) : flat;
-      flat = FloorDivOf(flat, shape[d]);
+    for (size_t k = order.size(); k-- > 0;) {
+      coords[order[k]] = k ? FloorModOf(flat, shape[order[k]]) : flat;
+      flat = FloorDivOf(flat, shape[order[k]]);
     }
   }
   out.coords = Array<Expr>(coords.begin(), coords.end());
@@ -179,16 +199,21 @@ std::optional<FragmentInverse> InvertBijection(const Fragment& f, const Expr& th
 
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads) {
-  if (auto inverse = Invert(f, false, thread, reg, num_threads)) return inverse;
-  if (auto inverse = Invert(f, true, thread, reg, num_threads)) return inverse;
+  if (auto inverse = Invert(f, {}, thread, reg, num_threads)) return inverse;
+  std::vector<size_t> order(f->Shape().size());
+  std::iota(order.begin(), order.end(), 0);
+  do {
+    if (auto inverse = Invert(f, order, thread, reg, num_threads)) return inverse;
+  } while (order.size() <= 4 && std::next_permutation(order.begin(), order.end()));
   return InvertBijection(f, thread, reg, num_threads);
 }
 
 std::optional<std::vector<Digit>> DigitsOf(const Fragment& f) {
-  return DigitsOfTables(MakeTables(f, false));
+  return DigitsOfTables(MakeTables(f, {}));
 }
 
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads) {
+  if (shape.empty()) return MakeReplicatedFragment({1}, num_threads);
   Array<Var> vars;
   Expr index = MakeInt(0);
   for (size_t d = 0; d < shape.size(); ++d) {

@@ -48,13 +48,13 @@ std::optional<std::vector<Digit>> DigitsOf(const Fragment& f);
  */
 Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64_t num_threads);
 
-/*! Every thread holds every element. */
+/*! Every thread holds every element; a tile without dimensions has one. */
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads);
 
 /*!
  * Inverts `f` for threads [0, num_threads). Returns nullopt when `f` is neither mixed-radix, in
- * its coordinates or in the row-major number of its elements, nor a bijection that InvertLayout
- * inverts.
+ * its coordinates or in the number of its elements, counted along the dimensions in any order (row
+ * by row, column by column), nor a bijection that InvertLayout inverts.
  */
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads);

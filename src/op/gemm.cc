@@ -63,6 +63,9 @@ class GemmOperator : public TileOperator {
     if (!IsConst(op_.clear_accum, 1)) use.reads.push_back(op_.c.buffer);
     return use;
   }
+  bool MayRead(const Var& buffer) const final {
+    return buffer.same_as(op_.c.buffer) && !AsInt(op_.clear_accum);
+  }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level == InferLevel::kCommon) return false;

@@ -76,6 +76,8 @@ class TileOperator {
   virtual ~TileOperator() = default;
 
   virtual BufferUse Use() const = 0;
+  /*! Whether a value of the program decides if it reads one of the buffers that it reads. */
+  virtual bool MayRead(const Var& buffer) const { return (void)buffer, false; }
   /*! Proposes layouts; true if this call placed a buffer or fixed the operator's own mapping. */
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */

@@ -1,5 +1,6 @@
 """Whole kernels that mix features: what a part's own tests do not meet."""
 
+import pytest
 import torch
 
 import tilelang
@@ -174,3 +175,64 @@ def test_regions_that_start_anywhere():
     wanted = torch.zeros_like(a)
     wanted[0:8, 5:69] = a[8:16, 3:67]
     assert torch.equal(b, wanted)
+
+
+@pytest.mark.parametrize(("shape", "threads"), [((15, 33), 64), ((64, 60), 128), ((3, 5, 7), 32)])
+def test_fragments_of_any_extents_the_other_way_round(shape, threads):
+    """A layout that counts elements in rows, ragged at the end, in a loop over columns."""
+
+    @T.prim_func
+    def main(A: T.Tensor(shape, "float32"), B: T.Tensor(shape[::-1], "float32")):
+        with T.Kernel(1, threads=threads):
+            F = T.alloc_fragment(shape, "float32")
+            T.copy(A, F)
+            if len(shape) == 2:
+                for i, j in T.Parallel(*shape[::-1]):
+                    B[i, j] = F[j, i]
+            else:
+                for i, j, k in T.Parallel(*shape[::-1]):
+                    B[i, j, k] = F[k, j, i]
+
+    a = normal(*shape)
+    assert torch.equal(run(main, a), a.permute(*reversed(range(len(shape)))))
+
+
+@pytest.mark.parametrize("scope", ["shared", "fragment"])
+def test_transposition_of_what_a_pipeline_loads(scope):
+    @T.prim_func
+    def main(A: T.Tensor((16, 96), "float32"), B: T.Tensor((96, 16), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((16, 24), "float32")
+            W = T.alloc_shared((24, 16), "float32")
+            F = T.alloc_fragment((24, 16), "float32")
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 24], S)
+                if scope == "shared":
+                    T.transpose(S, W)
+                    T.copy(W, B[k * 24, 0])
+                else:
+                    T.transpose(S, F)
+                    T.copy(F, B[k * 24, 0])
+
+    a = normal(16, 96)
+    assert torch.equal(run(main, a), a.T)
+
+
+def test_one_value_for_a_tile_whose_rows_are_no_digits():
+    @T.prim_func
+    def main(A: T.Tensor((4, 9), "float32"), B: T.Tensor((4, 9), "float32")):
+        with T.Kernel(1, threads=32):
+            F = T.alloc_fragment((4, 9), "float32")
+            total = T.alloc_reducer((1,), "float32", "max")
+            top = T.alloc_fragment((1,), "float32")
+            T.copy(A, F)
+            T.reducer_init(total, -T.infinity("float32"))
+            for i, j in T.Parallel(4, 9):
+                T.reducer_update(total[0], F[i, j])
+            T.finalize_reducer(total, top)
+            for i, j in T.Parallel(4, 9):
+                F[i, j] = F[i, j] - top[0]
+            T.copy(F, B)
+
+    a = normal(4, 9)
+    assert torch.equal(run(main, a), a - a.max())

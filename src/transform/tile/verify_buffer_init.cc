@@ -49,7 +49,12 @@ class InitVerifier : public StmtExprVisitor {
     const std::unique_ptr<TileOperator> tile_op = OperatorOf(GetRef<Stmt>(op));
     if (!tile_op) return Default(op);
     const BufferUse use = tile_op->Use();
-    for (const Var& v : use.reads) Read(v);
+    for (const Var& v : use.reads) {
+      const int condition = tile_op->MayRead(v) ? 1 : 0;
+      conditions_ += condition;
+      Read(v);
+      conditions_ -= condition;
+    }
     for (const Var& v : use.writes) Write(v.get());
   }
   void Visit_(const BufferStoreNode* op) final {

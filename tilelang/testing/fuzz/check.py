@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import tvm
 
+from tilelang.emulator import schedule
 from tilelang.testing.batch import Batch, lower_one, refusal
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.interpret import arguments, interpret
@@ -116,12 +117,18 @@ def check(programs: Sequence[Program]) -> list[Outcome]:
 def _run(batch: Batch, position: int, program: Program) -> Outcome:
     given = tensors(program)
     try:
-        batch.run(position, given)
+        launch(batch, position, given, program)
     except Exception as error:  # noqa: BLE001 (what it means is the outcome)
         line = re.sub(r"\S+\.py:\d+: |0x[0-9a-f]+|\d+", "", str(error).split("\n")[0])
         return Outcome("failed", f"{type(error).__name__}: {line[:120]}", str(error))
     wrong = difference(program, given, interpret(program))
     return Outcome("failed", "wrong result", wrong) if wrong else Outcome("equal")
+
+
+def launch(batch: Batch, position: int, given: list[torch.Tensor], program: Program) -> None:
+    """Calls a program of a batch under the program's schedule."""
+    with schedule(**dataclasses.asdict(program.schedule)):
+        batch.run(position, given)
 
 
 def replay(func: tvm.tirx.PrimFunc, program: Program) -> None:
@@ -130,7 +137,7 @@ def replay(func: tvm.tirx.PrimFunc, program: Program) -> None:
     Raises `AssertionError` for the first tensor that differs, and what compilation raises.
     """
     given = tensors(program)
-    Batch([lower_one(func, 0, program.arch)]).run(0, given)
+    launch(Batch([lower_one(func, 0, program.arch)]), 0, given, program)
     wrong = difference(program, given, interpret(program))
     assert not wrong, wrong
     print("equal")

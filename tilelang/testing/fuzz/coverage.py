@@ -15,7 +15,9 @@ from tilelang.testing.fuzz.program import (
     For,
     Gemm,
     If,
+    Jump,
     Load,
+    Num,
     Op,
     Parallel,
     Program,
@@ -37,7 +39,16 @@ FEATURES: tuple[str, ...] = (
     *(f"memory {s}" for s in ("shared", "fragment", "local", "var", "reducer", "view")),
     *("copy of a whole tile", "copy at an element", "copy of a region", "copy that casts"),
     *("fill", "transpose", "parallel", "threads", "if of the block", "if of an iteration"),
-    *("for serial", "for unroll", "for in for", "store to a tensor", "load of a tensor"),
+    *("for with a start", "for with a step", "for downwards", "while", "break", "continue"),
+    *(
+        "persistent",
+        "annotated layout",
+        "for serial",
+        "for unroll",
+        "for in for",
+        "store to a tensor",
+        "load of a tensor",
+    ),
     *(f"pipelined with {n} stages" for n in range(5)),
     *(f"gemm {o}" for o in ("transpose_A", "transpose_B", "FullRow", "FullCol", "clear_accum")),
     *(f"gemm {a} x {b}" for a in ("shared", "fragment") for b in ("shared", "fragment")),
@@ -46,8 +57,16 @@ FEATURES: tuple[str, ...] = (
     *(f"atomic {form} {k}" for form in ("tile", "element") for k in ("add", "max", "min", "or")),
     *("atomic on shared", "reducer sum", "reducer max", "reducer min"),
     *(f"operation {name}" for name in (*OPERATIONS, "select", "cast")),
-    *("several kernels", "several blocks", "dynamic size", "rasterised blocks"),
-    *("threads no multiple of 32", "threads of two dimensions", "rounded values"),
+    *(
+        "several kernels",
+        "several blocks",
+        "a plane of a tensor",
+        "dynamic size",
+        "rasterised blocks",
+    ),
+    "rounded values",
+    *(f"threads run {order}" for order in ("round_robin", "random", "adversarial")),
+    *(f"asynchronous copies run {moment}" for moment in ("late", "early", "random")),
 )
 """Every feature that is counted."""
 
@@ -71,6 +90,10 @@ def features(program: Program, is_rounded: bool) -> set[str]:
                 found.add("if of an iteration")
         found |= {"if of the block" for s in kernel.body if isinstance(s, If)}
     found |= {f"dtype {t.dtype}" for t in program.tensors}
+    if any(len(t.shape) == 3 and t.low <= t.high for t in program.tensors):
+        found.add("a plane of a tensor")
+    found.add(f"threads run {program.schedule.order}")
+    found.add(f"asynchronous copies run {program.schedule.asynchronous}")
     return found
 
 
@@ -89,7 +112,8 @@ def _of_node(node: object, buffers: dict[str, Tensor | Buffer], tensors: set[str
 
     if isinstance(node, Buffer):
         reducer = {f"reducer {node.detail}"} if node.scope == "reducer" else set()
-        return {f"memory {node.scope}", f"dtype {node.dtype}"} | reducer
+        annotated = {"annotated layout"} if node.scope == "shared" and node.detail else set()
+        return {f"memory {node.scope}", f"dtype {node.dtype}"} | reducer | annotated
     if isinstance(node, Op):
         return {f"operation {node.name}"}
     if isinstance(node, Cast):
@@ -98,11 +122,9 @@ def _of_node(node: object, buffers: dict[str, Tensor | Buffer], tensors: set[str
         casts = buffers[node.src.buffer].dtype != buffers[node.dst.buffer].dtype
         return {_way(node.src), _way(node.dst)} | ({"copy that casts"} if casts else set())
     if isinstance(node, For):
-        return {
-            f"pipelined with {node.stages} stages"
-            if node.kind == "pipelined"
-            else f"for {node.kind}"
-        }
+        return _of_loop(node)
+    if isinstance(node, Jump):
+        return {node.kind}
     if isinstance(node, Gemm):
         options = {"transpose_A": node.transpose_a, "transpose_B": node.transpose_b}
         options |= {node.policy: True, "clear_accum": node.clear is not None}
@@ -122,6 +144,15 @@ def _of_node(node: object, buffers: dict[str, Tensor | Buffer], tensors: set[str
         on_chip = set() if node.buffer in tensors else {"atomic on shared"}
         return {f"atomic element {node.kind}"} | on_chip
     return {type(node).__name__.lower()}
+
+
+def _of_loop(loop: For) -> set[str]:
+    pipelined = f"pipelined with {loop.stages} stages"
+    found = {pipelined if loop.kind == "pipelined" else f"for {loop.kind}"}
+    found |= set() if loop.start == Num(0) else {"for with a start"}
+    if loop.step != Num(1):
+        found.add("for downwards" if loop.step == Num(-1) else "for with a step")
+    return found
 
 
 def _way(tile: Tile) -> str:

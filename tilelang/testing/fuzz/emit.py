@@ -18,11 +18,13 @@ from tilelang.testing.fuzz.program import (
     For,
     Gemm,
     If,
+    Jump,
     Kernel,
     Load,
     Num,
     Op,
     Parallel,
+    Persistent,
     Program,
     Reduce,
     Ref,
@@ -34,12 +36,16 @@ from tilelang.testing.fuzz.program import (
     Threads,
     Tile,
     Transpose,
+    While,
 )
 
 
 def emit(program: Program) -> str:
     """The text of the program: imports, sizes, and ``main``, a function of all tensors in order."""
-    lines = ["import tilelang.language as T", ""]
+    lines = ["import tilelang.language as T"]
+    if any(is_annotated(buffer) for kernel in program.kernels for buffer in kernel.buffers):
+        lines.append("from tilelang import layout")
+    lines.append("")
     lines += [_size(size) for size in program.sizes]
     lines += ["", "", "@T.prim_func", "def main("]
     for t in program.tensors:
@@ -64,8 +70,20 @@ def _kernel(kernel: Kernel) -> list[str]:
     if kernel.swizzle:
         lines.append(f"    T.use_swizzle({kernel.swizzle})")
     lines += ["    " + _buffer(buffer) for buffer in kernel.buffers]
+    layouts = [
+        f"{b.name}: layout.make_{b.detail}_layout({b.name})"
+        for b in kernel.buffers
+        if is_annotated(b)
+    ]
+    if layouts:
+        lines.append(f"    T.annotate_layout({{{', '.join(layouts)}}})")
     lines += _block(kernel.body)
     return lines
+
+
+def is_annotated(buffer: Buffer) -> bool:
+    """Whether the program names the buffer's layout."""
+    return buffer.scope == "shared" and bool(buffer.detail)
 
 
 def _buffer(buffer: Buffer) -> str:
@@ -89,15 +107,35 @@ def _statement(s: Stmt) -> list[str]:
     if isinstance(s, Threads):
         return [f"{s.variable} = T.get_thread_binding()", *(line[4:] for line in _block(s.body))]
     if isinstance(s, For):
-        kind = {"serial": "serial", "unroll": "unroll", "pipelined": "Pipelined"}[s.kind]
-        stages = f", num_stages={s.stages}" if s.kind == "pipelined" else ""
-        return [f"for {s.variable} in T.{kind}({expression(s.extent)}{stages}):", *_block(s.body)]
+        return [f"for {s.variable} in {_loop(s)}:", *_block(s.body)]
+    if isinstance(s, While):
+        return [f"while {expression(s.condition)}:", *_block(s.body)]
+    if isinstance(s, Jump):
+        return [s.kind]
+    if isinstance(s, Persistent):
+        domain = ", ".join(map(expression, s.domain))
+        words = [f"[{domain}]", expression(s.wave), expression(s.index), f"group_size={s.group}"]
+        return [
+            f"for {', '.join(s.variables)} in {_call('T.Persistent', *words)}:",
+            *_block(s.body),
+        ]
     if isinstance(s, If):
         lines = [f"if {expression(s.condition)}:", *_block(s.then)]
         return [*lines, "else:", *_block(s.otherwise)] if s.otherwise else lines
     if isinstance(s, Store):
         return [f"{_element(s.buffer, s.indices)} = {expression(s.value)}"]
     return [f"T.{_operator(s)}"]
+
+
+def _loop(s: For) -> str:
+    words = [expression(s.stop)]
+    if s.start != Num(0) or s.step != Num(1):
+        words.insert(0, expression(s.start))
+    if s.step != Num(1):
+        words.append(expression(s.step))
+    if s.kind == "pipelined":
+        words.append(f"num_stages={s.stages}")
+    return _call("T.Pipelined" if s.kind == "pipelined" else f"T.{s.kind}", *words)
 
 
 def _operator(s: Stmt) -> str:

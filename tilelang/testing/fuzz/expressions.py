@@ -101,6 +101,11 @@ class Expressions:
             name = w.pick(("and", "or", "not"))
             count = 1 if name == "not" else 2
             return Op(name, tuple(self.condition(depth - 1) for _ in range(count)))
+        bools = [(k, self.indices(k)) for k in w.tiles(dtype="bool")]
+        bools = [(k, where) for k, where in bools if where is not None]
+        if bools and w.chance(0.5):
+            known, where = w.pick(bools)
+            return Load(known.name, where)
         compared = w.pick(("lt", "le", "eq", "ne"))
         if self.variables and w.chance(0.5):
             index = Ref(w.pick(self.variables))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilelang.testing.fuzz import tiles
+from tilelang.testing.fuzz import loops, tiles
 from tilelang.testing.fuzz.memory import Accesses, Storage, hash_integers, reinterpret
 from tilelang.testing.fuzz.operations import (
     INTS,
@@ -33,17 +33,20 @@ from tilelang.testing.fuzz.program import (
     For,
     If,
     Invalid,
+    Jump,
     Kernel,
     Load,
     Num,
     Op,
     Parallel,
+    Persistent,
     Program,
     Ref,
     Stmt,
     Store,
     Tensor,
     Threads,
+    While,
 )
 
 _MOST_ITERATIONS = 1 << 16
@@ -156,7 +159,7 @@ class Machine:
             variables = dict(self.sizes)
             for axis, index in zip("xyz", block, strict=False):
                 variables[f"b{axis}"] = np.array([index])
-            self.body(kernel.body, Frame(variables))
+            loops.outermost(self, kernel.body, Frame(variables))
         self.storages = tensors
 
     def root(self, name: str) -> Storage:
@@ -308,10 +311,8 @@ class Machine:
 
     def execute(self, statement: Stmt, frame: Frame) -> None:
         """One statement of the block, or of all iterations of `frame`."""
-        if isinstance(statement, For):
-            for index in range(self.integer(statement.extent, frame)):
-                frame.variables = {**frame.variables, statement.variable: np.array([index])}
-                self.body(statement.body, frame)
+        if isinstance(statement, For | While | Jump | Persistent):
+            loops.execute(self, statement, frame)
         elif isinstance(statement, If):
             self.branch(statement, frame)
         elif isinstance(statement, Store):

@@ -196,13 +196,43 @@ class Threads:
 
 @dataclasses.dataclass(frozen=True)
 class For:
-    """A loop of one kind: serial, unroll or pipelined (with stages)."""
+    """A loop of one kind: serial, unroll or pipelined (with stages), from start up to stop, or down
+    to it with a negative step."""
 
     kind: str
     variable: str
-    extent: Expr
+    stop: Expr
     body: tuple[Stmt, ...]
     stages: int = 0
+    start: Expr = Num(0)
+    step: Expr = Num(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class While:
+    """A loop with a condition."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Jump:
+    """``break`` or ``continue`` of the innermost loop."""
+
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Persistent:
+    """``T.Persistent``: the tiles of a domain that the block of an index works on."""
+
+    variables: tuple[str, ...]
+    domain: tuple[Expr, ...]
+    wave: Expr
+    index: Expr
+    group: int
+    body: tuple[Stmt, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,15 +260,18 @@ Stmt: TypeAlias = (
     | Parallel
     | Threads
     | For
+    | While
+    | Jump
+    | Persistent
     | If
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """A buffer of a kernel: scope shared, fragment, local (of each thread), var (a scalar) or
-    reducer (`detail` is its operation), or view (`detail` is the buffer that it is another name
-    of)."""
+    """A buffer of a kernel: scope shared (`detail` is the layout it is annotated with, if any),
+    fragment, local (of each thread), var (a scalar) or reducer (`detail` is its operation), or view
+    (`detail` is the buffer that it is another name of)."""
 
     name: str
     scope: str
@@ -279,14 +312,26 @@ class Size:
 
 
 @dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How the emulator runs the program: the arguments of `tilelang.emulator.schedule`."""
+
+    order: str = "round_robin"
+    asynchronous: str = "late"
+    seed: int = 0
+    workers: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of tensors, its kernels in launch order, and the chip it is compiled for."""
+    """A function of tensors, its kernels in launch order, the chip it is compiled for, and how it
+    is run."""
 
     seed: str
     sizes: tuple[Size, ...]
     tensors: tuple[Tensor, ...]
     kernels: tuple[Kernel, ...]
     arch: str = "sm_90a"
+    schedule: Schedule = Schedule()
 
 
 class Invalid(Exception):

@@ -21,6 +21,7 @@ from tilelang.testing.fuzz.twins import twins
 from tilelang.testing.fuzz.workers import Workers
 
 _SHRUNK_OF_A_REASON = 2
+_SECONDS_OF_SILENCE = 300
 
 
 @dataclasses.dataclass
@@ -77,8 +78,8 @@ def run(
 ) -> Report:
     """Checks programs of a seed, from number `first`, until the time or their number is over.
 
-    `say` is told of a failure at once; `save` takes its name and the small program, as a file that
-    runs, at the end.
+    `say` is told of a failure at once, and how far the run is every few minutes; `save` takes a
+    failure's name and the small program, as a file that runs, at the end.
     """
     report = Report()
     names: dict[int, str] = {}
@@ -99,7 +100,12 @@ def run(
 
     with Workers(jobs) as workers:
         failed: list[tuple[str, Program, Outcome]] = []
+        told = time.monotonic()
         for programs, outcomes in workers.run(batches()):
+            if time.monotonic() > told + _SECONDS_OF_SILENCE:
+                told = time.monotonic()
+                left = max(end - told, 0) / 60
+                say(f"{report.programs} programs, {len(failed)} failed, {left:.0f} minutes left")
             for program, outcome in zip(programs, outcomes, strict=True):
                 name = names[id(program)]
                 if outcome.status == "equal":
@@ -110,15 +116,37 @@ def run(
                 else:
                     failed.append((name, program, outcome))
                     say(f"{name} failed: {outcome.reason}: {outcome.text[:200]}")
-        shrunk: collections.Counter[str] = collections.Counter()
-        for name, program, outcome in failed:
-            shrunk[outcome.reason] += 1
-            small = program
-            if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
-                small = shrink(program, _fails(workers, outcome), 60)
-                save(name, listing(name, small, outcome))
-            report.failures.append(Failure(name, program, outcome, small))
+        report.failures = made_small(workers, failed, say, save)
     return report
+
+
+def made_small(
+    workers: Workers,
+    failed: Sequence[tuple[str, Program, Outcome]],
+    say: Callable[[str], None],
+    save: Callable[[str, str], None],
+) -> list[Failure]:
+    """The failures, the first ones of each reason shrunk; with what failed otherwise on the way:
+    smaller programs mean something, too."""
+    failures: list[Failure] = []
+    reasons = {outcome.reason for _, _, outcome in failed}
+    shrunk: collections.Counter[str] = collections.Counter()
+    for name, program, outcome in failed:
+        shrunk[outcome.reason] += 1
+        small = program
+        if shrunk[outcome.reason] <= _SHRUNK_OF_A_REASON:
+            others: dict[str, tuple[Program, Outcome]] = {}
+            small = shrink(program, _fails(workers, outcome, others), 60)
+            save(name, listing(name, small, outcome))
+            for reason in sorted(others.keys() - reasons):
+                reasons.add(reason)
+                other, found = others[reason]
+                part = f"{name} made smaller, {len(reasons)}"
+                say(f"{part} failed: {reason}: {found.text[:200]}")
+                save(part, listing(part, other, found))
+                failures.append(Failure(part, other, found, other))
+        failures.append(Failure(name, program, outcome, small))
+    return failures
 
 
 def _programs(
@@ -138,9 +166,17 @@ def _programs(
     return found
 
 
-def _fails(workers: Workers, outcome: Outcome) -> Callable[[Sequence[Program]], list[bool]]:
+def _fails(
+    workers: Workers, outcome: Outcome, others: dict[str, tuple[Program, Outcome]]
+) -> Callable[[Sequence[Program]], list[bool]]:
+    """Tells which programs fail for the reason of `outcome`; the first one of each other reason is
+    noted in `others`."""
+
     def fails(programs: Sequence[Program]) -> list[bool]:
         found = workers.check(programs, batch=2)
+        for program, o in zip(programs, found, strict=True):
+            if o.status == "failed" and o.reason != outcome.reason:
+                others.setdefault(o.reason, (program, o))
         return [o.status == "failed" and o.reason == outcome.reason for o in found]
 
     return fails
@@ -150,7 +186,8 @@ def listing(name: str, program: Program, outcome: Outcome) -> str:
     """The program as a Python file that checks itself against the interpreter's result."""
     quoted = outcome.text.strip().replace("\\", "/").replace('"""', "'''")
     return (
-        f'"""Program {name} of the fuzzer: {outcome.reason}\n\n{quoted}\n"""\n\n'
+        f'"""Program {name} of the fuzzer: {outcome.reason}\n\n{quoted}\n\n'
+        f'{program.arch}, {program.schedule}\n"""\n\n'
         f"{emit(program)}\n\n"
         'if __name__ == "__main__":\n'
         "    from tilelang.testing.fuzz.check import replay\n"

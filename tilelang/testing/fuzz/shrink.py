@@ -23,11 +23,14 @@ from tilelang.testing.fuzz.program import (
     Num,
     Op,
     Parallel,
+    Persistent,
     Program,
     Ref,
+    Schedule,
     Store,
     Tensor,
     Tile,
+    While,
     children,
     replace_at,
     rewrite,
@@ -72,6 +75,7 @@ def measure(program: Program) -> tuple[int, int, int]:
     numbers += sum(int(abs(n.value)) for n in nodes if isinstance(n, Num))
     plain = ("float32", "int32", "fragment", "serial", "Square", True, 0)
     odd = sum(1 for n in nodes if isinstance(n, str | bool | int) and n not in plain)
+    odd += program.schedule != Schedule()
     return len(nodes) + 3 * len(program.tensors), numbers, odd
 
 
@@ -170,6 +174,13 @@ def _unwrapped(statement: Any) -> Iterator[tuple[Any, ...]]:
         yield statement.otherwise
     elif isinstance(statement, For):
         yield _without(statement.body, Ref(statement.variable))
+    elif isinstance(statement, While):
+        yield statement.body
+    elif isinstance(statement, Persistent):
+        body: Any = statement.body
+        for variable in statement.variables:
+            body = _without(body, Ref(variable))
+        yield body
 
 
 def _without(node: Any, variable: Ref) -> Any:
@@ -201,7 +212,9 @@ def _structure(program: Program) -> Iterator[Program]:
                 yield replace_at(program, kernel, _without(one, block))
     for node in walk(program.kernels):
         if isinstance(node, For):
-            for change in ({"extent": Num(1)}, {"kind": "serial", "stages": 0}, {"stages": 2}):
+            changes: list[dict[str, Any]] = [{"stop": Num(1)}, {"kind": "serial", "stages": 0}]
+            changes += [{"stages": 2}, {"start": Num(0)}, {"step": Num(1)}]
+            for change in changes:
                 yield replace_at(program, node, dataclasses.replace(node, **change))
 
 
@@ -219,7 +232,8 @@ def _expressions(program: Program) -> Iterator[Program]:
 
 
 def _choices(program: Program) -> Iterator[Program]:
-    """With plainer dtypes, memories and options."""
+    """With plainer dtypes, memories, options, and the plainest schedule."""
+    yield dataclasses.replace(program, schedule=Schedule())
     dtypes = {b.dtype for b in walk(program) if isinstance(b, Buffer | Tensor)}
     for dtype in sorted(dtypes):
         for plain in ("float32", "int32"):
@@ -227,7 +241,9 @@ def _choices(program: Program) -> Iterator[Program]:
                 yield _with_dtype(program, dtype, plain)
     for node in walk(program.kernels):
         if isinstance(node, Buffer) and node.scope == "shared":
-            yield replace_at(program, node, dataclasses.replace(node, scope="fragment"))
+            if node.detail:
+                yield replace_at(program, node, dataclasses.replace(node, detail=""))
+            yield replace_at(program, node, dataclasses.replace(node, scope="fragment", detail=""))
         if isinstance(node, Gemm):
             for change in ({"policy": "Square"}, {"clear": None}):
                 yield replace_at(program, node, dataclasses.replace(node, **change))

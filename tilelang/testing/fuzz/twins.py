@@ -13,6 +13,7 @@ from tilelang.testing.fuzz.program import (
     Expr,
     For,
     Gemm,
+    Jump,
     Kernel,
     Load,
     Num,
@@ -24,7 +25,7 @@ from tilelang.testing.fuzz.program import (
     rewrite,
     walk,
 )
-from tilelang.testing.fuzz.writer import add, settle
+from tilelang.testing.fuzz.writer import add, draw_schedule, settle
 
 
 def _stages(program: Program, rng: random.Random) -> Program:
@@ -64,6 +65,11 @@ def _arch(program: Program, rng: random.Random) -> Program:
     return dataclasses.replace(program, arch="sm_80" if program.arch == "sm_90a" else "sm_90a")
 
 
+def _schedule(program: Program, rng: random.Random) -> Program:
+    """Threads and asynchronous copies in another order."""
+    return dataclasses.replace(program, schedule=draw_schedule(rng))
+
+
 def _unrolled(program: Program, rng: random.Random) -> Program:
     """Serial loops unrolled and unrolled ones serial."""
     del rng
@@ -71,7 +77,9 @@ def _unrolled(program: Program, rng: random.Random) -> Program:
 
     def change(node: Any) -> Any:
         if isinstance(node, For) and node.kind in other:
-            return dataclasses.replace(node, kind=other[node.kind])
+            # Jumps and steps down are those of serial loops.
+            is_plain = node.step != Num(-1) and not any(isinstance(n, Jump) for n in walk(node))
+            return dataclasses.replace(node, kind=other[node.kind]) if is_plain else node
         return node
 
     return settle(rewrite(program, change))
@@ -122,6 +130,7 @@ TWINS: dict[str, Callable[[Program, random.Random], Program]] = {
     "threads": _threads,
     "dynamic": _dynamic,
     "arch": _arch,
+    "schedule": _schedule,
     "unrolled": _unrolled,
     "shared": _shared,
     "slices": _slices,

@@ -18,6 +18,7 @@ from tilelang.testing.fuzz.program import (
     Op,
     Program,
     Ref,
+    Schedule,
     Size,
     Stmt,
     Tensor,
@@ -36,6 +37,30 @@ LIMITS = {
     "uint32": 1 << 30, "uint64": 1 << 40, "bool": 1, "float8_e4m3fn": 16, "float8_e5m2": 8,
 }  # fmt: skip
 """How large values are allowed to get: integers up to here are exact in every operation."""
+
+BITS = {d: 8 if d.startswith(("bool", "float8")) else int(d.lstrip("bfloatuin")) for d in LIMITS}
+"""Of an element."""
+
+
+LOADED = (
+    "float16",
+    "float16",
+    "float32",
+    "float32",
+    "bfloat16",
+    "int32",
+    "int8",
+    "uint8",
+    "float64",
+)
+"""Dtypes of inputs."""
+MOST_ELEMENTS = 4096
+"""Of a tile."""
+
+
+VARIABLES = ("i", "j", "l")
+STORAGE = ("fragment", "fragment", "shared")
+"""Names of a parallel loop's variables, and where new tiles are."""
 
 
 def is_float(dtype: str) -> bool:
@@ -205,12 +230,30 @@ class Writer:
         return [k for k in self.known if fits(k)]
 
     def finish_kernel(self, grid: Sequence[Expr], threads: tuple[int, ...], swizzle: int) -> None:
-        body = tuple(self.bodies[0])
-        self.kernels.append(Kernel(tuple(grid), threads, tuple(self.buffers), body, swizzle))
+        body, buffers = tuple(self.bodies[0]), tuple(map(self.annotated, self.buffers))
+        self.kernels.append(Kernel(tuple(grid), threads, buffers, body, swizzle))
+
+    def annotated(self, buffer: Buffer) -> Buffer:
+        """A shared tile, a few of them with a layout that the program names."""
+        if buffer.scope != "shared" or len(buffer.shape) != 2 or not self.chance(0.04):
+            return buffer
+        rows, columns = self.extents(buffer.shape)
+        names = ["linear", "padded"]
+        if rows % 8 == 0 and columns * BITS[buffer.dtype] % 1024 == 0:
+            names += ["swizzled", "full_bank_swizzled", "half_bank_swizzled"]
+        return dataclasses.replace(buffer, detail=self.pick(names))
 
     def program(self) -> Program:
         sizes, tensors = tuple(self.sizes.values()), tuple(self.tensors)
-        return settle(Program(self.seed, sizes, tensors, tuple(self.kernels)))
+        kernels, schedule = tuple(self.kernels), draw_schedule(self.rng)
+        return settle(Program(self.seed, sizes, tensors, kernels, schedule=schedule))
+
+
+def draw_schedule(rng: random.Random) -> Schedule:
+    """Any of the emulator's ways to run a program."""
+    order = rng.choice(("round_robin", "random", "random", "adversarial"))
+    moment = rng.choice(("late", "early", "random"))
+    return Schedule(order, moment, rng.randrange(1 << 16), rng.choice((1, 1, 2)))
 
 
 def settle(program: Program, dynamic: bool | None = None) -> Program:
@@ -229,7 +272,7 @@ def settle(program: Program, dynamic: bool | None = None) -> Program:
         n.name
         for s in walk(program)
         if isinstance(s, For) and s.kind == "unroll"
-        for n in walk(s.extent)
+        for n in walk((s.start, s.stop, s.step))
         if isinstance(n, Ref)
     }
     sizes = tuple(
@@ -240,6 +283,22 @@ def settle(program: Program, dynamic: bool | None = None) -> Program:
         if s.name in used
     )
     return dataclasses.replace(program, sizes=sizes)
+
+
+def grow(known: Known, bound: float, exact: bool) -> None:
+    """Notes that a tile has been written again."""
+    known.bound, known.exact = max(known.bound, bound), known.exact and exact
+
+
+def casts(known: Known) -> list[str]:
+    """Dtypes that a tile can be converted to."""
+    return [
+        d
+        for d in COMPUTED
+        if known.bound <= LIMITS[d]
+        and (is_signed(d) or not is_signed(known.dtype))
+        and (known.exact or is_float(d))
+    ]
 
 
 def whole(known: Known) -> Tile:

@@ -29,7 +29,7 @@ def warned(tile_passes):
     return run
 
 
-def gemm(clear):
+def gemm(clear, clear_accum=lambda k: False):
     @T.prim_func
     def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
@@ -41,7 +41,7 @@ def gemm(clear):
             for k in T.Pipelined(2, num_stages=2):
                 T.copy(A[0, k * 32], S)
                 T.copy(A[k * 32, 0], W)
-                T.gemm(S, W, F)
+                T.gemm(S, W, F, clear_accum=clear_accum(k))
             T.copy(F, C)
 
     return main
@@ -50,6 +50,7 @@ def gemm(clear):
 def test_an_accumulator_that_nobody_cleared(warned):
     assert warned(gemm(True)) == []
     assert warned(gemm(False)) == ["F"]
+    assert warned(gemm(False, lambda k: k == 0)) == []
     assert warned(gemm(False), config={"tl.disable_buffer_init_check": True}) == []
 
 
