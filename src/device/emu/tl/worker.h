@@ -49,7 +49,7 @@ struct Warp {
   bool registers_fenced;   // wgmma.fence was executed
   unsigned product_count;  // issued in this block, with the checksum of what they are
   uint64_t product_checksum;
-  Location product_where;  // of the last one
+  Location product_where;   // of the last one
   LaneSet sets[kWarpSize];  // by the lowest lane
   void* set_arguments[kWarpSize];
 };
