@@ -6,6 +6,13 @@ import pytest
 from tilelang.emulator import Schedule, current_schedule, schedule
 from tilelang.env import env
 
+
+@pytest.fixture(autouse=True)
+def no_checks(monkeypatch):
+    """Programs that race on purpose, and on several workers, which the checks do not have."""
+    monkeypatch.setenv("TILELANG_EMULATE_CHECKS", "0")
+
+
 SOURCE = """#include <tl/common.h>
 #include <tl/atomic.h>
 #include <tl/copy.h>
