@@ -13,7 +13,7 @@ from corpus.table import CORPORA
 
 
 def main() -> None:
-    """Prints a line a defect, then each base that is blamed ."""
+    """Prints a line a defect, then each base that is blamed."""
     parser = argparse.ArgumentParser(prog="corpus", description=__doc__)
     parser.add_argument("names", nargs="*", help="defects and bases; all by default")
     parser.add_argument("--reports", action="store_true", help="print what is reported")
