@@ -61,9 +61,10 @@ class Report:
     """One defect.
 
     Attributes:
-        kind: ``"race"``, ``"uninitialized"``, ``"out-of-bounds"``, ``"misaligned"``, ``"further"``
-            for a number of defects that there was no room for, or ``"failure"`` for what ended the
-            run: a deadlock, lanes that diverge, a misaligned vector, a fault.
+        kind: ``"race"``, ``"uninitialized"``, ``"out-of-bounds"``, ``"misaligned"``, ``"ended"``
+            for shared memory of a block that has ended, ``"further"`` for a number of defects that
+            there was no room for, or ``"failure"`` for what ended the run: a deadlock, lanes that
+            diverge, a misaligned vector, a fault.
         kernel: its name.
         message: all of it in words.
         buffer: the element, such as ``A[3, 17]`` or ``A_shared + 209``; empty for a failure.

@@ -266,5 +266,6 @@ def test_an_incomplete_warp_group(run):
 
 def test_a_wait_completes_the_oldest_groups(run):
     out = np.zeros((3, 128), np.float32)
-    run(GROUPS, "groups", [out], block=128, shared=4096)
+    # It reads what is in flight on purpose.
+    run(GROUPS, "groups", [out], block=128, shared=4096, checks=False)
     assert [set(row.tolist()) for row in out] == [{16.0}, {0.0}, {32.0}]

@@ -48,6 +48,15 @@ DEFECTS = {
         ("// wait until it is empty",),
         "64 of 128 arrivals",
     ),
+    "empty mbarrier that counts too few": Defect(
+        "gemm",
+        "empty + i, 128",
+        "empty + i, 96",
+        "race",
+        ("// multiply", "// load"),
+        "_shared + ",
+        also=("failure",),
+    ),
     "empty mbarrier that counts too many": Defect(
         "gemm",
         "empty + i, 128",

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilelang import emulator
 from tilelang.emulator import EmulationError, Report
 from tilelang.emulator.compiler import EmulatedModule, build_emulated
 
 _KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(?!__launch_bounds__)(\w+)\(', re.MULTILINE)
 _PLACE = re.compile(r"[\w.]+:\d+")
+
+SCHEDULES = (
+    ("round_robin", "late", 0),
+    ("round_robin", "early", 0),
+    ("adversarial", "late", 0),
+    ("adversarial", "random", 1),
+    *[("random", "random", seed) for seed in range(4)],
+)
+"""Order, moment of asynchronous work, and seed: those that look for a defect, in turn."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +143,8 @@ class Corpus:
         self._module: EmulatedModule | None = None
 
     def run(self, name: str) -> tuple[Report, ...]:
-        """What a base, or a base with a defect, is blamed for; a base that is not has computed
-        what it should."""
+        """What a base or a base with a defect is blamed for under the current schedule; a base
+        without reports has computed what it should."""
         defect = self.defects.get(name)
         base = self.bases[defect.base if defect else name]
         launch = base.launch()
@@ -183,12 +194,13 @@ class Corpus:
 @dataclass(frozen=True)
 class Finding:
     """What was found of a defect: the reports, whether one is of the right kind, one of those at
-    the right lines, and whether all others are of expected kinds."""
+    the right lines, and whether all others are of expected kinds; and the schedule."""
 
     reports: tuple[Report, ...]
     right_kind: bool
     right_line: bool
     only: bool
+    schedule: str
 
     @property
     def good(self) -> bool:
@@ -197,16 +209,34 @@ class Finding:
 
 
 def find(corpus: Corpus, name: str) -> Finding:
-    """Runs a defect."""
-    defect = corpus.defects[name]
-    reports = corpus.run(name)
-    of_kind = [report for report in reports if defect.is_kind(report)]
-    return Finding(
-        reports,
-        bool(of_kind),
-        any(defect.is_at(report, corpus.text(name), _identifier(name)) for report in of_kind),
-        {report.kind for report in reports} <= defect.kinds(),
-    )
+    """Runs a defect under schedule after schedule until one finds it; else the last finding."""
+    defect, finding = corpus.defects[name], Finding((), False, False, False, "")
+    text = corpus.text(name)
+    for order, moment, seed in SCHEDULES:
+        with emulator.schedule(order, asynchronous=moment, seed=seed):
+            reports = corpus.run(name)
+        if not reports:
+            continue
+        of_kind = [report for report in reports if defect.is_kind(report)]
+        finding = Finding(
+            reports,
+            bool(of_kind),
+            any(defect.is_at(report, text, _identifier(name)) for report in of_kind),
+            {report.kind for report in reports} <= defect.kinds(),
+            f"{order} {moment} {seed}",
+        )
+        if finding.good:
+            break
+    return finding
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The schedule of a seed: round robin for 0, then random and adversarial ones in turn."""
+    order = "round_robin" if seed == 0 else ("random", "adversarial")[seed % 2]
+    moment = ("late", "early", "random")[seed % 3]
+    with emulator.schedule(order, asynchronous=moment, seed=seed):
+        yield
 
 
 def _identifier(name: str) -> str:
