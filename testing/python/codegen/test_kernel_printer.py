@@ -85,7 +85,7 @@ main_kernel(const half_t* __restrict__ A, float* __restrict__ B, int n) {
   const int bx = blockIdx.x;
   const int tx = threadIdx.x;
   auto S = tl::shared<half_t, 128>(buf_dyn_shmem + 0);
-  auto R = tl::shared<float, 32>(buf_dyn_shmem + 256);
+  auto R = tl::shared<float, 64>(buf_dyn_shmem + 256);
   alignas(16) tl::local<float, 32> C;
   int count;
   count = 0;
@@ -189,7 +189,7 @@ def test_static_shared_memory_and_small_locals(body):
 
     assert body(func)[:3] == [
         "unsigned char* buf_shmem = tl::static_shared<32>();",
-        "auto S = tl::shared<float, 32>(buf_shmem + 0);",
+        "auto S = tl::shared<float, 8>(buf_shmem + 0);",
         "alignas(4) tl::local<half_t, 3> F;",
     ]
 
