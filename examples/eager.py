@@ -3,6 +3,8 @@
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
+from typing import no_type_check
+
 import torch
 
 import tilelang
@@ -10,6 +12,7 @@ import tilelang.language as T
 
 
 @tilelang.jit
+@no_type_check  # the parameters are declared in the body
 def matmul(A, B, block_M: int = 64, block_N: int = 64, block_K: int = 32, dtype=T.float16):
     M, N, K = T.const("M, N, K")  # sizes of the tensors, constant in the kernel
     A: T.Tensor[[M, K], dtype]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import tvm
 from tvm.target import Target
@@ -82,6 +82,35 @@ def current_target(target: TargetLike | None) -> Target:
     return found
 
 
+@overload
+def par_compile(
+    funcs: Iterable[Any],
+    out_idx: int | Sequence[int] | None = None,
+    execution_backend: str | None = None,
+    target: TargetLike | None = None,
+    target_host: TargetLike | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: str | Sequence[str] | None = None,
+    num_workers: int | None = None,
+    ignore_error: Literal[False] = False,
+    checks: Checks | None = None,
+) -> list[JITKernel]: ...
+@overload
+def par_compile(
+    funcs: Iterable[Any],
+    out_idx: int | Sequence[int] | None = None,
+    execution_backend: str | None = None,
+    target: TargetLike | None = None,
+    target_host: TargetLike | None = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: str | Sequence[str] | None = None,
+    num_workers: int | None = None,
+    *,
+    ignore_error: bool,
+    checks: Checks | None = None,
+) -> list[JITKernel | Exception]: ...
 def par_compile(
     funcs: Iterable[Any],
     out_idx: int | Sequence[int] | None = None,
@@ -94,7 +123,7 @@ def par_compile(
     num_workers: int | None = None,
     ignore_error: bool = False,
     checks: Checks | None = None,
-) -> list[JITKernel | Exception]:
+) -> list[JITKernel] | list[JITKernel | Exception]:
     """Compiles several functions, each as `compile` does, in `num_workers` threads (one a processor
     by default). Their binaries are built here, not by the first call.
 

@@ -10,7 +10,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import tvm
 from tvm.target import Target
@@ -110,12 +110,27 @@ class JITImpl:
             return self._calls.trace(args, kwargs)
         return self._lazy_program(args, kwargs)
 
+    @overload
+    def par_compile(
+        self,
+        configs: Iterable[Mapping[str, Any] | tuple[Any, ...]],
+        num_workers: int | None = None,
+        ignore_error: Literal[False] = False,
+    ) -> list[JITKernel]: ...
+    @overload
+    def par_compile(
+        self,
+        configs: Iterable[Mapping[str, Any] | tuple[Any, ...]],
+        num_workers: int | None = None,
+        *,
+        ignore_error: bool,
+    ) -> list[JITKernel | Exception]: ...
     def par_compile(
         self,
         configs: Iterable[Mapping[str, Any] | tuple[Any, ...]],
         num_workers: int | None = None,
         ignore_error: bool = False,
-    ) -> list[JITKernel | Exception]:
+    ) -> list[JITKernel] | list[JITKernel | Exception]:
         """Compiles for several sets of arguments, given as to `compile`: dicts of keyword, or
         tuples of positional arguments. All are traced, one after the other, and then compiled in
         `num_workers` threads (one a processor by default).

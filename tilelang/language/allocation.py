@@ -96,7 +96,12 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir
     """Allocate a buffer in the memory ``scope``: ``shared.dyn``, ``shared``, ``local.fragment``,
     ``local`` or ``local.var``.
 
-    Parameters and errors are those of ``alloc_shared``; global memory is a parameter.
+    Parameters are those of ``alloc_shared``; global memory is a parameter.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For another ``scope``; as ``alloc_shared``.
 
     Example
     -------

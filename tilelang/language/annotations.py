@@ -186,6 +186,10 @@ def annotate_l2_hit_ratio(ratios: Any, ratio: Any = None) -> None:
     ------
     NotImplementedError
         Always; T.copy(.., eviction_policy=..) says what a copy leaves in the cache.
+
+    Example
+    -------
+    ``T.annotate_l2_hit_ratio(A, 0.5)``
     """
     raise NotImplementedError(
         "T.annotate_l2_hit_ratio is not supported: a launch sets no window of persisting L2; leave "

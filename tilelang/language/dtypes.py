@@ -144,6 +144,10 @@ class TensorFloat32(dtype):
 
     What makes it another type is ``T.gemm``: on tensor cores it rounds operands that were allocated
     with it to 10 bits of mantissa, as with ``annotations={"allow_tf32": True}``.
+
+    Example
+    -------
+    ``A_shared = T.alloc_shared((128, 32), T.tfloat32)``
     """
 
     __slots__ = ()

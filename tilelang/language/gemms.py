@@ -148,6 +148,8 @@ def gemm_sp(
     ValueError
         If M, N or K is no multiple of 16, 8 and 64 bytes of elements, or the chip has no such
         instruction (PTX ISA, mma.sp).
+    NotImplementedError
+        For other values of ``k_pack`` and ``wg_wait``.
 
     Example
     -------

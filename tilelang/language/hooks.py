@@ -33,6 +33,8 @@ class Hooks(ControlFlowHooks):
     def __init__(self, tracer: Tracer, spans: Sequence[ir.Span]):
         super().__init__(tracer)
         self.spans = spans
+        self.result: ir.Span | None = None
+        """The place of the ``return`` that ended the function."""
 
     def at(self, place: int) -> None:
         """Set the place in the source of what follows."""
@@ -115,6 +117,7 @@ class Hooks(ControlFlowHooks):
                 f"`return` in the {control.description} is not supported; "
                 "return at the end, and put the rest under the opposite condition"
             )
+        self.result = self.tracer.span
         return self.evaluated(value)
 
     def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
@@ -187,9 +190,16 @@ def call_traced(
     hooks_of: Callable[[Tracer, Sequence[ir.Span]], Hooks] = Hooks,
 ) -> Any:
     """Run ``function`` in its rewritten form as part of the trace ``tracer`` and return its
-    result."""
+    result.
+
+    What the caller says about the result is said of the ``return``, if there is one.
+    """
     code = traced_code(function)
     hooks = hooks_of(tracer, code.spans)
     for name, value in arguments.arguments.items():
         hooks.parameter(name, value)
-    return code.bind(function, hooks)(*arguments.args, **arguments.kwargs)
+    result = code.bind(function, hooks)(*arguments.args, **arguments.kwargs)
+    if hooks.result is not None:
+        # The scopes that it left have set the place to theirs.
+        tracer.at(hooks.result)
+    return result

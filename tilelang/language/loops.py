@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import ir, tirx
 from tvm.script.ir_builder.base import IRBuilderFrame
@@ -19,7 +19,15 @@ from tilelang.layout import Fragment
 _MakeLoop = Callable[[], IRBuilderFrame]
 
 
-class LoopNest(Frame):
+class Loop(Frame):
+    """What ``for`` enters."""
+
+    if TYPE_CHECKING:
+        # The rewritten `for` enters the frame; type checkers see the program as it is written.
+        def __iter__(self) -> Iterator[Any]: ...
+
+
+class LoopNest(Loop):
     """Loops around one body, outermost first; the value is the loops' variables (one: the
     variable)."""
 

@@ -11,14 +11,14 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.loops import as_bound, checked_extents
+from tilelang.language.loops import Loop, as_bound, checked_extents
 from tilelang.language.math_ops import ceildiv
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
-from tilelang.language.tracer import Frame, Tracer, current_tracer
+from tilelang.language.tracer import Tracer, current_tracer
 
 
-class _PersistentLoop(Frame):
+class _PersistentLoop(Loop):
     """The loop over waves with what it computes from the wave's number."""
 
     kind = "serial"
@@ -91,7 +91,7 @@ def Persistent(
     group_size: Any = 8,
     num_stages: int = 0,
     annotations: Mapping[str, Any] | None = None,
-) -> Frame:
+) -> Loop:
     """Iterate over the tiles of ``domain`` that program ``index`` of ``wave_size`` works on.
 
     The last dimension is taken in groups of ``g = min(group_size, its extent)``, and tiles are

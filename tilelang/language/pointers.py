@@ -142,8 +142,12 @@ def make_tensor_from_addr(
 ) -> ir.Var:
     """Return the tensor at an integer address, such as one read from a table of addresses.
 
-    Parameters, except ``storage_scope``, which is ``global``, and errors are those of
-    ``make_tensor``.
+    Parameters, except ``storage_scope``, which is ``global``, are those of ``make_tensor``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For another ``storage_scope``; as ``make_tensor``.
 
     Example
     -------
@@ -165,6 +169,13 @@ def match_buffer(
     scope: str = "global",
 ) -> ir.Var:
     """Return the tensor at a parameter annotated ``T.ptr``, as ``make_tensor`` does.
+
+    Raises
+    ------
+    TypeError
+        If ``handle`` is something else.
+    ValueError
+        For another ``scope`` than ``global``; as ``make_tensor``.
 
     Example
     -------

@@ -103,7 +103,12 @@ def __tan(x: Any) -> ir.Call:
 
 def fast_rcp(x: Any) -> ir.Call:
     """Return 1 / x, approximately: within one unit in the last place (PTX ISA, rcp.approx; see
-    ``__exp``)."""
+    ``__exp``).
+
+    Example
+    -------
+    ``scale = T.fast_rcp(row_sum)``
+    """
     return _approximation("fast_rcp", "rcp", x)
 
 
@@ -151,48 +156,93 @@ def ieee_add(x: Any, y: Any, rounding_mode: str = "rn") -> ir.Call:
 
 
 def ieee_sub(x: Any, y: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return x - y, rounded as asked for (see ``ieee_add``)."""
+    """Return x - y, rounded as asked for (see ``ieee_add``).
+
+    Example
+    -------
+    ``low = T.ieee_sub(a, b, "rd")``
+    """
     return _rounded("ieee_sub", "sub", rounding_mode, x, y)
 
 
 def ieee_mul(x: Any, y: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return x * y, rounded as asked for and never fused with an addition (see ``ieee_add``)."""
+    """Return x * y, rounded as asked for and never fused with an addition (see ``ieee_add``).
+
+    Example
+    -------
+    ``product = T.ieee_mul(a, b, "rz")``
+    """
     return _rounded("ieee_mul", "mul", rounding_mode, x, y)
 
 
 def ieee_fdiv(x: Any, y: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return x / y, rounded as asked for (see ``ieee_add``)."""
+    """Return x / y, rounded as asked for (see ``ieee_add``).
+
+    Example
+    -------
+    ``quotient = T.ieee_fdiv(a, b, "rz")``
+    """
     return _rounded("ieee_fdiv", "div", rounding_mode, x, y)
 
 
 def ieee_fmaf(x: Any, y: Any, z: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return x * y + z, rounded once and as asked for (see ``ieee_add``)."""
+    """Return x * y + z, rounded once and as asked for (see ``ieee_add``).
+
+    Example
+    -------
+    ``error = T.ieee_fmaf(a, b, -product)``
+    """
     return _rounded("ieee_fmaf", "fma", rounding_mode, x, y, z)
 
 
 def ieee_frcp(x: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return 1 / x, rounded as asked for (see ``ieee_add``)."""
+    """Return 1 / x, rounded as asked for (see ``ieee_add``).
+
+    Example
+    -------
+    ``inverse = T.ieee_frcp(x)``
+    """
     return _rounded("ieee_frcp", "rcp", rounding_mode, x)
 
 
 def ieee_fsqrt(x: Any, rounding_mode: str = "rn") -> ir.Call:
-    """Return the square root, rounded as asked for (see ``ieee_add``)."""
+    """Return the square root, rounded as asked for (see ``ieee_add``).
+
+    Example
+    -------
+    ``norm = T.ieee_fsqrt(total, "ru")``
+    """
     return _rounded("ieee_fsqrt", "sqrt", rounding_mode, x)
 
 
 def ieee_frsqrt(x: Any) -> ir.Call:
-    """Return 1 / sqrt(x) of a float32, rounded to nearest even (see ``ieee_add``)."""
+    """Return 1 / sqrt(x) of a float32, rounded to nearest even (see ``ieee_add``).
+
+    Example
+    -------
+    ``scale = T.ieee_frsqrt(variance + 1e-5)``
+    """
     x = _float("T.ieee_frsqrt", x, ("float32",))
     return intrinsic_call("rsqrt_rn", "float32", [x])
 
 
 def fmul(x: Any, y: Any) -> ir.Call:
-    """Return ``ieee_mul(x, y)``: a product that the compiler does not fuse with an addition."""
+    """Return ``ieee_mul(x, y)``: a product that the compiler does not fuse with an addition.
+
+    Example
+    -------
+    ``total = T.fmul(a, b) + c``
+    """
     return _rounded("fmul", "mul", "rn", x, y)
 
 
 def fma(x: Any, y: Any, z: Any) -> ir.Call:
-    """Return ``ieee_fmaf(x, y, z)``: x * y + z, rounded once."""
+    """Return ``ieee_fmaf(x, y, z)``: x * y + z, rounded once.
+
+    Example
+    -------
+    ``total = T.fma(a, b, total)``
+    """
     return _rounded("fma", "fma", "rn", x, y, z)
 
 
@@ -231,30 +281,60 @@ def add2(x: Any, y: Any) -> ir.Call:
 
 
 def sub2(x: Any, y: Any) -> ir.Call:
-    """Return the differences of two pairs (see ``add2``)."""
+    """Return the differences of two pairs (see ``add2``).
+
+    Example
+    -------
+    ``T.sub2(T.float16x2(a, b), T.float16x2(c, d))``
+    """
     return _paired("sub2", x, y)
 
 
 def mul2(x: Any, y: Any) -> ir.Call:
-    """Return the products of two pairs (see ``add2``)."""
+    """Return the products of two pairs (see ``add2``).
+
+    Example
+    -------
+    ``T.mul2(T.float16x2(a, b), T.float16x2(c, d))``
+    """
     return _paired("mul2", x, y)
 
 
 def fma2(x: Any, y: Any, z: Any) -> ir.Call:
-    """Return x * y + z of pairs, each element rounded once (see ``add2``)."""
+    """Return x * y + z of pairs, each element rounded once (see ``add2``).
+
+    Example
+    -------
+    ``total = T.fma2(x, y, total)``
+    """
     return _paired("fma2", x, y, z)
 
 
 def max2(x: Any, y: Any) -> ir.Call:
-    """Return the larger elements of two pairs; NaN loses (see ``add2``)."""
+    """Return the larger elements of two pairs; NaN loses (see ``add2``).
+
+    Example
+    -------
+    ``T.max2(pair, T.float16x2(0, 0))``
+    """
     return _paired("max2", x, y)
 
 
 def min2(x: Any, y: Any) -> ir.Call:
-    """Return the smaller elements of two pairs; NaN loses (see ``add2``)."""
+    """Return the smaller elements of two pairs; NaN loses (see ``add2``).
+
+    Example
+    -------
+    ``T.min2(pair, T.float16x2(6, 6))``
+    """
     return _paired("min2", x, y)
 
 
 def abs2(x: Any) -> ir.Call:
-    """Return the absolute values of a pair (see ``add2``)."""
+    """Return the absolute values of a pair (see ``add2``).
+
+    Example
+    -------
+    ``largest = T.max2(largest, T.abs2(pair))``
+    """
     return _paired("abs2", x)

@@ -75,19 +75,34 @@ def shfl_sync(value: Any, srcLane: Any, width: int = 32, mask: Any = _ALL_LANES)
 
 def shfl_up(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane ``delta`` below; a group's first lanes keep their own (see
-    ``shfl_sync``)."""
+    ``shfl_sync``).
+
+    Example
+    -------
+    ``before = T.shfl_up(x, 1)``
+    """
     return _shuffle("shfl_up", value, delta, width, mask)
 
 
 def shfl_down(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane ``delta`` above; a group's last lanes keep their own (see
-    ``shfl_sync``)."""
+    ``shfl_sync``).
+
+    Example
+    -------
+    ``x += T.shfl_down(x, 16)``
+    """
     return _shuffle("shfl_down", value, delta, width, mask)
 
 
 def shfl_xor(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane whose number differs in the bits ``delta`` (see
-    ``shfl_sync``)."""
+    ``shfl_sync``).
+
+    Example
+    -------
+    ``x = T.max(x, T.shfl_xor(x, 1))``
+    """
     return _shuffle("shfl_xor", value, delta, width, mask)
 
 
@@ -115,18 +130,33 @@ def any_sync(predicate: Any, mask: Any = _ALL_LANES) -> ir.Call:
 
 
 def all_sync(predicate: Any, mask: Any = _ALL_LANES) -> ir.Call:
-    """Return, as int32, whether the predicate holds in all lanes of ``mask`` (see ``any_sync``)."""
+    """Return, as int32, whether the predicate holds in all lanes of ``mask`` (see ``any_sync``).
+
+    Example
+    -------
+    ``if T.all_sync(x <= limit) != 0: ...``
+    """
     return _vote("all_sync", "int32", predicate, mask)
 
 
 def ballot_sync(predicate: Any, mask: Any = _ALL_LANES) -> ir.Call:
     """Return, as uint64, a bit for each lane of ``mask`` in which the predicate holds (see
-    ``any_sync``)."""
+    ``any_sync``).
+
+    Example
+    -------
+    ``lanes = T.ballot_sync(x > 0, 0x0000FFFF)``
+    """
     return _vote("ballot_sync", "uint64", predicate, mask)
 
 
 def ballot(predicate: Any) -> ir.Call:
-    """Return ``ballot_sync(predicate)``, of all lanes."""
+    """Return ``ballot_sync(predicate)``, of all lanes.
+
+    Example
+    -------
+    ``lanes = T.ballot(x > 0)``
+    """
     return _vote("ballot", "uint64", predicate, _ALL_LANES)
 
 
@@ -134,6 +164,10 @@ def activemask() -> ir.Call:
     """Return, as uint64, a bit for each lane that runs this statement together with this thread.
 
     Which lanes do is up to the hardware; in the emulator all that have not exited.
+
+    Example
+    -------
+    ``lanes = T.activemask()``
     """
     current_tracer("T.activemask").kernel_scope("T.activemask")
     return intrinsic_call("activemask", "uint64", [])
@@ -168,7 +202,12 @@ def match_any_sync(value: Any, mask: Any = _ALL_LANES) -> ir.Call:
 
 def match_all_sync(value: Any, mask: Any = _ALL_LANES) -> ir.Call:
     """Return ``mask`` if the values of its lanes have the same bits, else 0 (see
-    ``match_any_sync``)."""
+    ``match_any_sync``).
+
+    Example
+    -------
+    ``if T.match_all_sync(key) != 0: ...``
+    """
     return _match("match_all_sync", value, mask)
 
 
@@ -194,11 +233,21 @@ def syncthreads_count(predicate: Any) -> ir.Call:
 
 def syncthreads_and(predicate: Any) -> ir.Call:
     """Wait for all threads, and return, as int32, whether the predicate holds for all (see
-    ``syncthreads_count``)."""
+    ``syncthreads_count``).
+
+    Example
+    -------
+    ``if T.syncthreads_and(error < limit) != 0: ...``
+    """
     return intrinsic_call("syncthreads_and", "int32", [_predicate("T.syncthreads_and", predicate)])
 
 
 def syncthreads_or(predicate: Any) -> ir.Call:
     """Wait for all threads, and return, as int32, whether the predicate holds for any (see
-    ``syncthreads_count``)."""
+    ``syncthreads_count``).
+
+    Example
+    -------
+    ``if T.syncthreads_or(changed) == 0: ...``
+    """
     return intrinsic_call("syncthreads_or", "int32", [_predicate("T.syncthreads_or", predicate)])

@@ -85,17 +85,32 @@ def ldg32(src: Any, pred: Any = None) -> ir.Call:
 
 
 def ldg64(src: Any, pred: Any = None) -> ir.Call:
-    """Return 8 bytes of global memory as a uint32x2 (see ``ldg32``)."""
+    """Return 8 bytes of global memory as a uint32x2 (see ``ldg32``).
+
+    Example
+    -------
+    ``words = T.ldg64(A[i, 4 * j])`` reads four float16
+    """
     return _load("ldg64", "global", 64, src, pred)
 
 
 def ldg128(src: Any, pred: Any = None) -> ir.Call:
-    """Return 16 bytes of global memory as a uint32x4 (see ``ldg32``)."""
+    """Return 16 bytes of global memory as a uint32x4 (see ``ldg32``).
+
+    Example
+    -------
+    ``words = T.ldg128(A[i, 8 * j], pred=i < n)``
+    """
     return _load("ldg128", "global", 128, src, pred)
 
 
 def ldg256(src: Any, pred: Any = None) -> ir.Call:
-    """Return 32 bytes of global memory as a uint32x8, in two accesses (see ``ldg32``)."""
+    """Return 32 bytes of global memory as a uint32x8, in two accesses (see ``ldg32``).
+
+    Example
+    -------
+    ``words = T.ldg256(A[i, 16 * j])``
+    """
     return _load("ldg256", "global", 256, src, pred)
 
 
@@ -119,47 +134,92 @@ def stg32(dst: Any, value: Any, pred: Any = None) -> None:
 
 
 def stg64(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32x2 to 8 bytes of global memory (see ``stg32``)."""
+    """Write a uint32x2 to 8 bytes of global memory (see ``stg32``).
+
+    Example
+    -------
+    ``T.stg64(B[i, 4 * j], words)``
+    """
     _store("stg64", "global", 64, dst, value, pred)
 
 
 def stg128(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32x4 to 16 bytes of global memory (see ``stg32``)."""
+    """Write a uint32x4 to 16 bytes of global memory (see ``stg32``).
+
+    Example
+    -------
+    ``T.stg128(B[i, 8 * j], words, pred=i < n)``
+    """
     _store("stg128", "global", 128, dst, value, pred)
 
 
 def stg256(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32x8 to 32 bytes of global memory, in two accesses (see ``stg32``)."""
+    """Write a uint32x8 to 32 bytes of global memory, in two accesses (see ``stg32``).
+
+    Example
+    -------
+    ``T.stg256(B[i, 16 * j], words)``
+    """
     _store("stg256", "global", 256, dst, value, pred)
 
 
 def lds32(src: Any, pred: Any = None) -> ir.Call:
-    """Return 4 bytes of shared memory as a uint32 (see ``ldg32``)."""
+    """Return 4 bytes of shared memory as a uint32 (see ``ldg32``).
+
+    Example
+    -------
+    ``bits = T.lds32(A_shared[i, 2 * j])``
+    """
     return _load("lds32", "shared", 32, src, pred)
 
 
 def lds64(src: Any, pred: Any = None) -> ir.Call:
-    """Return 8 bytes of shared memory as a uint32x2 (see ``ldg32``)."""
+    """Return 8 bytes of shared memory as a uint32x2 (see ``ldg32``).
+
+    Example
+    -------
+    ``words = T.lds64(A_shared[i, 4 * j])``
+    """
     return _load("lds64", "shared", 64, src, pred)
 
 
 def lds128(src: Any, pred: Any = None) -> ir.Call:
-    """Return 16 bytes of shared memory as a uint32x4 (see ``ldg32``)."""
+    """Return 16 bytes of shared memory as a uint32x4 (see ``ldg32``).
+
+    Example
+    -------
+    ``words = T.lds128(A_shared[i, 8 * j])``
+    """
     return _load("lds128", "shared", 128, src, pred)
 
 
 def sts32(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32 to 4 bytes of shared memory (see ``stg32``)."""
+    """Write a uint32 to 4 bytes of shared memory (see ``stg32``).
+
+    Example
+    -------
+    ``T.sts32(A_shared[i, 2 * j], bits)``
+    """
     _store("sts32", "shared", 32, dst, value, pred)
 
 
 def sts64(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32x2 to 8 bytes of shared memory (see ``stg32``)."""
+    """Write a uint32x2 to 8 bytes of shared memory (see ``stg32``).
+
+    Example
+    -------
+    ``T.sts64(A_shared[i, 4 * j], words)``
+    """
     _store("sts64", "shared", 64, dst, value, pred)
 
 
 def sts128(dst: Any, value: Any, pred: Any = None) -> None:
-    """Write a uint32x4 to 16 bytes of shared memory (see ``stg32``)."""
+    """Write a uint32x4 to 16 bytes of shared memory (see ``stg32``).
+
+    Example
+    -------
+    ``T.sts128(A_shared[i, 8 * j], words)``
+    """
     _store("sts128", "shared", 128, dst, value, pred)
 
 
