@@ -61,6 +61,15 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   const int64_t across = bits & ~in_warp, others = (all - 1) & ~bits;
   out.group = Gather(thread, others);
   out.part = Gather(thread, across);
+  out.complete = MakeInt(kBool, 1);
+  if (all > num_threads) {
+    Expr last = thread;
+    for (const BitRun& run : RunsOf(across)) {
+      const Expr above = MakeInt((int64_t(1) << run.count) - 1) - BitsAt(thread, run);
+      last = last + above * (int64_t(1) << run.low);
+    }
+    out.complete = last < MakeInt(num_threads);
+  }
   out.num_groups = Combinations(others);
   out.num_parts = Combinations(across);
   return out;
@@ -70,6 +79,7 @@ ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads) {
   constexpr int64_t kWarp = int64_t(1) << kLaneBits;
   ThreadGroups out;
   out.group = MakeInt(0);
+  out.complete = MakeInt(kBool, 1);
   if (num_threads % kWarp == 0) {
     out.butterflies = {{kWarp, 1}};
     out.leads = EqualOf(FloorModOf(thread, kWarp), MakeInt(0));
@@ -138,7 +148,8 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
   const Expr next = LoadOf(parts, {r, group, Expr(p) + 1});
   const Stmt combine =
       UnrolledFor(p, groups.num_parts - 1, set(r, reduction.Combine(element(r), next)), span);
-  out.push_back(UnrolledFor(r, count, MakeSeq({set(r, first), combine}), span));
+  const Stmt read = UnrolledFor(r, count, MakeSeq({set(r, first), combine}), span);
+  out.push_back(MakeIf(scope->analyzer->Simplify(groups.complete), read, span));
   return MakeSeq(out);
 }
 

@@ -16,6 +16,9 @@ struct ThreadGroups {
   std::vector<Butterfly> butterflies;
   /*! The thread's group, its number among the group's leaders, and whether it is one. */
   Expr group, part, leads;
+  /*! Whether the block has all threads of the thread's group: the last group may lack some, and has
+   * no result. */
+  Expr complete;
   int64_t num_groups = 1, num_parts = 1;
 
   /*! Threads whose numbers differ in `bits` alone. */

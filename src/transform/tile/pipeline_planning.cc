@@ -230,15 +230,18 @@ class Planner : public StmtExprMutator {
       const std::string name = v->name;
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
+      bool is_read = false;
       for (size_t i = 0; i < uses.size(); ++i) {
         if (i == index) continue;
         const bool reads = Contains(uses[i].reads, v);
+        is_read |= reads;
         if (Contains(uses[i].writes, v)) return "another statement writes " + name;
         if (i < index && reads) return name + " is read before it";
         if (versions && reads && !Supplies(body[index], body[i], v, views_)) {
           return "more of " + name + " is read than it writes";
         }
       }
+      if (!is_read) return "nothing in the loop reads " + name;
     }
     for (const Var& v : own.reads) {
       const std::string name = v->name;

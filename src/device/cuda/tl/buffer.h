@@ -20,5 +20,9 @@ template <typename To, typename From>
 TL_DEVICE To* view(From* buffer) {
   return (To*)buffer;
 }
+template <typename To>
+TL_DEVICE To* view(int64_t address) {
+  return (To*)address;
+}
 
 }  // namespace tl

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <tl/platform.h>
+#include <tl/polling.h>
 
 // At once, so that what was printed before an error is not lost.
 #define TL_PRINTF(...) (printf(__VA_ARGS__), fflush(stdout))

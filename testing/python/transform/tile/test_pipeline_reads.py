@@ -114,3 +114,24 @@ def test_user_plans_that_read_another_version_are_refused(statements, start, out
 
     with pytest.raises(ValueError, match=rf"py:\d+: T.Pipelined: found S .* {told}"):
         statements(main, "PipelinePlanning", "InjectSoftwarePipeline")
+
+
+def test_a_copy_that_nobody_reads_does_not_run_ahead():
+    """Two of them would be on their way to the same place at the same time."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            unread = T.alloc_shared((64,), "float32")
+            tile = T.alloc_shared((64,), "float32")
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k, 0], unread)
+                T.copy(A[k, 0], tile)
+                for i in T.Parallel(64):
+                    B[i] = tile[i]
+
+    a, b = torch.randn(4, 64, device=DEVICE), torch.zeros(64, device=DEVICE)
+    kernel = tilelang.compile(main)
+    kernel(a, b)
+    assert torch.equal(b, a[3])
+    assert "nothing in the loop reads unread" in kernel.explain()
