@@ -314,8 +314,8 @@ def test_a_torch_without_the_exchange_is_refused_at_import():
 import importlib.util, sys, unittest.mock
 torch = sys.modules["torch"] = unittest.mock.MagicMock(__version__="2.5")
 torch.Tensor = object
-for name in ["", ".emulator", ".emulator.buffers", ".emulator.machine", ".engine", ".engine.launch_plan", ".jit",
-             ".jit.adapter", ".utils"]:
+for name in ["", ".emulator", ".emulator.buffers", ".emulator.machine", ".engine",
+             ".engine.launch_plan", ".jit", ".jit.adapter", ".utils"]:
     sys.modules["tilelang" + name] = unittest.mock.MagicMock()
 spec = importlib.util.spec_from_file_location("_adapter", {_adapter.__file__!r})
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
