@@ -52,6 +52,18 @@ inline void merge_regions(Checker& checker) {
   if (checker.region_count) checker.region_count = last + 1;
 }
 
+/*! Makes both the same. Pages that are so already take no room: of a large tensor, few may have
+ * been touched. */
+inline void copy_differences(void* to, const void* from, size_t bytes) {
+  constexpr size_t kChunk = 4096;
+  for (size_t i = 0; i < bytes; i += kChunk) {
+    char* const target = static_cast<char*>(to) + i;
+    const char* const source = static_cast<const char*>(from) + i;
+    const size_t n = bytes - i < kChunk ? bytes - i : kChunk;
+    if (memcmp(target, source, n) != 0) memcpy(target, source, n);
+  }
+}
+
 /*! False where there is no memory. */
 inline bool place_regions(Checker& checker) {
   const size_t page = page_bytes();
@@ -68,7 +80,7 @@ inline bool place_regions(Checker& checker) {
     const size_t room = round_up(region.bytes + page, page);
     if (mprotect(at, room, PROT_READ | PROT_WRITE) != 0) return false;
     region.mapped = at + region.original % page;
-    memcpy(region.mapped, reinterpret_cast<const void*>(region.original), region.bytes);
+    copy_differences(region.mapped, reinterpret_cast<const void*>(region.original), region.bytes);
     at += room + kGap;
     if (!region.written || !region.bytes || !checks(kCheckRaces)) continue;
     region.cells = static_cast<Cell*>(reserve(region.bytes * sizeof(Cell)));
@@ -91,7 +103,7 @@ inline void copy_back_and_release(Checker& checker) {
   for (unsigned i = 0; i < checker.region_count; ++i) {
     const Region& region = checker.regions[i];
     if (region.written && region.mapped) {
-      memcpy(reinterpret_cast<void*>(region.original), region.mapped, region.bytes);
+      copy_differences(reinterpret_cast<void*>(region.original), region.mapped, region.bytes);
     }
     if (region.cells) munmap(region.cells, region.bytes * sizeof(Cell));
   }
