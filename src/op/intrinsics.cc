@@ -92,6 +92,7 @@ const std::vector<Intrinsic>& Table() {
   static const std::vector<Intrinsic> table = [] {
     std::vector<Intrinsic> rows = TileIntrinsics();
     for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
+    for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : ScalarIntrinsics()) rows.push_back(std::move(row));
     return rows;
   }();

@@ -10,13 +10,14 @@ namespace tl {
 
 /*! What an intrinsic does through one pointer argument. */
 enum class Access : uint8_t {
-  kNone,       // not a pointer
-  kRead,       //
-  kWrite,      //
-  kReadWrite,  //
-  kAtomic,     // an atomic operation: others on the same element may run at the same time
-  kAsyncWrite  // starts at the call, is complete for the calling thread at the next covering
-               // cp_async_wait
+  kNone,        // not a pointer
+  kRead,        //
+  kWrite,       //
+  kReadWrite,   //
+  kAtomic,      // an atomic operation: others on the same element may run at the same time
+  kAsyncWrite,  // starts at the call, is complete for the calling thread at the next covering
+                // cp_async_wait
+  kBarrier      // an mbarrier: what it orders, the program says
 };
 
 struct Intrinsic {
@@ -30,8 +31,9 @@ struct Intrinsic {
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
 };
 
-/*! The rows of thread_intrinsics.cc and scalar_intrinsics.cc. */
+/*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc and scalar_intrinsics.cc. */
 std::vector<Intrinsic> ThreadIntrinsics();
+std::vector<Intrinsic> HopperIntrinsics();
 std::vector<Intrinsic> ScalarIntrinsics();
 
 /*! Row of an op, nullptr for other ops (TVM's own). */
@@ -80,5 +82,26 @@ inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
 /*! Waits for all threads of the grid; the launch has to be cooperative. */
 inline constexpr const char* kSyncGrid = "tl.sync_grid";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";
+/*! sm_90: mbarriers (buffers of scope `shared.barrier`), fences, warp groups, dependent launches.
+ */
+inline constexpr const char* kMbarrierInit = "tl.mbarrier_init";
+inline constexpr const char* kMbarrierWait = "tl.mbarrier_wait";
+inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
+inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
+inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
+inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expect_tx";
+inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";
+inline constexpr const char* kFenceBarrierInit = "tl.fence_barrier_init";
+inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
+inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
+inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
+inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
+inline constexpr const char* kPdlSync = "tl.pdl_sync";
+inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
+/*!
+ * Attribute around what consecutive threads run alone, inside of the branch that they take; its
+ * node is {first thread, threads}, constants. Tile operators in it work with these threads only.
+ */
+inline constexpr const char* kThreadRange = "tl.thread_range";
 
 }  // namespace tl
