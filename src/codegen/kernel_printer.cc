@@ -265,7 +265,7 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const bool packed = IsHalfByte(dtype);
   const int64_t units = packed ? (size + 1) / 2 : size;
   const std::string type = StorageType(dtype);
-  if (scope == "shared.dyn") {
+  if (IsInDynamicArray(op->buffer)) {
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
     SharedArray(type, units, name, "buf_dyn_shmem", *offset);

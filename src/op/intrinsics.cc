@@ -68,12 +68,6 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
       {"tl.named_barrier_arrive", "tl::named_barrier_arrive", "tl/sync.h", 0, {kNone, kNone}},
-      {"tl.cluster_arrive", "tl::cluster_arrive", "tl/grid.h", 0, {}},
-      {"tl.cluster_arrive_relaxed", "tl::cluster_arrive_relaxed", "tl/grid.h", 0, {}},
-      {"tl.cluster_wait", "tl::cluster_wait", "tl/grid.h", 0, {}},
-      {"tl.cluster_sync", "tl::cluster_sync", "tl/grid.h", 0, {}},
-      {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}},
-      {kBlockRank, "tl::block_rank_in_cluster", "tl/grid.h", 0, {}},
       {kSyncGrid, "tl::sync_grid", "tl/grid.h", 0, {}},
       // sync_warp(mask): the lanes whose bit is set
       {"tl.sync_warp", "tl::sync_warp", "tl/sync.h", 0, {kNone}},

@@ -29,6 +29,7 @@ struct Intrinsic {
   std::vector<Access> access;  // one entry for each argument after the template arguments; none for
                                // rows without pointers
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
+  int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
 };
 
 /*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc and scalar_intrinsics.cc. */
@@ -86,6 +87,7 @@ inline constexpr const char* kSync = "tirx.tvm_storage_sync";
  */
 inline constexpr const char* kMbarrierInit = "tl.mbarrier_init";
 inline constexpr const char* kMbarrierWait = "tl.mbarrier_wait";
+inline constexpr const char* kMbarrierWaitCluster = "tl.mbarrier_wait_cluster";
 inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
 inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
 inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
@@ -98,6 +100,13 @@ inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
+inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
+inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
+/*! Waits for all threads of the cluster, and orders their accesses of its shared memory. */
+inline constexpr const char* kClusterSync = "tl.cluster_sync";
+/*! Annotation of a block: for each buffer of mbarriers the arrivals that a phase of each of them
+ * needs, Map<Var, Array<IntImm>>. */
+inline constexpr const char* kBarrierInit = "barrier_init";
 /*!
  * Attribute around what consecutive threads run alone, inside of the branch that they take; its
  * node is {first thread, threads}, constants. Tile operators in it work with these threads only.

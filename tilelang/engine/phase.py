@@ -48,6 +48,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.AddWrapperForSingleBufStore,
         transform.LayoutInference,
         transform.LowerTileOp,
+        transform.LowerSharedBarrier,
         transform.LegalizeSafeMemoryAccess,
     ]
     return _run(mod, passes, dump)

@@ -45,6 +45,18 @@ from tilelang.language.atomics import (
     atomic_or,
     atomic_store,
 )
+from tilelang.language.barriers import (
+    alloc_barrier,
+    alloc_cluster_barrier,
+    barrier_arrive,
+    barrier_wait,
+    cp_async_barrier_noinc,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_wait_parity,
+    ptx_arrive_cluster_barrier,
+)
 from tilelang.language.bits import (
     bitwise_and,
     bitwise_not,
@@ -236,6 +248,7 @@ from tilelang.language.precise_math import (
     mul2,
     sub2,
 )
+from tilelang.language.proxies import fence_proxy_async, tma_store_arrive, tma_store_wait
 from tilelang.language.random import rng_init, rng_rand, rng_rand_float
 from tilelang.language.reducers import (
     alloc_reducer,

@@ -76,6 +76,11 @@ def LowerTileOp() -> Pass:
     return get_function("transform.LowerTileOp")()
 
 
+def LowerSharedBarrier() -> Pass:
+    """Initialises mbarriers in front of the kernel that uses them."""
+    return get_function("transform.LowerSharedBarrier")()
+
+
 def LegalizeSafeMemoryAccess() -> Pass:
     """Guards global accesses that are not provably in bounds."""
     return get_function("transform.LegalizeSafeMemoryAccess")()
@@ -151,6 +156,7 @@ __all__ = [
     "LegalizeSafeMemoryAccess",
     "LowerAsyncCopy",
     "LowerOpaqueBlock",
+    "LowerSharedBarrier",
     "LowerTileOp",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",

@@ -4,7 +4,12 @@
 
 namespace tl {
 
-/*! Annotation of an AllocBuffer of scope `shared.dyn`: byte offset in the kernel's dynamic shared
+/*! Buffers in the kernel's dynamic shared array: of scope `shared.dyn`, and mbarriers. */
+inline bool IsInDynamicArray(const Var& buffer) {
+  return ScopeOf(buffer) == "shared.dyn" || IsBarrier(buffer);
+}
+
+/*! Annotation of an AllocBuffer in the dynamic shared array: byte offset in the kernel's dynamic shared
  * array. */
 inline constexpr const char* kSharedOffset = "tl.shared_offset";
 

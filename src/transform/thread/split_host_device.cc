@@ -90,7 +90,7 @@ class KernelUses : public StmtExprVisitor {
   }
   void Visit_(const AllocBufferNode* op) override {
     Define(op->buffer);
-    if (ScopeOf(op->buffer) != "shared.dyn") return;
+    if (!IsInDynamicArray(op->buffer)) return;
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) {
       ThrowBug(op->span, "SplitHostDevice",

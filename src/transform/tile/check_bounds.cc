@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kMaxPoints = 1 << 20;
 
 bool IsOnChip(const Var& buffer) {
-  return IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) || IsReducer(buffer);
+  return IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) || IsReducer(buffer) ||
+         IsBarrier(buffer);
 }
 
 /*! No load and no call: the value is the same wherever the variables are in scope. */
