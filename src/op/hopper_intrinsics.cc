@@ -37,7 +37,8 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {kShuffleElect, "tl::shuffle_elect", "tl/warp_group.h", 1, {}},
       {kPdlSync, "tl::pdl_sync", "tl/warp_group.h", 0, {}},
       {kPdlTrigger, "tl::pdl_trigger", "tl/warp_group.h", 0, {}},
-      // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most n
+      // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most
+      // n
       // are in flight, with `read` of those whose source is still being read.
       {kTmaStoreArrive, "tl::tma_store_arrive", "tl/bulk_copy.h", 0, {}},
       {kTmaStoreWait, "tl::tma_store_wait", "tl/bulk_copy.h", 2, {}},

@@ -3,9 +3,9 @@
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
-synchronisation.py. Below them, source.py
-and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds the state of
-a trace. ops.py and regions.py make the IR.
+synchronisation.py, barriers.py, proxies.py, clusters.py. Below them, source.py and rewrite.py turn
+a Python function into one that calls hooks.py, and tracer.py holds the state of a trace. ops.py and
+regions.py make the IR.
 """
 
 import typing as _typing

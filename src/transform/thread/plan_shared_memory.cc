@@ -2,12 +2,13 @@
  * PlanSharedMemory: a place for every dynamic shared buffer.
  *
  * Input: a thread program without blocks, allocations being AllocBuffer statements, asynchronous
- * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is annotated
- * with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers of
- * scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128 bytes, or of
- * the buffer's own alignment where that is more, of mbarriers multiples of 8; buffers whose lives
- * overlap have no byte in common, and mbarriers with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
- * block of the target may have (ValueError with a table of the buffers).
+ * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is
+ * annotated with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel.
+ * Buffers of scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128
+ * bytes, or of the buffer's own alignment where that is more, of mbarriers multiples of 8; buffers
+ * whose lives overlap have no byte in common, and mbarriers with nothing. What shares bytes is left
+ * for ThreadSync to order. Refuses: more shared memory than a block of the target may have
+ * (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
@@ -106,7 +107,8 @@ class Plan {
   void KeepSmallApart() {
     int64_t bytes = 0;
     for (Use& use : uses_) {
-      if (use.IsStatic() || use.IsBarrier() || use.bytes > kSmallBytes || use.life.last < 0) continue;
+      if (use.IsStatic() || use.IsBarrier() || use.bytes > kSmallBytes || use.life.last < 0)
+        continue;
       bytes += use.Alignment() * ((use.bytes + use.Alignment() - 1) / use.Alignment());
       if (bytes <= kAllSmallBytes) use.life = {0, INT64_MAX};
     }

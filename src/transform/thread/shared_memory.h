@@ -9,8 +9,8 @@ inline bool IsInDynamicArray(const Var& buffer) {
   return ScopeOf(buffer) == "shared.dyn" || IsBarrier(buffer);
 }
 
-/*! Annotation of an AllocBuffer in the dynamic shared array: byte offset in the kernel's dynamic shared
- * array. */
+/*! Annotation of an AllocBuffer in the dynamic shared array: byte offset in the kernel's dynamic
+ * shared array. */
 inline constexpr const char* kSharedOffset = "tl.shared_offset";
 
 /*! Size of a shared buffer; ValueError where its shape is symbolic. */

@@ -4,7 +4,8 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
- * one thread. Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
+ * one thread; nothing loads or stores an mbarrier. Refuses: anything else (ValueError, "[Tilelang
+ * Semantic Check]").
  */
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
@@ -59,6 +60,18 @@ class Checker : public StmtExprVisitor {
     Default(op);
   }
 
+  // A pointer to an element is no access of it.
+  void Visit_(const CallNode* op) final {
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (!pointee || !IsBarrier(pointee->source.as_or_throw<Var>())) {
+        Visit(arg);
+        continue;
+      }
+      for (const Expr& index : pointee->indices) Visit(index);
+    }
+  }
+
   void Visit_(const TensorLoadNode* op) final {
     CheckAccess(op->source.as_or_throw<Var>(), op->indices);
     Default(op);
@@ -78,6 +91,11 @@ class Checker : public StmtExprVisitor {
   }
 
   void CheckAccess(const Var& buffer, const Array<Expr>& indices) {
+    if (IsBarrier(buffer)) {
+      Refuse(span_, "found " + std::string(buffer->name) +
+                        ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
+                        "T.mbarrier_wait_parity and the like, which alone know its bits");
+    }
     if (!IsFragment(buffer) && ScopeOf(buffer) != "local") return;
     for (const ForNode* loop : parallel_) {
       if (!Mentions(indices, loop->loop_var)) continue;

@@ -42,10 +42,10 @@ class ChipChecker : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
-#define TL_NOTE_SPAN_(Name)                \
+#define TL_NOTE_SPAN_(Name)                 \
   void Visit_(const Name##Node* op) final { \
-    span_ = op->span;                      \
-    Default(op);                           \
+    span_ = op->span;                       \
+    Default(op);                            \
   }
   TL_NOTE_SPAN_(Evaluate)
   TL_NOTE_SPAN_(Bind)
