@@ -65,6 +65,10 @@ void KernelFacts::Visit_(const CallNode* op) {
     written.insert(target->source.get());
   }
   if (!FindIntrinsic(op)) return Default(op);
+  // setmaxnreg is ignored where the number of registers at launch is not known.
+  const Expr call = GetRef<Expr>(op);
+  const bool sets = IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
+  if (sets && !min_blocks) min_blocks = 1;
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
     if (access.access != Access::kRead) written.insert(access.buffer.get());

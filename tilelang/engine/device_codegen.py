@@ -40,7 +40,8 @@ def SplitHostDevice() -> tvm.transform.Pass:
     """Module pass: `main` becomes a host function that lists launches, and its kernels.
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
-    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` and ``tl.cooperative``. Running it
+    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative`` and
+    ``tl.dependent``. Running it
     raises `ValueError` with the kernel's file and line for statements outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
@@ -152,6 +153,7 @@ class _PlanWriter:
             args=tuple(self._argument(arg) for arg in call.args[1:]),
             cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
             cooperative=bool(kernel.attrs["tl.cooperative"]),
+            dependent=bool(kernel.attrs["tl.dependent"]),
         )
 
     def _argument(self, arg: tvm.ir.Var) -> tuple[Any, ...]:

@@ -143,9 +143,10 @@ class KernelLaunch:
 
     `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. `cluster` is the
     extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
-    blocks run at the same time, so that they may wait for each other. An argument is ``("param",
-    name)``, the pointer of a tensor or the value of a scalar, or ``("value", expr, dtype)``, an
-    integer that the host computes.
+    blocks run at the same time, so that they may wait for each other; a `dependent` one may start
+    before the kernel ahead of it in the stream is complete, which it waits for itself. An
+    argument is ``("param", name)``, the pointer of a tensor or the value of a scalar, or
+    ``("value", expr, dtype)``, an integer that the host computes.
     """
 
     name: str
@@ -155,6 +156,7 @@ class KernelLaunch:
     args: tuple[tuple[Any, ...], ...]
     cluster: tuple[int, ...] = (1, 1, 1)
     cooperative: bool = False
+    dependent: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
@@ -318,6 +320,7 @@ class LaunchPlan:
                 f"shared_bytes={format_expr(kernel.shared_bytes)}"
                 + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
                 + (" cooperative" if kernel.cooperative else "")
+                + (" dependent" if kernel.dependent else "")
             )
         if self.outputs:
             lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")

@@ -3,9 +3,9 @@
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
-synchronisation.py, barriers.py, proxies.py, clusters.py. Below them, source.py and rewrite.py turn
-a Python function into one that calls hooks.py, and tracer.py holds the state of a trace. ops.py and
-regions.py make the IR.
+synchronisation.py, barriers.py, proxies.py, clusters.py, warp_groups.py,
+dependent_launch.py. Below them, source.py and rewrite.py turn a Python function into one that calls
+hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
 """
 
 import typing as _typing
@@ -83,9 +83,17 @@ from tilelang.language.builder import (
     thread_binding,
     writes,
 )
+from tilelang.language.clusters import (
+    block_rank_in_cluster,
+    cluster_arrive,
+    cluster_arrive_relaxed,
+    cluster_sync,
+    cluster_wait,
+)
 from tilelang.language.constants import const
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
 from tilelang.language.debugging import device_assert, print
+from tilelang.language.dependent_launch import pdl_sync, pdl_trigger
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -301,6 +309,7 @@ from tilelang.language.tensors import (
 )
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
+from tilelang.language.warp_groups import dec_max_nreg, inc_max_nreg, set_max_nreg
 from tilelang.language.warps import (
     activemask,
     all_sync,

@@ -8,10 +8,11 @@
  * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
  * appearance. It carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each),
- * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `target`,
- * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters,
- * and the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a
- * kernel; block extents that are not constant; two extents for one index.
+ * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `tl.dependent` (they
+ * wait for the kernel before), `target`, `global_symbol`. A kernel that is the user's own text has
+ * its name, all buffers as parameters, and the text as `tl.source`. Refuses: two kernels of one
+ * name; other statements outside of a kernel; block extents that are not constant; two extents for
+ * one index.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -58,6 +59,8 @@ class KernelUses : public StmtExprVisitor {
   int64_t shared_bytes = 0;
   Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
   bool cooperative = false;
+  bool dependent = false;  // waits for the kernels that it depends on by itself
+  bool overlaps = false;   // runs at the same time as another kernel of the stream
   /*! The call that says what source text the kernel is, nullptr for others. */
   const CallNode* source = nullptr;
 
@@ -70,6 +73,8 @@ class KernelUses : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
     cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
+    dependent |= IsCallTo(GetRef<Expr>(op), kPdlSync);
+    overlaps |= dependent || IsCallTo(GetRef<Expr>(op), kPdlTrigger);
     Default(op);
   }
   void Visit_(const ForNode* op) override {
@@ -197,6 +202,9 @@ class Splitter {
     kernel = WithAttr(kernel, "tl.block", block);
     kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
     kernel = WithAttr(kernel, "tl.cooperative", uses.cooperative);
+    kernel = WithAttr(kernel, "tl.dependent", uses.dependent);
+    // What another kernel writes meanwhile is not constant.
+    if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
     if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
   }

@@ -12,6 +12,7 @@
  */
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
@@ -56,7 +57,9 @@ class ChipChecker : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
     if (row && row->first_arch > arch_) {
-      RefuseChip(op->span.defined() ? op->span : span_, row->function, arch_, row->first_arch);
+      const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
+      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_,
+                 row->first_arch);
     }
     Default(op);
   }
@@ -83,7 +86,7 @@ class RemoteBarriers : public StmtExprVisitor {
 
 class Lowerer : public StmtExprMutator {
  public:
-  explicit Lowerer(int arch) : arch_(arch) {}
+  Lowerer(int arch, Span span) : arch_(arch), span_(std::move(span)) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -109,7 +112,7 @@ class Lowerer : public StmtExprMutator {
       ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
     }
     if (arch_ < kFirstWithBarriers) {
-      RefuseChip(barriers[0]->span, "T.alloc_barrier", arch_, kFirstWithBarriers);
+      RefuseChip(span_, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
     }
     RemoteBarriers remote;
     remote(op->body);
@@ -166,6 +169,7 @@ class Lowerer : public StmtExprMutator {
   }
 
   const int arch_;
+  const Span span_;
   KernelScope scope_;
   bool in_cluster_ = false;
   std::unordered_set<const Object*> remote_;
@@ -173,9 +177,8 @@ class Lowerer : public StmtExprMutator {
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {
   const int arch = TargetArch(f);
-  Stmt body = Lowerer(arch).Mutate(f->body);
-  ChipChecker{arch}(body);
-  return WithBody(f, body);
+  ChipChecker{arch}(f->body);
+  return WithBody(f, Lowerer(arch, f->span).Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });

@@ -48,7 +48,7 @@ NAMES = {
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
     "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_store_arrive "
     "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
-    "block_rank_in_cluster",
+    "block_rank_in_cluster set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger pdl_sync",
     "scheduling": "PersistentTileScheduler",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",

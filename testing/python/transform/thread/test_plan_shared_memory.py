@@ -290,12 +290,12 @@ def test_mbarriers_fill_gaps_and_share_bytes_with_nothing():
     def func():
         T.launch_thread("threadIdx.x", 32)
         bars = T.alloc_buffer((3,), "uint64", scope="shared.barrier")
-        A = T.alloc_buffer((130,), "int8", scope="shared.dyn")
-        B = T.alloc_buffer((512,), "float32", scope="shared.dyn")
+        A = T.alloc_buffer((600,), "int8", scope="shared.dyn")
+        B = T.alloc_buffer((150,), "float32", scope="shared.dyn")
         bar = T.alloc_buffer((1,), "uint64", scope="shared.cluster_barrier")
         A[0] = T.Cast("int8", bars[0])
         B[0] = T.Cast("float32", bar[0])
 
     # A and B live one after the other; the barriers are there all the time.
-    assert plan(func, "sm_90a") == [("bars", 2048), ("A", 0), ("B", 0), ("bar", 2072)]
-    assert plan(func, "sm_90a", NO_REUSE) == [("bars", 136), ("A", 0), ("B", 256), ("bar", 160)]
+    assert plan(func, "sm_90a") == [("bars", 600), ("A", 0), ("B", 0), ("bar", 624)]
+    assert plan(func, "sm_90a", NO_REUSE) == [("bars", 600), ("A", 0), ("B", 640), ("bar", 624)]

@@ -86,6 +86,7 @@ ctypedef struct CUlaunchConfig:
 cdef enum:
     CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 ctypedef int (*LaunchKernelEx)(
     const CUlaunchConfig* config, void* function, void** args, void** extra) noexcept nogil
@@ -159,6 +160,7 @@ ctypedef struct Kernel:
     Expression extents[7]  # grid, block, shared bytes
     unsigned cluster[3]
     bint cooperative
+    bint dependent
     int first_argument
     int num_arguments
 
@@ -395,6 +397,7 @@ cdef class Launcher:
             for i, extent in enumerate(launch.cluster):
                 kernel.cluster[i] = extent
             kernel.cooperative = launch.cooperative
+            kernel.dependent = launch.dependent
             for i, arg in enumerate(launch.args):
                 self._encode_argument(&self.arguments[first + i], arg, names, variables)
             first += len(launch.args)
@@ -770,7 +773,7 @@ cdef class Launcher:
         cdef LaunchKernelEx launch = self.launch_kernel
         cdef void** args
         cdef CUlaunchConfig config
-        cdef CUlaunchAttribute attributes[2]
+        cdef CUlaunchAttribute attributes[3]
         config.stream = stream
         config.attributes = attributes
         for k in range(self.num_kernels):
@@ -781,7 +784,8 @@ cdef class Launcher:
                 config.grid[i] = e[i]
                 config.block[i] = e[3 + i]
             config.shared_bytes = e[6]
-            config.num_attributes = set_attributes(attributes, &configs[k])
+            config.num_attributes = set_attributes(
+                attributes, &configs[k], self.kernels[k].dependent)
             args = &pointers[self.kernels[k].first_argument]
             # The driver blocks when its queue is full; other threads go on.
             with nogil:
@@ -832,8 +836,10 @@ cdef class Launcher:
         return found
 
 
-cdef unsigned set_attributes(CUlaunchAttribute* out, const LaunchConfig* config) noexcept:
-    """Writes the launch attributes that `config` needs; returns how many there are."""
+cdef unsigned set_attributes(
+    CUlaunchAttribute* out, const LaunchConfig* config, bint dependent
+) noexcept:
+    """Writes the launch attributes that a kernel needs; returns how many there are."""
     cdef unsigned count = 0
     cdef int i
     if config.cluster[0] != 1 or config.cluster[1] != 1 or config.cluster[2] != 1:
@@ -843,6 +849,10 @@ cdef unsigned set_attributes(CUlaunchAttribute* out, const LaunchConfig* config)
         count += 1
     if config.cooperative:
         out[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        out[count].value[0] = 1
+        count += 1
+    if dependent:
+        out[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         out[count].value[0] = 1
         count += 1
     return count
