@@ -12,7 +12,6 @@
  */
 #include <algorithm>
 #include <unordered_set>
-#include <utility>
 
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
@@ -86,7 +85,7 @@ class RemoteBarriers : public StmtExprVisitor {
 
 class Lowerer : public StmtExprMutator {
  public:
-  Lowerer(int arch, Span span) : arch_(arch), span_(std::move(span)) {}
+  explicit Lowerer(int arch) : arch_(arch) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -112,7 +111,7 @@ class Lowerer : public StmtExprMutator {
       ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
     }
     if (arch_ < kFirstWithBarriers) {
-      RefuseChip(span_, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
+      RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
     }
     RemoteBarriers remote;
     remote(op->body);
@@ -169,7 +168,6 @@ class Lowerer : public StmtExprMutator {
   }
 
   const int arch_;
-  const Span span_;
   KernelScope scope_;
   bool in_cluster_ = false;
   std::unordered_set<const Object*> remote_;
@@ -178,7 +176,7 @@ class Lowerer : public StmtExprMutator {
 PrimFunc LowerSharedBarrier(PrimFunc f) {
   const int arch = TargetArch(f);
   ChipChecker{arch}(f->body);
-  return WithBody(f, Lowerer(arch, f->span).Mutate(f->body));
+  return WithBody(f, Lowerer(arch).Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });
