@@ -65,6 +65,8 @@ void KernelFacts::Visit_(const CallNode* op) {
     written.insert(target->source.get());
   }
   if (!FindIntrinsic(op)) return Default(op);
+  const Expr call = GetRef<Expr>(op);
+  sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
     if (access.access != Access::kRead) written.insert(access.buffer.get());

@@ -304,6 +304,13 @@ from tilelang.language.warps import (
     syncthreads_count,
     syncthreads_or,
 )
+from tilelang.language.warp_groups import (
+    annotate_consumer_reg_alloc,
+    annotate_producer_reg_dealloc,
+    disable_warp_group_reg_alloc,
+    no_set_max_nreg,
+    ws,
+)
 from tilelang.language.words import (
     __ffs,
     __fns,

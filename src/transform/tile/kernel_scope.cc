@@ -1,5 +1,7 @@
 #include "kernel_scope.h"
 
+#include "../../tvm/error.h"
+
 namespace tl {
 
 bool KernelScope::Enter(const AttrStmtNode* op) {
@@ -23,12 +25,23 @@ const KernelScope::Axis* KernelScope::Find(const std::string& tag) const {
   return nullptr;
 }
 
-int64_t KernelScope::NumThreads() const {
+ThreadRange KernelScope::Threads(const Span& span) const {
+  if (ranges_.size() == 1) return ranges_[0];
+  if (!ranges_.empty()) {
+    std::string found;
+    for (const ThreadRange& r : ranges_) {
+      found += (found.empty() ? "" : " and ") + std::to_string(r.first) + " to " +
+               std::to_string(r.first + r.threads - 1);
+    }
+    ThrowAt(span, "ValueError",
+            "found a tile operator or T.Parallel that threads " + found +
+                " run, wanted consecutive threads; give each of the ranges a T.ws of its own");
+  }
   int64_t n = 1;
   for (const char* tag : {"threadIdx.x", "threadIdx.y", "threadIdx.z"}) {
     if (const Axis* a = Find(tag)) n *= ToInt(a->extent);
   }
-  return n;
+  return {0, n};
 }
 
 Expr KernelScope::ThreadIndex() const {
