@@ -288,6 +288,13 @@ from tilelang.language.tensors import (
 )
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
+from tilelang.language.warp_groups import (
+    annotate_consumer_reg_alloc,
+    annotate_producer_reg_dealloc,
+    disable_warp_group_reg_alloc,
+    no_set_max_nreg,
+    ws,
+)
 from tilelang.language.warps import (
     activemask,
     all_sync,
@@ -303,13 +310,6 @@ from tilelang.language.warps import (
     syncthreads_and,
     syncthreads_count,
     syncthreads_or,
-)
-from tilelang.language.warp_groups import (
-    annotate_consumer_reg_alloc,
-    annotate_producer_reg_dealloc,
-    disable_warp_group_reg_alloc,
-    no_set_max_nreg,
-    ws,
 )
 from tilelang.language.words import (
     __ffs,

@@ -43,11 +43,11 @@ class WarpGroupFrame(Frame):
         assert kernel is not None
         thread = kernel.linear_thread_index()
         inside: ir.Expr | None = None
-        numbers: list[ir.Expr] = []
+        numbers: list[int] = []
         for first, threads in _ranges(self.groups):
             taken = tirx.And(first <= thread, thread < first + threads)
             inside = taken if inside is None else tirx.Or(inside, taken)
-            numbers += [tirx.const(first, "int32"), tirx.const(threads, "int32")]
+            numbers += [first, threads]
         for frame in (
             tir_builder.If(inside),
             tir_builder.Then(),
@@ -118,8 +118,9 @@ def ws(*warp_group_ids: int) -> WarpGroupFrame:
     known = [group for group in groups if group is not None and 0 <= group < count]
     if not known or len(known) != len(groups) or len(set(known)) != len(known):
         raise ValueError(
-            f"T.ws found warp groups {warp_group_ids!r}, wanted different ints of the {count} whole "
-            f"groups of {_GROUP} threads of the block; give T.Kernel more threads, or fewer ids"
+            f"T.ws found warp groups {warp_group_ids!r}, wanted different ints of the {count} "
+            f"whole groups of {_GROUP} threads of the block; give T.Kernel more threads, or fewer "
+            "ids"
         )
     return WarpGroupFrame(sorted(known))
 
