@@ -4,18 +4,17 @@
 
 namespace tl {
 
-bool KernelScope::Enter(const AttrStmtNode* op) {
-  if (op->attr_key != "thread_extent") return false;
+void KernelScope::NoteAxis(const AttrStmtNode* op) {
+  if (op->attr_key != "thread_extent") return;
   auto iter = op->node.cast<IterVar>();
   const std::string tag = iter->thread_tag;
   // A second kernel of the function names its axes anew.
   for (Axis& a : axes_) {
     if (a.tag != tag) continue;
     a = {tag, iter->var, op->value};
-    return true;
+    return;
   }
   axes_.push_back({tag, iter->var, op->value});
-  return true;
 }
 
 const KernelScope::Axis* KernelScope::Find(const std::string& tag) const {

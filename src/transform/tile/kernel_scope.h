@@ -13,13 +13,12 @@ namespace tl {
  * the tl.thread_range attribute around it. */
 class KernelScope {
  public:
-  /*! Notes an attribute statement; true if it is a thread or block extent. */
-  bool Enter(const AttrStmtNode* op);
-  /*! Runs `body`, which visits the attribute's, in the attribute's range if it has one. */
+  /*! Runs `body`, which visits the attribute's body: in its range, with its block or thread axis.
+   */
   template <typename F>
   void Within(const AttrStmtNode* op, F body) {
     const std::vector<ThreadRange> outside = ranges_;
-    Enter(op);
+    NoteAxis(op);
     if (std::vector<ThreadRange> ranges = ThreadRangesOf(op); !ranges.empty()) ranges_ = ranges;
     body();
     ranges_ = outside;
@@ -27,13 +26,13 @@ class KernelScope {
   /*! The one range of threads that tile operators here work with, the block outside of all ranges.
    * ValueError for the operator at `span` where threads are not consecutive. */
   ThreadRange Threads(const Span& span) const;
-  bool IsInRange() const { return !ranges_.empty(); }
   /*! Linear number of the thread in its block: x + ex (y + ey z). */
   Expr ThreadIndex() const;
   /*! Tells the analyzer the ranges of all thread and block variables. */
   void BindTo(Analyzer* analyzer) const;
 
  private:
+  void NoteAxis(const AttrStmtNode* op);
   struct Axis {
     std::string tag;
     Var var;
