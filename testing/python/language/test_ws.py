@@ -115,6 +115,7 @@ def test_errors(program, statement, message):
             "found fragment F in a statement of threads 0 to 127 and in one of threads 0 to 383",
         ),
         ("with T.ws(0): T.sync_threads()", "found a barrier in a region"),
+        ("with T.ws(1): S[tx // 128 + 7, 0] = 1", "found index 8 of S in dimension 0"),
     ],
 )
 def test_refused_programs(program, statements, message):
