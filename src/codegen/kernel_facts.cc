@@ -39,7 +39,7 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
 
 void KernelFacts::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
-  has_dynamic_shared |= IsInDynamicArray(op->buffer);
+  has_dynamic_shared |= scope == "shared.dyn";
   if (scope != "shared") return;
   constexpr int64_t kAlignment = 16;
   static_shared[op->buffer.get()] = static_shared_bytes;
@@ -65,10 +65,8 @@ void KernelFacts::Visit_(const CallNode* op) {
     written.insert(target->source.get());
   }
   if (!FindIntrinsic(op)) return Default(op);
-  // setmaxnreg is ignored where the number of registers at launch is not known.
   const Expr call = GetRef<Expr>(op);
-  const bool sets = IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
-  if (sets && !min_blocks) min_blocks = 1;
+  sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
     if (access.access != Access::kRead) written.insert(access.buffer.get());

@@ -74,7 +74,12 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     params += names_.Declare(p);
   }
   std::string bounds = std::to_string(ThreadsOf(kernel));
-  if (facts.min_blocks) bounds += ", " + std::to_string(*facts.min_blocks);
+  if (facts.min_blocks) {
+    bounds += ", " + std::to_string(*facts.min_blocks);
+  } else if (facts.sets_registers) {
+    // PTX ISA, setmaxnreg: the kernel has to say how many registers it starts with.
+    bounds += ", 1";
+  }
   const auto name = GetAttr(kernel, "global_symbol").cast<String>();
   return "extern \"C\" __global__ void __launch_bounds__(" + bounds + ") " + std::string(name) +
          "(" + params + ")";

@@ -109,8 +109,17 @@ inline constexpr const char* kClusterSync = "tl.cluster_sync";
 inline constexpr const char* kBarrierInit = "barrier_init";
 /*!
  * Attribute around what consecutive threads run alone, inside of the branch that they take; its
- * node is {first thread, threads}, constants. Tile operators in it work with these threads only.
+ * node is {first thread, threads}, constants, multiples of 128. Tile operators in it work with
+ * these threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator.
  */
 inline constexpr const char* kThreadRange = "tl.thread_range";
+/*! Attribute around the body of a range that warp specialisation has made; its node is "producer"
+ * or "consumer". */
+inline constexpr const char* kWarpRole = "tl.warp_role";
+/*! Attributes around the rest of a kernel: the registers that a thread of a producer or a consumer
+ * is to have, their value, or that registers stay as they are. */
+inline constexpr const char* kProducerRegisters = "tl.producer_registers";
+inline constexpr const char* kConsumerRegisters = "tl.consumer_registers";
+inline constexpr const char* kNoSetMaxNReg = "tl.no_set_max_nreg";
 
 }  // namespace tl

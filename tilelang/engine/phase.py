@@ -63,6 +63,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.LowerOpaqueBlock,
         transform.PlanSharedMemory,
         transform.ThreadSync,
+        transform.AnnotateWarpGroupRegAlloc,
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,

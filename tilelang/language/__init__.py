@@ -3,7 +3,7 @@
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
-synchronisation.py, barriers.py, proxies.py, clusters.py, warp_groups.py,
+synchronisation.py, barriers.py, proxies.py, clusters.py, warp_groups.py, register_counts.py,
 dependent_launch.py. Below them, source.py and rewrite.py turn a Python function into one that calls
 hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
 """
@@ -283,6 +283,7 @@ from tilelang.language.reductions import (
     warp_reduce_min,
     warp_reduce_sum,
 )
+from tilelang.language.register_counts import dec_max_nreg, inc_max_nreg, set_max_nreg
 from tilelang.language.scans import cummax, cumsum
 from tilelang.language.scheduler import PersistentTileScheduler
 from tilelang.language.source_kernels import CUDASourceCodeKernel
@@ -309,7 +310,13 @@ from tilelang.language.tensors import (
 )
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
-from tilelang.language.warp_groups import dec_max_nreg, inc_max_nreg, set_max_nreg
+from tilelang.language.warp_groups import (
+    annotate_consumer_reg_alloc,
+    annotate_producer_reg_dealloc,
+    disable_warp_group_reg_alloc,
+    no_set_max_nreg,
+    ws,
+)
 from tilelang.language.warps import (
     activemask,
     all_sync,

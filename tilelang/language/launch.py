@@ -139,6 +139,14 @@ class KernelLaunchFrame(Frame):
         """Return the thread's index in every dimension."""
         return list(self.threads)
 
+    def linear_thread_index(self) -> Any:
+        """Return the number of the thread in its block, x fastest."""
+        index: Any = 0
+        for dim in (2, 1, 0):
+            if self._thread_extents[dim] != 1:
+                index = index * self._thread_extents[dim] + self.threads[dim]
+        return index
+
     def get_block_extent(self, dim: int = 0) -> Any:
         """Return the number of blocks in dimension ``dim``."""
         return self._block_extents[_axis(dim)]

@@ -129,6 +129,11 @@ def ThreadSync(storage_scope: str = "shared") -> Pass:
     return get_function("transform.ThreadSync")()
 
 
+def AnnotateWarpGroupRegAlloc() -> Pass:
+    """Moves registers from warp groups that copy to those that compute."""
+    return get_function("transform.AnnotateWarpGroupRegAlloc")()
+
+
 def FlattenBuffer() -> Pass:
     """Makes every buffer one-dimensional."""
     return get_function("transform.FlattenBuffer")()
@@ -146,6 +151,7 @@ def LowerOpaqueBlock() -> Pass:
 
 __all__ = [
     "AddWrapperForSingleBufStore",
+    "AnnotateWarpGroupRegAlloc",
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",

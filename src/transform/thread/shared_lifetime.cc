@@ -1,6 +1,8 @@
 #include "shared_lifetime.h"
 
+#include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
@@ -16,6 +18,12 @@ class LifetimeWalk : public StmtExprVisitor {
 
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
+    for (auto& [buffer, life] : lives_) {
+      for (const Lifetime& together : ranges_) {
+        if (!life.Overlaps(together)) continue;
+        life = {std::min(life.first, together.first), std::max(life.last, together.last)};
+      }
+    }
     return std::move(lives_);
   }
 
@@ -36,9 +44,21 @@ class LifetimeWalk : public StmtExprVisitor {
     }
     const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
     if (all && inside_ == 0 && branches_ == 0) Land();
+    // All threads meet: ranges in front are done.
+    if (IsCallTo(GetRef<Expr>(op), kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
     Default(op);
   }
 
+  void Visit_(const AttrStmtNode* op) override {
+    if (op->attr_key != kThreadRange) return Default(op);
+    AsOne(op);
+    if (in_ranges_) {
+      ranges_.back().last = now_;
+    } else {
+      ranges_.push_back({now_, now_});
+    }
+    in_ranges_ = true;
+  }
   void Visit_(const ForNode* op) override { AsOne(op); }
   void Visit_(const WhileNode* op) override { AsOne(op); }
   void Visit_(const IfThenElseNode* op) override {
@@ -74,6 +94,9 @@ class LifetimeWalk : public StmtExprVisitor {
   int64_t now_ = 0;
   int inside_ = 0;    // statements around that count as one
   int branches_ = 0;  // conditions around
+  /*! From the first to the last of ranges that may run at the same time. */
+  std::vector<Lifetime> ranges_;
+  bool in_ranges_ = false;
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
 };

@@ -135,6 +135,7 @@ class TreeBuilder {
     node->parent = parent;
     node->depth = parent ? parent->depth + 1 : 0;
     node->kind = Kind::kLeaf;
+    if (parent) EnterRange(parent, node.get());
     if (const auto* op = s.as<AttrStmtNode>()) {
       BuildScope(op->body, node.get());
     } else if (const auto* op = s.as<SBlockRealizeNode>()) {
@@ -170,6 +171,13 @@ class TreeBuilder {
     std::vector<std::unique_ptr<SyncNode>> out;
     for (const Stmt& t : FlatSeq(s)) out.push_back(Build(t, parent));
     return out;
+  }
+
+  static void EnterRange(const SyncNode* parent, SyncNode* node) {
+    const auto* attr = parent->stmt.as<AttrStmtNode>();
+    const std::optional<WarpGroups> groups = attr ? WarpGroups::Of(attr) : std::nullopt;
+    node->range = groups ? parent : parent->range;
+    node->groups = groups ? *groups : parent->groups;
   }
 
   void BuildScope(const Stmt& body, SyncNode* node) {

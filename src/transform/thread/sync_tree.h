@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "../../op/thread_range.h"
 #include "../../tvm/stmt.h"
 
 namespace tl {
@@ -52,11 +53,14 @@ struct SyncNode {
   Stmt stmt;
   SyncNode* parent;
   int depth;
-  bool uniform = true;         // all threads of the block run the bodies together
-  Expr condition;              // kIf: in threads, loops and symbols
-  bool in_otherwise = false;   // of the parent, a kIf
-  std::optional<Named> named;  // kBarrier
-  int64_t in_flight = 0;       // kWait: groups of asynchronous copies that it leaves in flight
+  bool uniform = true;        // all threads that run the node run the bodies together
+  Expr condition;             // kIf: in threads, loops and symbols
+  bool in_otherwise = false;  // of the parent, a kIf
+  /*! The innermost `tl.thread_range` attribute's node around this one, nullptr outside of all. */
+  const SyncNode* range = nullptr;
+  WarpGroups groups = WarpGroups::All();  // of that attribute
+  std::optional<Named> named;             // kBarrier
+  int64_t in_flight = 0;  // kWait: groups of asynchronous copies that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;

@@ -20,6 +20,9 @@
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; more
  * sets of threads than the hardware has barriers.
+ *
+ * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
+ * with mbarriers; in one range, the range's threads order it among themselves.
  */
 #include <algorithm>
 #include <set>
@@ -146,6 +149,7 @@ class SyncPlanner {
   bool Check(const SyncNode& node, const State& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
+        if (node.groups.IsDisjoint(earlier.access->node->groups)) continue;
         if (earlier.ordered_for != ThreadSubsets::kNone &&
             subsets_.Contains(earlier.ordered_for, subsets_.At(&node))) {
           continue;
@@ -182,6 +186,7 @@ class SyncPlanner {
 
   void VisitWait(const SyncNode& node, State* state) {
     for (const SharedAccess* copy : state->in_flight) {
+      if (node.groups.IsDisjoint(copy->node->groups)) continue;
       std::unique_ptr<SharedAccess>& write = completed_[{&node, copy}];
       if (!write) {
         const int order = tree_.accesses + static_cast<int>(completed_.size());
@@ -190,7 +195,11 @@ class SyncPlanner {
       }
       state->pending.insert({write.get(), {}});
     }
-    if (node.in_flight == 0) state->in_flight.clear();
+    if (node.in_flight != 0) return;
+    for (auto it = state->in_flight.begin(); it != state->in_flight.end();) {
+      const bool all_wait = node.groups.Contains((*it)->node->groups);
+      it = all_wait ? state->in_flight.erase(it) : std::next(it);
+    }
   }
 
   /*! Iterations k, k + 1 and, for what no barrier has ordered by then, any later one. */
@@ -296,10 +305,18 @@ class SyncPlanner {
     // The condition of a `while` is evaluated again after the body.
     const bool again = a->IsInside(place) && (!carrier || carrier->depth >= place->depth);
     if (again) RefuseDivergentConflict(c, *place);
-    while (carrier ? place->parent != carrier : !a->IsInside(place->parent)) place = place->parent;
+    // The threads of a range order their own accesses among themselves: the others need not wait.
+    const bool own = a->range && a->groups == place->groups;
+    auto is_body = [&](const SyncNode* around) {
+      return carrier ? around == carrier : a->IsInside(around);
+    };
+    while (!is_body(place->parent) && !(own && place->parent == place->range)) {
+      place = place->parent;
+    }
     for (const SyncNode* region : DivergentAround(*place)) {
       const bool around = carrier && carrier->depth < region->depth;
       if (a->IsInside(region) && !around) continue;
+      if (own && region->depth < place->range->depth) continue;
       place = region;
       break;
     }

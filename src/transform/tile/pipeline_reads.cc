@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
@@ -65,6 +66,11 @@ class OutsideReads : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    // Ranges of threads run at the same time, whatever is filled in front of them.
+    if (op->attr_key == kThreadRange) filled_.clear();
+    Default(op);
+  }
   void Visit_(const ForNode* op) final {
     if (op == loop_) {
       filled_.clear();

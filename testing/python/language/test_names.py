@@ -40,6 +40,8 @@ NAMES = {
     "annotations": "use_swizzle annotate_layout annotate_safe_value annotate_l2_hit_ratio "
     "annotate_restrict_buffers annotate_min_blocks_per_sm annotate_compile_flags "
     "annotate_pass_configs import_source attr",
+    "warp groups": "ws annotate_producer_reg_dealloc annotate_consumer_reg_alloc no_set_max_nreg "
+    "disable_warp_group_reg_alloc",
     "synchronisation": "sync_threads named_barrier_arrive sync_warp ptx_commit_group "
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
