@@ -60,7 +60,7 @@ def test_user_plan_is_taken(statements):
 
 
 def test_user_plan_for_another_number_of_statements_is_refused(statements):
-    told = "found 2 order and 2 stage entries, wanted one for each of the 3 statements"
+    told = "found 2 entries in order and stage, wanted one for each of the 3 statements"
     with pytest.raises(ValueError, match=rf"test_pipeline\.py:\d+.*{told}"):
         statements(gemm(2, order=[0, 1], stage=[0, 0]), "PipelinePlanning")
 
