@@ -21,14 +21,15 @@ bool Conflict(const BufferUse& a, const BufferUse& b, const Var& buffer) {
          (b_writes && Contains(a.reads, buffer));
 }
 
-std::string Access(const Pipeline& p, size_t i, const Var& buffer) {
+/*! "written at line 3" */
+std::string Access(const Pipeline& p, size_t i, const Var& buffer, const std::string& when = "") {
   const Span& span = p.body[i]->span;
   const std::string line = span.defined() ? " at line " + std::to_string(span->line) : "";
-  return (Contains(p.uses[i].writes, buffer) ? "the write" : "the read") + line;
+  return (Contains(p.uses[i].writes, buffer) ? "written" : "read") + when + line;
 }
 
 std::string Place(const Pipeline& p, size_t i) {
-  return "stage " + std::to_string(p.stage[i]) + ", order " + std::to_string(p.order[i]);
+  return " (stage " + std::to_string(p.stage[i]) + ", order " + std::to_string(p.order[i]) + ")";
 }
 
 /*! Some statement in front of the reader has written, in the same iteration, all that it reads. */
@@ -40,36 +41,36 @@ bool IsSupplied(const Pipeline& p, size_t reader, const Var& buffer, const Views
   return false;
 }
 
-/*! `first` and `second` in the order of the program, `later` as "an iteration later" or so. */
+/*! `first` stands before `second` in the program, which runs before it; `when` says which one it is
+ * if it is not of the same iteration. */
 [[noreturn]] void ThrowOrder(const Pipeline& p, const Var& buffer, size_t first, size_t second,
-                             const std::string& later, const std::string& wanted) {
+                             const std::string& when, const std::string& wanted) {
   ThrowAt(p.body[second]->span, "ValueError",
-          "T.Pipelined: found " + Access(p, second, buffer) + " of " + std::string(buffer->name) +
-              " (" + ScopeOf(buffer) + ", " + Place(p, second) + ")" + later + " run before " +
-              Access(p, first, buffer) + " (" + Place(p, first) + "), " + wanted);
+          "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) + ") " +
+              Access(p, second, buffer, when) + Place(p, second) + " before it is " +
+              Access(p, first, buffer) + Place(p, first) + ", " + wanted);
 }
 
 /*! Refuses several versions where there is one only; the accesses of `pair` would run the other way
  * round, the second one in the next iteration. */
 void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& views,
                           bool is_read_outside, std::pair<size_t, size_t> pair) {
-  const std::string next = " of the next iteration";
+  const std::string next = " by the next iteration";
   if (!IsShared(buffer)) {
     ThrowOrder(p, buffer, pair.first, pair.second, next,
-               "wanted it after, because there is one version of it; swap their order, give both "
-               "one stage, or copy it to another buffer in between");
+               "wanted one version of it to do; order them the other way round, give both one "
+               "stage, or copy what is needed later to another buffer");
   }
+  const std::string repair = "; give both statements the same stage";
   for (size_t u = 0; u < p.body.size(); ++u) {
     if (!Contains(p.uses[u].reads, buffer) || IsSupplied(p, u, buffer, views)) continue;
     ThrowOrder(p, buffer, pair.first, pair.second, next,
-               "which takes several versions of it, and " + Access(p, u, buffer) +
-                   " reads beyond what the same iteration has certainly written; give both "
-                   "statements the same stage");
+               "which takes several versions of it, but what is " + Access(p, u, buffer) +
+                   " the same iteration has not certainly written" + repair);
   }
   if (!is_read_outside) return;
   ThrowOrder(p, buffer, pair.first, pair.second, next,
-             "which takes several versions of it, and it is read outside of the loop; give both "
-             "statements the same stage");
+             "which takes several versions of it, but it is read outside of the loop" + repair);
 }
 
 }  // namespace
@@ -83,7 +84,8 @@ int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, boo
       if (i == j || !Conflict(p.uses[i], p.uses[j], buffer)) continue;
       if (i < j && !RunsBefore(p, i, j, 0)) {
         ThrowOrder(p, buffer, i, j, "",
-                   "wanted them in the order of the body; give the second a later stage or order");
+                   "wanted the order of the body; give the former a later stage, or a later order "
+                   "in the same stage");
       }
       while (!RunsBefore(p, i, j, versions)) {
         ++versions;
