@@ -15,9 +15,9 @@
  * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. The loop
  * has the steps in which all computation is valid, so that no branch stands in its way; copies
  * ahead of it are guarded by the end of the range instead, because the steps that they would save
- * are a tile's worth of unrolled instructions each. Every step commits one group, even if a guard
- * left it empty, so groups are known by counting: at the top of a step, a user at stage s of a copy
- * at stage d may leave s - d - 1 groups in flight.
+ * are a tile's worth of unrolled instructions each. Every step with copies commits one group, even
+ * if a guard left it empty, so groups are known by counting: at the top of a step, a user at stage
+ * s of a copy at stage d may leave s - d - 1 groups in flight.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -234,40 +234,44 @@ class StepEmitter {
    * done the first of these steps. */
   Stmt Epilogue(int64_t t) {
     std::vector<Stmt> body;
-    Step(
+    const bool commits = Step(
         [&](int64_t s) -> std::optional<Instance> {
           const int64_t behind = s - compute_stage_ - t;
           if (behind <= 0) return std::nullopt;
           return Instance{trips_ - Number(behind), MakeInt(kBool, 1)};
         },
         &body);
+    if (!commits) ++without_group_;
     return MakeIf(trips_ >= Number(Peeled() - t), MakeSeq(body), p_.loop->span);
   }
 
-  /*! Appends one step. */
-  void Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
+  /*! Appends one step; true if it commits a group. */
+  bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
     size_t last_async = p_.body.size();
     for (size_t i : p_.by_order) {
-      if (p_.async[i]) last_async = i;
+      if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
     }
     for (size_t i : p_.by_order) {
-      if (const auto instance = instance_of(p_.stage[i])) {
-        if (!user_.empty() && user_[i] < 0) {
-          // Copied in this very step: nothing may be left in flight.
-          stmts.push_back(Wait(0));
-        } else if (!user_.empty()) {
-          in_flight = std::min(in_flight, user_[i]);
-        }
-        Append(i, *instance, &stmts);
+      const auto instance = instance_of(p_.stage[i]);
+      if (!instance) continue;
+      if (!user_.empty() && user_[i] < 0) {
+        // Copied in this very step: nothing may be left in flight.
+        stmts.push_back(Wait(0));
+      } else if (!user_.empty()) {
+        in_flight = std::min(in_flight, user_[i]);
       }
+      Append(i, *instance, &stmts);
       if (i == last_async) stmts.push_back(MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span));
     }
     // Waiting before the copies of the step lets one barrier serve their users and the slot that
     // the copies overwrite.
-    if (in_flight != kNoWait) out->push_back(Wait(in_flight));
+    if (in_flight != kNoWait) {
+      out->push_back(Wait(std::max<int64_t>(in_flight - without_group_, 0)));
+    }
     out->insert(out->end(), stmts.begin(), stmts.end());
+    return last_async < p_.body.size();
   }
 
   /*! Appends statement i for one iteration, if that is one: a slot that a copy ahead of the end
@@ -307,6 +311,8 @@ class StepEmitter {
   /*! Groups that may be in flight when statement i runs, at the top of its step; empty if nothing
    * is asynchronous. */
   std::vector<int64_t> user_;
+  /*! Steps of the epilogue that had no copies left. */
+  int64_t without_group_ = 0;
   /*! Condition of the branch that was written last. */
   Expr last_guard_;
 };

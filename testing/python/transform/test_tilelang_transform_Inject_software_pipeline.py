@@ -105,3 +105,201 @@ def test_attention_of_any_length(num_stages, schedule):
 def test_attention_of_a_constant_length(iterations):
     kernel = compiled(attention(BLOCK * iterations, 2, **OVERLAPPED))
     check_attention(kernel, BLOCK * iterations)
+
+
+def test_prologue_loop_and_epilogue(statements):
+    """Two stages of computation: the loop has the steps in which both have an iteration."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32, 64), "float32"), B: T.Tensor((32, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            X = T.alloc_fragment((64,), "float32")
+            Y = T.alloc_fragment((64,), "float32")
+            for k in T.Pipelined(n, order=[0, 1, 3, 2], stage=[0, 2, 2, 3]):
+                T.copy(A[k, 0], S)
+                T.copy(S, X)
+                T.copy(X, Y)
+                T.copy(Y, B[k, 0])
+
+    assert statements(main, "PipelinePlanning", "InjectSoftwarePipeline", "Simplify") == (
+        """\
+with T.attr({"async_copy": 0 < n}):
+    T.tl.copy(A[0, 0:64], S[0, 0:64])
+T.tl.cp_async_commit()
+with T.attr({"async_copy": 1 < n}):
+    T.tl.copy(A[1, 0:64], S[1, 0:64])
+T.tl.cp_async_commit()
+T.tl.cp_async_wait(1)
+with T.attr({"async_copy": 2 < n}):
+    T.tl.copy(A[2, 0:64], S[2, 0:64])
+T.tl.cp_async_commit()
+if 0 < n:
+    T.tl.copy(S[0, 0:64], X[0:64])
+    T.tl.copy(X[0:64], Y[0:64])
+for k in range(n - 1):
+    T.tl.cp_async_wait(1)
+    with T.attr({"async_copy": k + 3 < n}):
+        T.tl.copy(A[k + 3, 0:64], S[k % 3, 0:64])
+    T.tl.cp_async_commit()
+    T.tl.copy(S[(k + 1) % 3, 0:64], X[0:64])
+    T.tl.copy(Y[0:64], B[k, 0:64])
+    T.tl.copy(X[0:64], Y[0:64])
+if 1 <= n:
+    T.tl.copy(Y[0:64], B[n - 1, 0:64])
+T.tl.cp_async_wait(0)"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "stage", "told"),
+    [
+        # the second copy reads X before the first one writes it;
+        (
+            [1, 0, 2],
+            [0, 0, 0],
+            r"found X \(local\.fragment\) read at line \d+ \(stage 0, order 0\) before it is written "
+            r"at line \d+ \(stage 0, order 1\), wanted the order of the body",
+        ),
+        # the next iteration fills X before this one has read it.
+        (
+            [0, 1, 2],
+            [0, 1, 1],
+            r"found X \(local\.fragment\) written by the next iteration at line \d+ \(stage 0, order "
+            r"0\) before it is read at line \d+ \(stage 1, order 1\), wanted one version",
+        ),
+    ],
+)
+def test_registers_have_one_version(statements, order, stage, told):
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            X = T.alloc_fragment((64,), "float32")
+            Y = T.alloc_fragment((64,), "float32")
+            for k in T.Pipelined(8, order=order, stage=stage):
+                T.copy(A[k, 0], X)
+                T.copy(X, Y)
+                T.copy(Y, B[k, 0])
+
+    with pytest.raises(ValueError, match=rf"py:\d+: T\.Pipelined: {told}"):
+        statements(main, "PipelinePlanning", "InjectSoftwarePipeline")
+
+
+def test_each_loop_has_its_own_versions():
+    """A buffer of two pipelines and of one that only reads it; and of a pipeline in a pipeline."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 64), "float32"),
+        B: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((8, 64), "float32"),
+        D: T.Tensor((8, 5, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            W = T.alloc_shared((64,), "float32")
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(A[k, 0], S)
+                T.copy(S, B[k, 0])
+            T.copy(A[5, 0], S)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k, 0], W)
+                for i in T.Parallel(64):
+                    C[k, i] = W[i] + S[i]
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(A[k, 0], S)
+                for m in T.Pipelined(5, num_stages=2):
+                    T.copy(A[m, 0], W)
+                    for i in T.Parallel(64):
+                        D[k, m, i] = W[i] + S[i]
+
+    a = torch.randn(8, 64)
+    b, c, d = torch.empty(8, 64), torch.empty(8, 64), torch.empty(8, 5, 64)
+    compiled(main)(a, b, c, d)
+    assert torch.equal(b, a)
+    assert torch.equal(c, a + a[5])
+    assert torch.equal(d, a[:, None] + a[None, :5])
+
+
+def test_bodies_of_every_kind():
+    """A statement that fills two buffers and computes, a view of a versioned buffer, names of what
+    the loop writes, and a condition, in loops of 0, 1, 2 and 250 iterations inside `while`."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((250, 64), "float32"),
+        N: T.Tensor((4,), "int32"),
+        B: T.Tensor((4, 250, 64), "float32"),
+        C: T.Tensor((4, 250, 64), "float32"),
+        sums: T.Tensor((4, 8), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            W = T.alloc_shared((64,), "float32")
+            X = T.alloc_shared((64,), "float32")
+            tile = T.view(X, (8, 8))
+            total = T.alloc_fragment((8,), "float32")
+            part = T.alloc_fragment((8, 8), "float32")
+            n = T.alloc_var("int32", init=0)
+            count = T.alloc_var("int32", init=0)
+            while n < 4:
+                T.clear(total)
+                for k in T.Pipelined(N[n], num_stages=3):
+                    row = n
+                    for i in T.Parallel(64):
+                        S[i] = A[k, i] * 2
+                        W[i] = A[k, 63 - i]
+                    T.copy(A[k, 0], X)
+                    T.copy(tile, part)
+                    if k % 3 == 1:
+                        for i in T.Parallel(64):
+                            B[row, k, i] = S[i] + W[i]
+                    T.reduce_sum(part, total, dim=1, clear=False)
+                for k in T.Pipelined(N[n], num_stages=2):
+                    before = count
+                    count = count + 1
+                    T.copy(A[k, 0], X)
+                    for i in T.Parallel(64):
+                        C[n, k, i] = X[i] + before
+                T.copy(total, sums[n, 0])
+                n = n + 1
+
+    a = torch.randint(-8, 8, (250, 64)).float()
+    lengths = [2, 0, 250, 1]
+    b, c, sums = torch.zeros(4, 250, 64), torch.zeros(4, 250, 64), torch.zeros(4, 8)
+    kernel = compiled(main)
+    assert "versions of buffers: S 3, W 3, X 3" in kernel.explain()
+    assert "it keeps what count was, which is written before" in kernel.explain()
+    kernel(a, torch.tensor(lengths, dtype=torch.int32), b, c, sums)
+    for n, length in enumerate(lengths):
+        done = torch.arange(250) < length
+        wanted = torch.where(done[:, None], 2 * a + a.flip(1), 0)
+        wanted[torch.arange(250) % 3 != 1] = 0
+        assert torch.equal(b[n], wanted)
+        count = torch.arange(250.0)[:, None] + sum(lengths[:n])
+        assert torch.equal(c[n], torch.where(done[:, None], a + count, 0))
+        assert torch.equal(sums[n], a[:length].reshape(-1, 8, 8).sum((0, 2)))
+
+
+def test_a_schedule_over_several_buffers_of_one_stage():
+    """Loads into registers an iteration ahead, and a tile that is written and read in late stages."""
+
+    @T.prim_func
+    def main(A: T.Tensor((250, 64), "float32"), B: T.Tensor((250, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=64):
+            X = T.alloc_fragment((64,), "float32")
+            S = T.alloc_shared((64,), "float32")
+            # The load of the next iteration starts when its registers have been stored.
+            for k in T.Pipelined(n, order=[2, 0, 1], stage=[0, 1, 2]):
+                T.copy(A[k, 0], X)
+                for i in T.Parallel(64):
+                    S[i] = X[i] + 1
+                for i in T.Parallel(64):
+                    B[k, i] = S[63 - i]
+
+    kernel = compiled(main)
+    a = torch.randn(250, 64)
+    for n in (0, 1, 2, 3, 250):
+        b = torch.zeros(250, 64)
+        kernel(a, b, n)
+        assert torch.equal(b[:n], (a[:n] + 1).flip(1)) and not b[n:].any()
