@@ -189,9 +189,8 @@ def test_loops_that_stay_plain(plans):
             S = T.alloc_shared((64,), "float32")
             for k in T.Pipelined(8, num_stages=2):
                 T.copy(A[k, 0], S)
-                with T.If(k > 5):
-                    with T.Then():
-                        T.evaluate(T.loop_break())
+                with T.If(k > 5), T.Then():
+                    T.evaluate(T.loop_break())
                 T.copy(S, B[k, 0])
 
     assert plans(kept) == [None]
@@ -209,10 +208,10 @@ def test_a_name_that_nobody_changes_goes_to_its_users(plans):
     ):
         with T.Kernel(1, threads=64):
             S = T.alloc_shared((64,), "float32")
-            I = T.alloc_shared((4,), "int32")
+            rows = T.alloc_shared((4,), "int32")
             for k in T.Pipelined(8, num_stages=3):
-                T.copy(R[k, 0], I)
-                row = I[0]
+                T.copy(R[k, 0], rows)
+                row = rows[0]
                 T.copy(A[k, 0], S)
                 T.copy(S, B[row, 0])
 
