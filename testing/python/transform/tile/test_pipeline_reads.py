@@ -99,7 +99,7 @@ def test_a_buffer_that_is_filled_again_before_it_is_read(statements):
 
 @pytest.mark.parametrize(
     ("start", "outside", "told"),
-    [(4, False, "here beyond what"), (0, True, "outside of the loop")],
+    [(4, False, "has not certainly written"), (0, True, "read outside of the loop")],
 )
 def test_user_plans_that_read_another_version_are_refused(statements, start, outside, told):
     @T.prim_func
