@@ -91,10 +91,10 @@ class Lowerer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    scope_.Enter(op);
     const bool outside = in_cluster_;
     in_cluster_ |= op->attr_key == kClusterDims;
-    Stmt result = Default<Stmt>(op);
+    Stmt result;
+    scope_.Within(op, [&] { result = Default<Stmt>(op); });
     in_cluster_ = outside;
     return result;
   }
