@@ -39,7 +39,7 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
 
 void KernelFacts::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
-  has_dynamic_shared |= scope == "shared.dyn";
+  has_dynamic_shared |= IsInDynamicArray(op->buffer);
   if (scope != "shared") return;
   constexpr int64_t kAlignment = 16;
   static_shared[op->buffer.get()] = static_shared_bytes;
