@@ -87,6 +87,7 @@ const std::vector<Intrinsic>& Table() {
     std::vector<Intrinsic> rows = TileIntrinsics();
     for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
+    for (Intrinsic& row : TmaIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : ScalarIntrinsics()) rows.push_back(std::move(row));
     return rows;
   }();
@@ -116,13 +117,19 @@ const Intrinsic* FindIntrinsic(const CallNode* call) {
   return op ? FindIntrinsic(std::string(op->name)) : nullptr;
 }
 
+/*! The pointer that an argument is or, being a tensor's map, has. */
+static Expr Pointee(const Expr& arg) {
+  const auto* call = arg.as<CallNode>();
+  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
+}
+
 std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   std::vector<PointerAccess> out;
   const Intrinsic* row = FindIntrinsic(call);
   if (!row) return out;
   for (size_t i = 0; i < row->access.size(); ++i) {
     if (row->access[i] == kNone) continue;
-    const TensorLoadNode* load = AsAddressOf(call->args[row->template_args + i]);
+    const TensorLoadNode* load = AsAddressOf(Pointee(call->args[row->template_args + i]));
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }
