@@ -94,6 +94,12 @@ const std::vector<Intrinsic>& Table() {
   return table;
 }
 
+/*! The pointer that an argument is or, being a tensor's map, has. */
+Expr Pointee(const Expr& arg) {
+  const auto* call = arg.as<CallNode>();
+  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
+}
+
 Registration registration([] {
   for (const Intrinsic& row : Table()) {
     RegisterOp(row.op, row.op, row.elementwise ? CallEffect::kPure : CallEffect::kOpaque);
@@ -117,19 +123,16 @@ const Intrinsic* FindIntrinsic(const CallNode* call) {
   return op ? FindIntrinsic(std::string(op->name)) : nullptr;
 }
 
-/*! The pointer that an argument is or, being a tensor's map, has. */
-static Expr Pointee(const Expr& arg) {
-  const auto* call = arg.as<CallNode>();
-  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
-}
-
 std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   std::vector<PointerAccess> out;
   const Intrinsic* row = FindIntrinsic(call);
   if (!row) return out;
   for (size_t i = 0; i < row->access.size(); ++i) {
     if (row->access[i] == kNone) continue;
-    const TensorLoadNode* load = AsAddressOf(Pointee(call->args[row->template_args + i]));
+    const Expr pointer = Pointee(call->args[row->template_args + i]);
+    // A tensor map that has become a parameter.
+    if (pointer.as<VarNode>()) continue;
+    const TensorLoadNode* load = AsAddressOf(pointer);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }

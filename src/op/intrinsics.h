@@ -62,6 +62,10 @@ struct PointerAccess {
   Array<Expr> indices;
   Access access;
 };
+/*! A copy from shared memory that is part of a bulk group, which tma_store_wait waits for. */
+bool IsBulkStore(const CallNode* call);
+/*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
+int TmaSwizzle(const CallNode* descriptor);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
@@ -115,11 +119,11 @@ inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
 /*! sm_90: copies by the tensor memory access unit. */
 inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
+/*! Attribute of a kernel: those of its parameters that are tensor maps. */
+inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";
 inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
 inline constexpr const char* kTmaStore = "tl.tma_store";
-inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
-inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";

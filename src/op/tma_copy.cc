@@ -175,22 +175,22 @@ std::unique_ptr<TileOperator> MakeTmaCopy(const CallNode* call, const Span& span
 
 OperatorRegistration registration("tl.tileop.tma_copy", "tl.tma_copy", MakeTmaCopy);
 
-/*! Keywords by which the user keeps a copy from TMA. */
-std::string WhyNotAsked(const CallNode* copy) {
+}  // namespace
+
+std::string WhyNotTmaAsked(const CallNode* copy) {
   if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
   if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
   if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";
   if (TileOpAttr(copy, "parallel_loop_layout") != nullptr) return "a loop_layout";
+  if (TileOpIntAttr(copy, "coalesced_width", 0)) return "a coalesced_width";
   const Any prefer = TileOpAttr(copy, "prefer_instruction");
   if (prefer == nullptr || prefer.cast<String>() == "tma") return "";
   return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
-}  // namespace
-
 std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch) {
   if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
-  std::string why = WhyNotAsked(copy);
+  std::string why = WhyNotTmaAsked(copy);
   if (!why.empty()) return why;
   if (std::string(OpOf(copy)->name) == "tl.tileop.im2col") return "a gather of pixels";
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);

@@ -19,6 +19,9 @@ namespace tl {
  */
 std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch);
 
+/*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
+std::string WhyNotTmaAsked(const CallNode* copy);
+
 /*! What an mbarrier has to expect for a copy into `dst`: elements outside of the tensor count. */
 int64_t TmaBytes(const TileRegion& dst);
 

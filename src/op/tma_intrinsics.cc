@@ -19,4 +19,12 @@ std::vector<Intrinsic> TmaIntrinsics() {
   };
 }
 
+bool IsBulkStore(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kTmaStore); }
+
+int TmaSwizzle(const CallNode* descriptor) {
+  // Behind type, rank and address: extents, strides, box and element strides, and the interleave.
+  const int64_t number = ToInt(descriptor->args[3 + 4 * ToInt(descriptor->args[1]) + 1]);
+  return number == 0 ? 0 : 16 << number;
+}
+
 }  // namespace tl

@@ -28,6 +28,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
+#include "tensor_traffic.h"
 
 namespace tl {
 namespace {
@@ -109,7 +110,9 @@ class Placements : public LayoutScope {
  public:
   /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
   Views views;
+  const TensorTraffic* traffic = nullptr;
 
+  bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
   Layout Find(const Var& buffer) const final {
     const Var root = views.RootOf(buffer);
     auto it = placed_.find(root.get());
@@ -247,7 +250,7 @@ Candidate SettleComponent(const Operators& operators, const std::vector<size_t>&
   return std::move(*best);
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int arch) {
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch) {
   OpCollector& ops = *collected;
   Analyzer analyzer;
   ops.scope.BindTo(&analyzer);
@@ -255,7 +258,10 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int ar
   placed.num_threads = ops.scope.NumThreads();
   placed.arch = arch;
   placed.analyzer = &analyzer;
+  const Views views(kernel);
   placed.views = views;
+  const TensorTraffic traffic(kernel);
+  placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.Place(buffer, layout, Span());
 
   for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
@@ -334,7 +340,7 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, Views(op->body), arch_);
+    annotate.layout_map = InferLayouts(&ops, GetRef<Stmt>(op), arch_);
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
