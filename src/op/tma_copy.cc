@@ -8,6 +8,7 @@
 
 #include "../target/chip.h"
 #include "../tvm/error.h"
+#include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 
@@ -53,13 +54,25 @@ Expr MakeDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) 
   for (int64_t v : {int64_t(0), MapSwizzle(plan.swizzle), int64_t(2), int64_t(0)}) {
     args.push_back(MakeInt(v));
   }
-  return CallOp(kCreateTmaDescriptor, args, PrimTy(DLDataType{kDLOpaqueHandle, 64, 1}));
+  return CallOp(kCreateTmaDescriptor, args, args[2]->ty);
 }
 
 Expr HintOf(const TmaIssue& issue) {
   static const char* const kHints[] = {"tl::evict_normal", "tl::evict_first", "tl::evict_last"};
   return StringOf(kHints[issue.eviction_policy]);
 }
+
+/*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
+struct FoldXor : StmtExprMutator {
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const CallNode* op) override {
+    const Expr call = Default<Expr>(op);
+    if (!IsCallTo(call, "prim.bitwise_xor")) return call;
+    const auto& args = call.as<CallNode>()->args;
+    const auto a = AsInt(args[0]), b = AsInt(args[1]);
+    return a && b ? MakeInt(call->dtype(), *a ^ *b) : call;
+  }
+};
 
 /*! The places of one box in both memories; `loops` get the variables that count boxes. */
 struct BoxPlace {
@@ -86,7 +99,10 @@ BoxPlace PlaceBox(const TileRegion& global, const TileRegion& shared, const TmaP
     place.coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
   }
   const auto [buffer, indices] = scope->Place(shared.buffer, Array<Expr>(to.begin(), to.end()));
-  place.shared = AddressOf(buffer, indices);
+  FoldXor fold;
+  place.shared = AddressOf(buffer, indices.Map([&](const Expr& e) {
+    return scope->analyzer->Simplify(fold.Mutate(e));
+  }));
   return place;
 }
 

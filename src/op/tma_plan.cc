@@ -168,15 +168,16 @@ std::vector<int64_t> Starts(const TileRegion& shared, size_t d, int64_t extent, 
   return out;
 }
 
-/*! Boxes as large as the layout allows under one swizzle; false if it has none. */
+/*! Boxes as large as the layout allows under one swizzle, of dimensions that are one box so far;
+ * false if it has none. */
 bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Analyzer* analyzer,
                TmaPlan* plan) {
   const std::vector<int64_t> shape = layout->Shape();
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
-  std::vector<int64_t> extents;
-  for (TmaDim& dim : plan->dims) {
-    const int64_t extent = dim.box * dim.count;
-    const bool inner = &dim == &plan->dims.back();
+  std::vector<TmaDim> dims = plan->dims;
+  for (TmaDim& dim : dims) {
+    const int64_t extent = dim.box;
+    const bool inner = &dim == &dims.back();
     const int64_t span = swizzle / bytes;
     dim.box = !inner    ? LargestDivisor(extent, kMaxBox, 1)
               : swizzle ? (extent % span ? 0 : span)
@@ -184,17 +185,16 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     if (dim.box == 0) return false;
     dim.count = extent / dim.box;
   }
-  plan->swizzle = swizzle;
   const BoxTable table(layout, bytes, swizzle);
   // A box that is not dense may be several that are: its outer dimensions go one by one.
-  for (size_t outer = 0; outer < plan->dims.size(); ++outer) {
+  for (size_t outer = 0; outer < dims.size(); ++outer) {
     if (outer > 0) {
-      TmaDim& dim = plan->dims[outer - 1];
+      TmaDim& dim = dims[outer - 1];
       dim.count *= dim.box;
       dim.box = 1;
     }
     std::vector<int64_t> box(shape.size(), 1), count(shape.size(), 1);
-    for (const TmaDim& dim : plan->dims) {
+    for (const TmaDim& dim : dims) {
       box[dim.shared] = dim.box;
       count[dim.shared] = dim.count;
     }
@@ -202,11 +202,10 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     for (size_t d = 0; d < shape.size(); ++d) {
       starts.push_back(Starts(shared, d, shape[d], box[d], count[d], analyzer));
     }
-    if (table.AllDense(starts, box)) return true;
-  }
-  for (TmaDim& dim : plan->dims) {
-    dim.box *= dim.count;
-    dim.count = 1;
+    if (!table.AllDense(starts, box)) continue;
+    plan->swizzle = swizzle;
+    plan->dims = dims;
+    return true;
   }
   return false;
 }

@@ -151,7 +151,10 @@ class MapCollector : public StmtExprMutator {
       if (ffi::StructuralEqual()(map.call, GetRef<Expr>(op))) return map.param;
     }
     const Var tensor = AsAddressOf(op->args[2])->source.as_or_throw<Var>();
-    const Var param = MakeVar(std::string(tensor->name) + "_desc", op->dtype());
+    auto var = make_object<VarNode>();
+    var->name = std::string(tensor->name) + "_desc";
+    var->ty = op->ty;
+    const Var param(var);
     maps.push_back({param, GetRef<Call>(op), span_});
     return param;
   }
@@ -268,7 +271,7 @@ class Splitter {
     }
     Array<Expr> args = map.call->args;
     args.Set(2, tensor);
-    return CallOp(kCreateTmaDescriptor, args, PrimTy(map.call->dtype()));
+    return CallOp(kCreateTmaDescriptor, args, map.call->ty);
   }
 
   Array<Var> AllBuffers() const {
