@@ -65,12 +65,9 @@ Expr HintOf(const TmaIssue& issue) {
 /*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
 struct FoldXor : StmtExprMutator {
   using StmtExprMutator::Mutate_;
-  Expr Mutate_(const CallNode* op) override {
-    const Expr call = Default<Expr>(op);
-    if (!IsCallTo(call, "prim.bitwise_xor")) return call;
-    const auto& args = call.as<CallNode>()->args;
-    const auto a = AsInt(args[0]), b = AsInt(args[1]);
-    return a && b ? MakeInt(call->dtype(), *a ^ *b) : call;
+  Expr Mutate_(const BitwiseXorNode* op) override {
+    const auto a = AsInt(op->a), b = AsInt(op->b);
+    return a && b ? Expr(MakeInt(op->a->dtype(), *a ^ *b)) : Default<Expr>(op);
   }
 };
 

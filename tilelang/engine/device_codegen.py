@@ -173,11 +173,10 @@ class _PlanWriter:
     def _descriptor(self, call: tvm.ir.Call) -> str:
         """The name of the tensor map that a call of ``tl.create_tma_descriptor`` describes."""
         rank, tensor = int(call.args[1]), call.args[2].name
-        numbers = [self.expr(arg) for arg in call.args[3:]]
-        shape, strides, box, steps = (
-            tuple(numbers[k * rank : (k + 1) * rank]) for k in range(4)
-        )
-        _, swizzle, promotion, fill = map(int, numbers[4 * rank :])
+        sizes, rest = call.args[3 : 3 + 2 * rank], call.args[3 + 2 * rank :]
+        described = tuple(self.expr(size) for size in sizes)
+        numbers = [int(number) for number in rest]
+        _, swizzle, promotion, fill = numbers[2 * rank :]
         known = {d.name for d in self.descriptors}
         name, number = f"{tensor}_desc", 0
         while name in known | self._params:
@@ -187,10 +186,10 @@ class _PlanWriter:
             name=name,
             param=tensor,
             dtype=MAP_DTYPES[int(call.args[0])],
-            shape=shape,
-            strides=strides[1:],
-            box=box,
-            element_strides=steps,
+            shape=described[:rank],
+            strides=described[rank + 1 :],
+            box=tuple(numbers[:rank]),
+            element_strides=tuple(numbers[rank : 2 * rank]),
             swizzle=(0, 32, 64, 128)[swizzle],
             l2_promotion=(0, 64, 128, 256)[promotion],
             oob_fill="nan" if fill else "zeros",

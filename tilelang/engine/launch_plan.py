@@ -158,8 +158,10 @@ class Descriptor:
     oob_fill: Literal["zeros", "nan"] = "zeros"
 
     def __post_init__(self) -> None:
-        for field in ("shape", "strides", "box", "element_strides"):
+        for field in ("shape", "strides"):
             object.__setattr__(self, field, _exprs(getattr(self, field)))
+        for field in ("box", "element_strides"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
         if not 1 <= len(self.shape) <= 5 or len(self.strides) != len(self.shape) - 1:
             raise ValueError(
                 f"launch plan: tensor map {self.name} has {len(self.shape)} extents and "

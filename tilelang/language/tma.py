@@ -1,4 +1,4 @@
-"""``T.tma_copy``: copies by the tensor memory access unit (sm_90), which end when the program says."""
+"""``T.tma_copy``: copies by the tensor memory access unit (sm_90) that the program waits for."""
 
 from __future__ import annotations
 

@@ -64,6 +64,4 @@ def emulated_adapter(
         return [Report("failure", kernel, text)]
 
     encode = encoder(plan, encode_for_emulator)
-    return Launcher(
-        plan, lambda device: (0, functions), explain=explain or plain, encode=encode
-    )
+    return Launcher(plan, lambda device: (0, functions), explain=explain or plain, encode=encode)

@@ -12,7 +12,7 @@ from tilelang.engine.tensor_map import TensorMap
 Encode = Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes]
 """The 128 bytes for a descriptor, an address, extents, and strides in bytes."""
 
-# Nothing is read or written there: no element of an empty tensor exists, and a map needs an address.
+# No element of an empty tensor exists to be read or written there, but a map needs an address.
 _NOWHERE = 16
 
 
@@ -47,8 +47,8 @@ def _describe(
         descriptor.dtype,
         shape,
         strides,
-        box=tuple(int(extent) for extent in descriptor.box),  # type: ignore[arg-type]
-        element_strides=tuple(int(step) for step in descriptor.element_strides),  # type: ignore[arg-type]
+        box=descriptor.box,
+        element_strides=descriptor.element_strides,
         swizzle=descriptor.swizzle,
         l2_promotion=descriptor.l2_promotion,
         oob_fill=descriptor.oob_fill,
