@@ -273,5 +273,5 @@ def test_operands_that_do_not_go_together_are_refused():
     ):
         with pytest.raises(ValueError, match=found):
             kernel(copy)
-    with pytest.raises(TypeError, match="wanted a barrier of T.alloc_barrier"):
+    with pytest.raises(TypeError, match=r"wanted a barrier of T.alloc_barrier"):
         kernel(lambda A, S, full: T.tma_copy(A, S, barrier=S))
