@@ -183,6 +183,11 @@ class Planner : public StmtExprMutator {
     return out;
   }
 
+  static bool IsTmaCopy(const Stmt& s) {
+    const CallNode* call = AsTileOp(s);
+    return call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy");
+  }
+
   static Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
                                std::optional<std::vector<int64_t>> order,
                                std::optional<std::vector<int64_t>> stage) {
@@ -199,6 +204,11 @@ class Planner : public StmtExprMutator {
     Schedule plan;
     for (size_t i = 0; i < source.size(); ++i) {
       if (source[i].as<BindNode>()) continue;
+      if (IsTmaCopy(source[i])) {
+        ThrowAt(source[i]->span, "ValueError",
+                "found T.tma_copy in a T.Pipelined loop with order and stage, where the program "
+                "says by mbarriers when things happen, wanted T.copy; or use T.serial");
+      }
       plan.stage.push_back((*stage)[i]);
       plan.order.push_back((*order)[i]);
     }
@@ -225,6 +235,7 @@ class Planner : public StmtExprMutator {
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
                           bool versions) const {
     const BufferUse& own = uses[index];
+    if (IsTmaCopy(body[index])) return "the program says by an mbarrier when it is complete";
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
       const std::string name = v->name;

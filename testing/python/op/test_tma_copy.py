@@ -275,3 +275,26 @@ def test_operands_that_do_not_go_together_are_refused():
             kernel(copy)
     with pytest.raises(TypeError, match=r"wanted a barrier of T.alloc_barrier"):
         kernel(lambda A, S, full: T.tma_copy(A, S, barrier=S))
+
+
+@pytest.mark.parametrize("stages", [0, 2])
+def test_a_pipeline_leaves_copies_with_mbarriers_where_they_are(stages):
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), B: T.Tensor((64, 256), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            full = T.alloc_barrier(1)
+            for k in T.Pipelined(4, num_stages=stages):
+                T.tma_copy(A[0, k * 64], S, barrier=full)
+                if T.get_thread_binding() == 0:
+                    T.mbarrier_arrive(full)
+                T.mbarrier_wait_parity(full, k % 2)
+                for i, j in T.Parallel(64, 64):
+                    B[i, k * 64 + j] = S[i, j]
+                T.sync_threads()
+
+    kernel = build(main)
+    assert kernel.get_kernel_source().count("tl::tma_load<") == 1
+    a, b = random((64, 256)), torch.zeros((64, 256), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(a, b)
