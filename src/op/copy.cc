@@ -80,9 +80,10 @@ class CopyOperator : public TileOperator {
 
  private:
   bool ProposeLayout(LayoutScope* scope) const {
-    if (!tma_.allowed || !tma_.why_not.empty() || !ChipOf(scope->arch, span).has_bulk_copy) {
-      return false;
-    }
+    // Where nobody asks, the tile stays as it is: swizzled, what threads write to it from the
+    // registers of an accumulator is not seen to be contiguous.
+    if (!tma_.demanded || !tma_.allowed || !tma_.why_not.empty()) return false;
+    if (!ChipOf(scope->arch, span).has_bulk_copy) return false;
     if (scope->Find(src_.buffer).defined() || scope->IsPointedTo(src_.buffer)) return false;
     const Layout layout = ProposeTmaLayout(src_);
     TmaPlan plan;
