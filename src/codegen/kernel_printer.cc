@@ -1,5 +1,6 @@
 #include "kernel_printer.h"
 
+#include <algorithm>
 #include <regex>
 #include <utility>
 
@@ -33,6 +34,13 @@ int64_t ThreadsOf(const PrimFunc& kernel) {
   return threads;
 }
 
+bool IsTensorMap(const PrimFunc& kernel, const Var& param) {
+  const Any maps = GetAttr(kernel, kTensorMaps);
+  if (maps == nullptr) return false;
+  const auto list = maps.cast<Array<Var>>();
+  return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
+}
+
 /*! Largest power of two up to 16 that a vector access of the array could need. */
 int64_t LocalAlignment(int64_t bytes) {
   int64_t alignment = 16;
@@ -64,7 +72,9 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
   std::string params;
   for (const Var& p : kernel->params) {
     if (!params.empty()) params += ", ";
-    if (AsBuffer(p)) {
+    if (IsTensorMap(kernel, p)) {
+      params += "const __grid_constant__ CUtensorMap ";
+    } else if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
       params += StorageType(BufferOf(p)->dtype->dtype) + "* " +
                 (facts.aliased.count(p->name) ? "" : restrict);

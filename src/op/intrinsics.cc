@@ -87,10 +87,17 @@ const std::vector<Intrinsic>& Table() {
     std::vector<Intrinsic> rows = TileIntrinsics();
     for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
+    for (Intrinsic& row : TmaIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : ScalarIntrinsics()) rows.push_back(std::move(row));
     return rows;
   }();
   return table;
+}
+
+/*! The pointer that an argument is or, being a tensor's map, has. */
+Expr Pointee(const Expr& arg) {
+  const auto* call = arg.as<CallNode>();
+  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
 }
 
 Registration registration([] {
@@ -122,7 +129,10 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   if (!row) return out;
   for (size_t i = 0; i < row->access.size(); ++i) {
     if (row->access[i] == kNone) continue;
-    const TensorLoadNode* load = AsAddressOf(call->args[row->template_args + i]);
+    const Expr pointer = Pointee(call->args[row->template_args + i]);
+    // A tensor map that has become a parameter.
+    if (pointer.as<VarNode>()) continue;
+    const TensorLoadNode* load = AsAddressOf(pointer);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }

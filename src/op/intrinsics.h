@@ -17,8 +17,21 @@ enum class Access : uint8_t {
   kAtomic,      // an atomic operation: others on the same element may run at the same time
   kAsyncWrite,  // starts at the call, is complete for the calling thread at the next covering
                 // cp_async_wait
-  kBarrier      // an mbarrier: what it orders, the program says
+  kBarrier,     // an mbarrier: what it orders, the program says
+  kEngineRead,  // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
+                // threads' writes
+  kEngineWrite  // a write by an engine that announces its end to an mbarrier: what it orders, the
+                // program says
 };
+
+/*! What an access means to memory, whoever makes it. */
+inline bool Reads(Access a) {
+  return a == Access::kRead || a == Access::kReadWrite || a == Access::kAtomic ||
+         a == Access::kEngineRead;
+}
+inline bool Writes(Access a) {
+  return a != Access::kNone && a != Access::kRead && a != Access::kEngineRead;
+}
 
 struct Intrinsic {
   std::string op;        // "tl.cp_async_gs"
@@ -32,9 +45,11 @@ struct Intrinsic {
   int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
 };
 
-/*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc and scalar_intrinsics.cc. */
+/*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc, tma_intrinsics.cc and
+ * scalar_intrinsics.cc. */
 std::vector<Intrinsic> ThreadIntrinsics();
 std::vector<Intrinsic> HopperIntrinsics();
+std::vector<Intrinsic> TmaIntrinsics();
 std::vector<Intrinsic> ScalarIntrinsics();
 
 /*! Row of an op, nullptr for other ops (TVM's own). */
@@ -47,6 +62,10 @@ struct PointerAccess {
   Array<Expr> indices;
   Access access;
 };
+/*! A copy from shared memory that is part of a bulk group, which tma_store_wait waits for. */
+bool IsBulkStore(const CallNode* call);
+/*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
+int TmaSwizzle(const CallNode* descriptor);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
@@ -98,6 +117,13 @@ inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
+/*! sm_90: copies by the tensor memory access unit. */
+inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
+/*! Attribute of a kernel: those of its parameters that are tensor maps. */
+inline constexpr const char* kTensorMaps = "tl.tensor_maps";
+inline constexpr const char* kTmaLoad = "tl.tma_load";
+inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
+inline constexpr const char* kTmaStore = "tl.tma_store";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";

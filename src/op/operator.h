@@ -22,6 +22,14 @@ namespace tl {
  */
 enum class InferLevel { kStrict, kCommon, kPrefer, kFree };
 
+/*! What becomes of a tensor that a copy stores to. */
+struct StoreTraffic {
+  /*! The kernel touches it by copies from shared memory, which the threads make together, only. */
+  bool by_copies_only;
+  /*! A later store, or a signal to other blocks, may count on this one being complete. */
+  bool order_matters;
+};
+
 /*! What layout inference offers to an operator. */
 class LayoutScope {
  public:
@@ -31,6 +39,8 @@ class LayoutScope {
   /*! Places a buffer for the statement at `span`. A second, different fragment layout is an error
    *  naming both statements; a shared buffer keeps its first layout. */
   virtual void Place(const Var& buffer, const Layout& layout, const Span& span) = 0;
+  /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
+  virtual bool IsPointedTo(const Var& buffer) const = 0;
   /*! Statement that placed the buffer. */
   virtual Span PlacedBy(const Var& buffer) const = 0;
   Fragment FindFragment(const Var& buffer) const {
@@ -58,6 +68,7 @@ class LoweringScope {
   virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) = 0;
   /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
   virtual Stmt PlaceAccesses(const Stmt& s) = 0;
+  virtual StoreTraffic StoresTo(const Var& tensor) const = 0;
   /*! A line for who asks what became of the operator at `span`. */
   virtual void Note(const Span& span, const std::string& text) = 0;
 

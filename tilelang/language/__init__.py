@@ -308,6 +308,7 @@ from tilelang.language.tensors import (
     dynamic,
     symbolic,
 )
+from tilelang.language.tma import tma_copy
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
 from tilelang.language.warp_groups import (

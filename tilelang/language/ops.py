@@ -69,6 +69,10 @@ class _ScriptNamespace:
         return tile_call("copy", list(arguments))
 
     @staticmethod
+    def tma_copy(*arguments: Any) -> ir.Call:
+        return tile_call("tma_copy", list(arguments))
+
+    @staticmethod
     def fill(*arguments: Any) -> ir.Call:
         return tile_call("fill", list(arguments))
 

@@ -5,10 +5,10 @@
  * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is
  * annotated with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel.
  * Buffers of scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128
- * bytes, or of the buffer's own alignment where that is more, of mbarriers multiples of 8; buffers
- * whose lives overlap have no byte in common, and mbarriers with nothing. What shares bytes is left
- * for ThreadSync to order. Refuses: more shared memory than a block of the target may have
- * (ValueError with a table of the buffers).
+ * bytes, or of the buffer's own alignment or that of a swizzle by TMA where that is more, of
+ * mbarriers multiples of 8; buffers whose lives overlap have no byte in common, and mbarriers with
+ * nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
+ * block of the target may have (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
@@ -18,6 +18,8 @@
  */
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
+#include "../../op/views.h"
 #include "../../target/chip.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -45,12 +47,15 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
+  int64_t engine_alignment = 1;  // what copies by TMA want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
   bool IsBarrier() const { return tl::IsBarrier(alloc->buffer); }
   int64_t Alignment() const {
     if (IsBarrier()) return kBarrierAlignment;
-    return std::max<int64_t>(kMinAlignment, BufferOf(alloc->buffer)->data_alignment);
+    const int64_t own =
+        std::max<int64_t>(engine_alignment, BufferOf(alloc->buffer)->data_alignment);
+    return std::max(kMinAlignment, own);
   }
   int64_t End() const { return offset + bytes; }
   bool SharesBytes(const Use& o) const {
@@ -60,10 +65,33 @@ struct Use {
 
 class AllocationCollector : public StmtExprVisitor {
  public:
+  explicit AllocationCollector(const Stmt& kernel) : views_(kernel) {
+    Visit(kernel);
+    for (Use& use : uses) {
+      auto it = alignments_.find(use.alloc->buffer.get());
+      if (it != alignments_.end()) use.engine_alignment = it->second;
+    }
+  }
   std::vector<Use> uses;
 
  protected:
   using StmtExprVisitor::Visit_;
+  // The exchange of 16-byte pieces repeats after 8 rows (CUDA Programming Guide, Tensor Memory
+  // Access, "Swizzle").
+  void Visit_(const CallNode* op) override {
+    const auto descriptor = std::find_if(op->args.begin(), op->args.end(), [](const Expr& arg) {
+      return arg.as<CallNode>() && IsCallTo(arg, kCreateTmaDescriptor);
+    });
+    if (descriptor != op->args.end()) {
+      const int64_t repeats = 8 * TmaSwizzle((*descriptor).as<CallNode>());
+      for (const PointerAccess& p : PointerAccesses(op)) {
+        if (!IsShared(p.buffer)) continue;
+        int64_t& alignment = alignments_[views_.RootOf(p.buffer).get()];
+        alignment = std::max(alignment, repeats);
+      }
+    }
+    Default(op);
+  }
   void Visit_(const AllocBufferNode* op) override {
     const bool found = IsShared(op->buffer) || IsBarrier(op->buffer);
     if (found) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
@@ -71,15 +99,17 @@ class AllocationCollector : public StmtExprVisitor {
   void Visit_(const SBlockNode* op) override {
     ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
   }
+
+ private:
+  const Views views_;
+  std::unordered_map<const Object*, int64_t> alignments_;
 };
 
 /*! The places of one kernel's buffers. */
 class Plan {
  public:
   Plan(const Stmt& kernel, int64_t limit) {
-    AllocationCollector collector;
-    collector(kernel);
-    uses_ = std::move(collector.uses);
+    uses_ = std::move(AllocationCollector(kernel).uses);
     if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
     const std::vector<Use> exact = uses_;
     KeepSmallApart();

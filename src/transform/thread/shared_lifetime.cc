@@ -18,6 +18,8 @@ class LifetimeWalk : public StmtExprVisitor {
 
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
+    for (const Object* buffer : filled_) lives_[buffer].last = INT64_MAX;
+    for (const auto& [buffer, path] : stored_) lives_[buffer].last = INT64_MAX;
     for (auto& [buffer, life] : lives_) {
       for (const Lifetime& together : ranges_) {
         if (!life.Overlaps(together)) continue;
@@ -36,17 +38,22 @@ class LifetimeWalk : public StmtExprVisitor {
     if (!AsBuffer(GetRef<Var>(op)) || ScopeOf(GetRef<Var>(op)) != "shared.dyn") return;
     const Var buffer = views_.RootOf(GetRef<Var>(op));
     lives_.try_emplace(buffer.get(), Lifetime{now_, now_}).first->second.last = now_;
+    filled_.erase(buffer.get());
   }
   void Visit_(const CallNode* op) override {
-    for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access != Access::kAsyncWrite || !IsShared(p.buffer)) continue;
-      in_flight_.insert(views_.RootOf(p.buffer).get());
-    }
     const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
     if (all && inside_ == 0 && branches_ == 0) Land();
     // All threads meet: ranges in front are done.
     if (IsCallTo(GetRef<Expr>(op), kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
     Default(op);
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (!IsShared(p.buffer)) continue;
+      const Object* buffer = views_.RootOf(p.buffer).get();
+      if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
+      if (p.access == Access::kEngineWrite) filled_.insert(buffer);
+      if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
+    }
+    if (IsCallTo(GetRef<Expr>(op), kTmaStoreWait) && IsConst(op->args[0], 0)) LandStores();
   }
 
   void Visit_(const AttrStmtNode* op) override {
@@ -65,7 +72,9 @@ class LifetimeWalk : public StmtExprVisitor {
     if (!uniformity_.IsUniform(op->condition)) return AsOne(op);
     Begin();
     ++branches_;
+    path_.push_back(op);
     Default(op);
+    path_.pop_back();
     --branches_;
   }
   void Visit_(const BufferStoreNode* op) override { Leaf(op); }
@@ -81,8 +90,20 @@ class LifetimeWalk : public StmtExprVisitor {
   void AsOne(const Object* op) {
     Begin();
     ++inside_;
+    path_.push_back(op);
     Default(op);
+    path_.pop_back();
     --inside_;
+  }
+  /*! A wait in a loop or branch says nothing of what was issued outside of it. */
+  void LandStores() {
+    for (auto it = stored_.begin(); it != stored_.end();) {
+      const std::vector<const Object*>& path = it->second;
+      const bool inside =
+          path.size() >= path_.size() && std::equal(path_.begin(), path_.end(), path.begin());
+      if (inside) lives_[it->first].last = now_;
+      it = inside ? stored_.erase(it) : std::next(it);
+    }
   }
   void Land() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = now_;
@@ -99,6 +120,11 @@ class LifetimeWalk : public StmtExprVisitor {
   bool in_ranges_ = false;
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
+  std::vector<const Object*> path_;  // loops and branches around
+  /*! What an engine was the last to write: it may still do. */
+  std::unordered_set<const Object*> filled_;
+  /*! What bulk copies may still read, with the loops and branches around their issue. */
+  std::unordered_map<const Object*, std::vector<const Object*>> stored_;
 };
 
 }  // namespace

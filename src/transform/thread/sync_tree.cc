@@ -35,7 +35,7 @@ class AccessCollector : public StmtExprVisitor {
     if (IsIfThenElse(op)) return VisitBranches(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       Add(p.buffer, p.indices, p.access, TouchedElements(op, p));
-      if (IsShared(p.buffer)) node_->accesses.back().by_warp = IsMatrixCopy(op);
+      if (IsShared(p.buffer)) Qualify(op, p.access, &node_->accesses.back());
     }
     const bool known = FindIntrinsic(op) != nullptr;
     for (const Expr& arg : op->args) {
@@ -69,6 +69,15 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
+  static void Qualify(const CallNode* op, Access access, SharedAccess* a) {
+    a->by_warp = IsMatrixCopy(op);
+    a->engine = access == Access::kEngineRead || access == Access::kEngineWrite;
+    a->announced = access == Access::kEngineWrite;
+    // The element that its address names says nothing of what an engine touches.
+    a->whole |= a->engine;
+    if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
+  }
+
   /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
   static bool IsMatrixCopy(const CallNode* op) {
     const std::string name = FindIntrinsic(op)->op;
@@ -94,8 +103,9 @@ class AccessCollector : public StmtExprVisitor {
                    {},
                    lanes,
                    view,
-                   access != Access::kRead,
-                   access == Access::kAsyncWrite,
+                   Writes(access),
+                   access == Access::kAsyncWrite ? SharedAccess::Flight::kCpAsync
+                                                 : SharedAccess::Flight::kNone,
                    access == Access::kAtomic,
                    *guards_,
                    node_,
@@ -114,8 +124,16 @@ class AccessCollector : public StmtExprVisitor {
   }
   void AddWhole(const Var& buffer) {
     if (!IsShared(buffer)) return;
-    node_->accesses.push_back(
-        {views_.RootOf(buffer), {}, 0, true, true, false, false, *guards_, node_, (*count_)++});
+    node_->accesses.push_back({views_.RootOf(buffer),
+                               {},
+                               0,
+                               true,
+                               true,
+                               SharedAccess::Flight::kNone,
+                               false,
+                               *guards_,
+                               node_,
+                               (*count_)++});
   }
 
   SyncNode* node_;
@@ -217,6 +235,11 @@ class TreeBuilder {
                                       static_cast<int>(ToInt(call->args[1]))};
       } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
         node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kCpAsync;
+        node->in_flight = ToInt(call->args[0]);
+      } else if (call && IsCallTo(evaluate->value, kTmaStoreWait)) {
+        node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kBulkCopy;
         node->in_flight = ToInt(call->args[0]);
       }
     }
@@ -249,22 +272,23 @@ Stmt BarrierBefore(const SyncNode& node) {
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   std::vector<Stmt> stmts;
   for (const auto& n : nodes) {
+    if (n->fence) stmts.push_back(MakeEvaluate(CallOp(kFenceProxyAsync, {}), n->stmt->span));
     if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
     stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
 }
 
-bool HasBarrier(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   for (const auto& n : nodes) {
-    if (n->mark != SyncNode::Mark::kNone || HasBarrier(n->body) || HasBarrier(n->otherwise))
-      return true;
+    if (n->mark != SyncNode::Mark::kNone || n->fence) return true;
+    if (HasMarks(n->body) || HasMarks(n->otherwise)) return true;
   }
   return false;
 }
 
 Stmt Rebuild(const SyncNode& node) {
-  if (!HasBarrier(node.body) && !HasBarrier(node.otherwise)) return node.stmt;
+  if (!HasMarks(node.body) && !HasMarks(node.otherwise)) return node.stmt;
   const Stmt body = RebuildSequence(node.body);
   if (const auto* op = node.stmt.as<AttrStmtNode>()) {
     auto n = make_object<AttrStmtNode>(*op);

@@ -23,12 +23,19 @@ struct SharedAccess {
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  bool async;   // a write that is complete at a later cp_async_wait
+  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by a bulk copy.
+   */
+  enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy };
+  Flight flight;
   bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;
-  int order;             // in the program's text
+  int order;  // in the program's text
+  /*! An engine acts: what threads wrote before is to pass a fence between proxies. */
+  bool engine = false;
+  /*! An engine's write whose order with other accesses of the buffer is the program's affair. */
+  bool announced = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
 };
@@ -58,8 +65,9 @@ struct SyncNode {
   bool in_otherwise = false;  // of the parent, a kIf
   /*! The innermost `tl.thread_range` attribute's node around this one, nullptr outside of all. */
   const SyncNode* range = nullptr;
-  WarpGroups groups = WarpGroups::All();  // of that attribute
-  std::optional<Named> named;             // kBarrier
+  WarpGroups groups = WarpGroups::All();                        // of that attribute
+  std::optional<Named> named;                                   // kBarrier
+  SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
   int64_t in_flight = 0;  // kWait: groups of asynchronous copies that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
@@ -69,6 +77,8 @@ struct SyncNode {
   enum class Mark { kNone, kBlock, kSubset };
   Mark mark = Mark::kNone;
   Named barrier{};
+  /*! A fence between proxies goes in front of the node, and of its barrier. */
+  bool fence = false;
 
   bool IsInside(const SyncNode* other) const;
 };
@@ -82,7 +92,7 @@ struct SyncTree {
 
 SyncTree BuildSyncTree(const Stmt& body);
 
-/*! The statements again, with the barriers that the nodes are marked with. */
+/*! The statements again, with the barriers and fences that the nodes are marked with. */
 Stmt WithBarriers(const SyncNode& root);
 
 }  // namespace tl

@@ -51,6 +51,13 @@ class Checker : public StmtExprVisitor {
                  ") inside T.Parallel, whose body one thread runs; move it out of the loop");
     }
     span_ = op->span;
+    takes_barrier_ = call && IsCallTo(op->value, "tl.tileop.tma_copy");
+    Default(op);
+  }
+
+  void Visit_(const TensorRegionNode* op) final {
+    const auto buffer = op->source.as_or_throw<Var>();
+    if (IsBarrier(buffer) && !takes_barrier_) RefuseValue(buffer);
     Default(op);
   }
 
@@ -78,6 +85,12 @@ class Checker : public StmtExprVisitor {
   }
 
  private:
+  [[noreturn]] void RefuseValue(const Var& barrier) const {
+    Refuse(span_, "found " + std::string(barrier->name) +
+                      ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
+                      "T.mbarrier_wait_parity and the like, which alone know its bits");
+  }
+
   static bool Mentions(const Array<Expr>& indices, const Var& var) {
     struct Finder : StmtExprVisitor {
       const Object* wanted;
@@ -91,11 +104,7 @@ class Checker : public StmtExprVisitor {
   }
 
   void CheckAccess(const Var& buffer, const Array<Expr>& indices) {
-    if (IsBarrier(buffer)) {
-      Refuse(span_, "found " + std::string(buffer->name) +
-                        ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
-                        "T.mbarrier_wait_parity and the like, which alone know its bits");
-    }
+    if (IsBarrier(buffer)) RefuseValue(buffer);
     if (!IsFragment(buffer) && ScopeOf(buffer) != "local") return;
     for (const ForNode* loop : parallel_) {
       if (!Mentions(indices, loop->loop_var)) continue;
@@ -113,6 +122,7 @@ class Checker : public StmtExprVisitor {
 
   std::vector<const ForNode*> parallel_;
   bool perfectly_nested_ = false;
+  bool takes_barrier_ = false;  // the tile operator around
   Span span_;
 };
 

@@ -30,6 +30,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
+#include "tensor_traffic.h"
 
 namespace tl {
 namespace {
@@ -124,7 +125,9 @@ class Placements : public LayoutScope {
  public:
   /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
   Views views;
+  const TensorTraffic* traffic = nullptr;
 
+  bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
   Layout Find(const Var& buffer) const final {
     const Var root = views.RootOf(buffer);
     auto it = placed_.find(root.get());
@@ -294,15 +297,18 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int arch) {
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch) {
   OpCollector& ops = *collected;
   Analyzer analyzer;
   ops.scope.BindTo(&analyzer);
   Placements placed;
   placed.arch = arch;
   placed.analyzer = &analyzer;
+  const Views views(kernel);
   placed.views = views;
   RefuseMixedRanges(ops.operators, views);
+  const TensorTraffic traffic(kernel);
+  placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.Place(buffer, layout, Span());
 
   for (const OperatorUse& use : ops.operators) use.Infer(&placed, InferLevel::kStrict);
@@ -381,7 +387,7 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, Views(op->body), arch_);
+    annotate.layout_map = InferLayouts(&ops, GetRef<Stmt>(op), arch_);
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();

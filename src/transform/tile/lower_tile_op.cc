@@ -18,6 +18,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
+#include "tensor_traffic.h"
 
 namespace tl {
 namespace {
@@ -59,6 +60,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
 
+  StoreTraffic StoresTo(const Var& tensor) const final { return traffic_.StoresTo(tensor); }
+
   void Note(const Span& span, const std::string& text) final {
     notes.push_back(span.defined() ? Where(span) + ": " + text : text);
   }
@@ -70,11 +73,15 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
+    const bool outermost = !in_kernel_ && op->attr_key == "thread_extent";
+    if (outermost) traffic_ = TensorTraffic(GetRef<Stmt>(op));
+    in_kernel_ |= outermost;
     const bool outside = has_async_owner;
     has_async_owner |= op->attr_key == kAsyncCopy;
     Stmt result;
     scope_.Within(op, [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
     has_async_owner = outside;
+    if (outermost) in_kernel_ = false;
     return result;
   }
 
@@ -191,6 +198,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   std::unordered_map<const Object*, Var> physical_;
   std::vector<Var> allocated_;
   Views views_;
+  TensorTraffic traffic_;
+  bool in_kernel_ = false;
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {

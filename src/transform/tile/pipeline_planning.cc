@@ -163,6 +163,11 @@ class Planner : public StmtExprMutator {
     return loop;
   }
 
+  static bool IsTmaCopy(const Stmt& s) {
+    const CallNode* call = AsTileOp(s);
+    return call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy");
+  }
+
   /*! The plan that the user gave, with places for the copies that it leaves open. */
   Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
                         const std::vector<std::optional<UserPlace>>& places,
@@ -180,6 +185,11 @@ class Planner : public StmtExprMutator {
     // Places in a step: before (0) or after (2) all that the user ordered (1).
     std::vector<std::pair<int64_t, int64_t>> order;
     for (size_t i = 0; i < body.size(); ++i) {
+      if (IsTmaCopy(body[i])) {
+        ThrowAt(body[i]->span, "ValueError",
+                "found T.tma_copy in a T.Pipelined loop with order and stage, where the program "
+                "says by mbarriers when things happen, wanted T.copy; or use T.serial");
+      }
       if (given[i]) {
         plan.stage.push_back(given[i]->stage + ahead);
         order.emplace_back(1, given[i]->order);
@@ -262,6 +272,7 @@ class Planner : public StmtExprMutator {
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
                           bool versions) const {
     const BufferUse& own = uses[index];
+    if (IsTmaCopy(body[index])) return "the program says by an mbarrier when it is complete";
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
       const std::string name = v->name;

@@ -85,7 +85,7 @@ class InitVerifier : public StmtExprVisitor {
       return;
     }
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access == Access::kRead || p.access == Access::kReadWrite) Read(p.buffer);
+      if (Reads(p.access) && p.access != Access::kAtomic) Read(p.buffer);
     }
     for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), span_))) {
       Write(buffer);

@@ -233,3 +233,19 @@ def test_a_kernel_that_waits_for_the_one_before_is_launched_early():
     assert [k.dependent for k in kernel.artifact.launch_plan.kernels] == [False, True]
     assert kernel.get_host_source().count(" dependent\n") == 1
     assert "__restrict__" not in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("A[0, 0] = T.cast(bars[0], 'float32')", "found bars, an mbarrier, as a value"),
+        ("bars[1] = 0", "found bars, an mbarrier, as a value"),
+        ("T.clear(bars)", "found bars, an mbarrier, as a value"),
+        ("T.copy(bars, C)", "found bars, an mbarrier, as a value"),
+        ("T.mbarrier_arrive(bars[tx % 3])", "found index 2 of bars in dimension 0 at tx = 2"),
+    ],
+)
+def test_an_mbarrier_is_no_number_and_has_neighbours(trace, statement, message):
+    func = trace(f"bars = T.alloc_barrier([1, 1])\nC = T.alloc_shared((2,), 'uint64')\n{statement}")
+    with pytest.raises(ValueError, match=rf"<kernel \d+>:\d+: .*{message}"):
+        tilelang.compile(func, target=HOPPER, execution_backend="emulate")

@@ -48,7 +48,7 @@ NAMES = {
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
     "mbarriers and clusters": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity "
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
-    "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_store_arrive "
+    "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
     "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
     "block_rank_in_cluster set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger pdl_sync",
     "scheduling": "PersistentTileScheduler",
