@@ -78,8 +78,6 @@ if __name__ == "__main__":
     )
     image = parser.parse_args().image
     for kernel, stride, dilation, pad in [(3, 1, 1, 1), (3, 2, 1, 1), (1, 1, 1, 0)]:
-        error = relative_error(
-            image, 128, kernel, stride, dilation, pad, "cuda" if gpu else "cpu"
-        )
+        error = relative_error(image, 128, kernel, stride, dilation, pad, "cuda" if gpu else "cpu")
         assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
         print(f"{image}, kernel {kernel}, stride {stride}: relative error {error:.1e}")

@@ -29,9 +29,9 @@ def flash_attention(
     num_stages=2,
     threads=128,
 ):
-    """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads` heads,
-    each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of exponentials,
-    (batch, heads, length) in float32, from which gradients are computed."""
+    """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
+    heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of
+    exponentials, (batch, heads, length) in float32, from which gradients are computed."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale = LOG2_E / dim**0.5

@@ -51,9 +51,7 @@ def grouped_matmul(
             if first < end:
                 for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
                     T.copy(A[first, k * block_K], A_shared)
-                    T.copy(
-                        B[group, k * block_K : (k + 1) * block_K, bx * block_N], B_shared
-                    )
+                    T.copy(B[group, k * block_K : (k + 1) * block_K, bx * block_N], B_shared)
                     T.gemm(A_shared, B_shared, C_local)
             for i, j in T.Parallel(block_M, block_N):
                 if first + i < end:
