@@ -135,12 +135,12 @@ def gradients(
     return main
 
 
-def backward(q, k, v, out, log_sum, d_out, causal, dtype=T.float16, **tile):
-    """dQ, dK and dV of `out`, which `flash_attention` made of q, k and v."""
+def backward(q, k, v, out, log_sum, d_out, kernel, dtype=T.float16):
+    """dQ, dK and dV of `out` and `log_sum`, which `flash_attention` made of q, k and v; `kernel` is
+    one of `gradients`."""
     batch, length, heads, dim = q.shape
     delta = dot_of_rows(batch, heads, length, dim, dtype)(out, d_out)
     d_q = torch.zeros(q.shape, device=q.device)
-    kernel = gradients(batch, heads, length, dim, causal, dtype, **tile)
     d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
     return d_q.to(q.dtype), d_k, d_v
 
@@ -151,7 +151,8 @@ def relative_error(batch, heads, length, dim, causal, device="cpu", **tile):
     q, k, v = inputs(batch, heads, length, dim, device=device)
     d_out = torch.randn_like(q)
     out, log_sum = flash_attention(batch, heads, length, dim, causal, log_sum=True)(q, k, v)
-    found = backward(q, k, v, out, log_sum, d_out, causal, **tile)
+    kernel = gradients(batch, heads, length, dim, causal, **tile)
+    found = backward(q, k, v, out, log_sum, d_out, kernel)
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
     wanted = torch.autograd.grad(reference(*leaves, causal), leaves, d_out.double())
     return max(
