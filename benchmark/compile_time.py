@@ -101,6 +101,7 @@ def main():
     for key in ("trace", "lower", "NVRTC", "all"):
         print(f"{key:<46} {found[key]:>8.1f}")
     print(f"{'wanted':<46} {WANTED_MS:>8.1f}")
+    print("of the passes, by the clock:")
     for name, milliseconds in sorted(found["passes"].items(), key=lambda item: -item[1])[:12]:
         print(f"    {name:<42} {milliseconds:>8.1f}")
     if arguments.output:
