@@ -70,6 +70,7 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
     parser.add_argument("--density", type=float, default=0.5, help="share of tiles multiplied")
     arguments = parser.parse_args()
-    error = relative_error(*arguments.size, arguments.density, "cuda" if gpu else "cpu")
+    M, N, K = arguments.size
+    error = relative_error(M, N, K, arguments.density, "cuda" if gpu else "cpu")
     assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
-    print(f"{' x '.join(map(str, arguments.size))}: relative error {error:.1e}")
+    print(f"{M} x {N} x {K}: relative error {error:.1e}")

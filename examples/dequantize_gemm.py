@@ -131,8 +131,8 @@ if __name__ == "__main__":
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
-    size = parser.parse_args().size
+    M, N, K = parser.parse_args().size
     for form, bound in (("int4", 1e-3), ("mxfp4", 8e-3)):
-        error = relative_error(form, *size, "cuda" if gpu else "cpu")
+        error = relative_error(form, M, N, K, "cuda" if gpu else "cpu")
         assert error < bound, f"{form}: relative error {error:.1e}, wanted under {bound:.0e}"
-        print(f"{' x '.join(map(str, size))} {form}: relative error {error:.1e}")
+        print(f"{M} x {N} x {K} {form}: relative error {error:.1e}")

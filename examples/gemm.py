@@ -80,11 +80,11 @@ if __name__ == "__main__":
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
-    size = parser.parse_args().size
+    M, N, K = parser.parse_args().size
     for dtype in (T.float16, T.bfloat16):
         for transpose_B in (False, True):
-            error = relative_error(*size, dtype, transpose_B, "cuda" if gpu else "cpu")
+            error = relative_error(M, N, K, dtype, transpose_B, "cuda" if gpu else "cpu")
             bound = torch.finfo(dtype.as_torch()).eps
             assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
-            shape = " x ".join(map(str, size))
-            print(f"{shape} {dtype} {'NT' if transpose_B else 'NN'}: relative error {error:.1e}")
+            form = f"{dtype} {'NT' if transpose_B else 'NN'}"
+            print(f"{M} x {N} x {K} {form}: relative error {error:.1e}")

@@ -64,7 +64,7 @@ if __name__ == "__main__":
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
-    size = parser.parse_args().size
-    error = relative_error(*size, "cuda" if gpu else "cpu")
+    M, N, K = parser.parse_args().size
+    error = relative_error(M, N, K, "cuda" if gpu else "cpu")
     assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
-    print(f"{' x '.join(map(str, size))}: relative error {error:.1e}")
+    print(f"{M} x {N} x {K}: relative error {error:.1e}")

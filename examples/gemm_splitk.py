@@ -63,6 +63,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("--split", type=int, default=4, help="blocks that share a tile of C")
     arguments = parser.parse_args()
-    error = relative_error(*arguments.size, arguments.split, "cuda" if gpu else "cpu")
+    M, N, K = arguments.size
+    error = relative_error(M, N, K, arguments.split, "cuda" if gpu else "cpu")
     assert error < 1e-5, f"relative error {error:.1e}, wanted under 1e-5"
-    print(f"{' x '.join(map(str, arguments.size))}: relative error {error:.1e}")
+    print(f"{M} x {N} x {K}: relative error {error:.1e}")

@@ -79,6 +79,7 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, nargs=2, default=[4096 if gpu else 128] * 2)
     arguments = parser.parse_args()
     sizes = arguments.rows or ([1000, 0, 4096, 1, 700, 2048] if gpu else [100, 0, 64, 1])
-    error = relative_error(sizes, *arguments.size, "cuda" if gpu else "cpu")
+    N, K = arguments.size
+    error = relative_error(sizes, N, K, "cuda" if gpu else "cpu")
     assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
-    print(f"{sizes} rows, {' x '.join(map(str, arguments.size))}: relative error {error:.1e}")
+    print(f"{sizes} rows, {N} x {K}: relative error {error:.1e}")
