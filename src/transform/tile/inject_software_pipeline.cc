@@ -279,8 +279,12 @@ class StepEmitter {
   void Append(size_t i, const Instance& instance, std::vector<Stmt>* out) {
     if (IsConst(instance.guard, 0)) return;
     Stmt s = At(i, instance.iteration);
+    const bool conditional = SplitGuard(s).condition.defined();
     if (p_.async[i]) {
-      out->push_back(MakeAttr(Any(0), kAsyncCopy, instance.guard, s));
+      // A condition may only be asked in an iteration of the loop.
+      const Expr predicate = conditional ? Expr(MakeInt(kBool, 1)) : instance.guard;
+      const Stmt copy = MakeAttr(Any(0), kAsyncCopy, predicate, s);
+      out->push_back(conditional ? MakeIf(instance.guard, copy, p_.body[i]->span) : copy);
       return;
     }
     const auto* before = out->empty() ? nullptr : out->back().as<IfThenElseNode>();

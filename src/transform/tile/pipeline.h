@@ -35,8 +35,15 @@ struct Pipeline {
 };
 Pipeline ReadPipeline(const ForNode* loop, const Views& views);
 
-/*! The statement only fills shared memory from global memory. */
-bool FillsShared(const BufferUse& use);
+/*! `if condition: body` without else; any other statement has no condition. */
+struct Guarded {
+  Expr condition;
+  Stmt body;
+};
+Guarded SplitGuard(const Stmt& s);
+
+/*! The statement only fills shared memory from global memory; a condition may read anything. */
+bool FillsShared(const Stmt& s, const Views& views);
 
 /*! An entry of kPipelines without its plan: place, variable, and for each statement its line and
  * the reason. */

@@ -201,7 +201,7 @@ class Planner : public StmtExprMutator {
       order.emplace_back(num_stages >= 2 ? 0 : 2, 0);
     }
     FirstStageIsZero(&plan);
-    plan.async_stages = AsyncStages(plan.stage, uses);
+    plan.async_stages = AsyncStages(plan.stage, body, uses);
     std::vector<size_t> by_order(body.size());
     std::iota(by_order.begin(), by_order.end(), 0);
     std::stable_sort(by_order.begin(), by_order.end(),
@@ -230,11 +230,11 @@ class Planner : public StmtExprMutator {
 
   /*! Stage 0, and stages whose copies have no reader before the next stage: a wait for others would
    * be a wait for all copies on their way. */
-  static std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage,
-                                          const std::vector<BufferUse>& uses) {
+  std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage, const std::vector<Stmt>& body,
+                                   const std::vector<BufferUse>& uses) const {
     std::set<int64_t> early, late;
     for (size_t w = 0; w < uses.size(); ++w) {
-      if (!FillsShared(uses[w])) continue;
+      if (!FillsShared(body[w], views_)) continue;
       bool is_read_now = false;
       for (size_t u = 0; u < uses.size(); ++u) {
         is_read_now |= stage[u] <= stage[w] && ReadsFrom(uses[u], uses[w]);
@@ -274,15 +274,17 @@ class Planner : public StmtExprMutator {
         is_read |= reads;
         if (Contains(uses[i].writes, v)) return "another statement writes " + name;
         if (i < index && reads) return name + " is read before it";
-        if (versions && reads && !Supplies(body[index], body[i], v, views_)) {
+        if (versions && reads && !Supplies(body, index, i, v, views_)) {
           return "more of " + name + " is read than it writes";
         }
       }
       if (!is_read) return "nothing in the loop reads " + name;
     }
+    const std::vector<Var> source = views_.UseOf(SplitGuard(body[index]).body).reads;
     for (const Var& v : own.reads) {
       const std::string name = v->name;
-      if (!IsGlobal(v)) return "it reads " + name + ", which is not global memory";
+      if (!IsGlobal(v) && Contains(source, v))
+        return "it reads " + name + ", which is not global memory";
       for (const BufferUse& other : uses) {
         if (Contains(other.writes, v)) return "the loop writes " + name + ", which it reads";
       }
