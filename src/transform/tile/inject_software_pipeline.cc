@@ -194,7 +194,10 @@ class StepEmitter {
 
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
-    for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons}) kept.erase(key);
+    for (const char* key :
+         {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage, kDefaultOrder}) {
+      kept.erase(key);
+    }
     return kept;
   }
 
@@ -376,6 +379,11 @@ class Injector : public StmtExprMutator {
     entry.Set("order", ToAnnotation(p.order));
     entry.Set("async", ToAnnotation(async));
     entry.Set("versions", versions);
+    for (const auto& [key, name] :
+         {std::pair(kDefaultStage, "default_stage"), std::pair(kDefaultOrder, "default_order")}) {
+      auto it = p.loop->annotations.find(key);
+      if (it != p.loop->annotations.end()) entry.Set(name, (*it).second);
+    }
     pipelines.push_back(entry);
   }
 

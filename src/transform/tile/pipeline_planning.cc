@@ -112,7 +112,14 @@ class Planner : public StmtExprMutator {
     } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
       return Plain(op, inlined.body, plan.reasons);
     }
-    return Annotated(op, inlined.body, plan);
+    For loop = Annotated(op, inlined.body, plan);
+    if (user) {
+      Schedule automatic;
+      AutoSchedule(op, inlined.body, num_stages, &automatic);
+      loop.CopyOnWrite()->annotations.Set(kDefaultStage, ToAnnotation(automatic.stage));
+      loop.CopyOnWrite()->annotations.Set(kDefaultOrder, ToAnnotation(automatic.order));
+    }
+    return loop;
   }
 
  private:
@@ -147,7 +154,7 @@ class Planner : public StmtExprMutator {
     return Plain(op);
   }
 
-  Stmt Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
+  For Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
     For loop = GetRef<For>(op);
     ForNode* n = loop.CopyOnWrite();
     n->body = Mutate(MakeSeq(body));
@@ -293,7 +300,8 @@ class Planner : public StmtExprMutator {
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
-                    Schedule* plan) {
+                    Schedule* plan) const {
+    if (num_stages < 1) return false;
     // More slots than iterations are never filled.
     const auto trips = AsInt(op->extent);
     if (trips) num_stages = std::min(num_stages, std::max<int64_t>(*trips, 1));
