@@ -204,6 +204,7 @@ class StepEmitter {
   Stmt Wait(int64_t in_flight) const {
     return MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(in_flight)}), p_.loop->span);
   }
+  Stmt Commit() const { return MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span); }
   Expr Number(int64_t v) const { return MakeInt(trips_->dtype(), v); }
 
   void Prologue(int64_t t, std::vector<Stmt>* out) {
@@ -252,6 +253,7 @@ class StepEmitter {
   bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
+    bool is_open = false;
     size_t last_async = p_.body.size();
     for (size_t i : p_.by_order) {
       if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
@@ -260,13 +262,16 @@ class StepEmitter {
       const auto instance = instance_of(p_.stage[i]);
       if (!instance) continue;
       if (!user_.empty() && user_[i] < 0) {
-        // Copied in this very step: nothing may be left in flight.
+        // Copied in this very step: nothing may be left in flight, nor out of a group.
+        if (is_open) stmts.push_back(Commit());
         stmts.push_back(Wait(0));
+        is_open = false;
       } else if (!user_.empty()) {
         in_flight = std::min(in_flight, user_[i]);
       }
       Append(i, *instance, &stmts);
-      if (i == last_async) stmts.push_back(MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span));
+      is_open = i != last_async && (is_open || p_.async[i]);
+      if (i == last_async) stmts.push_back(Commit());
     }
     // Waiting before the copies of the step lets one barrier serve their users and the slot that
     // the copies overwrite.

@@ -152,6 +152,40 @@ T.tl.cp_async_wait(0)"""
     )
 
 
+def test_a_copy_that_is_read_in_its_own_step(statements):
+    """It is in a group before the wait, whatever copies follow."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 64), "float32"),
+        B: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((8, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            W = T.alloc_shared((64,), "float32")
+            for k in T.Pipelined(8, order=[0, 1, 2, 3], stage=[0, 0, 0, 1]):
+                T.copy(A[k, 0], S)
+                T.copy(S, B[k, 0])
+                T.copy(A[k, 0], W)
+                T.copy(W, C[k, 0])
+
+    text = statements(main, "PipelinePlanning", "InjectSoftwarePipeline", "Simplify")
+    loop = text[text.index("for k in") :].splitlines()[1:-1]
+    assert [line.split("(")[0].removeprefix("    ") for line in loop] == [
+        "T.tl.cp_async_wait",
+        "with T.attr",
+        "    T.tl.copy",
+        "T.tl.cp_async_commit",
+        "T.tl.cp_async_wait",
+        "T.tl.copy",
+        "with T.attr",
+        "    T.tl.copy",
+        "T.tl.cp_async_commit",
+        "T.tl.copy",
+    ]
+
+
 @pytest.mark.parametrize(
     ("order", "stage", "told"),
     [
