@@ -84,6 +84,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         name=str(host.attrs["global_symbol"]),
         params=tuple(plan.param(variable) for variable in host.params),
         kernels=tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls),
+        workspaces=int(_attr(host, "tilelang_workspaces") or 0),
         location=_location(host),
     )
 
