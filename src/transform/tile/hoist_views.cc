@@ -22,7 +22,7 @@ class Hoister : public StmtExprMutator {
     std::swap(body, declared_);
     const Stmt rest = Mutate(op->body);
     std::swap(body, declared_);
-    if (body.empty()) return GetRef<Stmt>(op);
+    if (rest.same_as(op->body)) return GetRef<Stmt>(op);
     body.push_back(rest);
     auto block = make_object<SBlockNode>(*op);
     block->body = MakeSeq(body);
