@@ -67,7 +67,7 @@ void KernelFacts::Visit_(const CallNode* op) {
   if (!FindIntrinsic(op)) return Default(op);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
-    if (access.access != Access::kRead) written.insert(access.buffer.get());
+    if (Writes(access.access)) written.insert(access.buffer.get());
     for (const Expr& index : access.indices) Visit(index);
   }
   for (const Expr& arg : op->args) {

@@ -17,8 +17,19 @@ enum class Access : uint8_t {
   kAtomic,      // an atomic operation: others on the same element may run at the same time
   kAsyncWrite,  // starts at the call, is complete for the calling thread at the next covering
                 // cp_async_wait
-  kBarrier      // an mbarrier: what it orders, the program says
+  kBarrier,     // an mbarrier: what it orders, the program says
+  kEngineRead   // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
+                // threads' writes
 };
+
+/*! What an access means to memory, whoever makes it. */
+inline bool Reads(Access a) {
+  return a == Access::kRead || a == Access::kReadWrite || a == Access::kAtomic ||
+         a == Access::kEngineRead;
+}
+inline bool Writes(Access a) {
+  return a != Access::kNone && a != Access::kRead && a != Access::kEngineRead;
+}
 
 struct Intrinsic {
   std::string op;        // "tl.cp_async_gs"
@@ -93,6 +104,16 @@ inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expec
 inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";
 inline constexpr const char* kFenceBarrierInit = "tl.fence_barrier_init";
 inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
+/*! Products of warp groups. The descriptor's address begins a read of its buffer, which lasts until
+ * the wait that leaves no group of then in flight. */
+inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
+inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
+inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
+inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
+inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
+inline constexpr const char* kWarpgroupCommit = "tl.warpgroup_commit_batch";
+inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";
+inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";

@@ -55,10 +55,8 @@ class UseCollector : public StmtExprVisitor {
     const Intrinsic* row = FindIntrinsic(op);
     if (!row) return Default(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access != Access::kRead) Add(&use.writes, p.buffer);
-      const bool reads = p.access == Access::kRead || p.access == Access::kReadWrite ||
-                         p.access == Access::kAtomic;
-      if (reads) Add(&use.reads, p.buffer);
+      if (Writes(p.access)) Add(&use.writes, p.buffer);
+      if (Reads(p.access)) Add(&use.reads, p.buffer);
       for (const Expr& index : p.indices) Visit(index);
     }
     for (size_t i = 0; i < op->args.size(); ++i) {

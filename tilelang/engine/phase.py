@@ -46,6 +46,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.InjectSoftwarePipeline,
         transform.Simplify,
         transform.AddWrapperForSingleBufStore,
+        transform.PlaceWgmmaWaits,
         transform.LayoutInference,
         transform.LowerTileOp,
         transform.LegalizeSafeMemoryAccess,

@@ -25,7 +25,7 @@ class WriteCollector : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     const bool known = FindIntrinsic(op) != nullptr;
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access != Access::kRead) written.insert(p.buffer.get());
+      if (Writes(p.access)) written.insert(p.buffer.get());
     }
     for (const Expr& arg : op->args) {
       const TensorLoadNode* pointee = AsAddressOf(arg);

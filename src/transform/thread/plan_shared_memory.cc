@@ -5,7 +5,7 @@
  * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn` is annotated with
  * `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers of
  * scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128 bytes, or of
- * the buffer's own alignment where that is more; buffers whose lives overlap have no byte in
+ * the buffer's own alignment or that of a swizzle of wgmma where that is more; buffers whose lives overlap have no byte in
  * common. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
  * block of the target may have (ValueError with a table of the buffers).
  *
@@ -17,6 +17,8 @@
  */
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
+#include "../../op/views.h"
 #include "../../target/chip.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -42,10 +44,12 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
+  int64_t engine_alignment = 1;  // of the patterns that wgmma reads
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
   int64_t Alignment() const {
-    return std::max<int64_t>(kMinAlignment, BufferOf(alloc->buffer)->data_alignment);
+    return std::max<int64_t>(
+        {kMinAlignment, BufferOf(alloc->buffer)->data_alignment, engine_alignment});
   }
   int64_t End() const { return offset + bytes; }
   bool SharesBytes(const Use& o) const {
@@ -55,25 +59,43 @@ struct Use {
 
 class AllocationCollector : public StmtExprVisitor {
  public:
+  explicit AllocationCollector(const Stmt& kernel) : views_(kernel) {
+    Visit(kernel);
+    for (Use& use : uses) {
+      auto it = alignments_.find(use.alloc->buffer.get());
+      if (it != alignments_.end()) use.engine_alignment = it->second;
+    }
+  }
   std::vector<Use> uses;
 
  protected:
   using StmtExprVisitor::Visit_;
+  /*! PTX ISA, Matrix Descriptor Format: eight rows of a swizzle make its pattern. */
+  void Visit_(const CallNode* op) override {
+    if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
+      const Var buffer = PointerAccesses(op)[0].buffer;
+      int64_t& alignment = alignments_[views_.RootOf(buffer).get()];
+      alignment = std::max(alignment, 8 * ToInt(op->args[0]));
+    }
+    Default(op);
+  }
   void Visit_(const AllocBufferNode* op) override {
     if (IsShared(op->buffer)) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
   }
   void Visit_(const SBlockNode* op) override {
     ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
   }
+
+ private:
+  const Views views_;
+  std::unordered_map<const Object*, int64_t> alignments_;
 };
 
 /*! The places of one kernel's buffers. */
 class Plan {
  public:
   Plan(const Stmt& kernel, int64_t limit) {
-    AllocationCollector collector;
-    collector(kernel);
-    uses_ = std::move(collector.uses);
+    uses_ = std::move(AllocationCollector(kernel).uses);
     if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
     const std::vector<Use> exact = uses_;
     KeepSmallApart();

@@ -1,6 +1,8 @@
 #include "shared_lifetime.h"
 
+#include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
@@ -16,6 +18,7 @@ class LifetimeWalk : public StmtExprVisitor {
 
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
+    for (const auto& [buffer, path] : multiplied_) lives_[buffer].last = INT64_MAX;
     return std::move(lives_);
   }
 
@@ -30,13 +33,18 @@ class LifetimeWalk : public StmtExprVisitor {
     lives_.try_emplace(buffer.get(), Lifetime{now_, now_}).first->second.last = now_;
   }
   void Visit_(const CallNode* op) override {
-    for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access != Access::kAsyncWrite || !IsShared(p.buffer)) continue;
-      in_flight_.insert(views_.RootOf(p.buffer).get());
-    }
     const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
     if (all && inside_ == 0 && branches_ == 0) Land();
     Default(op);
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (!IsShared(p.buffer)) continue;
+      const Object* buffer = views_.RootOf(p.buffer).get();
+      if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
+      if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) Multiply(buffer);
+    }
+    if (IsCallTo(GetRef<Expr>(op), kWarpgroupWait) && IsConst(op->args[0], 0)) {
+      LandReads(&multiplied_);
+    }
   }
 
   void Visit_(const ForNode* op) override { AsOne(op); }
@@ -45,7 +53,9 @@ class LifetimeWalk : public StmtExprVisitor {
     if (!uniformity_.IsUniform(op->condition)) return AsOne(op);
     Begin();
     ++branches_;
+    path_.push_back(op);
     Default(op);
+    path_.pop_back();
     --branches_;
   }
   void Visit_(const BufferStoreNode* op) override { Leaf(op); }
@@ -53,6 +63,8 @@ class LifetimeWalk : public StmtExprVisitor {
   void Visit_(const BindNode* op) override { Leaf(op); }
 
  private:
+  using Path = std::vector<const Object*>;
+
   void Begin() { now_ += inside_ == 0; }
   void Leaf(const Object* op) {
     Begin();
@@ -61,8 +73,28 @@ class LifetimeWalk : public StmtExprVisitor {
   void AsOne(const Object* op) {
     Begin();
     ++inside_;
+    path_.push_back(op);
     Default(op);
+    path_.pop_back();
     --inside_;
+  }
+  void Multiply(const Object* buffer) {
+    auto [it, is_new] = multiplied_.try_emplace(buffer, path_);
+    if (is_new) return;
+    // Only a wait around both ends both.
+    Path& path = it->second;
+    const auto common = std::mismatch(path.begin(), path.end(), path_.begin(), path_.end()).first;
+    path.erase(common, path.end());
+  }
+  /*! A wait in a loop or branch says nothing of what was issued outside of it. */
+  void LandReads(std::unordered_map<const Object*, Path>* reads) {
+    for (auto it = reads->begin(); it != reads->end();) {
+      const Path& path = it->second;
+      const bool inside =
+          path.size() >= path_.size() && std::equal(path_.begin(), path_.end(), path.begin());
+      if (inside) lives_[it->first].last = now_;
+      it = inside ? reads->erase(it) : std::next(it);
+    }
   }
   void Land() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = now_;
@@ -76,6 +108,9 @@ class LifetimeWalk : public StmtExprVisitor {
   int branches_ = 0;  // conditions around
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
+  Path path_;  // loops and branches around
+  /*! What wgmma may still read, with the loops and branches around its issue. */
+  std::unordered_map<const Object*, Path> multiplied_;
 };
 
 }  // namespace

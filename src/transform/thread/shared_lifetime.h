@@ -16,7 +16,8 @@ struct Lifetime {
 /*!
  * Lives of the dynamic shared buffers that a kernel touches. What threads may run at different
  * times, a loop or a branch that only some of them take, is one statement: buffers in it overlap.
- * The target of an asynchronous copy lives until all copies are waited for.
+ * The target of an asynchronous copy lives until all copies are waited for, an operand of wgmma
+ * until all products are.
  */
 std::unordered_map<const Object*, Lifetime> SharedLifetimes(const Stmt& kernel);
 

@@ -16,8 +16,13 @@ using Guards = std::vector<std::pair<Expr, bool>>;
 class AccessCollector : public StmtExprVisitor {
  public:
   AccessCollector(SyncNode* node, const Views& views, Substituter* names, Guards* guards,
-                  int* count)
-      : node_(node), views_(views), names_(names), guards_(guards), count_(count) {}
+                  std::vector<Var>* opaque, int* count)
+      : node_(node),
+        views_(views),
+        names_(names),
+        guards_(guards),
+        opaque_(opaque),
+        count_(count) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -35,7 +40,7 @@ class AccessCollector : public StmtExprVisitor {
     if (IsIfThenElse(op)) return VisitBranches(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       Add(p.buffer, p.indices, p.access, TouchedElements(op, p));
-      if (IsShared(p.buffer)) node_->accesses.back().by_warp = IsMatrixCopy(op);
+      if (IsShared(p.buffer)) Qualify(op, p.access, &node_->accesses.back());
     }
     const bool known = FindIntrinsic(op) != nullptr;
     for (const Expr& arg : op->args) {
@@ -69,6 +74,20 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
+  void Qualify(const CallNode* op, Access access, SharedAccess* a) {
+    a->by_warp = IsMatrixCopy(op);
+    a->engine = access == Access::kEngineRead;
+    if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) return;
+    a->flight = SharedAccess::Flight::kWgmma;
+    // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where
+    // it begins.
+    const size_t rank = a->indices.size();
+    for (size_t i = rank > 3 ? rank - 3 : 0; i < rank; ++i) {
+      opaque_->push_back(MakeVar("part"));
+      a->indices.Set(i, opaque_->back());
+    }
+  }
+
   /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
   static bool IsMatrixCopy(const CallNode* op) {
     const std::string name = FindIntrinsic(op)->op;
@@ -94,8 +113,9 @@ class AccessCollector : public StmtExprVisitor {
                    {},
                    lanes,
                    view,
-                   access != Access::kRead,
-                   access == Access::kAsyncWrite,
+                   Writes(access),
+                   access == Access::kAsyncWrite ? SharedAccess::Flight::kCpAsync
+                                                 : SharedAccess::Flight::kNone,
                    access == Access::kAtomic,
                    *guards_,
                    node_,
@@ -114,14 +134,23 @@ class AccessCollector : public StmtExprVisitor {
   }
   void AddWhole(const Var& buffer) {
     if (!IsShared(buffer)) return;
-    node_->accesses.push_back(
-        {views_.RootOf(buffer), {}, 0, true, true, false, false, *guards_, node_, (*count_)++});
+    node_->accesses.push_back({views_.RootOf(buffer),
+                               {},
+                               0,
+                               true,
+                               true,
+                               SharedAccess::Flight::kNone,
+                               false,
+                               *guards_,
+                               node_,
+                               (*count_)++});
   }
 
   SyncNode* node_;
   const Views& views_;
   Substituter* names_;
   Guards* guards_;
+  std::vector<Var>* opaque_;
   int* count_;
 };
 
@@ -209,6 +238,11 @@ class TreeBuilder {
                                       static_cast<int>(ToInt(call->args[1]))};
       } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
         node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kCpAsync;
+        node->in_flight = ToInt(call->args[0]);
+      } else if (call && IsCallTo(evaluate->value, kWarpgroupWait)) {
+        node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kWgmma;
         node->in_flight = ToInt(call->args[0]);
       }
     }
@@ -218,7 +252,7 @@ class TreeBuilder {
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {
-    AccessCollector(node, views_, &names_, &guards_, &accesses)(n);
+    AccessCollector(node, views_, &names_, &guards_, &opaque, &accesses)(n);
   }
 
   Uniformity uniformity_;
@@ -241,22 +275,23 @@ Stmt BarrierBefore(const SyncNode& node) {
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   std::vector<Stmt> stmts;
   for (const auto& n : nodes) {
+    if (n->fence) stmts.push_back(MakeEvaluate(CallOp(kFenceProxyAsync, {}), n->stmt->span));
     if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
     stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
 }
 
-bool HasBarrier(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   for (const auto& n : nodes) {
-    if (n->mark != SyncNode::Mark::kNone || HasBarrier(n->body) || HasBarrier(n->otherwise))
-      return true;
+    if (n->mark != SyncNode::Mark::kNone || n->fence) return true;
+    if (HasMarks(n->body) || HasMarks(n->otherwise)) return true;
   }
   return false;
 }
 
 Stmt Rebuild(const SyncNode& node) {
-  if (!HasBarrier(node.body) && !HasBarrier(node.otherwise)) return node.stmt;
+  if (!HasMarks(node.body) && !HasMarks(node.otherwise)) return node.stmt;
   const Stmt body = RebuildSequence(node.body);
   if (const auto* op = node.stmt.as<AttrStmtNode>()) {
     auto n = make_object<AttrStmtNode>(*op);

@@ -22,12 +22,16 @@ struct SharedAccess {
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  bool async;   // a write that is complete at a later cp_async_wait
+  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by wgmma. */
+  enum class Flight : uint8_t { kNone, kCpAsync, kWgmma };
+  Flight flight;
   bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;
-  int order;             // in the program's text
+  int order;  // in the program's text
+  /*! An engine acts: what threads wrote before is to pass a fence between proxies. */
+  bool engine = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
 };
@@ -56,7 +60,8 @@ struct SyncNode {
   Expr condition;              // kIf: in threads, loops and symbols
   bool in_otherwise = false;   // of the parent, a kIf
   std::optional<Named> named;  // kBarrier
-  int64_t in_flight = 0;       // kWait: groups of asynchronous copies that it leaves in flight
+  SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
+  int64_t in_flight = 0;  // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
@@ -65,6 +70,8 @@ struct SyncNode {
   enum class Mark { kNone, kBlock, kSubset };
   Mark mark = Mark::kNone;
   Named barrier{};
+  /*! A fence between proxies goes in front of the node, and of its barrier. */
+  bool fence = false;
 
   bool IsInside(const SyncNode* other) const;
 };
@@ -78,7 +85,7 @@ struct SyncTree {
 
 SyncTree BuildSyncTree(const Stmt& body);
 
-/*! The statements again, with the barriers that the nodes are marked with. */
+/*! The statements again, with the barriers and fences that the nodes are marked with. */
 Stmt WithBarriers(const SyncNode& root);
 
 }  // namespace tl

@@ -13,6 +13,10 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
+ * An engine's read of what threads wrote (an operand of wgmma) also needs a fence between proxies in
+ * the threads that wrote: it stands in front of the last barrier on each way from the write to the
+ * read. What a wgmma reads it may read until the wait for its group.
+ *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
  * since the last barrier on some path, each with the threads for which a barrier ordered it.
@@ -25,6 +29,7 @@
 #include <set>
 #include <utility>
 
+#include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -59,15 +64,21 @@ struct Earlier {
   }
 };
 using PendingSet = std::set<Pending, Earlier>;
+using AccessSet = std::set<const SharedAccess*, Earlier>;
 
 /*! What is not ordered with what comes next, on some path to here. */
 struct State {
-  PendingSet pending;                                // accesses since the last barrier
-  std::set<const SharedAccess*, Earlier> in_flight;  // asynchronous writes that may be unfinished
+  PendingSet pending;   // accesses since the last barrier
+  AccessSet in_flight;  // what an engine may not have finished
+  /*! Threads' writes that no fence between proxies followed, with the last barriers that did. */
+  std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
     pending.insert(o.pending.begin(), o.pending.end());
     in_flight.insert(o.in_flight.begin(), o.in_flight.end());
+    for (const auto& [write, barriers] : o.unfenced) {
+      unfenced[write].insert(barriers.begin(), barriers.end());
+    }
   }
 };
 
@@ -78,6 +89,10 @@ class SyncPlanner {
   Stmt Plan() {
     while (std::optional<Conflict> found = Walk()) Place(*found);
     Prune(tree_.root.get());
+    if (HasEngines(*tree_.root)) {
+      places_fences_ = true;
+      Walk();
+    }
     NoteNamed(*tree_.root);
     AssignBarriers(tree_.root.get());
     return WithBarriers(*tree_.root);
@@ -102,12 +117,14 @@ class SyncPlanner {
 
   // The visits return false when they have found a conflict.
   bool Visit(const SyncNode& node, State* state) {
+    if (node.mark != Mark::kNone) NoteBarrier(node, state);
     if (node.mark == Mark::kBlock) state->pending.clear();
     if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
     if (!Check(node, *state)) return false;
+    if (places_fences_) PlaceFences(node, state);
     for (const SharedAccess& a : node.accesses) {
       state->pending.insert({&a, {}});
-      if (a.async) state->in_flight.insert(&a);
+      if (a.flight != SharedAccess::Flight::kNone) state->in_flight.insert(&a);
     }
     switch (node.kind) {
       case Kind::kScope:
@@ -158,6 +175,50 @@ class SyncPlanner {
     return true;
   }
 
+  static bool HasEngines(const SyncNode& node) {
+    const auto in = [](const auto& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(), [](const auto& n) { return HasEngines(*n); });
+    };
+    return std::any_of(node.accesses.begin(), node.accesses.end(),
+                       [](const SharedAccess& a) { return a.engine; }) ||
+           in(node.body) || in(node.otherwise);
+  }
+
+  /*! Threads that meet at a barrier can pass a fence in front of it. */
+  void NoteBarrier(const SyncNode& node, State* state) {
+    for (auto& [write, barriers] : state->unfenced) {
+      const bool all = DivergentAround(node).empty();
+      if (all || subsets_.Contains(subsets_.At(&node), subsets_.At(write->node))) {
+        barriers = {&node};
+      }
+    }
+  }
+
+  void PlaceFences(const SyncNode& node, State* state) {
+    const auto* evaluate = node.stmt.as<EvaluateNode>();
+    if (evaluate && IsCallTo(evaluate->value, kFenceProxyAsync)) {
+      const std::vector<const SyncNode*> regions = DivergentAround(node);
+      for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
+        const bool passes = std::all_of(regions.begin(), regions.end(), [&](const SyncNode* r) {
+          return it->first->node->IsInside(r);
+        });
+        it = passes ? state->unfenced.erase(it) : std::next(it);
+      }
+    }
+    for (const SharedAccess& a : node.accesses) {
+      if (!a.engine) {
+        if (a.writes) state->unfenced[&a] = {};
+        continue;
+      }
+      for (const auto& [write, barriers] : state->unfenced) {
+        // In whichever iteration: versions of a buffer are not told apart.
+        if (!conflict_.ShareBytes(write->buffer, a.buffer)) continue;
+        for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
+        if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
+      }
+    }
+  }
+
   /*! The threads of a set meet: what was done by them is ordered with what they do next. */
   void Order(int set, State* state) {
     PendingSet ordered;
@@ -174,23 +235,34 @@ class SyncPlanner {
   void VisitBarrier(const SyncNode& node, State* state) {
     if (!node.named) {
       RefuseDivergentBarrier(node);
+      NoteBarrier(node, state);
       state->pending.clear();
     } else if (subsets_.Meeting(&node) == node.named->threads) {
+      NoteBarrier(node, state);
       Order(subsets_.At(&node), state);
     }
   }
 
   void VisitWait(const SyncNode& node, State* state) {
+    AccessSet left;
     for (const SharedAccess* copy : state->in_flight) {
-      std::unique_ptr<SharedAccess>& write = completed_[{&node, copy}];
-      if (!write) {
-        const int order = tree_.accesses + static_cast<int>(completed_.size());
-        write.reset(
-            new SharedAccess{copy->buffer, {}, 0, true, true, false, false, {}, &node, order});
+      if (copy->flight != node.wait_for) {
+        left.insert(copy);
+        continue;
       }
-      state->pending.insert({write.get(), {}});
+      if (node.in_flight > 0) left.insert(copy);
+      std::unique_ptr<SharedAccess>& end = completed_[{&node, copy}];
+      if (!end) {
+        end = std::make_unique<SharedAccess>(*copy);
+        end->whole = true;
+        end->flight = SharedAccess::Flight::kNone;
+        end->guards.clear();
+        end->node = &node;
+        end->order = tree_.accesses + static_cast<int>(completed_.size());
+      }
+      state->pending.insert({end.get(), {}});
     }
-    if (node.in_flight == 0) state->in_flight.clear();
+    state->in_flight = left;
   }
 
   /*! Iterations k, k + 1 and, for what no barrier has ordered by then, any later one. */
@@ -217,6 +289,7 @@ class SyncPlanner {
     all.Join(breaks);
     if (least < 1) all.Join(before);
     state->in_flight = all.in_flight;
+    state->unfenced = all.unfenced;
     state->pending.clear();
     for (Pending p : all.pending) {
       if (p.distance.loop == &loop) p.distance = {};
@@ -369,6 +442,7 @@ class SyncPlanner {
   std::set<int> taken_;
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
+  bool places_fences_ = false;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;

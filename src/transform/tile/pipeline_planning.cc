@@ -152,7 +152,7 @@ class Planner : public StmtExprMutator {
       using StmtExprVisitor::Visit_;
       void Visit_(const CallNode* op) override {
         for (const PointerAccess& access : PointerAccesses(op)) {
-          found |= access.access != Access::kRead;
+          found |= Writes(access.access);
         }
         found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
         Default(op);

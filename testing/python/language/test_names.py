@@ -44,6 +44,7 @@ NAMES = {
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
+    "wgmma": "wgmma_gemm wgmma_mma wait_wgmma",
     "scheduling": "PersistentTileScheduler",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",
