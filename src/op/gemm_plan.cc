@@ -98,8 +98,8 @@ MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t 
 [[noreturn]] void RefuseAsynchronous(const GemmOp& op, const std::string& why) {
   ThrowAt(op.span, "ValueError",
           "T.wgmma_gemm: found a product of " + std::to_string(op.M()) + "x" +
-              std::to_string(op.N()) + "x" + std::to_string(op.K()) +
-              " that is no wgmma: " + why + "; change it, or use T.gemm, which takes any");
+              std::to_string(op.N()) + "x" + std::to_string(op.K()) + " that is no wgmma: " + why +
+              "; change it, or use T.gemm, which takes any");
 }
 
 /*! Reads an operand by descriptors; why it cannot, empty if it can. */
@@ -174,8 +174,9 @@ Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
 }
 
 std::string GemmPlan::Text(const GemmOp& op) const {
-  std::string text = std::string(op.IsSparse() ? "T.gemm_sp " : "T.gemm ") + std::to_string(op.M()) + "x" +
-                     std::to_string(op.N()) + "x" + std::to_string(op.K()) + ": ";
+  std::string text = std::string(op.IsSparse() ? "T.gemm_sp " : "T.gemm ") +
+                     std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
+                     std::to_string(op.K()) + ": ";
   if (UsesWgmma()) {
     text += std::to_string(op.K() / wgmma.instruction->k) + " x " +
             wgmma.instruction->Text(wgmma.n) + " along K, ";

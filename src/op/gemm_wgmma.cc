@@ -1,5 +1,6 @@
 /*! T.gemm by wgmma: a warp group multiplies 64 rows of A, in shared memory or registers, with B in
- * shared memory. Instructions are issued as one group, which the operator or someone else waits for.
+ * shared memory. Instructions are issued as one group, which the operator or someone else waits
+ * for.
  */
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -93,8 +94,8 @@ class WgmmaEmitter {
     const size_t along_rows = first.size() - (operand.k_major ? 2 : 1);
     first.Set(along_rows, first[along_rows] + row);
     auto [buffer, placed] = scope_->Place(region.buffer, first);
-    const Array<Expr> indices = placed.Map(
-        [&](const Expr& e) { return scope_->analyzer->Simplify(FoldXor().Mutate(e)); });
+    const Array<Expr> indices =
+        placed.Map([&](const Expr& e) { return scope_->analyzer->Simplify(FoldXor().Mutate(e)); });
     const Expr value = CallOp(kWgmmaDescriptor,
                               {MakeInt(strides.span), AddressOf(buffer, indices),
                                MakeInt(strides.leading), MakeInt(strides.stride)},
@@ -136,8 +137,8 @@ class WgmmaEmitter {
     // Of an accumulator that is cleared the first product along K is the beginning.
     const Expr sum = NotEqualOf(k, MakeInt(0)) || NotOf(op_.clear_accum);
     if (a.registers.defined()) {
-      const Expr fragment = AddressOf(a.registers, {(i * (op_.K() / wgmma_.k) + k) *
-                                                    (4 * wgmma_.PerRegister())});
+      const Expr fragment =
+          AddressOf(a.registers, {(i * (op_.K() / wgmma_.k) + k) * (4 * wgmma_.PerRegister())});
       for (const Expr& e : {b_k_major, c, fragment, b, sum}) args.push_back(e);
       return CallOp(kWgmmaRegisters, args);
     }

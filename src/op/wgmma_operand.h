@@ -1,7 +1,7 @@
 /*!
- * Operands of wgmma in shared memory, as its descriptors name them: a buffer of swizzled rows, which
- * are either those of the operand (K-major: elements along K side by side) or its elements of one k
- * (M- or N-major). PTX ISA, "Asynchronous warpgroup level matrix shared memory layout".
+ * Operands of wgmma in shared memory, as its descriptors name them: a buffer of swizzled rows,
+ * which are either those of the operand (K-major: elements along K side by side) or its elements of
+ * one k (M- or N-major). PTX ISA, "Asynchronous warpgroup level matrix shared memory layout".
  */
 #pragma once
 #include <optional>

@@ -49,8 +49,7 @@ const std::vector<MmaInstruction>& Table() {
 
 bool HasTypes(const MmaInstruction& i, const GemmShape& s) {
   return i.sparse == s.sparse && CanonicalOperand(s.a) == i.operand &&
-         CanonicalOperand(s.b) == i.operand &&
-         s.c == i.accumulator;
+         CanonicalOperand(s.b) == i.operand && s.c == i.accumulator;
 }
 
 /*! The first precondition that fails, empty if all hold. */

@@ -86,8 +86,8 @@ std::optional<WgmmaChoice> SelectWgmma(const GemmShape& shape, bool k_major, Gem
                                        std::string* why) {
   const WgmmaInstruction* i = RowOf(shape);
   if (!i) {
-    *why = "none for " + DTypeName(shape.a) + " x " + DTypeName(shape.b) + " -> " +
-           DTypeName(shape.c);
+    *why =
+        "none for " + DTypeName(shape.a) + " x " + DTypeName(shape.b) + " -> " + DTypeName(shape.c);
     return std::nullopt;
   }
   *why = WhyNot(*i, shape, k_major);

@@ -5,9 +5,9 @@
  * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn` is annotated with
  * `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers of
  * scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128 bytes, or of
- * the buffer's own alignment or that of a swizzle of wgmma where that is more; buffers whose lives overlap have no byte in
- * common. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
- * block of the target may have (ValueError with a table of the buffers).
+ * the buffer's own alignment or that of a swizzle of wgmma where that is more; buffers whose lives
+ * overlap have no byte in common. What shares bytes is left for ThreadSync to order. Refuses: more
+ * shared memory than a block of the target may have (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in

@@ -61,7 +61,7 @@ struct SyncNode {
   bool in_otherwise = false;   // of the parent, a kIf
   std::optional<Named> named;  // kBarrier
   SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
-  int64_t in_flight = 0;  // kWait: groups that it leaves in flight
+  int64_t in_flight = 0;               // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;

@@ -13,9 +13,9 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
- * An engine's read of what threads wrote (an operand of wgmma) also needs a fence between proxies in
- * the threads that wrote: it stands in front of the last barrier on each way from the write to the
- * read. What a wgmma reads it may read until the wait for its group.
+ * An engine's read of what threads wrote (an operand of wgmma) also needs a fence between proxies
+ * in the threads that wrote: it stands in front of the last barrier on each way from the write to
+ * the read. What a wgmma reads it may read until the wait for its group.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -211,8 +211,9 @@ class SyncPlanner {
         continue;
       }
       for (const auto& [write, barriers] : state->unfenced) {
-        // In whichever iteration: versions of a buffer are not told apart.
+        // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
         if (!conflict_.ShareBytes(write->buffer, a.buffer)) continue;
+        if (barriers.empty() && !conflict_.MayConflict(*write, a, {})) continue;
         for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
         if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
       }

@@ -17,10 +17,9 @@ constexpr const char* kRelease = "tl.tileop.release";
 
 /*! Calls after which no other thread, and no engine, does what it could not do before. */
 bool IsPrivate(const CallNode* call) {
-  static const std::set<std::string> names = {kCpAsyncCommit,    kCpAsyncWait,  kMbarrierWait,
-                                              kMbarrierExpectTx, kCpAsync,      kCpAsyncConditional,
-                                              kFenceProxyAsync,  kShuffleElect, kRegAlloc,
-                                              kRegDealloc};
+  static const std::set<std::string> names = {
+      kCpAsyncCommit,      kCpAsyncWait,     kMbarrierWait, kMbarrierExpectTx, kCpAsync,
+      kCpAsyncConditional, kFenceProxyAsync, kShuffleElect, kRegAlloc,         kRegDealloc};
   const OpNode* op = OpOf(call);
   if (!op) return false;
   const Intrinsic* row = FindIntrinsic(call);
@@ -130,13 +129,14 @@ bool WgmmaConflicts::Conflicts(const TouchedMemory& touched, const WgmmaGroup& g
   if (group.issue->by_hand) return false;
   if (touched.everything) return true;
   const GemmOp& op = group.issue->op;
-  return std::any_of(
-      touched.accesses.begin(), touched.accesses.end(), [&](const TouchedMemory::Access& a) {
-        if (a.buffer.same_as(views_->RootOf(op.c.buffer))) return true;
-        if (!a.writes) return false;
-        if (IsFragment(op.a.buffer) && a.buffer.same_as(views_->RootOf(op.a.buffer))) return true;
-        return Overlaps(a, op.a, group) || Overlaps(a, op.b, group);
-      });
+  return std::any_of(touched.accesses.begin(), touched.accesses.end(),
+                     [&](const TouchedMemory::Access& a) {
+                       if (a.buffer.same_as(views_->RootOf(op.c.buffer))) return true;
+                       if (!a.writes) return false;
+                       if (IsFragment(op.a.buffer) && a.buffer.same_as(views_->RootOf(op.a.buffer)))
+                         return true;
+                       return Overlaps(a, op.a, group) || Overlaps(a, op.b, group);
+                     });
 }
 
 bool WgmmaConflicts::Conflicts(const WgmmaIssue& next, const WgmmaGroup& group) const {
