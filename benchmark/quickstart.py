@@ -6,14 +6,13 @@ cache directory of its own.
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from typing import NamedTuple
+
+from fresh import measure_fresh
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
@@ -103,28 +102,9 @@ def relative_errors() -> dict[str, float]:
 FRESH = {f.__name__: f for f in (import_share, cold_compile, cold_emulation)}
 
 
-def measure_fresh(name: str, **environment: str):
-    """Run one of FRESH in a new process with an empty cache and give back what it returned."""
-    with tempfile.TemporaryDirectory() as cache:
-        output = subprocess.run(
-            [sys.executable, __file__, "--fresh", name],
-            # NVRTC asks the driver's cache where there is a driver.
-            env={
-                **os.environ,
-                "TILELANG_CACHE_DIR": cache,
-                "CUDA_CACHE_DISABLE": "1",
-                **environment,
-            },
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-        ).stdout
-    return json.loads(output.splitlines()[-1])
-
-
 def median_fresh(name: str, repeat: int) -> dict[str, float]:
     """The medians over several processes, by key."""
-    runs = [measure_fresh(name) for _ in range(repeat)]
+    runs = [measure_fresh(__file__, name) for _ in range(repeat)]
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
@@ -132,9 +112,9 @@ def measure(repeat: int) -> list[Row]:
     """All rows that this machine can measure; the short ones are medians of `repeat` processes."""
     import torch
 
-    share = statistics.median(measure_fresh("import_share") for _ in range(repeat))
+    share = statistics.median(measure_fresh(__file__, "import_share") for _ in range(repeat))
     compiled = median_fresh("cold_compile", repeat)
-    emulated = measure_fresh("cold_emulation", TILELANG_EXECUTION_BACKEND="emulate")
+    emulated = measure_fresh(__file__, "cold_emulation", TILELANG_EXECUTION_BACKEND="emulate")
     rows = [
         Row("import tilelang beyond torch and tvm", share, "s", "< 0.3"),
         Row("GEMM, cold: trace and lower", compiled["lower"], "s", "< 0.15"),

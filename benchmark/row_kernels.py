@@ -3,16 +3,11 @@
 Needs a GPU. Prints a table: medians of calls that take turns in one process.
 """
 
-import pathlib
-import statistics
-import sys
-
 import torch
+from common import example, median_times
 
 import tilelang
 import tilelang.language as T
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "examples"))
 
 ROWS, COLUMNS = 16384, 8192
 
@@ -38,25 +33,9 @@ def rms_norm_row(M, N, dtype, threads, epsilon=1e-6):
     return main
 
 
-def median_times(functions, repeat=50):
-    """Milliseconds by name; the calls take turns."""
-    times = {name: [] for name in functions}
-    for step in range(repeat + 10):
-        for name, function in functions.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            function()
-            end.record()
-            end.synchronize()
-            if step >= 10:
-                times[name].append(begin.elapsed_time(end))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def main() -> None:
     """Measure and print."""
-    from softmax import softmax
-
+    softmax = example("softmax").softmax
     a = torch.randn(ROWS, COLUMNS, device="cuda").bfloat16()
     weight = torch.randn(COLUMNS, device="cuda").bfloat16()
     target = torch.empty_like(a)

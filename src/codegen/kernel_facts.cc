@@ -39,7 +39,7 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
 
 void KernelFacts::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
-  has_dynamic_shared |= scope == "shared.dyn";
+  has_dynamic_shared |= IsInDynamicArray(op->buffer);
   if (scope != "shared") return;
   constexpr int64_t kAlignment = 16;
   static_shared[op->buffer.get()] = static_shared_bytes;
@@ -65,6 +65,8 @@ void KernelFacts::Visit_(const CallNode* op) {
     written.insert(target->source.get());
   }
   if (!FindIntrinsic(op)) return Default(op);
+  const Expr call = GetRef<Expr>(op);
+  sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
     if (Writes(access.access)) written.insert(access.buffer.get());

@@ -34,6 +34,7 @@ class KernelFacts : public StmtExprVisitor {
   Span swizzle_span;
   std::string prelude;
   std::optional<int64_t> min_blocks;
+  bool sets_registers = false;
   std::unordered_set<std::string> aliased;
   bool has_dynamic_shared = false;
   /*! Place of each static shared array in the block's static memory, and bytes of all of them. */

@@ -1,5 +1,6 @@
 #include "kernel_printer.h"
 
+#include <algorithm>
 #include <regex>
 #include <utility>
 
@@ -33,6 +34,13 @@ int64_t ThreadsOf(const PrimFunc& kernel) {
   return threads;
 }
 
+bool IsTensorMap(const PrimFunc& kernel, const Var& param) {
+  const Any maps = GetAttr(kernel, kTensorMaps);
+  if (maps == nullptr) return false;
+  const auto list = maps.cast<Array<Var>>();
+  return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
+}
+
 /*! Largest power of two up to 16 that a vector access of the array could need. */
 int64_t LocalAlignment(int64_t bytes) {
   int64_t alignment = 16;
@@ -64,7 +72,9 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
   std::string params;
   for (const Var& p : kernel->params) {
     if (!params.empty()) params += ", ";
-    if (AsBuffer(p)) {
+    if (IsTensorMap(kernel, p)) {
+      params += "const __grid_constant__ CUtensorMap ";
+    } else if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
       params += StorageType(BufferOf(p)->dtype->dtype) + "* " +
                 (facts.aliased.count(p->name) ? "" : restrict);
@@ -74,7 +84,12 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     params += names_.Declare(p);
   }
   std::string bounds = std::to_string(ThreadsOf(kernel));
-  if (facts.min_blocks) bounds += ", " + std::to_string(*facts.min_blocks);
+  if (facts.min_blocks) {
+    bounds += ", " + std::to_string(*facts.min_blocks);
+  } else if (facts.sets_registers) {
+    // PTX ISA, setmaxnreg: the kernel has to say how many registers it starts with.
+    bounds += ", 1";
+  }
   const auto name = GetAttr(kernel, "global_symbol").cast<String>();
   return "extern \"C\" __global__ void __launch_bounds__(" + bounds + ") " + std::string(name) +
          "(" + params + ")";
@@ -265,7 +280,7 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const bool packed = IsHalfByte(dtype);
   const int64_t units = packed ? (size + 1) / 2 : size;
   const std::string type = StorageType(dtype);
-  if (scope == "shared.dyn") {
+  if (IsInDynamicArray(op->buffer)) {
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
     SharedArray(type, units, name, "buf_dyn_shmem", *offset);

@@ -25,7 +25,7 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
   ParallelNest nest;
   nest.span = span;
   nest.vars = {MakeVar("i"), MakeVar("j")};
-  nest.extents = tile.Extents();
+  nest.extents = tile.MatrixExtents();
   const Expr row = call->args[2] * nest.extents[0] + nest.vars[0];
   const Expr column = call->args[3] * nest.extents[1] + nest.vars[1];
   const Expr tap = FloorDivOf(column, channels);
@@ -38,9 +38,8 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
   const Expr pixel =
       LoadOf(image, {FloorDivOf(row, out_height * out_width), y, x, FloorModOf(column, channels)});
   const Expr value = IfThenElseOf(inside, pixel, ZeroOf(pixel->dtype()));
-  const Array<Expr> to = tile.Mins();
   nest.body = MakeStore(tile.buffer, CastTo(BufferOf(tile.buffer)->dtype->dtype, value),
-                        {to[0] + nest.vars[0], to[1] + nest.vars[1]}, span);
+                        tile.MatrixElement(nest.vars[0], nest.vars[1]), span);
   return MakeParallelOperator(nest, Fragment());
 }
 

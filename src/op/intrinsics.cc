@@ -68,12 +68,6 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
       {"tl.named_barrier_arrive", "tl::named_barrier_arrive", "tl/sync.h", 0, {kNone, kNone}},
-      {"tl.cluster_arrive", "tl::cluster_arrive", "tl/grid.h", 0, {}},
-      {"tl.cluster_arrive_relaxed", "tl::cluster_arrive_relaxed", "tl/grid.h", 0, {}},
-      {"tl.cluster_wait", "tl::cluster_wait", "tl/grid.h", 0, {}},
-      {"tl.cluster_sync", "tl::cluster_sync", "tl/grid.h", 0, {}},
-      {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}},
-      {kBlockRank, "tl::block_rank_in_cluster", "tl/grid.h", 0, {}},
       {kSyncGrid, "tl::sync_grid", "tl/grid.h", 0, {}},
       // sync_warp(mask): the lanes whose bit is set
       {"tl.sync_warp", "tl::sync_warp", "tl/sync.h", 0, {kNone}},
@@ -93,10 +87,17 @@ const std::vector<Intrinsic>& Table() {
     std::vector<Intrinsic> rows = TileIntrinsics();
     for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
+    for (Intrinsic& row : TmaIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : ScalarIntrinsics()) rows.push_back(std::move(row));
     return rows;
   }();
   return table;
+}
+
+/*! The pointer that an argument is or, being a tensor's map, has. */
+Expr Pointee(const Expr& arg) {
+  const auto* call = arg.as<CallNode>();
+  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
 }
 
 Registration registration([] {
@@ -128,7 +129,10 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   if (!row) return out;
   for (size_t i = 0; i < row->access.size(); ++i) {
     if (row->access[i] == kNone) continue;
-    const TensorLoadNode* load = AsAddressOf(call->args[row->template_args + i]);
+    const Expr pointer = Pointee(call->args[row->template_args + i]);
+    // A tensor map that has become a parameter.
+    if (pointer.as<VarNode>()) continue;
+    const TensorLoadNode* load = AsAddressOf(pointer);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }

@@ -18,8 +18,10 @@ enum class Access : uint8_t {
   kAsyncWrite,  // starts at the call, is complete for the calling thread at the next covering
                 // cp_async_wait
   kBarrier,     // an mbarrier: what it orders, the program says
-  kEngineRead   // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
+  kEngineRead,  // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
                 // threads' writes
+  kEngineWrite  // a write by an engine that announces its end to an mbarrier: what it orders, the
+                // program says
 };
 
 /*! What an access means to memory, whoever makes it. */
@@ -40,11 +42,14 @@ struct Intrinsic {
   std::vector<Access> access;  // one entry for each argument after the template arguments; none for
                                // rows without pointers
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
+  int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
 };
 
-/*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc and scalar_intrinsics.cc. */
+/*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc, tma_intrinsics.cc and
+ * scalar_intrinsics.cc. */
 std::vector<Intrinsic> ThreadIntrinsics();
 std::vector<Intrinsic> HopperIntrinsics();
+std::vector<Intrinsic> TmaIntrinsics();
 std::vector<Intrinsic> ScalarIntrinsics();
 
 /*! Row of an op, nullptr for other ops (TVM's own). */
@@ -57,6 +62,10 @@ struct PointerAccess {
   Array<Expr> indices;
   Access access;
 };
+/*! A copy from shared memory that is part of a bulk group, which tma_store_wait waits for. */
+bool IsBulkStore(const CallNode* call);
+/*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
+int TmaSwizzle(const CallNode* descriptor);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
@@ -97,6 +106,7 @@ inline constexpr const char* kSync = "tirx.tvm_storage_sync";
  */
 inline constexpr const char* kMbarrierInit = "tl.mbarrier_init";
 inline constexpr const char* kMbarrierWait = "tl.mbarrier_wait";
+inline constexpr const char* kMbarrierWaitCluster = "tl.mbarrier_wait_cluster";
 inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
 inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
 inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
@@ -117,12 +127,35 @@ inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
+/*! sm_90: copies by the tensor memory access unit. */
+inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
+/*! Attribute of a kernel: those of its parameters that are tensor maps. */
+inline constexpr const char* kTensorMaps = "tl.tensor_maps";
+inline constexpr const char* kTmaLoad = "tl.tma_load";
+inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
+inline constexpr const char* kTmaStore = "tl.tma_store";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
+inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
+inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
+/*! Waits for all threads of the cluster, and orders their accesses of its shared memory. */
+inline constexpr const char* kClusterSync = "tl.cluster_sync";
+/*! Annotation of a block: for each buffer of mbarriers the arrivals that a phase of each of them
+ * needs, Map<Var, Array<IntImm>>. */
+inline constexpr const char* kBarrierInit = "barrier_init";
 /*!
  * Attribute around what consecutive threads run alone, inside of the branch that they take; its
- * node is {first thread, threads}, constants. Tile operators in it work with these threads only.
+ * node is {first thread, threads}, constants, multiples of 128. Tile operators in it work with
+ * these threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator.
  */
 inline constexpr const char* kThreadRange = "tl.thread_range";
+/*! Attribute around the body of a range that warp specialisation has made; its node is "producer"
+ * or "consumer". */
+inline constexpr const char* kWarpRole = "tl.warp_role";
+/*! Attributes around the rest of a kernel: the registers that a thread of a producer or a consumer
+ * is to have, their value, or that registers stay as they are. */
+inline constexpr const char* kProducerRegisters = "tl.producer_registers";
+inline constexpr const char* kConsumerRegisters = "tl.consumer_registers";
+inline constexpr const char* kNoSetMaxNReg = "tl.no_set_max_nreg";
 
 }  // namespace tl

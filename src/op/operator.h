@@ -22,6 +22,14 @@ namespace tl {
  */
 enum class InferLevel { kStrict, kCommon, kPrefer, kFree };
 
+/*! What becomes of a tensor that a copy stores to. */
+struct StoreTraffic {
+  /*! The kernel touches it by copies from shared memory, which the threads make together, only. */
+  bool by_copies_only;
+  /*! A later store, or a signal to other blocks, may count on this one being complete. */
+  bool order_matters;
+};
+
 /*! What layout inference offers to an operator. */
 class LayoutScope {
  public:
@@ -38,6 +46,8 @@ class LayoutScope {
   /*! Places a shared buffer that wgmma reads: of two swizzles it gets the narrower one, which the
    *  other reader takes, too. */
   virtual void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) = 0;
+  /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
+  virtual bool IsPointedTo(const Var& buffer) const = 0;
   /*! Statement that placed the buffer. */
   virtual Span PlacedBy(const Var& buffer) const = 0;
   Fragment FindFragment(const Var& buffer) const {
@@ -68,6 +78,7 @@ class LoweringScope {
   virtual bool IsView(const Var& buffer) const = 0;
   /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
   virtual Stmt PlaceAccesses(const Stmt& s) = 0;
+  virtual StoreTraffic StoresTo(const Var& tensor) const = 0;
   /*! A line for who asks what became of the operator at `span`. */
   virtual void Note(const Span& span, const std::string& text) = 0;
 

@@ -110,9 +110,13 @@ bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
   return visitor.ok;
 }
 
+bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access) {
+  return ReadsOnly(access.indices, AllVars(nest, access));
+}
+
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment) {
-  if (!ReadsOnly(access.indices, AllVars(nest, access))) return std::nullopt;
+  if (!IsIndexedByNest(nest, access)) return std::nullopt;
   const std::vector<int64_t> extents = StaticExtents(nest);
   Substituter at_zero;
   for (const Var& v : access.inner_vars) at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
@@ -211,8 +215,8 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
 
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
                   const Fragment& loop_layout) {
+  if (!IsIndexedByNest(nest, access)) return false;
   const Array<Var> vars = AllVars(nest, access);
-  if (!ReadsOnly(access.indices, vars)) return false;
   std::vector<int64_t> extents = StaticExtents(nest);
   extents.insert(extents.end(), access.inner_extents.begin(), access.inner_extents.end());
   const int64_t inner = Product(access.inner_extents);

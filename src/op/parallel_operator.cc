@@ -69,6 +69,13 @@ class ParallelOperator : public TileOperator {
                 "first");
       }
       if (IsCompatible(nest_, access, fragment, layout_)) continue;
+      if (!IsIndexedByNest(nest_, access)) {
+        ThrowAt(span, "ValueError",
+                "found " + std::string(access.buffer->name) +
+                    " indexed by a value that is not known in this loop, wanted loop variables and "
+                    "numbers, which tell the register; make it a loop of this T.Parallel, or "
+                    "unroll the loop around it: T.unroll(n, explicit=True)");
+      }
       const Span first = scope.PlacedBy(access.buffer);
       ThrowAt(span, "ValueError",
               "found an access of " + std::string(access.buffer->name) +

@@ -16,10 +16,13 @@ constexpr int64_t kWarp = 32;
 /*! A line of fewer elements keeps fewer lanes busy than a thread alone would waste. */
 constexpr int64_t kShortLine = 8;
 
+/*! A tile with several versions has one dimension of extent 1 more in front than its program
+ * says, and the other tile may have none: coordinates are those that both have, the last ones. */
 struct ScanOp {
   TileRegion src, dst;
   Reduction reduction;
   size_t dim;
+  std::vector<int64_t> shape;
   bool reverse;
   Span span;
 };
@@ -27,9 +30,8 @@ struct ScanOp {
 class ScanEmitter {
  public:
   ScanEmitter(const ScanOp& op, LoweringScope* scope) : op_(op), scope_(scope) {
-    for (const Expr& e : op.src.Extents()) shape_.push_back(ToInt(e));
-    length_ = shape_[op.dim];
-    lines_ = Product(shape_) / length_;
+    length_ = op.shape[op.dim];
+    lines_ = Product(op.shape) / length_;
     type_ = BufferOf(op.dst.buffer)->dtype->dtype;
     carry_ = MakeBuffer("carry", type_, {MakeInt(1)}, "local");
   }
@@ -65,16 +67,17 @@ class ScanEmitter {
 
   /*! An element of a region: the line's other coordinates, and the position in scan order. */
   Array<Expr> At(const TileRegion& r, const Expr& line, const Expr& position) const {
-    std::vector<Expr> at(shape_.size(), Expr());
+    const size_t versions = r.ranges.size() - op_.shape.size();
+    std::vector<Expr> at;
+    for (const Range& range : r.ranges) at.push_back(range->min);
     Expr rest = line;
-    for (size_t d = shape_.size(); d-- > 0;) {
-      if (d == op_.dim) continue;
-      at[d] = FloorModOf(rest, shape_[d]);
-      rest = FloorDivOf(rest, shape_[d]);
-    }
-    at[op_.dim] = op_.reverse ? MakeInt(length_ - 1) - position : position;
-    for (size_t d = 0; d < at.size(); ++d) {
-      at[d] = scope_->analyzer->Simplify(r.ranges[d]->min + at[d]);
+    for (size_t d = op_.shape.size(); d-- > 0;) {
+      Expr inside = op_.reverse ? MakeInt(length_ - 1) - position : position;
+      if (d != op_.dim) {
+        inside = FloorModOf(rest, op_.shape[d]);
+        rest = FloorDivOf(rest, op_.shape[d]);
+      }
+      at[versions + d] = scope_->analyzer->Simplify(at[versions + d] + inside);
     }
     return Array<Expr>(at.begin(), at.end());
   }
@@ -114,7 +117,6 @@ class ScanEmitter {
 
   const ScanOp& op_;
   LoweringScope* scope_;
-  std::vector<int64_t> shape_;
   int64_t length_, lines_;
   DLDataType type_;
   Var carry_;
@@ -137,7 +139,9 @@ std::unique_ptr<TileOperator> MakeScan(const CallNode* call, const Span& span) {
   op.src = TileRegion::From(call->args[0]);
   op.dst = TileRegion::From(call->args[1]);
   op.reduction = Reduction::Named(call->args[2].as_or_throw<StringImm>()->value, false);
-  op.dim = static_cast<size_t>(ToInt(call->args[3]));
+  const bool by_src = op.src.ranges.size() < op.dst.ranges.size();
+  for (const Expr& e : (by_src ? op.src : op.dst).Extents()) op.shape.push_back(ToInt(e));
+  op.dim = static_cast<size_t>(ToInt(call->args[3]) + static_cast<int64_t>(op.shape.size()));
   op.reverse = ToInt(call->args[4]) != 0;
   op.span = span;
   return std::make_unique<ScanOperator>(std::move(op));

@@ -20,6 +20,20 @@ Array<Expr> TileRegion::Mins() const {
   return out;
 }
 
+Array<Expr> TileRegion::MatrixExtents() const {
+  const Array<Expr> all = Extents();
+  return {all[all.size() - 2], all[all.size() - 1]};
+}
+
+Array<Expr> TileRegion::MatrixElement(const Expr& row, const Expr& column) const {
+  const Array<Expr> mins = Mins();
+  std::vector<Expr> indices(mins.begin(), mins.end());
+  const size_t last = indices.size() - 1;
+  indices[last - 1] = indices[last - 1] + row;
+  indices[last] = indices[last] + column;
+  return Array<Expr>(indices.begin(), indices.end());
+}
+
 const CallNode* AsTileOp(const Stmt& s) {
   const auto* eval = s.as<EvaluateNode>();
   const auto* call = eval ? eval->value.as<CallNode>() : nullptr;

@@ -16,6 +16,10 @@ struct TileRegion {
   static TileRegion From(const Expr& e);
   Array<Expr> Extents() const;
   Array<Expr> Mins() const;
+  /*! Rows and columns, the last two dimensions: a version of a buffer has its number in front. */
+  Array<Expr> MatrixExtents() const;
+  /*! The indices of an element of the matrix. */
+  Array<Expr> MatrixElement(const Expr& row, const Expr& column) const;
 };
 
 /*! Call of a tile operator in an Evaluate, nullptr for other statements. */

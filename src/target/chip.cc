@@ -13,16 +13,16 @@ constexpr int64_t kKiB = 1024;
 /*!
  * CUDA Programming Guide, "Technical Specifications per Compute Capability": maximum amount of
  * shared memory per thread block. PTX ISA, "Target ISA Notes" of ldmatrix (sm_75), cp.async
- * (sm_80) and stmatrix (sm_90).
+ * (sm_80), stmatrix and cp.async.bulk (sm_90).
  */
 const std::vector<Chip>& Chips() {
   static const std::vector<Chip> chips = {
-      {75, 64 * kKiB, true, false, false}, {80, 163 * kKiB, true, true, false},
-      {86, 99 * kKiB, true, true, false},  {87, 163 * kKiB, true, true, false},
-      {89, 99 * kKiB, true, true, false},  {90, 227 * kKiB, true, true, true},
-      {100, 227 * kKiB, true, true, true}, {103, 227 * kKiB, true, true, true},
-      {110, 227 * kKiB, true, true, true}, {120, 99 * kKiB, true, true, true},
-      {121, 99 * kKiB, true, true, true},
+      {75, 64 * kKiB, true, false, false, false}, {80, 163 * kKiB, true, true, false, false},
+      {86, 99 * kKiB, true, true, false, false},  {87, 163 * kKiB, true, true, false, false},
+      {89, 99 * kKiB, true, true, false, false},  {90, 227 * kKiB, true, true, true, true},
+      {100, 227 * kKiB, true, true, true, true},  {103, 227 * kKiB, true, true, true, true},
+      {110, 227 * kKiB, true, true, true, true},  {120, 99 * kKiB, true, true, true, true},
+      {121, 99 * kKiB, true, true, true, true},
   };
   return chips;
 }
@@ -33,7 +33,8 @@ Map<String, Any> Describe(int sm) {
           {"shared_bytes_per_block", chip.shared_bytes_per_block},
           {"has_ldmatrix", chip.has_ldmatrix},
           {"has_cp_async", chip.has_cp_async},
-          {"has_stmatrix", chip.has_stmatrix}};
+          {"has_stmatrix", chip.has_stmatrix},
+          {"has_bulk_copy", chip.has_bulk_copy}};
 }
 
 Registration registration([] { RegisterFunction("target.Chip", Describe); });

@@ -13,6 +13,7 @@ struct Chip {
   bool has_ldmatrix;
   bool has_cp_async;
   bool has_stmatrix;
+  bool has_bulk_copy;  // the tensor memory access unit
 };
 
 /*! Row of `sm`; ValueError at `span` for a chip that is not in the table. */

@@ -133,6 +133,10 @@ bool IsShared(const Var& buffer) {
   const std::string s = ScopeOf(buffer);
   return s == "shared" || s == "shared.dyn";
 }
+bool IsBarrier(const Var& buffer) {
+  const std::string s = ScopeOf(buffer);
+  return s == "shared.barrier" || s == "shared.cluster_barrier";
+}
 bool IsFragment(const Var& buffer) { return ScopeOf(buffer) == "local.fragment"; }
 bool IsGlobal(const Var& buffer) { return ScopeOf(buffer) == "global"; }
 bool IsLocal(const Var& buffer) {

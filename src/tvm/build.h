@@ -95,6 +95,8 @@ std::string ScopeOf(const Var& buffer);
 bool IsShared(const Var& buffer);
 bool IsFragment(const Var& buffer);
 bool IsGlobal(const Var& buffer);
+/*! mbarriers: what T.alloc_barrier and T.alloc_cluster_barrier make. */
+bool IsBarrier(const Var& buffer);
 /*! Memory that one thread owns: local, local.var. */
 bool IsLocal(const Var& buffer);
 /*! What T.alloc_reducer makes: a part of a value in each thread, until it is finalised. */

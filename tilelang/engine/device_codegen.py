@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import tvm
@@ -9,6 +10,7 @@ from tvm import tirx
 
 from tilelang._ffi import get_function
 from tilelang.engine.launch_plan import (
+    Descriptor,
     Expr,
     KernelLaunch,
     LaunchPlan,
@@ -17,6 +19,7 @@ from tilelang.engine.launch_plan import (
     ScalarParam,
     TensorParam,
 )
+from tilelang.engine.tensor_map import MAP_DTYPES
 
 _OPERATORS = {
     tirx.Add: "+",
@@ -40,7 +43,8 @@ def SplitHostDevice() -> tvm.transform.Pass:
     """Module pass: `main` becomes a host function that lists launches, and its kernels.
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
-    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` and ``tl.cooperative``. Running it
+    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative`` and
+    ``tl.dependent``. Running it
     raises `ValueError` with the kernel's file and line for statements outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
@@ -80,11 +84,14 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
     kernels = {str(f.attrs["global_symbol"]): f for f in device_mod.functions.values()}
     calls = [statement.value for statement in _statements(host.body)]
     plan = _PlanWriter(host)
+    params = tuple(plan.param(variable) for variable in host.params)
+    launches = tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls)
     return LaunchPlan(
         name=str(host.attrs["global_symbol"]),
-        params=tuple(plan.param(variable) for variable in host.params),
-        kernels=tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls),
+        params=params,
+        kernels=launches,
         location=_location(host),
+        descriptors=tuple(plan.descriptors),
     )
 
 
@@ -109,6 +116,7 @@ class _PlanWriter:
         self._pointers = _attr(host, "tilelang_pointers") or {}
         self._where = _location(host)
         self._variables: dict[str, Any] = {}
+        self.descriptors: list[Descriptor] = []
 
     def expr(self, value: Any) -> Expr:
         if isinstance(value, int):
@@ -152,12 +160,45 @@ class _PlanWriter:
             args=tuple(self._argument(arg) for arg in call.args[1:]),
             cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
             cooperative=bool(kernel.attrs["tl.cooperative"]),
+            dependent=bool(kernel.attrs["tl.dependent"]),
         )
 
-    def _argument(self, arg: tvm.ir.Var) -> tuple[Any, ...]:
+    def _argument(self, arg: Any) -> tuple[Any, ...]:
+        if isinstance(arg, tvm.ir.Call):
+            return ("descriptor", self._descriptor(arg))
         if arg.name in self._params:
             return ("param", arg.name)
         return ("value", self.expr(arg), str(arg.ty.dtype))
+
+    def _descriptor(self, call: tvm.ir.Call) -> str:
+        """The name of the tensor map that a call of ``tl.create_tma_descriptor`` describes."""
+        rank, tensor = int(call.args[1]), call.args[2].name
+        sizes, rest = call.args[3 : 3 + 2 * rank], call.args[3 + 2 * rank :]
+        described = tuple(self.expr(size) for size in sizes)
+        numbers = [int(number) for number in rest]
+        _, swizzle, promotion, fill = numbers[2 * rank :]
+        known = {d.name for d in self.descriptors}
+        name, number = f"{tensor}_desc", 0
+        while name in known | self._params:
+            number += 1
+            name = f"{tensor}_desc_{number}"
+        made = Descriptor(
+            name=name,
+            param=tensor,
+            dtype=MAP_DTYPES[int(call.args[0])],
+            shape=described[:rank],
+            strides=described[rank + 1 :],
+            box=tuple(numbers[:rank]),
+            element_strides=tuple(numbers[rank : 2 * rank]),
+            swizzle=(0, 32, 64, 128)[swizzle],
+            l2_promotion=(0, 64, 128, 256)[promotion],
+            oob_fill="nan" if fill else "zeros",
+        )
+        for other in self.descriptors:
+            if replace(made, name=other.name) == other:
+                return other.name
+        self.descriptors.append(made)
+        return name
 
     def _refuse(self, found: str, wanted: str, repair: str) -> NoReturn:
         where = f"{self._where}: " if self._where else ""

@@ -138,14 +138,56 @@ Param = TensorParam | ScalarParam | PointerParam
 
 
 @dataclass(frozen=True)
+class Descriptor:
+    """A tensor map: what the tensor memory access unit is told about a tensor of a call.
+
+    The adapter makes it from the address of `param`; `name` is what a kernel calls it. Dimensions
+    are innermost first; `strides` are those of all dimensions but the innermost, in bytes. The rest
+    is as in `tilelang.engine.tensor_map.TensorMap`.
+    """
+
+    name: str
+    param: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int = 0
+    l2_promotion: int = 128
+    oob_fill: Literal["zeros", "nan"] = "zeros"
+
+    def __post_init__(self) -> None:
+        for field in ("shape", "strides"):
+            object.__setattr__(self, field, _exprs(getattr(self, field)))
+        for field in ("box", "element_strides"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        if not 1 <= len(self.shape) <= 5 or len(self.strides) != len(self.shape) - 1:
+            raise ValueError(
+                f"launch plan: tensor map {self.name} has {len(self.shape)} extents and "
+                f"{len(self.strides)} strides, wanted 1 to 5 and one stride less"
+            )
+
+    def script(self) -> str:
+        """The tensor map on one line."""
+        return (
+            f"{self.name} = tensor_map({self.param}, {self.dtype}, "
+            f"shape={format_tuple(self.shape)}, byte_strides={format_tuple(self.strides)}, "
+            f"box={format_tuple(self.box)}, swizzle={self.swizzle})"
+        )
+
+
+@dataclass(frozen=True)
 class KernelLaunch:
     """One kernel of a call.
 
     `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. `cluster` is the
     extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
-    blocks run at the same time, so that they may wait for each other. An argument is ``("param",
-    name)``, the pointer of a tensor or the value of a scalar, or ``("value", expr, dtype)``, an
-    integer that the host computes.
+    blocks run at the same time, so that they may wait for each other; a `dependent` one may start
+    before the kernel ahead of it in the stream is complete, which it waits for itself. An
+    argument is ``("param", name)``, the pointer of a tensor or the value of a scalar,
+    ``("value", expr, dtype)``, an integer that the host computes, or ``("descriptor", name)``, a
+    tensor map.
     """
 
     name: str
@@ -155,6 +197,7 @@ class KernelLaunch:
     args: tuple[tuple[Any, ...], ...]
     cluster: tuple[int, ...] = (1, 1, 1)
     cooperative: bool = False
+    dependent: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
@@ -176,8 +219,8 @@ class KernelLaunch:
         return self.cluster != (1, 1, 1)
 
     def _argument(self, arg: Sequence[Any]) -> tuple[Any, ...]:
-        if len(arg) == 2 and arg[0] == "param":
-            return ("param", arg[1])
+        if len(arg) == 2 and arg[0] in ("param", "descriptor"):
+            return (arg[0], arg[1])
         if len(arg) == 3 and arg[0] == "value":
             return ("value", _checked(arg[1]), arg[2])
         raise ValueError(f"launch plan: {arg!r} is not an argument of {self.name}")
@@ -194,7 +237,8 @@ class Definition:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order.
+    """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order,
+    and the `descriptors` that they take.
 
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
@@ -206,9 +250,10 @@ class LaunchPlan:
     kernels: tuple[KernelLaunch, ...]
     outputs: tuple[int, ...] = ()
     location: str = ""
+    descriptors: tuple[Descriptor, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("params", "kernels", "outputs"):
+        for field in ("params", "kernels", "outputs", "descriptors"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = [param.name for param in self.params]
         if len(set(names)) != len(names):
@@ -219,10 +264,17 @@ class LaunchPlan:
             if not isinstance(self.params[index], TensorParam):
                 kind = "scalar" if isinstance(self.params[index], ScalarParam) else "pointer"
                 raise ValueError(f"launch plan: {kind} {names[index]} cannot be an output")
+        maps = [descriptor.name for descriptor in self.descriptors]
         for kernel in self.kernels:
-            unknown = [arg[1] for arg in kernel.args if arg[0] == "param" and arg[1] not in names]
+            known = {"param": names, "descriptor": maps}
+            unknown = [arg[1] for arg in kernel.args if arg[1] not in known.get(arg[0], [arg[1]])]
             if unknown:
                 raise ValueError(f"launch plan: {kernel.name} takes unknown parameters {unknown}")
+        for descriptor in self.descriptors:
+            if descriptor.param not in names:
+                raise ValueError(
+                    f"launch plan: {descriptor.name} is of no parameter: {descriptor.param}"
+                )
         self._check_defined()
 
     def _check_defined(self) -> None:
@@ -241,6 +293,9 @@ class LaunchPlan:
             if isinstance(param, TensorParam):
                 for expr in (*param.shape, *(param.strides or ())):
                     yield param.name, expr
+        for descriptor in self.descriptors:
+            for expr in (*descriptor.shape, *descriptor.strides):
+                yield descriptor.name, expr
         for kernel in self.kernels:
             values = (arg[1] for arg in kernel.args if arg[0] == "value")
             for expr in (*kernel.grid, *kernel.block, kernel.shared_bytes, *values):
@@ -281,6 +336,7 @@ class LaunchPlan:
             "params": [vars(param) for param in self.params],
             "outputs": self.outputs,
             "kernels": [vars(kernel) for kernel in self.kernels],
+            "descriptors": [vars(descriptor) for descriptor in self.descriptors],
         }
         return json.dumps(fields)
 
@@ -291,7 +347,13 @@ class LaunchPlan:
         try:
             params = [_param(p) for p in fields.pop("params")]
             kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
-            return LaunchPlan(params=tuple(params), kernels=tuple(kernels), **fields)
+            descriptors = [Descriptor(**map) for map in fields.pop("descriptors", ())]
+            return LaunchPlan(
+                params=tuple(params),
+                kernels=tuple(kernels),
+                descriptors=tuple(descriptors),
+                **fields,
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"launch plan: not the JSON form of a plan: {error}") from error
 
@@ -310,14 +372,16 @@ class LaunchPlan:
             lines.append(
                 f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"
             )
+        lines += [f"    {descriptor.script()}" for descriptor in self.descriptors]
         for kernel in self.kernels:
-            args = [arg[1] if arg[0] == "param" else format_expr(arg[1]) for arg in kernel.args]
+            args = [format_expr(arg[1]) if arg[0] == "value" else arg[1] for arg in kernel.args]
             lines.append(
                 f"    launch {kernel.name}({', '.join(args)}) grid={format_tuple(kernel.grid)} "
                 f"block={format_tuple(kernel.block)} "
                 f"shared_bytes={format_expr(kernel.shared_bytes)}"
                 + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
                 + (" cooperative" if kernel.cooperative else "")
+                + (" dependent" if kernel.dependent else "")
             )
         if self.outputs:
             lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")

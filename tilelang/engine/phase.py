@@ -49,6 +49,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.PlaceWgmmaWaits,
         transform.LayoutInference,
         transform.LowerTileOp,
+        transform.LowerSharedBarrier,
         transform.LegalizeSafeMemoryAccess,
     ]
     return _run(mod, passes, dump)
@@ -63,6 +64,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.LowerOpaqueBlock,
         transform.PlanSharedMemory,
         transform.ThreadSync,
+        transform.AnnotateWarpGroupRegAlloc,
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,

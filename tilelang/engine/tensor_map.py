@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from tilelang.utils import dtypes
 
 # Numbers of CUtensorMapDataType. Types without one of their own move as their bits.
 _FLOATS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
 _INTEGERS = {"uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5}
+MAP_DTYPES = {number: dtype for dtype, number in (_FLOATS | _INTEGERS).items()}
+"""A dtype for each number of CUtensorMapDataType."""
 _BITS = {1: 0, 2: 1, 4: 2, 8: 4}
 _SWIZZLES = (0, 32, 64, 128)
 _CORNER_BITS = {3: 16, 4: 8, 5: 5}
@@ -80,6 +82,23 @@ class TensorMap:
         else:
             self._check_pixels(self.im2col)
         self._check_row()
+
+    @staticmethod
+    def of_bytes(
+        name: str, dtype: str, shape: tuple[int, ...], byte_strides: tuple[int, ...], **rest: Any
+    ) -> TensorMap:
+        """A map whose strides are given in bytes.
+
+        Raises `ValueError` also where they are no multiples of an element.
+        """
+        size = max(1, dtypes.bits(dtype) // 8)
+        if any(stride % size for stride in byte_strides):
+            raise ValueError(
+                f"tensor map of `{name}`: found strides of {_list(byte_strides)} bytes, wanted "
+                f"multiples of {size}. Pad the rows."
+            )
+        strides = tuple(stride // size for stride in byte_strides)
+        return TensorMap(name, dtype, shape, strides, **rest)
 
     @property
     def data_type(self) -> int:

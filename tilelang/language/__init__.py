@@ -3,9 +3,9 @@
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
-synchronisation.py. Below them, source.py
-and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds the state of
-a trace. ops.py and regions.py make the IR.
+synchronisation.py, barriers.py, proxies.py, clusters.py, warp_groups.py, register_counts.py,
+dependent_launch.py. Below them, source.py and rewrite.py turn a Python function into one that calls
+hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
 """
 
 import typing as _typing
@@ -45,6 +45,18 @@ from tilelang.language.atomics import (
     atomic_or,
     atomic_store,
 )
+from tilelang.language.barriers import (
+    alloc_barrier,
+    alloc_cluster_barrier,
+    barrier_arrive,
+    barrier_wait,
+    cp_async_barrier_noinc,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_wait_parity,
+    ptx_arrive_cluster_barrier,
+)
 from tilelang.language.bits import (
     bitwise_and,
     bitwise_not,
@@ -71,9 +83,17 @@ from tilelang.language.builder import (
     thread_binding,
     writes,
 )
+from tilelang.language.clusters import (
+    block_rank_in_cluster,
+    cluster_arrive,
+    cluster_arrive_relaxed,
+    cluster_sync,
+    cluster_wait,
+)
 from tilelang.language.constants import const
 from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
 from tilelang.language.debugging import device_assert, print
+from tilelang.language.dependent_launch import pdl_sync, pdl_trigger
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -243,6 +263,7 @@ from tilelang.language.precise_math import (
     mul2,
     sub2,
 )
+from tilelang.language.proxies import fence_proxy_async, tma_store_arrive, tma_store_wait
 from tilelang.language.random import rng_init, rng_rand, rng_rand_float
 from tilelang.language.reducers import (
     alloc_reducer,
@@ -269,6 +290,7 @@ from tilelang.language.reductions import (
     warp_reduce_min,
     warp_reduce_sum,
 )
+from tilelang.language.register_counts import dec_max_nreg, inc_max_nreg, set_max_nreg
 from tilelang.language.scans import cummax, cumsum
 from tilelang.language.scheduler import PersistentTileScheduler
 from tilelang.language.source_kernels import CUDASourceCodeKernel
@@ -293,8 +315,16 @@ from tilelang.language.tensors import (
     dynamic,
     symbolic,
 )
+from tilelang.language.tma import tma_copy
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
+from tilelang.language.warp_groups import (
+    annotate_consumer_reg_alloc,
+    annotate_producer_reg_dealloc,
+    disable_warp_group_reg_alloc,
+    no_set_max_nreg,
+    ws,
+)
 from tilelang.language.warps import (
     activemask,
     all_sync,

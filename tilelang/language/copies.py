@@ -55,7 +55,9 @@ def copy(
         ignore it.
     prefer_instruction
         ``cp_async`` demands asynchronous copies (PTX ISA, cp.async), which end before ``T.copy``
-        does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them. ``tma`` is refused.
+        does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them, and the tensor memory
+        accelerator; ``tma`` demands the latter, which without it stores tiles of shared memory
+        where nothing else happens to the tensor in the kernel (sm_90).
     annotations
         Further keywords; they win over those above.
     loop_layout
@@ -195,6 +197,11 @@ def _attrs(
             raise ValueError(
                 f"prefer_instruction of T.copy is {prefer_instruction!r}, wanted one of "
                 f"{', '.join(_INSTRUCTIONS)}"
+            )
+        if prefer_instruction == "tma" and disable_tma:
+            raise ValueError(
+                "T.copy found prefer_instruction='tma' and disable_tma=True, wanted one of them; "
+                "leave one out"
             )
         attrs["prefer_instruction"] = prefer_instruction
     return attrs

@@ -23,13 +23,16 @@ from tilelang.language.scalars import (
     unwrap,
 )
 from tilelang.language.tracer import current_tracer
+from tilelang.language.warp_groups import running_groups
 
 _WARP = 32
 _WARP_GROUP = 128
 _OF_THREAD = ("local", "local.var", "global")
 
 
-def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
+def print(
+    obj: Any = None, msg: str = "", warp_group_id: int | None = None, warp_id: int = 0
+) -> None:
     """Print a value while the kernel runs.
 
     A scalar is printed by every thread, and so are the elements of global memory and of memory of
@@ -46,12 +49,14 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
         What the line begins with; ``buffer<name, dtype>`` or ``expr<..>`` if empty.
     warp_group_id, warp_id
         The warp whose first thread prints a fragment or shared memory: ``warp_group_id * 4 +
-        warp_id`` of the block.
+        warp_id`` of the block. By default the first group that runs the statement: 0, or that of
+        ``T.ws``.
 
     Raises
     ------
     ValueError
-        For other objects and memories; if the block has no such warp; outside of a kernel.
+        For other objects and memories; if the block has no such warp, or it does not run the
+        statement because of ``T.ws``; outside of a kernel.
     AssertionError
         If there is neither an object nor a message.
 
@@ -83,7 +88,7 @@ def _call(name: str, kernel: KernelLaunchFrame, msg: str, tail: list[Any]) -> ir
 
 
 def _print_buffer(
-    kernel: KernelLaunchFrame, buffer: ir.Var, msg: str, warp_group: int, warp: int
+    kernel: KernelLaunchFrame, buffer: ir.Var, msg: str, warp_group: int | None, warp: int
 ) -> None:
     scope = buffer.scope()
     if scope in _OF_THREAD:
@@ -94,21 +99,27 @@ def _print_buffer(
             f"T.print found {buffer.name} in memory {scope!r}, wanted a fragment, shared or global "
             "memory, or memory of a thread"
         )
-    first = (as_int(warp_group) or 0) * _WARP_GROUP + (as_int(warp) or 0) * _WARP
+    groups = running_groups()
+    group = as_int(warp_group)
+    if group is None:
+        group = groups[0] if groups else 0
+    first = group * _WARP_GROUP + (as_int(warp) or 0) * _WARP
     if not 0 <= first < kernel.num_threads:
         raise ValueError(
             f"warp_group_id={warp_group} and warp_id={warp} of T.print are thread {first}, wanted "
             f"one of the {kernel.num_threads} threads of the block"
+        )
+    if groups and first // _WARP_GROUP not in groups:
+        raise ValueError(
+            f"warp_group_id={warp_group} and warp_id={warp} of T.print are thread {first}, which "
+            f"does not run the statement in T.ws; wanted one of the groups {groups}"
         )
     source = buffer
     if scope == "local.fragment":
         source = alloc_shared([as_int(e) for e in buffer.shape], str(buffer.dtype))
         current_tracer("T.print").name(f"{buffer.name}_printed", source)
         copy(buffer, source)
-    index: Any = 0
-    for dim in (2, 1, 0):
-        index = index * kernel.get_thread_extent(dim) + kernel.get_thread_binding(dim)
-    with tir_builder.If(index == first), tir_builder.Then():
+    with tir_builder.If(kernel.linear_thread_index() == first), tir_builder.Then():
         _print_elements(kernel, source, buffer, msg)
 
 

@@ -55,6 +55,7 @@ class KernelLaunchFrame(Frame):
         self.random_state: tuple[str, ir.Var] | None = None
         """Generator of random numbers, and its state in each thread."""
         self.safe_values: dict[ir.Var, ir.Expr] = {}
+        self.barriers: dict[ir.Var, list[ir.Expr]] = {}
         """What reads of global tensors give out of bounds, where it is not zero."""
 
     @classmethod
@@ -66,6 +67,11 @@ class KernelLaunchFrame(Frame):
         kernel = tracer.kernels[-1]
         assert isinstance(kernel, cls)
         return kernel
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Number of blocks of a cluster."""
+        return math.prod(self._cluster_dims)
 
     @property
     def num_threads(self) -> int:
@@ -87,7 +93,7 @@ class KernelLaunchFrame(Frame):
         self._frames.append(block)
         tir_builder.reads([])
         tir_builder.writes([])
-        if math.prod(self._cluster_dims) > 1:
+        if self.cluster_blocks > 1:
             dims = [tirx.const(extent, "int32") for extent in self._cluster_dims]
             tir_builder.sblock_attr({"cluster_dims": dims})
         tracer.kernels.append(self)
@@ -110,6 +116,8 @@ class KernelLaunchFrame(Frame):
             tir_builder.sblock_attr(get_function("LayoutMapAnnotations")(self.layouts))
         if self.safe_values:
             tir_builder.sblock_attr({"safe_value_map": self.safe_values})
+        if self.barriers:
+            tir_builder.sblock_attr({"barrier_init": self.barriers})
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return TVM's loops and block."""
@@ -130,6 +138,14 @@ class KernelLaunchFrame(Frame):
     def get_thread_bindings(self) -> list[ir.Var]:
         """Return the thread's index in every dimension."""
         return list(self.threads)
+
+    def linear_thread_index(self) -> Any:
+        """Return the number of the thread in its block, x fastest."""
+        index: Any = 0
+        for dim in (2, 1, 0):
+            if self._thread_extents[dim] != 1:
+                index = index * self._thread_extents[dim] + self.threads[dim]
+        return index
 
     def get_block_extent(self, dim: int = 0) -> Any:
         """Return the number of blocks in dimension ``dim``."""

@@ -387,20 +387,27 @@ def Pipelined(
     Parameters
     ----------
     num_stages
-        Versions of each shared buffer that is filled in the loop; 0 is a plain loop.
+        Versions of each shared buffer that is filled in the loop; 0 is a plain loop. With
+        ``order`` it counts for what has -1 there.
     order, stage
-        For each statement of the body, its position in the pipelined body and its pipeline stage
-        (0 first). -1 leaves a statement in place and needs ``group``.
+        The schedule, instead of the compiler's: for each statement of the body its position in a
+        step and its pipeline stage. In step ``t`` a statement of stage ``s`` works on iteration
+        ``t - s``; copies of stage 0 to shared memory are asynchronous. Entries of names for scalar
+        values do not count.
     sync
         No effect.
     group
-        Lists of statement indices that stay together.
+        Lists of statement numbers, bindings counted; ``order`` and ``stage`` then have one entry
+        for each group. -1 in both is for copies that the compiler places: ``num_stages - 1``
+        steps ahead of their first reader.
 
     Raises
     ------
     ValueError, TypeError
-        If ``num_stages`` is negative, or ``order`` and ``stage`` do not fit together; if bounds
-        are no integers.
+        If ``num_stages`` is negative, or ``order``, ``stage`` and ``group`` do not fit together
+        or the body; if bounds are no integers. When compiling: if a statement would run before
+        another one on whose result it depends, or a fragment would be overwritten before it is
+        read.
 
     Example
     -------
@@ -423,13 +430,15 @@ def _schedule(
 ) -> dict[str, Any]:
     notes: dict[str, Any] = {} if group is None else {"tl_pipeline_group": [list(g) for g in group]}
     if order is None and stage is None:
+        if group is not None:
+            raise ValueError("T.Pipelined found group without order and stage, wanted all three")
         return notes
     if order is None or stage is None:
         raise ValueError("T.Pipelined found only one of order and stage, wanted both or none")
     if len(order) != len(stage):
         raise ValueError(
             f"T.Pipelined found {len(order)} entries in order and {len(stage)} in stage, wanted "
-            "one for each statement of the body"
+            "one for each statement of the body, or for each group"
         )
     scheduled = sorted(o for o in order if o != -1)
     if group is None and (-1 in order or min(stage, default=0) < 0):

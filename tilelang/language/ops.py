@@ -5,6 +5,7 @@ The operators themselves are registered by the C++ library.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import ir, tirx
@@ -68,6 +69,10 @@ class _ScriptNamespace:
         return tile_call("copy", list(arguments))
 
     @staticmethod
+    def tma_copy(*arguments: Any) -> ir.Call:
+        return tile_call("tma_copy", list(arguments))
+
+    @staticmethod
     def fill(*arguments: Any) -> ir.Call:
         return tile_call("fill", list(arguments))
 
@@ -103,13 +108,9 @@ class _ScriptNamespace:
     def reducer_finalize(*arguments: Any) -> ir.Call:
         return tile_call("reducer_finalize", list(arguments))
 
-    @staticmethod
-    def sync_threads_partial(*arguments: Any) -> ir.Call:
-        return device_call("sync_threads_partial", list(arguments))
-
-    @staticmethod
-    def sync_warp(*arguments: Any) -> ir.Call:
-        return device_call("sync_warp", list(arguments))
+    def __getattr__(self, name: str) -> Callable[..., ir.Call]:
+        """The thread program's intrinsics that return nothing."""
+        return lambda *arguments: device_call(name, list(arguments))
 
 
 tir_builder.register_script_namespace("tl", _ScriptNamespace())

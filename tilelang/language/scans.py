@@ -106,7 +106,8 @@ def _check(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> i
             f"{name} found a result of dtype {dst.source.dtype}, wanted an integer type, float16, "
             "bfloat16, float32 or float64; allocate the result in one of them"
         )
-    return axis % rank
+    # Counted from the last: versions of a tile get a dimension in front.
+    return axis % rank - rank
 
 
 def _is_fragment(region: ir.TensorRegion) -> bool:

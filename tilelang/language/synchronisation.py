@@ -12,6 +12,7 @@ from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.ops import device_call
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import current_tracer
+from tilelang.language.warp_groups import running_groups
 
 _WARP = 32
 _WARPS_PER_GROUP = 4
@@ -38,7 +39,8 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
         One of the block's barriers, 1 to 15 (PTX ISA, ``bar.sync``), for the threads that run the
         statement. Without it, or with 0, all threads of the block have to.
     arrive_count
-        Number of threads that meet, a multiple of 32; all threads of the block by default.
+        Number of threads that meet, a multiple of 32; by default all threads of the block, in
+        ``T.ws`` those that run its body.
 
     Raises
     ------
@@ -51,7 +53,10 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     """
     kernel = _kernel("T.sync_threads")
     barrier = 0 if barrier_id is None else as_int(barrier_id)
-    threads = kernel.num_threads if arrive_count is None else as_int(arrive_count)
+    threads = as_int(arrive_count)
+    if arrive_count is None:
+        groups = running_groups() if barrier else None
+        threads = len(groups) * _WARP * _WARPS_PER_GROUP if groups else kernel.num_threads
     if barrier is None or not 0 <= barrier < _BARRIERS:
         raise ValueError(
             f"barrier_id of T.sync_threads is {barrier_id!r}, wanted an int from 0 to "
@@ -131,13 +136,7 @@ def sync_warp(mask: int | None = None) -> None:
 
 
 def _thread_index(name: str) -> Any:
-    kernel = _kernel(name)
-    index: Any = 0
-    for dim in (2, 1, 0):
-        extent = kernel.get_thread_extent(dim)
-        if extent != 1:
-            index = index * extent + kernel.get_thread_binding(dim)
-    return index
+    return _kernel(name).linear_thread_index()
 
 
 def _positive(name: str, value: Any, default: int) -> int:

@@ -81,6 +81,11 @@ def LowerTileOp() -> Pass:
     return get_function("transform.LowerTileOp")()
 
 
+def LowerSharedBarrier() -> Pass:
+    """Initialises mbarriers in front of the kernel that uses them."""
+    return get_function("transform.LowerSharedBarrier")()
+
+
 def LegalizeSafeMemoryAccess() -> Pass:
     """Guards global accesses that are not provably in bounds."""
     return get_function("transform.LegalizeSafeMemoryAccess")()
@@ -129,6 +134,11 @@ def ThreadSync(storage_scope: str = "shared") -> Pass:
     return get_function("transform.ThreadSync")()
 
 
+def AnnotateWarpGroupRegAlloc() -> Pass:
+    """Moves registers from warp groups that copy to those that compute."""
+    return get_function("transform.AnnotateWarpGroupRegAlloc")()
+
+
 def FlattenBuffer() -> Pass:
     """Makes every buffer one-dimensional."""
     return get_function("transform.FlattenBuffer")()
@@ -146,6 +156,7 @@ def LowerOpaqueBlock() -> Pass:
 
 __all__ = [
     "AddWrapperForSingleBufStore",
+    "AnnotateWarpGroupRegAlloc",
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",
@@ -156,6 +167,7 @@ __all__ = [
     "LegalizeSafeMemoryAccess",
     "LowerAsyncCopy",
     "LowerOpaqueBlock",
+    "LowerSharedBarrier",
     "LowerTileOp",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",

@@ -2,12 +2,13 @@
  * PlanSharedMemory: a place for every dynamic shared buffer.
  *
  * Input: a thread program without blocks, allocations being AllocBuffer statements, asynchronous
- * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn` is annotated with
- * `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers of
- * scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128 bytes, or of
- * the buffer's own alignment or that of a swizzle of wgmma where that is more; buffers whose lives
- * overlap have no byte in common. What shares bytes is left for ThreadSync to order. Refuses: more
- * shared memory than a block of the target may have (ValueError with a table of the buffers).
+ * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is
+ * annotated with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel.
+ * Buffers of scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128
+ * bytes, or of the buffer's own alignment or that of a swizzle by TMA or wgmma where that is more,
+ * of mbarriers multiples of 8; buffers whose lives overlap have no byte in common, and mbarriers
+ * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
+ * a block of the target may have (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
@@ -30,6 +31,8 @@ namespace tl {
 namespace {
 
 constexpr int64_t kMinAlignment = 128;
+/*! PTX ISA, Size and alignment of mbarrier object. */
+constexpr int64_t kBarrierAlignment = 8;
 /*! CUDA Programming Guide, "Shared Memory": more than 48 KiB a block has to be dynamic. */
 constexpr int64_t kMaxStaticBytes = 48 * 1024;
 
@@ -44,12 +47,15 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
-  int64_t engine_alignment = 1;  // of the patterns that wgmma reads
+  int64_t engine_alignment = 1;  // what copies by TMA and products of wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
+  bool IsBarrier() const { return tl::IsBarrier(alloc->buffer); }
   int64_t Alignment() const {
-    return std::max<int64_t>(
-        {kMinAlignment, BufferOf(alloc->buffer)->data_alignment, engine_alignment});
+    if (IsBarrier()) return kBarrierAlignment;
+    const int64_t own =
+        std::max<int64_t>(engine_alignment, BufferOf(alloc->buffer)->data_alignment);
+    return std::max(kMinAlignment, own);
   }
   int64_t End() const { return offset + bytes; }
   bool SharesBytes(const Use& o) const {
@@ -70,17 +76,25 @@ class AllocationCollector : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
-  /*! PTX ISA, Matrix Descriptor Format: eight rows of a swizzle make its pattern. */
+  // The exchange of 16-byte pieces repeats after 8 rows (CUDA Programming Guide, Tensor Memory
+  // Access, "Swizzle"; PTX ISA, Matrix Descriptor Format).
   void Visit_(const CallNode* op) override {
-    if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
-      const Var buffer = PointerAccesses(op)[0].buffer;
-      int64_t& alignment = alignments_[views_.RootOf(buffer).get()];
-      alignment = std::max(alignment, 8 * ToInt(op->args[0]));
+    const auto descriptor = std::find_if(op->args.begin(), op->args.end(), [](const Expr& arg) {
+      return arg.as<CallNode>() && IsCallTo(arg, kCreateTmaDescriptor);
+    });
+    int64_t swizzle = 0;
+    if (descriptor != op->args.end()) swizzle = TmaSwizzle((*descriptor).as<CallNode>());
+    if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (swizzle == 0 || !IsShared(p.buffer)) continue;
+      int64_t& alignment = alignments_[views_.RootOf(p.buffer).get()];
+      alignment = std::max(alignment, 8 * swizzle);
     }
     Default(op);
   }
   void Visit_(const AllocBufferNode* op) override {
-    if (IsShared(op->buffer)) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
+    const bool found = IsShared(op->buffer) || IsBarrier(op->buffer);
+    if (found) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
   }
   void Visit_(const SBlockNode* op) override {
     ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
@@ -123,7 +137,8 @@ class Plan {
   void KeepSmallApart() {
     int64_t bytes = 0;
     for (Use& use : uses_) {
-      if (use.IsStatic() || use.bytes > kSmallBytes || use.life.last < 0) continue;
+      if (use.IsStatic() || use.IsBarrier() || use.bytes > kSmallBytes || use.life.last < 0)
+        continue;
       bytes += use.Alignment() * ((use.bytes + use.Alignment() - 1) / use.Alignment());
       if (bytes <= kAllSmallBytes) use.life = {0, INT64_MAX};
     }
@@ -134,8 +149,11 @@ class Plan {
     for (Use& use : uses_) {
       if (!use.IsStatic()) in_order.push_back(&use);
     }
+    // mbarriers fit between the end of one and the beginning of another.
+    const auto barriers = std::stable_partition(in_order.begin(), in_order.end(),
+                                                [](const Use* u) { return !u->IsBarrier(); });
     by_size = in_order;
-    std::stable_sort(by_size.begin(), by_size.end(),
+    std::stable_sort(by_size.begin(), by_size.begin() + (barriers - in_order.begin()),
                      [](const Use* a, const Use* b) { return a->bytes > b->bytes; });
     const int64_t first_come = Place(in_order);
     dynamic_bytes_ = Place(by_size);
@@ -145,6 +163,7 @@ class Plan {
   void NoteLives(const Stmt& kernel) {
     const auto lives = SharedLifetimes(kernel);
     for (Use& use : uses_) {
+      if (use.IsBarrier()) continue;
       auto it = lives.find(use.alloc->buffer.get());
       // What nothing touches is in nobody's way.
       use.life = it == lives.end() ? Lifetime{0, -1} : it->second;

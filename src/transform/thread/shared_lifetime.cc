@@ -18,7 +18,16 @@ class LifetimeWalk : public StmtExprVisitor {
 
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
-    for (const auto& [buffer, path] : multiplied_) lives_[buffer].last = INT64_MAX;
+    for (const Object* buffer : filled_) lives_[buffer].last = INT64_MAX;
+    for (const auto* reads : {&stored_, &multiplied_}) {
+      for (const auto& [buffer, path] : *reads) lives_[buffer].last = INT64_MAX;
+    }
+    for (auto& [buffer, life] : lives_) {
+      for (const Lifetime& together : ranges_) {
+        if (!life.Overlaps(together)) continue;
+        life = {std::min(life.first, together.first), std::max(life.last, together.last)};
+      }
+    }
     return std::move(lives_);
   }
 
@@ -31,22 +40,37 @@ class LifetimeWalk : public StmtExprVisitor {
     if (!AsBuffer(GetRef<Var>(op)) || ScopeOf(GetRef<Var>(op)) != "shared.dyn") return;
     const Var buffer = views_.RootOf(GetRef<Var>(op));
     lives_.try_emplace(buffer.get(), Lifetime{now_, now_}).first->second.last = now_;
+    filled_.erase(buffer.get());
   }
   void Visit_(const CallNode* op) override {
     const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
     if (all && inside_ == 0 && branches_ == 0) Land();
+    // All threads meet: ranges in front are done.
+    if (IsCallTo(GetRef<Expr>(op), kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
     Default(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (!IsShared(p.buffer)) continue;
       const Object* buffer = views_.RootOf(p.buffer).get();
       if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
+      if (p.access == Access::kEngineWrite) filled_.insert(buffer);
+      if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
       if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) Multiply(buffer);
     }
-    if (IsCallTo(GetRef<Expr>(op), kWarpgroupWait) && IsConst(op->args[0], 0)) {
-      LandReads(&multiplied_);
-    }
+    const bool waits_for_all = !op->args.empty() && IsConst(op->args[0], 0);
+    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kTmaStoreWait)) LandReads(&stored_);
+    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kWarpgroupWait)) LandReads(&multiplied_);
   }
 
+  void Visit_(const AttrStmtNode* op) override {
+    if (op->attr_key != kThreadRange) return Default(op);
+    AsOne(op);
+    if (in_ranges_) {
+      ranges_.back().last = now_;
+    } else {
+      ranges_.push_back({now_, now_});
+    }
+    in_ranges_ = true;
+  }
   void Visit_(const ForNode* op) override { AsOne(op); }
   void Visit_(const WhileNode* op) override { AsOne(op); }
   void Visit_(const IfThenElseNode* op) override {
@@ -106,11 +130,16 @@ class LifetimeWalk : public StmtExprVisitor {
   int64_t now_ = 0;
   int inside_ = 0;    // statements around that count as one
   int branches_ = 0;  // conditions around
+  /*! From the first to the last of ranges that may run at the same time. */
+  std::vector<Lifetime> ranges_;
+  bool in_ranges_ = false;
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
   Path path_;  // loops and branches around
-  /*! What wgmma may still read, with the loops and branches around its issue. */
-  std::unordered_map<const Object*, Path> multiplied_;
+  /*! What an engine was the last to write: it may still do. */
+  std::unordered_set<const Object*> filled_;
+  /*! What bulk copies and wgmma may still read, with the loops and branches around their issue. */
+  std::unordered_map<const Object*, Path> stored_, multiplied_;
 };
 
 }  // namespace

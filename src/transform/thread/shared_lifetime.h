@@ -16,8 +16,10 @@ struct Lifetime {
 /*!
  * Lives of the dynamic shared buffers that a kernel touches. What threads may run at different
  * times, a loop or a branch that only some of them take, is one statement: buffers in it overlap.
- * The target of an asynchronous copy lives until all copies are waited for, an operand of wgmma
- * until all products are.
+ * So are ranges of threads, with what is between them, up to a barrier of all threads. The target
+ * of an asynchronous copy lives until all copies are waited for, the source of a bulk copy until
+ * the thread's groups are, an operand of wgmma until all products are; what an engine is the last
+ * to write lives on.
  */
 std::unordered_map<const Object*, Lifetime> SharedLifetimes(const Stmt& kernel);
 

@@ -4,8 +4,13 @@
 
 namespace tl {
 
-/*! Annotation of an AllocBuffer of scope `shared.dyn`: byte offset in the kernel's dynamic shared
- * array. */
+/*! Buffers in the kernel's dynamic shared array: of scope `shared.dyn`, and mbarriers. */
+inline bool IsInDynamicArray(const Var& buffer) {
+  return ScopeOf(buffer) == "shared.dyn" || IsBarrier(buffer);
+}
+
+/*! Annotation of an AllocBuffer in the dynamic shared array: byte offset in the kernel's dynamic
+ * shared array. */
 inline constexpr const char* kSharedOffset = "tl.shared_offset";
 
 /*! Size of a shared buffer; ValueError where its shape is symbolic. */

@@ -7,12 +7,16 @@
  * whose body is one `tl.launch(name, arguments..)` for each kernel; then the kernels `f_kernel`,
  * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
- * appearance. It carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each),
- * `tl.dyn_shared_bytes`, `tl.cooperative` (threads wait for the whole grid), `target`,
+ * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
+ * `tl.create_tma_descriptor`, which become arguments of the launch. It carries `tl.grid`,
+ * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes`, `tl.cooperative`
+ * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before), `target`,
  * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters,
  * and the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a
  * kernel; block extents that are not constant; two extents for one index.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -58,6 +62,8 @@ class KernelUses : public StmtExprVisitor {
   int64_t shared_bytes = 0;
   Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
   bool cooperative = false;
+  bool dependent = false;  // waits for the kernels that it depends on by itself
+  bool overlaps = false;   // runs at the same time as another kernel of the stream
   /*! The call that says what source text the kernel is, nullptr for others. */
   const CallNode* source = nullptr;
 
@@ -70,6 +76,8 @@ class KernelUses : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
     cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
+    dependent |= IsCallTo(GetRef<Expr>(op), kPdlSync);
+    overlaps |= dependent || IsCallTo(GetRef<Expr>(op), kPdlTrigger);
     Default(op);
   }
   void Visit_(const ForNode* op) override {
@@ -90,7 +98,7 @@ class KernelUses : public StmtExprVisitor {
   }
   void Visit_(const AllocBufferNode* op) override {
     Define(op->buffer);
-    if (ScopeOf(op->buffer) != "shared.dyn") return;
+    if (!IsInDynamicArray(op->buffer)) return;
     std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
     if (!offset) {
       ThrowBug(op->span, "SplitHostDevice",
@@ -119,6 +127,40 @@ class KernelUses : public StmtExprVisitor {
   std::unordered_set<const Object*> seen_;
   std::unordered_set<const Object*> defined_;
   std::unordered_map<std::string, Expr> extents_;
+};
+
+/*! Replaces the tensor maps that a kernel's body describes by variables. */
+class MapCollector : public StmtExprMutator {
+ public:
+  struct Map {
+    Var param;
+    Call call;
+    Span span;
+  };
+  std::vector<Map> maps;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const EvaluateNode* op) override {
+    span_ = op->span;
+    return Default<Stmt>(op);
+  }
+  Expr Mutate_(const CallNode* op) override {
+    if (!IsCallTo(GetRef<Expr>(op), kCreateTmaDescriptor)) return Default<Expr>(op);
+    for (const Map& map : maps) {
+      if (ffi::StructuralEqual()(map.call, GetRef<Expr>(op))) return map.param;
+    }
+    const Var tensor = AsAddressOf(op->args[2])->source.as_or_throw<Var>();
+    auto var = make_object<VarNode>();
+    var->name = std::string(tensor->name) + "_desc";
+    var->ty = op->ty;
+    const Var param(var);
+    maps.push_back({param, GetRef<Call>(op), span_});
+    return param;
+  }
+
+ private:
+  Span span_;
 };
 
 class Splitter {
@@ -163,7 +205,9 @@ class Splitter {
                 "), wanted kernels only. Move it into `with T.Kernel(..)`");
   }
 
-  void Kernel(const Stmt& body, const Span& span) {
+  void Kernel(const Stmt& described, const Span& span) {
+    MapCollector collector;
+    const Stmt body = collector.Mutate(described);
     const KernelUses uses(body);
     const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
     const bool is_text = uses.source != nullptr;
@@ -172,11 +216,14 @@ class Splitter {
       ThrowAt(span, "ValueError",
               "found two kernels named " + name + ", wanted a name for each; rename one");
     }
-    Array<Var> params = is_text ? AllBuffers() : Params(uses.Free());
+    Array<Var> params = is_text ? AllBuffers() : Params(uses.Free(), collector);
     Array<Expr> args = {StringOf(name)};
-    for (const Var& p : params) {
-      auto view = view_of_.find(p.get());
-      args.push_back(view == view_of_.end() ? p : view->second);
+    for (const Var& p : params) args.push_back(OfFunction(p));
+    Array<Var> maps;
+    for (const MapCollector::Map& map : collector.maps) {
+      params.push_back(map.param);
+      maps.push_back(map.param);
+      args.push_back(OfFunction(map));
     }
     launches_.push_back(MakeEvaluate(CallOp(kLaunch, args), span));
 
@@ -197,8 +244,34 @@ class Splitter {
     kernel = WithAttr(kernel, "tl.block", block);
     kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
     kernel = WithAttr(kernel, "tl.cooperative", uses.cooperative);
+    kernel = WithAttr(kernel, "tl.dependent", uses.dependent);
+    // What another kernel writes meanwhile is not constant.
+    if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
+    if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
     if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
+  }
+
+  /*! The function's parameter that a kernel's one is. */
+  Var OfFunction(const Var& p) const {
+    auto view = view_of_.find(p.get());
+    return view == view_of_.end() ? p : view->second;
+  }
+
+  /*! The description of a tensor map with the parameter in the place of the address. */
+  Expr OfFunction(const MapCollector::Map& map) const {
+    const TensorLoadNode* first = AsAddressOf(map.call->args[2]);
+    const Var tensor = OfFunction(first->source.as_or_throw<Var>());
+    const auto is_tensor = [&](const Var& p) { return p.same_as(tensor); };
+    if (!std::any_of(function_->params.begin(), function_->params.end(), is_tensor)) {
+      ThrowAt(map.span, "ValueError",
+              "found a copy by TMA of " + std::string(tensor->name) +
+                  ", which is no parameter of the function, wanted one, since the host describes "
+                  "the tensor; use T.copy with disable_tma=True");
+    }
+    Array<Expr> args = map.call->args;
+    args.Set(2, tensor);
+    return CallOp(kCreateTmaDescriptor, args, map.call->ty);
   }
 
   Array<Var> AllBuffers() const {
@@ -209,13 +282,14 @@ class Splitter {
     return out;
   }
 
-  Array<Var> Params(const std::vector<Var>& free) {
+  Array<Var> Params(const std::vector<Var>& free, const MapCollector& collector) {
     Array<Var> buffers, scalars, symbols;
     auto used = [&free](const Var& v) {
       return std::find_if(free.begin(), free.end(), [&v](const Var& f) { return f.same_as(v); }) !=
              free.end();
     };
     std::unordered_set<const Object*> taken;
+    for (const MapCollector::Map& map : collector.maps) taken.insert(map.param.get());
     for (const Var& p : function_->params) {
       auto view = view_.find(p.get());
       const Var inside = view == view_.end() ? p : view->second;

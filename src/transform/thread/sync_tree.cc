@@ -76,8 +76,14 @@ class AccessCollector : public StmtExprVisitor {
 
   void Qualify(const CallNode* op, Access access, SharedAccess* a) {
     a->by_warp = IsMatrixCopy(op);
-    a->engine = access == Access::kEngineRead;
-    if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) return;
+    a->engine = access == Access::kEngineRead || access == Access::kEngineWrite;
+    a->announced = access == Access::kEngineWrite;
+    if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
+    if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
+      // The element that its address names says nothing of what an engine touches.
+      a->whole |= a->engine;
+      return;
+    }
     a->flight = SharedAccess::Flight::kWgmma;
     // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where
     // it begins.
@@ -164,6 +170,7 @@ class TreeBuilder {
     node->parent = parent;
     node->depth = parent ? parent->depth + 1 : 0;
     node->kind = Kind::kLeaf;
+    if (parent) EnterRange(parent, node.get());
     if (const auto* op = s.as<AttrStmtNode>()) {
       BuildScope(op->body, node.get());
     } else if (const auto* op = s.as<SBlockRealizeNode>()) {
@@ -199,6 +206,13 @@ class TreeBuilder {
     std::vector<std::unique_ptr<SyncNode>> out;
     for (const Stmt& t : FlatSeq(s)) out.push_back(Build(t, parent));
     return out;
+  }
+
+  static void EnterRange(const SyncNode* parent, SyncNode* node) {
+    const auto* attr = parent->stmt.as<AttrStmtNode>();
+    const std::optional<WarpGroups> groups = attr ? WarpGroups::Of(attr) : std::nullopt;
+    node->range = groups ? parent : parent->range;
+    node->groups = groups ? *groups : parent->groups;
   }
 
   void BuildScope(const Stmt& body, SyncNode* node) {
@@ -239,6 +253,10 @@ class TreeBuilder {
       } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
         node->kind = Kind::kWait;
         node->wait_for = SharedAccess::Flight::kCpAsync;
+        node->in_flight = ToInt(call->args[0]);
+      } else if (call && IsCallTo(evaluate->value, kTmaStoreWait)) {
+        node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kBulkCopy;
         node->in_flight = ToInt(call->args[0]);
       } else if (call && IsCallTo(evaluate->value, kWarpgroupWait)) {
         node->kind = Kind::kWait;

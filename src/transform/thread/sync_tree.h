@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "../../op/thread_range.h"
 #include "../../tvm/stmt.h"
 
 namespace tl {
@@ -22,8 +23,9 @@ struct SharedAccess {
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by wgmma. */
-  enum class Flight : uint8_t { kNone, kCpAsync, kWgmma };
+  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by a bulk copy
+   * or by wgmma. */
+  enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy, kWgmma };
   Flight flight;
   bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
@@ -32,6 +34,8 @@ struct SharedAccess {
   int order;  // in the program's text
   /*! An engine acts: what threads wrote before is to pass a fence between proxies. */
   bool engine = false;
+  /*! An engine's write whose order with other accesses of the buffer is the program's affair. */
+  bool announced = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
 };
@@ -56,10 +60,13 @@ struct SyncNode {
   Stmt stmt;
   SyncNode* parent;
   int depth;
-  bool uniform = true;         // all threads of the block run the bodies together
-  Expr condition;              // kIf: in threads, loops and symbols
-  bool in_otherwise = false;   // of the parent, a kIf
-  std::optional<Named> named;  // kBarrier
+  bool uniform = true;        // all threads that run the node run the bodies together
+  Expr condition;             // kIf: in threads, loops and symbols
+  bool in_otherwise = false;  // of the parent, a kIf
+  /*! The innermost `tl.thread_range` attribute's node around this one, nullptr outside of all. */
+  const SyncNode* range = nullptr;
+  WarpGroups groups = WarpGroups::All();                        // of that attribute
+  std::optional<Named> named;                                   // kBarrier
   SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
   int64_t in_flight = 0;               // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions

@@ -13,9 +13,11 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
- * An engine's read of what threads wrote (an operand of wgmma) also needs a fence between proxies
- * in the threads that wrote: it stands in front of the last barrier on each way from the write to
- * the read. What a wgmma reads it may read until the wait for its group.
+ * An engine's read of what threads wrote (a store by TMA, an operand of wgmma) also needs a fence
+ * between proxies in the threads that wrote: it stands in front of the last barrier on each way
+ * from the write to the read. What a bulk copy or a wgmma reads it may read until the wait for its
+ * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
+ * the program, and by barriers with those of other buffers in the same bytes.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -24,6 +26,9 @@
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; more
  * sets of threads than the hardware has barriers.
+ *
+ * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
+ * with mbarriers; in one range, the range's threads order it among themselves.
  */
 #include <algorithm>
 #include <set>
@@ -123,7 +128,7 @@ class SyncPlanner {
     if (!Check(node, *state)) return false;
     if (places_fences_) PlaceFences(node, state);
     for (const SharedAccess& a : node.accesses) {
-      state->pending.insert({&a, {}});
+      if (!a.announced) state->pending.insert({&a, {}});
       if (a.flight != SharedAccess::Flight::kNone) state->in_flight.insert(&a);
     }
     switch (node.kind) {
@@ -163,10 +168,12 @@ class SyncPlanner {
   bool Check(const SyncNode& node, const State& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
+        if (node.groups.IsDisjoint(earlier.access->node->groups)) continue;
         if (earlier.ordered_for != ThreadSubsets::kNone &&
             subsets_.Contains(earlier.ordered_for, subsets_.At(&node))) {
           continue;
         }
+        if (later.announced && later.buffer.same_as(earlier.access->buffer)) continue;
         if (!conflict_.MayConflict(*earlier.access, later, earlier.distance)) continue;
         found_ = Conflict{earlier, &later};
         return false;
@@ -211,8 +218,9 @@ class SyncPlanner {
         continue;
       }
       for (const auto& [write, barriers] : state->unfenced) {
+        const bool own = a.announced && write->buffer.same_as(a.buffer);
         // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
-        if (!conflict_.ShareBytes(write->buffer, a.buffer)) continue;
+        if (own || !conflict_.ShareBytes(write->buffer, a.buffer)) continue;
         if (barriers.empty() && !conflict_.MayConflict(*write, a, {})) continue;
         for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
         if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
@@ -247,11 +255,12 @@ class SyncPlanner {
   void VisitWait(const SyncNode& node, State* state) {
     AccessSet left;
     for (const SharedAccess* copy : state->in_flight) {
-      if (copy->flight != node.wait_for) {
+      if (copy->flight != node.wait_for || node.groups.IsDisjoint(copy->node->groups)) {
         left.insert(copy);
         continue;
       }
-      if (node.in_flight > 0) left.insert(copy);
+      // Threads that do not wait know nothing of the copy's end.
+      if (node.in_flight > 0 || !node.groups.Contains(copy->node->groups)) left.insert(copy);
       std::unique_ptr<SharedAccess>& end = completed_[{&node, copy}];
       if (!end) {
         end = std::make_unique<SharedAccess>(*copy);
@@ -370,10 +379,18 @@ class SyncPlanner {
     // The condition of a `while` is evaluated again after the body.
     const bool again = a->IsInside(place) && (!carrier || carrier->depth >= place->depth);
     if (again) RefuseDivergentConflict(c, *place);
-    while (carrier ? place->parent != carrier : !a->IsInside(place->parent)) place = place->parent;
+    // The threads of a range order their own accesses among themselves: the others need not wait.
+    const bool own = a->range && a->groups == place->groups;
+    auto is_body = [&](const SyncNode* around) {
+      return carrier ? around == carrier : a->IsInside(around);
+    };
+    while (!is_body(place->parent) && !(own && place->parent == place->range)) {
+      place = place->parent;
+    }
     for (const SyncNode* region : DivergentAround(*place)) {
       const bool around = carrier && carrier->depth < region->depth;
       if (a->IsInside(region) && !around) continue;
+      if (own && region->depth < place->range->depth) continue;
       place = region;
       break;
     }

@@ -4,9 +4,9 @@
  *
  * In:  a tile program under thread_extent attributes.   Out: the same; a store outside of
  * T.Parallel that writes or reads a fragment stands in a parallel loop of one iteration that every
- * thread runs
- * (`parallel_loop_layout`). Establishes: the fragments of such stores are held by every thread, or
- * inference refuses them. Stores of shared memory stay: all threads of the block run them.
+ * thread of its range runs (`parallel_loop_layout`). Establishes: the fragments of such stores are
+ * held by every thread, or inference refuses them. Stores of shared memory stay: all threads run
+ * them.
  */
 #include <algorithm>
 
@@ -23,8 +23,9 @@ class Wrapper : public StmtExprMutator {
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
-    scope_.Enter(op);
-    return Default<Stmt>(op);
+    Stmt result;
+    scope_.Within(op, [&] { result = Default<Stmt>(op); });
+    return result;
   }
   Stmt Mutate_(const ForNode* op) final {
     return op->kind == ForKind::kParallel ? GetRef<Stmt>(op) : Default<Stmt>(op);
@@ -32,7 +33,7 @@ class Wrapper : public StmtExprMutator {
   Stmt Mutate_(const BufferStoreNode* op) final {
     const Stmt store = GetRef<Stmt>(op);
     if (!TouchesFragment(store)) return store;
-    const Fragment layout = MakeReplicatedFragment({1}, scope_.NumThreads());
+    const Fragment layout = MakeReplicatedFragment({1}, scope_.Threads(op->span).threads);
     return MakeFor(MakeVar("u"), MakeInt(1), ForKind::kParallel, store, op->span,
                    {{"parallel_loop_layout", layout}});
   }

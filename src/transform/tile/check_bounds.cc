@@ -24,7 +24,8 @@ namespace {
 constexpr int64_t kMaxPoints = 1 << 20;
 
 bool IsOnChip(const Var& buffer) {
-  return IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) || IsReducer(buffer);
+  return IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) || IsReducer(buffer) ||
+         IsBarrier(buffer);
 }
 
 /*! No load and no call: the value is the same wherever the variables are in scope. */
@@ -119,9 +120,9 @@ class BoundsChecker : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) final {
     if (IsIfThenElse(op)) return VisitChoice(op->args[0], op->args[1], op->args[2]);
-    // An address may be that of the end.
+    // An address may be that of the end, except of an mbarrier.
     const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op));
-    if (!pointee) return Default(op);
+    if (!pointee || IsBarrier(pointee->source.as_or_throw<Var>())) return Default(op);
     for (const Expr& i : pointee->indices) Visit(i);
   }
   void Visit_(const AndNode* op) final {

@@ -4,7 +4,8 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
- * one thread. Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
+ * one thread; nothing loads or stores an mbarrier. Refuses: anything else (ValueError, "[Tilelang
+ * Semantic Check]").
  */
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
@@ -50,6 +51,13 @@ class Checker : public StmtExprVisitor {
                  ") inside T.Parallel, whose body one thread runs; move it out of the loop");
     }
     span_ = op->span;
+    takes_barrier_ = call && IsCallTo(op->value, "tl.tileop.tma_copy");
+    Default(op);
+  }
+
+  void Visit_(const TensorRegionNode* op) final {
+    const auto buffer = op->source.as_or_throw<Var>();
+    if (IsBarrier(buffer) && !takes_barrier_) RefuseValue(buffer);
     Default(op);
   }
 
@@ -59,12 +67,30 @@ class Checker : public StmtExprVisitor {
     Default(op);
   }
 
+  // A pointer to an element is no access of it.
+  void Visit_(const CallNode* op) final {
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (!pointee || !IsBarrier(pointee->source.as_or_throw<Var>())) {
+        Visit(arg);
+        continue;
+      }
+      for (const Expr& index : pointee->indices) Visit(index);
+    }
+  }
+
   void Visit_(const TensorLoadNode* op) final {
     CheckAccess(op->source.as_or_throw<Var>(), op->indices);
     Default(op);
   }
 
  private:
+  [[noreturn]] void RefuseValue(const Var& barrier) const {
+    Refuse(span_, "found " + std::string(barrier->name) +
+                      ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
+                      "T.mbarrier_wait_parity and the like, which alone know its bits");
+  }
+
   static bool Mentions(const Array<Expr>& indices, const Var& var) {
     struct Finder : StmtExprVisitor {
       const Object* wanted;
@@ -78,6 +104,7 @@ class Checker : public StmtExprVisitor {
   }
 
   void CheckAccess(const Var& buffer, const Array<Expr>& indices) {
+    if (IsBarrier(buffer)) RefuseValue(buffer);
     if (!IsFragment(buffer) && ScopeOf(buffer) != "local") return;
     for (const ForNode* loop : parallel_) {
       if (!Mentions(indices, loop->loop_var)) continue;
@@ -95,6 +122,7 @@ class Checker : public StmtExprVisitor {
 
   std::vector<const ForNode*> parallel_;
   bool perfectly_nested_ = false;
+  bool takes_barrier_ = false;  // the tile operator around
   Span span_;
 };
 

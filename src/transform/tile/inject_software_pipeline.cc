@@ -2,110 +2,62 @@
  * InjectSoftwarePipeline: applies the schedules that PipelinePlanning left.
  *
  * In:  a tile program with `software_pipeline_*` annotations on loops.
- * Out: each such loop is a prologue of max(stage) steps and a loop whose early stages are guarded
- * by the end of the range. A shared buffer that is filled at an earlier stage than it is used has a
- * leading version dimension, indexed by iteration % versions. Asynchronous copies stand in an
- * `async_copy` attribute whose value is their guard, with cp_async_commit after the copies of a
- * step and cp_async_wait before their users. Establishes: same results as the loop without the
- * pipeline. Refuses: schedules that would need several versions of a fragment or of thread memory,
- * or of a buffer of which something else is read than what the same iteration has written
- * (ValueError). The function's `tl.pipelines` tells each pipeline's plan.
+ * Out: each such loop is a prologue of max(stage) steps, a loop, and an epilogue for computation of
+ * late stages. A shared buffer that is filled in an earlier step than it is used has a leading
+ * version dimension, indexed by iteration % versions. Asynchronous copies stand in an `async_copy`
+ * attribute whose value is their guard, with cp_async_commit after the copies of a step and
+ * cp_async_wait before their users. Establishes: same results as the loop without the pipeline, for
+ * any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not keep a
+ * dependence, or would need several versions of what has one only: registers, and buffers of which
+ * something else is read than what the same iteration has written. The function's `tl.pipelines`
+ * tells each pipeline's plan.
  *
- * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. Every
- * step commits one group, even if a guard left it empty, so groups are known by counting: at the
- * top of a step, a user at stage s of a copy at stage d may leave s - d - 1 groups in flight. There
- * is no separate epilogue: the body of the loop, a tile's worth of unrolled instructions, is
- * emitted once.
+ * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. The loop
+ * has the steps in which all computation is valid, so that no branch stands in its way; copies
+ * ahead of it are guarded by the end of the range instead, because the steps that they would save
+ * are a tile's worth of unrolled instructions each. Every step with copies commits one group, even
+ * if a guard left it empty, so groups are known by counting: at the top of a step, a user at stage
+ * s of a copy at stage d may leave s - d - 1 groups in flight.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
-#include <numeric>
+#include <functional>
 #include <unordered_map>
 
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
-#include "../../op/views.h"
-#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_hazards.h"
 #include "pipeline_reads.h"
 
 namespace tl {
 namespace {
 
-struct Pipeline {
-  const ForNode* loop;
-  std::vector<Stmt> body;
-  std::vector<BufferUse> uses;
-  std::vector<int64_t> stage;
-  /*! Statement numbers by their order in a step. */
-  std::vector<size_t> by_order;
-  std::vector<bool> async;
-  int64_t max_stage = 0;
+/*! How many versions buffers have, and in which loops an iteration has a version of its own. */
+struct Versions {
+  /*! Views included, which have as many versions as their buffers; the most that a pipeline needs.
+   */
+  std::unordered_map<const Object*, int64_t> count;
+  /*! By the loop's variable. */
+  std::unordered_map<const Object*, std::vector<Var>> of_loop;
 };
 
-bool WantsSync(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call) return false;
-  Any prefer = TileOpAttr(call, "prefer_instruction");
-  return prefer != nullptr && prefer.cast<String>() == "sync";
-}
-
-Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
-  Pipeline p;
-  p.loop = loop;
-  p.body = FlatSeq(loop->body);
-  p.stage = *ListAnnotation(loop->annotations, kPlannedStage);
-  const std::vector<int64_t> order = *ListAnnotation(loop->annotations, kPlannedOrder);
-  const std::vector<int64_t> async_stages = *ListAnnotation(loop->annotations, kAsyncStages);
-  p.by_order.resize(p.body.size());
-  std::iota(p.by_order.begin(), p.by_order.end(), 0);
-  std::sort(p.by_order.begin(), p.by_order.end(),
-            [&](size_t a, size_t b) { return order[a] < order[b]; });
-  for (size_t i = 0; i < p.body.size(); ++i) {
-    p.uses.push_back(views.UseOf(p.body[i]));
-    p.max_stage = std::max(p.max_stage, p.stage[i]);
-    const BufferUse& use = p.uses.back();
-    const bool fills_shared = !use.writes.empty() &&
-                              std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
-                              std::all_of(use.reads.begin(), use.reads.end(), IsGlobal);
-    const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
-    p.async.push_back(in_stage && fills_shared && !WantsSync(p.body[i]));
-  }
-  return p;
-}
-
-/*! Slots that a buffer needs so that no step overwrites what a later step of an earlier iteration
- * reads. */
-int64_t VersionsOf(const Pipeline& p, const Var& buffer) {
-  std::vector<size_t> place(p.body.size());
-  for (size_t k = 0; k < p.by_order.size(); ++k) place[p.by_order[k]] = k;
-  int64_t versions = 1;
-  for (size_t w = 0; w < p.body.size(); ++w) {
-    if (!Contains(p.uses[w].writes, buffer)) continue;
-    for (size_t u = 0; u < p.body.size(); ++u) {
-      if (!Contains(p.uses[u].reads, buffer) && !Contains(p.uses[u].writes, buffer)) continue;
-      versions = std::max(versions, p.stage[u] - p.stage[w] + (place[w] < place[u] ? 1 : 0));
-    }
-  }
-  return versions;
-}
-
-/*! The versioned buffers of all pipelines of a function; a buffer of several pipelines gets the
- * most that one needs. */
 class VersionCollector : public StmtExprVisitor {
  public:
   explicit VersionCollector(const Views& views) : views_(views) {}
-  /*! Views included, which have as many versions as their buffers. */
-  std::unordered_map<const Object*, int64_t> Collect(const Stmt& s) {
+  Versions Collect(const Stmt& s) {
     function_body_ = s;
     Visit(s);
     for (const Var& view : views_.all) {
-      auto it = versions_.find(views_.RootOf(view).get());
-      if (it != versions_.end()) versions_[view.get()] = it->second;
+      auto it = versions_.count.find(views_.RootOf(view).get());
+      if (it != versions_.count.end()) versions_.count[view.get()] = it->second;
     }
-    return versions_;
+    return std::move(versions_);
   }
 
  protected:
@@ -113,54 +65,28 @@ class VersionCollector : public StmtExprVisitor {
   void Visit_(const ForNode* op) final {
     if (op->annotations.count(kPlannedStage)) {
       const Pipeline p = ReadPipeline(op, views_);
+      const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
       for (const BufferUse& use : p.uses) {
-        for (const Var& buffer : use.writes) Add(p, buffer);
+        for (const Var& buffer : use.writes) Add(p, buffer, Contains(outside, buffer));
       }
     }
     Default(op);
   }
 
  private:
-  void Add(const Pipeline& p, const Var& buffer) {
-    const int64_t n = VersionsOf(p, buffer);
+  void Add(const Pipeline& p, const Var& buffer, bool is_read_outside) {
+    std::vector<Var>& own = versions_.of_loop[p.loop->loop_var.get()];
+    if (Contains(own, buffer)) return;
+    const int64_t n = VersionsOf(p, buffer, views_, is_read_outside);
     if (n == 1) return;
-    if (!IsShared(buffer)) {
-      ThrowAt(
-          p.loop->span, "ValueError",
-          "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) +
-              ") written at one stage and used at a later one, wanted shared memory or one stage; "
-              "give both statements the same stage");
-    }
-    CheckReaders(p, buffer);
-    int64_t& v = versions_[buffer.get()];
+    own.push_back(buffer);
+    int64_t& v = versions_.count[buffer.get()];
     v = std::max(v, n);
-  }
-
-  /*! Each version holds what one iteration has written: what else is read of the buffer would be
-   * another version's. */
-  void CheckReaders(const Pipeline& p, const Var& buffer) const {
-    const Stmt* reader = nullptr;
-    for (size_t w = 0; w < p.body.size(); ++w) {
-      if (!Contains(p.uses[w].writes, buffer)) continue;
-      for (size_t u = 0; u < p.body.size(); ++u) {
-        const bool reads = Contains(p.uses[u].reads, buffer);
-        if (reads && !Supplies(p.body[w], p.body[u], buffer, views_)) reader = &p.body[u];
-      }
-    }
-    const bool outside = Contains(ReadsOutside(function_body_, p.loop, views_), buffer);
-    if (!reader && !outside) return;
-    ThrowAt(reader ? (*reader)->span : p.loop->span, "ValueError",
-            "T.Pipelined: found " + std::string(buffer->name) +
-                " written at one stage and used at a later one, which takes several versions of "
-                "it, and read " +
-                (reader ? "here beyond what the same iteration has certainly written"
-                        : "outside of the loop") +
-                ", wanted the iteration's own values; give both statements the same stage");
   }
 
   const Views& views_;
   Stmt function_body_;
-  std::unordered_map<const Object*, int64_t> versions_;
+  Versions versions_;
 };
 
 /*! Points every access of a versioned buffer at one version. */
@@ -211,6 +137,10 @@ class VersionSelector : public StmtExprMutator {
 class StepEmitter {
  public:
   StepEmitter(const Pipeline& p, VersionSelector* select) : p_(p), select_(select) {
+    compute_stage_ = p.max_stage;
+    for (size_t i = 0; i < p.body.size(); ++i) {
+      if (!p.fills[i]) compute_stage_ = std::min(compute_stage_, p.stage[i]);
+    }
     const bool any_async = std::count(p.async.begin(), p.async.end(), true) > 0;
     if (!any_async) return;
     for (size_t u = 0; u < p.body.size(); ++u) {
@@ -224,14 +154,12 @@ class StepEmitter {
   }
 
   Stmt Emit() {
-    const Expr n = p_.loop->extent;
-    const int64_t S = p_.max_stage;
     std::vector<Stmt> out;
-    for (int64_t t = 0; t < S; ++t) Step(MakeInt(n->dtype(), t), t, &out);
-    Var k = MakeVar(p_.loop->loop_var->name, n->dtype());
-    std::vector<Stmt> body;
-    Step(k + S, std::nullopt, &body);
-    out.push_back(MakeFor(k, n, p_.loop->kind, MakeSeq(body), p_.loop->span, Annotations()));
+    trips_ = p_.loop->extent;
+    if (!IsPureInteger(trips_)) out.push_back(BindTrips());
+    for (int64_t t = 0; t < p_.max_stage; ++t) Prologue(t, &out);
+    out.push_back(Loop());
+    for (int64_t t = 0; t < Peeled(); ++t) out.push_back(Epilogue(t));
     // Copies ahead of the end may still be writing their zeros, and the buffers may get another
     // use.
     if (!user_.empty()) out.push_back(Wait(0));
@@ -239,9 +167,29 @@ class StepEmitter {
   }
 
  private:
+  /*! What a statement does in a step; nullopt where it has no iteration. */
+  struct Instance {
+    Expr iteration;
+    Expr guard;
+  };
+  using InstanceOf = std::function<std::optional<Instance>(int64_t stage)>;
+
+  /*! Steps after the loop, in which computation of the last iterations is left. */
+  int64_t Peeled() const { return p_.max_stage - compute_stage_; }
+
   void NoteUser(size_t user, int64_t in_flight) {
     user_.resize(p_.body.size(), kNoWait);
     user_[user] = std::min(user_[user], in_flight);
+  }
+
+  /*! A number of iterations that is read from memory is read once. */
+  Stmt BindTrips() {
+    auto bind = make_object<BindNode>();
+    bind->var = MakeVar(std::string(p_.loop->loop_var->name) + "_trips", trips_->dtype());
+    bind->value = trips_;
+    bind->span = p_.loop->span;
+    trips_ = bind->var;
+    return Bind(bind);
   }
 
   Map<String, Any> Annotations() const {
@@ -253,52 +201,100 @@ class StepEmitter {
   Stmt Wait(int64_t in_flight) const {
     return MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(in_flight)}), p_.loop->span);
   }
+  Expr Number(int64_t v) const { return MakeInt(trips_->dtype(), v); }
 
-  /*! One step, number `step`; `prologue` is the same number in the steps before the loop. */
-  void Step(const Expr& step, std::optional<int64_t> prologue, std::vector<Stmt>* out) {
-    const Expr n = p_.loop->extent;
+  void Prologue(int64_t t, std::vector<Stmt>* out) {
+    Step(
+        [&](int64_t s) -> std::optional<Instance> {
+          if (s > t) return std::nullopt;
+          return Instance{Number(t - s), Number(t - s) < trips_};
+        },
+        out);
+  }
+
+  Stmt Loop() {
+    Var k = MakeVar(p_.loop->loop_var->name, trips_->dtype());
+    std::vector<Stmt> body;
+    Step(
+        [&](int64_t s) -> std::optional<Instance> {
+          const Expr iteration = k + (p_.max_stage - s);
+          // Computation has an iteration in every step of the loop, copies may be ahead of the end.
+          const bool ahead = s < compute_stage_;
+          return Instance{iteration, ahead ? iteration < trips_ : Expr(MakeInt(kBool, 1))};
+        },
+        &body);
+    // Unsigned numbers do not get below 0.
+    const bool is_unsigned = trips_->dtype().code == kDLUInt;
+    const Expr most = is_unsigned ? MaxOf(trips_, Number(Peeled())) : trips_;
+    return MakeFor(k, most - Number(Peeled()), p_.loop->kind, MakeSeq(body), p_.loop->span,
+                   Annotations());
+  }
+
+  /*! Step t after the loop; where there are less iterations than steps ahead, the prologue has
+   * done the first of these steps. */
+  Stmt Epilogue(int64_t t) {
+    std::vector<Stmt> body;
+    const bool commits = Step(
+        [&](int64_t s) -> std::optional<Instance> {
+          const int64_t behind = s - compute_stage_ - t;
+          if (behind <= 0) return std::nullopt;
+          return Instance{trips_ - Number(behind), MakeInt(kBool, 1)};
+        },
+        &body);
+    if (!commits) ++without_group_;
+    return MakeIf(trips_ >= Number(Peeled() - t), MakeSeq(body), p_.loop->span);
+  }
+
+  /*! Appends one step; true if it commits a group. */
+  bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
     size_t last_async = p_.body.size();
     for (size_t i : p_.by_order) {
-      if (p_.async[i]) last_async = i;
+      if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
     }
     for (size_t i : p_.by_order) {
-      const int64_t s = p_.stage[i];
-      if (!prologue || *prologue >= s) {
-        if (!user_.empty() && user_[i] < 0) {
-          // Copied in this very step: nothing may be left in flight.
-          stmts.push_back(Wait(0));
-        } else if (!user_.empty()) {
-          in_flight = std::min(in_flight, user_[i]);
-        }
-        Expr iteration = step - MakeInt(n->dtype(), s);
-        // The loop runs once for each iteration of the last stage; earlier stages are ahead of it
-        // and end sooner.
-        const bool ahead = prologue || s < p_.max_stage;
-        Append(i, ahead ? iteration < n : Expr(MakeInt(kBool, 1)), iteration, &stmts);
+      const auto instance = instance_of(p_.stage[i]);
+      if (!instance) continue;
+      if (!user_.empty() && user_[i] < 0) {
+        // Copied in this very step: nothing may be left in flight.
+        stmts.push_back(Wait(0));
+      } else if (!user_.empty()) {
+        in_flight = std::min(in_flight, user_[i]);
       }
+      Append(i, *instance, &stmts);
       if (i == last_async) stmts.push_back(MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span));
     }
     // Waiting before the copies of the step lets one barrier serve their users and the slot that
     // the copies overwrite.
-    if (in_flight != kNoWait) out->push_back(Wait(in_flight));
+    if (in_flight != kNoWait) {
+      out->push_back(Wait(std::max<int64_t>(in_flight - without_group_, 0)));
+    }
     out->insert(out->end(), stmts.begin(), stmts.end());
+    return last_async < p_.body.size();
   }
 
   /*! Appends statement i for one iteration, if that is one: a slot that a copy ahead of the end
    * fills is never read. */
-  void Append(size_t i, const Expr& guard, const Expr& iteration, std::vector<Stmt>* out) {
-    if (IsConst(guard, 0)) return;
-    Stmt s = Instance(i, iteration);
+  void Append(size_t i, const Instance& instance, std::vector<Stmt>* out) {
+    if (IsConst(instance.guard, 0)) return;
+    Stmt s = At(i, instance.iteration);
     if (p_.async[i]) {
-      out->push_back(MakeAttr(Any(0), kAsyncCopy, guard, s));
+      out->push_back(MakeAttr(Any(0), kAsyncCopy, instance.guard, s));
       return;
     }
-    out->push_back(MakeIf(guard, s, p_.body[i]->span));
+    const auto* before = out->empty() ? nullptr : out->back().as<IfThenElseNode>();
+    const bool is_same = before && before->condition.same_as(last_guard_) &&
+                         ffi::StructuralEqual()(instance.guard, last_guard_);
+    if (is_same) {
+      out->back() = MakeIf(last_guard_, MakeSeq({before->then_case, s}), before->span);
+      return;
+    }
+    last_guard_ = instance.guard;
+    out->push_back(MakeIf(instance.guard, s, p_.body[i]->span));
   }
 
-  Stmt Instance(size_t i, const Expr& iteration) {
+  Stmt At(size_t i, const Expr& iteration) {
     select_->iteration = iteration;
     Stmt s = select_->Mutate(p_.body[i]);
     select_->iteration = Expr();
@@ -308,15 +304,22 @@ class StepEmitter {
   static constexpr int64_t kNoWait = INT64_MAX;
   const Pipeline& p_;
   VersionSelector* select_;
+  /*! Number of iterations. */
+  Expr trips_;
+  /*! The earliest stage of a statement that does more than to fill shared memory. */
+  int64_t compute_stage_;
   /*! Groups that may be in flight when statement i runs, at the top of its step; empty if nothing
    * is asynchronous. */
   std::vector<int64_t> user_;
+  /*! Steps of the epilogue that had no copies left. */
+  int64_t without_group_ = 0;
+  /*! Condition of the branch that was written last. */
+  Expr last_guard_;
 };
 
 class Injector : public StmtExprMutator {
  public:
-  Injector(std::unordered_map<const Object*, int64_t> versions, const Views& views)
-      : versions_(std::move(versions)), views_(views) {}
+  Injector(Versions versions, const Views& views) : versions_(std::move(versions)), views_(views) {}
 
   Array<Any> pipelines;
 
@@ -343,11 +346,15 @@ class Injector : public StmtExprMutator {
   }
 
   Stmt Mutate_(const ForNode* op) final {
-    For loop = Default<Stmt>(op).as_or_throw<For>();
-    if (!loop->annotations.count(kPlannedStage)) return loop;
-    const Pipeline p = ReadPipeline(loop.get(), views_);
+    if (!op->annotations.count(kPlannedStage)) return Default<Stmt>(op);
+    Pipeline p = ReadPipeline(op, views_);
     Describe(p);
-    return StepEmitter(p, &select_).Emit();
+    VersionSelector select;
+    for (const Var& buffer : VersionedIn(p)) {
+      select.versioned[buffer.get()] = select_.versioned.at(buffer.get());
+    }
+    for (Stmt& s : p.body) s = Mutate(s);
+    return StepEmitter(p, &select).Emit();
   }
 
  private:
@@ -356,22 +363,28 @@ class Injector : public StmtExprMutator {
     auto given = p.loop->annotations.find(kReasons);
     if (given != p.loop->annotations.end()) reasons = (*given).second.cast<Array<String>>();
     Map<String, Any> entry = DescribeLoop(p.loop, p.body, reasons);
-    std::vector<int64_t> order(p.body.size()), async;
-    for (size_t k = 0; k < p.by_order.size(); ++k) order[p.by_order[k]] = int64_t(k);
+    const std::vector<int64_t> async(p.async.begin(), p.async.end());
     Map<String, Any> versions;
-    for (size_t i = 0; i < p.body.size(); ++i) {
-      async.push_back(p.async[i]);
-      for (const Var& v : p.uses[i].writes) {
-        if (auto it = versions_.find(v.get()); it != versions_.end()) {
-          versions.Set(v->name, it->second);
-        }
-      }
+    if (auto it = versions_.of_loop.find(p.loop->loop_var.get()); it != versions_.of_loop.end()) {
+      for (const Var& v : it->second) versions.Set(v->name, versions_.count.at(v.get()));
     }
     entry.Set("stage", ToAnnotation(p.stage));
-    entry.Set("order", ToAnnotation(order));
+    entry.Set("order", ToAnnotation(p.order));
     entry.Set("async", ToAnnotation(async));
     entry.Set("versions", versions);
     pipelines.push_back(entry);
+  }
+
+  /*! The buffers, and their views, of which each iteration of the loop has a version. Others belong
+   * to a loop around this one, or have their one value in version 0. */
+  std::vector<Var> VersionedIn(const Pipeline& p) const {
+    auto it = versions_.of_loop.find(p.loop->loop_var.get());
+    if (it == versions_.of_loop.end()) return {};
+    std::vector<Var> all = it->second;
+    for (const Var& view : views_.all) {
+      if (Contains(it->second, views_.RootOf(view))) all.push_back(view);
+    }
+    return all;
   }
 
   /*! The layout that the user gave to a buffer holds for each of its versions. */
@@ -391,8 +404,8 @@ class Injector : public StmtExprMutator {
   }
 
   Var Versioned(const Var& buffer) {
-    auto it = versions_.find(buffer.get());
-    if (it == versions_.end()) return buffer;
+    auto it = versions_.count.find(buffer.get());
+    if (it == versions_.count.end()) return buffer;
     const BufferTypeNode* type = BufferOf(buffer);
     Array<Expr> shape = {MakeInt(it->second)};
     for (const Expr& e : type->shape) shape.push_back(e);
@@ -401,8 +414,9 @@ class Injector : public StmtExprMutator {
     return v;
   }
 
-  std::unordered_map<const Object*, int64_t> versions_;
+  Versions versions_;
   const Views& views_;
+  /*! Version 0 of every versioned buffer. */
   VersionSelector select_;
 };
 

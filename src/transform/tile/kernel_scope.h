@@ -3,24 +3,36 @@
 #include <string>
 #include <vector>
 
+#include "../../op/thread_range.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
 
-/*! Threads of the enclosing kernel, read from its thread_extent attributes. */
+/*! The threads that run a statement: those of a block, read from thread_extent attributes, or of
+ * the tl.thread_range attribute around it. */
 class KernelScope {
  public:
-  /*! Notes an attribute statement; true if it is a thread or block extent. */
-  bool Enter(const AttrStmtNode* op);
-  /*! Threads of a block. */
-  int64_t NumThreads() const;
+  /*! Runs `body`, which visits the attribute's body: in its range, with its block or thread axis.
+   */
+  template <typename F>
+  void Within(const AttrStmtNode* op, F body) {
+    const std::vector<ThreadRange> outside = ranges_;
+    NoteAxis(op);
+    if (std::vector<ThreadRange> ranges = ThreadRangesOf(op); !ranges.empty()) ranges_ = ranges;
+    body();
+    ranges_ = outside;
+  }
+  /*! The one range of threads that tile operators here work with, the block outside of all ranges.
+   * ValueError for the operator at `span` where threads are not consecutive. */
+  ThreadRange Threads(const Span& span) const;
   /*! Linear number of the thread in its block: x + ex (y + ey z). */
   Expr ThreadIndex() const;
   /*! Tells the analyzer the ranges of all thread and block variables. */
   void BindTo(Analyzer* analyzer) const;
 
  private:
+  void NoteAxis(const AttrStmtNode* op);
   struct Axis {
     std::string tag;
     Var var;
@@ -28,6 +40,7 @@ class KernelScope {
   };
   const Axis* Find(const std::string& tag) const;
   std::vector<Axis> axes_;
+  std::vector<ThreadRange> ranges_;
 };
 
 }  // namespace tl

@@ -6,8 +6,10 @@
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
  * Establishes: every access of a fragment is to a register of the thread that makes it. Refuses:
- * fragments whose users want different places, or that are used outside tile operators and parallel
- * loops (ValueError with both statements).
+ * fragments whose users want different places, that ranges of different numbers of threads or
+ * overlapping ones use, or that are used outside tile operators and parallel loops (ValueError with
+ * both statements); tile operators in a range of threads that do not follow each other. A fragment
+ * that is used in a range is laid out over the range's threads, counted from its first one.
  *
  * First come the buffers that wgmma reads, each with the widest swizzle that all its readers take.
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
@@ -31,6 +33,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
+#include "tensor_traffic.h"
 
 namespace tl {
 namespace {
@@ -38,12 +41,27 @@ namespace {
 struct OperatorUse {
   std::unique_ptr<TileOperator> op;
   Stmt source;
+  /*! The threads that it works with. */
+  ThreadRange threads;
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
+
+  void PlaceForEngines(LayoutScope* scope) const {
+    scope->num_threads = threads.threads;
+    op->PlaceForEngines(scope);
+  }
+  bool Infer(LayoutScope* scope, InferLevel level) const {
+    scope->num_threads = threads.threads;
+    return op->Infer(scope, level);
+  }
+  void Verify(LayoutScope* scope) const {
+    scope->num_threads = threads.threads;
+    op->Verify(*scope);
+  }
 };
 
-OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source) {
-  OperatorUse use{std::move(op), source, {}};
+OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads) {
+  OperatorUse use{std::move(op), source, threads, {}};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const Var& v : *list) {
@@ -64,8 +82,7 @@ class OpCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
-    scope.Enter(op);
-    Default(op);
+    scope.Within(op, [&] { Default(op); });
   }
   void Visit_(const SBlockNode* op) final {
     for (const Var& v : op->alloc_buffers) buffers.push_back(v);
@@ -74,14 +91,14 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const EvaluateNode* op) final {
     if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) {
-      operators.push_back(MakeUse(std::move(tile_op), GetRef<Stmt>(op)));
+      Add(std::move(tile_op), op);
     } else {
       Default(op);
     }
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) {
-      operators.push_back(MakeUse(std::move(nest), GetRef<Stmt>(op)));
+      Add(std::move(nest), op);
     } else {
       Default(op);
     }
@@ -97,6 +114,9 @@ class OpCollector : public StmtExprVisitor {
   }
 
  private:
+  void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
+    operators.push_back(MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span)));
+  }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
     ThrowAt(span, "ValueError",
@@ -112,7 +132,9 @@ class Placements : public LayoutScope {
  public:
   /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
   Views views;
+  const TensorTraffic* traffic = nullptr;
 
+  bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
   Layout Find(const Var& buffer) const final {
     const Var root = views.RootOf(buffer);
     auto it = placed_.find(root.get());
@@ -173,12 +195,16 @@ class Placements : public LayoutScope {
 
 using Operators = std::vector<OperatorUse>;
 
+std::string Text(ThreadRange r) {
+  return "threads " + std::to_string(r.first) + " to " + std::to_string(r.first + r.threads - 1);
+}
+
 /*! Runs common-level inference until nothing changes. */
 void RunCommon(const Operators& operators, LayoutScope* scope) {
   for (bool changed = true; changed;) {
     changed = false;
     for (const OperatorUse& use : operators) {
-      changed = use.op->Infer(scope, InferLevel::kCommon) || changed;
+      changed = use.Infer(scope, InferLevel::kCommon) || changed;
     }
   }
 }
@@ -233,15 +259,17 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
   size_t first = 0;
   for (size_t k : component) {
     if (k == root) first = c.operators.size();
-    c.operators.push_back(MakeUse(OperatorOf(operators[k].source), operators[k].source));
+    c.operators.push_back(
+        MakeUse(OperatorOf(operators[k].source), operators[k].source, operators[k].threads));
   }
-  c.operators[first].op->Infer(&c.placed, InferLevel::kFree);
+  c.operators[first].Infer(&c.placed, InferLevel::kFree);
   RunCommon(c.operators, &c.placed);
   for (const OperatorUse& use : c.operators) {
-    if (use.op->Infer(&c.placed, InferLevel::kFree)) RunCommon(c.operators, &c.placed);
+    if (use.Infer(&c.placed, InferLevel::kFree)) RunCommon(c.operators, &c.placed);
   }
-  for (const OperatorUse& use : c.operators) use.op->Verify(c.placed);
+  for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
   for (const OperatorUse& use : c.operators) {
+    c.placed.num_threads = use.threads.threads;
     c.cost += use.op->MovedBits(c.placed);
     for (const Var& v : use.fragments) {
       c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
@@ -267,22 +295,51 @@ Candidate SettleComponent(const Operators& operators, const std::vector<size_t>&
   return std::move(*best);
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int arch) {
+/*! Where threads count from, and how many there are, is part of where a fragment lives. */
+void RefuseMixedRanges(const Operators& operators, const Views& views) {
+  std::unordered_map<const Object*, std::vector<const OperatorUse*>> users;
+  for (const OperatorUse& use : operators) {
+    for (const Var& v : use.fragments) {
+      std::vector<const OperatorUse*>& known = users[views.RootOf(v).get()];
+      const ThreadRange here = use.threads;
+      bool is_new = true;
+      for (const OperatorUse* other : known) {
+        const ThreadRange there = other->threads;
+        is_new &= !(here == there);
+        const bool apart =
+            here.first >= there.first + there.threads || there.first >= here.first + here.threads;
+        if (here == there || (apart && here.threads == there.threads)) continue;
+        const std::string where = Where(other->source->span);
+        ThrowAt(use.source->span, "ValueError",
+                "found fragment " + std::string(v->name) + " in a statement of " + Text(here) +
+                    " and in one of " + Text(there) + (where.empty() ? "" : " (" + where + ")") +
+                    ", wanted the same threads, or as many others; use a second fragment, or move "
+                    "one of the statements");
+      }
+      if (is_new) known.push_back(&use);
+    }
+  }
+}
+
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch) {
   OpCollector& ops = *collected;
   Analyzer analyzer;
   ops.scope.BindTo(&analyzer);
   Placements placed;
-  placed.num_threads = ops.scope.NumThreads();
   placed.arch = arch;
   placed.analyzer = &analyzer;
+  const Views views(kernel);
   placed.views = views;
+  RefuseMixedRanges(ops.operators, views);
+  const TensorTraffic traffic(kernel);
+  placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
 
-  for (const OperatorUse& use : ops.operators) use.op->PlaceForEngines(&placed);
-  for (const OperatorUse& use : ops.operators) use.op->Infer(&placed, InferLevel::kStrict);
+  for (const OperatorUse& use : ops.operators) use.PlaceForEngines(&placed);
+  for (const OperatorUse& use : ops.operators) use.Infer(&placed, InferLevel::kStrict);
   RunCommon(ops.operators, &placed);
   for (const OperatorUse& use : ops.operators) {
-    if (use.op->Infer(&placed, InferLevel::kPrefer)) RunCommon(ops.operators, &placed);
+    if (use.Infer(&placed, InferLevel::kPrefer)) RunCommon(ops.operators, &placed);
   }
   for (const std::vector<size_t>& component : FreeComponents(ops.operators, placed)) {
     Candidate chosen = SettleComponent(ops.operators, component, placed);
@@ -291,7 +348,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Views& views, int ar
       ops.operators[component[k]] = std::move(chosen.operators[k]);
     }
   }
-  for (const OperatorUse& use : ops.operators) use.op->Verify(placed);
+  for (const OperatorUse& use : ops.operators) use.Verify(&placed);
 
   Map<Var, Layout> out;
   for (const Var& buffer : ops.buffers) {
@@ -355,7 +412,7 @@ class PerKernel : public StmtExprMutator {
     OpCollector ops;
     ops(GetRef<Stmt>(op));
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, Views(op->body), arch_);
+    annotate.layout_map = InferLayouts(&ops, GetRef<Stmt>(op), arch_);
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();

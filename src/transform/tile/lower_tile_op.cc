@@ -18,6 +18,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
+#include "tensor_traffic.h"
 
 namespace tl {
 namespace {
@@ -65,6 +66,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
 
+  StoreTraffic StoresTo(const Var& tensor) const final { return traffic_.StoresTo(tensor); }
+
   void Note(const Span& span, const std::string& text) final {
     notes.push_back(span.defined() ? Where(span) + ": " + text : text);
   }
@@ -76,15 +79,15 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    if (scope_.Enter(op)) {
-      scope_.BindTo(&analyzer_);
-      thread = scope_.ThreadIndex();
-      num_threads = scope_.NumThreads();
-    }
+    const bool outermost = !in_kernel_ && op->attr_key == "thread_extent";
+    if (outermost) traffic_ = TensorTraffic(GetRef<Stmt>(op));
+    in_kernel_ |= outermost;
     const bool outside = has_async_owner;
     has_async_owner |= op->attr_key == kAsyncCopy;
-    Stmt result = Default<Stmt>(op);
+    Stmt result;
+    scope_.Within(op, [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
     has_async_owner = outside;
+    if (outermost) in_kernel_ = false;
     return result;
   }
 
@@ -120,13 +123,13 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt Mutate_(const ForNode* op) final {
-    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return nest->Lower(this);
+    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Lowered(*nest);
     analyzer_.Bind(op->loop_var, op->min, op->extent);
     return Default<Stmt>(op);
   }
 
   Stmt Mutate_(const EvaluateNode* op) final {
-    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return tile_op->Lower(this);
+    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return Lowered(*tile_op);
     return Default<Stmt>(op);
   }
 
@@ -146,6 +149,39 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
  private:
+  Stmt Attribute(const AttrStmtNode* op) {
+    if (op->attr_key == "thread_extent") {
+      scope_.BindTo(&analyzer_);
+      thread = scope_.ThreadIndex();
+    }
+    return Default<Stmt>(op);
+  }
+
+  /*! Threads of a range count from its first one; the analyzer knows how many they are. */
+  Stmt InRange(const AttrStmtNode* op) {
+    const std::vector<ThreadRange> ranges = ThreadRangesOf(op);
+    if (ranges.size() != 1) return Default<Stmt>(op);
+    const auto [first, threads] = ranges[0];
+    Stmt result;
+    if (first == 0) {
+      const Expr inside = thread < MakeInt(thread->dtype(), threads);
+      analyzer_.WithConstraint(inside, [&] { result = Default<Stmt>(op); });
+      return result;
+    }
+    const Expr outside = thread;
+    const Var number = MakeVar("thread", outside->dtype());
+    analyzer_.BindConst(number, threads);
+    thread = number;
+    result = Default<Stmt>(op);
+    thread = outside;
+    return Substitute(result, number, outside - MakeInt(outside->dtype(), first));
+  }
+
+  Stmt Lowered(const TileOperator& op) {
+    num_threads = scope_.Threads(op.span).threads;
+    return op.Lower(this);
+  }
+
   Var Physical(const Var& buffer, const Layout& layout) {
     const Var root = views_.RootOf(buffer);
     // A view of the same dtype has the coordinates of its buffer.
@@ -169,6 +205,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   std::vector<Var> allocated_;
   std::vector<Var> made_;  // keeps alive what the tables know by address
   Views views_;
+  TensorTraffic traffic_;
+  bool in_kernel_ = false;
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {

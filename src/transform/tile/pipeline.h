@@ -3,13 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "../../tvm/build.h"
+#include "../../op/views.h"
 
 namespace tl {
 
 inline constexpr const char* kNumStages = "num_stages";
 inline constexpr const char* kUserOrder = "tl_pipeline_order";
 inline constexpr const char* kUserStage = "tl_pipeline_stage";
+inline constexpr const char* kUserGroup = "tl_pipeline_group";
 inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
@@ -18,6 +19,24 @@ inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
 inline constexpr const char* kReasons = "software_pipeline_reasons";
 /*! Attribute of a function: what became of each T.Pipelined, for `kernel.explain()`. */
 inline constexpr const char* kPipelines = "tl.pipelines";
+
+/*! A planned loop. A statement of stage s works on iteration t - s in step t. */
+struct Pipeline {
+  const ForNode* loop;
+  std::vector<Stmt> body;
+  std::vector<BufferUse> uses;
+  std::vector<int64_t> stage;
+  /*! Place in a step, by statement, and the statements by their place. */
+  std::vector<int64_t> order;
+  std::vector<size_t> by_order;
+  /*! The statement only fills shared memory from global memory; and may do so asynchronously. */
+  std::vector<bool> fills, async;
+  int64_t max_stage = 0;
+};
+Pipeline ReadPipeline(const ForNode* loop, const Views& views);
+
+/*! The statement only fills shared memory from global memory. */
+bool FillsShared(const BufferUse& use);
 
 /*! An entry of kPipelines without its plan: place, variable, and for each statement its line and
  * the reason. */

@@ -6,80 +6,77 @@
  * `software_pipeline_order` (one entry a statement of the body, in source order) and
  * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
- * Establishes: a plan that keeps every dependence of the source order.
- * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
- * as they are. Refuses: user schedules of the wrong length, or whose order is no permutation
- * (ValueError), and with them names for values of calls that write. A loop in which nothing can be
- * prefetched, or with such a name, becomes a plain loop.
+ * Establishes: an automatic plan keeps every dependence of the source order (a user's plan is
+ * checked where it is applied). `software_pipeline_reasons` and the function's `tl.pipelines` say
+ * why statements and loops stay as they are. Refuses (ValueError): user schedules that do not fit
+ * the body or in which -1 stands for a statement that cannot run ahead, and with a schedule names
+ * for values that have to be computed once, and jumps. Without one, such a loop, and one in which
+ * nothing can be prefetched, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
  * they fill was freed a step ago); with one stage they follow its last user, because there is one
- * slot only.
+ * slot only. What a user's plan leaves to the compiler runs as far ahead of its own first user.
  */
 #include <algorithm>
+#include <numeric>
+#include <set>
 
-#include "../../op/intrinsics.h"
-#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_bindings.h"
 #include "pipeline_reads.h"
+#include "pipeline_user_schedule.h"
 
 namespace tl {
-
-std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
-                                                   const char* key) {
-  auto it = annotations.find(key);
-  if (it == annotations.end()) return std::nullopt;
-  std::vector<int64_t> out;
-  for (const Any& v : (*it).second.cast<Array<Any>>()) {
-    auto i = v.as<int64_t>();
-    out.push_back(i ? *i : ToInt(v.cast<Expr>()));
-  }
-  return out;
-}
-
-Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
-  Array<Any> out;
-  for (int64_t v : values) out.push_back(v);
-  return out;
-}
-
-bool Contains(const std::vector<Var>& list, const Var& v) {
-  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
-}
-
-Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
-                              const Array<String>& reasons) {
-  Array<Any> statements;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const int64_t line = body[i]->span.defined() ? body[i]->span->line : 0;
-    const String reason = i < reasons.size() ? reasons[i] : String("");
-    statements.push_back(Map<String, Any>{{"line", line}, {"reason", reason}});
-  }
-  const bool known = loop->span.defined();
-  return {{"file", known ? loop->span->source_name->name : String("")},
-          {"line", known ? int64_t(loop->span->line) : int64_t(0)},
-          {"variable", loop->loop_var->name},
-          {"statements", statements}};
-}
-
-PrimFunc WithPipelines(PrimFunc f, const Array<Any>& entries) {
-  if (entries.empty()) return f;
-  Array<Any> all;
-  if (const Any known = GetAttr(f, kPipelines); known != nullptr) all = known.cast<Array<Any>>();
-  for (const Any& entry : entries) all.push_back(entry);
-  return WithAttr(std::move(f), kPipelines, all);
-}
-
 namespace {
 
 struct Schedule {
   std::vector<int64_t> stage;
   std::vector<int64_t> order;
+  std::vector<int64_t> async_stages = {0};
   Array<String> reasons;
+};
+
+/*! Iterations that a copy runs ahead of its users. */
+int64_t StepsAhead(int64_t num_stages) { return num_stages >= 2 ? num_stages - 1 : num_stages; }
+
+/*! Finds what leaves an iteration of a loop: a jump of its own, or the end of the thread. */
+class JumpFinder : public StmtExprVisitor {
+ public:
+  Stmt found;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BreakNode* op) final { Note(op); }
+  void Visit_(const ContinueNode* op) final { Note(op); }
+  void Visit_(const EvaluateNode* op) final { Note(op); }
+  void Visit_(const ForNode* op) final { Inside(op); }
+  void Visit_(const WhileNode* op) final { Inside(op); }
+
+ private:
+  void Inside(const StmtNode* loop) {
+    ++loops_;
+    Default(loop);
+    --loops_;
+  }
+  void Note(const StmtNode* op) {
+    const Stmt s = GetRef<Stmt>(op);
+    const auto* call = s.as<EvaluateNode>();
+    const bool returns = call && IsCallTo(call->value, "tirx.thread_return");
+    if (returns || (loops_ == 0 && (IsBreak(s) || IsContinue(s)))) found = s;
+  }
+  int loops_ = 0;
+};
+
+/*! The statement that keeps a loop from being a pipeline, and why. */
+struct Obstacle {
+  Stmt statement;
+  std::string found;
+  std::string reason;
 };
 
 class Planner : public StmtExprMutator {
@@ -95,125 +92,175 @@ class Planner : public StmtExprMutator {
 
   Stmt Mutate_(const ForNode* op) final {
     const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
-    auto user_order = ListAnnotation(op->annotations, kUserOrder);
-    auto user_stage = ListAnnotation(op->annotations, kUserStage);
-    if (num_stages < 1 && !user_order) return Plain(op);
+    const std::vector<Stmt> source = FlatSeq(op->body);
+    const auto user = ReadUserSchedule(op, source);
+    if (num_stages < 1 && !user) return Plain(op);
 
-    std::vector<Stmt> source = FlatSeq(op->body);
-    const Stmt once = BindingThatRunsOnce(source);
-    if (once.defined() && !user_order) {
-      Array<String> reasons;
-      for (const Stmt& s : source) reasons.push_back(s.same_as(once) ? kRunsOnce : "");
-      plain.push_back(DescribeLoop(op, source, reasons));
-      return Plain(op);
+    const InlinedBody inlined = InlineBindings(source, views_);
+    const Obstacle obstacle = FindObstacle(source, inlined);
+    if (obstacle.statement.defined()) {
+      if (user) {
+        ThrowAt(obstacle.statement->span, "ValueError",
+                "T.Pipelined: found " + obstacle.found + ", but " + obstacle.reason +
+                    "; leave out order and stage");
+      }
+      return Plain(op, source, ReasonAt(source, obstacle));
     }
-    if (once.defined()) {
-      ThrowAt(once->span, "ValueError",
-              std::string("T.Pipelined: found a name for a value, but ") + kRunsOnce +
-                  ", wanted values that each user may compute; leave out order and stage");
-    }
-    const std::vector<Stmt> body = InlineBindings(source);
     Schedule plan;
-    if (user_order || user_stage) {
-      plan = UserSchedule(op, source, user_order, user_stage);
-    } else if (!AutoSchedule(op, body, num_stages, &plan)) {
-      plain.push_back(DescribeLoop(op, body, plan.reasons));
-      return Plain(op);
+    if (user) {
+      plan = UserSchedule(op, source, *user, inlined.body, num_stages);
+    } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
+      return Plain(op, inlined.body, plan.reasons);
     }
+    return Annotated(op, inlined.body, plan);
+  }
+
+ private:
+  static Obstacle FindObstacle(const std::vector<Stmt>& source, const InlinedBody& inlined) {
+    if (inlined.fixed.defined()) return {inlined.fixed, "a name for a value", inlined.reason};
+    for (const Stmt& s : source) {
+      JumpFinder jumps;
+      jumps(s);
+      if (!jumps.found.defined()) continue;
+      return {s, "a jump out of an iteration", "a step works on several iterations"};
+    }
+    return {};
+  }
+
+  static Array<String> ReasonAt(const std::vector<Stmt>& source, const Obstacle& obstacle) {
+    Array<String> reasons;
+    for (const Stmt& s : source) {
+      reasons.push_back(s.same_as(obstacle.statement) ? obstacle.reason : "");
+    }
+    return reasons;
+  }
+
+  Stmt Plain(const ForNode* op) {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) {
+      if (loop->annotations.count(key)) loop.CopyOnWrite()->annotations.erase(key);
+    }
+    return loop;
+  }
+  Stmt Plain(const ForNode* op, const std::vector<Stmt>& body, const Array<String>& reasons) {
+    plain.push_back(DescribeLoop(op, body, reasons));
+    return Plain(op);
+  }
+
+  Stmt Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
     For loop = GetRef<For>(op);
     ForNode* n = loop.CopyOnWrite();
-    n->body = MakeSeq(body);
-    for (const char* key : {kNumStages, kUserOrder, kUserStage}) n->annotations.erase(key);
+    n->body = Mutate(MakeSeq(body));
+    for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) {
+      n->annotations.erase(key);
+    }
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
     const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
-                       ToAnnotation(async ? std::vector<int64_t>{0} : std::vector<int64_t>{}));
+                       ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
   }
 
- private:
-  Stmt Plain(const ForNode* op) {
-    For loop = Default<Stmt>(op).as_or_throw<For>();
-    for (const char* key : {kNumStages, kUserOrder, kUserStage}) {
-      if (loop->annotations.count(key)) loop.CopyOnWrite()->annotations.erase(key);
-    }
-    return loop;
+  static bool IsTmaCopy(const Stmt& s) {
+    const CallNode* call = AsTileOp(s);
+    return call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy");
   }
 
-  static constexpr const char* kRunsOnce =
-      "the call that gives the value does something, and a pipeline would repeat it";
-
-  /*! The first binding whose value comes from a call with an effect; undefined if there is none. */
-  static Stmt BindingThatRunsOnce(const std::vector<Stmt>& source) {
-    struct Finder : StmtExprVisitor {
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const CallNode* op) override {
-        for (const PointerAccess& access : PointerAccesses(op)) {
-          found |= Writes(access.access);
-        }
-        found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
-        Default(op);
-      }
-    };
-    for (const Stmt& s : source) {
-      const auto* bind = s.as<BindNode>();
-      if (!bind) continue;
-      Finder finder;
-      finder(bind->value);
-      if (finder.found) return s;
-    }
-    return Stmt();
-  }
-
-  /*! Bindings are pure; a user at another stage needs the value of its own iteration, so each user
-   * computes it. */
-  static std::vector<Stmt> InlineBindings(const std::vector<Stmt>& source) {
-    Substituter inliner;
-    std::vector<Stmt> out;
-    for (const Stmt& s : source) {
-      if (const auto* bind = s.as<BindNode>()) {
-        inliner.map[bind->var.get()] = inliner.Mutate(bind->value);
-      } else {
-        out.push_back(inliner.map.empty() ? s : inliner.Mutate(s));
-      }
-    }
-    return out;
-  }
-
-  static Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
-                               std::optional<std::vector<int64_t>> order,
-                               std::optional<std::vector<int64_t>> stage) {
-    if (!order || !stage) {
-      ThrowAt(op->span, "ValueError",
-              "T.Pipelined: found one of order and stage, wanted both or neither");
-    }
-    if (order->size() != source.size() || stage->size() != source.size()) {
-      ThrowAt(op->span, "ValueError",
-              "T.Pipelined: found " + std::to_string(order->size()) + " order and " +
-                  std::to_string(stage->size()) + " stage entries, wanted one for each of the " +
-                  std::to_string(source.size()) + " statements of the body");
-    }
-    Schedule plan;
+  /*! The plan that the user gave, with places for the copies that it leaves open. */
+  Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
+                        const std::vector<std::optional<UserPlace>>& places,
+                        const std::vector<Stmt>& body, int64_t num_stages) const {
+    std::vector<std::optional<UserPlace>> given;
     for (size_t i = 0; i < source.size(); ++i) {
-      if (source[i].as<BindNode>()) continue;
-      plan.stage.push_back((*stage)[i]);
-      plan.order.push_back((*order)[i]);
+      if (!source[i].as<BindNode>()) given.push_back(places[i]);
     }
-    // Entries of bindings are gone; what is left keeps its relative order.
-    std::vector<int64_t> sorted = plan.order;
-    std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
-        std::any_of(plan.stage.begin(), plan.stage.end(), [](int64_t s) { return s < 0; })) {
-      ThrowAt(op->span, "ValueError",
-              "T.Pipelined: wanted order to be a permutation and every stage to be 0 or more");
+    std::vector<BufferUse> uses;
+    for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
+    const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
+    const int64_t ahead = StepsAhead(num_stages);
+
+    Schedule plan;
+    // Places in a step: before (0) or after (2) all that the user ordered (1).
+    std::vector<std::pair<int64_t, int64_t>> order;
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (IsTmaCopy(body[i])) {
+        ThrowAt(body[i]->span, "ValueError",
+                "found T.tma_copy in a T.Pipelined loop with order and stage, where the program "
+                "says by mbarriers when things happen, wanted T.copy; or use T.serial");
+      }
+      if (given[i]) {
+        plan.stage.push_back(given[i]->stage + ahead);
+        order.emplace_back(1, given[i]->order);
+        continue;
+      }
+      const std::string reason = WhyNotAhead(i, body, uses, outside, num_stages >= 2);
+      const std::optional<int64_t> first = FirstUserStage(uses[i], uses, given);
+      if (!reason.empty() || !first || ahead == 0) {
+        ThrowAt(
+            body[i]->span, "ValueError",
+            "T.Pipelined: found order -1, which leaves the place to the compiler, wanted it for "
+            "a copy that can run ahead, but " +
+                (!reason.empty() ? reason
+                 : ahead == 0    ? "num_stages is 0"
+                                 : "nothing that has an order reads what it writes") +
+                "; give it an order and a stage");
+      }
+      plan.stage.push_back(*first);
+      order.emplace_back(num_stages >= 2 ? 0 : 2, 0);
     }
-    for (int64_t& o : plan.order) {
-      o = std::lower_bound(sorted.begin(), sorted.end(), o) - sorted.begin();
-    }
+    FirstStageIsZero(&plan);
+    plan.async_stages = AsyncStages(plan.stage, uses);
+    std::vector<size_t> by_order(body.size());
+    std::iota(by_order.begin(), by_order.end(), 0);
+    std::stable_sort(by_order.begin(), by_order.end(),
+                     [&](size_t a, size_t b) { return order[a] < order[b]; });
+    plan.order.resize(body.size());
+    for (size_t k = 0; k < by_order.size(); ++k) plan.order[by_order[k]] = int64_t(k);
     return plan;
+  }
+
+  /*! The earliest of the stages that the user gave to the readers of what `own` writes. */
+  static std::optional<int64_t> FirstUserStage(const BufferUse& own,
+                                               const std::vector<BufferUse>& uses,
+                                               const std::vector<std::optional<UserPlace>>& given) {
+    std::optional<int64_t> first;
+    for (size_t u = 0; u < uses.size(); ++u) {
+      if (given[u] && ReadsFrom(uses[u], own))
+        first = std::min(first.value_or(given[u]->stage), given[u]->stage);
+    }
+    return first;
+  }
+
+  static void FirstStageIsZero(Schedule* plan) {
+    const int64_t first = *std::min_element(plan->stage.begin(), plan->stage.end());
+    for (int64_t& s : plan->stage) s -= first;
+  }
+
+  /*! Stage 0, and stages whose copies have no reader before the next stage: a wait for others would
+   * be a wait for all copies on their way. */
+  static std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage,
+                                          const std::vector<BufferUse>& uses) {
+    std::set<int64_t> early, late;
+    for (size_t w = 0; w < uses.size(); ++w) {
+      if (!FillsShared(uses[w])) continue;
+      bool is_read_now = false;
+      for (size_t u = 0; u < uses.size(); ++u) {
+        is_read_now |= stage[u] <= stage[w] && ReadsFrom(uses[u], uses[w]);
+      }
+      (is_read_now ? late : early).insert(stage[w]);
+    }
+    std::vector<int64_t> stages = {0};
+    for (int64_t s : early) {
+      if (s > 0 && !late.count(s)) stages.push_back(s);
+    }
+    return stages;
+  }
+
+  static bool ReadsFrom(const BufferUse& reader, const BufferUse& writer) {
+    return std::any_of(writer.writes.begin(), writer.writes.end(),
+                       [&](const Var& v) { return Contains(reader.reads, v); });
   }
 
   /*!
@@ -225,6 +272,7 @@ class Planner : public StmtExprMutator {
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
                           bool versions) const {
     const BufferUse& own = uses[index];
+    if (IsTmaCopy(body[index])) return "the program says by an mbarrier when it is complete";
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
       const std::string name = v->name;
@@ -255,6 +303,9 @@ class Planner : public StmtExprMutator {
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
                     Schedule* plan) {
+    // More slots than iterations are never filled.
+    const auto trips = AsInt(op->extent);
+    if (trips) num_stages = std::min(num_stages, std::max<int64_t>(*trips, 1));
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
@@ -270,7 +321,7 @@ class Planner : public StmtExprMutator {
 
     int64_t next_copy = copies_first ? 0 : users, next_user = copies_first ? copies : 0;
     for (size_t i = 0; i < body.size(); ++i) {
-      plan->stage.push_back(prefetch[i] ? 0 : copies_first ? num_stages - 1 : num_stages);
+      plan->stage.push_back(prefetch[i] ? 0 : StepsAhead(num_stages));
       plan->order.push_back(prefetch[i] ? next_copy++ : next_user++);
     }
     return true;

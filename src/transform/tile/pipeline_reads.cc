@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
+#include "../thread/effects.h"
 #include "pipeline.h"
 
 namespace tl {
@@ -33,6 +35,10 @@ bool IsWhole(const TileRegion& region) {
 
 bool IsSame(const TileRegion& a, const TileRegion& b) {
   if (!a.buffer.same_as(b.buffer)) return false;
+  // What is read from memory may be another value at the second statement.
+  for (const Range& r : a.ranges) {
+    if (!IsPureInteger(r->min)) return false;
+  }
   Analyzer analyzer;
   for (size_t d = 0; d < a.ranges.size(); ++d) {
     if (!analyzer.CanProveEqual(a.ranges[d]->min, b.ranges[d]->min)) return false;
@@ -65,8 +71,13 @@ class OutsideReads : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    // Ranges of threads run at the same time, whatever is filled in front of them.
+    if (op->attr_key == kThreadRange) filled_.clear();
+    Default(op);
+  }
   void Visit_(const ForNode* op) final {
-    if (op == loop_) {
+    if (op->loop_var.same_as(loop_->loop_var)) {
       filled_.clear();
     } else {
       Inside(op);
@@ -106,7 +117,7 @@ class OutsideReads : public StmtExprVisitor {
       bool found = false;
       using StmtExprVisitor::Visit_;
       void Visit_(const ForNode* f) final {
-        found |= f == wanted;
+        found |= f->loop_var.same_as(wanted->loop_var);
         Default(f);
       }
     } finder;

@@ -17,7 +17,8 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views);
  * written: all of it, or the same region. */
 bool Supplies(const Stmt& writer, const Stmt& reader, const Var& buffer, const Views& views);
 
-/*! Buffers that a function reads outside of one loop, without having overwritten them since. */
+/*! Buffers that a function reads outside of one loop, which its variable names, without having
+ * overwritten them since. */
 std::vector<Var> ReadsOutside(const Stmt& function_body, const ForNode* loop, const Views& views);
 
 }  // namespace tl

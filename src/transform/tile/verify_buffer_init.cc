@@ -4,7 +4,8 @@
  * In:  a tile program as traced.   Out: the same program.
  * A buffer of the block or of a thread is warned about once, at its first read, if no statement in
  * front of it in the program writes to it. A conditional read in a loop may come after the loop's
- * own writes, so these count for it. Views count as what they are views of.
+ * own writes, so these count for it. What a range of threads writes to registers, others do not
+ * have. Views count as what they are views of.
  * Off with `tl.disable_buffer_init_check`.
  */
 #include <unordered_map>
@@ -12,6 +13,7 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/thread_range.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -33,6 +35,12 @@ class InitVerifier : public StmtExprVisitor {
     const auto* call = op->data.as<CallNode>();
     const bool view = call && IsCallTo(op->data, "tirx.buffer_data");
     if (view) view_of_[op->buffer.get()] = Base(call->args[0].as_or_throw<Var>().get());
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    const WarpGroups outside = here_;
+    here_ = WarpGroups::Of(op).value_or(outside);
+    Default(op);
+    here_ = outside;
   }
   void Visit_(const ForNode* op) final { VisitLoop(op, GetRef<Stmt>(op)); }
   void Visit_(const WhileNode* op) final { VisitLoop(op, GetRef<Stmt>(op)); }
@@ -77,7 +85,7 @@ class InitVerifier : public StmtExprVisitor {
       return;
     }
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access == Access::kRead || p.access == Access::kReadWrite) Read(p.buffer);
+      if (Reads(p.access) && p.access != Access::kAtomic) Read(p.buffer);
     }
     for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), span_))) {
       Write(buffer);
@@ -107,20 +115,31 @@ class InitVerifier : public StmtExprVisitor {
     auto it = view_of_.find(buffer);
     return it == view_of_.end() ? buffer : it->second;
   }
-  void Write(const Object* buffer) { written_.insert(Base(buffer)); }
+  void Write(const Object* buffer) {
+    const Object* base = Base(buffer);
+    // What threads of a range write to shared memory, all can read.
+    const bool shared = IsShared(GetRef<Var>(static_cast<const VarNode*>(base)));
+    const WarpGroups writers = shared ? WarpGroups::All() : here_;
+    auto [it, is_new] = written_.try_emplace(base, writers);
+    if (!is_new) it->second = it->second.Union(writers);
+  }
   void Read(const Var& buffer) {
     const Object* base = Base(buffer.get());
-    if (!IsFilledByProgram(buffer) || written_.count(base)) return;
+    if (!IsFilledByProgram(buffer)) return;
+    auto writers = written_.find(base);
+    if (writers != written_.end() && writers->second.Contains(here_)) return;
     auto later = written_later_.find(base);
     if (later != written_later_.end() && conditions_ > later->second) return;
     LogAt(LogLevel::kWarning, span_,
           "found a read of " + std::string(buffer->name) +
               " before anything is written to it; fill it first, for example with T.clear");
-    written_.insert(base);
+    written_.insert_or_assign(base, WarpGroups::All());
   }
 
   std::unordered_map<const Object*, const Object*> view_of_;
-  std::unordered_set<const Object*> written_;
+  /*! The threads that have written a buffer, or the buffer for them. */
+  std::unordered_map<const Object*, WarpGroups> written_;
+  WarpGroups here_ = WarpGroups::All();
   /*! By the loops around, each buffer with the number of conditions around the loop. */
   std::unordered_map<const Object*, int> written_later_;
   int conditions_ = 0;

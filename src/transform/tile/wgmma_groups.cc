@@ -18,8 +18,9 @@ constexpr const char* kRelease = "tl.tileop.release";
 /*! Calls after which no other thread, and no engine, does what it could not do before. */
 bool IsPrivate(const CallNode* call) {
   static const std::set<std::string> names = {
-      kCpAsyncCommit,      kCpAsyncWait,     kMbarrierWait, kMbarrierExpectTx, kCpAsync,
-      kCpAsyncConditional, kFenceProxyAsync, kShuffleElect, kRegAlloc,         kRegDealloc};
+      kCpAsyncCommit, kCpAsyncWait,      kCpAsync,         kCpAsyncConditional,
+      kMbarrierWait,  kMbarrierExpectTx, kFenceProxyAsync, kShuffleElect,
+      kRegAlloc,      kRegDealloc,       kTmaStoreArrive,  kTmaStoreWait};
   const OpNode* op = OpOf(call);
   if (!op) return false;
   const Intrinsic* row = FindIntrinsic(call);

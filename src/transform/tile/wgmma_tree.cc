@@ -67,16 +67,15 @@ class TreeBuilder {
   }
 
   void BuildAttr(const AttrStmtNode* op, WgmmaNode* node) {
-    if (scope_.Enter(op)) {
-      const std::string tag = op->node.cast<IterVar>()->thread_tag;
-      if (tag.rfind("threadIdx", 0) == 0) varying_.push_back(op->node.cast<IterVar>()->var);
+    if (op->attr_key == "thread_extent") {
+      const IterVar axis = op->node.cast<IterVar>();
+      if (std::string(axis->thread_tag).rfind("threadIdx", 0) == 0) varying_.push_back(axis->var);
       analyzer_->BindThread(op);
     }
-    const int64_t outside = range_threads_;
     const bool alone = op->attr_key == kThreadRange;
-    if (alone) range_threads_ = ToInt(op->node.cast<Array<Expr>>()[1]);
-    BuildBody(op->body, alone ? WgmmaNode::Kind::kAlone : WgmmaNode::Kind::kScope, node);
-    range_threads_ = outside;
+    scope_.Within(op, [&] {
+      BuildBody(op->body, alone ? WgmmaNode::Kind::kAlone : WgmmaNode::Kind::kScope, node);
+    });
   }
 
   /*! Iterations that all threads go through together. */
@@ -131,8 +130,8 @@ class TreeBuilder {
   std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {
     GemmOp op = ParseGemm(call, span);
     if (by_hand_ && !op.asynchronous) return nullptr;
-    GemmContext context{range_threads_ ? range_threads_ : scope_.NumThreads(), arch_,
-                        LayoutOf(op.a.buffer), LayoutOf(op.b.buffer),
+    GemmContext context{scope_.Threads(span).threads, arch_, LayoutOf(op.a.buffer),
+                        LayoutOf(op.b.buffer),
                         views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer)};
     const GemmPlan plan = PlanGemm(op, context);
     if (!plan.UsesWgmma()) return nullptr;
@@ -151,7 +150,6 @@ class TreeBuilder {
   int arch_;
   bool by_hand_;
   int issues_ = 0;
-  int64_t range_threads_ = 0;
   KernelScope scope_;
   std::vector<Var> varying_;
   Map<Var, Layout> annotated_;

@@ -157,6 +157,6 @@ def test_pipelined_can_be_replaced_to_see_its_arguments(monkeypatch):
     assert func.script() == product(8, 3).script()
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_short_pipelines(rows):
-    assert "    versions of buffers: S 3, W 3" in lines_of(product(rows, 3))
+@pytest.mark.parametrize(("rows", "versions"), [(1, "one of each"), (2, "S 2, W 2")])
+def test_short_pipelines(rows, versions):
+    assert f"    versions of buffers: {versions}" in lines_of(product(rows, 3))

@@ -1,6 +1,7 @@
 import pytest
 
 from tilelang.engine.launch_plan import (
+    Descriptor,
     KernelLaunch,
     LaunchPlan,
     PointerParam,
@@ -46,6 +47,51 @@ def test_json_gives_the_plan_back():
     args = (("param", "A"), ("param", "s"), ("param", "C"), ("value", ("-", M, 1), "int32"))
     before = plan(params, (2,), args, (("ceildiv", M, 128), 1, 1))
     assert LaunchPlan.from_json(before.to_json()) == before
+
+
+def described(**changes):
+    fields = {
+        "name": "A_desc",
+        "param": "A",
+        "dtype": "float16",
+        "shape": (64, M),
+        "strides": (("*", N, 2),),
+        "box": (64, 128),
+        "element_strides": (1, 1),
+        "swizzle": 128,
+    }
+    kernel = KernelLaunch("k", (1, 1, 1), (128, 1, 1), 0, (("descriptor", "A_desc"),))
+    params = (TensorParam("A", "float16", (M, 64), (N, 1)),)
+    return LaunchPlan(
+        "main",
+        params,
+        (kernel,),
+        location="gemm.py:7",
+        descriptors=(Descriptor(**fields | changes),),
+    )
+
+
+def test_json_gives_tensor_maps_back():
+    before = described()
+    assert LaunchPlan.from_json(before.to_json()) == before
+    assert (
+        "A_desc = tensor_map(A, float16, shape=(64, m), byte_strides=((n * 2),), box=(64, 128), "
+        "swizzle=128)\n    launch k(A_desc) " in before.script()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"name": "B_desc"}, "takes unknown parameters"),
+        ({"param": "B"}, "A_desc is of no parameter: B"),
+        ({"strides": ()}, "2 extents and 0 strides"),
+        ({"shape": (64, ("var", "k"))}, "dimension `k` of `A_desc`"),
+    ],
+)
+def test_a_tensor_map_that_cannot_be_made_is_refused(changes, found):
+    with pytest.raises(ValueError, match=found):
+        described(**changes)
 
 
 def test_json_of_something_else_is_refused():

@@ -62,6 +62,35 @@ def test_im2col(image, kernel, stride, dilation, pad, tile, memory):
     assert torch.equal(b, wanted.half())
 
 
+def test_im2col_in_a_pipeline():
+    """The tile is a version of its buffer, which has one dimension more."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((1, 6, 6, 16), "float16"),
+        W: T.Tensor((144, 8), "float16"),
+        C: T.Tensor((36, 8), "float32"),
+    ):
+        with T.Kernel(2, threads=64) as by:
+            S = T.alloc_shared((32, 48), "float16")
+            B = T.alloc_shared((48, 8), "float16")
+            F = T.alloc_fragment((32, 8), "float32")
+            T.clear(F)
+            for ko in T.Pipelined(3, num_stages=2):
+                T.im2col(A, S, by, ko, 3, 1, 1, 1)
+                T.copy(W[ko * 48, 0], B)
+                T.gemm(S, B, F)
+            T.copy(F, C[by * 32, 0])
+
+    a, w = (torch.randint(-4, 5, s, device=DEVICE).half() for s in ((1, 6, 6, 16), (144, 8)))
+    c = torch.zeros(36, 8, device=DEVICE)
+    tilelang.compile(main)(a, w, c)
+    wanted = torch.nn.functional.conv2d(
+        a.float().permute(0, 3, 1, 2), w.float().view(3, 3, 16, 8).permute(3, 2, 0, 1), padding=1
+    )
+    assert torch.equal(c.view(1, 6, 6, 8).permute(0, 3, 1, 2), wanted)
+
+
 def test_outside_of_the_matrix_is_zero():
     with pytest.warns(DeprecationWarning, match=r"T\.im2col"):
 

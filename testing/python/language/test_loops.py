@@ -89,6 +89,7 @@ def test_python_iterables_are_unrolled(traced):
         ("T.Parallel(A)", TypeError, "extent 0 of T.Parallel is the buffer A"),
         ("T.Pipelined(4, num_stages=-1)", ValueError, "num_stages"),
         ("T.Pipelined(4, order=[0])", ValueError, "only one of order and stage"),
+        ("T.Pipelined(4, group=[[0]])", ValueError, "group without order and stage"),
         ("T.Pipelined(4, order=[0], stage=[0, 1])", ValueError, "1 entries in order and 2"),
         ("T.Pipelined(4, order=[0, 2], stage=[0, 1])", ValueError, "wanted each of 0 to 1"),
         ("T.Pipelined(4, order=[-1], stage=[-1])", ValueError, "without group"),

@@ -40,11 +40,18 @@ NAMES = {
     "annotations": "use_swizzle annotate_layout annotate_safe_value annotate_l2_hit_ratio "
     "annotate_restrict_buffers annotate_min_blocks_per_sm annotate_compile_flags "
     "annotate_pass_configs import_source attr",
+    "warp groups": "ws annotate_producer_reg_dealloc annotate_consumer_reg_alloc no_set_max_nreg "
+    "disable_warp_group_reg_alloc",
     "synchronisation": "sync_threads named_barrier_arrive sync_warp ptx_commit_group "
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
     "wgmma": "wgmma_gemm wgmma_mma wait_wgmma",
+    "mbarriers and clusters": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity "
+    "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
+    "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
+    "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
+    "block_rank_in_cluster set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger pdl_sync",
     "scheduling": "PersistentTileScheduler",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",

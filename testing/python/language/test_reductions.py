@@ -34,7 +34,7 @@ F, R = "f[0:8, 0:16]", "r[0:8]"
                 ("reduce_bitxor", "bitxor"),
             )
         ),
-        ("T.cumsum(s, dim=1)", 'T.tl.scan(s[0:8, 0:16], s[0:8, 0:16], "sum", 1, T.bool(False))'),
+        ("T.cumsum(s, dim=1)", 'T.tl.scan(s[0:8, 0:16], s[0:8, 0:16], "sum", -1, T.bool(False))'),
         ("T.reducer_init(acc, 1)", 'T.tl.reducer_init(acc[0:8], "sum", T.float32(1.0))'),
         ("T.clear(acc)", 'T.tl.reducer_init(acc[0:8], "sum", T.float32(0.0))'),
         ("T.finalize_reducer(acc)", 'T.tl.reducer_finalize(acc[0:8], "sum")'),

@@ -95,3 +95,28 @@ def test_a_scan_in_a_loop_is_ordered():
     x = torch.randint(-9, 9, (64,), device=DEVICE, dtype=torch.int32)
     wanted = x.cumsum(0).cumsum(0).cumsum(0).int()
     assert torch.equal(tilelang.compile(main, out_idx=-1)(x), wanted)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_in_a_pipeline(dim, in_place):
+    """The source has versions, the result has none; in place both are one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 60), "int32"), B: T.Tensor((8, 60), "int32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((8, 20), "int32")
+            result = T.alloc_fragment((8, 20), "int32")
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(A[0, k * 20], tile)
+                if in_place:
+                    T.cumsum(tile, dim=dim)
+                    T.copy(tile, result)
+                else:
+                    T.cumsum(tile, result, dim=dim)
+                T.copy(result, B[0, k * 20])
+
+    x = torch.randint(-9, 9, (8, 60), dtype=torch.int32, device=DEVICE)
+    found = tilelang.compile(main, out_idx=-1)(x)
+    wanted = x.view(8, 3, 20).cumsum(0 if dim == 0 else 2).to(torch.int32).view(8, 60)
+    assert torch.equal(found, wanted)

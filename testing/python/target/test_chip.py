@@ -14,6 +14,7 @@ def test_shared_memory_and_features(sm, kibibytes, cp_async):
     assert chip["shared_bytes_per_block"] == kibibytes * 1024
     assert (chip["has_ldmatrix"], chip["has_cp_async"]) == (True, cp_async)
     assert chip["has_stmatrix"] == (sm >= 90)
+    assert chip["has_bulk_copy"] == (sm >= 90)
 
 
 def test_unknown_chip():

@@ -23,6 +23,7 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
     """
     from tilelang.jit.adapter.cuda_module import CudaModule, entry_points
     from tilelang.jit.adapter.cython._adapter import Launcher
+    from tilelang.jit.adapter.tensor_maps import encode_for_driver, encoder
 
     shared_bytes = [
         k.shared_bytes if isinstance(k.shared_bytes, int) else None for k in plan.kernels
@@ -39,7 +40,8 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
             f"{plan.where()}: the GPU's driver refuses the compiled kernel: {error}. Compile it "
             "for this GPU: give the target without an architecture."
         ) from error
-    return Launcher(plan, module.load, entry_points())
+    encode = encoder(plan, encode_for_driver)
+    return Launcher(plan, module.load, entry_points(), encode=encode)
 
 
 Explain = Callable[[str, str, "Sequence[Tensor | None]"], "list[Report]"]
@@ -54,10 +56,12 @@ def emulated_adapter(
     """
     from tilelang.emulator.reports import Report
     from tilelang.jit.adapter.cython._adapter import Launcher
+    from tilelang.jit.adapter.tensor_maps import encode_for_emulator, encoder
 
     functions = [address(kernel.name) for kernel in plan.kernels]
 
     def plain(kernel: str, text: str, arguments: Sequence[Tensor | None]) -> list[Report]:
         return [Report("failure", kernel, text)]
 
-    return Launcher(plan, lambda device: (0, functions), explain=explain or plain)
+    encode = encoder(plan, encode_for_emulator)
+    return Launcher(plan, lambda device: (0, functions), explain=explain or plain, encode=encode)

@@ -129,6 +129,31 @@ def test_branches_that_different_threads_take_at_a_time():
     assert plan(branches(lambda tx, n: tx < 32)) == [("A", 0), ("B", 1024)]
 
 
+@pytest.mark.parametrize(("barrier", "wanted"), [(False, [0, 1024, 2048]), (True, [0, 0, 0])])
+def test_ranges_of_threads_run_at_the_same_time(barrier, wanted):
+    """With what is between them, until all threads meet."""
+
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((256,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 256)
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        if tx < 128:
+            with T.attr([0, 128], "tl.thread_range", 1):
+                A[tx] = X[tx]
+        if barrier:
+            T.evaluate(T.tvm_storage_sync("shared"))
+        B[tx] = X[tx]
+        if barrier:
+            T.evaluate(T.tvm_storage_sync("shared"))
+        if tx >= 128:
+            with T.attr([128, 128], "tl.thread_range", 1):
+                C[tx] = X[tx]
+
+    assert [offset for _, offset in plan(func, "sm_90")] == wanted
+
+
 def copied(groups_left: int) -> tirx.PrimFunc:
     """A is the target of a copy that is waited for, or not, before B is used, and then before C."""
     copy = tvm.ir.Op.get("tl.cp_async_gs")
@@ -283,3 +308,19 @@ def test_blocks_have_to_be_gone():
 
     with pytest.raises(Exception, match=r"wanted LowerOpaqueBlock before \(a bug in tilelang"):
         plan(func)
+
+
+def test_mbarriers_fill_gaps_and_share_bytes_with_nothing():
+    @T.prim_func(s_tir=True)
+    def func():
+        T.launch_thread("threadIdx.x", 32)
+        bars = T.alloc_buffer((3,), "uint64", scope="shared.barrier")
+        A = T.alloc_buffer((600,), "int8", scope="shared.dyn")
+        B = T.alloc_buffer((150,), "float32", scope="shared.dyn")
+        bar = T.alloc_buffer((1,), "uint64", scope="shared.cluster_barrier")
+        A[0] = T.Cast("int8", bars[0])
+        B[0] = T.Cast("float32", bar[0])
+
+    # A and B live one after the other; the barriers are there all the time.
+    assert plan(func, "sm_90a") == [("bars", 600), ("A", 0), ("B", 0), ("bar", 624)]
+    assert plan(func, "sm_90a", NO_REUSE) == [("bars", 600), ("A", 0), ("B", 640), ("bar", 624)]

@@ -60,15 +60,9 @@ def test_user_plan_is_taken(statements):
 
 
 def test_user_plan_for_another_number_of_statements_is_refused(statements):
-    told = "found 2 order and 2 stage entries, wanted one for each of the 3 statements"
+    told = "found 2 entries in order and stage, wanted one for each of the 3 statements"
     with pytest.raises(ValueError, match=rf"test_pipeline\.py:\d+.*{told}"):
         statements(gemm(2, order=[0, 1], stage=[0, 0]), "PipelinePlanning")
-
-
-def test_unscheduled_statements_are_refused(statements):
-    func = gemm(2, order=[-1, 0, 1], stage=[-1, 0, 1], group=[[0], [1], [2]])
-    with pytest.raises(ValueError, match=r"test_pipeline\.py:\d+.*stage to be 0 or more"):
-        statements(func, "PipelinePlanning")
 
 
 def test_copy_that_is_read_before_it_is_not_prefetched(statements):
@@ -152,16 +146,3 @@ def test_one_stage_has_one_slot(statements):
         "T.tl.cp_async_commit",
     ]
     assert "S[0:64, 0:32]" in text
-
-
-def test_fragment_across_stages_is_refused(statements):
-    @T.prim_func
-    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
-        with T.Kernel(1, threads=128):
-            F = T.alloc_fragment((8, 64), "float16")
-            for k in T.Pipelined(8, num_stages=2, order=[0, 1], stage=[0, 1]):
-                T.copy(A[k * 8, 0], F)
-                T.copy(F, C[k * 8, 0])
-
-    with pytest.raises(ValueError, match=r"found F \(local\.fragment\) written at one stage"):
-        statements(main, "PipelinePlanning", "InjectSoftwarePipeline")

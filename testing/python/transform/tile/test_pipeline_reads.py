@@ -99,7 +99,7 @@ def test_a_buffer_that_is_filled_again_before_it_is_read(statements):
 
 @pytest.mark.parametrize(
     ("start", "outside", "told"),
-    [(4, False, "here beyond what"), (0, True, "outside of the loop")],
+    [(4, False, "has not certainly written"), (0, True, "read outside of the loop")],
 )
 def test_user_plans_that_read_another_version_are_refused(statements, start, outside, told):
     @T.prim_func
@@ -135,3 +135,26 @@ def test_a_copy_that_nobody_reads_does_not_run_ahead():
     kernel(a, b)
     assert torch.equal(b, a[3])
     assert "nothing in the loop reads unread" in kernel.explain()
+
+
+@pytest.mark.parametrize(("filled_in_range", "is_prefetched"), [(False, False), (True, True)])
+def test_a_range_of_threads_that_reads_while_the_loop_runs(
+    statements, filled_in_range, is_prefetched
+):
+    """What all threads filled before says nothing of threads that the loop runs beside."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((8, 16), "float32")
+            T.fill(S, 1)
+            with T.ws(0):
+                if filled_in_range:
+                    T.fill(S, 2)
+                T.copy(S, C[0, 0])
+            with T.ws(1):
+                for k in T.Pipelined(4, num_stages=2):
+                    T.copy(A[0, k * 16], S)
+                    T.copy(S, C[0, k * 16])
+
+    assert ("software_pipeline" in statements(main, "PipelinePlanning")) is is_prefetched

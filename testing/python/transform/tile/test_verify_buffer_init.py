@@ -96,3 +96,23 @@ def test_functions_may_write_what_they_get_the_address_of(warned):
             T.copy(S, A)
 
     assert warned(main) == []
+
+
+@pytest.mark.parametrize(("writers", "wanted"), [((0,), ["F"]), ((1,), []), ((0, 1), [])])
+def test_registers_of_other_warp_groups(warned, writers, wanted):
+    """What some threads write to their registers others do not have; shared memory all have."""
+
+    @T.prim_func
+    def main(C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64,), "float32")
+            F = T.alloc_fragment((64,), "float32")
+            for group in writers:
+                with T.ws(group):
+                    T.clear(F)
+                    T.clear(S)
+            with T.ws(1):
+                T.copy(F, C)
+                T.copy(S, C)
+
+    assert warned(main) == wanted

@@ -3,7 +3,7 @@ from typing import Any
 
 from tilelang.emulator.buffers import Tensor
 from tilelang.emulator.reports import Report
-from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.launch_plan import Descriptor, LaunchPlan
 
 class Launcher:
     """Calls the kernels of a launch plan."""
@@ -16,5 +16,6 @@ class Launcher:
         load: Callable[[int], tuple[int, Sequence[int]]],
         driver: Sequence[int] | None = None,
         explain: Callable[[str, str, Sequence[Tensor | None]], list[Report]] | None = None,
+        encode: Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -21,220 +21,7 @@ from tilelang.emulator.buffers import Tensor
 from tilelang.engine.launch_plan import PointerParam, TensorParam
 from tilelang.utils import dtypes
 
-from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc
-
-cdef extern from *:
-    bint add_overflows "__builtin_add_overflow"(int64_t, int64_t, int64_t*) nogil
-    bint sub_overflows "__builtin_sub_overflow"(int64_t, int64_t, int64_t*) nogil
-    bint mul_overflows "__builtin_mul_overflow"(int64_t, int64_t, int64_t*) nogil
-
-
-# DLPack.
-
-ctypedef struct DLDevice:
-    int32_t device_type
-    int32_t device_id
-
-ctypedef struct DLDataType:
-    uint8_t code
-    uint8_t bits
-    uint16_t lanes
-
-ctypedef struct DLTensor:
-    void* data
-    DLDevice device
-    int32_t ndim
-    DLDataType dtype
-    int64_t* shape
-    int64_t* strides
-    uint64_t byte_offset
-
-ctypedef struct DLPackExchangeAPI:
-    uint32_t major
-    uint32_t minor
-    void* prev_api
-    void* managed_tensor_allocator
-    void* managed_tensor_from_py_object_no_sync
-    void* managed_tensor_to_py_object_no_sync
-    int (*dltensor_from_py_object_no_sync)(PyObject*, DLTensor*) except -1
-    int (*current_work_stream)(int32_t, int32_t, void**) except -1
-
-cdef enum:
-    kDLCPU = 1
-    kDLCUDA = 2
-
-
-# Entry points of the CUDA driver (CUDA Driver API, "Execution Control", "Context Management") and
-# of the emulator.
-
-ctypedef struct CUlaunchAttribute:
-    int id
-    char pad[4]
-    unsigned value[16]
-
-ctypedef struct CUlaunchConfig:
-    unsigned grid[3]
-    unsigned block[3]
-    unsigned shared_bytes
-    void* stream
-    CUlaunchAttribute* attributes
-    unsigned num_attributes
-
-cdef enum:
-    CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2
-    CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
-
-ctypedef int (*LaunchKernelEx)(
-    const CUlaunchConfig* config, void* function, void** args, void** extra) noexcept nogil
-ctypedef int (*GetCurrentContext)(void** context) noexcept nogil
-ctypedef int (*PushContext)(void* context) noexcept nogil
-ctypedef int (*PopContext)(void** context) noexcept nogil
-
-ctypedef struct LaunchConfig:
-    unsigned extents[7]  # grid, block, bytes of dynamic shared memory
-    unsigned cluster[3]
-    unsigned cooperative
-    const unsigned long* argument_bytes  # those that each pointer leads to
-    const void* machine  # how the emulator runs it
-
-ctypedef int (*LaunchEmulated)(
-    const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
-
-
-# Of an argument that is no tensor: kUnknownBytes in src/device/emu/tl/check.h.
-cdef unsigned long UNKNOWN_BYTES = <unsigned long>-1
-
-# The plan in C. Expressions are postfix code on a small stack; a constant has none.
-
-cdef enum:
-    MAX_DEPTH = 32
-    MAX_DEVICES = 64
-    ERROR_BYTES = 65536
-    ALIGNMENT = 16
-
-cdef enum Opcode:
-    OP_CONST
-    OP_VAR
-    OP_ADD
-    OP_SUB
-    OP_MUL
-    OP_FLOORDIV
-    OP_FLOORMOD
-    OP_MIN
-    OP_MAX
-    OP_CEILDIV
-
-ctypedef struct Instruction:
-    int opcode
-    int64_t operand
-
-ctypedef struct Expression:
-    int64_t constant
-    int start
-    int count
-    int defines  # the variable that this place defines, or -1
-
-ctypedef struct Param:
-    bint is_tensor
-    bint row_major
-    int ndim
-    Expression* shape
-    Expression* strides
-    uint32_t* types
-    int num_types
-    int packing  # elements of the plan in one of the tensor's, in the last dimension
-    int scalar_kind
-    int variable
-
-ctypedef struct Argument:
-    int param  # -1: `value`
-    Expression value
-    int64_t low
-    int64_t high
-
-ctypedef struct Kernel:
-    Expression extents[7]  # grid, block, shared bytes
-    unsigned cluster[3]
-    bint cooperative
-    int first_argument
-    int num_arguments
-
-ctypedef struct Device:
-    bint loaded
-    void* context
-    void** functions
-
-# Largest grid x, y, z and block x, y, z: CUDA C++ Programming Guide, "Technical Specifications per
-# Compute Capability".
-cdef int64_t* EXTENT_LIMITS = [2147483647, 65535, 65535, 1024, 1024, 64, 4294967295]
-
-cdef object OPCODES = {
-    "+": OP_ADD, "-": OP_SUB, "*": OP_MUL, "//": OP_FLOORDIV, "%": OP_FLOORMOD, "min": OP_MIN,
-    "max": OP_MAX, "ceildiv": OP_CEILDIV,
-}
-
-cdef enum ScalarKind:
-    SIGNED
-    UNSIGNED
-    FLOAT32
-    FLOAT64
-    FLOAT16
-    POINTER
-
-cdef object SCALAR_KINDS = {
-    "int": SIGNED, "uint": UNSIGNED, "float32": FLOAT32, "float64": FLOAT64, "float16": FLOAT16,
-    "bfloat16": FLOAT16,
-}
-
-cdef object torch_empty = torch.empty
-cdef object torch_tensor = torch.Tensor
-cdef object exchange_capsule = getattr(torch_tensor, "__dlpack_c_exchange_api__", None)
-if exchange_capsule is None:
-    raise ImportError(
-        "tilelang reads tensors through DLPack's C exchange API, which torch "
-        f"{torch.__version__} lacks. Install torch 2.11 or later."
-    )
-cdef DLPackExchangeAPI* torch_api = <DLPackExchangeAPI*>PyCapsule_GetPointer(
-    exchange_capsule, "dlpack_exchange_api")
-if torch_api.major != 1:
-    raise ImportError(
-        f"tilelang reads tensors through DLPack 1, torch {torch.__version__} has DLPack "
-        f"{torch_api.major}. Install a torch release that offers DLPack 1."
-    )
-
-
-cdef inline uint32_t pack(uint32_t code, uint32_t bits, uint32_t lanes) noexcept nogil:
-    return code | bits << 8 | lanes << 16
-
-
-cdef inline int64_t floordiv(int64_t a, int64_t b) noexcept nogil:
-    cdef int64_t quotient = a // b
-    return quotient - 1 if a % b != 0 and (a < 0) != (b < 0) else quotient
-
-
-cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
-    """Bytes from the first to the last element of a tensor."""
-    cdef int64_t span = 1, size = 1
-    cdef int d
-    for d in range(tensor.ndim - 1, -1, -1):
-        if tensor.shape[d] == 0:
-            return 0
-        span += (tensor.shape[d] - 1) * (size if tensor.strides is NULL else tensor.strides[d])
-        size *= tensor.shape[d]
-    return span * ((tensor.dtype.bits * tensor.dtype.lanes + 7) // 8)
-
-
-cdef inline int64_t extent_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
-    """An extent in the plan's elements."""
-    return tensor.shape[d] * (param.packing if d == param.ndim - 1 else 1)
-
-
-cdef inline int64_t stride_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
-    """A stride in the plan's elements; that of packed neighbours is 1 where bytes are neighbours."""
-    return tensor.strides[d] * (1 if d == param.ndim - 1 else param.packing)
+include "_plan.pxi"
 
 
 cdef class Launcher:
@@ -243,7 +30,8 @@ cdef class Launcher:
     `load(device)` gives ``(context, [function, ...])``, addresses for one device in the plan's
     order of kernels; it is called once per device. `driver` holds the addresses of cuLaunchKernelEx,
     cuCtxGetCurrent, cuCtxPushCurrent and cuCtxPopCurrent; None runs emulated kernels on CPU tensors
-    (docs/design.md, section 5).
+    (docs/design.md, section 5). `encode(descriptor, address, shape, byte_strides)` gives the 128
+    bytes of a tensor map; it is called when a map is wanted for the first time.
 
     One output is returned as a tensor, several as a list, none as None.
 
@@ -254,7 +42,10 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, explain, outputs, output_dtypes, torch_devices
+    cdef object load, explain, encode, outputs, output_dtypes, torch_devices
+    cdef dict maps  # the bytes of every tensor map that was made, by descriptor and key
+    cdef int num_descriptors
+    cdef TensorMap* descriptors
     cdef int num_params, num_inputs, num_outputs, num_variables
     cdef int num_kernels, num_arguments, num_instructions
     cdef int device_type
@@ -270,12 +61,14 @@ cdef class Launcher:
     cdef PushContext push_context
     cdef PopContext pop_context
 
-    def __init__(self, plan, load, driver=None, explain=None):
+    def __init__(self, plan, load, driver=None, explain=None, encode=None):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
         self.plan = plan
         self.load = load
         self.explain = explain
+        self.encode = encode
+        self.maps = {}
         self.device_type = kDLCPU if driver is None else kDLCUDA
         self.device = "cpu" if driver is None else "cuda"
         if driver is not None:
@@ -285,6 +78,7 @@ cdef class Launcher:
             self.pop_context = <PopContext><uintptr_t>driver[3]
         self.torch_devices = {}
         self._encode_params()
+        self._encode_descriptors()
         self._encode_kernels()
         # At least one byte: malloc may answer a request for none with NULL.
         self.scratch_bytes = (
@@ -294,6 +88,8 @@ cdef class Launcher:
             + self.num_arguments * (sizeof(int64_t) + sizeof(void*))
             + self.num_kernels * sizeof(LaunchConfig)
             + self.num_arguments * sizeof(unsigned long)
+            + self.num_descriptors * MAP_BYTES
+            + MAP_ALIGNMENT
         )
 
     def __dealloc__(self):
@@ -309,6 +105,7 @@ cdef class Launcher:
         free(self.params)
         free(self.kernels)
         free(self.arguments)
+        free(self.descriptors)
         free(self.code)
 
     # Encoding a plan.
@@ -374,12 +171,30 @@ cdef class Launcher:
             code, bits, lanes = types[d]
             out.types[d] = pack(code, bits, lanes)
 
+    cdef _encode_descriptors(self):
+        cdef int i, d
+        cdef TensorMap* out
+        plan = self.plan
+        variables = {name: i for i, name in enumerate(plan.definitions())}
+        names = [param.name for param in plan.params]
+        self.num_descriptors = len(plan.descriptors)
+        self.descriptors = <TensorMap*>allocate(self.num_descriptors, sizeof(TensorMap))
+        for i, descriptor in enumerate(plan.descriptors):
+            out = &self.descriptors[i]
+            out.param = names.index(descriptor.param)
+            out.rank = len(descriptor.shape)
+            for d in range(out.rank):
+                out.shape[d] = self._encode(descriptor.shape[d], variables, -1)
+            for d in range(out.rank - 1):
+                out.strides[d] = self._encode(descriptor.strides[d], variables, -1)
+
     cdef _encode_kernels(self):
         cdef int i, k
         cdef Kernel* kernel
         plan = self.plan
         variables = {name: i for i, name in enumerate(plan.definitions())}
         names = {param.name: i for i, param in enumerate(plan.params)}
+        maps = {descriptor.name: i for i, descriptor in enumerate(plan.descriptors)}
         self.num_kernels = len(plan.kernels)
         self.num_arguments = sum(len(kernel.args) for kernel in plan.kernels)
         self.kernels = <Kernel*>allocate(self.num_kernels, sizeof(Kernel))
@@ -395,15 +210,20 @@ cdef class Launcher:
             for i, extent in enumerate(launch.cluster):
                 kernel.cluster[i] = extent
             kernel.cooperative = launch.cooperative
+            kernel.dependent = launch.dependent
             for i, arg in enumerate(launch.args):
-                self._encode_argument(&self.arguments[first + i], arg, names, variables)
+                self._encode_argument(&self.arguments[first + i], arg, names, maps, variables)
             first += len(launch.args)
 
-    cdef _encode_argument(self, Argument* out, arg, names, variables):
+    cdef _encode_argument(self, Argument* out, arg, names, maps, variables):
+        out.descriptor = -1
         if arg[0] == "param":
             out.param = names[arg[1]]
             return
         out.param = -1
+        if arg[0] == "descriptor":
+            out.descriptor = maps[arg[1]]
+            return
         out.value = self._encode(arg[1], variables, -1)
         low, high = dtypes.integer_range(arg[2])
         out.low = low
@@ -458,6 +278,7 @@ cdef class Launcher:
         cdef void** pointers = <void**>(values + self.num_arguments)
         cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
         cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
+        cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
         cdef int device_id = -1
         cdef int i
         cdef list results
@@ -473,7 +294,9 @@ cdef class Launcher:
         if not self.devices[device_id].loaded:
             self._load(device_id)
         results = self._allocate(tensors, variables, device_id)
-        self._prepare(tensors, variables, scalars, values, pointers, configs, sizes)
+        for i in range(self.num_descriptors):
+            self._make_map(i, tensors, variables, scalars, device_id, maps + i * MAP_BYTES)
+        self._prepare(tensors, variables, scalars, values, pointers, configs, sizes, maps)
         self._launch(device_id, tensors, pointers, configs)
         if self.num_outputs == 0:
             return None
@@ -684,7 +507,7 @@ cdef class Launcher:
 
     cdef int _prepare(
         self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int64_t* values,
-        void** pointers, LaunchConfig* configs, unsigned long* sizes,
+        void** pointers, LaunchConfig* configs, unsigned long* sizes, char* maps,
     ) except -1:
         """Computes what every kernel is launched with, so that a bad value stops all of them."""
         cdef int i, k
@@ -695,7 +518,9 @@ cdef class Launcher:
             argument = &self.arguments[i]
             pointers[i] = &values[i]
             sizes[i] = UNKNOWN_BYTES
-            if argument.param < 0:
+            if argument.descriptor >= 0:
+                pointers[i] = maps + argument.descriptor * MAP_BYTES
+            elif argument.param < 0:
                 values[i] = self._evaluate(&argument.value, variables)
                 if not argument.low <= values[i] <= argument.high:
                     raise errors.bad_expression(
@@ -718,6 +543,41 @@ cdef class Launcher:
                 config.cluster[i] = self.kernels[k].cluster[i]
                 if config.extents[i] % config.cluster[i] != 0:
                     raise errors.bad_cluster(self.plan, k, [config.extents[j] for j in range(3)])
+        return 0
+
+    cdef int _make_map(
+        self, int index, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id,
+        char* out,
+    ) except -1:
+        """Writes the tensor map of one descriptor to `out`."""
+        cdef TensorMap* map = &self.descriptors[index]
+        cdef int64_t key[2 + 2 * MAX_RANK]
+        cdef int d
+        key[0] = device_id
+        if self.params[map.param].is_tensor:
+            key[1] = <int64_t><uintptr_t>tensors[map.param].data
+        else:
+            key[1] = scalars[map.param]
+        for d in range(MAX_RANK):
+            key[2 + d] = self._evaluate(&map.shape[d], variables)
+            key[2 + MAX_RANK + d] = self._evaluate(&map.strides[d], variables)
+        if not map.made or memcmp(key, map.key, sizeof(key)) != 0:
+            numbers = tuple([key[d] for d in range(2 + 2 * MAX_RANK)])
+            made = self.maps.get((index, numbers))
+            if made is None:
+                shape = numbers[2 : 2 + map.rank]
+                strides = numbers[2 + MAX_RANK : 1 + MAX_RANK + map.rank]
+                made = self.encode(self.plan.descriptors[index], numbers[1], shape, strides)
+                if len(made) != MAP_BYTES:
+                    raise RuntimeError(f"{self.plan.where()}: a tensor map of {len(made)} bytes")
+                if len(self.maps) >= MAX_MAPS:
+                    self.maps.clear()
+                self.maps[(index, numbers)] = made
+            memcpy(map.bytes, <char*>(<bytes>made), MAP_BYTES)
+            memcpy(map.key, key, sizeof(key))
+            map.made = True
+        # Another thread may make another map in this place while the driver has ours.
+        memcpy(out, map.bytes, MAP_BYTES)
         return 0
 
     cdef int _load(self, int device_id) except -1:
@@ -770,7 +630,7 @@ cdef class Launcher:
         cdef LaunchKernelEx launch = self.launch_kernel
         cdef void** args
         cdef CUlaunchConfig config
-        cdef CUlaunchAttribute attributes[2]
+        cdef CUlaunchAttribute attributes[3]
         config.stream = stream
         config.attributes = attributes
         for k in range(self.num_kernels):
@@ -781,7 +641,8 @@ cdef class Launcher:
                 config.grid[i] = e[i]
                 config.block[i] = e[3 + i]
             config.shared_bytes = e[6]
-            config.num_attributes = set_attributes(attributes, &configs[k])
+            config.num_attributes = set_attributes(
+                attributes, &configs[k], self.kernels[k].dependent)
             args = &pointers[self.kernels[k].first_argument]
             # The driver blocks when its queue is full; other threads go on.
             with nogil:
@@ -830,41 +691,3 @@ cdef class Launcher:
             name, dtype = self.plan.params[index].name, self.plan.params[index].dtype
             found.append(Tensor(name, shape, strides, dtypes.bits(dtype)))
         return found
-
-
-cdef unsigned set_attributes(CUlaunchAttribute* out, const LaunchConfig* config) noexcept:
-    """Writes the launch attributes that `config` needs; returns how many there are."""
-    cdef unsigned count = 0
-    cdef int i
-    if config.cluster[0] != 1 or config.cluster[1] != 1 or config.cluster[2] != 1:
-        out[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        for i in range(3):
-            out[count].value[i] = config.cluster[i]
-        count += 1
-    if config.cooperative:
-        out[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        out[count].value[0] = 1
-        count += 1
-    return count
-
-
-cdef void* allocate(size_t count, size_t size) except NULL:
-    cdef void* memory = calloc(count if count else 1, size)
-    if memory is NULL:
-        raise MemoryError()
-    return memory
-
-
-cdef int postfix(expr, variables, list code) except -1:
-    """Appends the postfix code of `expr`; returns how deep its stack is."""
-    cdef int left, right
-    if isinstance(expr, int):
-        code.append((OP_CONST, expr))
-        return 1
-    if expr[0] == "var":
-        code.append((OP_VAR, variables[expr[1]]))
-        return 1
-    left = postfix(expr[1], variables, code)
-    right = postfix(expr[2], variables, code)
-    code.append((OPCODES[expr[0]], 0))
-    return max(left, right + 1)

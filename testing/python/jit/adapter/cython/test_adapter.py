@@ -7,7 +7,15 @@ import threading
 import pytest
 import torch
 
-from tilelang.engine.launch_plan import PointerParam, ScalarParam, TensorParam
+from tilelang.engine.launch_plan import (
+    Descriptor,
+    KernelLaunch,
+    LaunchPlan,
+    PointerParam,
+    ScalarParam,
+    TensorParam,
+)
+from tilelang.jit.adapter import emulated_adapter
 from tilelang.jit.adapter.cython import _adapter
 
 M = ("var", "m")
@@ -323,3 +331,60 @@ spec.loader.exec_module(importlib.util.module_from_spec(spec))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: tilelang reads tensors through DLPack's C exchange API" in done.stderr
     assert "torch 2.5 lacks. Install torch 2.11" in done.stderr
+
+
+def test_tensor_maps_are_made_once_for_an_address_and_a_shape(kernels):
+    m, made = ("var", "m"), []
+    descriptor = Descriptor("A_desc", "A", "float32", (64, m), (256,), (32, 8), (1, 1), 128)
+    plan = LaunchPlan(
+        "main",
+        (TensorParam("A", "float32", (m, 64)), TensorParam("out", "int64", (8,))),
+        (
+            KernelLaunch(
+                "record", (1, 1, 1), (1, 1, 1), 0, (("param", "out"), ("descriptor", "A_desc"))
+            ),
+        ),
+        descriptors=(descriptor,),
+    )
+
+    def encode(found, address, shape, strides):
+        made.append((found, address, shape, strides))
+        return len(made).to_bytes(8, "little") * 16
+
+    launcher = _adapter.Launcher(
+        plan, lambda device: (0, [kernels.address("record")]), encode=encode
+    )
+    a, b, out = torch.zeros(8, 64), torch.zeros(16, 64), torch.zeros(8, dtype=torch.int64)
+    seen = []
+    for tensor in (a, a, b, a, b, a[:4]):
+        launcher(tensor, out)
+        seen.append(int(out[7]))
+    assert seen == [1, 1, 2, 1, 2, 3]
+    assert made == [
+        (descriptor, a.data_ptr(), (64, 8), (256,)),
+        (descriptor, b.data_ptr(), (64, 16), (256,)),
+        (descriptor, a.data_ptr(), (64, 4), (256,)),
+    ]
+
+
+def test_nothing_is_launched_where_a_tensor_has_no_map(kernels):
+    n = ("var", "n")
+    plan = LaunchPlan(
+        "main",
+        (TensorParam("A", "float32", (8, n)), TensorParam("out", "int64", (8,))),
+        (
+            KernelLaunch(
+                "record", (1, 1, 1), (1, 1, 1), 0, (("param", "out"), ("descriptor", "A_desc"))
+            ),
+        ),
+        location="gemm.py:7",
+        descriptors=(Descriptor("A_desc", "A", "float32", (n, 8), (("*", n, 4),), (4, 8), (1, 1)),),
+    )
+    launcher = emulated_adapter(plan, kernels.address)
+    before, out = kernels.calls(), torch.zeros(8, dtype=torch.int64)
+    launcher(torch.zeros(8, 0), out)
+    launcher(torch.zeros(8, 12), out)
+    assert kernels.calls() == before + 2
+    with pytest.raises(ValueError, match=r"`main` \(gemm.py:7\): tensor map of `A`: .* 20 bytes"):
+        launcher(torch.zeros(8, 5), out)
+    assert kernels.calls() == before + 2

@@ -1,0 +1,73 @@
+"""Attention over sequences of different lengths beside the program for equal ones.
+
+The speeds are of useful operations: of the padded program, whose sequences all have the longest
+length, every one is.
+"""
+
+import torch
+from attention_forward import BOUND, CONFIG, CONFIGS, flops
+from common import Row, example, main, norm_error
+
+HEADS, DIM = 32, 128
+
+
+def drawn_lengths(count, longest):
+    """The longest, and others between a quarter of it and it."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(longest // 4, longest + 1, (count - 1,), generator=generator)
+    return [longest, *drawn.tolist()]
+
+
+def error(q, k, v, starts, causal, found):
+    """The largest relative error of the first and the last sequence's first and last head."""
+    reference = example("flash_attention").reference
+    last = len(starts) - 2
+    errors = []
+    for sequence in {0, last}:
+        here = slice(int(starts[sequence]), int(starts[sequence + 1]))
+        for head in {0, q.shape[1] - 1}:
+            qkv = (x[None, here, head : head + 1] for x in (q, k, v))
+            wanted = reference(*qkv, causal)[0, :, 0]
+            errors.append(norm_error(found[here, head], wanted))
+    return max(errors)
+
+
+def row(lengths, heads, dim, causal):
+    """Sequences of these lengths."""
+    varlen, padded = example("flash_attention_varlen"), example("flash_attention")
+    batch, longest = len(lengths), max(lengths)
+
+    def baseline(q, k, v):
+        return padded.flash_attention(batch, heads, longest, dim, causal, **CONFIG[dim])(q, k, v)
+
+    return Row(
+        name=f"{batch} x {heads} x {min(lengths)} to {longest} x {dim} "
+        f"{'causal' if causal else 'full'}",
+        program=varlen.flash_attention_varlen,
+        arguments={
+            "batch": batch,
+            "heads": heads,
+            "longest": longest,
+            "dim": dim,
+            "causal": causal,
+        },
+        config=CONFIG[dim],
+        configs=CONFIGS,
+        inputs=lambda device: varlen.inputs(lengths, heads, dim, device=device),
+        error=lambda inputs, found: (error(*inputs, causal, found), BOUND),
+        work=sum(flops(1, heads, length, dim, causal) for length in lengths),
+        baseline=baseline,
+        baseline_inputs=lambda device: padded.inputs(batch, heads, longest, dim, device=device),
+        baseline_work=flops(batch, heads, longest, dim, causal),
+        wanted=0.95,
+    )
+
+
+def rows(small):
+    """Full and causal."""
+    lengths = [200, 1, 130] if small else drawn_lengths(8, 4096)
+    return [row(lengths, 1 if small else HEADS, DIM, causal) for causal in (False, True)]
+
+
+if __name__ == "__main__":
+    main(__doc__, rows)

@@ -1,0 +1,64 @@
+"""Decoding with latent attention beside what the chip allows: 600 TFLOP/s, or 80 % of the speed at
+which the keys can be copied, whichever takes longer."""
+
+import itertools
+
+import torch
+from common import Row, example, main, median_times, norm_error
+
+SIZES = (132, 128, 8192)
+CONFIG = {"block_H": 64, "block_N": 64, "num_stages": 1, "threads": 256}
+CONFIGS = [
+    {"block_H": h, "block_N": n, "num_stages": s, "threads": t}
+    for (h, t), n, s in itertools.product([(64, 256), (128, 256), (64, 128)], [32, 64], [1, 2])
+]
+# Of an H200's tensor cores, and of what a copy reaches.
+WANTED_FLOPS, WANTED_SHARE = 600e12, 0.8
+# ||ours - reference|| / ||reference||: of float16 weights and results.
+BOUND = 1e-3
+
+
+def flops(batch, heads, length, dim=512, rope_dim=64):
+    """A product over dim + rope_dim, and one that has dim results, for each head and position."""
+    return 2.0 * batch * heads * length * (2 * dim + rope_dim)
+
+
+def limit(work, tensors):
+    """Milliseconds that are wanted: the longer of computing and of reading the keys."""
+    keys = torch.cat([x.flatten() for x in tensors[2:]])
+    to = torch.empty_like(keys)
+    # A copy reads and writes each byte.
+    copy = median_times({"copy": lambda: to.copy_(keys)})["copy"] / 2
+    return max(work / WANTED_FLOPS * 1e3, copy / WANTED_SHARE)
+
+
+def error(tensors, found):
+    """The largest relative error of the first and the last token."""
+    reference = example("mla_decode").reference
+    last = max(1, found.shape[0] - 1)
+    parts = zip(*(x[::last].split(1) for x in (*tensors, found)), strict=True)
+    return max(norm_error(out, reference(*part)) for *part, out in parts)
+
+
+def rows(small):
+    """The size of the table, or a small one."""
+    mla = example("mla_decode")
+    batch, heads, length = (1, 64, 150) if small else SIZES
+    work = flops(batch, heads, length)
+    return [
+        Row(
+            name=f"{batch} x {heads} x {length} x (512 + 64)",
+            program=mla.mla_decode,
+            arguments={"batch": batch, "heads": heads, "length": length},
+            config=CONFIG,
+            configs=CONFIGS,
+            inputs=lambda device: mla.inputs(batch, heads, length, device=device),
+            error=lambda tensors, found: (error(tensors, found), BOUND),
+            work=work,
+            limit=lambda tensors: limit(work, tensors),
+        )
+    ]
+
+
+if __name__ == "__main__":
+    main(__doc__, rows)

@@ -1,0 +1,176 @@
+"""The gradients of attention: the weights are computed anew from Q, K and the sums of the forward
+pass; dQ is added up atomically. Check them against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from flash_attention import LOG2_E, flash_attention, inputs, reference
+
+import tilelang
+import tilelang.language as T
+
+FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
+
+
+@tilelang.jit(out_idx=[-1])
+def dot_of_rows(batch, heads, length, dim, dtype=T.float16, block=64):
+    """The sums of Out * dO over a head, (batch, heads, length)."""
+    shape = (batch, length, heads, dim)
+
+    @T.prim_func
+    def main(
+        Out: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        Delta: T.Tensor((batch, heads, length), T.float32),
+    ):
+        with T.Kernel(T.ceildiv(length, block), heads, batch, threads=128) as (bx, by, bz):
+            out = T.alloc_fragment((block, dim), dtype)
+            gradient = T.alloc_fragment((block, dim), dtype)
+            product = T.alloc_fragment((block, dim), T.float32)
+            total = T.alloc_fragment((block,), T.float32)
+            T.copy(Out[bz, bx * block : (bx + 1) * block, by, :], out)
+            T.copy(dO[bz, bx * block : (bx + 1) * block, by, :], gradient)
+            for i, j in T.Parallel(block, dim):
+                product[i, j] = T.cast(out[i, j], T.float32) * gradient[i, j]
+            T.reduce_sum(product, total, dim=1)
+            T.copy(total, Delta[bz, by, bx * block : (bx + 1) * block])
+
+    return main
+
+
+@tilelang.jit(pass_configs=FAST_MATH)
+def gradients(
+    batch,
+    heads,
+    length,
+    dim,
+    causal,
+    dtype=T.float16,
+    block_M=64,
+    block_N=64,
+    num_stages=2,
+    threads=128,
+):
+    """dK and dV; dQ is added to the last argument, in float32. A block has `block_N` keys and goes
+    through the queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and dS = P * (dO V^T - Delta):
+    dV = P^T dO, dK = dS^T Q, dQ = dS K."""
+    shape, row_shape = (batch, length, heads, dim), (batch, heads, length)
+    scale = LOG2_E / dim**0.5
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(shape, dtype),
+        V: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        LogSum: T.Tensor(row_shape, T.float32),
+        Delta: T.Tensor(row_shape, T.float32),
+        dQ: T.Tensor(shape, T.float32),
+    ):
+        dK, dV = T.empty(shape, dtype), T.empty(shape, dtype)
+        with T.Kernel(T.ceildiv(length, block_N), heads, batch, threads=threads) as (bx, by, bz):
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            dO_shared = T.alloc_shared((block_M, dim), dtype)
+            log_sum = T.alloc_shared((block_M,), T.float32)
+            delta = T.alloc_shared((block_M,), T.float32)
+            weights = T.alloc_fragment((block_N, block_M), T.float32)
+            weights_cast = T.alloc_fragment((block_N, block_M), dtype)
+            slope = T.alloc_fragment((block_N, block_M), T.float32)
+            slope_cast = T.alloc_fragment((block_N, block_M), dtype)
+            slope_shared = T.alloc_shared((block_N, block_M), dtype)
+            dK_local = T.alloc_fragment((block_N, dim), T.float32)
+            dV_local = T.alloc_fragment((block_N, dim), T.float32)
+            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+
+            T.copy(K[bz, bx * block_N : (bx + 1) * block_N, by, :], K_shared)
+            T.copy(V[bz, bx * block_N : (bx + 1) * block_N, by, :], V_shared)
+            T.clear(dK_local)
+            T.clear(dV_local)
+            before = bx * block_N // block_M if causal else 0
+            for step in T.Pipelined(T.ceildiv(length, block_M) - before, num_stages=num_stages):
+                first = (before + step) * block_M
+                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                T.copy(LogSum[bz, by, first : first + block_M], log_sum)
+                T.gemm(
+                    K_shared,
+                    Q_shared,
+                    weights,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                    clear_accum=True,
+                )
+                for i, j in T.Parallel(block_N, block_M):
+                    query = first + j
+                    seen = query < length and (not causal or bx * block_N + i <= query)
+                    weights[i, j] = T.if_then_else(
+                        seen, T.exp2(weights[i, j] * scale - log_sum[j]), 0
+                    )
+                T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
+                T.copy(Delta[bz, by, first : first + block_M], delta)
+                T.gemm(
+                    V_shared,
+                    dO_shared,
+                    slope,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                    clear_accum=True,
+                )
+                T.copy(weights, weights_cast)
+                T.gemm(weights_cast, dO_shared, dV_local, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(block_N, block_M):
+                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j]) * dim**-0.5
+                T.gemm(slope_cast, Q_shared, dK_local, policy=T.GemmWarpPolicy.FullRow)
+                T.copy(slope_cast, slope_shared)
+                T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
+                T.atomic_add(dQ[bz, first : first + block_M, by, :], dQ_local)
+            T.copy(dK_local, dK[bz, bx * block_N : (bx + 1) * block_N, by, :])
+            T.copy(dV_local, dV[bz, bx * block_N : (bx + 1) * block_N, by, :])
+        return dK, dV
+
+    return main
+
+
+def backward(q, k, v, out, log_sum, d_out, kernel, dtype=T.float16):
+    """dQ, dK and dV of `out` and `log_sum`, which `flash_attention` made of q, k and v; `kernel` is
+    one of `gradients`."""
+    batch, length, heads, dim = q.shape
+    delta = dot_of_rows(batch, heads, length, dim, dtype)(out, d_out)
+    d_q = torch.zeros(q.shape, device=q.device)
+    d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
+    return d_q.to(q.dtype), d_k, d_v
+
+
+def relative_error(batch, heads, length, dim, causal, device="cpu", **tile):
+    """The largest of ||ours - float64|| / ||float64|| of dQ, dK and dV."""
+    torch.manual_seed(0)
+    q, k, v = inputs(batch, heads, length, dim, device=device)
+    d_out = torch.randn_like(q)
+    out, log_sum = flash_attention(batch, heads, length, dim, causal, log_sum=True)(q, k, v)
+    kernel = gradients(batch, heads, length, dim, causal, **tile)
+    found = backward(q, k, v, out, log_sum, d_out, kernel)
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    wanted = torch.autograd.grad(reference(*leaves, causal), leaves, d_out.double())
+    return max(
+        float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, help="positions of a sequence")
+    parser.add_argument("--dim", type=int, nargs="+", default=[64, 128], help="of a head")
+    arguments = parser.parse_args()
+    gpu = torch.cuda.is_available()
+    batch, heads, length = (4, 16, 2048) if gpu else (1, 1, 130)
+    length = arguments.length or length
+    for dim in arguments.dim:
+        for causal in (False, True):
+            error = relative_error(batch, heads, length, dim, causal, "cuda" if gpu else "cpu")
+            assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
+            shape = f"{batch} x {length} x {heads} x {dim}"
+            print(f"{shape}, causal {causal}: relative error {error:.1e}")

@@ -1,0 +1,143 @@
+"""Attention over sequences of different lengths, packed one behind the other: check it.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from flash_attention import LOG2_E, reference
+
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+def flash_attention_varlen(
+    batch,
+    heads,
+    longest,
+    dim,
+    causal,
+    key_heads=None,
+    dtype=T.float16,
+    block_M=128,
+    block_N=64,
+    num_stages=2,
+    threads=128,
+):
+    """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim); sequence b has the positions
+    starts[b] to starts[b + 1], at most `longest`."""
+    key_heads = key_heads or heads
+    positions = T.dynamic("positions")
+    scale = LOG2_E / dim**0.5
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((positions, heads, dim), dtype),
+        K: T.Tensor((positions, key_heads, dim), dtype),
+        V: T.Tensor((positions, key_heads, dim), dtype),
+        starts: T.Tensor((batch + 1,), T.int32),
+    ):
+        Output = T.empty((positions, heads, dim), dtype)
+        with T.Kernel(T.ceildiv(longest, block_M), heads, batch, threads=threads) as (bx, by, bz):
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            scores = T.alloc_fragment((block_M, block_N), T.float32)
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            out = T.alloc_fragment((block_M, dim), T.float32)
+            row_max = T.alloc_fragment((block_M,), T.float32)
+            row_max_before = T.alloc_fragment((block_M,), T.float32)
+            rescale = T.alloc_fragment((block_M,), T.float32)
+            tile_sum = T.alloc_fragment((block_M,), T.float32)
+            row_sum = T.alloc_fragment((block_M,), T.float32)
+
+            head = by // (heads // key_heads)
+            start = starts[bz]
+            length = starts[bz + 1] - start
+            first = (T.ceildiv(longest, block_M) - 1 - bx if causal else bx) * block_M
+            last = T.min(length, first + block_M) if causal else length
+            # A tile behind the end of its sequence has no keys.
+            tiles = T.if_then_else(first < length, T.ceildiv(last, block_N), 0)
+
+            T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, -T.infinity(T.float32))
+            for k in T.Pipelined(tiles, num_stages=num_stages):
+                T.copy(K[start + k * block_N : start + (k + 1) * block_N, head, :], K_shared)
+                T.gemm(
+                    Q_shared,
+                    K_shared,
+                    scores,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                    clear_accum=True,
+                )
+                if (k + 1) * block_N > (T.min(first, length) if causal else length):
+                    for i, j in T.Parallel(block_M, block_N):
+                        end = T.min(length, first + i + 1) if causal else length
+                        scores[i, j] = T.if_then_else(
+                            k * block_N + j < end, scores[i, j], -T.infinity(T.float32)
+                        )
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for i in T.Parallel(block_M):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_M, dim):
+                    out[i, j] = out[i, j] * rescale[i]
+                T.copy(scores, weights)
+                T.copy(V[start + k * block_N : start + (k + 1) * block_N, head, :], V_shared)
+                T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(block_M, dim):
+                if first + i < length:
+                    Output[start + first + i, by, j] = out[i, j] / row_sum[i]
+        return Output
+
+    return main
+
+
+def starts_of(lengths, device="cpu"):
+    """Where each sequence starts, and where the last one ends."""
+    return torch.tensor([0, *lengths], device=device).cumsum(0, dtype=torch.int32)
+
+
+def inputs(lengths, heads, dim, key_heads=None, dtype=T.float16, device="cpu"):
+    """Q, K and V, normally distributed, and the starts."""
+    shapes = [(sum(lengths), count, dim) for count in (heads, *[key_heads or heads] * 2)]
+    tensors = [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
+    return [*tensors, starts_of(lengths, device)]
+
+
+def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **tile):
+    """||ours - float64|| / ||float64|| over all sequences."""
+    torch.manual_seed(0)
+    q, k, v, starts = inputs(lengths, heads, dim, key_heads, device=device)
+    kernel = flash_attention_varlen(
+        len(lengths), heads, max(lengths), dim, causal, key_heads, **tile
+    )
+    found = kernel(q, k, v, starts).double()
+    parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
+    wanted = torch.cat([reference(*(x[None] for x in part), causal)[0] for part in parts])
+    return float((found - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", type=int, nargs="+", help="positions of each sequence")
+    parser.add_argument("--dim", type=int, default=128, help="of a head")
+    arguments = parser.parse_args()
+    gpu = torch.cuda.is_available()
+    lengths = arguments.lengths or ([4096, 1, 700, 2048] if gpu else [130, 1, 70])
+    for causal in (False, True):
+        error = relative_error(
+            lengths, 16 if gpu else 1, arguments.dim, causal, "cuda" if gpu else "cpu"
+        )
+        assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
+        print(f"{lengths}, causal {causal}: relative error {error:.1e}")

@@ -1,0 +1,90 @@
+"""A @ B, or A @ B^T, in float16 or bfloat16: compile it, check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def matmul(
+    M,
+    N,
+    K,
+    dtype=T.float16,
+    transpose_B=False,
+    block_M=128,
+    block_N=128,
+    block_K=64,
+    num_stages=3,
+    threads=256,
+    panel=8,
+):
+    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); all of `dtype`."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
+            B_shared = T.alloc_shared(
+                (block_N, block_K) if transpose_B else (block_K, block_N), dtype
+            )
+            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), dtype)
+
+            T.use_swizzle(panel)
+            T.clear(C_local)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(A[by * block_M, k * block_K], A_shared)
+                if transpose_B:
+                    T.copy(B[bx * block_N, k * block_K], B_shared)
+                else:
+                    T.copy(B[k * block_K, bx * block_N], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=transpose_B)
+            T.copy(C_local, C_shared)
+            T.copy(C_shared, C[by * block_M, bx * block_N])
+
+    return main
+
+
+def inputs(M, N, K, dtype=T.float16, transpose_B=False, device="cpu"):
+    """A and B, normally distributed."""
+    shapes = (M, K), (N, K) if transpose_B else (K, N)
+    return [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
+
+
+def reference(a, b, transpose_B=False):
+    """The same in float64."""
+    return a.double() @ (b.double().T if transpose_B else b.double())
+
+
+def relative_error(M, N, K, dtype=T.float16, transpose_B=False, device="cpu", **tile):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    a, b = inputs(M, N, K, dtype, transpose_B, device)
+    found = matmul(M, N, K, dtype, transpose_B, **tile)(a, b).double()
+    wanted = reference(a, b, transpose_B)
+    return float((found - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
+    M, N, K = parser.parse_args().size
+    for dtype in (T.float16, T.bfloat16):
+        for transpose_B in (False, True):
+            error = relative_error(M, N, K, dtype, transpose_B, "cuda" if gpu else "cpu")
+            bound = torch.finfo(dtype.as_torch()).eps
+            assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
+            form = f"{dtype} {'NT' if transpose_B else 'NN'}"
+            print(f"{M} x {N} x {K} {form}: relative error {error:.1e}")

@@ -1,0 +1,132 @@
+"""A @ B^T in 8-bit floats, plain or with a scale for each 128 x 128 block: check it.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def matmul(
+    M,
+    N,
+    K,
+    dtype=T.float8_e4m3fn,
+    out_dtype=T.bfloat16,
+    block_M=128,
+    block_N=128,
+    block_K=128,
+    num_stages=3,
+    threads=256,
+    panel=8,
+):
+    """C (M, N) of A (M, K) and B (N, K)."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), out_dtype)
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
+            B_shared = T.alloc_shared((block_N, block_K), dtype)
+            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), out_dtype)
+
+            T.use_swizzle(panel)
+            T.clear(C_local)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(A[by * block_M, k * block_K], A_shared)
+                T.copy(B[bx * block_N, k * block_K], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C_shared)
+            T.copy(C_shared, C[by * block_M, bx * block_N])
+
+    return main
+
+
+@tilelang.jit(out_idx=[-1])
+def scaled_matmul(M, N, K, block_M=128, num_stages=3, threads=256, group=128):
+    """C (M, N) of A (M, K) with a scale for each `group` of a row and B (N, K) with one for each
+    square of `group`; the scales are applied to float32 sums of `group` products."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), T.float8_e4m3fn),
+        B: T.Tensor((N, K), T.float8_e4m3fn),
+        scale_A: T.Tensor((M, T.ceildiv(K, group)), T.float32),
+        scale_B: T.Tensor((T.ceildiv(N, group), T.ceildiv(K, group)), T.float32),
+        C: T.Tensor((M, N), T.bfloat16),
+    ):
+        with T.Kernel(T.ceildiv(N, group), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
+            B_shared = T.alloc_shared((group, group), T.float8_e4m3fn)
+            scale = T.alloc_shared((block_M,), T.float32)
+            product = T.alloc_fragment((block_M, group), T.float32)
+            C_local = T.alloc_fragment((block_M, group), T.float32)
+
+            T.clear(C_local)
+            for k in T.Pipelined(T.ceildiv(K, group), num_stages=num_stages):
+                T.copy(A[by * block_M, k * group], A_shared)
+                T.copy(B[bx * group, k * group], B_shared)
+                for i in T.Parallel(block_M):
+                    scale[i] = scale_A[by * block_M + i, k] * scale_B[bx, k]
+                T.gemm(A_shared, B_shared, product, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_M, group):
+                    C_local[i, j] += product[i, j] * scale[i]
+            T.copy(C_local, C[by * block_M, bx * group])
+
+    return main
+
+
+def inputs(M, N, K, dtype=T.float8_e4m3fn, device="cpu"):
+    """A and B, normally distributed."""
+    return [torch.randn(rows, K, device=device).to(dtype.as_torch()) for rows in (M, N)]
+
+
+def reference(a, b):
+    """The plain product in float64."""
+    return a.double() @ b.double().T
+
+
+def relative_error(M, N, K, dtype=T.float8_e4m3fn, device="cpu", **tile):
+    """||ours - reference|| / ||reference|| of the plain product."""
+    torch.manual_seed(0)
+    a, b = inputs(M, N, K, dtype, device)
+    found = matmul(M, N, K, dtype, **tile)(a, b).double()
+    wanted = reference(a, b)
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
+    """The same of the product with scales."""
+    torch.manual_seed(0)
+    a, b = inputs(M, N, K, device=device)
+    blocks = -(-K // group)
+    scale_a = torch.rand(M, blocks, device=device) + 0.5
+    scale_b = torch.rand(-(-N // group), blocks, device=device) + 0.5
+    found = scaled_matmul(M, N, K, group=group, **tile)(a, b, scale_a, scale_b).double()
+    x = a.double() * scale_a.double().repeat_interleave(group, 1)[:, :K]
+    y = scale_b.double().repeat_interleave(group, 0)[:N].repeat_interleave(group, 1)[:, :K]
+    wanted = x @ (y * b.double()).T
+    return float((found - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
+    M, N, K = parser.parse_args().size
+    device = "cuda" if gpu else "cpu"
+    for name, error in [
+        ("plain e4m3", relative_error(M, N, K, device=device)),
+        ("plain e5m2", relative_error(M, N, K, T.float8_e5m2, device)),
+        ("scaled e4m3", scaled_relative_error(M, N, K, device)),
+    ]:
+        # The tensor cores of some chips keep fewer bits of a sum of 8-bit products than float32.
+        assert error < 1e-2, f"{name}: relative error {error:.1e}, wanted under 1e-2"
+        print(f"{M} x {N} x {K} {name}: relative error {error:.1e}")

@@ -1,0 +1,198 @@
+"""Decoding with latent attention: all heads of a token share one compressed key, which is the value
+too. Split over the keys if there are few tokens: check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+
+
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+def mla_decode(
+    batch,
+    heads,
+    length,
+    dim=512,
+    rope_dim=64,
+    split=1,
+    dtype=T.float16,
+    block_H=64,
+    block_N=64,
+    num_stages=1,
+    threads=256,
+):
+    """softmax((Q KV^T + Q_rope K_rope^T) / sqrt(dim + rope_dim)) KV.
+
+    Q (batch, heads, dim), Q_rope (batch, heads, rope_dim), KV (batch, length, dim) and K_rope
+    (batch, length, rope_dim), which has the rotated part of the keys. `split` blocks share the keys
+    of a tile of heads; then the kernel takes a `workspace` too.
+    """
+    scale = LOG2_E / (dim + rope_dim) ** 0.5
+    steps = -(-length // (block_N * split))
+
+    @T.macro
+    def attend(Q, Q_rope, KV, K_rope, Output, LogSum):
+        with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
+            Q_shared = T.alloc_shared((block_H, dim), dtype)
+            Q_rope_shared = T.alloc_shared((block_H, rope_dim), dtype)
+            KV_shared = T.alloc_shared((block_N, dim), dtype)
+            K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
+            weights_shared = T.alloc_shared((block_H, block_N), dtype)
+            scores = T.alloc_fragment((block_H, block_N), T.float32)
+            out = T.alloc_fragment((block_H, dim), T.float32)
+            row_max = T.alloc_fragment((block_H,), T.float32)
+            row_max_before = T.alloc_fragment((block_H,), T.float32)
+            rescale = T.alloc_fragment((block_H,), T.float32)
+            tile_sum = T.alloc_fragment((block_H,), T.float32)
+            row_sum = T.alloc_fragment((block_H,), T.float32)
+
+            T.copy(Q[by, bx * block_H : (bx + 1) * block_H, :], Q_shared)
+            T.copy(Q_rope[by, bx * block_H : (bx + 1) * block_H, :], Q_rope_shared)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, -T.infinity(T.float32))
+            for step in T.Pipelined(steps, num_stages=num_stages):
+                first = (bz * steps + step) * block_N
+                T.copy(KV[by, first : first + block_N, :], KV_shared)
+                T.copy(K_rope[by, first : first + block_N, :], K_rope_shared)
+                T.gemm(
+                    Q_shared,
+                    KV_shared,
+                    scores,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullCol,
+                    clear_accum=True,
+                )
+                T.gemm(
+                    Q_rope_shared,
+                    K_rope_shared,
+                    scores,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullCol,
+                )
+                if first + block_N > length:
+                    for i, j in T.Parallel(block_H, block_N):
+                        # Finite, because a tile may have no keys at all.
+                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], -1e30)
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for i in T.Parallel(block_H):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for i, j in T.Parallel(block_H, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                T.reduce_sum(scores, tile_sum, dim=1)
+                T.copy(scores, weights_shared)
+                for i in T.Parallel(block_H):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_H, dim):
+                    out[i, j] = out[i, j] * rescale[i]
+                T.gemm(weights_shared, KV_shared, out, policy=T.GemmWarpPolicy.FullCol)
+            for i, j in T.Parallel(block_H, dim):
+                out[i, j] = out[i, j] / row_sum[i]
+            parts = T.view(Output, (1, batch, heads, dim)) if LogSum is None else Output
+            T.copy(out, parts[bz, by, bx * block_H : (bx + 1) * block_H, :])
+            if LogSum is not None:
+                for i in T.Parallel(block_H):
+                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+                T.copy(row_sum, LogSum[bz, by, bx * block_H : (bx + 1) * block_H])
+
+    @T.macro
+    def combine(Parts, LogSum, Output):
+        with T.Kernel(heads, batch, threads=128) as (bx, by):
+            total = T.alloc_fragment((dim,), T.float32)
+            log_max = T.alloc_var(T.float32, init=-T.infinity(T.float32))
+            weight_sum = T.alloc_var(T.float32, init=0.0)
+            T.clear(total)
+            for s in T.serial(split):
+                log_max = T.max(log_max, LogSum[s, by, bx])
+            for s in T.serial(split):
+                weight = T.exp2(LogSum[s, by, bx] - log_max)
+                weight_sum += weight
+                for j in T.Parallel(dim):
+                    total[j] += weight * Parts[s, by, bx, j]
+            for j in T.Parallel(dim):
+                Output[by, bx, j] = total[j] / weight_sum
+
+    q_shape, q_rope_shape = (batch, heads, dim), (batch, heads, rope_dim)
+    kv_shape, k_rope_shape = (batch, length, dim), (batch, length, rope_dim)
+    out_shape = (batch, heads, dim)
+
+    @T.prim_func
+    def whole(
+        Q: T.Tensor(q_shape, dtype),
+        Q_rope: T.Tensor(q_rope_shape, dtype),
+        KV: T.Tensor(kv_shape, dtype),
+        K_rope: T.Tensor(k_rope_shape, dtype),
+    ):
+        Output = T.empty(out_shape, dtype)
+        attend(Q, Q_rope, KV, K_rope, Output, None)
+        return Output
+
+    @T.prim_func
+    def parts(
+        Q: T.Tensor(q_shape, dtype),
+        Q_rope: T.Tensor(q_rope_shape, dtype),
+        KV: T.Tensor(kv_shape, dtype),
+        K_rope: T.Tensor(k_rope_shape, dtype),
+        Parts: T.Tensor((split, *out_shape), T.float32),
+        LogSum: T.Tensor((split, batch, heads), T.float32),
+    ):
+        Output = T.empty(out_shape, dtype)
+        attend(Q, Q_rope, KV, K_rope, Parts, LogSum)
+        combine(Parts, LogSum, Output)
+        return Output
+
+    return whole if split == 1 else parts
+
+
+def workspace(batch, heads, dim, split, device="cpu"):
+    """What a split kernel takes besides its inputs."""
+    if split == 1:
+        return []
+    return [torch.empty(split, batch, heads, *d, device=device) for d in ((dim,), ())]
+
+
+def inputs(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, device="cpu"):
+    """Q, Q_rope, KV and K_rope, normally distributed."""
+    shapes = [(batch, n, d) for n in (heads, length) for d in (dim, rope_dim)]
+    return [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
+
+
+def reference(q, q_rope, kv, k_rope):
+    """The same in float64."""
+    q, q_rope, kv, k_rope = (x.double() for x in (q, q_rope, kv, k_rope))
+    scores = q @ kv.transpose(1, 2) + q_rope @ k_rope.transpose(1, 2)
+    return (scores / (q.shape[2] + q_rope.shape[2]) ** 0.5).softmax(-1) @ kv
+
+
+def relative_error(batch, heads, length, dim=512, rope_dim=64, split=1, device="cpu", **tile):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    tensors = inputs(batch, heads, length, dim, rope_dim, device=device)
+    kernel = mla_decode(batch, heads, length, dim, rope_dim, split, **tile)
+    found = kernel(*tensors, *workspace(batch, heads, dim, split, device))
+    wanted = reference(*tensors)
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=132 if gpu else 1)
+    parser.add_argument("--length", type=int, default=8192 if gpu else 200, help="of the context")
+    parser.add_argument("--split", type=int, nargs="+", default=[1, 2])
+    arguments = parser.parse_args()
+    batch, length = arguments.batch, arguments.length
+    for split in arguments.split:
+        error = relative_error(
+            batch, 128 if gpu else 64, length, split=split, device="cuda" if gpu else "cpu"
+        )
+        assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
+        print(f"batch {batch}, context {length}, split {split}: relative error {error:.1e}")

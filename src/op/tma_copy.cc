@@ -1,0 +1,270 @@
+/*!
+ * tl.tileop.tma_copy(src region, dst region[, barrier region of one element]): T.tma_copy, and what
+ * warp specialisation makes of T.copy. From global to shared memory one thread of those that run it
+ * tells the mbarrier how many bytes will come and issues the copies; who arrives and waits, the
+ * program says. From shared to global memory the thread commits the copies as a bulk group.
+ */
+#include "tma_copy.h"
+
+#include "../target/chip.h"
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+#include "../tvm/registry.h"
+#include "intrinsics.h"
+
+namespace tl {
+namespace {
+
+/*! Numbers of CUtensorMapDataType (CUDA Driver API); types without one move as their bits. */
+int64_t MapDataType(DLDataType t) {
+  if (t.code == kDLFloat) return t.bits == 16 ? 6 : t.bits == 32 ? 7 : 8;
+  if (t.code == kDLBfloat) return 9;
+  if (t.code == kDLInt && t.bits >= 32) return t.bits == 32 ? 3 : 5;
+  return t.bits == 8 ? 0 : t.bits == 16 ? 1 : t.bits == 32 ? 2 : 4;
+}
+
+/*! Numbers of CUtensorMapSwizzle. */
+int64_t MapSwizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
+
+Expr StrideBytes(const BufferTypeNode* type, size_t dim) {
+  Expr stride = MakeInt(kInt64, type->dtype->dtype.bits / 8);
+  if (!type->strides.empty()) return stride * CastTo(kInt64, type->strides[dim]);
+  for (size_t d = dim + 1; d < type->shape.size(); ++d) {
+    stride = stride * CastTo(kInt64, type->shape[d]);
+  }
+  return stride;
+}
+
+/*!
+ * create_tma_descriptor(type, rank, address, extents.., strides in bytes.., box.., element
+ * strides.., interleave, swizzle, L2 promotion, fill), dimensions innermost first, numbers as in
+ * cuTensorMapEncodeTiled (CUDA Driver API).
+ */
+Expr MakeDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
+  const BufferTypeNode* type = BufferOf(tensor);
+  const std::vector<size_t> dims(plan.map_dims.rbegin(), plan.map_dims.rend());
+  Array<Expr> first,
+      args = {MakeInt(MapDataType(type->dtype->dtype)), MakeInt(static_cast<int64_t>(dims.size()))};
+  for (size_t d = 0; d < type->shape.size(); ++d) first.push_back(MakeInt(0));
+  args.push_back(AddressOf(tensor, first));
+  for (size_t d : dims) args.push_back(type->shape[d]);
+  for (size_t d : dims) args.push_back(analyzer->Simplify(StrideBytes(type, d)));
+  for (size_t d : dims) args.push_back(MakeInt(plan.BoxOf(d)));
+  for (size_t k = 0; k < dims.size(); ++k) args.push_back(MakeInt(1));
+  for (int64_t v : {int64_t(0), MapSwizzle(plan.swizzle), int64_t(2), int64_t(0)}) {
+    args.push_back(MakeInt(v));
+  }
+  return CallOp(kCreateTmaDescriptor, args, args[2]->ty);
+}
+
+Expr HintOf(const TmaIssue& issue) {
+  static const char* const kHints[] = {"tl::evict_normal", "tl::evict_first", "tl::evict_last"};
+  return StringOf(kHints[issue.eviction_policy]);
+}
+
+/*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
+struct FoldXor : StmtExprMutator {
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const BitwiseXorNode* op) override {
+    const auto a = AsInt(op->a), b = AsInt(op->b);
+    return a && b ? Expr(MakeInt(op->a->dtype(), *a ^ *b)) : Default<Expr>(op);
+  }
+};
+
+/*! The places of one box in both memories; `loops` get the variables that count boxes. */
+struct BoxPlace {
+  Array<Expr> coordinates;  // innermost first
+  Expr shared;              // address
+  std::vector<std::pair<Var, int64_t>> loops;
+};
+
+BoxPlace PlaceBox(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                  LoweringScope* scope) {
+  BoxPlace place;
+  std::vector<Expr> to, from;
+  for (const Range& r : shared.ranges) to.push_back(r->min);
+  for (const Range& r : global.ranges) from.push_back(r->min);
+  for (const TmaDim& dim : plan.dims) {
+    if (dim.count == 1) continue;
+    const Var k = MakeVar(place.loops.empty() ? "box" : "box" + std::to_string(place.loops.size()));
+    place.loops.emplace_back(k, dim.count);
+    scope->analyzer->BindConst(k, dim.count);
+    to[dim.shared] = to[dim.shared] + k * dim.box;
+    from[dim.global] = from[dim.global] + CastTo(from[dim.global]->dtype(), k * dim.box);
+  }
+  for (size_t d = plan.map_dims.size(); d-- > 0;) {
+    place.coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
+  }
+  const auto [buffer, indices] = scope->Place(shared.buffer, Array<Expr>(to.begin(), to.end()));
+  FoldXor fold;
+  place.shared = AddressOf(buffer, indices.Map([&](const Expr& e) {
+    return scope->analyzer->Simplify(fold.Mutate(e));
+  }));
+  return place;
+}
+
+Stmt OverBoxes(const BoxPlace& place, Stmt body, const Span& span) {
+  for (auto it = place.loops.rbegin(); it != place.loops.rend(); ++it) {
+    body = MakeFor(it->first, MakeInt(it->second), ForKind::kUnrolled, body, span);
+  }
+  return body;
+}
+
+/*! The layout of a shared tile, row-major where nobody placed it. */
+Layout LayoutFrom(const Layout& found, const Var& buffer) {
+  return found.defined() ? found : MakeLinearLayout(ConstShape(buffer));
+}
+
+class TmaCopyOperator : public TileOperator {
+ public:
+  TmaCopyOperator(const CallNode* call, const Span& s)
+      : TileOperator(s),
+        src_(TileRegion::From(call->args[0])),
+        dst_(TileRegion::From(call->args[1])),
+        is_load_(IsGlobal(src_.buffer)),
+        issue_(TmaIssueOf(call)) {
+    if (call->args.size() > 2) barrier_ = TileRegion::From(call->args[2]);
+  }
+
+  BufferUse Use() const final { return {{src_.buffer}, {dst_.buffer}}; }
+
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    if (level != InferLevel::kPrefer || !IsShared(Shared().buffer)) return false;
+    if (scope->Find(Shared().buffer).defined()) return false;
+    scope->Place(Shared().buffer, ProposeTmaLayout(Shared()), span);
+    return true;
+  }
+
+  void Verify(const LayoutScope& scope) const final {
+    RefuseArch(scope.arch);
+    TmaPlan plan;
+    const std::string why =
+        PlanTma(Global(), Shared(), LayoutFrom(scope.Find(Shared().buffer), Shared().buffer),
+                TmaProof::kAtLaunch, scope.analyzer, &plan);
+    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    TmaPlan plan;
+    const std::string why =
+        PlanTma(Global(), Shared(), LayoutFrom(scope->LayoutOf(Shared().buffer), Shared().buffer),
+                TmaProof::kAtLaunch, scope->analyzer, &plan);
+    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+    Stmt issue;
+    if (is_load_) {
+      const auto [buffer, indices] = scope->Place(barrier_->buffer, barrier_->Mins());
+      const Expr barrier = AddressOf(buffer, indices);
+      issue = IssueTmaLoad(src_, dst_, plan, barrier, issue_, scope, span);
+      if (issue_.elected) return issue;
+      const Expr bytes = MakeInt(TmaBytes(dst_));
+      issue = MakeSeq({MakeEvaluate(CallOp(kMbarrierExpectTx, {barrier, bytes}), span), issue});
+    } else {
+      issue = IssueTmaStore(src_, dst_, plan, issue_, scope, span);
+      if (issue_.elected) return issue;
+    }
+    return MakeIf(ElectThread(*scope, issue_.leader_scope_threads), issue, span);
+  }
+
+ private:
+  const TileRegion& Global() const { return is_load_ ? src_ : dst_; }
+  const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
+
+  void RefuseArch(int arch) const {
+    if (ChipOf(arch, span).has_bulk_copy) return;
+    RefuseTma("T.tma_copy",
+              "a target without the tensor memory access unit (sm_" + std::to_string(arch) + ")",
+              span);
+  }
+
+  TileRegion src_, dst_;
+  std::optional<TileRegion> barrier_;
+  bool is_load_;
+  TmaIssue issue_;
+};
+
+std::unique_ptr<TileOperator> MakeTmaCopy(const CallNode* call, const Span& span) {
+  return std::make_unique<TmaCopyOperator>(call, span);
+}
+
+OperatorRegistration registration("tl.tileop.tma_copy", "tl.tma_copy", MakeTmaCopy);
+
+}  // namespace
+
+std::string WhyNotTmaAsked(const CallNode* copy) {
+  if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
+  if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
+  if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";
+  if (TileOpAttr(copy, "parallel_loop_layout") != nullptr) return "a loop_layout";
+  if (TileOpIntAttr(copy, "coalesced_width", 0)) return "a coalesced_width";
+  const Any prefer = TileOpAttr(copy, "prefer_instruction");
+  if (prefer == nullptr || prefer.cast<String>() == "tma") return "";
+  return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
+}
+
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch) {
+  if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
+  std::string why = WhyNotTmaAsked(copy);
+  if (!why.empty()) return why;
+  if (std::string(OpOf(copy)->name) == "tl.tileop.im2col") return "a gather of pixels";
+  const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
+  if (!IsGlobal(src.buffer) || !IsShared(dst.buffer)) {
+    return "a copy that is not from global to shared memory";
+  }
+  Analyzer analyzer;
+  TmaPlan plan;
+  const Layout layout = annotated.defined() ? annotated : ProposeTmaLayout(dst);
+  return PlanTma(src, dst, layout, TmaProof::kFully, &analyzer, &plan);
+}
+
+int64_t TmaBytes(const TileRegion& dst) {
+  int64_t bytes = BufferOf(dst.buffer)->dtype->dtype.bits / 8;
+  for (const Range& r : dst.ranges) bytes *= ToInt(r->extent);
+  return bytes;
+}
+
+TmaIssue TmaIssueOf(const CallNode* call) {
+  TmaIssue issue;
+  issue.eviction_policy = TileOpIntAttr(call, "eviction_policy", 0);
+  issue.cluster_mask = TileOpIntAttr(call, "cluster_mask", 0);
+  issue.leader_scope_threads = TileOpIntAttr(call, "leader_scope_threads", 0);
+  issue.elected = TileOpIntAttr(call, "elected", 0) != 0;
+  return issue;
+}
+
+Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
+  const int64_t threads = leader_scope_threads ? leader_scope_threads : scope.num_threads;
+  // elect.sync takes whole warps (PTX ISA).
+  if (threads % 32) return EqualOf(scope.thread, MakeInt(0));
+  return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
+}
+
+Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                  const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
+                  const Span& span) {
+  const BoxPlace place = PlaceBox(global, shared, plan, scope);
+  Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer), barrier,
+                      place.shared};
+  if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
+  for (const Expr& c : place.coordinates) args.push_back(c);
+  const char* op = issue.cluster_mask ? kTmaLoadMulticast : kTmaLoad;
+  return OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
+}
+
+Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
+                   const TmaIssue& issue, LoweringScope* scope, const Span& span) {
+  const BoxPlace place = PlaceBox(global, shared, plan, scope);
+  Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer),
+                      place.shared};
+  for (const Expr& c : place.coordinates) args.push_back(c);
+  return MakeSeq({OverBoxes(place, MakeEvaluate(CallOp(kTmaStore, args), span), span),
+                  MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
+}
+
+void RefuseTma(const std::string& op, const std::string& why, const Span& span) {
+  ThrowAt(span, "ValueError",
+          op + ": found " + why +
+              ", wanted a tile that the tensor memory access unit can copy; use T.copy without "
+              "prefer_instruction, which copies any");
+}
+
+}  // namespace tl

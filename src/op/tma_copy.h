@@ -1,0 +1,49 @@
+/*!
+ * Copies by the tensor memory access unit (sm_90): which copies it can make, and their statements.
+ * An operator lowers to the copies of boxes that tma_plan.h finds, issued by one thread.
+ */
+#pragma once
+#include <string>
+
+#include "operator.h"
+#include "tma_plan.h"
+
+namespace tl {
+
+/*!
+ * Why a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory cannot be made by TMA,
+ * as words behind "found"; "" if it can, for every shape that a call may bring. Decided before
+ * layouts are: `annotated` is the shared tile's layout that the user gave, undefined if none. The
+ * tensor has to be a parameter, or a view of one with the same dtype, which the call cannot tell;
+ * and it must have no safe value (T.annotate_safe_value) but 0.
+ */
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch);
+
+/*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
+std::string WhyNotTmaAsked(const CallNode* copy);
+
+/*! What an mbarrier has to expect for a copy into `dst`: elements outside of the tensor count. */
+int64_t TmaBytes(const TileRegion& dst);
+
+/*! How a copy is issued: the keywords of T.tma_copy. */
+struct TmaIssue {
+  int64_t eviction_policy = 0;       // 0 normal, 1 first, 2 last
+  int64_t cluster_mask = 0;          // blocks of the cluster that a load goes to; 0: this one
+  int64_t leader_scope_threads = 0;  // one thread in each so many issues; 0: one of all
+  bool elected = false;              // the statement runs in one thread already
+};
+TmaIssue TmaIssueOf(const CallNode* call);
+
+/*! True in the one thread that issues. */
+Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads);
+/*! The loads of all boxes; `barrier` points to the mbarrier. */
+Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                  const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
+                  const Span& span);
+/*! The stores of all boxes, and the commit of their group. */
+Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
+                   const TmaIssue& issue, LoweringScope* scope, const Span& span);
+/*! Refuses, in the name of `op`, a copy that has no plan. */
+[[noreturn]] void RefuseTma(const std::string& op, const std::string& why, const Span& span);
+
+}  // namespace tl

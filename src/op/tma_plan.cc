@@ -1,0 +1,256 @@
+/*!
+ * The hardware writes a box row-major and then, with a swizzle of 128, 64 or 32 bytes, exchanges
+ * the 16-byte pieces of each row: bits 4 to 6 of the address (4 to 5, 4) are xored with bits 7 to 9
+ * (7 to 8, 7). CUDA C++ Programming Guide, "Tensor Memory Access, Swizzle". Whether a layout is
+ * that is read off its table: undoing the exchange must leave the box dense. Limits of boxes and
+ * strides: CUDA Driver API, cuTensorMapEncodeTiled.
+ */
+#include "tma_plan.h"
+
+#include <algorithm>
+
+#include "../layout/swizzle.h"
+#include "region_nest.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kMaxBox = 256;
+constexpr size_t kMaxRank = 5;
+constexpr int64_t kMaxByteStride = int64_t(1) << 40;
+/*! Bytes that a box's place in shared memory, a row of it, and a tensor's strides are multiples of.
+ */
+constexpr int64_t kPlace = 128, kPiece = 16;
+
+int64_t LargestDivisor(int64_t n, int64_t limit, int64_t unit) {
+  for (int64_t d = std::min(n, limit); d >= unit; --d) {
+    if (n % d == 0 && d % unit == 0) return d;
+  }
+  return 0;
+}
+
+int64_t Unswizzled(int64_t address, int swizzle) {
+  if (swizzle == 0) return address;
+  return address ^ ((address >> 7) & (swizzle / 16 - 1)) << 4;
+}
+
+/*! The tile as the hardware sees it under one swizzle. */
+class BoxTable {
+ public:
+  BoxTable(const Layout& layout, int64_t bytes, int swizzle)
+      : shape_(layout->Shape()), addresses_(layout->Addresses()), bytes_(bytes) {
+    for (int64_t& a : addresses_) a = Unswizzled(a * bytes, swizzle);
+    unit_ = std::max<int64_t>(kPlace, swizzle * 8);
+  }
+
+  /*! Every box that starts at one of `starts` (places by dimension) lies dense. */
+  bool AllDense(const std::vector<std::vector<int64_t>>& starts,
+                const std::vector<int64_t>& box) const {
+    std::vector<size_t> at(starts.size(), 0);
+    for (const auto& s : starts) {
+      if (s.empty()) return false;
+    }
+    for (;;) {
+      int64_t first = 0;
+      for (size_t d = 0; d < at.size(); ++d) first = first * shape_[d] + starts[d][at[d]];
+      if (!IsDense(first, box)) return false;
+      size_t d = at.size();
+      while (d-- > 0) {
+        if (++at[d] < starts[d].size()) break;
+        at[d] = 0;
+      }
+      if (d == size_t(-1)) return true;
+    }
+  }
+
+ private:
+  bool IsDense(int64_t first, const std::vector<int64_t>& box) const {
+    const int64_t base = addresses_[first];
+    if (base % unit_) return false;
+    const int64_t size = Product(box);
+    for (int64_t k = 0; k < size; ++k) {
+      int64_t rest = k, element = 0, scale = 1;
+      for (size_t d = box.size(); d-- > 0;) {
+        element += rest % box[d] * scale;
+        rest /= box[d];
+        scale *= shape_[d];
+      }
+      if (addresses_[first + element] != base + k * bytes_) return false;
+    }
+    return true;
+  }
+
+  std::vector<int64_t> shape_, addresses_;
+  int64_t bytes_, unit_;
+};
+
+std::string PlanDims(const TileRegion& global, const TileRegion& shared, TmaPlan* plan) {
+  const std::vector<size_t> g = NonUnitDims(global), s = NonUnitDims(shared);
+  if (g.size() != s.size()) return "tiles of different rank";
+  for (size_t k = 0; k < g.size(); ++k) {
+    auto m = AsInt(global.ranges[g[k]]->extent), n = AsInt(shared.ranges[s[k]]->extent);
+    if (!m || !n) return "an extent that is known at run time only";
+    if (*m != *n) return "tiles of different extents";
+    plan->dims.push_back({g[k], s[k], *n, 1});
+  }
+  if (g.empty() || g.back() + 1 != global.ranges.size()) {
+    return "one element of the tensor's innermost dimension";
+  }
+  return "";
+}
+
+std::string CheckTypes(const TileRegion& global, const TileRegion& shared) {
+  if (!IsGlobal(global.buffer) || !IsShared(shared.buffer)) {
+    return "a copy that is not between global and shared memory";
+  }
+  const DLDataType t = BufferOf(global.buffer)->dtype->dtype;
+  const DLDataType u = BufferOf(shared.buffer)->dtype->dtype;
+  if (t.code != u.code || t.bits != u.bits || t.lanes != u.lanes) {
+    return "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
+  }
+  const bool whole = t.lanes == 1 && (t.bits == 8 || t.bits == 16 || t.bits == 32 || t.bits == 64);
+  return whole ? "" : "elements of " + DTypeName(t);
+}
+
+/*! The stride of a dimension in elements. */
+Expr StrideOf(const BufferTypeNode* type, size_t dim) {
+  if (!type->strides.empty()) return CastTo(kInt64, type->strides[dim]);
+  Expr stride = MakeInt(kInt64, 1);
+  for (size_t d = dim + 1; d < type->shape.size(); ++d) {
+    stride = stride * CastTo(kInt64, type->shape[d]);
+  }
+  return stride;
+}
+
+std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* analyzer,
+                         TmaPlan* plan) {
+  const BufferTypeNode* type = BufferOf(global.buffer);
+  const size_t rank = type->shape.size();
+  const int64_t bytes = type->dtype->dtype.bits / 8;
+  if (!IsConst(type->elem_offset, 0)) return "a tensor that begins inside of its memory";
+  if (!IsConst(StrideOf(type, rank - 1), 1)) return "elements of a row that are not neighbours";
+  for (size_t d = 0; d < rank; ++d) {
+    const bool unit = IsConst(type->shape[d], 1) && IsConst(global.ranges[d]->extent, 1);
+    if (rank > kMaxRank && unit && d + 1 < rank) continue;
+    plan->map_dims.push_back(d);
+    if (d + 1 == rank) continue;
+    const Expr stride = analyzer->Simplify(StrideOf(type, d) * MakeInt(kInt64, bytes));
+    const auto known = AsInt(stride);
+    const Analyzer::Modular modular = analyzer->ModularSet(stride);
+    const bool multiple = modular.coeff % kPiece == 0 && modular.base % kPiece == 0;
+    if (known ? !multiple || *known >= kMaxByteStride : proof == TmaProof::kFully && !multiple) {
+      return "a stride of " +
+             (known ? std::to_string(*known) : std::string("a symbolic number of")) + " bytes in " +
+             std::string(global.buffer->name) + ", not a multiple of 16";
+    }
+  }
+  if (plan->map_dims.size() > kMaxRank) {
+    return std::to_string(plan->map_dims.size()) + " dimensions, more than 5";
+  }
+  return "";
+}
+
+/*! Where a region's boxes may start in dimension `d` of the tile. */
+std::vector<int64_t> Starts(const TileRegion& shared, size_t d, int64_t extent, int64_t box,
+                            int64_t count, Analyzer* analyzer) {
+  const Analyzer::Modular m = analyzer->ModularSet(shared.ranges[d]->min);
+  std::vector<int64_t> out;
+  const auto add = [&](int64_t min) {
+    for (int64_t k = 0; k < count; ++k) out.push_back(min + k * box);
+  };
+  if (m.coeff == 0) {
+    if (m.base >= 0 && m.base + box * count <= extent) add(m.base);
+    return out;
+  }
+  for (int64_t min = m.base % m.coeff; min + box * count <= extent; min += m.coeff) add(min);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+/*! Boxes as large as the layout allows under one swizzle, of dimensions that are one box so far;
+ * false if it has none. */
+bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Analyzer* analyzer,
+               TmaPlan* plan) {
+  const std::vector<int64_t> shape = layout->Shape();
+  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  std::vector<TmaDim> dims = plan->dims;
+  for (TmaDim& dim : dims) {
+    const int64_t extent = dim.box;
+    const bool inner = &dim == &dims.back();
+    const int64_t span = swizzle / bytes;
+    dim.box = !inner    ? LargestDivisor(extent, kMaxBox, 1)
+              : swizzle ? (extent % span ? 0 : span)
+                        : LargestDivisor(extent, kMaxBox, kPiece / bytes);
+    if (dim.box == 0) return false;
+    dim.count = extent / dim.box;
+  }
+  const BoxTable table(layout, bytes, swizzle);
+  // A box that is not dense may be several that are: its outer dimensions go one by one.
+  for (size_t outer = 0; outer < dims.size(); ++outer) {
+    if (outer > 0) {
+      TmaDim& dim = dims[outer - 1];
+      dim.count *= dim.box;
+      dim.box = 1;
+    }
+    std::vector<int64_t> box(shape.size(), 1), count(shape.size(), 1);
+    for (const TmaDim& dim : dims) {
+      box[dim.shared] = dim.box;
+      count[dim.shared] = dim.count;
+    }
+    std::vector<std::vector<int64_t>> starts;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      starts.push_back(Starts(shared, d, shape[d], box[d], count[d], analyzer));
+    }
+    if (!table.AllDense(starts, box)) continue;
+    plan->swizzle = swizzle;
+    plan->dims = dims;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int64_t TmaPlan::BoxOf(size_t global) const {
+  for (const TmaDim& dim : dims) {
+    if (dim.global == global) return dim.box;
+  }
+  return 1;
+}
+
+std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
+                    TmaProof proof, Analyzer* analyzer, TmaPlan* plan) {
+  *plan = TmaPlan();
+  std::string why = CheckTypes(global, shared);
+  if (why.empty()) why = PlanDims(global, shared, plan);
+  if (why.empty()) why = CheckStrides(global, proof, analyzer, plan);
+  if (!why.empty()) return why;
+  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  const int64_t row = plan->dims.back().box * bytes;
+  if (row % kPiece) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
+  for (int swizzle : {0, 128, 64, 32}) {
+    if (PlanBoxes(shared, layout, swizzle, analyzer, plan)) return "";
+  }
+  return "a layout of " + std::string(shared.buffer->name) +
+         " that is neither row-major nor a swizzle of 128, 64 or 32 bytes where the copied part "
+         "begins at a multiple of 128 bytes (8 rows of a swizzle):\n  " +
+         LayoutLine(layout) + "\n ";
+}
+
+Layout ProposeTmaLayout(const TileRegion& shared) {
+  const std::vector<int64_t> shape = ConstShape(shared.buffer);
+  const int bits = BufferOf(shared.buffer)->dtype->dtype.bits;
+  const auto inner = AsInt(shared.ranges.back()->extent);
+  if (shape.size() >= 2 && shape[shape.size() - 2] % 8 == 0 && inner) {
+    for (int chunks : {8, 4, 2}) {
+      const int64_t span = chunks * 128 / bits;
+      if (shape.back() % span == 0 && *inner % span == 0) {
+        return MakeBankSwizzle(shape, bits, chunks);
+      }
+    }
+  }
+  return MakeLinearLayout(shape);
+}
+
+}  // namespace tl

@@ -1,0 +1,50 @@
+/*!
+ * Which boxes of a tensor a copy by the tensor memory access unit (TMA) moves: a tile of shared
+ * memory is cut into boxes each of which lies dense in it, row-major, but for the exchange of
+ * 16-byte pieces that the hardware's swizzles make.
+ */
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../layout/layout.h"
+#include "../tvm/analyzer.h"
+#include "tile_op.h"
+
+namespace tl {
+
+/*! A dimension of the shared tile and the dimension of the tensor that goes with it. */
+struct TmaDim {
+  size_t global;
+  size_t shared;
+  int64_t box;    // elements of one copy
+  int64_t count;  // boxes side by side
+};
+
+struct TmaPlan {
+  int swizzle = 0;           // bytes: 128, 64, 32, or 0
+  std::vector<TmaDim> dims;  // those longer than 1, in program order
+  /*! Dimensions of the tensor that its map has, in program order: all, or where there are more than
+   * five, those that are longer than 1 in the tensor or in the tile. */
+  std::vector<size_t> map_dims;
+
+  /*! Extent of the box in a dimension of the tensor. */
+  int64_t BoxOf(size_t global) const;
+};
+
+/*! How much has to be proved: what nobody asked for must be legal for every shape that a call may
+ * bring, what the user asks for is checked again when the map is made. */
+enum class TmaProof : uint8_t { kFully, kAtLaunch };
+
+/*!
+ * Plans a copy between a region of a tensor and one of a shared tile that lies as `layout` says.
+ * Returns why there is no plan, as the words behind "found"; empty if there is one.
+ */
+std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
+                    TmaProof proof, Analyzer* analyzer, TmaPlan* plan);
+
+/*! The layout that TMA writes and threads read best: the widest swizzle that the tile and the
+ * copied region have room for, else row-major. */
+Layout ProposeTmaLayout(const TileRegion& shared);
+
+}  // namespace tl

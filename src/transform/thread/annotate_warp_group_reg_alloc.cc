@@ -1,0 +1,216 @@
+/*!
+ * AnnotateWarpGroupRegAlloc: registers of warp groups that copy go to those that compute.
+ *
+ * Input: a thread program with its barriers; ranges of threads (`tl.thread_range`), of which warp
+ * specialisation marked some as `tl.warp_role`; what the program says of registers
+ * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`). Output: none of these
+ * attributes; in a kernel for sm_90 that has producers and consumers, each of their bodies opens
+ * with `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`.
+ * Establishes: all threads together have no more registers than a block has for them, so that no
+ * warp group waits for ever. Left alone: kernels with other numbers of warp groups than kUsual, and
+ * producers that move data themselves, which takes registers, unless the program gives numbers.
+ * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
+ */
+#include <algorithm>
+#include <map>
+
+#include "../../op/intrinsics.h"
+#include "../../op/thread_range.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+/*! The only architecture here whose target has setmaxnreg (PTX ISA: sm_90a). */
+constexpr int kArch = 90;
+/*! Of the 64 K registers of a multiprocessor, those that a block gives to its threads. */
+constexpr int64_t kRegistersOfBlock = 64512;
+constexpr int64_t kLeast = 24, kMost = 240, kStep = 8;
+/*! Numbers of producer and of consumer groups that registers are moved for. */
+constexpr std::pair<int64_t, int64_t> kUsual[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
+
+/*! The ranges of one role. */
+struct Role {
+  std::vector<ThreadRange> ranges;
+  bool moves_data = false;
+  Span span;
+
+  void Add(const ThreadRange& r) {
+    if (std::find(ranges.begin(), ranges.end(), r) == ranges.end()) ranges.push_back(r);
+  }
+  int64_t Threads() const {
+    int64_t n = 0;
+    for (const ThreadRange& r : ranges) n += r.threads;
+    return n;
+  }
+  int64_t Groups() const { return Threads() / WarpGroups::kThreads; }
+};
+
+/*! What a program says of registers, with its place. */
+struct Hint {
+  int64_t registers;
+  Span span;
+};
+
+/*! Roles and hints of one kernel. */
+class KernelReader : public StmtExprVisitor {
+ public:
+  Role producer, consumer;
+  std::optional<Hint> producer_hint, consumer_hint;
+  bool stays = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    const std::string key = op->attr_key;
+    if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
+    if (key == kConsumerRegisters) consumer_hint = Hint{ToInt(op->value), op->span};
+    stays |= key == kNoSetMaxNReg;
+    const ThreadRange outside = range_;
+    Role* const around = role_;
+    if (key == kThreadRange) range_ = ThreadRangesOf(op)[0];
+    if (key == kWarpRole) {
+      role_ = op->node.cast<String>() == "producer" ? &producer : &consumer;
+      role_->Add(range_);
+      role_->span = op->span;
+    }
+    Visit(op->body);
+    range_ = outside;
+    role_ = around;
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    // A scalar that counts is no data.
+    if (role_ && ScopeOf(op->buffer) != "local.var") role_->moves_data = true;
+    Default(op);
+  }
+  void Visit_(const CallNode* op) final {
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
+    }
+    Default(op);
+  }
+
+ private:
+  ThreadRange range_;
+  Role* role_ = nullptr;
+};
+
+/*! Registers of a thread of each role. */
+struct Registers {
+  int64_t producer, consumer;
+};
+
+/*! Most registers, a multiple of kStep, that `threads` can have beside what `others` take. */
+int64_t MostBeside(int64_t others, int64_t threads) {
+  const int64_t left = (kRegistersOfBlock - others) / threads;
+  return std::min(kMost, left / kStep * kStep);
+}
+
+[[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k,
+                             int64_t most) {
+  ThrowAt(hint.span, "ValueError",
+          "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
+              "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
+              std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
+              std::to_string(kRegistersOfBlock) + " registers for all threads: " +
+              (most < kLeast ? "fewer threads" : "at most " + std::to_string(most) + " here"));
+}
+
+std::optional<Registers> Choose(const KernelReader& k) {
+  const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
+  if (!k.producer_hint && !k.consumer_hint) {
+    const std::pair<int64_t, int64_t> groups{k.producer.Groups(), k.consumer.Groups()};
+    const bool usual = std::find(std::begin(kUsual), std::end(kUsual), groups) != std::end(kUsual);
+    if (!usual) {
+      LogAt(LogLevel::kWarning, k.consumer.span,
+            "registers stay as they are: found " + std::to_string(groups.first) +
+                " warp groups that copy and " + std::to_string(groups.second) +
+                " that compute, which leave none to move");
+    }
+    if (!usual || k.producer.moves_data) return std::nullopt;
+  }
+  Registers r;
+  r.producer = k.producer_hint ? k.producer_hint->registers : kLeast;
+  r.consumer =
+      k.consumer_hint ? k.consumer_hint->registers : MostBeside(copying * r.producer, computing);
+  if (r.consumer >= kLeast && copying * r.producer + computing * r.consumer <= kRegistersOfBlock) {
+    return r;
+  }
+  if (k.consumer_hint) {
+    RefuseHint(*k.consumer_hint, "consumer", k, MostBeside(copying * r.producer, computing));
+  }
+  RefuseHint(*k.producer_hint, "producer", k, MostBeside(computing * kLeast, copying));
+}
+
+/*! Removes the attributes, and sets the registers of roles. */
+class Annotator : public StmtExprMutator {
+ public:
+  explicit Annotator(const std::optional<Registers>& registers) : registers_(registers) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    const std::string key = op->attr_key;
+    const bool ours = key == kThreadRange || key == kWarpRole || key == kProducerRegisters ||
+                      key == kConsumerRegisters || key == kNoSetMaxNReg;
+    if (!ours) return Default<Stmt>(op);
+    const Stmt body = Mutate(op->body);
+    if (key != kWarpRole || !registers_) return body;
+    const bool producer = op->node.cast<String>() == "producer";
+    const int64_t n = producer ? registers_->producer : registers_->consumer;
+    const Expr call = CallOp(producer ? kRegDealloc : kRegAlloc, {MakeInt(n)});
+    return MakeSeq({MakeEvaluate(call, op->span), body});
+  }
+
+ private:
+  std::optional<Registers> registers_;
+};
+
+void WarnOfHints(const KernelReader& k, const std::string& why) {
+  for (const auto* hint : {&k.producer_hint, &k.consumer_hint}) {
+    if (!*hint) continue;
+    LogAt(LogLevel::kWarning, (*hint)->span,
+          "the number of registers has no effect: " + why + "; leave it out");
+  }
+}
+
+/*! Each launch by itself. */
+class KernelAnnotator : public StmtExprMutator {
+ public:
+  explicit KernelAnnotator(int arch) : arch_(arch) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+    KernelReader k;
+    k(GetRef<Stmt>(op));
+    std::optional<Registers> registers;
+    if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
+      WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
+    } else if (arch_ != kArch) {
+      WarnOfHints(k, "the target moves no registers between warp groups");
+    } else if (k.stays) {
+      WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
+    } else {
+      registers = Choose(k);
+    }
+    return Annotator(registers).Mutate(GetRef<Stmt>(op));
+  }
+
+ private:
+  int arch_;
+};
+
+PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
+  return WithBody(f, KernelAnnotator(TargetArch(f)).Mutate(f->body));
+}
+
+Registration registration([] {
+  RegisterPass("AnnotateWarpGroupRegAlloc", AnnotateWarpGroupRegAlloc);
+});
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,185 @@
+/*!
+ * LowerSharedBarrier: mbarriers are initialised before anyone uses them.
+ *
+ * In:  a thread program in block form; blocks may have the annotation `barrier_init`, arrival
+ *      counts of each mbarrier of a buffer.
+ * Out: the same; such a block begins with the initialisations, by one thread, and a barrier of the
+ *      block, in a cluster of the cluster. The annotation is gone.
+ * Establishes: each mbarrier is initialised once, and no block uses one before that. Where blocks
+ *      arrive at mbarriers of other blocks, waits at these acquire for the cluster, and no block
+ *      exits while others may still arrive.
+ * Refuses: mbarriers and other intrinsics on chips that do not have them (ValueError).
+ */
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "kernel_scope.h"
+
+namespace tl {
+namespace {
+
+constexpr int kFirstWithBarriers = 90;
+
+/*! More mbarriers than this with equal counts are initialised in a loop. */
+constexpr size_t kMaxUnrolled = 2;
+
+using BarrierInit = Map<Var, Array<IntImm>>;
+
+[[noreturn]] void RefuseChip(const Span& span, const std::string& what, int found, int wanted) {
+  ThrowAt(span, "ValueError",
+          "found " + what + " for sm_" + std::to_string(found) + ", wanted sm_" +
+              std::to_string(wanted) + " or later. Leave it out, or compile for another target");
+}
+
+/*! Refuses intrinsics that the chip does not have. */
+class ChipChecker : public StmtExprVisitor {
+ public:
+  explicit ChipChecker(int arch) : arch_(arch) {}
+
+ protected:
+  using StmtExprVisitor::Visit_;
+#define TL_NOTE_SPAN_(Name)                 \
+  void Visit_(const Name##Node* op) final { \
+    span_ = op->span;                       \
+    Default(op);                            \
+  }
+  TL_NOTE_SPAN_(Evaluate)
+  TL_NOTE_SPAN_(Bind)
+  TL_NOTE_SPAN_(BufferStore)
+  TL_NOTE_SPAN_(IfThenElse)
+#undef TL_NOTE_SPAN_
+
+  void Visit_(const CallNode* op) final {
+    const Intrinsic* row = FindIntrinsic(op);
+    if (row && row->first_arch > arch_) {
+      const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
+      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_,
+                 row->first_arch);
+    }
+    Default(op);
+  }
+
+ private:
+  const int arch_;
+  Span span_;
+};
+
+/*! The buffers at whose mbarriers other blocks arrive. */
+class RemoteBarriers : public StmtExprVisitor {
+ public:
+  std::unordered_set<const Object*> buffers;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const CallNode* op) final {
+    if (IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote)) {
+      buffers.insert(AsAddressOf(op->args[0])->source.get());
+    }
+    Default(op);
+  }
+};
+
+class Lowerer : public StmtExprMutator {
+ public:
+  explicit Lowerer(int arch) : arch_(arch) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    const bool outside = in_cluster_;
+    in_cluster_ |= op->attr_key == kClusterDims;
+    Stmt result;
+    scope_.Within(op, [&] { result = Default<Stmt>(op); });
+    in_cluster_ = outside;
+    return result;
+  }
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    const auto found = op->annotations.find(kBarrierInit);
+    if (found == op->annotations.end()) return Default<Stmt>(op);
+    const auto counts = (*found).second.cast<BarrierInit>();
+    std::vector<Var> barriers;
+    for (const Var& buffer : op->alloc_buffers) {
+      if (counts.count(buffer)) barriers.push_back(buffer);
+    }
+    if (barriers.size() != counts.size()) {
+      ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
+    }
+    if (arch_ < kFirstWithBarriers) {
+      RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
+    }
+    RemoteBarriers remote;
+    remote(op->body);
+    for (const Var& buffer : barriers) {
+      if (ScopeOf(buffer) == "shared.cluster_barrier") remote.buffers.insert(buffer.get());
+    }
+    remote_ = remote.buffers;
+    auto n = make_object<SBlockNode>(*op);
+    n->annotations.erase(kBarrierInit);
+    std::vector<Stmt> body = {Initialise(barriers, counts), Sync(in_cluster_), Mutate(op->body)};
+    if (!remote_.empty()) body.push_back(Sync(true));
+    n->body = MakeSeq(body);
+    return SBlock(n);
+  }
+
+  Expr Mutate_(const CallNode* op) final {
+    Expr call = Default<Expr>(op);
+    if (!IsCallTo(call, kMbarrierWait)) return call;
+    const bool remote = remote_.count(AsAddressOf(op->args[0])->source.get());
+    return remote ? CallOp(kMbarrierWaitCluster, call.as<CallNode>()->args) : call;
+  }
+
+ private:
+  static Stmt Sync(bool cluster) {
+    const Expr sync = cluster ? CallOp(kClusterSync, {}) : CallOp(kSync, {StringOf("shared")});
+    return MakeEvaluate(sync, Span());
+  }
+
+  Stmt Initialise(const std::vector<Var>& barriers, const BarrierInit& counts) const {
+    std::vector<Stmt> body;
+    for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &body);
+    body.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
+    return MakeIf(EqualOf(scope_.ThreadIndex(), MakeInt(0)), MakeSeq(body), Span());
+  }
+
+  static void InitialiseBuffer(const Var& buffer, const Array<IntImm>& counts,
+                               std::vector<Stmt>* body) {
+    auto init = [&](const Expr& i, const Expr& arrivals) {
+      return MakeEvaluate(CallOp(kMbarrierInit, {AddressOf(buffer, {i}), arrivals}), buffer->span);
+    };
+    const int64_t first = ToInt(counts[0]);
+    const bool equal = std::all_of(counts.begin(), counts.end(),
+                                   [&](const IntImm& c) { return IsConst(c, first); });
+    if (equal && counts.size() > kMaxUnrolled) {
+      const Var i = MakeVar("i");
+      const int64_t extent = static_cast<int64_t>(counts.size());
+      body->push_back(
+          MakeFor(i, MakeInt(extent), ForKind::kUnrolled, init(i, counts[0]), buffer->span));
+      return;
+    }
+    for (size_t i = 0; i < counts.size(); ++i) {
+      body->push_back(init(MakeInt(static_cast<int64_t>(i)), counts[i]));
+    }
+  }
+
+  const int arch_;
+  KernelScope scope_;
+  bool in_cluster_ = false;
+  std::unordered_set<const Object*> remote_;
+};
+
+PrimFunc LowerSharedBarrier(PrimFunc f) {
+  const int arch = TargetArch(f);
+  ChipChecker{arch}(f->body);
+  return WithBody(f, Lowerer(arch).Mutate(f->body));
+}
+
+Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });
+
+}  // namespace
+}  // namespace tl

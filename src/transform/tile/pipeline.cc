@@ -1,0 +1,89 @@
+#include "pipeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tl {
+namespace {
+
+bool WantsSync(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call) return false;
+  Any prefer = TileOpAttr(call, "prefer_instruction");
+  return prefer != nullptr && prefer.cast<String>() == "sync";
+}
+
+}  // namespace
+
+bool FillsShared(const BufferUse& use) {
+  return !use.writes.empty() && std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
+         std::all_of(use.reads.begin(), use.reads.end(), IsGlobal);
+}
+
+Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
+  Pipeline p;
+  p.loop = loop;
+  p.body = FlatSeq(loop->body);
+  p.stage = *ListAnnotation(loop->annotations, kPlannedStage);
+  p.order = *ListAnnotation(loop->annotations, kPlannedOrder);
+  const std::vector<int64_t> async_stages = *ListAnnotation(loop->annotations, kAsyncStages);
+  p.by_order.resize(p.body.size());
+  std::iota(p.by_order.begin(), p.by_order.end(), 0);
+  std::sort(p.by_order.begin(), p.by_order.end(),
+            [&](size_t a, size_t b) { return p.order[a] < p.order[b]; });
+  for (size_t i = 0; i < p.body.size(); ++i) {
+    p.uses.push_back(views.UseOf(p.body[i]));
+    p.max_stage = std::max(p.max_stage, p.stage[i]);
+    p.fills.push_back(FillsShared(p.uses.back()));
+    const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
+    p.async.push_back(in_stage && p.fills.back() && !WantsSync(p.body[i]));
+  }
+  return p;
+}
+
+std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
+                                                   const char* key) {
+  auto it = annotations.find(key);
+  if (it == annotations.end()) return std::nullopt;
+  std::vector<int64_t> out;
+  for (const Any& v : (*it).second.cast<Array<Any>>()) {
+    auto i = v.as<int64_t>();
+    out.push_back(i ? *i : ToInt(v.cast<Expr>()));
+  }
+  return out;
+}
+
+Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
+  Array<Any> out;
+  for (int64_t v : values) out.push_back(v);
+  return out;
+}
+
+bool Contains(const std::vector<Var>& list, const Var& v) {
+  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
+}
+
+Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
+                              const Array<String>& reasons) {
+  Array<Any> statements;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const int64_t line = body[i]->span.defined() ? body[i]->span->line : 0;
+    const String reason = i < reasons.size() ? reasons[i] : String("");
+    statements.push_back(Map<String, Any>{{"line", line}, {"reason", reason}});
+  }
+  const bool known = loop->span.defined();
+  return {{"file", known ? loop->span->source_name->name : String("")},
+          {"line", known ? int64_t(loop->span->line) : int64_t(0)},
+          {"variable", loop->loop_var->name},
+          {"statements", statements}};
+}
+
+PrimFunc WithPipelines(PrimFunc f, const Array<Any>& entries) {
+  if (entries.empty()) return f;
+  Array<Any> all;
+  if (const Any known = GetAttr(f, kPipelines); known != nullptr) all = known.cast<Array<Any>>();
+  for (const Any& entry : entries) all.push_back(entry);
+  return WithAttr(std::move(f), kPipelines, all);
+}
+
+}  // namespace tl

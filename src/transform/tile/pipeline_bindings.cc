@@ -1,0 +1,86 @@
+#include "pipeline_bindings.h"
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/functor.h"
+#include "pipeline.h"
+
+namespace tl {
+namespace {
+
+bool HasEffect(const Expr& value) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      for (const PointerAccess& access : PointerAccesses(op)) {
+        found |= Writes(access.access);
+      }
+      found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
+      Default(op);
+    }
+  } finder;
+  finder(value);
+  return finder.found;
+}
+
+bool Mentions(const Stmt& s, const Var& v) {
+  struct Finder : StmtExprVisitor {
+    const Object* wanted;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { found |= op == wanted; }
+  } finder;
+  finder.wanted = v.get();
+  finder(s);
+  return finder.found;
+}
+
+/*! A buffer that `value`, computed by statement `at`, reads, and that is written before a user
+ * would compute it; undefined if there is none. */
+Var ChangedBeforeUse(const std::vector<Stmt>& source, size_t at, const Var& name, const Expr& value,
+                     const std::vector<BufferUse>& uses, const Views& views) {
+  size_t last = at;
+  for (size_t j = at + 1; j < source.size(); ++j) {
+    if (Mentions(source[j], name)) last = j;
+  }
+  for (const Var& read : views.UseOf(MakeEvaluate(value, Span())).reads) {
+    for (size_t j = at + 1; j <= last; ++j) {
+      // A store computes its value before it writes.
+      const bool ends_with_write = j == last && source[j].as<BufferStoreNode>();
+      if (!ends_with_write && Contains(uses[j].writes, read)) return read;
+    }
+  }
+  return Var();
+}
+
+}  // namespace
+
+InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) {
+  std::vector<BufferUse> uses;
+  for (const Stmt& s : source) uses.push_back(views.UseOf(s));
+  Substituter inliner;
+  InlinedBody out;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const auto* bind = source[i].as<BindNode>();
+    if (!bind) {
+      out.body.push_back(inliner.map.empty() ? source[i] : inliner.Mutate(source[i]));
+      continue;
+    }
+    const Expr value = inliner.Mutate(bind->value);
+    const Var changed = ChangedBeforeUse(source, i, bind->var, value, uses, views);
+    if (HasEffect(value)) {
+      out.reason = "the call that gives the value does something, and a pipeline would repeat it";
+    } else if (changed.defined()) {
+      out.reason = "it keeps what " + std::string(changed->name) +
+                   " was, which is written before the value is used";
+    }
+    if (!out.reason.empty()) {
+      out.fixed = source[i];
+      return out;
+    }
+    inliner.map[bind->var.get()] = value;
+  }
+  return out;
+}
+
+}  // namespace tl

@@ -1,0 +1,20 @@
+/*! Names for scalar values in the body of a pipelined loop: each user computes the value itself,
+ * because it may work on another iteration than its neighbours. */
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../../op/views.h"
+
+namespace tl {
+
+/*! The body without its bindings, or a binding that has to be computed once, where it stands. */
+struct InlinedBody {
+  std::vector<Stmt> body;
+  Stmt fixed;
+  /*! Why; a clause about the binding. */
+  std::string reason;
+};
+InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views);
+
+}  // namespace tl

@@ -1,0 +1,100 @@
+#include "pipeline_hazards.h"
+
+#include <algorithm>
+
+#include "../../tvm/error.h"
+#include "pipeline_reads.h"
+
+namespace tl {
+namespace {
+
+/*! The instance of statement i in an iteration runs before that of statement j `distance`
+ * iterations later. */
+bool RunsBefore(const Pipeline& p, size_t i, size_t j, int64_t distance) {
+  const int64_t later = p.stage[j] + distance;
+  return p.stage[i] < later || (p.stage[i] == later && p.order[i] < p.order[j]);
+}
+
+bool Conflict(const BufferUse& a, const BufferUse& b, const Var& buffer) {
+  const bool a_writes = Contains(a.writes, buffer), b_writes = Contains(b.writes, buffer);
+  return (a_writes && (b_writes || Contains(b.reads, buffer))) ||
+         (b_writes && Contains(a.reads, buffer));
+}
+
+/*! "written at line 3" */
+std::string Access(const Pipeline& p, size_t i, const Var& buffer, const std::string& when = "") {
+  const Span& span = p.body[i]->span;
+  const std::string line = span.defined() ? " at line " + std::to_string(span->line) : "";
+  return (Contains(p.uses[i].writes, buffer) ? "written" : "read") + when + line;
+}
+
+std::string Place(const Pipeline& p, size_t i) {
+  return " (stage " + std::to_string(p.stage[i]) + ", order " + std::to_string(p.order[i]) + ")";
+}
+
+/*! Some statement in front of the reader has written, in the same iteration, all that it reads. */
+bool IsSupplied(const Pipeline& p, size_t reader, const Var& buffer, const Views& views) {
+  for (size_t w = 0; w < reader; ++w) {
+    const bool writes = Contains(p.uses[w].writes, buffer);
+    if (writes && Supplies(p.body[w], p.body[reader], buffer, views)) return true;
+  }
+  return false;
+}
+
+/*! `first` stands before `second` in the program, which runs before it; `when` says which one it is
+ * if it is not of the same iteration. */
+[[noreturn]] void ThrowOrder(const Pipeline& p, const Var& buffer, size_t first, size_t second,
+                             const std::string& when, const std::string& wanted) {
+  ThrowAt(p.body[second]->span, "ValueError",
+          "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) + ") " +
+              Access(p, second, buffer, when) + Place(p, second) + " before it is " +
+              Access(p, first, buffer) + Place(p, first) + ", " + wanted);
+}
+
+/*! Refuses several versions where there is one only; the accesses of `pair` would run the other way
+ * round, the second one in the next iteration. */
+void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& views,
+                          bool is_read_outside, std::pair<size_t, size_t> pair) {
+  const std::string next = " by the next iteration";
+  if (!IsShared(buffer)) {
+    ThrowOrder(p, buffer, pair.first, pair.second, next,
+               "wanted one version of it to do; order them the other way round, give both one "
+               "stage, or copy what is needed later to another buffer");
+  }
+  const std::string repair = "; give both statements the same stage";
+  for (size_t u = 0; u < p.body.size(); ++u) {
+    if (!Contains(p.uses[u].reads, buffer) || IsSupplied(p, u, buffer, views)) continue;
+    ThrowOrder(p, buffer, pair.first, pair.second, next,
+               "which takes several versions of it, but what is " + Access(p, u, buffer) +
+                   " the same iteration has not certainly written" + repair);
+  }
+  if (!is_read_outside) return;
+  ThrowOrder(p, buffer, pair.first, pair.second, next,
+             "which takes several versions of it, but it is read outside of the loop" + repair);
+}
+
+}  // namespace
+
+int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, bool is_read_outside) {
+  const size_t n = p.body.size();
+  int64_t versions = 1;
+  std::pair<size_t, size_t> pair;
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < n; ++j) {
+      if (i == j || !Conflict(p.uses[i], p.uses[j], buffer)) continue;
+      if (i < j && !RunsBefore(p, i, j, 0)) {
+        ThrowOrder(p, buffer, i, j, "",
+                   "wanted the order of the body; give the former a later stage, or a later order "
+                   "in the same stage");
+      }
+      while (!RunsBefore(p, i, j, versions)) {
+        ++versions;
+        pair = {i, j};
+      }
+    }
+  }
+  if (versions > 1) CheckCanHaveVersions(p, buffer, views, is_read_outside, pair);
+  return versions;
+}
+
+}  // namespace tl

@@ -1,0 +1,118 @@
+#include "tensor_traffic.h"
+
+#include "../../op/intrinsics.h"
+#include "../thread/uniformity.h"
+
+namespace tl {
+
+class TrafficCollector : public StmtExprVisitor {
+ public:
+  TrafficCollector(TensorTraffic* traffic, const Stmt& kernel)
+      : traffic_(traffic), uniformity_(kernel) {}
+
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (!call) return Default(op);
+    const BufferUse use = OperatorOf(GetRef<Stmt>(op))->Use();
+    const bool copy = std::string(OpOf(call)->name) == "tl.tileop.copy" && !divergent_;
+    for (const Var& v : use.reads) Other(v);
+    for (const Var& v : use.writes) {
+      if (copy && IsShared(TileRegion::From(call->args[0]).buffer)) {
+        traffic_->copies_[Root(v)] += loops_ > 0 ? 2 : 1;
+      } else {
+        Other(v);
+      }
+    }
+    if (std::string(OpOf(call)->name) == "tl.tileop.atomic") traffic_->signals_ = true;
+    for (const Expr& arg : call->args) VisitIndices(arg);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    Other(op->buffer);
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Other(op->source.as_or_throw<Var>());
+    Default(op);
+  }
+  void Visit_(const CallNode* op) final {
+    const Intrinsic* row = FindIntrinsic(op);
+    const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "";
+    // Who tells other blocks that something is done may mean the copies.
+    traffic_->signals_ |= name.rfind("tirx.call_extern", 0) == 0 || name == kSyncGrid ||
+                          name.rfind("tl.cluster", 0) == 0 || name.rfind("tl.atomic", 0) == 0 ||
+                          name.rfind("tl.fetch", 0) == 0;
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (pointee && !row) traffic_->pointed_to_.insert(Root(pointee->source.as_or_throw<Var>()));
+    }
+    if (const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op))) {
+      traffic_->pointed_to_.insert(Root(pointee->source.as_or_throw<Var>()));
+    }
+    Default(op);
+  }
+  void Visit_(const VarNode* op) final {
+    if (!AsBuffer(GetRef<Var>(op))) return;
+    Other(GetRef<Var>(op));
+    traffic_->pointed_to_.insert(Root(GetRef<Var>(op)));
+  }
+  void Visit_(const DeclBufferNode* op) final {
+    if (!ViewedBy(op).defined()) Default(op);
+  }
+  void Visit_(const SBlockNode* op) final { Visit(op->body); }
+  void Visit_(const ForNode* op) final {
+    const bool repeats = op->kind != ForKind::kParallel && !IsConst(op->extent, 1);
+    loops_ += repeats;
+    Default(op);
+    loops_ -= repeats;
+  }
+  void Visit_(const WhileNode* op) final {
+    ++loops_;
+    Default(op);
+    --loops_;
+  }
+  void Visit_(const IfThenElseNode* op) final {
+    const bool outside = divergent_;
+    divergent_ |= !uniformity_.IsUniform(op->condition);
+    Default(op);
+    divergent_ = outside;
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    const bool outside = divergent_;
+    if (op->attr_key == kThreadRange) divergent_ = false;
+    Visit(op->value);
+    Visit(op->body);
+    divergent_ = outside;
+  }
+
+ private:
+  const Object* Root(const Var& v) const { return traffic_->views_.RootOf(v).get(); }
+  void Other(const Var& v) { traffic_->others_.insert(Root(v)); }
+  void VisitIndices(const Expr& arg) {
+    const auto* region = arg.as<TensorRegionNode>();
+    if (!region) return Visit(arg);
+    for (const Range& r : region->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
+
+  TensorTraffic* traffic_;
+  const Uniformity uniformity_;
+  int loops_ = 0;
+  bool divergent_ = false;
+};
+
+TensorTraffic::TensorTraffic(const Stmt& kernel) : views_(kernel) {
+  TrafficCollector(this, kernel)(kernel);
+}
+
+StoreTraffic TensorTraffic::StoresTo(const Var& tensor) const {
+  const Object* root = views_.RootOf(tensor).get();
+  auto it = copies_.find(root);
+  return {!others_.count(root), signals_ || it == copies_.end() || it->second > 1};
+}
+
+}  // namespace tl

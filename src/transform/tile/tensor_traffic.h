@@ -1,0 +1,31 @@
+/*! How a kernel uses the tensors that its copies store to: what decides whether an engine may. */
+#pragma once
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../op/operator.h"
+#include "../../op/views.h"
+#include "../../tvm/functor.h"
+
+namespace tl {
+
+class TensorTraffic {
+ public:
+  TensorTraffic() = default;
+  explicit TensorTraffic(const Stmt& kernel);
+
+  StoreTraffic StoresTo(const Var& tensor) const;
+  /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
+  bool IsPointedTo(const Var& buffer) const {
+    return pointed_to_.count(views_.RootOf(buffer).get()) != 0;
+  }
+
+ private:
+  friend class TrafficCollector;
+  Views views_;
+  std::unordered_map<const Object*, int> copies_;  // statements; two for one in a loop
+  std::unordered_set<const Object*> others_, pointed_to_;
+  bool signals_ = false;
+};
+
+}  // namespace tl

@@ -1,0 +1,73 @@
+"""The benchmarks' own code: rows are checked, tuned and timed, here by the wall clock."""
+
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
+
+
+@pytest.fixture
+def common(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    yield importlib.import_module("common")
+    del sys.modules["common"]
+
+
+def row(common, bound):
+    gemm = common.example("gemm")
+    tile = {"block_M": 32, "block_N": 32, "block_K": 32, "threads": 64}
+    return common.Row(
+        name="small",
+        program=gemm.matmul,
+        arguments={"M": 32, "N": 32, "K": 32},
+        config={**tile, "num_stages": 1},
+        # The second has an extent that the instruction does not have.
+        configs=[{**tile, "num_stages": 2}, {**tile, "block_M": 0}],
+        inputs=lambda device: gemm.inputs(32, 32, 32, device=device),
+        error=lambda ab, found: (common.norm_error(found, gemm.reference(*ab)), bound),
+        work=2.0 * 32**3,
+        baseline=torch.mm,
+    )
+
+
+def test_a_row_is_tuned_and_measured(common, monkeypatch):
+    monkeypatch.setattr(common, "ROUNDS", 1)
+    found = common.measure(row(common, 1e-3), True, "cpu")
+    assert found["error"] < 1e-3
+    assert found["ratio"] == pytest.approx(found["ms"]["baseline"] / found["ms"]["ours"])
+    assert [len(trial) for trial in found["trials"]] == [4, 4, 3]
+    assert "failed" in found["trials"][2]
+    assert found["config"] == found["trials"][0]["config"]
+    assert found["registers"] > 0
+    json.dumps(found)
+
+
+def test_a_wrong_result_is_not_timed(common):
+    with pytest.raises(SystemExit, match="relative error"):
+        common.measure(row(common, 0.0), False, "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to time on")
+def test_without_a_gpu_nothing_is_claimed():
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gemm_fp8.py")], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "found no GPU" in done.stderr
+    assert not done.stdout
+
+
+def test_small_sizes_are_emulated():
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gemm_ragged.py"), "--emulate", "--only", "^1 x"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "relative error" in done.stdout

@@ -1,0 +1,134 @@
+"""The examples check themselves: here with the smallest sizes that take all their paths."""
+
+import ast
+import contextlib
+import io
+import pathlib
+import re
+import runpy
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+# As processes, which the README names: testing/python/packaging/test_programs.py.
+PROGRAMS = {"quickstart", "eager", "softmax", "rms_norm"}
+# The options of each, and how many checks it then prints.
+RUNS = {
+    "block_sparse_attention": ("--length 100", 1),
+    "block_sparse_gemm": ("--size 130 72 136", 1),
+    "convolution": ("--image 1 5 6 16", 3),
+    "dequantize_gemm": ("--size 40 136 160", 2),
+    "elementwise": ("--size 70 77", 1),
+    "flash_attention": ("--length 150 --dim 64 --key-heads 1", 2),
+    "flash_attention_backward": ("--length 70 --dim 64", 2),
+    "flash_attention_varlen": ("--lengths 130 1 40 --dim 64", 2),
+    "gemm": ("--size 130 72 72", 4),
+    "gemm_fp8": ("--size 130 80 144", 3),
+    "gemm_sp": ("--size 130 72 128", 1),
+    "gemm_splitk": ("--size 40 100 200 --split 3", 1),
+    "gemv": ("--size 10 1100", 2),
+    "grouped_gemm": ("--rows 70 0 64 1 --size 72 80", 1),
+    "linear_attention": ("--length 70", 1),
+    "mla_decode": ("--length 70 --split 1 2", 2),
+    "quantize": ("--size 10 300", 1),
+    "reduction": ("--size 700 100", 1),
+}
+# These have other instructions on sm_80.
+ON_SM_80 = ["flash_attention", "gemm_sp", "gemm_splitk"]
+# What users' programs have most, with an example of each.
+NAMES = {
+    "Tensor": "gemm",
+    "Kernel": "gemm",
+    "copy": "gemm",
+    "alloc_fragment": "gemm",
+    "alloc_shared": "gemm",
+    "ceildiv": "gemm",
+    "float32": "gemm",
+    "Pipelined": "gemm",
+    "Parallel": "softmax",
+    "gemm": "gemm",
+    "clear": "gemm",
+    "float16": "gemm",
+    "prim_func": "gemm",
+    "if_then_else": "flash_attention",
+    "reduce_sum": "softmax",
+    "exp2": "softmax",
+    "empty": "eager",
+    "const": "eager",
+    "int32": "grouped_gemm",
+    "fill": "flash_attention",
+    "max": "quickstart",
+    "reduce_max": "softmax",
+    "infinity": "flash_attention",
+    "bfloat16": "quantize",
+    "serial": "rms_norm",
+    "GemmWarpPolicy": "mla_decode",
+    "min": "flash_attention",
+    "use_swizzle": "gemm",
+    "log2": "flash_attention",
+    "alloc_var": "grouped_gemm",
+    "annotate_layout": "dequantize_gemm",
+    "atomic_add": "gemm_splitk",
+    "dynamic": "elementwise",
+    "cast": "rms_norm",
+    "float8_e4m3fn": "gemm_fp8",
+    "macro": "elementwise",
+    "gemm_sp": "gemm_sp",
+    "im2col": "convolution",
+    "view": "convolution",
+    "reinterpret": "dequantize_gemm",
+    "reduce_absmax": "quantize",
+    "clamp": "quantize",
+}
+
+
+def run(name, options, arch, monkeypatch):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"cuda -arch={arch}")
+    monkeypatch.setattr(sys, "argv", [name, *options.split()])
+    monkeypatch.syspath_prepend(EXAMPLES)
+    before = set(sys.modules)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    finally:
+        # Kernels are kept by their arguments, whatever the default target was.
+        for module in set(sys.modules) - before & set(RUNS):
+            del sys.modules[module]
+    return printed.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [*((name, "sm_90a") for name in RUNS), *((name, "sm_80") for name in ON_SM_80)],
+)
+def test_example_checks_itself(name, arch, monkeypatch):
+    options, checks = RUNS[name]
+    lines = run(name, options, arch, monkeypatch)
+    assert len(lines) == checks, lines
+    assert all(re.search(r"(relative error|roundings off|off)\b", line) for line in lines), lines
+
+
+def files():
+    return {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+def test_every_example_runs_here_and_is_in_the_readme():
+    assert files() == set(RUNS) | PROGRAMS
+    named = re.findall(r"^\| \[(\w+)\.py\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(files())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example_of_a_name(name):
+    tree = ast.parse((EXAMPLES / f"{NAMES[name]}.py").read_text())
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "T"
+    }
+    assert name in used

@@ -1,0 +1,251 @@
+"""mbarriers, the fences that go with them, clusters: the calls, their errors, and kernels whose
+threads order their accesses by them alone."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import EmulationError
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "printed"),
+    [
+        ("T.mbarrier_wait_parity(bars[n], n % 2)", "mbarrier_wait({n}, n % 2)"),
+        ("T.barrier_wait(bar, 1)", "mbarrier_wait({0}, 1)"),
+        ("T.mbarrier_arrive(bars[2])", "mbarrier_arrive({2})"),
+        ("T.barrier_arrive(bar)", "mbarrier_arrive({0})"),
+        ("T.mbarrier_arrive(bars[0], n)", "mbarrier_arrive_remote({0s}, n)"),
+        ("T.ptx_arrive_cluster_barrier(bar, 0)", "mbarrier_arrive_remote({0}, 0)"),
+        ("T.mbarrier_expect_tx(bar, 4096)", "mbarrier_expect_tx({0}, 4096)"),
+        ("T.mbarrier_arrive_expect_tx(bar, n * 4)", "mbarrier_arrive_expect_tx({0}, n * 4)"),
+        ("T.cp_async_barrier_noinc(bar)", "cp_async_mbarrier_arrive_noinc({0})"),
+        ("T.fence_proxy_async()", "fence_proxy_async()"),
+        ("T.tma_store_arrive()", "tma_store_arrive()"),
+        ("T.tma_store_wait()", 'tma_store_wait(0, "true")'),
+        ("T.tma_store_wait(2, read=False)", 'tma_store_wait(2, "false")'),
+        ("T.cluster_arrive()", "cluster_arrive()"),
+        ("T.cluster_arrive_relaxed()", "cluster_arrive_relaxed()"),
+        ("T.cluster_wait()", "cluster_wait()"),
+        ("T.cluster_sync()", "cluster_sync()"),
+        ("T.set_max_nreg(232, True)", "warpgroup_reg_alloc(232)"),
+        ("T.inc_max_nreg(240)", "warpgroup_reg_alloc(240)"),
+        ("T.dec_max_nreg(24)", "warpgroup_reg_dealloc(24)"),
+        ("T.pdl_trigger()", "pdl_trigger()"),
+        ("T.pdl_sync()", "pdl_sync()"),
+    ],
+)
+def test_statements(trace, body, round_trip, statement, printed):
+    func = trace(
+        f"bars = T.alloc_barrier([1, 2, 3])\nbar = T.alloc_cluster_barrier(4)\n{statement}"
+    )
+    places = {"n": "bars[n]", "0": "bar[0]", "2": "bars[2]", "0s": "bars[0]"}
+    for place, element in places.items():
+        printed = printed.replace(f"{{{place}}}", f"T.address_of({element})")
+    assert body(func).splitlines()[-1] == f"T.tl.{printed}"
+    assert '"barrier_init": {bars: [1, 2, 3], bar: [4]}' in func.script()
+    if "bar" not in statement:  # TVM does not parse what it prints of such an annotation
+        round_trip(trace(statement))
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("T.alloc_barrier(0)", ValueError, "arrive_count of T.alloc_barrier is 0, wanted 1 to"),
+        ("T.alloc_barrier(2**20)", ValueError, "is 1048576, wanted 1 to 1048575 arrivals"),
+        ("T.alloc_barrier([])", ValueError, r"is \[\], wanted a constant int or a list"),
+        ("T.alloc_cluster_barrier(n)", ValueError, "of T.alloc_cluster_barrier is n, wanted a c"),
+        ("T.mbarrier_arrive(A[0, 0])", TypeError, "found the expression .* wanted a barrier of"),
+        ("T.mbarrier_arrive(3)", TypeError, "found 3 of type int, wanted a barrier"),
+        ("T.mbarrier_arrive(bars)", TypeError, r"found bars, which has 2 barriers, .* bars\[i\]"),
+        ("T.mbarrier_arrive(bars[2])", IndexError, "index 0 of bars is 2, wanted -2 to 1"),
+        ("T.mbarrier_arrive(bars[0], 1)", ValueError, "cta_id of T.mbarrier_arrive is 1, wanted 0"),
+        ("T.barrier_wait(bars[0], 2)", ValueError, "parity of .* is 2, wanted 0 to 1"),
+        ("T.barrier_wait(bars[0], 0.5)", TypeError, "parity of .* is 0.5 of type float, wanted an"),
+        ("T.mbarrier_expect_tx(bars[0], -4)", ValueError, "bytes of .* is -4, wanted 0 to 1048575"),
+        ("T.tma_store_wait(n)", ValueError, "count of T.tma_store_wait is n, wanted a constant"),
+        ("T.inc_max_nreg(20)", ValueError, "reg_count of T.inc_max_nreg is 20, wanted a constant"),
+        ("T.dec_max_nreg(100)", ValueError, "is 100, wanted a constant multiple of 8 from 24 to 2"),
+    ],
+)
+def test_errors(trace, statement, error, message):
+    with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
+        trace(f"bars = T.alloc_barrier([1, 1])\n{statement}")
+
+
+def compiled(func):
+    return tilelang.compile(func, out_idx=-1, target=HOPPER, execution_backend="emulate")
+
+
+def ring(stages, tiles, first_full=0):
+    """Threads 0 to 127 copy tiles, threads 128 to 255 reverse them, `stages` tiles apart at
+    most."""
+
+    @T.prim_func
+    def main(A: T.Tensor((tiles, 128), "float32"), B: T.Tensor((tiles, 128), "float32")):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((stages, 128), "float32")
+            full = T.alloc_barrier([128] * stages)
+            empty = T.alloc_barrier([128] * stages)
+            if tx < 128:
+                for k in range(tiles):
+                    T.mbarrier_wait_parity(empty[k % stages], k // stages % 2 ^ 1)
+                    S[k % stages, tx] = A[k, tx]
+                    T.mbarrier_arrive(full[k % stages])
+            else:
+                for k in range(tiles):
+                    T.mbarrier_wait_parity(full[k % stages], k // stages % 2 ^ first_full)
+                    B[k, tx - 128] = S[k % stages, 255 - tx]
+                    T.mbarrier_arrive(empty[k % stages])
+
+    return main
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_halves_of_a_block_hand_tiles_over(stages):
+    kernel = compiled(ring(stages, 7))
+    a = torch.randn(7, 128)
+    assert torch.equal(kernel(a), a.flip(1))
+    source = kernel.get_kernel_source()
+    assert source.count("__syncthreads()") == 1  # after the initialisation
+    assert ("tl::mbarrier_init(full + i, 128);" if stages > 2 else "tl::mbarrier_init(") in source
+
+
+def test_a_wait_for_the_wrong_phase_is_found():
+    with pytest.raises(EmulationError, match=r"test_barriers\.py:\d+") as error:
+        compiled(ring(2, 4, first_full=1))(torch.randn(4, 128))
+    assert "race" in str(error.value) or "deadlock" in str(error.value)
+
+
+def test_a_lost_arrival_is_a_deadlock_that_names_the_barrier():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            done = T.alloc_barrier(64)
+            if tx != 5:
+                T.mbarrier_arrive(done)
+            T.barrier_wait(done, 0)
+            A[tx] = 1.0
+
+    with pytest.raises(EmulationError, match=r"deadlock[\s\S]*63 of 64 arrivals"):
+        compiled(main)()
+
+
+def test_cp_async_arrives_when_it_is_complete():
+    @T.prim_func
+    def main(A: T.Tensor((4, 1024), "float32"), B: T.Tensor((4, 1024), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((2, 1024), "float32")
+            landed = T.alloc_barrier([128, 128])
+            T.async_copy(A[0, 0:1024], S[0, 0:1024])
+            T.cp_async_barrier_noinc(landed[0])
+            for k in range(4):
+                if k < 3:
+                    T.async_copy(A[k + 1, 0:1024], S[(k + 1) % 2, 0:1024])
+                    T.cp_async_barrier_noinc(landed[(k + 1) % 2])
+                T.mbarrier_wait_parity(landed[k % 2], k // 2 % 2)
+                for i in T.Parallel(1024):
+                    B[k, i] = S[k % 2, 1023 - i]
+
+    kernel = compiled(main)
+    a = torch.randn(4, 1024)
+    assert torch.equal(kernel(a), a.flip(1))
+    assert "tl::cp_async_wait" not in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize("allocate", ["alloc_barrier", "alloc_cluster_barrier"])
+def test_blocks_of_a_cluster_arrive_at_each_others_barriers(allocate):
+    """Each block waits until all have written a tensor, and reads what its successor wrote."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), "int32"), B: T.Tensor((8, 32), "int32")):
+        with T.Kernel(8, threads=32, cluster_dims=4) as bx:
+            tx = T.get_thread_binding()
+            written = getattr(T, allocate)(128)
+            A[bx, tx] = bx * 100 + tx
+            for rank in range(4):
+                T.mbarrier_arrive(written, rank)
+            T.mbarrier_wait_parity(written, 0)
+            B[bx, tx] = A[bx // 4 * 4 + (T.block_rank_in_cluster() + 1) % 4, tx]
+
+    kernel = compiled(main)
+    blocks, a = torch.arange(8), torch.zeros((8, 32), dtype=torch.int32)
+    wanted = (blocks // 4 * 4 + (blocks + 1) % 4)[:, None] * 100 + torch.arange(32)
+    assert torch.equal(kernel(a), wanted.to(torch.int32))
+    source = kernel.get_kernel_source()
+    assert source.count("tl::cluster_sync()") == 2
+    assert "mbarrier_wait_cluster" in source
+    assert "__syncthreads" not in source
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("bar = T.alloc_barrier(1); T.mbarrier_arrive(bar)", "a barrier of T.alloc_barrier"),
+        ("T.fence_proxy_async()", "tl::fence_proxy_async"),
+        ("T.tma_store_arrive()", "tl::tma_store_arrive"),
+        ("T.tma_store_wait(0)", "tl::tma_store_wait"),
+        ("T.cluster_sync()", "tl::cluster_sync"),
+        ("A[0, 0] = T.cast(T.block_rank_in_cluster(), 'float32')", "tl::block_rank_in_cluster"),
+    ],
+)
+def test_chips_before_hopper(trace, statement, found):
+    message = rf"<kernel \d+>:\d+: found {found} for sm_89, wanted sm_90 or later"
+    with pytest.raises(ValueError, match=message):
+        tilelang.compile(trace(statement), target="cuda -arch=sm_89", execution_backend="emulate")
+
+
+def test_warp_groups_pass_registers_on():
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            if tx < 128:
+                T.dec_max_nreg(40)
+                A[tx] = 1.0
+            else:
+                T.set_max_nreg(232, True)
+                A[tx] = 2.0
+
+    kernel = compiled(main)
+    assert torch.equal(kernel(), torch.tensor([1.0, 2.0]).repeat_interleave(128))
+    assert "__launch_bounds__(256, 1)" in kernel.get_kernel_source()
+
+
+def test_a_kernel_that_waits_for_the_one_before_is_launched_early():
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.Kernel(2, threads=128) as bx:
+            B[bx * 128 + T.get_thread_binding()] = A[bx * 128 + T.get_thread_binding()] + 1.0
+            T.pdl_trigger()
+        with T.Kernel(2, threads=128) as bx:
+            T.pdl_sync()
+            B[bx * 128 + T.get_thread_binding()] *= 2.0
+
+    kernel = compiled(main)
+    a = torch.randn(256)
+    assert torch.equal(kernel(a), (a + 1) * 2)
+    assert [k.dependent for k in kernel.artifact.launch_plan.kernels] == [False, True]
+    assert kernel.get_host_source().count(" dependent\n") == 1
+    assert "__restrict__" not in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("A[0, 0] = T.cast(bars[0], 'float32')", "found bars, an mbarrier, as a value"),
+        ("bars[1] = 0", "found bars, an mbarrier, as a value"),
+        ("T.clear(bars)", "found bars, an mbarrier, as a value"),
+        ("T.copy(bars, C)", "found bars, an mbarrier, as a value"),
+        ("T.mbarrier_arrive(bars[tx % 3])", "found index 2 of bars in dimension 0 at tx = 2"),
+    ],
+)
+def test_an_mbarrier_is_no_number_and_has_neighbours(trace, statement, message):
+    func = trace(f"bars = T.alloc_barrier([1, 1])\nC = T.alloc_shared((2,), 'uint64')\n{statement}")
+    with pytest.raises(ValueError, match=rf"<kernel \d+>:\d+: .*{message}"):
+        tilelang.compile(func, target=HOPPER, execution_backend="emulate")

@@ -1,0 +1,120 @@
+"""AnnotateWarpGroupRegAlloc: registers by number of warp groups, hints, and what keeps its own."""
+
+import logging
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+COPY = "X[tx] = X[tx]"
+WAIT = "T.evaluate(0)"
+
+
+def specialised(producers, consumers, head="", body=WAIT):
+    """A kernel whose first warp groups produce and whose others consume."""
+    first = 128 * producers
+    lines = [
+        "@T.prim_func(s_tir=True)",
+        "def func(X: T.Buffer((1024,), 'float32')):",
+        f"    tx = T.launch_thread('threadIdx.x', {first + 128 * consumers})",
+        "    with T.sblock('tilelang_root'):",
+        "        c = T.sblock_alloc_buffer((1,), 'int32', scope='local.var')",
+        *(f"        {line}" for line in head.splitlines()),
+        f"        if tx < {first}:",
+        f"            with T.attr([0, {first}], 'tl.thread_range', 1):",
+        "                with T.attr('producer', 'tl.warp_role', 1):",
+        *(f"                    {line}" for line in body.splitlines()),
+        "        else:",
+        f"            with T.attr([{first}, {128 * consumers}], 'tl.thread_range', 1):",
+        "                with T.attr('consumer', 'tl.warp_role', 1):",
+        "                    X[tx] = X[tx]",
+    ]
+    return tvm.script.from_source("\n".join(lines), extra_vars={"T": T})
+
+
+@pytest.fixture
+def registers(statements, caplog):
+    """Registers of producers and consumers after the pass, None where they stay as they are."""
+
+    def run(func, arch="sm_90a"):
+        with caplog.at_level(logging.WARNING, "tilelang"):
+            text = statements("AnnotateWarpGroupRegAlloc", func, arch=arch)
+        assert "T.attr" not in text
+        lines = [line.strip() for line in text.splitlines()]
+        if not any("warpgroup_reg" in line for line in lines):
+            return None
+        start = lines.index("else:")
+        assert lines[1].startswith("T.tl.warpgroup_reg_dealloc(")
+        assert lines[start + 1].startswith("T.tl.warpgroup_reg_alloc(")
+        assert sum("warpgroup_reg" in line for line in lines) == 2
+        return tuple(int(lines[i].split("(")[1][:-1]) for i in (1, start + 1))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted"),
+    [((1, 1), (24, 240)), ((1, 2), (24, 240)), ((2, 2), (24, 224)), ((1, 3), (24, 160))],
+)
+def test_registers_by_number_of_groups(registers, groups, wanted):
+    assert registers(specialised(*groups)) == wanted
+
+
+def test_other_numbers_of_groups_are_left_alone(registers, caplog):
+    assert registers(specialised(1, 4)) is None
+    assert "found 1 warp groups that copy and 4 that compute" in caplog.text
+
+
+def test_a_producer_that_moves_data_keeps_its_registers(registers):
+    assert registers(specialised(1, 2, body=COPY)) is None
+    assert registers(specialised(1, 2, body="c[0] = c[0] + 1")) == (24, 240)
+
+
+def test_hints(registers, caplog):
+    producer = "T.attr(0, 'tl.producer_registers', 40)\n"
+    consumer = "T.attr(0, 'tl.consumer_registers', 208)\n"
+    assert registers(specialised(1, 2, head=producer)) == (40, 232)
+    assert registers(specialised(1, 2, head=producer + consumer, body=COPY)) == (40, 208)
+    assert registers(specialised(1, 4, head="T.attr(0, 'tl.consumer_registers', 112)")) == (24, 112)
+    stays = "T.attr(0, 'tl.no_set_max_nreg', 1)\n"
+    assert registers(specialised(1, 2, head=stays)) is None
+    assert not caplog.text
+    assert registers(specialised(1, 2, head=stays + producer)) is None
+    assert "has no effect: T.no_set_max_nreg()" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (
+            "T.attr(0, 'tl.consumer_registers', 240)",
+            "found 240 registers for each thread of the consumers, with 256 threads that copy and "
+            "256 that compute, wanted at most 64512 registers for all threads: at most 224 here",
+        ),
+        (
+            "T.attr(0, 'tl.producer_registers', 232)",
+            "found 232 registers for each thread of the producers",
+        ),
+    ],
+)
+def test_more_registers_than_there_are(registers, head, message):
+    with pytest.raises(ValueError, match=message):
+        registers(specialised(2, 2, head=head))
+
+
+def test_only_where_the_target_moves_registers(registers, caplog):
+    func = specialised(1, 2, head="T.attr(0, 'tl.producer_registers', 40)")
+    assert registers(func, "sm_120") is None
+    assert "the target moves no registers" in caplog.text
+
+
+def test_hints_of_a_kernel_without_roles(registers, caplog):
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            T.attr(0, "tl.producer_registers", 40)
+            X[tx] = X[tx]
+
+    assert registers(func) is None
+    assert "gives the kernel no producers and consumers" in caplog.text

@@ -1,0 +1,104 @@
+"""ThreadSync in ranges of threads, and what is uniform in them."""
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+
+@pytest.fixture
+def sync(statements):
+    """Statements after ThreadSync, without attributes; barriers are BARRIER and RANGE(id, n)."""
+
+    def run(func):
+        text = statements("ThreadSync", func, arch="sm_90")
+        text = text.replace('T.tvm_storage_sync("shared")', "BARRIER")
+        text = text.replace("T.tl.sync_threads_partial", "RANGE")
+        return "\n".join(line for line in text.splitlines() if "T.attr" not in line)
+
+    return run
+
+
+def kernel(body):
+    """A kernel of 256 threads over A[256] and shared S[128], U[128]."""
+    lines = [
+        "@T.prim_func(s_tir=True)",
+        "def func(A: T.Buffer((256,), 'float32'), n: T.int32):",
+        "    tx = T.launch_thread('threadIdx.x', 256)",
+        "    with T.sblock('tilelang_root'):",
+        "        S = T.sblock_alloc_buffer((128,), scope='shared.dyn')",
+        "        U = T.sblock_alloc_buffer((128,), scope='shared.dyn')",
+        "        c = T.sblock_alloc_buffer((1,), 'int32', scope='local.var')",
+        *("        " + line for line in body.strip().splitlines()),
+    ]
+    return tvm.script.from_source("\n".join(lines), extra_vars={"T": T})
+
+
+LOW = "if tx < 128:\n    T.attr([0, 128], 'tl.thread_range', 1)\n    "
+HIGH = "if 128 <= tx:\n    T.attr([128, 128], 'tl.thread_range', 1)\n    "
+
+
+def test_ranges_apart_are_ordered_by_the_program(sync):
+    func = kernel(f"{LOW}S[tx] = A[tx]\n{HIGH}A[tx] = S[255 - tx]")
+    assert "BARRIER" not in sync(func)
+    assert "RANGE" not in sync(func)
+
+
+def test_a_range_orders_its_own_accesses(sync):
+    """Also where they stand in two branches: the other threads need not come."""
+    func = kernel(f"{LOW}S[tx] = A[tx]\n{HIGH}U[tx - 128] = A[tx]\n{LOW}A[tx] = S[127 - tx]")
+    assert sync(func) == (
+        "if tx < 128:\n"
+        "    S[tx] = A[tx]\n"
+        "if 128 <= tx:\n"
+        "    U[tx - 128] = A[tx]\n"
+        "if tx < 128:\n"
+        "    RANGE(3, 128)\n"
+        "    A[tx] = S[127 - tx]"
+    )
+
+
+def test_a_range_in_a_loop_meets_alone(sync):
+    func = kernel(
+        "for k in range(4):\n    if tx < 128:\n        T.attr([0, 128], 'tl.thread_range', 1)\n"
+        "        A[tx] = S[127 - tx]\n        S[tx] = A[tx]\n"
+    )
+    assert sync(func).splitlines()[2:] == [
+        "        RANGE(3, 128)",
+        "        A[tx] = S[127 - tx]",
+        "        RANGE(3, 128)",
+        "        S[tx] = A[tx]",
+    ]
+
+
+def test_all_threads_meet_before_what_all_threads_do(sync):
+    func = kernel(f"{LOW}S[tx] = A[tx]\nA[tx] = S[tx // 2]\n{HIGH}S[tx - 128] = A[tx]")
+    assert sync(func) == (
+        "if tx < 128:\n"
+        "    S[tx] = A[tx]\n"
+        "BARRIER\n"
+        "A[tx] = S[tx // 2]\n"
+        "BARRIER\n"
+        "if 128 <= tx:\n"
+        "    S[tx - 128] = A[tx]"
+    )
+
+
+COUNTED = """c[0] = 0
+while c[0] < n:
+    A[tx] = S[127 - tx % 128]
+    S[tx % 128] = A[tx]
+    c[0] = c[0] + 1"""
+
+
+def test_a_counter_of_a_range_is_the_same_in_its_threads(sync):
+    inner = COUNTED.replace("\n", "\n    ")
+    assert sync(kernel(LOW + inner)).count("RANGE(3, 128)") == 2
+    assert (
+        sync(kernel("c[0] = 1\n" + LOW + inner + "\n" + HIGH + inner)).count("RANGE(4, 128)") == 2
+    )
+
+
+def test_a_counter_that_a_range_changes_for_all_is_not(sync):
+    """Threads of the range are ahead where all threads loop."""
+    with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
+        sync(kernel(f"c[0] = 0\n{LOW}c[0] = 2\n{COUNTED[9:]}"))

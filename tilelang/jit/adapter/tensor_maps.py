@@ -1,0 +1,91 @@
+"""Tensor maps of a launch plan, made for the tensors of a call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from tilelang.emulator import tensor_map as emulated
+from tilelang.engine.launch_plan import Descriptor, LaunchPlan
+from tilelang.engine.tensor_map import TensorMap
+
+Encode = Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes]
+"""The 128 bytes for a descriptor, an address, extents, and strides in bytes."""
+
+# No element of an empty tensor exists to be read or written there, but a map needs an address.
+_NOWHERE = 16
+
+
+def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Encode:
+    """How the adapter of `plan` makes tensor maps, with `encode` for the checked ones.
+
+    The function raises `ValueError`, naming the kernel and the tensor, where the hardware has no
+    map for the tensor.
+    """
+
+    def make(
+        descriptor: Descriptor, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> bytes:
+        if 0 in shape:
+            shape, strides = (1,) * len(shape), (_NOWHERE,) * len(strides)
+            address = address or _NOWHERE
+        try:
+            described = _describe(descriptor, shape, strides)
+            described.check_address(address)
+        except ValueError as error:
+            raise ValueError(f"{plan.where()}: {error}") from error
+        return encode(described, address)
+
+    return make
+
+
+def _describe(
+    descriptor: Descriptor, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> TensorMap:
+    return TensorMap.of_bytes(
+        descriptor.param,
+        descriptor.dtype,
+        shape,
+        strides,
+        box=descriptor.box,
+        element_strides=descriptor.element_strides,
+        swizzle=descriptor.swizzle,
+        l2_promotion=descriptor.l2_promotion,
+        oob_fill=descriptor.oob_fill,
+    )
+
+
+def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
+    """The ``CUtensorMap`` that the CUDA driver makes (CUDA Driver API, cuTensorMapEncodeTiled).
+
+    Raises `RuntimeError` where the driver refuses it.
+    """
+    from cuda.bindings import driver
+
+    from tilelang.jit.adapter.cuda_module import check
+
+    fill = driver.CUtensorMapFloatOOBfill
+    none, nan = (
+        fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
+    )
+    made = check(
+        driver.cuTensorMapEncodeTiled(
+            driver.CUtensorMapDataType(tensor_map.data_type),
+            len(tensor_map.shape),
+            address,
+            [driver.cuuint64_t(extent) for extent in tensor_map.shape],
+            [driver.cuuint64_t(stride) for stride in tensor_map.byte_strides],
+            [driver.cuuint32_t(extent) for extent in tensor_map.box],
+            [driver.cuuint32_t(step) for step in tensor_map.element_strides],
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            driver.CUtensorMapSwizzle((0, 32, 64, 128).index(tensor_map.swizzle)),
+            driver.CUtensorMapL2promotion((0, 64, 128, 256).index(tensor_map.l2_promotion)),
+            nan if tensor_map.oob_fill == "nan" else none,
+        ),
+        f"cuTensorMapEncodeTiled({tensor_map.name})",
+    )
+    return ctypes.string_at(int(made.getPtr()), emulated.BYTES)
+
+
+encode_for_emulator = emulated.encode_tensor_map

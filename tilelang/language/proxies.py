@@ -1,0 +1,78 @@
+"""Between threads and engines that copy: the fence, and groups of an engine's copies (sm_90)."""
+
+from __future__ import annotations
+
+from tvm import ir
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang.language.ops import device_call
+from tilelang.language.scalars import as_int
+from tilelang.language.tracer import current_tracer
+
+
+def _emit(name: str, call: ir.Call) -> None:
+    current_tracer(name).kernel_scope(name)
+    tir_builder.evaluate(call)
+
+
+def fence_proxy_async() -> None:
+    """Order this thread's accesses of shared memory before what engines (TMA, wgmma) do there after
+    its next signal (PTX ISA, fence.proxy.async).
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; when it is compiled for a chip before sm_90.
+
+    Example
+    -------
+    ``T.fence_proxy_async(); T.mbarrier_arrive(full)``
+    """
+    _emit("T.fence_proxy_async", device_call("fence_proxy_async", []))
+
+
+def tma_store_arrive() -> None:
+    """Make this thread's copies by TMA from shared memory since the last call a group (PTX ISA,
+    cp.async.bulk.commit_group).
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; when it is compiled for a chip before sm_90.
+
+    Example
+    -------
+    ``T.tma_store_arrive(); T.tma_store_wait(0)``
+    """
+    _emit("T.tma_store_arrive", device_call("tma_store_arrive", []))
+
+
+def tma_store_wait(count: int = 0, read: bool = True) -> None:
+    """Wait until at most ``count`` of this thread's groups of copies from shared memory are in
+    flight (PTX ISA, cp.async.bulk.wait_group).
+
+    Parameters
+    ----------
+    count
+        Constant, 0 or more.
+    read
+        True: a copy whose source has been read counts as done, so that shared memory may be written
+        again. False: global memory has to be written too.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; for another ``count``; when it is compiled for a chip before sm_90.
+
+    Example
+    -------
+    ``T.tma_store_wait(1, read=True)``
+    """
+    groups = as_int(count)
+    if groups is None or groups < 0:
+        raise ValueError(f"count of T.tma_store_wait is {count!r}, wanted a constant, 0 or more")
+    word = "true" if read else "false"
+    _emit("T.tma_store_wait", device_call("tma_store_wait", [groups, word]))
+
+
+__all__ = ["fence_proxy_async", "tma_store_arrive", "tma_store_wait"]
