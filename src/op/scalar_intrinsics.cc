@@ -17,6 +17,11 @@ std::vector<Intrinsic> ScalarIntrinsics() {
       add(std::string(name) + mode, "tl/rounding.h", true);
     }
   }
+  // cast_rz<To>(x) and its like, cast_rs<To>(x, random bits)
+  for (const char* mode : {"rz", "ru", "rd", "rs"}) {
+    add(std::string("cast_") + mode, "tl/directed.h", true);
+    rows.back().template_args = 1;
+  }
   add("rsqrt_rn", "tl/rounding.h", true);
   // Of pairs, which are not lanes of a vectorised loop.
   for (const char* name : {"add2", "sub2", "mul2", "max2", "min2", "abs2", "fma2"}) {

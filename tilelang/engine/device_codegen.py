@@ -90,6 +90,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         name=str(host.attrs["global_symbol"]),
         params=params,
         kernels=launches,
+        workspaces=int(_attr(host, "tilelang_workspaces") or 0),
         location=_location(host),
         descriptors=tuple(plan.descriptors),
     )

@@ -83,10 +83,15 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         return lines
     ahead = max(int(s) for s in entry["stage"])
     lines = [f"{head}: {ahead} {'step' if ahead == 1 else 'steps'} ahead"]
+    beside = _defaults(entry)
+    if beside is not None:
+        lines[0] += ", as the program says" + ("" if beside else "; by default a plain loop")
     loop = _loop_of(function, entry)
     plan = zip(entry["statements"], entry["stage"], entry["order"], entry["async"], strict=True)
-    for statement, stage, order, is_async in plan:
+    for i, (statement, stage, order, is_async) in enumerate(plan):
         words = [f"stage {stage}", f"order {order}"]
+        if beside:
+            words[-1] += f" (by default {beside[i]})"
         words.append(_engine(function, int(statement["line"]), bool(is_async)))
         if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
             words.append(f"not ahead: {statement['reason']}")
@@ -96,6 +101,15 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
     if loop is not None:
         lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")
     return lines
+
+
+def _defaults(entry: Any) -> list[str] | None:
+    """The compiler's own places of the statements beside a plan of the user; empty if it would make
+    a plain loop, None if the plan is its own."""
+    if "default_stage" not in entry:
+        return None
+    places = zip(entry["default_stage"], entry["default_order"], strict=True)
+    return [f"stage {stage}, order {order}" for stage, order in places]
 
 
 def _reasons(entry: Any) -> list[str]:

@@ -238,7 +238,8 @@ class Definition:
 @dataclass(frozen=True)
 class LaunchPlan:
     """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order,
-    and the `descriptors` that they take.
+    and the `descriptors` that they take. The last `workspaces` of the parameters are tensors that
+    the call allocates for the kernels.
 
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
@@ -251,6 +252,7 @@ class LaunchPlan:
     outputs: tuple[int, ...] = ()
     location: str = ""
     descriptors: tuple[Descriptor, ...] = ()
+    workspaces: int = 0
 
     def __post_init__(self) -> None:
         for field in ("params", "kernels", "outputs", "descriptors"):
@@ -258,7 +260,7 @@ class LaunchPlan:
         names = [param.name for param in self.params]
         if len(set(names)) != len(names):
             raise ValueError(f"launch plan: two parameters of {self.name} have one name: {names}")
-        for index in self.outputs:
+        for index in self.allocated:
             if not 0 <= index < len(self.params):
                 raise ValueError(f"launch plan: {self.name} has no parameter {index} to return")
             if not isinstance(self.params[index], TensorParam):
@@ -302,9 +304,15 @@ class LaunchPlan:
                 yield kernel.name, expr
 
     @property
+    def allocated(self) -> tuple[int, ...]:
+        """Indices of the parameters that the call allocates: `outputs`, then workspaces."""
+        count = len(self.params)
+        return (*self.outputs, *range(count - self.workspaces, count))
+
+    @property
     def inputs(self) -> tuple[int, ...]:
         """Indices of the parameters that the caller passes, in order."""
-        return tuple(i for i in range(len(self.params)) if i not in self.outputs)
+        return tuple(i for i in range(len(self.params)) if i not in self.allocated)
 
     def definitions(self) -> dict[str, Definition]:
         """The place that defines each variable; scalars first, then shapes, then strides."""
@@ -335,6 +343,7 @@ class LaunchPlan:
             "location": self.location,
             "params": [vars(param) for param in self.params],
             "outputs": self.outputs,
+            "workspaces": self.workspaces,
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [vars(descriptor) for descriptor in self.descriptors],
         }
@@ -367,7 +376,7 @@ class LaunchPlan:
                 kind = param.dtype if isinstance(param, ScalarParam) else "pointer"
                 lines.append(f"    {param.name}: {kind}")
                 continue
-            verb = " = empty" if index in self.outputs else ": Tensor"
+            verb = " = empty" if index in self.allocated else ": Tensor"
             strides = "" if param.strides is None else f", strides={format_tuple(param.strides)}"
             lines.append(
                 f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"

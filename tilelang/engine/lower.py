@@ -11,7 +11,7 @@ from tilelang.engine.callback import postprocess
 from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
 from tilelang.engine.dump import Dump
 from tilelang.engine.launch_plan import LaunchPlan
-from tilelang.engine.param import CompiledArtifact, KernelParam
+from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
 from tilelang.utils.log import logger
@@ -63,7 +63,7 @@ def lower(
     return CompiledArtifact(
         host_mod=host_mod,
         device_mod=device_mod,
-        params=[_param(variable) for variable in func.params],
+        params=[_param(variable) for variable in arguments(func)],
         kernel_source=source,
         launch_plan=plan,
         target=chosen,

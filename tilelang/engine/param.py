@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
 
 
+def arguments(function: tvm.tirx.PrimFunc) -> list[tvm.ir.Var]:
+    """The parameters of a traced function that a caller knows of: without its workspaces."""
+    workspaces = int((function.attrs or {}).get("tilelang_workspaces", 0))
+    return list(function.params)[: len(function.params) - workspaces]
+
+
 @dataclass(frozen=True)
 class KernelParam:
     """One parameter of a kernel: its dtype, and its shape, empty for a scalar.

@@ -16,7 +16,7 @@ import tvm
 from tvm.target import Target
 
 from tilelang.emulator.checks import Checks, resolve_checks
-from tilelang.engine.param import CompiledArtifact, KernelParam
+from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
 from tilelang.jit.adapter import cuda_adapter, emulated_adapter
 from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend
@@ -68,7 +68,7 @@ class JITKernel:
         self.target: Target = determine_target(target, return_object=True)
         self.target_host = target_host
         self.execution_backend = resolve_backend(execution_backend, self.target)
-        self.out_idx = normalize_out_idx(out_idx, len(func.params))
+        self.out_idx = normalize_out_idx(out_idx, len(arguments(func)))
         self.pass_configs = {_key(key): value for key, value in (pass_configs or {}).items()}
         self.compile_flags = split_flags(compile_flags)
         self.checks = resolve_checks(checks)

@@ -76,6 +76,7 @@ from tilelang.language.builder import (
     Then,
     While,
     decl_buffer,
+    func_attr,
     launch_thread,
     let,
     reads,
@@ -233,7 +234,7 @@ from tilelang.language.math_ops import (
     round,
 )
 from tilelang.language.persistent import Persistent
-from tilelang.language.pointers import make_tensor, make_tensor_from_addr, match_buffer, ptr
+from tilelang.language.pointers import handle, make_tensor, make_tensor_from_addr, match_buffer, ptr
 from tilelang.language.precise_math import (
     __cos,
     __exp,

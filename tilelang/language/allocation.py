@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir
+from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.regions import store
 from tilelang.language.scalars import as_int, describe, is_scalar_expr
+from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import current_tracer
 
 
@@ -94,9 +96,9 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
 
 def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir.Var:
     """Allocate a buffer in the memory ``scope``: ``shared.dyn``, ``shared``, ``local.fragment``,
-    ``local`` or ``local.var``.
+    ``local``, ``local.var`` or ``global``, which is ``alloc_global``.
 
-    Parameters are those of ``alloc_shared``; global memory is a parameter.
+    Parameters are those of ``alloc_shared``.
 
     Raises
     ------
@@ -108,29 +110,55 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir
     ``T.alloc_buffer((128,), T.float16, scope="shared")``
     """
     scopes = ("shared.dyn", "shared", "local.fragment", "local", "local.var")
+    if scope == "global":
+        return alloc_global(shape, dtype)
     if scope not in scopes:
         raise ValueError(
-            f"scope of T.alloc_buffer is {scope!r}, wanted one of {', '.join(scopes)}; pass global "
-            "memory as a parameter"
+            f"scope of T.alloc_buffer is {scope!r}, wanted one of {', '.join(scopes)} or global"
         )
     return allocate("T.alloc_buffer", shape, dtype, scope, scope)
 
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> ir.Var:
-    """Not supported: a workspace in global memory that the call allocates.
+    """Allocate a workspace in global memory that all blocks share, and all kernels that follow in
+    the function.
+
+    Each call of the compiled function allocates it on the device and frees it after its kernels;
+    its content is undefined.
+
+    Parameters
+    ----------
+    shape
+        One dimension or several: ints, or expressions over sizes and scalars of the call.
+    dtype
+        Data type of the elements.
+    scope
+        ``global``.
 
     Raises
     ------
-    NotImplementedError
-        Always; pass a tensor as a parameter instead.
+    ValueError, TypeError
+        If the shape depends on the kernel's run, or is none; if there is no such dtype; for another
+        scope.
 
     Example
     -------
     ``workspace = T.alloc_global((blocks, 128), T.float32)``
     """
-    raise NotImplementedError(
-        "T.alloc_global is not supported; pass the workspace as a parameter, T.Tensor(shape, dtype)"
-    )
+    tracer = current_tracer("T.alloc_global")
+    if scope != "global":
+        raise ValueError(f"scope of T.alloc_global is {scope!r}, wanted 'global'")
+    kind = Tensor(shape, dtype)
+    for extent in kind.shape:
+        inner = undefined_vars(extent) if isinstance(extent, ir.Expr) else ()
+        if any(tracer.is_owned(var) for var in inner):
+            raise ValueError(
+                f"a dimension of T.alloc_global is {extent}, which the kernel computes; wanted "
+                "sizes of the call: every block has the same workspace"
+            )
+    workspace = tracer.header.add_workspace(kind)
+    tracer.add_unnamed(workspace)
+    return workspace
 
 
 def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None) -> ir.Var:

@@ -15,7 +15,7 @@ from tilelang.language.tracer import BuilderFrame, current_tracer
 from tilelang.layout import Fragment, Layout
 
 _LayoutOf = Layout | Callable[..., Any]
-_ORDERS = {"row": "Row", "column": "Column"}
+_ORDERS = {"row": "Row", "column": "Column", "mlx": "MLX"}
 
 
 def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
@@ -26,7 +26,8 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
     panel_size
         Number of rows (columns) of blocks of a panel.
     order
-        ``row`` or ``column``.
+        ``row`` or ``column``, whose panels are walked to and fro, or ``mlx``: rows, all walked
+        forwards.
     enable
         False: no effect.
 
@@ -42,7 +43,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
     tracer = current_tracer("T.use_swizzle")
     tracer.kernel_scope("T.use_swizzle")
     if order not in _ORDERS:
-        raise ValueError(f"order of T.use_swizzle is {order!r}, wanted 'row' or 'column'")
+        raise ValueError(f"order of T.use_swizzle is {order!r}, wanted 'row', 'column' or 'mlx'")
     panel = as_int(panel_size)
     if panel is None or panel < 1:
         raise ValueError(f"panel_size of T.use_swizzle is {panel_size!r}, wanted a positive int")

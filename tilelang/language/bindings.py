@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir, tirx
-from tvm_ffi import structural_walk
 
 from tilelang.language.conditions import ConditionHooks
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
+from tilelang.language.effects import reads_memory
 from tilelang.language.fills import fill
 from tilelang.language.regions import store, store_element
-from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import (
     LOOP_KINDS,
     Frame,
@@ -31,8 +31,6 @@ from tilelang.language.tracer import (
     is_storable,
 )
 
-# TVM's kinds of effect: an annotation, a pure function.
-_PURE = (0, 1)
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.iadd,
     "Sub": operator.isub,
@@ -112,11 +110,7 @@ class BindingHooks(ConditionHooks):
         """Return a value as it is now: bound to a variable if the program may change it later."""
         if type(value) is tuple:
             return tuple(self.evaluated(v) for v in value)
-        if not is_scalar_expr(value) or not _reads_memory(as_expr(value)):
-            return value
-        var = self.tracer.let(as_expr(value), "value")
-        self.tracer.add_unnamed(var)
-        return var
+        return self.tracer.evaluated(value)
 
     def bind(self, name: str, value: Any) -> Any:
         """Assign to a local variable: store to a mutable scalar, else bind; return its new
@@ -168,7 +162,7 @@ class BindingHooks(ConditionHooks):
             return value
         # Shapes and grids are made of host expressions, which no variable of the kernel can be
         # part of.
-        if not self.tracer.kernels and not _reads_memory(value):
+        if not self.tracer.kernels and not reads_memory(value):
             return value
         return self.tracer.let(value, name)
 
@@ -277,15 +271,3 @@ def store_region(target: ir.TensorRegion, value: Any) -> None:
         fill(target, value)
     else:
         copy(value, target)
-
-
-def _reads_memory(value: ir.Expr) -> bool:
-    """Whether evaluating ``value`` twice may give two results."""
-    found: list[Any] = []
-    structural_walk(value, [((ir.TensorLoad, ir.Call), found.append)])
-    return not all(
-        isinstance(f, ir.Call)
-        and isinstance(f.op, ir.Op)
-        and f.op.get_attr("TCallEffectKind") in _PURE
-        for f in found
-    )

@@ -295,3 +295,23 @@ def launch_thread(thread: str, extent: Any) -> Frame:
     """
     current_tracer("T.launch_thread")
     return BuilderFrame(tir_builder.launch_thread(thread, extent), "kernel part")
+
+
+def func_attr(attributes: Mapping[str, Any]) -> None:
+    """Add attributes to the program, such as ``global_symbol``, its name.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping from names.
+    JITNoBuilderError
+        Outside of a traced function.
+
+    Example
+    -------
+    ``T.func_attr({"global_symbol": "gemm"})``
+    """
+    tracer = current_tracer("T.func_attr")
+    if not isinstance(attributes, Mapping) or not all(isinstance(k, str) for k in attributes):
+        raise TypeError(f"T.func_attr found {describe(attributes)}, wanted a dict from names")
+    tracer.function_attrs.update(attributes)

@@ -9,7 +9,9 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import if_then_else
+from tilelang.language.order import OrderHooks
 from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import Scope, Tracer
 
@@ -36,11 +38,11 @@ def _contains(container: Any, value: Any) -> bool:
     return found
 
 
-class ConditionHooks:
+class ConditionHooks(OrderHooks):
     """Hooks of ``and``, ``or``, ``not``, comparisons and the conditional expression."""
 
     def __init__(self, tracer: Tracer):
-        self.tracer = tracer
+        super().__init__(tracer)
         # The scope that the function's body is in.
         self.base: Scope = tracer.scope
 
@@ -78,21 +80,22 @@ class ConditionHooks:
 
     def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
         """Return ``first and others[0]() and ...``."""
-        return self._connect(first, others, tirx.And, neutral=True)
+        return self._connect(first, others, "and", neutral=True)
 
     def any_of(self, first: Any, *others: Callable[[], Any]) -> Any:
         """Return ``first or others[0]() or ...``."""
-        return self._connect(first, others, tirx.Or, neutral=False)
+        return self._connect(first, others, "or", neutral=False)
 
     def _connect(
-        self, value: Any, others: Sequence[Callable[[], Any]], node: Any, neutral: bool
+        self, value: Any, others: Sequence[Callable[[], Any]], name: str, neutral: bool
     ) -> Any:
         for other in others:
             value = unwrap(value)
             if isinstance(value, ir.Expr):
-                left, right = self.condition(value), self.condition(other())
+                left = self.condition(value)
+                right = self.condition(self.conditional(other, f"`{name}`"))
                 if isinstance(right, ir.Expr):
-                    value = node(left, right)
+                    value = (tirx.And if neutral else tirx.Or)(left, right)
                 else:
                     value = left if right is neutral else right
             elif bool(value) is neutral:
@@ -104,10 +107,14 @@ class ConditionHooks:
     def chain(self, left: Any, names: Sequence[str], *others: Callable[[], Any]) -> Any:
         """Return ``left op others[0]() op ...``, each operand evaluated once."""
         result: Any = True
-        for name, other in zip(names, others, strict=True):
-            right = other()
+        for i, (name, other) in enumerate(zip(names, others, strict=True)):
+            if isinstance(unwrap(result), ir.Expr):
+                other = partial(self.conditional, other, "the comparison before")
+            left, right = self.in_order(partial(unwrap, left), other)
+            if i + 1 < len(names) and has_effect(right):
+                right = self.tracer.evaluated(right)
             test = partial(_COMPARISONS[name], left, right)
-            result = self._connect(result, [test], tirx.And, neutral=True)
+            result = self._connect(result, [test], "and", neutral=True)
             if result is False:
                 return False
             left = right
@@ -117,5 +124,6 @@ class ConditionHooks:
         """Return ``body() if test else orelse()``."""
         condition = self.condition(test)
         if isinstance(condition, ir.Expr):
-            return if_then_else(condition, body(), orelse())
+            sides = (self.conditional(side, "`if`") for side in (body, orelse))
+            return if_then_else(condition, *sides)
         return body() if condition else orelse()

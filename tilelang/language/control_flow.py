@@ -56,10 +56,16 @@ class ControlFlowHooks(BindingHooks):
             yield self.bind_targets(names, item)
         self.loops.pop()
 
-    def while_(self, test: Any) -> Iterator[Any]:
+    def while_(self, test: Callable[[], Any]) -> Iterator[Any]:
         """Run a ``while`` on a condition in IR."""
-        condition = self.condition(test)
+        before = self.tracer.statements()
+        condition = self.condition(test())
         if isinstance(condition, ir.Expr):
+            if len(self.tracer.statements()) > len(before):
+                raise NotImplementedError(
+                    "the condition of `while` has statements of its own (a macro's), which would "
+                    "run once; keep it in a T.alloc_var that the body sets"
+                )
             return self._once(BuilderFrame(tir_builder.While(condition), "while"), None)
         if condition:
             raise RuntimeError(

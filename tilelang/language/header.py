@@ -21,7 +21,8 @@ Kind = Tensor | data_type | ptr
 class Header:
     """The declarations of one trace.
 
-    Parameters come in the order of the function's signature, outputs (``T.empty``) after them.
+    Parameters come in the order of the function's signature, outputs (``T.empty``) after them, then
+    workspaces (``T.alloc_global``).
     """
 
     def __init__(self, name: str, order: Iterable[str]):
@@ -31,6 +32,7 @@ class Header:
         self._pointers: dict[str, Pointer] = {}
         self._outputs: list[ir.Var] = []
         self._returned: list[ir.Var] = []
+        self._workspaces: list[ir.Var] = []
 
     def add(self, name: str, kind: Kind) -> Any:
         """Add the parameter ``name`` and return what stands for it in the body."""
@@ -48,6 +50,11 @@ class Header:
         """Add a tensor that the call allocates and the program returns."""
         self._outputs.append(kind.as_buffer())
         return self._outputs[-1]
+
+    def add_workspace(self, kind: Tensor) -> ir.Var:
+        """Add a tensor that the call allocates for its kernels alone."""
+        self._workspaces.append(kind.as_buffer())
+        return self._workspaces[-1]
 
     def returns(self, value: Any) -> None:
         """Take down the result of the function.
@@ -82,13 +89,15 @@ class Header:
             self._parameters[pointer.name] = pointer.as_parameter()
         parameters = [self._parameters[n] for n in self._order if n in self._parameters]
         outputs = [len(parameters) + self._outputs.index(v) for v in self._returned]
-        parameters += self._outputs
+        parameters += [*self._outputs, *self._workspaces]
         _check_names(self._name, parameters)
         out = tirx.PrimFunc(
             parameters, function.body, function.ret_type, function.attrs, function.span
         )
         if outputs:
             out = out.with_attr("tilelang_out_idx", outputs)
+        if self._workspaces:
+            out = out.with_attr("tilelang_workspaces", len(self._workspaces))
         if self._pointers:
             pointers = {p.name: p.dtype for p in self._pointers.values()}
             out = out.with_attr("tilelang_pointers", pointers)
@@ -100,8 +109,8 @@ def _check_names(name: str, parameters: list[ir.Var]) -> None:
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
         raise ValueError(
-            f"{name} has two parameters called {twice!r}, one of them made with T.empty; assign "
-            "the output to a name of its own"
+            f"{name} has two parameters called {twice!r}, one of them made with T.empty or "
+            "T.alloc_global; assign it to a name of its own"
         )
 
 

@@ -53,7 +53,7 @@ class Hooks(ControlFlowHooks):
             raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
         return unwrap(owner[index])
 
-    def store(self, owner: Any, index: Any, value: Any) -> None:
+    def store(self, value: Any, owner: Any, index: Any) -> None:
         """Run ``owner[index] = value``."""
         if is_buffer(owner):
             self.tracer.check_alive(owner)
@@ -85,7 +85,7 @@ class Hooks(ControlFlowHooks):
             owner = self.tracer.read(owner)
         return getattr(owner, name)
 
-    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+    def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         """Run ``owner.name = value``."""
         if isinstance(owner, ir.Expr | ir.Type | Reference):
             raise NotImplementedError(

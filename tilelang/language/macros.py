@@ -71,12 +71,12 @@ class Macro:
         tracer = current_tracer(f"the macro {self._function.__qualname__}")
         arguments = self._signature.bind(*args, **kwargs)
         arguments.apply_defaults()
-        for name, value in arguments.arguments.items():
-            if name in self._references:
-                arguments.arguments[name] = self._reference(tracer, name, value)
-            else:
-                arguments.arguments[name] = _evaluated(tracer, name, value)
         with _expansion(tracer, self._function):
+            for name, value in arguments.arguments.items():
+                if name in self._references:
+                    arguments.arguments[name] = self._reference(tracer, name, value)
+                else:
+                    arguments.arguments[name] = _evaluated(tracer, name, value)
             return call_traced(tracer, self._function, arguments)
 
     def _reference(self, tracer: Tracer, name: str, value: Any) -> Reference:
@@ -117,6 +117,7 @@ def _expansion(tracer: Tracer, function: types.FunctionType) -> Iterator[None]:
             "wanted a recursion that a Python value ends: a condition of the program is traced on "
             "both sides"
         )
+    tracer.evaluate_pending()
     tracer.macro_depth += 1
     yield
     tracer.macro_depth -= 1

@@ -149,6 +149,14 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
     return tirx.Select(as_dtype(condition, "bool"), true_value, false_value)
 
 
+_FLOATS = {
+    "float32": "float",
+    "float16": "half_t",
+    "bfloat16": "bfloat16_t",
+    "float8_e4m3": "fp8_e4_t",
+    "float8_e4m3fn": "fp8_e4_t",
+    "float8_e5m2": "fp8_e5_t",
+}
 _TO_INTEGER = {"rn": tirx.nearbyint, "rz": tirx.trunc, "ru": tirx.ceil, "rd": tirx.floor}
 
 
@@ -161,46 +169,65 @@ def cast(value: Any, dtype_: Any, round: str = "", sat: bool = True, rbits: Any 
     Parameters
     ----------
     round
-        ``rn`` (nearest even), ``rz`` (towards zero), ``ru`` (up) or ``rd`` (down) from floats to
-        integers; ``rn`` is all that there is between floats. Empty: as above.
+        ``rn`` (nearest even), ``rz`` (towards zero), ``ru`` (up) or ``rd`` (down), from floats to
+        integers or floats. ``rs`` (stochastic), between floats: away from zero with the probability
+        of the part that is cut off. Empty: as above.
     sat
-        Saturate where the value is out of range. False says that it never is.
+        Saturate where the value is out of range, which integers and floats of 8 bits do, and
+        stochastic rounding; other floats become infinite as their rounding says. False says that
+        the value never is.
     rbits
-        Random bits of stochastic rounding, which is not supported.
+        Random bits of stochastic rounding, uint32, new ones for each value: rounding is away from
+        zero if the part that is cut off, in units of 2**-32 of a step, and they add up to 2**32.
 
     Raises
     ------
     TypeError, ValueError
-        If ``value`` is not a scalar; if there is no such type or rounding.
-    NotImplementedError
-        For roundings between floats other than ``rn``, and for ``round="rs"``.
+        If ``value`` is not a scalar; if there is no such type or rounding; if ``rbits`` is missing
+        or given for another rounding than ``rs``; for a directed rounding to a float of another
+        type than float32, float16, bfloat16, e4m3 and e5m2.
 
     Example
     -------
-    ``T.cast(x * 127, T.int8, round="rn")``
+    ``T.cast(x * 127, T.int8, round="rn")``, ``T.cast(x, T.bfloat16, round="rs", rbits=r)``
     """
     target = dtype(dtype_)
+    if (round == "rs") != (rbits is not None):
+        raise ValueError(
+            f"T.cast found round={round!r} and rbits={rbits!r}; wanted both for stochastic "
+            "rounding, round='rs' and random bits of uint32, or neither"
+        )
     if not round:
         return as_dtype(value, target)
-    if round == "rs" or rbits is not None:
-        raise NotImplementedError(
-            "T.cast found stochastic rounding, which is not supported; leave out round and rbits"
-        )
-    if round not in _TO_INTEGER:
+    if round not in (*_TO_INTEGER, "rs"):
         raise ValueError(
-            f"round of T.cast is {round!r}, wanted one of {', '.join(_TO_INTEGER)} or nothing"
+            f"round of T.cast is {round!r}, wanted one of {', '.join(_TO_INTEGER)}, rs or nothing"
         )
     value = as_expr(value)
     value = as_dtype(value, "float32") if isinstance(value, float) else value
     is_float = is_scalar_expr(value) and "float" in value.ty.dtype
-    if is_float and target.startswith(("int", "uint")):
+    if is_float and round != "rs" and target.startswith(("int", "uint")):
         return as_dtype(_TO_INTEGER[round](value), target)
-    if is_float and round != "rn":
-        raise NotImplementedError(
-            f"T.cast found round={round!r} from {value.ty.dtype} to {target}, wanted 'rn', the "
-            "only rounding between floats"
-        )
+    if round == "rs" or (is_float and round != "rn"):
+        return _cast_float(value, target, round, rbits)
     return as_dtype(value, target)
+
+
+def _cast_float(value: Any, target: dtype, round: str, rbits: Any) -> ir.Expr:
+    """Return a float rounded as asked for to another type of floats."""
+    if not is_scalar_expr(value) or "float" not in value.ty.dtype or target not in _FLOATS:
+        raise ValueError(
+            f"T.cast found round={round!r} of {describe(value)} to {target}, wanted a float and "
+            f"one of {', '.join(_FLOATS)}"
+        )
+    # Narrow floats have no arithmetic of their own to compare with.
+    wide = value if value.ty.dtype == "float64" else as_dtype(value, "float32")
+    if wide.ty.dtype == target:
+        return wide
+    random = [] if rbits is None else [as_dtype(rbits, "uint32")]
+    return intrinsic_call(
+        f"cast_{round}", str(target), [ir.StringImm(_FLOATS[target]), wide, *random]
+    )
 
 
 def reinterpret(value: Any, dtype_: Any) -> ir.Expr:

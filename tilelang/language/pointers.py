@@ -60,6 +60,9 @@ class ptr:
         return "ptr" if self.dtype is None else f"ptr({str(self.dtype)!r})"
 
 
+handle = ptr
+
+
 class Pointer:
     """A parameter of type ``T.ptr`` in a trace; the first tensor at it becomes the parameter."""
 

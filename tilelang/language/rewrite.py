@@ -97,8 +97,9 @@ def rewrite(
     uses.
     """
     declared, last = declarations(function)
-    rewriter = _Rewriter(frozenset(local), frozenset(free), frozenset(declared))
     arguments = function.args
+    parameters = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args))
+    rewriter = _Rewriter(frozenset(local), frozenset(free), frozenset(declared), parameters)
     for argument in [
         *arguments.posonlyargs,
         *arguments.args,
@@ -118,7 +119,14 @@ def rewrite(
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, local: frozenset[str], free: frozenset[str], declared: frozenset[str]):
+    def __init__(
+        self,
+        local: frozenset[str],
+        free: frozenset[str],
+        declared: frozenset[str],
+        parameters: tuple[str, ...],
+    ):
+        self.parameters = parameters  # those that can be given by position
         self.local = local
         self.free = free
         self.declared = declared
@@ -243,7 +251,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook_at(node.test, "while_", self.visit(node.test))
+        iterated = self.hook_at(node.test, "while_", _thunk(self.visit(node.test)))
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -333,22 +341,22 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(target, ast.Name):
             read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
             current: ast.expr = self.visit(read)
-            combined = self.hook("augment", operator, current, value)
+            combined = self.hook("augment", operator, *self.in_order(current, value))
             return self.located(node, self.assign(target, combined))
         owner = self.temporary()
         out: list[ast.stmt] = [ast.Assign([ast.Name(owner, ast.Store())], self.raw(target.value))]
         if isinstance(target, ast.Attribute):
             field = [ast.Name(owner, ast.Load()), ast.Constant(target.attr)]
             current = self.hook("value", self.hook("attribute", *field))
-            combined = self.hook("augment", operator, current, value)
-            out.append(ast.Expr(self.hook("set_attribute", *field, combined)))
+            combined = self.hook("augment", operator, *self.in_order(current, value))
+            out.append(ast.Expr(self.hook("set_attribute", combined, *field)))
             return self.located(node, out)
         index = self.temporary()
         out.append(ast.Assign([ast.Name(index, ast.Store())], self.index(target.slice)))
         place = [ast.Name(owner, ast.Load()), ast.Name(index, ast.Load())]
         current = self.hook("value", self.hook("item", *place))
-        combined = self.hook("augment", operator, current, value)
-        out.append(ast.Expr(self.hook("store", *place, combined)))
+        combined = self.hook("augment", operator, *self.in_order(current, value))
+        out.append(ast.Expr(self.hook("store", combined, *place)))
         return self.located(node, out)
 
     def assign(self, target: ast.expr, value: ast.expr) -> list[ast.stmt]:
@@ -356,10 +364,11 @@ class _Rewriter(ast.NodeTransformer):
             return [ast.Assign([target], self.hook("bind", ast.Constant(target.id), value))]
         if isinstance(target, ast.Subscript):
             place = [self.raw(target.value), self.index(target.slice)]
-            return [ast.Expr(self.hook("store", *place, value))]
+            return [ast.Expr(self.hook("store", *self.before(value, place)))]
         if isinstance(target, ast.Attribute):
             name = ast.Constant(target.attr)
-            return [ast.Expr(self.hook("set_attribute", self.raw(target.value), name, value))]
+            parts = self.before(value, [self.raw(target.value)])
+            return [ast.Expr(self.hook("set_attribute", *parts, name))]
         assert isinstance(target, ast.Tuple | ast.List)
         star = next((i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)), None)
         plain = [t.value if isinstance(t, ast.Starred) else t for t in target.elts]
@@ -416,24 +425,54 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         return self.hook("value", self.raw(node))
 
+    def in_order(self, *operands: ast.expr) -> list[ast.expr]:
+        """Return rewritten operands, of which those on the left are evaluated before a call on the
+        right emits statements."""
+        if not _calls_after_another(operands):
+            return list(operands)
+        return [ast.Starred(self.hook("in_order", *map(_thunk, operands)), ast.Load())]
+
+    def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
+        """Return a value and the place that it is assigned to, which is not read."""
+        return self.in_order(value, *place) if any(map(_calls, place)) else [value, *place]
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        is_super = isinstance(node.func, ast.Name) and node.func.id == "super"
+        if is_super and not node.args and "__class__" in self.free and self.parameters:
+            # Without arguments it asks the Python frame, which may become that of a lambda here.
+            node.args = [ast.Name(n, ast.Load()) for n in ("__class__", self.parameters[0])]
+            return node
         node.func = self.raw(node.func)
-        node.args = [self.visit(a) for a in node.args]
-        for keyword in node.keywords:
-            keyword.value = self.visit(keyword.value)
-        return node
+        keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
+        arguments = [(None, self.visit(a)) for a in node.args]
+        if not _calls_after_another([value for _, value in (*arguments, *keywords)]):
+            node.args = [value for _, value in arguments]
+            for keyword, (_, value) in zip(node.keywords, keywords, strict=True):
+                keyword.value = value
+            return node
+        named = [
+            ("*", value.value) if isinstance(value, ast.Starred) else (name, value)
+            for name, value in (*arguments, *keywords)
+        ]
+        names = ast.Tuple([ast.Constant(name) for name, _ in named], ast.Load())
+        return self.hook("call", node.func, names, *(_thunk(value) for _, value in named))
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        left, right = self.visit(node.left), self.visit(node.right)
+        if not _calls_after_another([left, right]):
+            return ast.BinOp(left, node.op, right)
+        operator = ast.Constant(type(node.op).__name__)
+        return self.hook("operate", operator, _thunk(left), _thunk(right))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return self.hook("value", self.raw(node))
 
     def index(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Tuple):
-            return ast.Tuple([self.index(e) for e in node.elts], ast.Load())
+            return ast.Tuple(self.in_order(*map(self.index, node.elts)), ast.Load())
         if isinstance(node, ast.Slice):
-            bounds = (node.lower, node.upper, node.step)
-            return self.hook(
-                "slice", *(ast.Constant(None) if b is None else self.visit(b) for b in bounds)
-            )
+            bounds = (b or ast.Constant(None) for b in (node.lower, node.upper, node.step))
+            return self.hook("slice", *self.in_order(*map(self.visit, bounds)))
         visited = self.visit(node)
         assert isinstance(visited, ast.expr)
         return visited
@@ -451,7 +490,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         left, *others = (self.visit(v) for v in [node.left, *node.comparators])
-        if len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn):
+        is_plain = len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
+        if is_plain and not _calls_after_another([left, *others]):
             return ast.Compare(left, node.ops, others)
         names = ast.Tuple([ast.Constant(_COMPARISONS[type(op)]) for op in node.ops], ast.Load())
         return self.hook("chain", left, names, *(_thunk(v) for v in others))
@@ -527,6 +567,28 @@ def _placed(out: Any, node: ast.AST) -> Any:
             for part in ast.walk(out.func):
                 vars(ast.copy_location(part, out)).update(start)
     return out
+
+
+def _calls_after_another(operands: Sequence[ast.expr]) -> bool:
+    """Whether one of the rewritten operands calls what may emit statements, beside another operand
+    that the program may change."""
+    varying = [o for o in operands if not isinstance(o, ast.Constant)]
+    return len(varying) > 1 and any(_calls(o) for o in varying)
+
+
+def _calls(operand: ast.expr) -> bool:
+    """Whether a rewritten expression calls a function of the user's or of the language."""
+    return any(
+        isinstance(node, ast.Call)
+        and not (isinstance(node.func, ast.Attribute) and _is_silent_hook(node.func))
+        for node in ast.walk(operand)
+    )
+
+
+def _is_silent_hook(function: ast.Attribute) -> bool:
+    """Whether a call is a hook's that does not call a function; attributes may be properties."""
+    is_hook = isinstance(function.value, ast.Name) and function.value.id == HOOKS
+    return is_hook and function.attr not in ("call", "attribute")
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

@@ -8,12 +8,14 @@ scope's end is found.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import difflib
 import itertools
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,8 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._snippet import snippet
-from tilelang.language.scalars import is_number, is_scalar_expr
+from tilelang.language.effects import reads_memory
+from tilelang.language.scalars import as_expr, is_number, is_scalar_expr
 
 if TYPE_CHECKING:
     from tilelang.language.constants import Constants
@@ -171,6 +174,8 @@ class Tracer:
         self._reductions: dict[ir.Var, str] = {}
         self.tensor_floats: set[ir.Var] = set()
         """Buffers of float32 that matrix products may round to tf32."""
+        self._pending: list[dict[int, Any]] = []
+        """The operands that have been evaluated, by the operations that wait for others."""
         self.function_attrs: dict[str, Any] = {}
         """Attributes that the program gets at its end."""
 
@@ -332,6 +337,36 @@ class Tracer:
         IRBuilder.name(name, var)
         self.own(var)
         return var
+
+    # -- order of evaluation ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def pending(self) -> Iterator[dict[int, Any]]:
+        """Collect the operands of an operation while later ones are evaluated."""
+        values: dict[int, Any] = {}
+        self._pending.append(values)
+        try:
+            yield values
+        finally:
+            self._pending.pop()
+
+    def evaluate_pending(self) -> None:
+        """Evaluate the operands that stand to the left of what comes now."""
+        for values in self._pending:
+            for i, value in values.items():
+                values[i] = self.evaluated(value)
+
+    def evaluated(self, value: Any) -> Any:
+        """Return a scalar as it is now: bound to a variable if the program may change it later."""
+        if not reads_memory(value):
+            return value
+        var = self.let(as_expr(value), "value")
+        self.add_unnamed(var)
+        return var
+
+    def statements(self) -> list[Any]:
+        """Return the statements of the innermost scope so far."""
+        return list(self.builder.frames[-1].stmts)
 
 
 class Reference:

@@ -51,6 +51,11 @@ def MaterializeKernelLaunch() -> Pass:
     return get_function("transform.MaterializeKernelLaunch")()
 
 
+def IfStmtBinding() -> Pass:
+    """Copies in branches of T.Pipelined loops stand alone, so that they can run ahead."""
+    return get_function("transform.IfStmtBinding")()
+
+
 def PipelinePlanning() -> Pass:
     """Leaves a schedule on every T.Pipelined loop."""
     return get_function("transform.PipelinePlanning")()
@@ -162,6 +167,7 @@ __all__ = [
     "CheckSemantics",
     "FlattenBuffer",
     "HoistViews",
+    "IfStmtBinding",
     "InjectSoftwarePipeline",
     "LayoutInference",
     "LegalizeSafeMemoryAccess",

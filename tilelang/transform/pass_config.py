@@ -45,6 +45,8 @@ class PassConfigKey(str, Enum):
     """Conditions that do not change in a loop stay in it. Default False."""
     TL_LOOP_UNSWITCHING_ALLOW_NON_TRIVIAL_ELSE = "tl.loop_unswitching_allow_non_trivial_else"
     """A loop is written twice for a condition with two branches. Default False."""
+    TL_IF_STMT_BINDING_INLINE_REPLAYABLE_BINDS = "tl.if_stmt_binding_inline_replayable_binds"
+    """Copies leave branches that name scalars, which their users then compute. Default True."""
     TL_CONFIG_INDEX_BITWIDTH = "tl.config_index_bitwidth"
     """64: every index of global memory is an int64. Default 32: where a tensor may need it."""
     TL_DISABLE_WGMMA = "tl.disable_wgmma"

@@ -180,7 +180,8 @@ class VectorBody : public StmtExprMutator {
     Array<Expr> args = branches ? Array<Expr>{UniformCondition(op->args[0]), Mutate(op->args[1]),
                                               Mutate(op->args[2])}
                                 : MutateArray(op->args);
-    const size_t first = branches ? 1 : 0;
+    const Intrinsic* row = FindIntrinsic(op);
+    const size_t first = branches ? 1 : row ? static_cast<size_t>(row->template_args) : 0;
     bool vector = false;
     for (size_t i = first; i < args.size(); ++i) vector |= args[i]->dtype().lanes != 1;
     if (branches && IsConst(args[0], 1)) return args[1];

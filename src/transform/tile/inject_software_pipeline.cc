@@ -194,13 +194,17 @@ class StepEmitter {
 
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
-    for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons}) kept.erase(key);
+    for (const char* key :
+         {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage, kDefaultOrder}) {
+      kept.erase(key);
+    }
     return kept;
   }
 
   Stmt Wait(int64_t in_flight) const {
     return MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(in_flight)}), p_.loop->span);
   }
+  Stmt Commit() const { return MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span); }
   Expr Number(int64_t v) const { return MakeInt(trips_->dtype(), v); }
 
   void Prologue(int64_t t, std::vector<Stmt>* out) {
@@ -249,6 +253,7 @@ class StepEmitter {
   bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
+    bool is_open = false;
     size_t last_async = p_.body.size();
     for (size_t i : p_.by_order) {
       if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
@@ -257,13 +262,16 @@ class StepEmitter {
       const auto instance = instance_of(p_.stage[i]);
       if (!instance) continue;
       if (!user_.empty() && user_[i] < 0) {
-        // Copied in this very step: nothing may be left in flight.
+        // Copied in this very step: nothing may be left in flight, nor out of a group.
+        if (is_open) stmts.push_back(Commit());
         stmts.push_back(Wait(0));
+        is_open = false;
       } else if (!user_.empty()) {
         in_flight = std::min(in_flight, user_[i]);
       }
       Append(i, *instance, &stmts);
-      if (i == last_async) stmts.push_back(MakeEvaluate(CallOp(kCpAsyncCommit, {}), p_.loop->span));
+      is_open = i != last_async && (is_open || p_.async[i]);
+      if (i == last_async) stmts.push_back(Commit());
     }
     // Waiting before the copies of the step lets one barrier serve their users and the slot that
     // the copies overwrite.
@@ -279,8 +287,12 @@ class StepEmitter {
   void Append(size_t i, const Instance& instance, std::vector<Stmt>* out) {
     if (IsConst(instance.guard, 0)) return;
     Stmt s = At(i, instance.iteration);
+    const bool conditional = SplitGuard(s).condition.defined();
     if (p_.async[i]) {
-      out->push_back(MakeAttr(Any(0), kAsyncCopy, instance.guard, s));
+      // A condition may only be asked in an iteration of the loop.
+      const Expr predicate = conditional ? Expr(MakeInt(kBool, 1)) : instance.guard;
+      const Stmt copy = MakeAttr(Any(0), kAsyncCopy, predicate, s);
+      out->push_back(conditional ? MakeIf(instance.guard, copy, p_.body[i]->span) : copy);
       return;
     }
     const auto* before = out->empty() ? nullptr : out->back().as<IfThenElseNode>();
@@ -372,6 +384,11 @@ class Injector : public StmtExprMutator {
     entry.Set("order", ToAnnotation(p.order));
     entry.Set("async", ToAnnotation(async));
     entry.Set("versions", versions);
+    for (const auto& [key, name] :
+         {std::pair(kDefaultStage, "default_stage"), std::pair(kDefaultOrder, "default_order")}) {
+      auto it = p.loop->annotations.find(key);
+      if (it != p.loop->annotations.end()) entry.Set(name, (*it).second);
+    }
     pipelines.push_back(entry);
   }
 

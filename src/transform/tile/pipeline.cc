@@ -7,7 +7,7 @@ namespace tl {
 namespace {
 
 bool WantsSync(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
+  const CallNode* call = AsTileOp(SplitGuard(s).body);
   if (!call) return false;
   Any prefer = TileOpAttr(call, "prefer_instruction");
   return prefer != nullptr && prefer.cast<String>() == "sync";
@@ -15,7 +15,14 @@ bool WantsSync(const Stmt& s) {
 
 }  // namespace
 
-bool FillsShared(const BufferUse& use) {
+Guarded SplitGuard(const Stmt& s) {
+  const auto* branch = s.as<IfThenElseNode>();
+  if (!branch || branch->else_case) return {Expr(), s};
+  return {branch->condition, branch->then_case};
+}
+
+bool FillsShared(const Stmt& s, const Views& views) {
+  const BufferUse use = views.UseOf(SplitGuard(s).body);
   return !use.writes.empty() && std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
          std::all_of(use.reads.begin(), use.reads.end(), IsGlobal);
 }
@@ -34,7 +41,7 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(views.UseOf(p.body[i]));
     p.max_stage = std::max(p.max_stage, p.stage[i]);
-    p.fills.push_back(FillsShared(p.uses.back()));
+    p.fills.push_back(FillsShared(p.body[i], views));
     const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
     p.async.push_back(in_stage && p.fills.back() && !WantsSync(p.body[i]));
   }

@@ -14,6 +14,9 @@ inline constexpr const char* kUserGroup = "tl_pipeline_group";
 inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
+/*! Beside the user's plan the compiler's own, for comparison; empty if that is a plain loop. */
+inline constexpr const char* kDefaultOrder = "software_pipeline_default_order";
+inline constexpr const char* kDefaultStage = "software_pipeline_default_stage";
 
 /*! For each statement, why it stays where it is; empty for one that runs ahead. */
 inline constexpr const char* kReasons = "software_pipeline_reasons";
@@ -35,8 +38,15 @@ struct Pipeline {
 };
 Pipeline ReadPipeline(const ForNode* loop, const Views& views);
 
-/*! The statement only fills shared memory from global memory. */
-bool FillsShared(const BufferUse& use);
+/*! `if condition: body` without else; any other statement has no condition. */
+struct Guarded {
+  Expr condition;
+  Stmt body;
+};
+Guarded SplitGuard(const Stmt& s);
+
+/*! The statement only fills shared memory from global memory; a condition may read anything. */
+bool FillsShared(const Stmt& s, const Views& views);
 
 /*! An entry of kPipelines without its plan: place, variable, and for each statement its line and
  * the reason. */

@@ -7,22 +7,6 @@
 namespace tl {
 namespace {
 
-bool HasEffect(const Expr& value) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      for (const PointerAccess& access : PointerAccesses(op)) {
-        found |= Writes(access.access);
-      }
-      found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
-      Default(op);
-    }
-  } finder;
-  finder(value);
-  return finder.found;
-}
-
 bool Mentions(const Stmt& s, const Var& v) {
   struct Finder : StmtExprVisitor {
     const Object* wanted;
@@ -54,6 +38,22 @@ Var ChangedBeforeUse(const std::vector<Stmt>& source, size_t at, const Var& name
 }
 
 }  // namespace
+
+bool HasEffect(const Expr& value) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      for (const PointerAccess& access : PointerAccesses(op)) {
+        found |= Writes(access.access);
+      }
+      found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
+      Default(op);
+    }
+  } finder;
+  finder(value);
+  return finder.found;
+}
 
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) {
   std::vector<BufferUse> uses;

@@ -36,7 +36,7 @@ std::string Place(const Pipeline& p, size_t i) {
 bool IsSupplied(const Pipeline& p, size_t reader, const Var& buffer, const Views& views) {
   for (size_t w = 0; w < reader; ++w) {
     const bool writes = Contains(p.uses[w].writes, buffer);
-    if (writes && Supplies(p.body[w], p.body[reader], buffer, views)) return true;
+    if (writes && Supplies(p.body, w, reader, buffer, views)) return true;
   }
   return false;
 }

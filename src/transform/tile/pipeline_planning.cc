@@ -112,7 +112,14 @@ class Planner : public StmtExprMutator {
     } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
       return Plain(op, inlined.body, plan.reasons);
     }
-    return Annotated(op, inlined.body, plan);
+    For loop = Annotated(op, inlined.body, plan);
+    if (user) {
+      Schedule automatic;
+      AutoSchedule(op, inlined.body, num_stages, &automatic);
+      loop.CopyOnWrite()->annotations.Set(kDefaultStage, ToAnnotation(automatic.stage));
+      loop.CopyOnWrite()->annotations.Set(kDefaultOrder, ToAnnotation(automatic.order));
+    }
+    return loop;
   }
 
  private:
@@ -147,7 +154,7 @@ class Planner : public StmtExprMutator {
     return Plain(op);
   }
 
-  Stmt Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
+  For Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
     For loop = GetRef<For>(op);
     ForNode* n = loop.CopyOnWrite();
     n->body = Mutate(MakeSeq(body));
@@ -211,7 +218,7 @@ class Planner : public StmtExprMutator {
       order.emplace_back(num_stages >= 2 ? 0 : 2, 0);
     }
     FirstStageIsZero(&plan);
-    plan.async_stages = AsyncStages(plan.stage, uses);
+    plan.async_stages = AsyncStages(plan.stage, body, uses);
     std::vector<size_t> by_order(body.size());
     std::iota(by_order.begin(), by_order.end(), 0);
     std::stable_sort(by_order.begin(), by_order.end(),
@@ -240,11 +247,11 @@ class Planner : public StmtExprMutator {
 
   /*! Stage 0, and stages whose copies have no reader before the next stage: a wait for others would
    * be a wait for all copies on their way. */
-  static std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage,
-                                          const std::vector<BufferUse>& uses) {
+  std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage, const std::vector<Stmt>& body,
+                                   const std::vector<BufferUse>& uses) const {
     std::set<int64_t> early, late;
     for (size_t w = 0; w < uses.size(); ++w) {
-      if (!FillsShared(uses[w])) continue;
+      if (!FillsShared(body[w], views_)) continue;
       bool is_read_now = false;
       for (size_t u = 0; u < uses.size(); ++u) {
         is_read_now |= stage[u] <= stage[w] && ReadsFrom(uses[u], uses[w]);
@@ -285,15 +292,17 @@ class Planner : public StmtExprMutator {
         is_read |= reads;
         if (Contains(uses[i].writes, v)) return "another statement writes " + name;
         if (i < index && reads) return name + " is read before it";
-        if (versions && reads && !Supplies(body[index], body[i], v, views_)) {
+        if (versions && reads && !Supplies(body, index, i, v, views_)) {
           return "more of " + name + " is read than it writes";
         }
       }
       if (!is_read) return "nothing in the loop reads " + name;
     }
+    const std::vector<Var> source = views_.UseOf(SplitGuard(body[index]).body).reads;
     for (const Var& v : own.reads) {
       const std::string name = v->name;
-      if (!IsGlobal(v)) return "it reads " + name + ", which is not global memory";
+      if (!IsGlobal(v) && Contains(source, v))
+        return "it reads " + name + ", which is not global memory";
       for (const BufferUse& other : uses) {
         if (Contains(other.writes, v)) return "the loop writes " + name + ", which it reads";
       }
@@ -302,7 +311,8 @@ class Planner : public StmtExprMutator {
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
-                    Schedule* plan) {
+                    Schedule* plan) const {
+    if (num_stages < 1) return false;
     // More slots than iterations are never filled.
     const auto trips = AsInt(op->extent);
     if (trips) num_stages = std::min(num_stages, std::max<int64_t>(*trips, 1));

@@ -1,5 +1,7 @@
 #include "pipeline_reads.h"
 
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 
 #include "../../op/intrinsics.h"
@@ -8,6 +10,7 @@
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_bindings.h"
 
 namespace tl {
 namespace {
@@ -136,6 +139,20 @@ class OutsideReads : public StmtExprVisitor {
   std::vector<Var> filled_;
 };
 
+/*! Two statements run under one condition, whose value is the same for both. */
+bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const Views& views) {
+  const Expr first = SplitGuard(body[a]).condition, second = SplitGuard(body[b]).condition;
+  if (!first.defined() || !second.defined() || !ffi::StructuralEqual()(first, second)) return false;
+  if (HasEffect(first)) return false;
+  const std::vector<Var> asked = views.UseOf(MakeEvaluate(first, Span())).reads;
+  for (size_t i = std::min(a, b); i <= std::max(a, b); ++i) {
+    for (const Var& v : views.UseOf(body[i]).writes) {
+      if (Contains(asked, v)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
@@ -157,12 +174,16 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
   return false;
 }
 
-bool Supplies(const Stmt& writer, const Stmt& reader, const Var& buffer, const Views& views) {
-  if (Overwrites(writer, buffer, views)) return true;
-  const CallNode *from = AsTileOp(writer), *to = AsTileOp(reader);
-  if (!from || !to) return false;
-  const std::vector<TileRegion> written = RegionsOf(from, buffer, views);
-  const std::vector<TileRegion> read = RegionsOf(to, buffer, views);
+bool Supplies(const std::vector<Stmt>& body, size_t writer, size_t reader, const Var& buffer,
+              const Views& views) {
+  const bool shared_condition = HaveOneCondition(body, writer, reader, views);
+  const Stmt from = shared_condition ? SplitGuard(body[writer]).body : body[writer];
+  const Stmt to = shared_condition ? SplitGuard(body[reader]).body : body[reader];
+  if (Overwrites(from, buffer, views)) return true;
+  const CallNode *copy = AsTileOp(from), *user = AsTileOp(to);
+  if (!copy || !user) return false;
+  const std::vector<TileRegion> written = RegionsOf(copy, buffer, views);
+  const std::vector<TileRegion> read = RegionsOf(user, buffer, views);
   return written.size() == 1 && std::all_of(read.begin(), read.end(), [&](const TileRegion& r) {
            return IsSame(r, written[0]);
          });

@@ -141,6 +141,39 @@ def test_loops_stand_at_their_kernel():
     assert "not ahead" not in "".join(lines)
 
 
+def test_a_plan_of_the_user_beside_the_default():
+    def program(**plan):
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+            with T.Kernel(1, threads=64):
+                S = T.alloc_shared((64,), "float32")
+                X = T.alloc_fragment((64,), "float32")
+                for k in T.Pipelined(8, **plan):
+                    T.copy(A[k, 0], S)
+                    T.copy(S, X)
+                    T.copy(X, C[k, 0])
+
+        return main
+
+    plan = {"order": [0, 2, 1], "stage": [0, 1, 2]}
+    asynchronous = "cp.async of 4 bytes, a group for each step"
+    assert lines_of(program(num_stages=2, **plan))[-6:] == [
+        "  T.Pipelined over k at line 0: 2 steps ahead, as the program says",
+        "    line 1, T.copy(A[k, 0], S): stage 0, order 0 (by default stage 0, order 0), "
+        f"{asynchronous}",
+        "    line 2, T.copy(S, X): stage 1, order 2 (by default stage 1, order 1), by the threads",
+        "    line 3, T.copy(X, C[k, 0]): stage 2, order 1 (by default stage 1, order 2), by the "
+        "threads",
+        "    versions of buffers: S 2",
+        "    barriers in a step: 1",
+    ]
+    assert lines_of(program(**plan))[-6:-4] == [
+        "  T.Pipelined over k at line 0: 2 steps ahead, as the program says; by default a plain "
+        "loop",
+        f"    line 1, T.copy(A[k, 0], S): stage 0, order 0, {asynchronous}",
+    ]
+
+
 def test_pipelined_can_be_replaced_to_see_its_arguments(monkeypatch):
     seen = []
     original = T.Pipelined

@@ -24,7 +24,10 @@ COMPARISONS = {
     "in_": lambda a, b: a in b,
     "not_in": lambda a, b: a not in b,
 }
-OPERATORS = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
+IN_PLACE = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
+
+
+OPERATORS = {"Add": operator.add, "Mult": operator.mul, "Sub": operator.sub}
 
 
 class Branch:
@@ -55,13 +58,13 @@ class PythonHooks:
     def item(self, owner, index):
         return owner[index]
 
-    def store(self, owner, index, value):
+    def store(self, value, owner, index):
         owner[index] = value
 
     def attribute(self, owner, name):
         return getattr(owner, name)
 
-    def set_attribute(self, owner, name, value):
+    def set_attribute(self, value, owner, name):
         setattr(owner, name, value)
 
     def name(self, name, value):
@@ -122,6 +125,23 @@ class PythonHooks:
     def ternary(self, test, body, orelse):
         return body() if test else orelse()
 
+    def in_order(self, *operands):
+        return [operand() for operand in operands]
+
+    def operate(self, name, left, right):
+        return OPERATORS[name](left(), right())
+
+    def call(self, function, names, *arguments):
+        positional, keywords = [], {}
+        for name, argument in zip(names, arguments):  # noqa: B905 - for old versions too
+            if name is None:
+                positional.append(argument())
+            elif name == "*":
+                positional += argument()
+            else:
+                keywords.update(argument() if name == "**" else {name: argument()})
+        return function(*positional, **keywords)
+
     def unpack(self, value, names, star):
         values = list(value)
         if star is not None:
@@ -133,7 +153,7 @@ class PythonHooks:
         return value
 
     def augment(self, name, current, value):
-        return OPERATORS[name](current, value)
+        return IN_PLACE[name](current, value)
 
 
 def control(n):
@@ -157,6 +177,22 @@ def expressions(n):
     return table, pick(1), pick(1, 2, 3, e=4), rest[-1:0:-1], sum(k for k in rest)
 
 
+def order(n):
+    calls = []
+
+    def step(k):
+        calls.append(k)
+        return len(calls)
+
+    box = {0: n}
+    box[step(0)] = step(1) + step(2) * len(calls)
+    box[0] += step(3)
+    pair = (lambda *a, **k: (a, k))(
+        n, step(4), *[step(5)], k=calls[-1], **{name: step(6) for name in "m"}
+    )
+    return box, pair, 0 < step(7) <= n + step(8) < 20, [1, 2, 3][0 : step(9)], calls
+
+
 def definitions(n):
     values: list = [n]
 
@@ -169,7 +205,7 @@ def definitions(n):
     return values, class_of
 
 
-PROGRAMS = [control, expressions, definitions]
+PROGRAMS = [control, expressions, order, definitions]
 SOURCE_3_12 = """
 def newer(n):
     words = ["a", "b"]

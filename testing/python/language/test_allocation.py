@@ -1,6 +1,13 @@
 """Buffers of a kernel."""
 
 import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.engine.launch_plan import LaunchPlan
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def test_scopes_and_names(traced):
@@ -107,6 +114,47 @@ def test_overloads_of_alloc_var(traced, arguments, scope, stores):
 def test_errors(trace, call, error, message):
     with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
         trace(call)
+
+
+def test_a_workspace_is_shared_by_the_kernels_of_a_call():
+    n, blocks = T.dynamic("n"), 4
+
+    @T.prim_func
+    def total(A: T.Tensor((n,), "float32"), B: T.Tensor((1,), "float32")):
+        with T.Kernel(blocks, threads=32) as bx:
+            tx = T.get_thread_binding()
+            parts = T.alloc_global((blocks, 32, T.ceildiv(n, 128)), "float32")
+            for i in T.serial(T.ceildiv(n, 128)):
+                j = i * 128 + bx * 32 + tx
+                parts[bx, tx, i] = T.if_then_else(j < n, A[j], 0)
+        with T.Kernel(1, threads=1):
+            B[0] = 0
+            for b, t, i in T.grid(blocks, 32, T.ceildiv(n, 128)):
+                B[0] += parts[b, t, i]
+
+    kernel = tilelang.compile(total, out_idx=-1, execution_backend="auto")
+    for size in (1, 128, 300):
+        a = torch.arange(size, dtype=torch.float32, device=DEVICE)
+        assert kernel(a).tolist() == [a.sum().item()]
+    assert [p.shape for p in kernel.params][1:] == [(1,)]
+    assert "parts = empty((4, 32, " in kernel.get_host_source()
+    assert kernel.get_host_source().startswith("def total(A):")
+    plan = kernel.artifact.launch_plan
+    assert plan.workspaces == 1
+    assert LaunchPlan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ("(4, bx + 1), 'int8'", ValueError, r"bx \+ 1, which the kernel computes; wanted sizes"),
+        ("(0,), 'int8'", ValueError, "is 0"),
+        ("4, 'int8', 'shared'", ValueError, "scope of T.alloc_global is 'shared', wanted 'global'"),
+    ],
+)
+def test_workspaces_that_are_refused(trace, arguments, error, message):
+    with pytest.raises(error, match=rf"{message}[\s\S]*--> <kernel"):
+        trace(f"T.alloc_global({arguments})")
 
 
 def test_outside_of_a_kernel(define):

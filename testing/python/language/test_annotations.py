@@ -14,6 +14,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     [
         ("10", "rasterization2DRow<10>"),
         ("panel_size=4, order='column'", "rasterization2DColumn<4>"),
+        ("8, order='mlx'", "rasterization2DMLX<8>"),
     ],
 )
 def test_it_holds_for_the_rest_of_the_kernel(trace, traced, round_trip, arguments, pattern):
@@ -31,7 +32,7 @@ def test_disabled_it_does_nothing(traced):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [("0", "positive int"), ("4, 'snake'", "'row' or")]
+    ("arguments", "message"), [("0", "positive int"), ("4, 'snake'", "'row', 'column' or 'mlx'")]
 )
 def test_errors(trace, arguments, message):
     with pytest.raises(ValueError, match=rf"{message}[\s\S]*--> "):

@@ -123,3 +123,24 @@ def test_an_assumption_holds_to_the_end_of_its_branch():
 def test_errors(trace, statement, error, message):
     with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
         trace(statement)
+
+
+def test_attributes_of_the_program():
+    @T.prim_func
+    def main(A: T.handle, n: T.int32):
+        T.func_attr({"global_symbol": "filled", "a.note": 3})
+        values = T.match_buffer(A, (64,), "int32")
+        with T.Kernel(1, threads=64):
+            values[T.get_thread_binding()] = n
+
+    assert main.attrs["a.note"] == 3
+    kernel = tilelang.compile(main, execution_backend="auto")
+    assert "filled_kernel" in kernel.get_kernel_source()
+    values = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    kernel(values, 7)
+    assert values.tolist() == [7] * 64
+
+
+def test_attributes_are_a_mapping_from_names(trace):
+    with pytest.raises(TypeError, match=r"T\.func_attr found \[1\].*wanted a dict from names"):
+        trace("T.func_attr([1])")

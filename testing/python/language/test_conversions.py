@@ -101,6 +101,65 @@ def test_roundings_to_integers():
     assert torch.equal(b, wanted.clamp(-128, 127).to(torch.int8))
 
 
+def representable(dtype):
+    """All finite numbers of a 16-bit or 8-bit float, in order."""
+    bits = 8 * dtype.itemsize
+    every = torch.arange(2**bits).to(getattr(torch, f"uint{bits}")).view(dtype).double()
+    return torch.unique(every[every.isfinite()])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("wide", ["float32", "float64"])
+def test_roundings_between_floats(name, wide):
+    modes = ["rz", "ru", "rd", "rs"]
+    n = 480
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), wide), R: T.Tensor((n,), "uint32"), B: T.Tensor((4, n), name)):
+        with T.Kernel(1, threads=32):
+            for k, mode in enumerate(modes):
+                for i in T.Parallel(n):
+                    B[k, i] = T.cast(A[i], name, round=mode, rbits=R[i] if mode == "rs" else None)
+
+    dtype, torch_wide = getattr(torch, name), getattr(torch, wide)
+    table = representable(dtype)
+    largest = table[-1].item()
+    # Numbers of every size, the representable ones themselves, zeros, and what is out of range.
+    spread = torch.randn(300).double() * 2.0 ** torch.randint(-30, 20, (300,))
+    some = table[torch.randint(len(table), (170,))]
+    edges = [0.0, -0.0, largest * 1.01, -largest * 1.01, 1e30, -1e30, 1e-30, -1e-30]
+    a = torch.cat([spread.clamp(-largest, largest), some, torch.tensor([*edges, 1.0, -1.0])])
+    most = torch.finfo(torch_wide).max
+    a = a.clamp(-most, most).to(torch_wide)
+    random = torch.randint(2**32, (n,))
+    kernel = tilelang.compile(main, out_idx=-1)
+    found = kernel(a.to(DEVICE), random.to(torch.uint32).to(DEVICE)).cpu().double()
+
+    x = a.double()
+    up = torch.searchsorted(table, x)
+    infinite = float("inf") if name in ("float16", "bfloat16") else largest
+    above = torch.where(x > largest, infinite, table[up.clamp(max=len(table) - 1)])
+    down = torch.searchsorted(table, x, right=True) - 1
+    below = torch.where(x < -largest, -infinite, table[down.clamp(min=0)])
+    towards, away = torch.where(x < 0, above, below), torch.where(x < 0, below, above)
+    carry = ((x - towards) / (away - towards) * 2.0**32).floor() + random >= 2**32
+    stochastic = torch.where(carry & (x.abs() < largest) & (away != towards), away, towards)
+    assert torch.equal(found, torch.stack([towards, above, below, stochastic]))
+
+
+def test_a_double_is_rounded_to_a_float():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float64"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                B[i] = T.cast(A[i], "float32", round="ru")
+
+    a = torch.randn(64, dtype=torch.float64, device=DEVICE)
+    b = tilelang.compile(main, out_idx=-1)(a)
+    assert (b.double() >= a).all()
+    assert (torch.nextafter(b, torch.full_like(b, -9.0)).double() < a).all()
+
+
 def test_bits_clamps_and_safe_values():
     @T.prim_func
     def main(
@@ -169,11 +228,12 @@ def test_strides():
     ("statement", "error", "words"),
     [
         ("A[0, 0] = T.cast(B[0, 0], 'int8', round='up')", ValueError, "rn, rz, ru, rd"),
-        ("A[0, 0] = T.cast(B[0, 0], 'float16', round='rz')", NotImplementedError, "between floats"),
-        ("A[0, 0] = T.cast(B[0, 0], 'float16', round='rs', rbits=n)", NotImplementedError, "stoch"),
+        ("A[0, 0] = T.cast(B[0, 0], 'float16', round='rs')", ValueError, "wanted both"),
+        ("A[0, 0] = T.cast(B[0, 0], 'float16', rbits=n)", ValueError, "wanted both"),
+        ("A[0, 0] = T.cast(n, 'float16', round='rs', rbits=n)", ValueError, "wanted a float and"),
+        ("A[0, 0] = T.cast(B[0, 0], 'float64', round='rz')", ValueError, "one of float32, float16"),
         ("A[0, 0] = T.reinterpret(B[0, 0], 'int16')", ValueError, "of 32 bits"),
         ("T.annotate_safe_value({T.alloc_shared((2,), 'int8'): 1})", ValueError, "a global tensor"),
-        ("T.alloc_global((8,), 'float32')", NotImplementedError, "as a parameter"),
         ("x = T.extract_lane(B[0, 0], 0)", TypeError, "wanted a vector"),
     ],
 )

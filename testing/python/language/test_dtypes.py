@@ -130,3 +130,38 @@ def test_as_torch():
     assert T.dtype("handle").as_torch() is None
     with pytest.raises(ValueError, match="torch has no dtype for float16x2"):
         T.float16x2.as_torch()
+
+
+# As many bits as their names say; the GPU has no arithmetic for them, nor have our headers.
+STORED = [
+    T.float8_e4m3fnuz,
+    T.float8_e4m3b11fnuz,
+    T.float8_e3m4,
+    T.float8_e5m2fnuz,
+    T.float8_e8m0fnu,
+    T.float6_e2m3fn,
+    T.float6_e3m2fn,
+]
+
+
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+def test_types_that_the_target_does_not_have(dtype):
+    assert dtype.bits == int(str(dtype)[5])
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), dtype), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=8):
+            tx = T.get_thread_binding()
+            B[tx] = T.cast(A[tx], "float32")
+
+    with pytest.raises(ValueError, match=rf"found type {dtype}, which has no form"):
+        tilelang.lower(main, target={"kind": "cuda", "arch": "sm_90a"})
+
+
+def test_every_type_has_vectors():
+    names = "int4 int16 uint8 bool float16 float64 tfloat32 float8_e4m3fn float8_e5m2fnuz"
+    for name in [*names.split(), "float4_e2m1fn", "bfloat16", "uint32"]:
+        for lanes in (2, 4, 8, 16, 32, 64):
+            vector = getattr(T, f"{name}x{lanes}")
+            assert (vector.bits, vector.lanes) == (getattr(T, name).bits, lanes)
+    assert T.float32x8(*range(8)).ty.dtype == "float32x8"

@@ -190,8 +190,8 @@ def test_methods_of_a_meta_class_are_traced(traced, define):
         "count[0] = 5\n"
         "if count[0] < 100:\n"
         "    count[0] = count[0] + 1\n"
-        "x: T.let[T.int32] = n + 1\n"
         "value: T.let[T.int32] = count[0] * 2\n"
+        "x: T.let[T.int32] = n + 1\n"
         'A[0, T.min(x, 7)] = T.Cast("float32", value)\n'
         "count[0] = 7\n"
     )

@@ -122,6 +122,39 @@ def test_functions(dtype):
     )
 
 
+def test_bits_and_division_as_in_c():
+    two = [
+        (T.bitwise_and, lambda x, y: x & y),
+        (T.bitwise_or, lambda x, y: x | y),
+        (T.bitwise_xor, lambda x, y: x ^ y),
+        (T.shift_right, lambda x, y: x >> (y % 8)),
+        (T.truncdiv, lambda x, y: int(x / y)),
+        (T.truncmod, lambda x, y: x - y * int(x / y)),
+    ]
+    one = [
+        (T.bitwise_not, lambda x: ~x),
+        (T.popcount, lambda x: (x % 2**32).bit_count()),
+        (T.clz, lambda x: 32 - (x % 2**32).bit_length()),
+    ]
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 64), "int32"), B: T.Tensor((9, 64), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                for row, (function, _) in enumerate(two):
+                    y = A[1, i] % 8 if function is T.shift_right else A[1, i]
+                    B[row, i] = function(A[0, i], y)
+                for row, (function, _) in enumerate(one):
+                    B[len(two) + row, i] = function(A[0, i])
+
+    x = [(i - 32) * 37 for i in range(64)]
+    y = [-9 + i % 9 if i % 2 else 1 + i % 11 for i in range(64)]
+    a = torch.tensor([x, y], dtype=torch.int32, device=DEVICE)
+    wanted = [[f(*pair) for pair in zip(x, y, strict=True)] for _, f in two]
+    wanted += [[f(value) for value in x] for _, f in one]
+    assert tilelang.compile(main, out_idx=-1)(a).tolist() == wanted
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -14,15 +14,26 @@ import tilelang.language as T
 TESTS = Path(__file__).parents[1]
 
 NAMES = {
-    "launch": "Kernel CUDASourceCodeKernel get_thread_binding get_thread_bindings "
+    "functions": "prim_func macro Ref inline meta_class Var PrimExpr",
+    "launch": "Kernel ClusterKernel CUDASourceCodeKernel get_thread_binding get_thread_bindings "
     "get_block_binding get_block_bindings get_thread_extent get_thread_extents get_block_extent "
     "get_block_extents KernelLaunchFrame",
+    "tensors and pointers": "Tensor StridedTensor FragmentBuffer SharedBuffer LocalBuffer Buffer "
+    "ptr handle make_tensor make_tensor_from_addr match_buffer dynamic symbolic dyn const empty "
+    "reshape view",
     "dtypes": "int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool short int uint long "
     "float16 bfloat16 float32 float64 tfloat32 half float double float8_e4m3 float8_e4m3fn "
-    "float8_e5m2 float4_e2m1fn int8x4 float16x2 bfloat16x2 float32x2 dtype infinity min_value "
-    "max_value",
+    "float8_e4m3fnuz float8_e4m3b11fnuz float8_e3m4 float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "float6_e2m3fn float6_e3m2fn float4_e2m1fn int8x4 float16x2 bfloat16x2 float32x2 dtype "
+    "infinity min_value max_value",
     "allocation": "alloc_shared alloc_fragment alloc_local alloc_var alloc_global alloc_reducer "
     "alloc_buffer",
+    "loops and control flow": "serial Serial unroll Unroll Parallel Pipelined Persistent "
+    "vectorized Vectorized grid thread_binding parallel if_then_else Select assume any_of all_of "
+    "loop_break",
+    "copies": "copy async_copy im2col c2d_im2col transpose access_ptr address_of",
+    "products": "gemm gemm_sp GemmWarpPolicy",
+    "layouts": "Layout Fragment annotate_layout",
     "fills and reductions": "fill clear reduce reduce_sum reduce_max reduce_min reduce_absmax "
     "reduce_abssum reduce_bitand reduce_bitor reduce_bitxor cumsum cummax warp_reduce_sum "
     "warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor reducer_init "
@@ -53,6 +64,9 @@ NAMES = {
     "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
     "block_rank_in_cluster set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger pdl_sync",
     "scheduling": "PersistentTileScheduler",
+    "TVM's builder": "If Then Else While let LetStmt decl_buffer alloc_buffer launch_thread sblock "
+    "reads writes func_attr Ramp Broadcast Shuffle Cast shift_left shift_right bitwise_and "
+    "bitwise_or bitwise_xor bitwise_not truncdiv truncmod clz",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",
 }

@@ -50,6 +50,28 @@ def test_dynamic_names():
         T.dynamic("2m")
 
 
+def test_symbolic_is_deprecated():
+    with pytest.warns(DeprecationWarning, match=r"use T\.dynamic"):
+        assert T.symbolic("m", "int64").name == "m"
+
+
+def test_annotations_of_a_macros_tiles(traced, define):
+    body = "    S[0, 0] = L[0] + F[0, 0]"
+    scale = define(
+        "@T.macro\ndef scale(S: T.SharedBuffer((4, 8), 'float32'), "
+        f"F: T.FragmentBuffer((4, 8), T.float32), L: T.LocalBuffer(8)):\n{body}"
+    )["scale"]
+    text = traced(
+        "S = T.alloc_shared((4, 8), 'float32')\nF = T.alloc_fragment((4, 8), 'float32')\n"
+        "L = T.alloc_local(8, 'float32')\nscale(S, F, L)",
+        scale=scale,
+    )
+    assert text.endswith("S[0, 0] = L[0] + F[0, 0]\n")
+    for kind, scope in (("Shared", "shared.dyn"), ("Fragment", "local.fragment")):
+        assert getattr(T, f"{kind}Buffer")((4, 8), "int8").scope == scope
+    assert T.LocalBuffer(8).scope == "local"
+
+
 def test_dynamic_sizes_are_shared_between_parameters(define, round_trip):
     main = define(
         """

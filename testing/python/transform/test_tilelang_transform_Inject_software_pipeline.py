@@ -152,6 +152,41 @@ T.tl.cp_async_wait(0)"""
     )
 
 
+def test_a_copy_that_is_read_in_its_own_step(statements):
+    """It is in a group before the wait, whatever copies follow."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 64), "float32"),
+        B: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((8, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            W = T.alloc_shared((64,), "float32")
+            for k in T.Pipelined(8, order=[0, 1, 2, 3], stage=[0, 0, 0, 1]):
+                T.copy(A[k, 0], S)
+                T.copy(S, B[k, 0])
+                T.copy(A[k, 0], W)
+                T.copy(W, C[k, 0])
+
+    text = statements(main, "PipelinePlanning", "InjectSoftwarePipeline", "Simplify")
+    loop = text[text.index("for k in") :].splitlines()[1:]
+    steps = [line.split("(")[0][4:] for line in loop if line.startswith("    ")]
+    assert steps == [
+        "T.tl.cp_async_wait",
+        "with T.attr",
+        "    T.tl.copy",
+        "T.tl.cp_async_commit",
+        "T.tl.cp_async_wait",
+        "T.tl.copy",
+        "with T.attr",
+        "    T.tl.copy",
+        "T.tl.cp_async_commit",
+        "T.tl.copy",
+    ]
+
+
 @pytest.mark.parametrize(
     ("order", "stage", "told"),
     [
@@ -305,3 +340,85 @@ def test_a_schedule_over_several_buffers_of_one_stage():
         kernel(a, b, n)
         assert torch.equal(b[:n], (a[:n] + 1).flip(1))
         assert not b[n:].any()
+
+
+def block_sparse(scope):
+    """A product over the blocks of a mask."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, 160), "float16"),
+        B: T.Tensor((160, 16), "float16"),
+        mask: T.Tensor((10,), "int32"),
+        C: T.Tensor((16, 16), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((16, 16), "float16")
+            W = T.alloc_shared((16, 16), "float16")
+            F = T.alloc_fragment((16, 16), "float32")
+            own = T.alloc_local((10,), "int32")
+            for i in T.serial(10):
+                own[i] = mask[i]
+            T.clear(F)
+            for k in T.Pipelined(10, num_stages=3):
+                wanted = own[k] if scope == "local" else mask[k]
+                if wanted > 0:
+                    start = k * 16
+                    T.copy(A[0, start], S)
+                    T.copy(B[start, 0], W)
+                    T.gemm(S, W, F)
+            T.copy(F, C)
+
+    return main
+
+
+@pytest.mark.parametrize("scope", ["local", "global"])
+def test_copies_leave_a_branch(scope):
+    kernel = compiled(block_sparse(scope), out_idx=-1)
+    assert "versions of buffers: S 3, W 3" in kernel.explain()
+    for mask in ([0, 1, 1, 0, 0, 1, 0, 0, 0, 1], [0] * 10, [1] * 10):
+        mask = torch.tensor(mask, dtype=torch.int32)
+        a, b = torch.randint(-4, 4, (16, 160)).half(), torch.randint(-4, 4, (160, 16)).half()
+        wanted = (a.float() * mask.repeat_interleave(16)) @ b.float()
+        assert torch.equal(kernel(a, b, mask), wanted)
+
+
+def test_a_branch_that_changes_its_condition_stays_whole(statements):
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            n = T.alloc_var("int32", init=0)
+            for k in T.Pipelined(8, num_stages=2):
+                if n < 4:
+                    n = n + 1
+                    T.copy(A[k, 0], S)
+                    T.copy(S, B[k, 0])
+
+    assert statements(main, "IfStmtBinding").count("if ") == 1
+
+
+def test_a_branch_with_names(statements):
+    text = statements(block_sparse("local"), "IfStmtBinding")
+    assert text.count("if wanted > 0:") == 3
+    kept = {"tl.if_stmt_binding_inline_replayable_binds": False}
+    assert statements(block_sparse("local"), "IfStmtBinding", config=kept).count("if ") == 1
+
+
+def test_persistent_tiles_are_a_pipeline():
+    """Tiles of a block with a guard, an index by the tile, and a rasterised grid."""
+
+    @T.prim_func
+    def main(A: T.Tensor((10, 64), "float32"), B: T.Tensor((10, 64), "float32")):
+        with T.Kernel(3, threads=64) as b:
+            T.use_swizzle(2)
+            S = T.alloc_shared((64,), "float32")
+            for i in T.Persistent([10], 3, b, group_size=4, num_stages=2):
+                T.copy(A[i, 0], S)
+                for j in T.Parallel(64):
+                    B[i, j] = S[63 - j]
+
+    kernel = compiled(main, out_idx=-1)
+    assert "versions of buffers: S 2" in kernel.explain()
+    a = torch.randn(10, 64)
+    assert torch.equal(kernel(a), a.flip(1))

@@ -3,8 +3,9 @@
  *
  * Blocks start in the order of their linear index. Walking a panel of `panel` rows (columns) at a
  * time lets the blocks that run together share rows of one operand and columns of the other in the
- * L2 cache. Every second panel is walked backwards, so that neighbouring panels meet at tiles that
- * are still cached. The last panel may be narrower; every tile of every grid is taken once.
+ * L2 cache. In the orders Row and Column every second panel is walked backwards, so that
+ * neighbouring panels meet at tiles that are still cached; MLX walks all forwards (ml-explore/mlx,
+ * BlockSwizzle). The last panel may be narrower; every tile of every grid is taken once.
  */
 #pragma once
 
@@ -18,13 +19,14 @@ struct Tile {
 };
 
 // Tile number `index` of a walk along `length` steps, each taking a panel's width across.
+template <bool turns = true>
 TL_DEVICE Tile walk_panels(unsigned index, unsigned length, unsigned breadth, unsigned panel) {
   const unsigned number = index / (length * panel);
   const unsigned offset = index % (length * panel);
   const unsigned first = number * panel;
   const unsigned width = breadth - first < panel ? breadth - first : panel;
   const unsigned along = offset / width;
-  return {number % 2 ? length - 1 - along : along, first + offset % width};
+  return {turns && number % 2 ? length - 1 - along : along, first + offset % width};
 }
 
 }  // namespace detail
@@ -46,6 +48,15 @@ TL_DEVICE dim3 rasterization2DColumn() {
   const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
   const detail::Tile tile = detail::walk_panels(index, gridDim.y, gridDim.x, panel);
   return dim3(tile.across, tile.along, blockIdx.z);
+}
+
+/*! As rasterization2DRow, with each panel walked forwards. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DMLX() {
+  static_assert(panel >= 1, "a panel has at least one row");
+  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const detail::Tile tile = detail::walk_panels<false>(index, gridDim.x, gridDim.y, panel);
+  return dim3(tile.along, tile.across, blockIdx.z);
 }
 
 }  // namespace tl

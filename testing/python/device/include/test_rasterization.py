@@ -13,7 +13,7 @@ extern "C" __global__ void {order}_{panel}(int* visits, int* tiles) {{
   tiles[2 * start + 1] = blockIdx.y;
 }}
 """
-    for order in ("Row", "Column")
+    for order in ("Row", "Column", "MLX")
     for panel in (1, 3, 10)
 )
 
@@ -27,7 +27,7 @@ def walk(run, kernel, columns, rows):
 
 @pytest.mark.parametrize("grid", [(1, 1), (1, 7), (7, 1), (4, 6), (5, 7), (13, 11), (10, 20)])
 @pytest.mark.parametrize("panel", [1, 3, 10])
-@pytest.mark.parametrize("order", ["Row", "Column"])
+@pytest.mark.parametrize("order", ["Row", "Column", "MLX"])
 def test_every_tile_is_taken_once(run, order, panel, grid):
     visits, _ = walk(run, f"{order}_{panel}", *grid)
     assert (visits == 1).all()
@@ -38,6 +38,12 @@ def test_a_panel_of_rows_is_walked_back_and_forth(run):
     forth = [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
     back = [[1, 3], [1, 4], [0, 3], [0, 4]]
     assert tiles.tolist() == forth + back
+
+
+def test_the_order_of_mlx_walks_forwards(run):
+    _, tiles = walk(run, "MLX_3", 2, 5)
+    first = [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    assert tiles.tolist() == [*first, [0, 3], [0, 4], [1, 3], [1, 4]]
 
 
 def test_a_panel_of_columns_is_the_same_with_axes_swapped(run):

@@ -42,11 +42,11 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, explain, encode, outputs, output_dtypes, torch_devices
+    cdef object load, explain, encode, allocated, allocated_dtypes, torch_devices
     cdef dict maps  # the bytes of every tensor map that was made, by descriptor and key
     cdef int num_descriptors
     cdef TensorMap* descriptors
-    cdef int num_params, num_inputs, num_outputs, num_variables
+    cdef int num_params, num_inputs, num_outputs, num_allocated, num_variables
     cdef int num_kernels, num_arguments, num_instructions
     cdef int device_type
     cdef size_t scratch_bytes
@@ -119,9 +119,10 @@ cdef class Launcher:
         self.num_variables = len(variables)
         self.num_params = len(plan.params)
         self.num_inputs = len(plan.inputs)
-        self.outputs = plan.outputs
         self.num_outputs = len(plan.outputs)
-        self.output_dtypes = [dtypes.torch_dtype(plan.params[i].dtype) for i in plan.outputs]
+        self.allocated = plan.allocated
+        self.num_allocated = len(plan.allocated)
+        self.allocated_dtypes = [dtypes.torch_dtype(plan.params[i].dtype) for i in plan.allocated]
         self.inputs = <int*>allocate(self.num_inputs, sizeof(int))
         for i, index in enumerate(plan.inputs):
             self.inputs[i] = index
@@ -300,7 +301,7 @@ cdef class Launcher:
         self._launch(device_id, tensors, pointers, configs)
         if self.num_outputs == 0:
             return None
-        return results[0] if self.num_outputs == 1 else results
+        return results[0] if self.num_outputs == 1 else results[: self.num_outputs]
 
     cdef int _read(
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
@@ -481,26 +482,26 @@ cdef class Launcher:
         cdef list results = []
         cdef int i, d, index
         cdef Param* param
-        if self.num_outputs == 0:
+        if self.num_allocated == 0:
             return results
         device = self.torch_devices.get(device_id)
         if device is None:
             device = torch.device(self.device, device_id)
             self.torch_devices[device_id] = device
-        for i in range(self.num_outputs):
-            index = self.outputs[i]
+        for i in range(self.num_allocated):
+            index = self.allocated[i]
             param = &self.params[index]
             shape = tuple([
                 self._evaluate(&param.shape[d], variables)
                 // (param.packing if d == param.ndim - 1 else 1) for d in range(param.ndim)])
             if param.row_major:
-                result = torch_empty(shape, dtype=self.output_dtypes[i], device=device)
+                result = torch_empty(shape, dtype=self.allocated_dtypes[i], device=device)
             else:
                 strides = tuple([
                     self._evaluate(&param.strides[d], variables)
                     // (1 if d == param.ndim - 1 else param.packing) for d in range(param.ndim)])
                 result = torch.empty_strided(
-                    shape, strides, dtype=self.output_dtypes[i], device=device)
+                    shape, strides, dtype=self.allocated_dtypes[i], device=device)
             torch_api.dltensor_from_py_object_no_sync(<PyObject*>result, &tensors[index])
             results.append(result)
         return results

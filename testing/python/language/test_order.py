@@ -1,0 +1,130 @@
+"""Operands are evaluated from left to right, as in Python, whatever a macro among them does."""
+
+import pytest
+import torch
+
+import tilelang
+
+PLAIN = """
+def bump(A, by=1):
+    A[0] = A[0] + by
+    return A[0]
+
+def doubled(A):
+    A[0] = A[0] * 2
+    return A[1]
+"""
+STATEMENTS = [
+    "A[2] = A[0] + doubled(A)",
+    "A[2] = doubled(A) + A[0]",
+    "A[2] = A[0] * 3 - (A[1] + bump(A)) * A[0]",
+    "A[2] = (A[0] < bump(A)) + 0",
+    "A[2] = (A[0] < bump(A) < 20) + 0",
+    "A[2] = max(A[0], bump(A))",
+    "A[2] = max(bump(A), A[0])",
+    "A[bump(A)] = bump(A)",
+    "A[bump(A)] = A[0]",
+    "A[0] += bump(A)",
+    "A[2] += A[0] - bump(A, A[0])",
+    "A[0], A[2] = A[0] + bump(A), A[0]",
+    "A[2] = pick(A[0] + A[1], bump(A), by=A[0] + bump(A))",
+    "A[A[1]] = A[A[1] - 1] + bump(A)",
+    "A[2] = pick(*(A[0] + A[1], bump(A)), **{'by': A[0]})",
+]
+
+
+def pick(first, second, by):
+    return first * 100 + second * 10 + by
+
+
+def test_statements_compute_what_python_computes(define):
+    names = {"pick": pick}
+    exec(PLAIN, names)
+    wanted = []
+    for statement in STATEMENTS:
+        names["A"] = [5, 3, 7] + [0] * 9
+        exec(statement, names)
+        wanted.append(names["A"])
+    program = """
+        @T.prim_func
+        def main(rows: T.Tensor((count, 12), T.int32)):
+            with T.Kernel(1, threads=1):
+                A = T.alloc_local((12,), T.int32)
+        """
+    for i, statement in enumerate(STATEMENTS):
+        indent = "\n                "
+        program += indent + "T.clear(A)" + indent + "A[0], A[1], A[2] = 5, 3, 7"
+        program += indent + statement.replace("max(", "T.max(")
+        program += indent + f"for i in range(12):{indent}    rows[{i}, i] = A[i]"
+    macros = define(PLAIN.replace("def ", "@T.macro\ndef "))
+    main = define(program, pick=pick, count=len(STATEMENTS), **macros)["main"]
+    rows = torch.zeros((len(STATEMENTS), 12), dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(rows)
+    for statement, row, values in zip(STATEMENTS, rows.tolist(), wanted, strict=True):
+        assert row == values, statement
+
+
+def test_an_atomic_operation_comes_after_what_stands_left_of_it(traced):
+    add = "T.atomic_add(n_at[0], 1, return_prev=True)"
+    head = "n_at = T.alloc_shared((1,), T.int32)\n"
+    text = traced(f"{head}A[0, 0] = n_at[0] + {add}")
+    assert "value: T.let[T.int32] = n_at[0]" in text
+    text = traced(f"{head}A[0, 0] = {add} + n_at[0]")
+    assert "value: T.let[T.int32] = T.tl.fetch_add(" in text
+    text = traced(f"{head}A[0, 0] = 0 < {add} < 4")
+    assert text.count("fetch_add") == 1
+
+
+def test_a_mutable_scalar_is_read_before_a_macro_changes_it(define):
+    names = define("""
+        @T.macro
+        def raise_(x: T.Ref):
+            x += 1
+            return x
+
+        @T.prim_func
+        def main(A: T.Tensor((2,), T.int32)):
+            with T.Kernel(1, threads=1):
+                v = T.alloc_var(T.int32, 10)
+                A[0] = v - raise_(v)
+                v += raise_(v)
+                A[1] = v
+    """)
+    values = torch.zeros(2, dtype=torch.int32)
+    tilelang.compile(names["main"], execution_backend="emulate")(values)
+    assert values.tolist() == [-1, 23]
+
+
+def test_an_operand_that_stands_alone_stays_an_expression(traced):
+    assert traced("A[0, 0] = A[0, 1] + T.exp(B[0, 0])") == ("A[0, 0] = A[0, 1] + T.exp(B[0, 0])\n")
+
+
+def test_a_place_stays_a_place(traced, define):
+    text = traced(
+        "S = T.alloc_shared((4, 8), 'float32')\nT.copy(A[n, 0], S, coalesced_width=two(n))",
+        two=define("@T.macro\ndef two(i):\n    return 2")["two"],
+    )
+    assert "[A[n:n + 4, 0:8], S[0:4, 0:8]]" in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("A[0, 0] = put(B) if n > 1 else 0", "`if` decides"),
+        ("A[0, 0] = n > 1 and put(B) > 0", "`and` decides"),
+        ("A[0, 0] = n > 1 or put(B) > 0", "`or` decides"),
+        ("A[0, 0] = 0 < n < put(B)", "the comparison before decides"),
+        ("while n < put(B):\n    A[0, 0] = 1", "the condition of `while` has statements"),
+    ],
+)
+def test_statements_that_the_program_would_have_to_skip(trace, define, statement, what):
+    put = define("@T.macro\ndef put(B):\n    B[0, 0] = 1\n    return B[0, 0]")["put"]
+    with pytest.raises(NotImplementedError, match=rf"{what}[\s\S]*--> <kernel"):
+        trace(statement, put=put)
+
+
+def test_a_condition_may_bind_what_a_macro_computes(traced, define):
+    twice = define("@T.macro\ndef twice(x):\n    return x * 2")["twice"]
+    assert traced("A[0, 0] = n > 1 and twice(n + 1) > 4", twice=twice) == (
+        'x: T.let[T.int32] = n + 1\nA[0, 0] = T.Cast("float32", n > 1 and x * 2 > 4)\n'
+    )

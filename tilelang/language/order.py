@@ -1,0 +1,109 @@
+"""Hooks of the order of evaluation, which is Python's: operands from left to right.
+
+An operand that reads memory is an expression until a statement uses it. A macro that is called
+for an operand further right emits statements, so what stands to its left is bound to variables
+first (`Tracer.evaluate_pending`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import ir, tirx
+
+from tilelang.language.dtypes import dtype
+from tilelang.language.effects import has_effect
+from tilelang.language.tracer import Tracer
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": operator.pow,
+    "LShift": operator.lshift,
+    "RShift": operator.rshift,
+    "BitAnd": operator.and_,
+    "BitOr": operator.or_,
+    "BitXor": operator.xor,
+    "MatMult": operator.matmul,
+}
+# The functions of these modules take numbers, so that an element of a buffer is its value; to
+# others, such as T.copy, it may be the place where a tile starts.
+_SCALAR_MODULES = frozenset(
+    f"tilelang.language.{name}" for name in ("bits", "elementwise", "math_ops", "precise_math")
+)
+
+
+class OrderHooks:
+    """Hooks of what has several operands, of which one may emit statements."""
+
+    def __init__(self, tracer: Tracer):
+        self.tracer = tracer
+
+    def in_order(self, *operands: Callable[[], Any]) -> list[Any]:
+        """Return the values that the operands have when Python evaluates them."""
+        return self._in_order(operands, lambda value: False)
+
+    def _in_order(
+        self, operands: Sequence[Callable[[], Any]], is_place: Callable[[Any], bool]
+    ) -> list[Any]:
+        places: dict[int, Any] = {}
+        with self.tracer.pending() as values:
+            for i, operand in enumerate(operands):
+                value = operand()
+                if has_effect(value):
+                    self.tracer.evaluate_pending()
+                    if i + 1 < len(operands):
+                        value = self.tracer.evaluated(value)
+                (places if is_place(value) else values)[i] = value
+        return [places.get(i, values.get(i)) for i in range(len(operands))]
+
+    def operate(self, name: str, left: Callable[[], Any], right: Callable[[], Any]) -> Any:
+        """Return ``left op right``."""
+        return _OPERATORS[name](*self.in_order(left, right))
+
+    def call(
+        self, function: Any, names: Sequence[str | None], *arguments: Callable[[], Any]
+    ) -> Any:
+        """Return ``function(*arguments)``; ``names`` has the name of each keyword, None for other
+        arguments, ``*`` and ``**`` for a sequence and a mapping of several."""
+        takes_numbers = (
+            isinstance(function, dtype) or getattr(function, "__module__", None) in _SCALAR_MODULES
+        )
+        values = self._in_order(
+            arguments, lambda value: isinstance(value, ir.TensorLoad) and not takes_numbers
+        )
+        positional: list[Any] = []
+        keywords: dict[str, Any] = {}
+        for name, value in zip(names, values, strict=True):
+            if name is None:
+                positional.append(value)
+            elif name == "*":
+                positional += value
+            else:
+                keywords.update(value if name == "**" else {name: value})
+        return function(*positional, **keywords)
+
+    def conditional(self, operand: Callable[[], Any], what: str) -> Any:
+        """Return an operand that the program may have to skip, so that it must not emit statements
+        that do something.
+
+        Raises
+        ------
+        NotImplementedError
+            If it does.
+        """
+        before = self.tracer.statements()
+        value = operand()
+        for statement in self.tracer.statements()[len(before) :]:
+            if not isinstance(statement, tirx.Bind) or has_effect(statement.value):
+                raise NotImplementedError(
+                    f"{what} decides whether this operand is evaluated, and it has statements of "
+                    "its own (a macro's); call it in a statement before, or under `if`"
+                )
+        return value
