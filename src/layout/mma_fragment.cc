@@ -30,6 +30,20 @@ Fragment MakeGemmFragmentOperand(const MmaOperandTile& t, bool transposed) {
   return transposed ? TransposeFragment(f) : f;
 }
 
+Fragment MakeWgmmaFragmentC(int64_t m, int64_t n, int64_t m_warps, int64_t n_warps) {
+  Fragment warp_tile = RepeatFragment(MakeGemmFragment8x8(), {2, n / (8 * n_warps)}, false, true);
+  Fragment block_tile = RepeatFragment(warp_tile, {m_warps, n_warps}, true, true);
+  return RepeatFragment(block_tile, {m / (16 * m_warps), 1}, false, true);
+}
+
+Fragment MakeWgmmaFragmentA(int64_t m, int64_t k, int64_t m_warps, int64_t n_warps,
+                            int64_t per_register, bool transposed) {
+  Fragment f =
+      MakeGemmFragmentOperand({16 * m_warps, k, per_register, 2, 2, m_warps, n_warps, true}, false);
+  f = RepeatFragment(f, {m / (16 * m_warps), 1}, false, true);
+  return transposed ? TransposeFragment(f) : f;
+}
+
 namespace {
 
 void RequireMultiple(const char* what, int64_t found, int64_t unit) {

@@ -39,4 +39,16 @@ struct MmaOperandTile {
  */
 Fragment MakeGemmFragmentOperand(const MmaOperandTile& tile, bool transposed);
 
+/*!
+ * Accumulator of an m x n tile computed by m_warps x n_warps warps, a multiple of four along m,
+ * with wgmma: each warp has 16 consecutive rows of every 16 * m_warps, and n / n_warps consecutive
+ * columns; registers go along the columns first. PTX ISA, "Register Fragments" of wgmma.
+ */
+Fragment MakeWgmmaFragmentC(int64_t m, int64_t n, int64_t m_warps, int64_t n_warps);
+
+/*! A of the same product from registers, whose elements are `per_register` to a register: rows as
+ * those of C, registers along K first, so that an accumulator that is cast stays where it is. */
+Fragment MakeWgmmaFragmentA(int64_t m, int64_t k, int64_t m_warps, int64_t n_warps,
+                            int64_t per_register, bool transposed);
+
 }  // namespace tl

@@ -1,10 +1,10 @@
 #include "gemm.h"
 
 #include "../layout/swizzle.h"
+#include "../tvm/error.h"
 #include "../tvm/functor.h"
 
 namespace tl {
-namespace {
 
 GemmOp ParseGemm(const CallNode* call, const Span& span) {
   GemmOp op;
@@ -16,9 +16,12 @@ GemmOp ParseGemm(const CallNode* call, const Span& span) {
   op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[5]));
   op.clear_accum = call->args[6];
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
+  op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
   op.span = span;
   return op;
 }
+
+namespace {
 
 /*! Row-major parts of 16 bytes, dealt to all threads: for a fragment that nobody else places. */
 Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
@@ -67,9 +70,21 @@ class GemmOperator : public TileOperator {
     return buffer.same_as(op_.c.buffer) && !AsInt(op_.clear_accum);
   }
 
+  void PlaceForEngines(LayoutScope* scope) const final {
+    const GemmPlan plan = PlanGemm(op_, ContextOf(*scope));
+    if (!plan.UsesWgmma()) return;
+    for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
+      const Var& buffer = operand.region.buffer;
+      std::string why;
+      if (IsShared(buffer) && !scope->FindAnnotated(buffer).defined()) {
+        scope->PlaceSwizzle(buffer, *WgmmaLayout(operand, &why), span);
+      }
+    }
+  }
+
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level == InferLevel::kCommon) return false;
-    const GemmPlan plan = PlanGemm(op_, scope->num_threads, scope->arch);
+    const GemmPlan plan = PlanGemm(op_, ContextOf(*scope));
     if (level == InferLevel::kStrict) return PlaceStrict(plan, scope);
     if (level == InferLevel::kPrefer) return PlacePreferred(plan, scope);
     bool placed = false;
@@ -84,11 +99,22 @@ class GemmOperator : public TileOperator {
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsFragment(r->buffer)) VerifyOperand(op_, *r, scope.FindFragment(r->buffer));
     }
+    GemmContext final = ContextOf(scope);
+    const bool planned = PlanGemm(op_, final).UsesWgmma();
+    if (IsShared(op_.a.buffer)) final.a = scope.Find(op_.a.buffer);
+    if (IsShared(op_.b.buffer)) final.b = scope.Find(op_.b.buffer);
+    if (planned != PlanGemm(op_, final).UsesWgmma()) {
+      ThrowBug(span, "LayoutInference", "an operand of a wgmma got a layout without descriptors");
+    }
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    const GemmPlan plan = PlanGemm(op_, scope->num_threads, scope->arch);
+    GemmContext context{scope->num_threads, scope->arch, Layout(), Layout(), HasViews(*scope)};
+    if (IsShared(op_.a.buffer)) context.a = scope->LayoutOf(op_.a.buffer);
+    if (IsShared(op_.b.buffer)) context.b = scope->LayoutOf(op_.b.buffer);
+    const GemmPlan plan = PlanGemm(op_, context);
     scope->Note(span, plan.Text(op_));
+    if (plan.UsesWgmma()) return LowerGemmToWgmma(op_, plan, scope);
     const bool direct = plan.TakesFragments();
     std::vector<Stmt> body;
     const GemmOperand a = LowerOperand(op_, op_.a, op_.trans_a,
@@ -112,9 +138,21 @@ class GemmOperator : public TileOperator {
     return true;
   }
 
+  template <typename Scope>
+  bool HasViews(const Scope& scope) const {
+    return scope.IsView(op_.a.buffer) || scope.IsView(op_.b.buffer);
+  }
+
+  /*! What is known before any layout is inferred, and so the same throughout the inference. */
+  GemmContext ContextOf(const LayoutScope& scope) const {
+    return {scope.num_threads, scope.arch, scope.FindAnnotated(op_.a.buffer),
+            scope.FindAnnotated(op_.b.buffer), HasViews(scope)};
+  }
+
   bool PlaceStrict(const GemmPlan& plan, LayoutScope* scope) const {
-    if (!plan.UsesMma()) return false;
+    if (!plan.UsesTensorCores()) return false;
     scope->Place(op_.c.buffer, plan.LayoutOfC(op_), span);
+    if (plan.UsesWgmma()) return true;
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsShared(r->buffer)) {
         scope->Place(r->buffer, MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits),
@@ -132,11 +170,11 @@ class GemmOperator : public TileOperator {
       if (IsFragment(op_.a.buffer) && IsWhole(op_.a)) {
         placed |= PlaceIfFree(op_.a.buffer, plan.LayoutOfA(op_), scope);
       }
-      if (IsFragment(op_.b.buffer) && IsWhole(op_.b)) {
+      if (!plan.UsesWgmma() && IsFragment(op_.b.buffer) && IsWhole(op_.b)) {
         placed |= PlaceIfFree(op_.b.buffer, plan.LayoutOfB(op_), scope);
       }
     }
-    if (plan.UsesMma()) return placed;
+    if (plan.UsesTensorCores()) return placed;
     placed |= PlaceIfFree(op_.c.buffer, MakeFmaLayout(op_, scope->num_threads), scope);
     // Threads of one column of the grid read rows: these must not start in the same banks.
     for (auto [r, rows_along_k] :
@@ -169,7 +207,7 @@ std::unique_ptr<TileOperator> MakeGemmSp(const CallNode* call, const Span& span)
   return std::make_unique<GemmOperator>(ParseGemmSp(call, span));
 }
 
-OperatorRegistration gemm("tl.tileop.gemm", "tl.gemm", MakeGemm);
+OperatorRegistration gemm(kGemm, "tl.gemm", MakeGemm);
 OperatorRegistration gemm_sp("tl.tileop.gemm_sp", "tl.gemm_sp", MakeGemmSp);
 
 }  // namespace

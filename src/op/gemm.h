@@ -1,16 +1,20 @@
 /*!
  * T.gemm: C += op(A) op(B) on tiles. A and B in shared memory or fragments, C a fragment.
  *
- * Planned first (gemm_plan.cc): a tensor-core instruction for as much of K as it divides, ordinary
+ * Planned first (gemm_plan.cc): the wgmma of warp groups (gemm_wgmma.cc) where it fits, else a
+ * tensor-core instruction of warps (gemm_mma_sync.cc) for as much of K as it divides, ordinary
  * arithmetic (gemm_fma.cc) for the rest, or for everything where no instruction fits. Operands in
  * registers are read where they are if every thread has what the instruction wants of it, else they
  * go through shared memory (gemm_operand.cc).
  */
 #pragma once
-#include "../target/mma.h"
+#include "../target/wgmma.h"
 #include "operator.h"
+#include "wgmma_operand.h"
 
 namespace tl {
+
+inline constexpr const char* kGemm = "tl.tileop.gemm";
 
 /*! Operands and options of one T.gemm or T.gemm_sp. */
 struct GemmOp {
@@ -23,13 +27,17 @@ struct GemmOp {
   GemmWarpPolicy policy;
   Expr clear_accum;
   bool allow_tf32;
+  /*! Nobody waits for the product here: it has to be a wgmma. */
+  bool asynchronous = false;
   Span span;
 
   int64_t M() const { return Extent(c, 1); }
   int64_t N() const { return Extent(c, 0); }
   int64_t K() const { return Extent(b, trans_b ? 0 : 1); }
   bool IsSparse() const { return metadata.has_value(); }
-  const char* Name() const { return IsSparse() ? "T.gemm_sp" : "T.gemm"; }
+  const char* Name() const {
+    return IsSparse() ? "T.gemm_sp" : asynchronous ? "T.wgmma_gemm" : "T.gemm";
+  }
   DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
   DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
 
@@ -47,8 +55,22 @@ struct MmaSteps {
   int64_t steps;
 };
 
+/*! What decides over the instruction beside the operator itself. */
+struct GemmContext {
+  int64_t num_threads;
+  int arch;
+  /*! Layouts of A and B in shared memory, as far as they are settled, and not by a gemm. */
+  Layout a, b;
+  /*! A or B is a view, whose layout is that of another buffer. */
+  bool views = false;
+};
+
 /*! How a gemm is computed. */
 struct GemmPlan {
+  /*! Computes the whole, if it has an instruction; `mma` is empty then. */
+  WgmmaChoice wgmma;
+  /*! Why the instructions of warp groups do not, empty before sm_90. */
+  std::string why_no_wgmma;
   /*! Instructions that differ in k only; empty if none fits. */
   std::vector<MmaSteps> mma;
   /*! K from here on is for ordinary arithmetic. */
@@ -58,9 +80,15 @@ struct GemmPlan {
   /*! Why no instruction does the whole, empty if one does. */
   std::string why_fma;
 
+  bool UsesWgmma() const { return wgmma.instruction != nullptr; }
   bool UsesMma() const { return !mma.empty(); }
+  /*! An instruction dictates where C is. */
+  bool UsesTensorCores() const { return UsesWgmma() || UsesMma(); }
   /*! Operands may be read from fragments in the instruction's own layout. */
-  bool TakesFragments() const { return mma.size() == 1 && why_fma.empty(); }
+  bool TakesFragments() const { return UsesWgmma() || (mma.size() == 1 && why_fma.empty()); }
+  /*! A and B of a wgmma in shared memory. */
+  WgmmaOperand SharedA(const GemmOp& op) const;
+  WgmmaOperand SharedB(const GemmOp& op) const;
   Fragment LayoutOfA(const GemmOp& op) const;
   Fragment LayoutOfB(const GemmOp& op) const;
   Fragment LayoutOfC(const GemmOp& op) const;
@@ -68,8 +96,12 @@ struct GemmPlan {
   std::string Text(const GemmOp& op) const;
 };
 
-/*! Refuses (ValueError) operands in the wrong memory, slices of C, and types without arithmetic. */
-GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch);
+/*! The operator of a call of tl.tileop.gemm. */
+GemmOp ParseGemm(const CallNode* call, const Span& span);
+
+/*! Refuses (ValueError) operands in the wrong memory, slices of C, types without arithmetic, and an
+ * asynchronous product that is no wgmma. */
+GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context);
 
 /*! Whole rows and columns of a fragment, which has no leading dimensions longer than 1. */
 bool IsWhole(const TileRegion& r);
@@ -96,17 +128,19 @@ struct GemmOperand {
 
 /*!
  * The operand of a gemm for its thread program. Statements that bring it there (register moves, or
- * a copy to new shared memory) are added to `before`. `wanted` is the layout that the instruction
- * reads, undefined if it takes shared memory only.
+ * a copy to new shared memory, swizzled if `for_wgmma`) are added to `before`. `wanted` is the
+ * layout that the instruction reads, undefined if it takes shared memory only.
  */
 GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transposed,
-                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before);
+                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before,
+                         bool for_wgmma = false);
 /*! Refuses a fragment operand that neither is where the instruction wants it nor can be copied. */
 void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& placed);
 
 /*! Thread programs: the steps of one instruction; K in [begin, K) by multiply and add. */
 Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
                         const GemmOperand& a, const GemmOperand& b, LoweringScope* scope);
+Stmt LowerGemmToWgmma(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope);
 Stmt LowerGemmToFma(const GemmOp& op, int64_t begin, const GemmOperand& a, const GemmOperand& b,
                     LoweringScope* scope);
 

@@ -1,6 +1,7 @@
 /*! Where lowering finds A and B of a T.gemm, and what brings them there. */
 #include <algorithm>
 
+#include "../layout/swizzle.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "gemm.h"
@@ -131,16 +132,28 @@ Staging PlanStaging(const TileRegion& region, const Fragment& placed, const Span
   return s;
 }
 
-/*! Copies a fragment to new shared memory whose rows start in different banks. */
-GemmOperand StageInShared(const TileRegion& region, bool transposed, const Span& span,
-                          LoweringScope* scope, std::vector<Stmt>* before) {
-  Staging s = PlanStaging(region, scope->FragmentOf(region.buffer), span);
-  const DLDataType dtype = BufferOf(region.buffer)->dtype->dtype;
+/*! New shared memory for a matrix: swizzled, or with rows that start in different banks. */
+Var AllocStaging(const Var& buffer, const Array<Expr>& extents, bool for_wgmma,
+                 LoweringScope* scope) {
+  const DLDataType dtype = BufferOf(buffer)->dtype->dtype;
+  const std::string name = std::string(buffer->name) + "_shared";
+  const int64_t rows = ToInt(extents[0]), columns = ToInt(extents[1]);
+  if (for_wgmma) {
+    return scope->AllocShared(name, dtype, extents,
+                              MakeUnpaddedSwizzle({rows, columns}, dtype.bits, columns));
+  }
   const int64_t width = kVectorBits / dtype.bits;
-  const int64_t vectors = (ToInt(s.nest.extents[1]) + width - 1) / width;
+  const int64_t vectors = (columns + width - 1) / width;
   const int64_t pitch = (vectors % 2 ? vectors : vectors + 1) * width;
-  Var shared = scope->AllocShared(std::string(region.buffer->name) + "_shared", dtype,
-                                  {s.nest.extents[0], MakeInt(pitch)});
+  return scope->AllocShared(name, dtype, {extents[0], MakeInt(pitch)});
+}
+
+/*! Copies a fragment to new shared memory. */
+GemmOperand StageInShared(const TileRegion& region, bool transposed, bool for_wgmma,
+                          const Span& span, LoweringScope* scope, std::vector<Stmt>* before) {
+  Staging s = PlanStaging(region, scope->FragmentOf(region.buffer), span);
+  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
+  const Var shared = AllocStaging(region.buffer, s.nest.extents, for_wgmma, scope);
   s.nest.body =
       MakeStore(shared, LoadOf(region.buffer, s.element), {s.nest.vars[0], s.nest.vars[1]}, span);
   before->push_back(MakeParallelOperator(s.nest, *s.layout)->Lower(scope));
@@ -172,13 +185,14 @@ void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& p
 }
 
 GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transposed,
-                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before) {
+                         const Fragment& wanted, LoweringScope* scope, std::vector<Stmt>* before,
+                         bool for_wgmma) {
   if (IsShared(region.buffer)) return FromShared(region, transposed, scope);
   std::optional<std::vector<int64_t>> map;
   if (wanted.defined() && IsWhole(region)) {
     map = RegisterMap(wanted, scope->FragmentOf(region.buffer));
   }
-  if (!map) return StageInShared(region, transposed, op.span, scope, before);
+  if (!map) return StageInShared(region, transposed, for_wgmma, op.span, scope, before);
   const Var registers = scope->RegistersOf(region.buffer);
   if (std::is_sorted(map->begin(), map->end()) &&
       static_cast<size_t>(map->back() + 1) == map->size()) {

@@ -1,6 +1,7 @@
 /*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
 #include "../layout/mma_fragment.h"
 #include "../tvm/error.h"
+#include "../tvm/registry.h"
 #include "gemm.h"
 
 namespace tl {
@@ -13,6 +14,8 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
           op.Name() + std::string(": found ") + name + " = " + std::string(r.buffer->name) +
               " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
 }
+
+constexpr int kWgmmaArch = 90;
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
@@ -92,6 +95,40 @@ MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t 
           is_a};
 }
 
+[[noreturn]] void RefuseAsynchronous(const GemmOp& op, const std::string& why) {
+  ThrowAt(op.span, "ValueError",
+          "T.wgmma_gemm: found a product of " + std::to_string(op.M()) + "x" +
+              std::to_string(op.N()) + "x" + std::to_string(op.K()) + " that is no wgmma: " + why +
+              "; change it, or use T.gemm, which takes any");
+}
+
+/*! Reads an operand by descriptors; why it cannot, empty if it can. */
+std::string WhyNotDescriptors(const WgmmaOperand& operand, const Layout& layout) {
+  std::string why;
+  WgmmaLayout(operand, &why);
+  return why.empty() && layout.defined() ? WhyNotWgmmaLayout(operand, layout) : why;
+}
+
+/*! Chooses the instruction of warp groups; returns why there is none, empty if there is one. */
+std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmContext& context,
+                        GemmPlan* plan) {
+  if (PassConfigFlag("tl.disable_wgmma", false)) return "tl.disable_wgmma is set";
+  std::string why;
+  const bool shared_a = IsShared(op.a.buffer);
+  const bool k_major = (!shared_a || !op.trans_a) && op.trans_b;
+  std::optional<WgmmaChoice> choice = SelectWgmma(want, k_major, op.policy, &why);
+  if (!choice) return why;
+  if (!IsShared(op.b.buffer)) return "B is not in shared memory";
+  if (context.views) return "an operand is a view of another buffer";
+  plan->wgmma = *choice;
+  plan->warps = choice->warps;
+  plan->fma_begin = op.K();
+  if (shared_a) why = WhyNotDescriptors(plan->SharedA(op), context.a);
+  if (why.empty()) why = WhyNotDescriptors(plan->SharedB(op), context.b);
+  if (!why.empty()) *plan = GemmPlan();
+  return why;
+}
+
 }  // namespace
 
 bool IsWhole(const TileRegion& r) {
@@ -102,7 +139,20 @@ bool IsWhole(const TileRegion& r) {
   return true;
 }
 
+WgmmaOperand GemmPlan::SharedA(const GemmOp& op) const {
+  return {op.a, !op.trans_a, WgmmaInstruction::kRows, wgmma.instruction->k};
+}
+
+WgmmaOperand GemmPlan::SharedB(const GemmOp& op) const {
+  return {op.b, op.trans_b, wgmma.n, wgmma.instruction->k};
+}
+
 Fragment GemmPlan::LayoutOfA(const GemmOp& op) const {
+  if (UsesWgmma()) {
+    return WithLeadingDims(MakeWgmmaFragmentA(op.M(), op.K(), warps.m_warps, warps.n_warps,
+                                              wgmma.instruction->PerRegister(), op.trans_a),
+                           op.a.buffer);
+  }
   const MmaOperandTile tile =
       TileOf(*mma[0].instruction, true, op.M(), op.IsSparse() ? op.K() / 2 : op.K(), warps);
   return WithLeadingDims(MakeGemmFragmentOperand(tile, op.trans_a), op.a.buffer);
@@ -114,26 +164,37 @@ Fragment GemmPlan::LayoutOfB(const GemmOp& op) const {
 }
 
 Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
+  if (UsesWgmma()) {
+    return WithLeadingDims(MakeWgmmaFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps),
+                           op.c.buffer);
+  }
   return WithLeadingDims(
       MakeGemmFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps, mma[0].instruction->m),
       op.c.buffer);
 }
 
 std::string GemmPlan::Text(const GemmOp& op) const {
-  std::string text = op.Name() + std::string(" ") + std::to_string(op.M()) + "x" +
-                     std::to_string(op.N()) + "x" + std::to_string(op.K()) + ": ";
+  std::string text = std::string(op.IsSparse() ? "T.gemm_sp " : "T.gemm ") +
+                     std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
+                     std::to_string(op.K()) + ": ";
+  if (UsesWgmma()) {
+    text += std::to_string(op.K() / wgmma.instruction->k) + " x " +
+            wgmma.instruction->Text(wgmma.n) + " along K, ";
+  }
   for (const MmaSteps& s : mma) {
     text += std::to_string(s.steps) + " x " + s.instruction->Text() + " along K, ";
   }
-  if (UsesMma()) {
+  if (UsesTensorCores()) {
     text += std::to_string(warps.m_warps) + "x" + std::to_string(warps.n_warps) + " warps";
   }
-  if (fma_begin == op.K()) return text;
-  return text + (UsesMma() ? ", " : "") + "multiply-add from K=" + std::to_string(fma_begin) +
-         " on (" + why_fma + ")";
+  if (fma_begin != op.K()) {
+    text += (UsesMma() ? ", " : "") + ("multiply-add from K=" + std::to_string(fma_begin)) +
+            " on (" + why_fma + ")";
+  }
+  return why_no_wgmma.empty() ? text : text + "; no wgmma: " + why_no_wgmma;
 }
 
-GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
+GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   CheckOperands(op);
   GemmPlan plan;
   GemmShape want{op.M(),
@@ -142,11 +203,16 @@ GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
                  op.OperandType(),
                  BufferOf(op.b.buffer)->dtype->dtype,
                  op.AccumulatorType(),
-                 arch,
-                 num_threads,
+                 context.arch,
+                 context.num_threads,
                  op.allow_tf32,
                  IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
                  op.IsSparse()};
+  plan.why_no_wgmma = ChooseWgmma(op, want, context, &plan);
+  if (plan.UsesWgmma()) return plan;
+  if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);
+  // Chips that never had the instruction need no explanation.
+  if (context.arch != kWgmmaArch) plan.why_no_wgmma.clear();
   const MmaInstruction* first = SelectMma(want, &plan.why_fma);
   if (!first && MustBeWhole(op)) RefuseShape(op, plan.why_fma);
   want.whole_k = false;
@@ -160,7 +226,7 @@ GemmPlan PlanGemm(const GemmOp& op, int64_t num_threads, int arch) {
     if (want.k == 0) break;
   }
   if (plan.fma_begin == op.K()) plan.why_fma.clear();
-  if (first) plan.warps = MostWarps(op, num_threads / 32, *first);
+  if (first) plan.warps = MostWarps(op, context.num_threads / 32, *first);
   return plan;
 }
 

@@ -1,11 +1,12 @@
-/*! Intrinsics of sm_90: mbarriers, fences between proxies, registers of warp groups, clusters,
- * dependent launches. */
+/*! Intrinsics of sm_90: mbarriers, fences between proxies, products and registers of warp groups,
+ * clusters, dependent launches. */
 #include "intrinsics.h"
 
 namespace tl {
 
 std::vector<Intrinsic> HopperIntrinsics() {
-  constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier;
+  constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
+                   kReadWrite = Access::kReadWrite, kEngineRead = Access::kEngineRead;
   std::vector<Intrinsic> rows = {
       // mbarrier_init(barrier, arrivals of a phase)
       {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}},
@@ -30,6 +31,28 @@ std::vector<Intrinsic> HopperIntrinsics() {
        {kBarrier}},
       {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}},
       {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}},
+      // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
+      {kWgmmaDescriptor,
+       "tl::wgmma_descriptor",
+       "tl/wgmma_shapes.h",
+       1,
+       {kEngineRead, kNone, kNone}},
+      // wgmma_descriptor_advance(descriptor, bytes)
+      {kWgmmaDescriptorAdvance,
+       "tl::wgmma_descriptor_advance",
+       "tl/wgmma_shapes.h",
+       0,
+       {kNone, kNone}},
+      // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
+      {kWgmmaShared, "tl::wgmma_ss", "tl/wgmma_ss.h", 8, {kReadWrite, kNone, kNone, kNone}},
+      // wgmma_rs<m, n, k, A, B, C, B is K-major>(c, registers of a, b, sum)
+      {kWgmmaRegisters, "tl::wgmma_rs", "tl/wgmma_rs.h", 7, {kReadWrite, kRead, kNone, kNone}},
+      {kWarpgroupArrive, "tl::warpgroup_arrive", "tl/wgmma.h", 0, {}},
+      {kWarpgroupCommit, "tl::warpgroup_commit_batch", "tl/wgmma.h", 0, {}},
+      // warpgroup_wait<n>(): at most n groups of this warp are still in flight
+      {kWarpgroupWait, "tl::warpgroup_wait", "tl/wgmma.h", 1, {}},
+      // warpgroup_fence_operand<count>(accumulators)
+      {kWarpgroupFence, "tl::warpgroup_fence_operand", "tl/wgmma.h", 1, {kReadWrite}},
       // warpgroup_reg_alloc<registers>(), warpgroup_reg_dealloc<registers>()
       {kRegAlloc, "tl::warpgroup_reg_alloc", "tl/warp_group.h", 1, {}},
       {kRegDealloc, "tl::warpgroup_reg_dealloc", "tl/warp_group.h", 1, {}},

@@ -114,6 +114,16 @@ inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expec
 inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";
 inline constexpr const char* kFenceBarrierInit = "tl.fence_barrier_init";
 inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
+/*! Products of warp groups. The descriptor's address begins a read of its buffer, which lasts until
+ * the wait that leaves no group of then in flight. */
+inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
+inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
+inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
+inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
+inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
+inline constexpr const char* kWarpgroupCommit = "tl.warpgroup_commit_batch";
+inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";
+inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";

@@ -36,9 +36,16 @@ class LayoutScope {
   virtual ~LayoutScope() = default;
   /*! Layout of a buffer; undefined if it is not placed yet. */
   virtual Layout Find(const Var& buffer) const = 0;
+  /*! Layout that the user gave a buffer; undefined if none. */
+  virtual Layout FindAnnotated(const Var& buffer) const = 0;
+  /*! Another name of a buffer's memory. */
+  virtual bool IsView(const Var& buffer) const = 0;
   /*! Places a buffer for the statement at `span`. A second, different fragment layout is an error
    *  naming both statements; a shared buffer keeps its first layout. */
   virtual void Place(const Var& buffer, const Layout& layout, const Span& span) = 0;
+  /*! Places a shared buffer that wgmma reads: of two swizzles it gets the narrower one, which the
+   *  other reader takes, too. */
+  virtual void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) = 0;
   /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
   virtual bool IsPointedTo(const Var& buffer) const = 0;
   /*! Statement that placed the buffer. */
@@ -64,8 +71,11 @@ class LoweringScope {
   virtual Var RegistersOf(const Var& buffer) = 0;
   /*! Physical buffer and indices of an element of a shared buffer; other buffers as they are. */
   virtual std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) = 0;
-  /*! New shared memory of the kernel, row-major. */
-  virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) = 0;
+  /*! New shared memory of the kernel, row-major where it gets no layout. */
+  virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
+                          const Layout& layout = Layout()) = 0;
+  /*! Another name of a buffer's memory. */
+  virtual bool IsView(const Var& buffer) const = 0;
   /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
   virtual Stmt PlaceAccesses(const Stmt& s) = 0;
   virtual StoreTraffic StoresTo(const Var& tensor) const = 0;
@@ -89,6 +99,8 @@ class TileOperator {
   virtual BufferUse Use() const = 0;
   /*! Whether a value of the program decides if it reads one of the buffers that it reads. */
   virtual bool MayRead(const Var& buffer) const { return (void)buffer, false; }
+  /*! Places the shared memory that an engine addresses; before all other placements. */
+  virtual void PlaceForEngines(LayoutScope* scope) const { (void)scope; }
   /*! Proposes layouts; true if this call placed a buffer or fixed the operator's own mapping. */
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */

@@ -30,6 +30,11 @@ Map<String, Any> TileOpAttrs(const CallNode* call);
 Any TileOpAttr(const CallNode* call, const char* key);
 int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);
 
+/*! Attribute of tl.tileop.gemm: who waits for the product. Absent: the operator itself;
+ * kNobodyWaits: a tl.tileop.wgmma_wait further on. */
+inline constexpr const char* kWgWait = "wg_wait";
+inline constexpr int64_t kNobodyWaits = -1;
+
 /*! Buffers that a statement reads and writes, tile operators and plain loads and stores alike. */
 struct BufferUse {
   std::vector<Var> reads;

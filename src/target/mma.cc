@@ -47,15 +47,9 @@ const std::vector<MmaInstruction>& Table() {
   return table;
 }
 
-/*! float8_e4m3 without a suffix is NVIDIA's format, which has no infinity. */
-DLDataType Canonical(DLDataType t) {
-  if (t.code == kDLFloat8_e4m3) t.code = kDLFloat8_e4m3fn;
-  return t;
-}
-
 bool HasTypes(const MmaInstruction& i, const GemmShape& s) {
-  return i.sparse == s.sparse && Canonical(s.a) == i.operand && Canonical(s.b) == i.operand &&
-         s.c == i.accumulator;
+  return i.sparse == s.sparse && CanonicalOperand(s.a) == i.operand &&
+         CanonicalOperand(s.b) == i.operand && s.c == i.accumulator;
 }
 
 /*! The first precondition that fails, empty if all hold. */
@@ -107,11 +101,16 @@ const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   return nullptr;
 }
 
+DLDataType CanonicalOperand(DLDataType t) {
+  if (t.code == kDLFloat8_e4m3) t.code = kDLFloat8_e4m3fn;
+  return t;
+}
+
 std::optional<WarpPartition> PartitionWarps(int64_t m, int64_t n, int64_t warps, int64_t m_unit,
-                                            int64_t n_unit, GemmWarpPolicy policy) {
+                                            int64_t n_unit, GemmWarpPolicy policy, int64_t m_step) {
   std::optional<WarpPartition> best;
   double best_cost = 0;
-  for (int64_t mw = 1; mw <= warps; ++mw) {
+  for (int64_t mw = m_step; mw <= warps; mw += m_step) {
     const int64_t nw = warps / mw;
     if (warps % mw || m % (m_unit * mw) || n % (n_unit * nw)) continue;
     const double rows = static_cast<double>(m) / static_cast<double>(m_unit * mw);

@@ -64,6 +64,10 @@ struct GemmShape {
  * line an instruction of these types, or one line if there is none) if none fits. */
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
 
+/*! The type as the tables name it: float8_e4m3 without a suffix is NVIDIA's format, which has no
+ * infinity. */
+DLDataType CanonicalOperand(DLDataType t);
+
 /*! T.GemmWarpPolicy. */
 enum class GemmWarpPolicy : int { kSquare = 0, kFullRow = 1, kFullCol = 2 };
 
@@ -73,11 +77,13 @@ struct WarpPartition {
 };
 
 /*!
- * Splits an m x n tile over `warps` warps in units of m_unit x n_unit. FullRow gives the rows as
- * many warps as they take, FullCol the columns; Square minimises |rows per warp / columns per warp
- * - m / n| in units, the fewest row warps on a tie. Returns nullopt where no split is legal.
+ * Splits an m x n tile over `warps` warps in units of m_unit x n_unit, a multiple of `m_step` warps
+ * along m. FullRow gives the rows as many warps as they take, FullCol the columns; Square minimises
+ * |rows per warp / columns per warp - m / n| in units, the fewest row warps on a tie. Returns
+ * nullopt where no split is legal.
  */
 std::optional<WarpPartition> PartitionWarps(int64_t m, int64_t n, int64_t warps, int64_t m_unit,
-                                            int64_t n_unit, GemmWarpPolicy policy);
+                                            int64_t n_unit, GemmWarpPolicy policy,
+                                            int64_t m_step = 1);
 
 }  // namespace tl

@@ -214,11 +214,26 @@ Stmt MakeStore(const Var& buffer, const Expr& value, const Array<Expr>& indices,
   return BufferStore(n);
 }
 
+Range MakeRange(const Expr& min, const Expr& extent) {
+  auto n = make_object<RangeNode>();
+  n->min = min;
+  n->extent = extent;
+  return Range(n);
+}
+
 Stmt MakeEvaluate(const Expr& value, const Span& span) {
   auto n = make_object<EvaluateNode>();
   n->value = value;
   n->span = span;
   return Evaluate(n);
+}
+
+Stmt MakeBind(const Var& v, const Expr& value, const Span& span) {
+  auto n = make_object<BindNode>();
+  n->var = v;
+  n->value = value;
+  n->span = span;
+  return Bind(n);
 }
 
 Stmt MakeIf(const Expr& condition, const Stmt& then_case, const Span& span) {

@@ -41,6 +41,7 @@ std::optional<int64_t> AsInt(const Expr& e);
 inline bool IsConst(const Expr& e, int64_t v) { return AsInt(e) == v; }
 /*! The constant, or an internal error: for values that an earlier check made constant. */
 int64_t ToInt(const Expr& e);
+Range MakeRange(const Expr& min, const Expr& extent);
 Var MakeVar(const std::string& name, DLDataType t = kInt32);
 
 #define TL_DECLARE_OP_(name) Expr name(const Expr& a, const Expr& b);
@@ -116,6 +117,8 @@ Stmt MakeSeq(const std::vector<Stmt>& stmts);
 std::vector<Stmt> FlatSeq(const Stmt& s);
 Stmt MakeStore(const Var& buffer, const Expr& value, const Array<Expr>& indices, const Span& span);
 Stmt MakeEvaluate(const Expr& value, const Span& span);
+/*! `v` is a name of `value` in the rest of the sequence. */
+Stmt MakeBind(const Var& v, const Expr& value, const Span& span);
 Stmt MakeIf(const Expr& condition, const Stmt& then_case, const Span& span);
 For MakeFor(const Var& v, const Expr& extent, ForKind kind, const Stmt& body, const Span& span,
             const Map<String, Any>& annotations = {});

@@ -47,6 +47,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.InjectSoftwarePipeline,
         transform.Simplify,
         transform.AddWrapperForSingleBufStore,
+        transform.PlaceWgmmaWaits,
         transform.LayoutInference,
         transform.LowerTileOp,
         transform.LowerSharedBarrier,

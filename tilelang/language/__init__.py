@@ -173,7 +173,14 @@ from tilelang.language.elementwise import (
 )
 from tilelang.language.fills import clear, fill
 from tilelang.language.gathers import c2d_im2col, im2col, transpose
-from tilelang.language.gemms import GemmWarpPolicy, gemm, gemm_sp
+from tilelang.language.gemms import (
+    GemmWarpPolicy,
+    gemm,
+    gemm_sp,
+    wait_wgmma,
+    wgmma_gemm,
+    wgmma_mma,
+)
 from tilelang.language.header import empty
 from tilelang.language.intrinsics import access_ptr, address_of, call_extern, call_intrin, evaluate
 from tilelang.language.launch import (

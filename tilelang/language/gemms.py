@@ -1,4 +1,4 @@
-"""``T.gemm``, ``T.gemm_sp`` and how their warps divide the tile."""
+"""``T.gemm``, ``T.wgmma_gemm``, ``T.gemm_sp`` and how their warps divide the tile."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def gemm(
     mbar
         Barrier of asynchronous tensor cores (sm_100).
     annotations
-        ``{"allow_tf32": True}`` lets tensor cores round float32 operands to 10 bits of mantissa;
-        without it float32 is multiplied and added in full. Tiles that were allocated as
-        ``T.tfloat32`` have it.
+        ``{"allow_tf32": True}`` lets tensor cores round float32 operands to 10 bits of mantissa
+        (those of sm_90a leave the other bits out); without it float32 is multiplied and added in
+        full. Tiles that were allocated as ``T.tfloat32`` have it.
 
     Sizes, types and numbers of threads that no tensor-core instruction takes are multiplied and
     added one by one; the log says which instructions a gemm became. Operands of int4 and uint4 are
@@ -86,23 +86,105 @@ def gemm(
     -------
     ``T.gemm(A_shared, B_shared, C_local, transpose_B=True)``
     """
-    current_tracer("T.gemm")
-    a = _operand(A, "A", ("shared", "local.fragment"))
-    b = _operand(B, "B", ("shared", "local.fragment"))
-    c = _operand(C, "C", ("local.fragment", "shared.tmem"))
-    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
-    _check_shapes(a, b, c, *transposed)
-    dtype = _common_dtype(a, b)
     if k_pack != 1 or mbar is not None:
         raise NotImplementedError(
             f"T.gemm found k_pack={k_pack}, mbar={mbar}; no supported target uses them, leave "
             "them out"
         )
-    arguments = [a, b, c, *transposed, int(GemmWarpPolicy(policy)), _predicate(clear_accum)]
-    attrs = _options("T.gemm", annotations)
+    arguments, attrs = _gemm(
+        "T.gemm", A, B, C, transpose_A, transpose_B, policy, clear_accum, annotations
+    )
+    emit_tile_op("gemm", arguments, attrs)
+
+
+def _gemm(
+    op: str,
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: Any,
+    transpose_B: Any,
+    policy: Any,
+    clear_accum: Any,
+    annotations: Mapping[str, Any] | None,
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the checked arguments and attributes of a product's operator."""
+    current_tracer(op)
+    a = _operand(A, "A", ("shared", "local.fragment"), op)
+    b = _operand(B, "B", ("shared", "local.fragment"), op)
+    c = _operand(C, "C", ("local.fragment", "shared.tmem"), op)
+    transposed = _flag(transpose_A, "transpose_A", op), _flag(transpose_B, "transpose_B", op)
+    _check_shapes(a, b, c, *transposed, op=op)
+    dtype = _common_dtype(a, b, op)
+    arguments = [a, b, c, *transposed, int(GemmWarpPolicy(policy)), _predicate(clear_accum, op)]
+    attrs = _options(op, annotations)
     if dtype == "tfloat32":
         attrs.setdefault("allow_tf32", True)
-    emit_tile_op("gemm", arguments, attrs)
+    return arguments, attrs
+
+
+def wgmma_gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: GemmWarpPolicy | int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
+    """Issue ``C += op(A) @ op(B)`` on the tensor cores of warp groups, without waiting for it.
+
+    The product is a group of its own, which `wait_wgmma` waits for. Until then nobody reads or
+    writes ``C``, nor writes ``A`` and ``B``, except for further products into the same ``C``.
+
+    Parameters
+    ----------
+    A, B, C, transpose_A, transpose_B, policy, clear_accum, annotations
+        As in `gemm`. ``B`` is in shared memory, ``A`` there or in a fragment; M is a multiple of
+        64, N of 8, K of 32 bytes of elements, the number of threads of 128. Operands in shared
+        memory other than of 16 bits have their elements along K side by side.
+
+    Raises
+    ------
+    AssertionError, TypeError
+        As `gemm`.
+    ValueError
+        As `gemm`, and if the product is no wgmma: on chips other than sm_90a, for other types
+        (PTX ISA, wgmma.mma_async), sizes, memories and layouts.
+
+    Example
+    -------
+    ``T.wgmma_gemm(A_shared, B_shared, C_local); T.wait_wgmma(0)``
+    """
+    arguments, attrs = _gemm(
+        "T.wgmma_gemm", A, B, C, transpose_A, transpose_B, policy, clear_accum, annotations
+    )
+    emit_tile_op("gemm", arguments, attrs | {"wg_wait": -1})
+
+
+wgmma_mma = wgmma_gemm
+
+
+def wait_wgmma(id: int) -> None:
+    """Wait until at most ``id`` of the groups that `wgmma_gemm` made are in flight.
+
+    The others are complete, the oldest first: their ``C`` may be used, their operands written.
+
+    Raises
+    ------
+    ValueError
+        If ``id`` is not in 0 to 7 (PTX ISA, wgmma.wait_group).
+
+    Example
+    -------
+    ``T.wait_wgmma(0)``
+    """
+    current_tracer("T.wait_wgmma")
+    groups = as_int(unwrap(id))
+    if groups is None or not 0 <= groups <= 7:
+        raise ValueError(f"T.wait_wgmma found {describe(id)}, wanted a constant from 0 to 7")
+    emit_tile_op("wgmma_wait", [groups], {})
 
 
 def gemm_sp(
@@ -171,7 +253,7 @@ def gemm_sp(
             "leave them out"
         )
     arguments = [a, e, b, c, transposed[0], transpose_e, transposed[1]]
-    arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum)]
+    arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum, "T.gemm_sp")]
     attrs = _options("T.gemm_sp", annotations)
     if dtype == "tfloat32":
         attrs.setdefault("allow_tf32", True)
@@ -230,12 +312,12 @@ def _flag(value: Any, name: str, op: str = "T.gemm") -> bool:
     return bool(value)
 
 
-def _predicate(value: Any) -> Any:
+def _predicate(value: Any, op: str) -> Any:
     value = unwrap(value)
     if value is None or isinstance(value, bool | int):
         return bool(value)
     if is_buffer(value):
-        raise TypeError(f"clear_accum of T.gemm is {describe(value)}, wanted a scalar condition")
+        raise TypeError(f"clear_accum of {op} is {describe(value)}, wanted a scalar condition")
     return as_dtype(value, "bool")
 
 

@@ -71,6 +71,11 @@ def AddWrapperForSingleBufStore() -> Pass:
     return get_function("transform.AddWrapperForSingleBufStore")()
 
 
+def PlaceWgmmaWaits() -> Pass:
+    """Lets products of warp groups run on until someone needs what they make or read."""
+    return get_function("transform.PlaceWgmmaWaits")()
+
+
 def LayoutInference() -> Pass:
     """Decides where every element of shared buffers and fragments lives."""
     return get_function("transform.LayoutInference")()
@@ -176,6 +181,7 @@ __all__ = [
     "PassConfigKey",
     "PassContext",
     "PipelinePlanning",
+    "PlaceWgmmaWaits",
     "PlanSharedMemory",
     "Simplify",
     "StmtSimplify",

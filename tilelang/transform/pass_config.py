@@ -49,6 +49,8 @@ class PassConfigKey(str, Enum):
     """Copies leave branches that name scalars, which their users then compute. Default True."""
     TL_CONFIG_INDEX_BITWIDTH = "tl.config_index_bitwidth"
     """64: every index of global memory is an int64. Default 32: where a tensor may need it."""
+    TL_DISABLE_WGMMA = "tl.disable_wgmma"
+    """T.gemm takes no tensor-core instruction of warp groups. Default False."""
     TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
     """Warps are not specialised automatically, which this compiler never does. Default False."""
     TL_DISABLE_TMA_LOWER = "tl.disable_tma_lower"

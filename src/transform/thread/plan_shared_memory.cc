@@ -5,10 +5,10 @@
  * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is
  * annotated with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel.
  * Buffers of scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128
- * bytes, or of the buffer's own alignment or that of a swizzle by TMA where that is more, of
- * mbarriers multiples of 8; buffers whose lives overlap have no byte in common, and mbarriers with
- * nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than a
- * block of the target may have (ValueError with a table of the buffers).
+ * bytes, or of the buffer's own alignment or that of a swizzle by TMA or wgmma where that is more,
+ * of mbarriers multiples of 8; buffers whose lives overlap have no byte in common, and mbarriers
+ * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
+ * a block of the target may have (ValueError with a table of the buffers).
  *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
@@ -47,7 +47,7 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
-  int64_t engine_alignment = 1;  // what copies by TMA want
+  int64_t engine_alignment = 1;  // what copies by TMA and products of wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
   bool IsBarrier() const { return tl::IsBarrier(alloc->buffer); }
@@ -77,18 +77,18 @@ class AllocationCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   // The exchange of 16-byte pieces repeats after 8 rows (CUDA Programming Guide, Tensor Memory
-  // Access, "Swizzle").
+  // Access, "Swizzle"; PTX ISA, Matrix Descriptor Format).
   void Visit_(const CallNode* op) override {
     const auto descriptor = std::find_if(op->args.begin(), op->args.end(), [](const Expr& arg) {
       return arg.as<CallNode>() && IsCallTo(arg, kCreateTmaDescriptor);
     });
-    if (descriptor != op->args.end()) {
-      const int64_t repeats = 8 * TmaSwizzle((*descriptor).as<CallNode>());
-      for (const PointerAccess& p : PointerAccesses(op)) {
-        if (!IsShared(p.buffer)) continue;
-        int64_t& alignment = alignments_[views_.RootOf(p.buffer).get()];
-        alignment = std::max(alignment, repeats);
-      }
+    int64_t swizzle = 0;
+    if (descriptor != op->args.end()) swizzle = TmaSwizzle((*descriptor).as<CallNode>());
+    if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (swizzle == 0 || !IsShared(p.buffer)) continue;
+      int64_t& alignment = alignments_[views_.RootOf(p.buffer).get()];
+      alignment = std::max(alignment, 8 * swizzle);
     }
     Default(op);
   }

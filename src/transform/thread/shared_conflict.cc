@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "../../layout/index_box.h"
+#include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
 #include "shared_memory.h"
@@ -131,26 +132,6 @@ class LaterNames {
   Substituter names_;
 };
 
-/*! Whether [a, a + a_lanes) and [b, b + b_lanes) are disjoint. */
-bool Differ(const Expr& a, const Expr& b, int a_lanes, int b_lanes, Analyzer* analyzer) {
-  const Analyzer::Bound gap = analyzer->ConstBound(analyzer->Simplify(a - b));
-  if (gap.min >= b_lanes || gap.max <= -a_lanes) return true;
-  if (a_lanes != 1 || b_lanes != 1) return false;
-  const auto* ma = a.as<FloorModNode>();
-  const auto* mb = b.as<FloorModNode>();
-  const std::optional<int64_t> modulus = AsInt(ma ? ma->b : mb ? mb->b : Expr(MakeInt(0)));
-  if (!modulus || *modulus <= 0 || (ma && mb && modulus != AsInt(mb->b))) return false;
-  // What is in [0, modulus) anyway lost its floormod to the simplifier.
-  auto below_modulus = [&](const Expr& e) {
-    const Analyzer::Bound bound = analyzer->ConstBound(e);
-    return bound.min >= 0 && bound.max < *modulus;
-  };
-  if ((!ma && !below_modulus(a)) || (!mb && !below_modulus(b))) return false;
-  const Expr difference = (ma ? ma->a : a) - (mb ? mb->a : b);
-  const Analyzer::Modular d = analyzer->ModularSet(analyzer->Simplify(difference));
-  return d.coeff % *modulus == 0 && d.base % *modulus != 0;
-}
-
 bool HaveConstantRanges(const std::vector<const SyncNode*>& loops) {
   return std::all_of(loops.begin(), loops.end(), [](const SyncNode* n) {
     return AsInt(LoopOf(n)->min) && AsInt(LoopOf(n)->extent);
@@ -170,7 +151,7 @@ bool DifferInSomeIndex(const Pair& pair, const std::vector<Var>& opaque, Analyze
     if (!IsPureInteger(a) || !IsPureInteger(b)) continue;
     const int a_lanes = last ? pair.a.lanes : 1, b_lanes = last ? pair.b.lanes : 1;
     const Expr other = later(b);
-    if (Differ(a, other, a_lanes, b_lanes, analyzer)) return true;
+    if (AreDisjoint(a, a_lanes, other, b_lanes, analyzer)) return true;
     if (constant) continue;
     if (analyzer->CanProveSymbolic(a >= other + b_lanes)) return true;
     if (analyzer->CanProveSymbolic(other >= a + a_lanes)) return true;
@@ -355,6 +336,7 @@ void SharedConflict::NotePlace(const AllocBufferNode* alloc) {
 }
 
 bool SharedConflict::ShareBytes(const Var& a, const Var& b) const {
+  if (a.same_as(b)) return true;
   auto x = places_.find(a.get()), y = places_.find(b.get());
   if (x == places_.end() || y == places_.end()) return false;
   return x->second.first < y->second.second && y->second.first < x->second.second;

@@ -31,11 +31,12 @@ class SharedConflict {
   };
   /*! `a` is executed before `b`. */
   bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance);
+  /*! Have two buffers bytes in common, or are they one? */
+  bool ShareBytes(const Var& a, const Var& b) const;
 
  private:
   bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance);
   void NotePlace(const AllocBufferNode* alloc);
-  bool ShareBytes(const Var& a, const Var& b) const;
 
   Analyzer analyzer_;
   std::vector<Var> opaque_;

@@ -19,7 +19,9 @@ class LifetimeWalk : public StmtExprVisitor {
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
     for (const Object* buffer : filled_) lives_[buffer].last = INT64_MAX;
-    for (const auto& [buffer, path] : stored_) lives_[buffer].last = INT64_MAX;
+    for (const auto* reads : {&stored_, &multiplied_}) {
+      for (const auto& [buffer, path] : *reads) lives_[buffer].last = INT64_MAX;
+    }
     for (auto& [buffer, life] : lives_) {
       for (const Lifetime& together : ranges_) {
         if (!life.Overlaps(together)) continue;
@@ -52,8 +54,11 @@ class LifetimeWalk : public StmtExprVisitor {
       if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
       if (p.access == Access::kEngineWrite) filled_.insert(buffer);
       if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
+      if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) Multiply(buffer);
     }
-    if (IsCallTo(GetRef<Expr>(op), kTmaStoreWait) && IsConst(op->args[0], 0)) LandStores();
+    const bool waits_for_all = !op->args.empty() && IsConst(op->args[0], 0);
+    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kTmaStoreWait)) LandReads(&stored_);
+    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kWarpgroupWait)) LandReads(&multiplied_);
   }
 
   void Visit_(const AttrStmtNode* op) override {
@@ -82,6 +87,8 @@ class LifetimeWalk : public StmtExprVisitor {
   void Visit_(const BindNode* op) override { Leaf(op); }
 
  private:
+  using Path = std::vector<const Object*>;
+
   void Begin() { now_ += inside_ == 0; }
   void Leaf(const Object* op) {
     Begin();
@@ -95,14 +102,22 @@ class LifetimeWalk : public StmtExprVisitor {
     path_.pop_back();
     --inside_;
   }
+  void Multiply(const Object* buffer) {
+    auto [it, is_new] = multiplied_.try_emplace(buffer, path_);
+    if (is_new) return;
+    // Only a wait around both ends both.
+    Path& path = it->second;
+    const auto common = std::mismatch(path.begin(), path.end(), path_.begin(), path_.end()).first;
+    path.erase(common, path.end());
+  }
   /*! A wait in a loop or branch says nothing of what was issued outside of it. */
-  void LandStores() {
-    for (auto it = stored_.begin(); it != stored_.end();) {
-      const std::vector<const Object*>& path = it->second;
+  void LandReads(std::unordered_map<const Object*, Path>* reads) {
+    for (auto it = reads->begin(); it != reads->end();) {
+      const Path& path = it->second;
       const bool inside =
           path.size() >= path_.size() && std::equal(path_.begin(), path_.end(), path.begin());
       if (inside) lives_[it->first].last = now_;
-      it = inside ? stored_.erase(it) : std::next(it);
+      it = inside ? reads->erase(it) : std::next(it);
     }
   }
   void Land() {
@@ -120,11 +135,11 @@ class LifetimeWalk : public StmtExprVisitor {
   bool in_ranges_ = false;
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
-  std::vector<const Object*> path_;  // loops and branches around
+  Path path_;  // loops and branches around
   /*! What an engine was the last to write: it may still do. */
   std::unordered_set<const Object*> filled_;
-  /*! What bulk copies may still read, with the loops and branches around their issue. */
-  std::unordered_map<const Object*, std::vector<const Object*>> stored_;
+  /*! What bulk copies and wgmma may still read, with the loops and branches around their issue. */
+  std::unordered_map<const Object*, Path> stored_, multiplied_;
 };
 
 }  // namespace

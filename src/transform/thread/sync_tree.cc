@@ -16,8 +16,13 @@ using Guards = std::vector<std::pair<Expr, bool>>;
 class AccessCollector : public StmtExprVisitor {
  public:
   AccessCollector(SyncNode* node, const Views& views, Substituter* names, Guards* guards,
-                  int* count)
-      : node_(node), views_(views), names_(names), guards_(guards), count_(count) {}
+                  std::vector<Var>* opaque, int* count)
+      : node_(node),
+        views_(views),
+        names_(names),
+        guards_(guards),
+        opaque_(opaque),
+        count_(count) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -69,13 +74,24 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
-  static void Qualify(const CallNode* op, Access access, SharedAccess* a) {
+  void Qualify(const CallNode* op, Access access, SharedAccess* a) {
     a->by_warp = IsMatrixCopy(op);
     a->engine = access == Access::kEngineRead || access == Access::kEngineWrite;
     a->announced = access == Access::kEngineWrite;
-    // The element that its address names says nothing of what an engine touches.
-    a->whole |= a->engine;
     if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
+    if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
+      // The element that its address names says nothing of what an engine touches.
+      a->whole |= a->engine;
+      return;
+    }
+    a->flight = SharedAccess::Flight::kWgmma;
+    // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where
+    // it begins.
+    const size_t rank = a->indices.size();
+    for (size_t i = rank > 3 ? rank - 3 : 0; i < rank; ++i) {
+      opaque_->push_back(MakeVar("part"));
+      a->indices.Set(i, opaque_->back());
+    }
   }
 
   /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
@@ -140,6 +156,7 @@ class AccessCollector : public StmtExprVisitor {
   const Views& views_;
   Substituter* names_;
   Guards* guards_;
+  std::vector<Var>* opaque_;
   int* count_;
 };
 
@@ -241,6 +258,10 @@ class TreeBuilder {
         node->kind = Kind::kWait;
         node->wait_for = SharedAccess::Flight::kBulkCopy;
         node->in_flight = ToInt(call->args[0]);
+      } else if (call && IsCallTo(evaluate->value, kWarpgroupWait)) {
+        node->kind = Kind::kWait;
+        node->wait_for = SharedAccess::Flight::kWgmma;
+        node->in_flight = ToInt(call->args[0]);
       }
     }
     if (IsBreak(s)) node->kind = Kind::kBreak;
@@ -249,7 +270,7 @@ class TreeBuilder {
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {
-    AccessCollector(node, views_, &names_, &guards_, &accesses)(n);
+    AccessCollector(node, views_, &names_, &guards_, &opaque, &accesses)(n);
   }
 
   Uniformity uniformity_;

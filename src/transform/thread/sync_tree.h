@@ -23,9 +23,9 @@ struct SharedAccess {
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by a bulk copy.
-   */
-  enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy };
+  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by a bulk copy
+   * or by wgmma. */
+  enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy, kWgmma };
   Flight flight;
   bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
@@ -68,7 +68,7 @@ struct SyncNode {
   WarpGroups groups = WarpGroups::All();                        // of that attribute
   std::optional<Named> named;                                   // kBarrier
   SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
-  int64_t in_flight = 0;  // kWait: groups of asynchronous copies that it leaves in flight
+  int64_t in_flight = 0;               // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;

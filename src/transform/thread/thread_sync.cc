@@ -13,11 +13,11 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
- * An engine's read of what threads wrote (a store by TMA) also needs a fence between proxies in the
- * threads that wrote: it stands in front of the last barrier on each way from the write to the
- * read. What a bulk copy reads it may read until the wait for its group. An engine's write that an
- * mbarrier announces is ordered with accesses of its own buffer by the program, and by barriers
- * with those of other buffers in the same bytes.
+ * An engine's read of what threads wrote (a store by TMA, an operand of wgmma) also needs a fence
+ * between proxies in the threads that wrote: it stands in front of the last barrier on each way
+ * from the write to the read. What a bulk copy or a wgmma reads it may read until the wait for its
+ * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
+ * the program, and by barriers with those of other buffers in the same bytes.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -219,7 +219,9 @@ class SyncPlanner {
       }
       for (const auto& [write, barriers] : state->unfenced) {
         const bool own = a.announced && write->buffer.same_as(a.buffer);
-        if (own || !conflict_.MayConflict(*write, a, {})) continue;
+        // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
+        if (own || !conflict_.ShareBytes(write->buffer, a.buffer)) continue;
+        if (barriers.empty() && !conflict_.MayConflict(*write, a, {})) continue;
         for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
         if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
       }

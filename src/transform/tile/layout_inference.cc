@@ -11,6 +11,7 @@
  * both statements); tile operators in a range of threads that do not follow each other. A fragment
  * that is used in a range is laid out over the range's threads, counted from its first one.
  *
+ * First come the buffers that wgmma reads, each with the widest swizzle that all its readers take.
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
  * (operators follow fragments that are placed, fragments follow operators), prefer (a gemm places
  * the fragments that it reads and nobody dictates), free. At the free level the operators that are
@@ -22,8 +23,10 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "../../layout/annotation.h"
+#include "../../layout/swizzle.h"
 #include "../../op/operator.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
@@ -43,6 +46,10 @@ struct OperatorUse {
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
 
+  void PlaceForEngines(LayoutScope* scope) const {
+    scope->num_threads = threads.threads;
+    op->PlaceForEngines(scope);
+  }
   bool Infer(LayoutScope* scope, InferLevel level) const {
     scope->num_threads = threads.threads;
     return op->Infer(scope, level);
@@ -135,6 +142,10 @@ class Placements : public LayoutScope {
     if (root.same_as(buffer)) return it->second.layout;
     return Carry(it->second.layout, root, buffer, it->second.asked_by);
   }
+  Layout FindAnnotated(const Var& buffer) const final {
+    return annotated_.count(views.RootOf(buffer).get()) ? Find(buffer) : Layout();
+  }
+  bool IsView(const Var& buffer) const final { return views.IsView(buffer); }
   Span PlacedBy(const Var& buffer) const final {
     auto it = placed_.find(views.RootOf(buffer).get());
     return it == placed_.end() ? Span() : it->second.asked_by;
@@ -152,6 +163,18 @@ class Placements : public LayoutScope {
             LayoutText(layout) + ", asked for here\nwanted one; copy to a second fragment");
   }
 
+  void PlaceAnnotated(const Var& buffer, const Layout& layout) {
+    Place(buffer, layout, Span());
+    annotated_.insert(views.RootOf(buffer).get());
+  }
+  void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) final {
+    auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
+    if (is_new) return;
+    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    const std::optional<int> old_span = SwizzleBytes(it->second.layout, bits);
+    if (old_span && *SwizzleBytes(layout, bits) < *old_span) it->second = {layout, span};
+  }
+
   static Layout Carry(const Layout& layout, const Var& from, const Var& to, const Span& span) {
     std::optional<Layout> carried = CarryLayout(layout, from, to);
     if (carried) return *carried;
@@ -167,6 +190,7 @@ class Placements : public LayoutScope {
     Span asked_by;
   };
   std::unordered_map<const Object*, Placed> placed_;
+  std::unordered_set<const Object*> annotated_;
 };
 
 using Operators = std::vector<OperatorUse>;
@@ -309,8 +333,9 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int ar
   RefuseMixedRanges(ops.operators, views);
   const TensorTraffic traffic(kernel);
   placed.traffic = &traffic;
-  for (auto [buffer, layout] : ops.annotated) placed.Place(buffer, layout, Span());
+  for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
 
+  for (const OperatorUse& use : ops.operators) use.PlaceForEngines(&placed);
   for (const OperatorUse& use : ops.operators) use.Infer(&placed, InferLevel::kStrict);
   RunCommon(ops.operators, &placed);
   for (const OperatorUse& use : ops.operators) {

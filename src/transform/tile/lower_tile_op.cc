@@ -53,10 +53,16 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     return {Physical(buffer, it->second), mapped};
   }
 
-  Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape) final {
-    allocated_.push_back(MakeBuffer(name, dtype, shape, "shared.dyn"));
-    return allocated_.back();
+  Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
+                  const Layout& layout) final {
+    const Var buffer = MakeBuffer(name, dtype, shape, "shared.dyn");
+    if (layout.defined()) layouts_[buffer.get()] = layout;
+    allocated_.push_back(layout.defined() ? Physical(buffer, layout) : buffer);
+    made_.push_back(buffer);
+    return buffer;
   }
+
+  bool IsView(const Var& buffer) const final { return views_.IsView(buffer); }
 
   Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
 
@@ -197,6 +203,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   std::unordered_map<const Object*, Layout> layouts_;
   std::unordered_map<const Object*, Var> physical_;
   std::vector<Var> allocated_;
+  std::vector<Var> made_;  // keeps alive what the tables know by address
   Views views_;
   TensorTraffic traffic_;
   bool in_kernel_ = false;

@@ -67,7 +67,7 @@ def test_an_accumulator_moves_by_matrices(m, n, threads, widths):
 
 def test_rows_of_matrices_need_no_barrier_between_each_other():
     source = emulated(accumulate(64, 64, 128, "float16")).get_kernel_source()
-    stores = source.partition("mma_sync")[2]
+    stores = source.partition("wgmma_ss<")[2]
     # The warp that stores a row is the one that has loaded it; another one reads it at the end.
     assert stores.count("__syncthreads();") == 1
     assert "  __syncthreads();\n    tl::ptx_stmatrix" not in stores

@@ -229,7 +229,7 @@ TL_DEVICE void warpgroup_wait(emu::Location where = emu::here()) {
 }
 
 /*! Keeps the compiler from moving accesses of `count` accumulator elements across this point. */
-template <int count, typename T>
-TL_DEVICE void warpgroup_fence_operand(T*) {}
+template <int count, typename Registers>
+TL_DEVICE void warpgroup_fence_operand(const Registers&) {}
 
 }  // namespace tl

@@ -1,0 +1,168 @@
+/*! T.gemm by wgmma: a warp group multiplies 64 rows of A, in shared memory or registers, with B in
+ * shared memory. Instructions are issued as one group, which the operator or someone else waits
+ * for.
+ */
+#include "../tvm/functor.h"
+#include "block_reduce.h"
+#include "gemm.h"
+#include "intrinsics.h"
+#include "wgmma_wait.h"
+
+namespace tl {
+namespace {
+
+constexpr DLDataType kDescriptor{kDLUInt, 64, 1};
+constexpr int64_t kGroupWarps = 4, kWarpRows = 16;
+
+/*! All of a buffer. */
+TileRegion WholeOf(const Var& buffer) {
+  TileRegion r{buffer, {}};
+  for (const Expr& extent : BufferOf(buffer)->shape) {
+    r.ranges.push_back(MakeRange(MakeInt(0), extent));
+  }
+  return r;
+}
+
+/*! Without the swizzle's `x ^ 0`: an operand begins at the first row of a pattern. */
+class FoldXor : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const BitwiseXorNode* op) final {
+    return IsConst(op->b, 0) ? Mutate(op->a) : Default<Expr>(op);
+  }
+};
+
+/*! A bound descriptor and the steps from it. */
+struct Described {
+  Var descriptor;
+  WgmmaStrides strides;
+};
+
+class WgmmaEmitter {
+ public:
+  WgmmaEmitter(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope)
+      : op_(op),
+        plan_(plan),
+        wgmma_(*plan.wgmma.instruction),
+        scope_(scope),
+        registers_c_(scope->RegistersOf(op.c.buffer)),
+        m_tiles_(op.M() / (kWarpRows * plan.warps.m_warps)),
+        columns_(op.N() / plan.warps.n_warps),
+        warp_(FloorDivOf(scope->thread, 32)) {}
+
+  Stmt Emit() {
+    std::vector<Stmt> body;
+    const GemmOperand a = LowerOperand(op_, op_.a, op_.trans_a, plan_.LayoutOfA(op_), scope_, &body,
+                                       /*for_wgmma=*/true);
+    // The product before this one may still read what an operand is moved to.
+    if (!body.empty() && op_.asynchronous) body.insert(body.begin(), WaitForProducts(0, op_.span));
+    WgmmaOperand shared_a = plan_.SharedA(op_);
+    if (a.shared.defined()) {
+      if (!a.shared.same_as(op_.a.buffer)) shared_a.region = WholeOf(a.shared);
+      a_ = Describe(shared_a, GroupRow(), &body);
+    }
+    b_ = Describe(plan_.SharedB(op_), GroupColumn(), &body);
+    body.push_back(FenceAccumulator(registers_c_, op_.span));
+    body.push_back(Command(kWarpgroupArrive));
+    body.push_back(scope_->PlaceAccesses(Products(a)));
+    body.push_back(Command(kWarpgroupCommit));
+    if (!op_.asynchronous) {
+      body.push_back(WaitForProducts(0, op_.span));
+      body.push_back(FenceAccumulator(registers_c_, op_.span));
+    }
+    return MakeSeq(body);
+  }
+
+ private:
+  Stmt Command(const char* name) const { return MakeEvaluate(CallOp(name, {}), op_.span); }
+
+  /*! First row and column of the thread's warp group. */
+  Expr GroupRow() const {
+    if (plan_.warps.m_warps == kGroupWarps) return MakeInt(0);
+    return FloorDivOf(FloorModOf(warp_, plan_.warps.m_warps), kGroupWarps) *
+           WgmmaInstruction::kRows;
+  }
+  Expr GroupColumn() const {
+    if (plan_.warps.n_warps == 1) return MakeInt(0);
+    return FloorDivOf(warp_, plan_.warps.m_warps) * columns_;
+  }
+
+  Described Describe(const WgmmaOperand& operand, const Expr& row, std::vector<Stmt>* body) const {
+    const TileRegion& region = operand.region;
+    const WgmmaStrides strides = StridesOf(operand, scope_->LayoutOf(region.buffer));
+    Array<Expr> first = region.Mins();
+    const size_t along_rows = first.size() - (operand.k_major ? 2 : 1);
+    first.Set(along_rows, first[along_rows] + row);
+    auto [buffer, placed] = scope_->Place(region.buffer, first);
+    const Array<Expr> indices =
+        placed.Map([&](const Expr& e) { return scope_->analyzer->Simplify(FoldXor().Mutate(e)); });
+    const Expr value = CallOp(kWgmmaDescriptor,
+                              {MakeInt(strides.span), AddressOf(buffer, indices),
+                               MakeInt(strides.leading), MakeInt(strides.stride)},
+                              PrimTy(kDescriptor));
+    Var descriptor = MakeVar(std::string(region.buffer->name) + "_desc", kDescriptor);
+    body->push_back(MakeBind(descriptor, value, op_.span));
+    return {descriptor, strides};
+  }
+
+  Expr Advance(const Described& d, const Expr& row, const Expr& k) const {
+    const Expr bytes = scope_->analyzer->Simplify(d.strides.Offset(row, k));
+    if (IsConst(bytes, 0)) return d.descriptor;
+    return CallOp(kWgmmaDescriptorAdvance, {d.descriptor, bytes}, PrimTy(kDescriptor));
+  }
+
+  /*! Steps along K, in each the blocks of rows and columns of the warp group. */
+  Stmt Products(const GemmOperand& a) const {
+    const int64_t steps = op_.K() / wgmma_.k, blocks = columns_ / plan_.wgmma.n;
+    Var k = MakeVar("ki"), i = MakeVar("i"), j = MakeVar("j");
+    scope_->analyzer->BindConst(k, steps);
+    scope_->analyzer->BindConst(i, m_tiles_);
+    scope_->analyzer->BindConst(j, blocks);
+    Stmt product = MakeEvaluate(Product(a, k, i, j), op_.span);
+    Stmt row = UnrolledFor(i, m_tiles_, UnrolledFor(j, blocks, product, op_.span), op_.span);
+    return UnrolledFor(k, steps, row, op_.span);
+  }
+
+  Expr Product(const GemmOperand& a, const Expr& k, const Expr& i, const Expr& j) const {
+    const Expr at_k = k * wgmma_.k;
+    const Expr c = AddressOf(registers_c_, {i * (columns_ / 2) + j * (plan_.wgmma.n / 2)});
+    const Expr b = Advance(b_, j * plan_.wgmma.n, at_k);
+    Array<Expr> args = {MakeInt(WgmmaInstruction::kRows),
+                        MakeInt(plan_.wgmma.n),
+                        MakeInt(wgmma_.k),
+                        StringOf(wgmma_.operand_name),
+                        StringOf(wgmma_.operand_name),
+                        StringOf(wgmma_.accumulator_name)};
+    const Expr b_k_major = StringOf(b_.strides.k_major ? "true" : "false");
+    // Of an accumulator that is cleared the first product along K is the beginning.
+    const Expr sum = NotEqualOf(k, MakeInt(0)) || NotOf(op_.clear_accum);
+    if (a.registers.defined()) {
+      const Expr fragment =
+          AddressOf(a.registers, {(i * (op_.K() / wgmma_.k) + k) * (4 * wgmma_.PerRegister())});
+      for (const Expr& e : {b_k_major, c, fragment, b, sum}) args.push_back(e);
+      return CallOp(kWgmmaRegisters, args);
+    }
+    args.push_back(StringOf(a_.strides.k_major ? "true" : "false"));
+    const Expr at_a = Advance(a_, i * (kWarpRows * plan_.warps.m_warps), at_k);
+    for (const Expr& e : {b_k_major, c, at_a, b, sum}) args.push_back(e);
+    return CallOp(kWgmmaShared, args);
+  }
+
+  const GemmOp& op_;
+  const GemmPlan& plan_;
+  const WgmmaInstruction& wgmma_;
+  LoweringScope* scope_;
+  Var registers_c_;
+  /*! Instructions of a warp group one below the other, and its columns. */
+  int64_t m_tiles_, columns_;
+  Expr warp_;
+  Described a_, b_;
+};
+
+}  // namespace
+
+Stmt LowerGemmToWgmma(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope) {
+  return WgmmaEmitter(op, plan, scope).Emit();
+}
+
+}  // namespace tl

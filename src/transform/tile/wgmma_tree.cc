@@ -1,0 +1,246 @@
+#include "wgmma_tree.h"
+
+#include <algorithm>
+
+#include "../../layout/annotation.h"
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../op/wgmma_wait.h"
+#include "../../tvm/functor.h"
+#include "../thread/effects.h"
+#include "kernel_scope.h"
+
+namespace tl {
+namespace {
+
+bool UsesAny(const Expr& e, const std::vector<Var>& vars) {
+  return std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Uses(e, v); });
+}
+
+/*! Builds the tree of one kernel. */
+class TreeBuilder {
+ public:
+  TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, int arch)
+      : views_(views), conflicts_(views, analyzer), analyzer_(analyzer), arch_(arch) {
+    struct ByHand : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const EvaluateNode* op) override {
+        const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+        if (!call) return;
+        found |= IsTileOp(call, kWgmmaWait) || TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+      }
+    } by_hand;
+    by_hand(kernel);
+    by_hand_ = by_hand.found;
+  }
+
+  std::unique_ptr<WgmmaNode> Build(const Stmt& s) {
+    auto node = std::make_unique<WgmmaNode>();
+    node->stmt = s;
+    if (const auto* op = s.as<AttrStmtNode>(); op && op->attr_key != kAsyncCopy) {
+      BuildAttr(op, node.get());
+    } else if (const auto* op = s.as<SBlockRealizeNode>()) {
+      for (auto [buffer, layout] : GetLayoutMap(op->block->annotations)) {
+        annotated_.Set(buffer, layout);
+      }
+      BuildBody(op->block->body, WgmmaNode::Kind::kScope, node.get());
+    } else if (s.as<SeqStmtNode>()) {
+      BuildBody(s, WgmmaNode::Kind::kSequence, node.get());
+    } else if (const auto* op = s.as<ForNode>(); op && IsLoop(op)) {
+      analyzer_->BindLoop(op);
+      BuildBody(op->body, WgmmaNode::Kind::kLoop, node.get());
+    } else if (const auto* op = s.as<WhileNode>(); op && IsUniform(op->condition)) {
+      BuildBody(op->body, WgmmaNode::Kind::kAlone, node.get());
+    } else if (const auto* op = s.as<IfThenElseNode>()) {
+      BuildIf(op, node.get());
+    } else {
+      BuildLeaf(s, node.get());
+    }
+    return node;
+  }
+
+ private:
+  void BuildBody(const Stmt& body, WgmmaNode::Kind kind, WgmmaNode* node) {
+    node->kind = kind;
+    for (const Stmt& s : FlatSeq(body)) node->body.push_back(Build(s));
+  }
+
+  void BuildAttr(const AttrStmtNode* op, WgmmaNode* node) {
+    if (op->attr_key == "thread_extent") {
+      const IterVar axis = op->node.cast<IterVar>();
+      if (std::string(axis->thread_tag).rfind("threadIdx", 0) == 0) varying_.push_back(axis->var);
+      analyzer_->BindThread(op);
+    }
+    const bool alone = op->attr_key == kThreadRange;
+    scope_.Within(op, [&] {
+      BuildBody(op->body, alone ? WgmmaNode::Kind::kAlone : WgmmaNode::Kind::kScope, node);
+    });
+  }
+
+  /*! Iterations that all threads go through together. */
+  bool IsLoop(const ForNode* op) const {
+    return op->kind != ForKind::kParallel && IsUniform(op->min) && IsUniform(op->extent);
+  }
+
+  /*! Of the same value in all threads, as far as is seen here. */
+  bool IsUniform(const Expr& e) const {
+    struct Loads : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const TensorLoadNode* op) override {
+        const Var buffer = op->source.as_or_throw<Var>();
+        found |= !IsGlobal(buffer) && !IsShared(buffer);
+        Default(op);
+      }
+    } loads;
+    loads(e);
+    return !loads.found && !UsesAny(e, varying_);
+  }
+
+  void BuildIf(const IfThenElseNode* op, WgmmaNode* node) {
+    const auto* range = op->then_case.as<AttrStmtNode>();
+    if (range && range->attr_key == kThreadRange && !op->else_case) {
+      BuildBody(op->then_case, WgmmaNode::Kind::kAlone, node);
+      return;
+    }
+    if (!IsUniform(op->condition)) return BuildLeaf(node->stmt, node);
+    BuildBody(op->then_case, WgmmaNode::Kind::kIf, node);
+    if (op->else_case) {
+      for (const Stmt& s : FlatSeq(*op->else_case)) node->otherwise.push_back(Build(s));
+    }
+    node->touched = conflicts_.Touched(MakeEvaluate(op->condition, op->span));
+  }
+
+  void BuildLeaf(const Stmt& s, WgmmaNode* node) {
+    if (const auto* bind = s.as<BindNode>(); bind && !IsUniform(bind->value)) {
+      varying_.push_back(bind->var);
+    }
+    const CallNode* call = AsTileOp(s);
+    if (IsTileOp(call, kWgmmaWait)) {
+      node->kind = WgmmaNode::Kind::kWait;
+      return;
+    }
+    if (IsTileOp(call, kGemm)) node->issue = IssueOf(call, s->span);
+    if (!node->issue) node->touched = conflicts_.Touched(s);
+    // What a loop leaves early has other groups in flight than its end.
+    if (IsBreak(s) || IsContinue(s) || s.as<WhileNode>()) node->touched.everything = true;
+  }
+
+  std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {
+    GemmOp op = ParseGemm(call, span);
+    if (by_hand_ && !op.asynchronous) return nullptr;
+    GemmContext context{scope_.Threads(span).threads, arch_, LayoutOf(op.a.buffer),
+                        LayoutOf(op.b.buffer),
+                        views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer)};
+    const GemmPlan plan = PlanGemm(op, context);
+    if (!plan.UsesWgmma()) return nullptr;
+    return std::make_unique<WgmmaIssue>(
+        WgmmaIssue{issues_++, op, call->args[2], plan.wgmma, op.asynchronous});
+  }
+
+  Layout LayoutOf(const Var& buffer) const {
+    auto it = annotated_.find(buffer);
+    return it == annotated_.end() ? Layout() : (*it).second;
+  }
+
+  const Views* views_;
+  WgmmaConflicts conflicts_;
+  Analyzer* analyzer_;
+  int arch_;
+  bool by_hand_;
+  int issues_ = 0;
+  KernelScope scope_;
+  std::vector<Var> varying_;
+  Map<Var, Layout> annotated_;
+};
+
+Stmt WaitStatement(size_t groups, const WgmmaNode& node) {
+  Array<Expr> args = {MakeInt(static_cast<int64_t>(groups))};
+  for (const WgmmaIssue* issue : node.complete) {
+    if (!HasAccumulator(node.pending, *issue)) args.push_back(issue->accumulator);
+  }
+  return MakeEvaluate(CallOp(kWgmmaWait, args), node.stmt->span);
+}
+
+Stmt Rebuild(const WgmmaNode& node);
+
+Stmt RebuildSequence(const std::vector<std::unique_ptr<WgmmaNode>>& nodes) {
+  std::vector<Stmt> out;
+  for (const auto& n : nodes) {
+    if (n->wait) out.push_back(WaitStatement(*n->wait, *n));
+    out.push_back(Rebuild(*n));
+  }
+  return MakeSeq(out);
+}
+
+Stmt WithoutWait(const EvaluateNode* gemm) {
+  Call call = gemm->value.as_or_throw<Call>();
+  Map<String, Any> attrs = TileOpAttrs(call.get());
+  attrs.Set(kWgWait, kNobodyWaits);
+  auto dict = make_object<DictAttrsNode>();
+  dict->__dict__ = attrs;
+  call.CopyOnWrite()->attrs = DictAttrs(dict);
+  return MakeEvaluate(call, gemm->span);
+}
+
+/*! The outermost statement with another body. */
+class ReplaceBody : public StmtExprMutator {
+ public:
+  Stmt body, otherwise;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final { return WithBody<AttrStmt>(op); }
+  Stmt Mutate_(const ForNode* op) final { return WithBody<For>(op); }
+  Stmt Mutate_(const WhileNode* op) final { return WithBody<While>(op); }
+  Stmt Mutate_(const SBlockNode* op) final { return WithBody<SBlock>(op); }
+  Stmt Mutate_(const SeqStmtNode*) final { return body; }
+  Stmt Mutate_(const IfThenElseNode* op) final {
+    IfThenElse branch = GetRef<IfThenElse>(op);
+    branch.CopyOnWrite()->then_case = body;
+    if (op->else_case) branch.CopyOnWrite()->else_case = otherwise;
+    return branch;
+  }
+
+ private:
+  template <typename R, typename N>
+  Stmt WithBody(const N* op) const {
+    R copy = GetRef<R>(op);
+    copy.CopyOnWrite()->body = body;
+    return copy;
+  }
+};
+
+Stmt Rebuild(const WgmmaNode& node) {
+  if (node.kind == WgmmaNode::Kind::kWait) {
+    return WaitStatement(ToInt(AsTileOp(node.stmt)->args[0]), node);
+  }
+  if (node.issue) return WithoutWait(node.stmt.as<EvaluateNode>());
+  if (node.kind == WgmmaNode::Kind::kLeaf) return node.stmt;
+  Stmt body = RebuildSequence(node.body);
+  if (node.final_wait) {
+    body = MakeSeq({body, MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0)}), node.stmt->span)});
+  }
+  ReplaceBody replace;
+  replace.body = body;
+  if (!node.otherwise.empty()) replace.otherwise = RebuildSequence(node.otherwise);
+  return replace.Mutate(node.stmt);
+}
+
+}  // namespace
+
+bool HasAccumulator(const std::vector<const WgmmaIssue*>& list, const WgmmaIssue& issue) {
+  return std::any_of(list.begin(), list.end(), [&](const WgmmaIssue* other) {
+    return other->op.c.buffer.same_as(issue.op.c.buffer);
+  });
+}
+
+std::unique_ptr<WgmmaNode> BuildWgmmaTree(const Stmt& kernel, const Views* views,
+                                          Analyzer* analyzer, int arch) {
+  return TreeBuilder(kernel, views, analyzer, arch).Build(kernel);
+}
+
+Stmt WithWaits(const WgmmaNode& root) { return Rebuild(root); }
+
+}  // namespace tl

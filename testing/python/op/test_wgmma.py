@@ -1,0 +1,356 @@
+"""T.gemm by wgmma on sm_90a against float64 and exact integers: types, memories, orders of the
+operands, swizzles, regions, warp groups; and what is left to other instructions.
+"""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
+
+ARCH = {"kind": "cuda", "arch": "sm_90a"}
+ERROR = {"float16": 2e-3, "float32": 1e-6, "int32": 0.0}
+
+
+def gemm(tile, dtype, accum, form, threads=128, call=None, **options):
+    """One product. `form` has a letter for each of A and B: s(hared) or f(ragment), in upper case
+    where the operand is stored transposed.
+    """
+    m, n, k = tile
+    trans_a, trans_b = (letter.isupper() for letter in form)
+    shape_a, shape_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
+    call = call or T.gemm
+
+    @T.prim_func
+    def main(A: T.Tensor(shape_a, dtype), B: T.Tensor(shape_b, dtype), C: T.Tensor((m, n), accum)):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared(shape_a, dtype)
+            b = T.alloc_shared(shape_b, dtype)
+            a_f = T.alloc_fragment(shape_a, dtype)
+            c = T.alloc_fragment((m, n), accum)
+            T.copy(A, a)
+            T.copy(B, b)
+            if form[0] in "fF":
+                T.copy(a, a_f)
+            T.fill(c, 1)
+            call(a_f if form[0] in "fF" else a, b, c, trans_a, trans_b, **options)
+            if call is not T.gemm:
+                T.wait_wgmma(0)
+            T.copy(c, C)
+
+    return main
+
+
+def data(dtype, *shape):
+    torch_dtype = T.dtype(dtype).as_torch()
+    if torch_dtype.is_floating_point:
+        return torch.randn(*shape, dtype=torch.float64).to(torch_dtype)
+    return torch.randint(0 if dtype.startswith("u") else -128, 128, shape).to(torch_dtype)
+
+
+def build(func, **config):
+    return tilelang.compile(
+        func, out_idx=-1, target=ARCH, execution_backend="emulate", pass_configs=config
+    )
+
+
+def check(tile, dtype, accum, form="sS", threads=128, error=None, **options):
+    """Runs the kernel of `gemm`, compares, and returns its source."""
+    m, n, k = tile
+    kernel = build(gemm(tile, dtype, accum, form, threads, **options))
+    a = data(dtype, *((k, m) if form[0].isupper() else (m, k)))
+    b = data(dtype, *((n, k) if form[1].isupper() else (k, n)))
+    x = a.double().T if form[0].isupper() else a.double()
+    y = b.double().T if form[1].isupper() else b.double()
+    wanted = x @ y + (0 if options.get("clear_accum") else 1)
+    found = kernel(a, b).double()
+    limit = (ERROR[accum] if error is None else error) * float(wanted.norm())
+    assert float((found - wanted).norm()) <= limit
+    return kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize("form", ["ss", "Ss", "sS", "SS", "fs", "FS"])
+def test_memories_and_orders(form):
+    source = check((64, 64, 64), "float16", "float32", form)
+    name = "wgmma_rs" if form[0] in "fF" else "wgmma_ss"
+    assert f"{name}<64, 64, 16, half_t, half_t, float" in source
+    assert "a_f_shared" not in source
+
+
+@pytest.mark.parametrize("form", ["sS", "fS"])
+@pytest.mark.parametrize(
+    ("dtype", "accum", "k", "types"),
+    [
+        ("float16", "float16", 16, "half_t, half_t, half_t"),
+        ("bfloat16", "float32", 16, "bfloat16_t, bfloat16_t, float"),
+        ("float32", "float32", 8, "tfloat32_t, tfloat32_t, float"),
+        ("float8_e4m3fn", "float32", 32, "fp8_e4_t, fp8_e4_t, float"),
+        ("float8_e5m2", "float16", 32, "fp8_e5_t, fp8_e5_t, half_t"),
+        ("int8", "int32", 32, "int8_t, int8_t, int"),
+        ("uint8", "int32", 32, "uint8_t, uint8_t, int"),
+    ],
+)
+def test_types(dtype, accum, k, types, form):
+    options = {}
+    if dtype == "float32":
+        # Twice what rounding to nearest costs: the lower bits are left out.
+        options = {"annotations": {"allow_tf32": True}, "error": 2e-3}
+    source = check((64, 32, 2 * k), dtype, accum, form, **options)
+    assert f"<64, 32, {k}, {types}, " in source
+
+
+@pytest.mark.parametrize("form", ["ss", "sS", "Ss"])
+@pytest.mark.parametrize(
+    ("tile", "spans"),
+    [
+        # Bytes of a row, of A and then of B, that the form has side by side.
+        ((64, 16, 16), {"ss": (32, 32), "sS": (32, 32), "Ss": (128, 32)}),
+        ((64, 32, 32), {"ss": (64, 64), "sS": (64, 64), "Ss": (128, 64)}),
+        ((128, 48, 96), {"ss": (64, 32), "sS": (64, 64), "Ss": (128, 32)}),
+        ((64, 128, 128), {"ss": (128, 128), "sS": (128, 128), "Ss": (128, 128)}),
+    ],
+)
+def test_swizzles(tile, spans, form):
+    """Tiles of several spans, along K and beside it."""
+    source = check(tile, "bfloat16", "float32", form)
+    for name, span in zip("ab", spans[form], strict=True):
+        assert f"{name}_desc = tl::wgmma_descriptor<{span}>" in source
+
+
+@pytest.mark.parametrize(
+    ("tile", "threads", "policy", "warps", "columns"),
+    [
+        ((128, 64, 16), 128, "Square", "4x1", 64),
+        ((128, 64, 16), 256, "FullRow", "8x1", 64),
+        ((128, 64, 16), 256, "FullCol", "4x2", 32),
+        ((64, 512, 16), 128, "Square", "4x1", 256),
+        ((64, 272, 16), 128, "Square", "4x1", 136),
+        ((192, 24, 16), 384, "FullRow", "12x1", 24),
+    ],
+)
+def test_warp_groups(tile, threads, policy, warps, columns, caplog):
+    policy = T.GemmWarpPolicy[policy]
+    source = check(tile, "float16", "float32", "sS", threads, policy=policy)
+    assert f"wgmma_ss<64, {columns}, 16" in source
+    assert f"{warps} warps" in caplog.text
+
+
+def test_columns_of_integers():
+    """From 32 on multiples of 16."""
+    assert "wgmma_ss<64, 8, 32" in check((64, 40, 32), "int8", "int32")
+    assert "wgmma_ss<64, 24, 32" in check((64, 24, 32), "int8", "int32")
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_clear_accum(clear):
+    source = check((64, 16, 32), "float16", "float32", clear_accum=clear)
+    assert ("0 < ki" in source) is clear
+    # The test's own fill is the only one.
+    assert source.count("broadcast<float") == 1
+
+
+@pytest.mark.parametrize(
+    ("tile", "form", "threads", "why"),
+    [
+        ((32, 64, 64), "sS", 128, "M must be a multiple of 64, found 32"),
+        ((64, 64, 40), "sS", 128, "K must be a multiple of 16, found 40"),
+        ((64, 64, 64), "sS", 96, "threads must be a multiple of 128, found 96"),
+        ((64, 8, 16), "sS", 256, "no way to share 64x8 among 8 warps"),
+        ((64, 24, 16), "ss", 128, "a row of b is no multiple of 32 bytes"),
+    ],
+)
+def test_what_warps_do(tile, form, threads, why, caplog):
+    assert "mma_sync" in check(tile, "float16", "float32", form, threads)
+    assert f"no wgmma: {why}" in caplog.text
+
+
+def test_bytes_are_k_major(caplog):
+    assert "wgmma" not in check((64, 32, 32), "int8", "int32", "ss")
+    assert "must have elements along K side by side" in caplog.text
+
+
+def test_disabled():
+    func = gemm((64, 32, 32), "float16", "float32", "sS")
+    assert "mma_sync" in build(func, **{"tl.disable_wgmma": True}).get_kernel_source()
+
+
+@pytest.mark.parametrize("form", ["sS", "fs"])
+def test_asynchronous(form):
+    source = check((64, 32, 32), "float16", "float32", form, call=T.wgmma_gemm)
+    assert source.count("warpgroup_wait<0>") == 1
+    # In front of the first product, and after the wait.
+    assert source.count("warpgroup_fence_operand<16>") == 2
+
+
+def test_asynchronous_alias():
+    assert T.wgmma_mma is T.wgmma_gemm
+
+
+@pytest.mark.parametrize(
+    ("tile", "dtype", "why"),
+    [
+        ((32, 64, 64), "float16", "M must be a multiple of 64"),
+        ((64, 64, 64), "float64", "none for float64 x float64"),
+    ],
+)
+def test_asynchronous_or_not_at_all(tile, dtype, why):
+    accum = "float64" if dtype == "float64" else "float32"
+    with pytest.raises(ValueError, match=rf"T.wgmma_gemm: found a product of .*{why}"):
+        build(gemm(tile, dtype, accum, "sS", call=T.wgmma_gemm))
+    with pytest.raises(ValueError, match="needs sm_90a, found sm_80"):
+        tilelang.lower(
+            gemm((64, 64, 64), "float16", "float32", "sS", call=T.wgmma_gemm),
+            target="cuda -arch=sm_80",
+        )
+
+
+@pytest.mark.parametrize("groups", [-1, 8, "n"])
+def test_groups_to_wait_for(groups):
+    with pytest.raises((ValueError, TypeError), match=r"T\.wait_wgmma found"):
+
+        @T.prim_func
+        def main(n: T.int32):
+            with T.Kernel(1, threads=128):
+                T.wait_wgmma(n if groups == "n" else groups)
+
+
+@pytest.mark.parametrize("swizzled", [True, False])
+def test_annotated_layouts(swizzled):
+    """A descriptor can express swizzles alone."""
+    rows = T.Layout((64, 64), lambda i, j: [i, j])
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64))
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.annotate_layout({a: make_swizzled_layout(a) if swizzled else rows})
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    a, b = data("float16", 64, 64), data("float16", 64, 64)
+    kernel = build(main)
+    assert ("wgmma" in kernel.get_kernel_source()) is swizzled
+    assert torch.allclose(kernel(a, b).double(), a.double() @ b.double().T, atol=1e-4)
+
+
+def test_regions():
+    """Parts of tiles, chosen at run time: rows of A, columns of B, and both along K."""
+    m, n, k = 128, 64, 64
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, m, k), "float16"), B: T.Tensor((k, 2 * n), "float16"),
+        C: T.Tensor((2, 2, 64, n), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((2, m, k), "float16")
+            b = T.alloc_shared((k, 2 * n), "float16")
+            c = T.alloc_fragment((64, n), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            for i, j in T.grid(2, 2):
+                T.clear(c)
+                for ko in T.serial(2):
+                    rows, columns, depth = i * 64, j * n, ko * 32
+                    T.gemm(
+                        a[1, rows : rows + 64, depth : depth + 32],
+                        b[depth : depth + 32, columns : columns + n],
+                        c,
+                    )
+                T.copy(c, C[i, j, :, :])
+
+    a, b = data("float16", 2, m, k), data("float16", k, 2 * n)
+    kernel = build(main)
+    assert "wgmma_ss" in kernel.get_kernel_source()
+    wanted = (a[1].double() @ b.double()).reshape(2, 64, 2, n).permute(0, 2, 1, 3)
+    assert torch.allclose(kernel(a, b).double(), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(("block_m", "stages", "threads"), [(64, 1, 128), (128, 3, 256)])
+def test_in_a_pipeline(block_m, stages, threads):
+    """Operands that cp.async fills pass a fence, and are not written before the wait."""
+    n, k, block_k = 64, 160, 32
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((block_m, k), "float16"), B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((block_m, n), "float16"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((block_m, block_k), "float16")
+            b = T.alloc_shared((block_k, n), "float16")
+            c = T.alloc_fragment((block_m, n), "float32")
+            out = T.alloc_shared((block_m, n), "float16")
+            for ko in T.Pipelined(k // block_k, num_stages=stages):
+                T.copy(A[0, ko * block_k], a)
+                T.copy(B[ko * block_k, 0], b)
+                T.gemm(a, b, c, clear_accum=ko == 0)
+            T.copy(c, out)
+            T.copy(out, C)
+
+    a, b = data("float16", block_m, k), data("float16", k, n)
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert "wgmma_ss" in source
+    assert "tl::cp_async_wait<" in source
+    assert "tl::fence_proxy_async();\n    __syncthreads();" in source
+    wanted = a.double() @ b.double()
+    assert float((kernel(a, b).double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
+
+
+def attention(m, n, d, threads, policy):
+    """Both products of attention; V is read along its rows, K across."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((m, d), "float16"), K: T.Tensor((2 * n, d), "float16"),
+        V: T.Tensor((2 * n, d), "float16"), Out: T.Tensor((m, d)),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=threads):
+            q = T.alloc_shared((m, d), "float16")
+            k = T.alloc_shared((n, d), "float16")
+            v = T.alloc_shared((n, d), "float16")
+            s = T.alloc_fragment((m, n), "float32")
+            p = T.alloc_fragment((m, n), "float16")
+            o = T.alloc_fragment((m, d), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            for i in T.serial(2):
+                T.copy(K[i * n, 0], k)
+                T.copy(V[i * n, 0], v)
+                T.gemm(q, k, s, transpose_B=True, policy=policy, clear_accum=True)
+                T.copy(s, p)
+                T.gemm(p, v, o, policy=policy)
+            T.copy(o, Out)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("m", "threads", "policy", "stays"),
+    [
+        (64, 128, T.GemmWarpPolicy.FullRow, True),
+        (128, 128, T.GemmWarpPolicy.FullRow, True),
+        (128, 256, T.GemmWarpPolicy.FullRow, True),
+        (64, 256, T.GemmWarpPolicy.FullCol, False),
+    ],
+)
+def test_accumulator_becomes_operand(m, threads, policy, stays):
+    """What a warp group has all columns of stays in its registers."""
+    n, d = 64, 32
+    q, k, v = data("float16", m, d), data("float16", 2 * n, d), data("float16", 2 * n, d)
+    kernel = build(attention(m, n, d, threads, policy))
+    source = kernel.get_kernel_source()
+    assert "wgmma_rs" in source if stays else "p_shared" in source
+    assert ("p_shared" in source) is not stays
+    assert "p_frag" not in source
+    scores = (q.double() @ k.double().T).half().double()
+    wanted = scores @ v.double()
+    assert float((kernel(q, k, v).double() - wanted).norm()) <= 1e-3 * float(wanted.norm())

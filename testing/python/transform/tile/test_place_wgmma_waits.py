@@ -1,0 +1,217 @@
+"""PlaceWgmmaWaits: where a product is waited for."""
+
+import pytest
+import tvm
+
+import tilelang.language as T
+from tilelang import transform
+from tilelang.utils.target import determine_target
+
+F16 = "float16"
+
+
+def planned(func, arch="sm_90a"):
+    """The statements of a kernel after the pass, short: a wait with its count and accumulators."""
+    target = determine_target(f"cuda -arch={arch}", return_object=True)
+    mod = tvm.IRModule({"main": func})
+    for step in (
+        transform.BindTarget(target),
+        transform.MaterializeKernelLaunch(),
+        transform.PipelinePlanning(),
+        transform.InjectSoftwarePipeline(),
+        transform.Simplify(),
+        transform.PlaceWgmmaWaits(),
+    ):
+        mod = step(mod)
+    text = [line.strip() for line in mod.script().splitlines()]
+    return [short for line in text if (short := shortened(line))]
+
+
+def shortened(line):
+    if line.startswith('T.Call("tl.tileop.gemm"'):
+        assert '"wg_wait": -1' in line
+        return "gemm"
+    if line.startswith("T.tl.gemm("):
+        return "gemm, wait"
+    if line.startswith("T.tl.wgmma_wait("):
+        arguments = line.removeprefix("T.tl.wgmma_wait(").removesuffix(")").split(", ")
+        names = [a.partition("[")[0] for a in arguments[1:] if "[" in a]
+        return " ".join(["wait", arguments[0], *names])
+    if line.startswith(("for ", "if ", "else", "while ")):
+        return line.split()[0].rstrip(":")
+    if line.startswith("T.tl."):
+        return line.removeprefix("T.tl.").partition("(")[0]
+    return "sync" if "tvm_storage_sync" in line else None
+
+
+def kernel(body, threads=128):
+    """A kernel with two pairs of operands, of several versions, and two accumulators."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), F16), C: T.Tensor((64, 64)), n: T.int32):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((3, 64, 64), F16)
+            b = T.alloc_shared((3, 64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            d = T.alloc_fragment((64, 64), "float32")
+            p = T.alloc_fragment((64, 64), F16)
+            body(A, C, n, a, b, c, d, p)
+
+    return main
+
+
+def straight(A, C, n, a, b, c, d, p):
+    T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+    T.gemm(a[1, :, :], b[0, :, :], c, transpose_B=True)
+    T.gemm(a[2, :, :], b[0, :, :], d, transpose_B=True)
+    T.copy(c, C)
+    T.copy(d, C)
+
+
+def test_accumulators_are_waited_for_where_they_are_used():
+    assert planned(kernel(T.macro(straight))) == [
+        "gemm", "gemm", "gemm", "wait 1 c", "copy", "wait 0 d", "copy",
+    ]  # fmt: skip
+
+
+def test_chip():
+    """Other instructions have nobody who could wait."""
+    assert planned(kernel(T.macro(straight)), "sm_80") == ["gemm, wait"] * 3 + ["copy"] * 2
+
+
+def test_operand_from_accumulator():
+    """The product that makes an operand is waited for, the one that reads it when it changes."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for _k in T.serial(n):
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True, clear_accum=True)
+            T.copy(c, p)
+            T.gemm(p, b[1, :, :], d)
+        T.copy(d, C)
+
+    # The second product is in flight while the first one of the next iteration is issued.
+    assert planned(kernel(body)) == [
+        "for", "gemm", "wait 0 c d", "copy", "gemm", "wait 0 d", "copy",
+    ]  # fmt: skip
+
+
+def test_same_accumulator_in_a_loop():
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for k in T.serial(3):
+            T.gemm(a[k, :, :], b[k, :, :], c, transpose_B=True)
+        T.copy(c, C)
+
+    assert planned(kernel(body)) == ["for", "gemm", "wait 0 c", "copy"]
+
+
+@pytest.mark.parametrize(("ahead", "wait"), [(0, "wait 0"), (1, "wait 2"), (2, "wait 1")])
+def test_versions(ahead, wait):
+    """A copy waits for the product that reads its version: of this iteration, of the one before
+    the last, or of the last one.
+    """
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for k in T.serial(n):
+            T.gemm(a[k % 3, :, :], b[0, :, :], c, transpose_B=True)
+            T.copy(A, a[(k + ahead) % 3, :, :])
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    assert [line.removesuffix(" c") for line in lines[:3]] == ["for", "gemm", wait]
+    # Something is in flight after the loop, except after the product of this iteration was waited
+    # for; the program may not have come through the loop at all.
+    assert lines[3:] == (["copy", "copy"] if ahead == 0 else ["copy", "wait 0 c", "copy"])
+
+
+def test_branches():
+    """What one way has in flight is waited for on both."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        if n > 3:
+            T.gemm(a[1, :, :], b[0, :, :], d, transpose_B=True)
+        T.copy(A, a[2, :, :])
+        T.copy(c, C)
+        T.copy(d, C)
+
+    assert planned(kernel(body)) == [
+        "gemm", "if", "gemm", "copy", "wait 0 c d", "copy", "copy",
+    ]  # fmt: skip
+
+
+def test_others_may_act():
+    """Behind a barrier other threads may write an operand."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        T.sync_threads()
+        T.copy(A, a[0, :, :])
+
+    assert planned(kernel(body)) == ["gemm", "wait 0 c", "sync", "copy"]
+
+
+def test_branch_of_some_threads():
+    """A whole warp group waits, so the wait stands before the branch."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        if T.get_thread_binding(0) < 7:
+            a[0, 0, 0] = T.float16(1)
+
+    assert planned(kernel(body)) == ["gemm", "wait 0 c", "if"]
+
+
+def test_end():
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+
+    assert planned(kernel(body)) == ["gemm", "wait 0"]
+
+
+def test_while():
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        while n > 3:
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+            T.copy(A, a[1, :, :])
+
+    assert planned(kernel(body)) == ["while", "gemm", "copy", "wait 0"]
+
+
+def test_by_hand():
+    """The program counts its groups: other products wait at once."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.wgmma_gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        T.wgmma_gemm(a[1, :, :], b[0, :, :], d, transpose_B=True)
+        T.wait_wgmma(1)
+        T.copy(c, C)
+        T.wait_wgmma(0)
+        T.copy(d, C)
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+
+    assert planned(kernel(body)) == [
+        "gemm", "gemm", "wait 1 c", "copy", "wait 0 d", "copy", "gemm, wait",
+    ]  # fmt: skip
+
+
+def test_by_hand_in_a_loop():
+    """An accumulator that later groups still change is not complete."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for k in T.serial(n):
+            T.wgmma_gemm(a[k % 3, :, :], b[0, :, :], c, transpose_B=True)
+            T.wait_wgmma(1)
+        T.wait_wgmma(0)
+        T.copy(c, C)
+
+    assert planned(kernel(body)) == ["for", "gemm", "wait 1", "wait 0 c", "copy"]
