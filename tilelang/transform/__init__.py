@@ -56,6 +56,11 @@ def IfStmtBinding() -> Pass:
     return get_function("transform.IfStmtBinding")()
 
 
+def ProducerConsumerWarpSpecialized() -> Pass:
+    """Gives the tile loads of pipelined loops to warps of their own (sm_90 and later)."""
+    return get_function("transform.ProducerConsumerWarpSpecialized")()
+
+
 def PipelinePlanning() -> Pass:
     """Leaves a schedule on every T.Pipelined loop."""
     return get_function("transform.PipelinePlanning")()
@@ -177,6 +182,7 @@ __all__ = [
     "PassContext",
     "PipelinePlanning",
     "PlanSharedMemory",
+    "ProducerConsumerWarpSpecialized",
     "Simplify",
     "StmtSimplify",
     "ThreadSync",
