@@ -30,6 +30,7 @@ namespace tl {
 namespace {
 
 constexpr const char* kApplied = "tl_tiled_ws_applied";
+constexpr int kFirstWithTma = 90;
 constexpr const char* kTmaCopy = "tl.tileop.tma_copy";
 constexpr DLDataType kUInt64{kDLUInt, 64, 1};
 
@@ -56,7 +57,7 @@ struct ChannelBarriers {
 
   Expr Slot(const Expr& number) const { return SlotOf(number, channel->versions); }
   Expr Parity(const Expr& number) const {
-    return BitAndOf(FloorDivOf(number, channel->versions), MakeInt(1));
+    return BitAndOf(FloorDivOf(number, channel->versions), MakeInt(number->dtype(), 1));
   }
   Stmt Acquire(const Var& barrier, const Expr& number, const Expr& parity, const Span& span) const {
     return Call(kAcquire, barrier, number, {parity}, span);
@@ -78,8 +79,20 @@ struct ChannelBarriers {
   }
 };
 
-/*! New names for what a copy of statements declares. */
+/*! New names for what a copy of statements declares, and memory of its own for the thread's
+ * variables that it writes: a value that one role has says nothing of the other's. */
 class Renamer : public Substituter {
+ public:
+  explicit Renamer(const Stmt& s) {
+    for (const Var& v : CollectBufferUse(s).writes) {
+      if (!IsLocal(v)) continue;
+      const BufferTypeNode* type = BufferOf(v);
+      own.push_back(MakeBuffer(v->name, type->dtype->dtype, type->shape, type->storage_scope));
+      map[v.get()] = own.back();
+    }
+  }
+  Array<Var> own;
+
  protected:
   using Substituter::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
@@ -123,21 +136,13 @@ class RoleEmitter {
   }
 
   Stmt Producer() {
-    const std::vector<RoleStmt> stmts = ProducerOf(roles_.body);
-    return Renamer().Mutate(Join(stmts));
+    const Stmt body = Role(ProducerOf(roles_.body));
+    Renamer rename(body);
+    const Stmt renamed = rename.Mutate(body);
+    for (const Var& v : rename.own) own_.push_back(v);
+    return renamed;
   }
-  Stmt Consumer() { return Join(ConsumerOf(roles_.body)); }
-
-  /*! In front of both roles. */
-  std::vector<Stmt> Prelude() const {
-    std::vector<Stmt> out;
-    for (const FillCount& c : roles_.counts) {
-      if (c.variable.defined()) {
-        out.push_back(MakeStore(c.variable, MakeInt(0), {MakeInt(0)}, Span()));
-      }
-    }
-    return out;
-  }
+  Stmt Consumer() const { return Role(ConsumerOf(roles_.body)); }
 
   void Allocate(SBlockNode* block) const {
     Map<Var, Array<Expr>> arrivals;
@@ -159,6 +164,7 @@ class RoleEmitter {
     for (const FillCount& c : roles_.counts) {
       if (c.variable.defined()) block->alloc_buffers.push_back(c.variable);
     }
+    for (const Var& v : own_) block->alloc_buffers.push_back(v);
     block->annotations.Set(kBarrierInit, arrivals);
   }
 
@@ -224,7 +230,7 @@ class RoleEmitter {
     const bool alone = c.IsTmaOnly();
     if (u.barriers->empty.defined()) {
       // Before the first phase has ended the parity of the one before it has: the slots are empty.
-      const Expr parity = XorOf(u.barriers->Parity(u.number), MakeInt(1));
+      const Expr parity = XorOf(u.barriers->Parity(u.number), MakeInt(u.number->dtype(), 1));
       out->push_back({u.barriers->Acquire(u.barriers->empty, u.number, parity, span), alone});
     }
     if (!u.window->tma_bytes) return;
@@ -343,8 +349,9 @@ class RoleEmitter {
     for (const FillCount& c : roles_.counts) {
       const bool counted = std::count(c.sequences.begin(), c.sequences.end(), &node.body) > 0;
       if (!c.variable.defined() || !counted || !FillCount::CountingLoop(&node.body)) continue;
-      const Expr extent = CastTo(kInt32, node.Loop()->extent);
-      Advance(c, AsInt(extent) ? extent : MaxOf(extent, MakeInt(0)), node.stmt->span, out);
+      const Expr extent = node.Loop()->extent;
+      const Expr times = AsInt(extent) ? extent : MaxOf(extent, ZeroOf(extent->dtype()));
+      Advance(c, times, node.stmt->span, out);
     }
   }
 
@@ -359,7 +366,20 @@ class RoleEmitter {
   static void Advance(const FillCount& c, const Expr& by, const Span& span,
                       std::vector<RoleStmt>* out) {
     const Array<Expr> zero = {MakeInt(0)};
-    out->push_back({MakeStore(c.variable, LoadOf(c.variable, zero) + by, zero, span)});
+    const Expr count = LoadOf(c.variable, zero);
+    out->push_back({MakeStore(c.variable, count + CastTo(count->dtype(), by), zero, span)});
+  }
+
+  /*! A role's program, which begins with its counts. */
+  Stmt Role(const std::vector<RoleStmt>& stmts) const {
+    std::vector<Stmt> body;
+    for (const FillCount& c : roles_.counts) {
+      if (!c.variable.defined()) continue;
+      const Expr none = ZeroOf(BufferOf(c.variable)->dtype->dtype);
+      body.push_back(MakeStore(c.variable, none, {MakeInt(0)}, Span()));
+    }
+    body.push_back(Join(stmts));
+    return MakeSeq(body);
   }
 
   Stmt Join(const std::vector<RoleStmt>& stmts) const {
@@ -390,6 +410,8 @@ class RoleEmitter {
   const Views& views_;
   VersionMaker* versions_;
   std::vector<ChannelBarriers> barriers_;
+  /*! Memory of the producer's threads. */
+  std::vector<Var> own_;
 };
 
 /*! Facts of a kernel's attributes and block. */
@@ -456,7 +478,6 @@ class Specializer : public StmtExprMutator {
     std::vector<Stmt> body;
     for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
     RoleEmitter emit(*roles_, views, &versions);
-    for (const Stmt& s : emit.Prelude()) body.push_back(s);
     for (const Stmt& s : Roles(&emit)) body.push_back(s);
     block->body = Around(op->body, MakeSeq(body));
     versions.ExpandLayouts(&block->annotations);
@@ -541,9 +562,9 @@ class Specializer : public StmtExprMutator {
 };
 
 PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
+  if (TargetArch(f) < kFirstWithTma) return f;
   Specializer specialize(f);
   const Stmt body = specialize.Mutate(f->body);
-  if (specialize.plans.empty()) return f;
   f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }

@@ -4,7 +4,7 @@ namespace tl {
 
 Expr SlotOf(const Expr& iteration, int64_t versions) {
   if (!iteration.defined() || versions == 1) return MakeInt(0);
-  return FloorModOf(iteration, versions);
+  return CastTo(kInt32, FloorModOf(iteration, versions));
 }
 
 Var VersionMaker::Versioned(const Var& buffer) {

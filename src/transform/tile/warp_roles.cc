@@ -17,6 +17,8 @@ namespace tl {
 namespace {
 
 constexpr int64_t kWarpGroup = 128;
+/*! Of running counts: remainders of unsigned numbers need no care of signs. */
+constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 /*! Of a block (CUDA C++ Programming Guide, Compute Capabilities). */
 constexpr int64_t kMostThreads = 1024;
 
@@ -71,7 +73,6 @@ class Planner {
 
   bool CheckKernel() {
     const Span& span = kernel_.block->span;
-    if (kernel_.arch < 90) return Refuse("the target has no TMA", span);
     for (const char* key : {"tl.disable_warp_specialized", "tl.disable_tma_lower"}) {
       if (PassConfigFlag(key, false)) return Refuse(key, span);
     }
@@ -364,7 +365,7 @@ class Planner {
         const ForNode* loop = FillCount::CountingLoop(only);
         const bool in_loops = loop ? IsRepeated(*only->owner->parent) : IsRepeated(*only);
         if (sequences.size() > 1 || in_loops) {
-          count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kInt32,
+          count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
                                       {MakeInt(1)}, "local.var");
         }
         roles_.counts.push_back(count);
@@ -411,12 +412,10 @@ const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
 }
 
 Expr FillCount::Number(const RoleSequence* sequence) const {
-  Expr number = variable.defined() ? LoadOf(variable, {MakeInt(0)}) : Expr(MakeInt(0));
-  if (const ForNode* loop = CountingLoop(sequence)) {
-    const Expr iteration = CastTo(kInt32, loop->loop_var - loop->min);
-    return variable.defined() ? number + iteration : iteration;
-  }
-  return number;
+  const ForNode* loop = CountingLoop(sequence);
+  const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
+  if (!variable.defined()) return CastTo(kInt32, iteration);
+  return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
 }
 
 WarpRoles PlanWarpRoles(const KernelInfo& kernel) {

@@ -54,7 +54,8 @@ def role(text, name):
     first = next(i for i, line in enumerate(lines) if line.strip() == mark)
     indent = " " * lines[first].index("T.attr")
     body = itertools.takewhile(lambda line: line.startswith(indent), lines[first + 1 :])
-    return textwrap.dedent("\n".join(body))
+    # The printer numbers memory of the roles that has one name.
+    return textwrap.dedent("\n".join(body)).replace("_fills_1[", "_fills[").replace("mask_1[", "mask[")
 
 
 def channels(lines):
@@ -124,7 +125,7 @@ def test_the_function_says_that_it_is_specialised(tile_passes):
     mod = tile_passes(gemm(), *PASSES, arch="sm_90a")
     assert int(mod["main"].attrs["tl_tiled_ws_applied"]) == 1
     mod = tile_passes(gemm(), *PASSES, arch="sm_80")
-    assert "tl_tiled_ws_applied" not in mod["main"].attrs
+    assert not {"tl_tiled_ws_applied", "tl.warp_roles"} & set(mod["main"].attrs.keys())
 
 
 def test_a_stage_is_enough(plan, program):
@@ -241,8 +242,8 @@ def test_loop_in_a_loop_counts_on(plan, program):
     text = program(attention(two_tiles))
     for name in ("producer", "consumer"):
         body = role(text, name)
-        assert "Ks_fills[0] = Ks_fills[0] + T.max(length, 0)" in body
-        assert "(Ks_fills[0] + k) % 2" in body
+        assert 'Ks_fills[0] = Ks_fills[0] + T.Cast("uint32", T.max(length, 0))' in body
+        assert '(Ks_fills[0] + T.Cast("uint32", k)) % T.uint32(2)' in body
     assert "T.tl.release(Qs_empty[0], Qs[0:64, 0:64])" in role(text, "consumer")
 
 
@@ -265,17 +266,19 @@ def masked(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
 
 def test_conditional_body_counts_what_it_loads(program):
     text = program(attention(masked))
-    assert role(text, "producer").splitlines()[3:9] == [
+    lines = role(text, "producer").splitlines()
+    assert lines[4:9] == [
         "    for i in range(4):",
         "        mask[i] = M[bx, i]",
         "    for k in range(4):",
         "        if mask[k] != 0:",
         "            row: T.let[T.int32] = M[k, 0] * 64",
-        "            T.tl.acquire(Ks_empty[Ks_fills[0] % 2], Ks_fills[0] // 2 & 1 ^ 1, "
-        "Ks[Ks_fills[0] % 2, 0:64, 0:64])",
     ]
+    slot = 'T.Cast("int32", Ks_fills[0] % T.uint32(2))'
+    assert lines[9].startswith(f"            T.tl.acquire(Ks_empty[{slot}], ")
+    assert lines[9].endswith(f", Ks[{slot}, 0:64, 0:64])")
     for name in ("producer", "consumer"):
-        assert role(text, name).count("Ks_fills[0] = Ks_fills[0] + 1") == 1
+        assert role(text, name).count("Ks_fills[0] = Ks_fills[0] + T.uint32(1)") == 1
 
 
 @T.macro
@@ -295,7 +298,8 @@ def test_two_loops_over_one_buffer_share_its_slots(plan, program):
     lines = channels(plan(attention(two_loops)))
     assert "Ks, 3 versions, 8192 bytes by TMA, fill number a running count" in lines[1]
     body = role(program(attention(two_loops)), "consumer")
-    assert body.index("Ks_fills[0] + T.max(length, 0)") < body.index("Ks_fills[0] + 2")
+    first = body.index('Ks_fills[0] + T.Cast("uint32", T.max(length, 0))')
+    assert first < body.index("Ks_fills[0] + T.uint32(2)")
 
 
 # --- who loads
@@ -375,7 +379,7 @@ def test_stores_of_threads_join_the_producer(plan, program, copy):
 def scheduled(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
     T.copy(Q[bx, 0, 0], Qs)
     T.clear(acc)
-    for k in T.Pipelined(length, num_stages=2, order=[0, 2, 4, 1, 3], stage=[0, 0, 1, 0, 1]):
+    for k in T.Pipelined(length, num_stages=2, order=[0, 3, 4, 1, 2], stage=[0, 0, 0, 0, 1]):
         T.copy(K[k * 64, 0], Ks)
         T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True)
         for i, j in T.Parallel(64, 64):
@@ -390,8 +394,8 @@ def test_schedule_of_the_user_stays_on_the_consumer(program):
     assert "tl_pipeline" not in role(text, "producer")
     loop = next(line for line in role(text, "consumer").splitlines() if "for k in" in line)
     # acquire K, gemm, release K, softmax, acquire V, gemm, release V
-    assert '"tl_pipeline_order": [0, 1, 2, 6, 3, 4, 5]' in loop
-    assert '"tl_pipeline_stage": [0, 0, 0, 1, 1, 1, 1]' in loop
+    assert '"tl_pipeline_order": [3, 4, 5, 6, 0, 1, 2]' in loop
+    assert '"tl_pipeline_stage": [0, 0, 0, 0, 1, 1, 1]' in loop
 
 
 @T.macro
@@ -450,7 +454,6 @@ def test_layout_that_tma_cannot_write(why):
 @pytest.mark.parametrize(
     ("kwargs", "reason"),
     [
-        ({"arch": "sm_80"}, "the target has no TMA"),
         ({"config": {"tl.disable_warp_specialized": True}}, "tl.disable_warp_specialized"),
         ({"config": {"tl.disable_tma_lower": True}}, "tl.disable_tma_lower"),
     ],
