@@ -1,6 +1,7 @@
 """Warp specialisation of tile programs: the plan as text, and the program it becomes."""
 
 import itertools
+import re
 import textwrap
 
 import pytest
@@ -54,8 +55,19 @@ def role(text, name):
     first = next(i for i, line in enumerate(lines) if line.strip() == mark)
     indent = " " * lines[first].index("T.attr")
     body = itertools.takewhile(lambda line: line.startswith(indent), lines[first + 1 :])
-    # The printer numbers memory of the roles that has one name.
-    return textwrap.dedent("\n".join(body)).replace("_fills_1[", "_fills[").replace("mask_1[", "mask[")
+    program = textwrap.dedent("\n".join(body))
+    for found, short in _SHORT:
+        program = re.sub(found, short, program)
+    return program
+
+
+# What the printer adds: numbers to memory of the roles that has one name, keywords, whole tiles.
+_SHORT = (
+    (r"\b(\w+_fills|mask)_1\[", r"\1["),
+    (r'T\.Call\("tl\.tileop\.(\w+)", \[(.*)\], attrs=\{.*\}, ret_ty="void"\)', r"T.tl.\1(\2)"),
+    (r", 0:64, 0:(64|128)\]", "]"),
+    (r", T\.bool\(False\), T\.bool\(False\), 0, T\.bool\(False\)\)", ")"),
+)
 
 
 def channels(lines):
@@ -103,19 +115,19 @@ def test_program_of_a_gemm(program):
         """
         if T.tl.shuffle_elect(128):
             for k in range(4):
-                T.tl.acquire(S_empty[k % 2], k // 2 & 1 ^ 1, S[k % 2, 0:64, 0:64], W[k % 2, 0:64, 0:64])
+                T.tl.acquire(S_empty[k % 2], k // 2 & 1 ^ 1, S[k % 2], W[k % 2])
                 T.tl.mbarrier_arrive_expect_tx(T.address_of(S_full[k % 2]), 16384)
-                T.Call("tl.tileop.tma_copy", [A[0:64, k * 64:k * 64 + 64], S[k % 2, 0:64, 0:64], S_full[k % 2]], attrs={"elected": 1}, ret_ty="void")
-                T.Call("tl.tileop.tma_copy", [B[k * 64:k * 64 + 64, 0:64], W[k % 2, 0:64, 0:64], S_full[k % 2]], attrs={"elected": 1}, ret_ty="void")
+                T.tl.tma_copy(A[0:64, k * 64:k * 64 + 64], S[k % 2], S_full[k % 2])
+                T.tl.tma_copy(B[k * 64:k * 64 + 64, 0:64], W[k % 2], S_full[k % 2])
         """
     ).strip("\n")
     assert role(text, "consumer") == textwrap.dedent(
         """
         T.tl.fill(F[0:64, 0:64], T.float32(0.0))
         for k in range(4):
-            T.tl.acquire(S_full[k % 2], k // 2 & 1, S[k % 2, 0:64, 0:64], W[k % 2, 0:64, 0:64])
-            T.tl.gemm(S[k % 2, 0:64, 0:64], W[k % 2, 0:64, 0:64], F[0:64, 0:64], T.bool(False), T.bool(False), 0, T.bool(False))
-            T.tl.release(S_empty[k % 2], S[k % 2, 0:64, 0:64], W[k % 2, 0:64, 0:64])
+            T.tl.acquire(S_full[k % 2], k // 2 & 1, S[k % 2], W[k % 2])
+            T.tl.gemm(S[k % 2], W[k % 2], F[0:64, 0:64])
+            T.tl.release(S_empty[k % 2], S[k % 2], W[k % 2])
         T.tl.copy(F[0:64, 0:64], C[0:64, 0:64])
         """
     ).strip("\n")
@@ -172,7 +184,7 @@ def attention(body, n=4):
         V: T.Tensor((256, 64), "float16"),
         M: T.Tensor((4, 4), "int32"),
         length: T.int32,
-        O: T.Tensor((4, 64, 64), "float32"),
+        out: T.Tensor((4, 64, 64), "float32"),
     ):
         with T.Kernel(2, threads=128) as bx:
             Qs = T.alloc_shared((64, 64), "float16")
@@ -181,7 +193,7 @@ def attention(body, n=4):
             S = T.alloc_fragment((64, 64), "float32")
             P = T.alloc_fragment((64, 64), "float16")
             acc = T.alloc_fragment((64, 64), "float32")
-            body(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc)
+            body(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc)
 
     return main
 
@@ -194,7 +206,7 @@ def scores(Qs, Ks, S, P):
 
 
 @T.macro
-def one_tile(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def one_tile(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     T.copy(Q[bx, 0, 0], Qs)
     T.clear(acc)
     for k in T.Pipelined(4, num_stages=2):
@@ -202,7 +214,7 @@ def one_tile(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
         scores(Qs, Ks, S, P)
         T.copy(V[k * 64, 0], Vs)
         T.gemm(P, Vs, acc)
-    T.copy(acc, O[bx, 0, 0])
+    T.copy(acc, out[bx, 0, 0])
 
 
 def test_load_in_front_of_the_loop_is_awaited_once(plan, program):
@@ -223,7 +235,7 @@ def test_load_in_front_of_the_loop_is_awaited_once(plan, program):
 
 
 @T.macro
-def two_tiles(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def two_tiles(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     for w in T.serial(2):
         T.copy(Q[bx * 2 + w, 0, 0], Qs)
         T.clear(acc)
@@ -232,7 +244,7 @@ def two_tiles(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
             scores(Qs, Ks, S, P)
             T.copy(V[k * 64, 0], Vs)
             T.gemm(P, Vs, acc)
-        T.copy(acc, O[bx * 2 + w, 0, 0])
+        T.copy(acc, out[bx * 2 + w, 0, 0])
 
 
 def test_loop_in_a_loop_counts_on(plan, program):
@@ -248,7 +260,7 @@ def test_loop_in_a_loop_counts_on(plan, program):
 
 
 @T.macro
-def masked(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def masked(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     mask = T.alloc_local((4,), "int32")
     T.copy(Q[bx, 0, 0], Qs)
     T.clear(acc)
@@ -261,7 +273,7 @@ def masked(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
             scores(Qs, Ks, S, P)
             T.copy(V[row, 0], Vs)
             T.gemm(P, Vs, acc)
-    T.copy(acc, O[bx, 0, 0])
+    T.copy(acc, out[bx, 0, 0])
 
 
 def test_conditional_body_counts_what_it_loads(program):
@@ -276,13 +288,13 @@ def test_conditional_body_counts_what_it_loads(program):
     ]
     slot = 'T.Cast("int32", Ks_fills[0] % T.uint32(2))'
     assert lines[9].startswith(f"            T.tl.acquire(Ks_empty[{slot}], ")
-    assert lines[9].endswith(f", Ks[{slot}, 0:64, 0:64])")
+    assert lines[9].endswith(f", Ks[{slot}])")
     for name in ("producer", "consumer"):
         assert role(text, name).count("Ks_fills[0] = Ks_fills[0] + T.uint32(1)") == 1
 
 
 @T.macro
-def two_loops(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def two_loops(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     T.copy(Q[bx, 0, 0], Qs)
     T.clear(acc)
     for k in T.Pipelined(length, num_stages=2):
@@ -291,7 +303,7 @@ def two_loops(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
     for k in T.Pipelined(2, num_stages=3):
         T.copy(V[k * 64, 0], Ks)
         T.gemm(Qs, Ks, acc, transpose_B=True)
-    T.copy(acc, O[bx, 0, 0])
+    T.copy(acc, out[bx, 0, 0])
 
 
 def test_two_loops_over_one_buffer_share_its_slots(plan, program):
@@ -313,7 +325,7 @@ def mixed(copy_scale, scale_shape=(1024, 128), scale_dtype="float32"):
         C: T.Tensor((64, 64), "float32"),
         n: T.int32,
     ):
-        with T.Kernel(1, threads=256) as bx:
+        with T.Kernel(1, threads=256):
             S = T.alloc_shared((64, 64), "float16")
             W = T.alloc_shared((64, 128), scale_dtype)
             F = T.alloc_fragment((64, 64), "float32")
@@ -352,12 +364,12 @@ def test_cp_async_joins_the_producer(plan, program):
     assert role(program(mixed(copy_rows_elsewhere)), "producer") == textwrap.dedent(
         """
         for k in range(4):
-            T.tl.acquire(S_empty[k % 2], k // 2 & 1 ^ 1, S[k % 2, 0:64, 0:64], W[k % 2, 0:64, 0:128])
+            T.tl.acquire(S_empty[k % 2], k // 2 & 1 ^ 1, S[k % 2], W[k % 2])
             if T.tl.shuffle_elect(256):
                 T.tl.mbarrier_expect_tx(T.address_of(S_full[k % 2]), 8192)
-                T.Call("tl.tileop.tma_copy", [A[0:64, k * 64:k * 64 + 64], S[k % 2, 0:64, 0:64], S_full[k % 2]], attrs={"elected": 1}, ret_ty="void")
+                T.tl.tma_copy(A[0:64, k * 64:k * 64 + 64], S[k % 2], S_full[k % 2])
             with T.attr("demanded", "async_copy", T.bool(True)):
-                T.Call("tl.tileop.copy", [X[k * 64:k * 64 + 64, 0:128], W[k % 2, 0:64, 0:128]], attrs={"disable_tma": True}, ret_ty="void")
+                T.tl.copy(X[k * 64:k * 64 + 64, 0:128], W[k % 2])
             T.tl.cp_async_mbarrier_arrive_noinc(T.address_of(S_full[k % 2]))
         """
     ).strip("\n")
@@ -376,7 +388,7 @@ def test_stores_of_threads_join_the_producer(plan, program, copy):
 
 
 @T.macro
-def scheduled(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def scheduled(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     T.copy(Q[bx, 0, 0], Qs)
     T.clear(acc)
     for k in T.Pipelined(length, num_stages=2, order=[0, 3, 4, 1, 2], stage=[0, 0, 0, 0, 1]):
@@ -386,7 +398,7 @@ def scheduled(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
             P[i, j] = S[i, j]
         T.copy(V[k * 64, 0], Vs)
         T.gemm(P, Vs, acc)
-    T.copy(acc, O[bx, 0, 0])
+    T.copy(acc, out[bx, 0, 0])
 
 
 def test_schedule_of_the_user_stays_on_the_consumer(program):
@@ -399,7 +411,7 @@ def test_schedule_of_the_user_stays_on_the_consumer(program):
 
 
 @T.macro
-def viewed(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+def viewed(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
     flat = T.reshape(Ks, (4096,))
     turned = T.view(Vs, (64, 32), "float32")
     T.clear(acc)
@@ -408,7 +420,7 @@ def viewed(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
         T.copy(V[k * 64, 0], Vs)
         for i, j in T.Parallel(64, 64):
             acc[i, j] += flat[i * 64 + j] * turned[i, j // 2]
-    T.copy(acc, O[bx, 0, 0])
+    T.copy(acc, out[bx, 0, 0])
 
 
 def test_views_have_the_versions_of_their_buffer(program):
@@ -419,14 +431,14 @@ def test_views_have_the_versions_of_their_buffer(program):
 
 def annotated(layout):
     @T.macro
-    def body(Q, K, V, M, length, O, bx, Qs, Ks, Vs, S, P, acc):
+    def body(Q, K, V, M, length, out, bx, Qs, Ks, Vs, S, P, acc):
         T.annotate_layout({Ks: layout(Ks)})
         T.copy(Q[bx, 0, 0], Qs)
         T.clear(acc)
         for k in T.Pipelined(4, num_stages=2):
             T.copy(K[k * 64, 0], Ks)
             T.gemm(Qs, Ks, acc, transpose_B=True)
-        T.copy(acc, O[bx, 0, 0])
+        T.copy(acc, out[bx, 0, 0])
 
     return attention(body)
 
@@ -474,15 +486,14 @@ def test_kernels_without_a_plan(why, func, reason):
     assert why(func).endswith(reason)
 
 
-def body_with(statement, before=None):
+def body_with(statement):
     """A pipelined loop with one more statement behind its loads."""
 
     @T.prim_func
     def main(
         A: T.Tensor((64, 256), "float16"),
-        I: T.Tensor((8,), "int32"),
+        rows: T.Tensor((8,), "int32"),
         C: T.Tensor((64, 64), "float16"),
-        ragged: T.Tensor((64, 260), "float16"),
     ):
         with T.Kernel(1, threads=128):
             S = T.alloc_shared((64, 64), "float16")
@@ -491,33 +502,33 @@ def body_with(statement, before=None):
             F = T.alloc_fragment((64, 64), "float16")
             n = T.alloc_local((1,), "int32")
             tx = T.get_thread_binding(0)
-            T.copy(I, X)
+            T.copy(rows, X)
             for k in T.Pipelined(4, num_stages=2):
                 T.copy(A[0, k * 64], S)
                 T.copy(S, F)
-                statement(A, I, C, ragged, S, W, X, F, n, tx, k)
+                statement(A, rows, C, S, W, X, F, n, tx, k)
 
     return main
 
 
 @T.macro
-def barrier(A, I, C, ragged, S, W, X, F, n, tx, k):
+def barrier(A, rows, C, S, W, X, F, n, tx, k):
     T.sync_threads()
 
 
 @T.macro
-def store_to_source(A, I, C, ragged, S, W, X, F, n, tx, k):
+def store_to_source(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(F, A[0:64, 0:64])
 
 
 @T.macro
-def load_at_shared_index(A, I, C, ragged, S, W, X, F, n, tx, k):
+def load_at_shared_index(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(A[0, X[k] * 64], W)
     T.copy(W, F)
 
 
 @T.macro
-def load_by_thread(A, I, C, ragged, S, W, X, F, n, tx, k):
+def load_by_thread(A, rows, C, S, W, X, F, n, tx, k):
     if tx < 64:
         for i in T.serial(64):
             W[tx, i] = A[tx, i]
@@ -527,24 +538,24 @@ def load_by_thread(A, I, C, ragged, S, W, X, F, n, tx, k):
 
 
 @T.macro
-def load_nobody_reads(A, I, C, ragged, S, W, X, F, n, tx, k):
+def load_nobody_reads(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(A[0, 0], W)
 
 
 @T.macro
-def read_before_load(A, I, C, ragged, S, W, X, F, n, tx, k):
+def read_before_load(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(W, F)
     T.copy(A[0, 0], W)
 
 
 @T.macro
-def leave_early(A, I, C, ragged, S, W, X, F, n, tx, k):
-    if I[k] > 3:
+def leave_early(A, rows, C, S, W, X, F, n, tx, k):
+    if rows[k] > 3:
         T.loop_break()
 
 
 @T.macro
-def index_of_a_tile(A, I, C, ragged, S, W, X, F, n, tx, k):
+def index_of_a_tile(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(A[0, n[0] * 64], W)
     T.copy(W, F)
     n[0] = T.cast(W[0, 0], "int32")
