@@ -317,10 +317,12 @@ class Planner {
       if (loop) channel->versions = std::max(channel->versions, StagesOf(loop));
     }
     for (const RoleNode* fill : fills) {
-      for (size_t i = 0; i < fill->parent->nodes.size(); ++i) {
+      std::vector<Stmt> body;
+      for (const auto& node : fill->parent->nodes) body.push_back(node->stmt);
+      for (size_t i = 0; i < body.size(); ++i) {
         const RoleNode& reader = *fill->parent->nodes[i];
         if (reader.fill != FillBy::kNothing || !Contains(reader.use.reads, buffer)) continue;
-        if (!Supplies(fill->stmt, reader.stmt, buffer, views_)) channel->versions = 1;
+        if (!Supplies(body, IndexOf(*fill), i, buffer, views_)) channel->versions = 1;
       }
     }
     for (const Window& w : channel->windows) {
