@@ -43,6 +43,9 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const View
   }
   if (HasSafeValue(views.RootOf(src), kernel)) return std::string(src->name) + " has a safe value";
   if (views.IsView(dst)) return std::string(dst->name) + " is another name of a buffer";
+  if (BufferOf(dst)->dtype->dtype.bits == 64) {
+    return "elements of 64 bits, of which a gemm wants a swizzle that TMA does not write";
+  }
   for (const char* key : {"cluster_mask", "dst_block"}) {
     if (TileOpAttr(call, key) != nullptr) return key;
   }

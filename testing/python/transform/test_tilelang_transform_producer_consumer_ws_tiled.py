@@ -458,6 +458,21 @@ def test_swizzle_of_the_user_gets_the_versions(tile_passes, plan):
 # --- programs that stay as they are
 
 
+def test_swizzle_of_64_bit_operands_that_tma_cannot_write(why):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float64"), C: T.Tensor((64, 64), "float64")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 16), "float64")
+            F = T.alloc_fragment((64, 64), "float64")
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 16], S)
+                T.gemm(S, S, F, transpose_B=True)
+            T.copy(F, C)
+
+    assert "a gemm wants a swizzle that TMA does not write" in why(main)
+
+
 def test_layout_that_tma_cannot_write(why):
     padded = lambda buffer: T.Layout((64, 64), lambda i, j: i * 72 + j)  # noqa: E731
     assert "TMA makes no copy of a pipelined loop" in why(annotated(padded))
