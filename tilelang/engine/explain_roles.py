@@ -22,7 +22,7 @@ def roles_text(entry: Any) -> list[str]:
     file, line = str(entry["file"]), int(entry["line"])
     if entry["reason"]:
         place = f"{file}:{line}: " if line else ""
-        return [f"not warp specialised: {place}{entry['reason']}"]
+        return [f"not warp specialised: {place}{_first_line(entry['reason'])}"]
     producers, consumers = int(entry["producer_threads"]), int(entry["consumer_threads"])
     lines = [
         f"warp specialised: threads 0 to {producers - 1} produce, "
@@ -41,8 +41,13 @@ def _statement(file: str, statement: Any) -> str:
     if role == "producer":
         role = f"producer, by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"
         if statement.get("reason"):
-            role += f", not TMA: {statement['reason']}"
+            role += f", not TMA: {_first_line(statement['reason'])}"
     return f"{', '.join(words)}: {role}"
+
+
+def _first_line(reason: Any) -> str:
+    """Without the layout that may follow."""
+    return str(reason).partition("\n")[0].rstrip(":")
 
 
 def _channel(number: int, channel: Any) -> str:

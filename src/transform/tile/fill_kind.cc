@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "../../layout/annotation.h"
+#include "../../layout/swizzle.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
@@ -32,7 +33,10 @@ Layout AnnotatedLayout(const Var& buffer, const KernelInfo& kernel) {
   return it == layouts.end() ? Layout() : (*it).second;
 }
 
-std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Views& views) {
+/*! Why TMA does not make a copy; `is_operand`: a gemm reads the tile, in the layout that it wants.
+ */
+std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Views& views,
+                      bool is_operand) {
   const Var src = TileRegion::From(call->args[0]).buffer;
   const Var dst = TileRegion::From(call->args[1]).buffer;
   if (!IsParameter(views.RootOf(src), kernel)) {
@@ -43,13 +47,14 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const View
   }
   if (HasSafeValue(views.RootOf(src), kernel)) return std::string(src->name) + " has a safe value";
   if (views.IsView(dst)) return std::string(dst->name) + " is another name of a buffer";
-  if (BufferOf(dst)->dtype->dtype.bits == 64) {
-    return "elements of 64 bits, of which a gemm wants a swizzle that TMA does not write";
-  }
   for (const char* key : {"cluster_mask", "dst_block"}) {
     if (TileOpAttr(call, key) != nullptr) return key;
   }
-  return WhyNotTmaLoad(call, AnnotatedLayout(dst, kernel), kernel.arch);
+  Layout layout = AnnotatedLayout(dst, kernel);
+  if (!layout.defined() && is_operand) {
+    layout = MakeSwizzledLayout(ConstShape(dst), BufferOf(dst)->dtype->dtype.bits);
+  }
+  return WhyNotTmaLoad(call, layout, kernel.arch);
 }
 
 /*! The expression is a multiple of `unit` for all values of its variables. */
@@ -115,7 +120,7 @@ bool IsGemm(const Stmt& s) {
   return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
 }
 
-FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views,
+FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, bool is_operand,
                   std::string* why) {
   const CallNode* call = AsTileOp(copy);
   if (!call) {
@@ -130,7 +135,7 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views
     *why = "it is no copy of a tile";
     return FillBy::kNothing;
   }
-  *why = WhyNotTma(call, kernel, views);
+  *why = WhyNotTma(call, kernel, views, is_operand);
   if (why->empty()) return FillBy::kTma;
   const Any prefer = TileOpAttr(call, "prefer_instruction");
   if (prefer != nullptr && prefer.cast<String>() == "tma") return FillBy::kNothing;

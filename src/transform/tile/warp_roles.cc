@@ -97,7 +97,7 @@ class Planner {
         if (!stuck) stuck = node;
       }
       if (!fills) return;
-      node->fill = KindOfFill(node->stmt, kernel_, views_, &node->why);
+      Classify(node);
       any_tma |= node->fill == FillBy::kTma;
       if (node->fill == FillBy::kNothing && !stuck) stuck = node;
     });
@@ -124,7 +124,7 @@ class Planner {
     ForEachNode(roles_.body, [&](RoleNode* node) {
       if (!node->IsLeaf() || PipelineOf(*node->parent) || !FillsSharedFromGlobal(*node)) return;
       if (!IsFollowedByFills(*node)) return;
-      node->fill = KindOfFill(node->stmt, kernel_, views_, &node->why);
+      Classify(node);
       if (node->fill != FillBy::kTma) {
         node->fill = FillBy::kNothing;
         return;
@@ -157,6 +157,15 @@ class Planner {
     return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
            std::all_of(use.reads.begin(), use.reads.end(),
                        [](const Var& v) { return IsGlobal(v) || IsLocal(v); });
+  }
+
+  void Classify(RoleNode* node) {
+    bool is_operand = false;
+    ForEachNode(roles_.body, [&](const RoleNode* reader) {
+      if (!reader->IsLeaf() || !IsGemm(reader->stmt)) return;
+      for (const Var& v : node->use.writes) is_operand |= Contains(reader->use.reads, v);
+    });
+    node->fill = KindOfFill(node->stmt, kernel_, views_, is_operand, &node->why);
   }
 
   /*! The buffers of the fills, joined to channels where they are used over the same statements. */

@@ -148,9 +148,11 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
 // --- fill_kind.cc
 /*!
  * How a copy from global to shared memory is made where the producer makes it; kNothing where it
- * cannot be taken out of its place. `why` says why it is not TMA. Needs no layout.
+ * cannot be taken out of its place. `why` says why it is not TMA. `is_operand`: a gemm reads the
+ * tile.
  */
-FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, std::string* why);
+FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, bool is_operand,
+                  std::string* why);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
