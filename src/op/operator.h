@@ -123,6 +123,11 @@ class OperatorRegistration {
   OperatorRegistration(const char* name, const char* printed, OperatorFactory factory);
 };
 
+/*! acquire(barrier element, parity, buffer regions..), release(barrier element, buffer regions..):
+ * see acquire.cc. */
+inline constexpr const char* kAcquire = "tl.tileop.acquire";
+inline constexpr const char* kRelease = "tl.tileop.release";
+
 /*! The operator of a statement: a tile operator's call or a parallel loop; nullptr for others. */
 std::unique_ptr<TileOperator> OperatorOf(const Stmt& s);
 

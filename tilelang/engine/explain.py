@@ -15,6 +15,7 @@ import tvm
 from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
+from tilelang.engine.explain_roles import roles_text
 from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def _kernel(function: tirx.PrimFunc, usage: ResourceUsage) -> list[str]:
         f"  shared memory: {dynamic + usage.static_shared} bytes",
         *_shared_buffers(function),
     ]
+    for entry in attrs.get("tl.warp_roles") or []:
+        lines += [f"  {line}" for line in roles_text(entry)]
     here = _lines(function.body)
     for entry in attrs.get("tl.pipelines") or []:
         if here & {int(statement["line"]) for statement in entry["statements"]}:

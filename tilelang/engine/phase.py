@@ -42,6 +42,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         passes.append(transform.VerifyParallelLoop)
     passes += [
         transform.VerifyBufferInit,
+        transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
         transform.PipelinePlanning,
         transform.InjectSoftwarePipeline,

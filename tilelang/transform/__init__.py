@@ -56,6 +56,11 @@ def IfStmtBinding() -> Pass:
     return get_function("transform.IfStmtBinding")()
 
 
+def ProducerConsumerWarpSpecialized() -> Pass:
+    """Gives the tile loads of pipelined loops to warps of their own (sm_90 and later)."""
+    return get_function("transform.ProducerConsumerWarpSpecialized")()
+
+
 def PipelinePlanning() -> Pass:
     """Leaves a schedule on every T.Pipelined loop."""
     return get_function("transform.PipelinePlanning")()
@@ -183,6 +188,7 @@ __all__ = [
     "PipelinePlanning",
     "PlaceWgmmaWaits",
     "PlanSharedMemory",
+    "ProducerConsumerWarpSpecialized",
     "Simplify",
     "StmtSimplify",
     "ThreadSync",

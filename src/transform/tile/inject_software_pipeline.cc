@@ -25,7 +25,6 @@
 #include <functional>
 #include <unordered_map>
 
-#include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
@@ -34,6 +33,7 @@
 #include "pipeline.h"
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
+#include "versions.h"
 
 namespace tl {
 namespace {
@@ -87,50 +87,6 @@ class VersionCollector : public StmtExprVisitor {
   const Views& views_;
   Stmt function_body_;
   Versions versions_;
-};
-
-/*! Points every access of a versioned buffer at one version. */
-class VersionSelector : public StmtExprMutator {
- public:
-  std::unordered_map<const Object*, Var> versioned;
-  /*! Iteration that the statement works on; version 0 where undefined. */
-  Expr iteration;
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BufferStoreNode* op) final {
-    auto it = versioned.find(op->buffer.get());
-    if (it == versioned.end()) return Default<Stmt>(op);
-    return MakeStore(it->second, Mutate(op->value), Prepend(it->second, op->indices), op->span);
-  }
-  Expr Mutate_(const TensorLoadNode* op) final {
-    auto it = versioned.find(op->source.get());
-    if (it == versioned.end()) return Default<Expr>(op);
-    return LoadOf(it->second, Prepend(it->second, op->indices));
-  }
-  Expr Mutate_(const TensorRegionNode* op) final {
-    auto it = versioned.find(op->source.get());
-    if (it == versioned.end()) return Default<Expr>(op);
-    auto one = make_object<RangeNode>();
-    one->min = Slot(it->second);
-    one->extent = MakeInt(1);
-    auto n = make_object<TensorRegionNode>(*op);
-    n->source = it->second;
-    n->region = {Range(one)};
-    for (const Range& r : op->region) n->region.push_back(Mutate(r));
-    return TensorRegion(n);
-  }
-
- private:
-  Expr Slot(const Var& buffer) const {
-    return iteration.defined() ? FloorModOf(iteration, ToInt(BufferOf(buffer)->shape[0]))
-                               : Expr(MakeInt(0));
-  }
-  Array<Expr> Prepend(const Var& buffer, const Array<Expr>& indices) {
-    Array<Expr> out = {Slot(buffer)};
-    for (const Expr& e : indices) out.push_back(Mutate(e));
-    return out;
-  }
 };
 
 /*! Writes out the steps of one pipeline. */
@@ -331,7 +287,8 @@ class StepEmitter {
 
 class Injector : public StmtExprMutator {
  public:
-  Injector(Versions versions, const Views& views) : versions_(std::move(versions)), views_(views) {}
+  Injector(const Versions& versions, const Views& views)
+      : maker_(versions.count), of_loop_(versions.of_loop), views_(views) {}
 
   Array<Any> pipelines;
 
@@ -339,23 +296,20 @@ class Injector : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const SBlockNode* op) final {
-    Array<Var> allocs;
-    for (const Var& buffer : op->alloc_buffers) allocs.push_back(Versioned(buffer));
+    const Array<Var> allocs = maker_.Versioned(op->alloc_buffers);
     Stmt body = Mutate(op->body);
     // What is left outside pipelines uses version 0.
-    body = select_.Mutate(body);
+    VersionSelector select;
+    select.versioned = maker_.made;
+    body = select.Mutate(body);
     auto n = make_object<SBlockNode>(*op);
-    VersionLayouts(&n->annotations);
+    maker_.ExpandLayouts(&n->annotations);
     n->alloc_buffers = allocs;
     n->body = body;
     return SBlock(n);
   }
 
-  Stmt Mutate_(const DeclBufferNode* op) final {
-    auto it = select_.versioned.find(views_.RootOf(op->buffer).get());
-    if (it == select_.versioned.end()) return GetRef<Stmt>(op);
-    return DeclareView(Versioned(op->buffer), it->second, op->span);
-  }
+  Stmt Mutate_(const DeclBufferNode* op) final { return maker_.Declare(op, views_); }
 
   Stmt Mutate_(const ForNode* op) final {
     if (!op->annotations.count(kPlannedStage)) return Default<Stmt>(op);
@@ -363,7 +317,7 @@ class Injector : public StmtExprMutator {
     Describe(p);
     VersionSelector select;
     for (const Var& buffer : VersionedIn(p)) {
-      select.versioned[buffer.get()] = select_.versioned.at(buffer.get());
+      select.versioned[buffer.get()] = maker_.made.at(buffer.get());
     }
     for (Stmt& s : p.body) s = Mutate(s);
     return StepEmitter(p, &select).Emit();
@@ -377,8 +331,8 @@ class Injector : public StmtExprMutator {
     Map<String, Any> entry = DescribeLoop(p.loop, p.body, reasons);
     const std::vector<int64_t> async(p.async.begin(), p.async.end());
     Map<String, Any> versions;
-    if (auto it = versions_.of_loop.find(p.loop->loop_var.get()); it != versions_.of_loop.end()) {
-      for (const Var& v : it->second) versions.Set(v->name, versions_.count.at(v.get()));
+    if (auto it = of_loop_.find(p.loop->loop_var.get()); it != of_loop_.end()) {
+      for (const Var& v : it->second) versions.Set(v->name, maker_.counts.at(v.get()));
     }
     entry.Set("stage", ToAnnotation(p.stage));
     entry.Set("order", ToAnnotation(p.order));
@@ -395,8 +349,8 @@ class Injector : public StmtExprMutator {
   /*! The buffers, and their views, of which each iteration of the loop has a version. Others belong
    * to a loop around this one, or have their one value in version 0. */
   std::vector<Var> VersionedIn(const Pipeline& p) const {
-    auto it = versions_.of_loop.find(p.loop->loop_var.get());
-    if (it == versions_.of_loop.end()) return {};
+    auto it = of_loop_.find(p.loop->loop_var.get());
+    if (it == of_loop_.end()) return {};
     std::vector<Var> all = it->second;
     for (const Var& view : views_.all) {
       if (Contains(it->second, views_.RootOf(view))) all.push_back(view);
@@ -404,37 +358,9 @@ class Injector : public StmtExprMutator {
     return all;
   }
 
-  /*! The layout that the user gave to a buffer holds for each of its versions. */
-  void VersionLayouts(Annotations* annotations) const {
-    const Map<Var, Layout> layouts = GetLayoutMap(*annotations);
-    if (layouts.empty()) return;
-    Map<Var, Layout> out;
-    for (auto [buffer, layout] : layouts) {
-      auto it = select_.versioned.find(buffer.get());
-      if (it == select_.versioned.end()) {
-        out.Set(buffer, layout);
-      } else {
-        out.Set(it->second, ExpandLayout(layout, {ToInt(BufferOf(it->second)->shape[0])}));
-      }
-    }
-    SetLayoutMap(annotations, out);
-  }
-
-  Var Versioned(const Var& buffer) {
-    auto it = versions_.count.find(buffer.get());
-    if (it == versions_.count.end()) return buffer;
-    const BufferTypeNode* type = BufferOf(buffer);
-    Array<Expr> shape = {MakeInt(it->second)};
-    for (const Expr& e : type->shape) shape.push_back(e);
-    Var v = MakeBuffer(buffer->name, type->dtype->dtype, shape, type->storage_scope);
-    select_.versioned[buffer.get()] = v;
-    return v;
-  }
-
-  Versions versions_;
+  VersionMaker maker_;
+  std::unordered_map<const Object*, std::vector<Var>> of_loop_;
   const Views& views_;
-  /*! Version 0 of every versioned buffer. */
-  VersionSelector select_;
 };
 
 PrimFunc InjectSoftwarePipeline(PrimFunc f) {

@@ -1,0 +1,50 @@
+/*!
+ * acquire(barrier element, parity, buffer regions..) waits for the phase of an mbarrier after which
+ * the thread may read or overwrite the buffers; release(barrier element, buffer regions..) arrives
+ * at it when the thread is done with them. The buffers tell planners what the barrier is about; no
+ * data moves.
+ */
+#include "intrinsics.h"
+#include "operator.h"
+
+namespace tl {
+namespace {
+
+class BarrierOperator : public TileOperator {
+ public:
+  BarrierOperator(const char* intrinsic, const CallNode* call, const Array<Expr>& scalars,
+                  const Span& s)
+      : TileOperator(s),
+        intrinsic_(intrinsic),
+        barrier_(TileRegion::From(call->args[0])),
+        scalars_(scalars) {}
+
+  // The buffers are neither read nor written here.
+  BufferUse Use() const final { return {}; }
+  bool Infer(LayoutScope*, InferLevel) final { return false; }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    Array<Expr> args = {AddressOf(barrier_.buffer, barrier_.Mins())};
+    for (const Expr& e : scalars_) args.push_back(e);
+    return scope->PlaceAccesses(MakeEvaluate(CallOp(intrinsic_, args), span));
+  }
+
+ private:
+  const char* intrinsic_;
+  TileRegion barrier_;
+  Array<Expr> scalars_;
+};
+
+std::unique_ptr<TileOperator> MakeAcquire(const CallNode* call, const Span& span) {
+  return std::make_unique<BarrierOperator>(kMbarrierWait, call, Array<Expr>{call->args[1]}, span);
+}
+
+std::unique_ptr<TileOperator> MakeRelease(const CallNode* call, const Span& span) {
+  return std::make_unique<BarrierOperator>(kMbarrierArrive, call, Array<Expr>{}, span);
+}
+
+OperatorRegistration acquire(kAcquire, "tl.acquire", MakeAcquire);
+OperatorRegistration release(kRelease, "tl.release", MakeRelease);
+
+}  // namespace
+}  // namespace tl

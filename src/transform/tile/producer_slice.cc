@@ -1,0 +1,229 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../tvm/functor.h"
+#include "../thread/effects.h"
+#include "pipeline.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+using Names = std::unordered_set<const Object*>;
+
+/*! Scalars, and memory of one thread, that an expression or statement reads. */
+class NeedCollector : public StmtExprVisitor {
+ public:
+  explicit NeedCollector(Names* needed) : needed_(needed) {}
+  bool changed = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final {
+    if (!AsBuffer(GetRef<Var>(op))) Add(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    if (IsLocal(buffer)) Add(buffer.get());
+    for (const Expr& i : op->indices) Visit(i);
+  }
+
+ private:
+  void Add(const Object* v) { changed |= needed_->insert(v).second; }
+  Names* needed_;
+};
+
+/*! What a node evaluates itself, without the bodies in it. */
+void VisitOwn(const RoleNode& node, StmtExprVisitor* visitor) {
+  if (const ForNode* loop = node.Loop()) {
+    (*visitor)(loop->min);
+    (*visitor)(loop->extent);
+    if (loop->step) (*visitor)(*loop->step);
+  } else if (node.kind == RoleNode::Kind::kWhile) {
+    (*visitor)(node.stmt.as<WhileNode>()->condition);
+  } else if (node.kind == RoleNode::Kind::kIf) {
+    (*visitor)(node.stmt.as<IfThenElseNode>()->condition);
+  } else {
+    (*visitor)(node.stmt);
+  }
+}
+
+bool IsJump(const Stmt& s) { return IsBreak(s) || IsContinue(s); }
+
+bool IsAssumption(const Stmt& s) {
+  const auto* evaluate = s.as<EvaluateNode>();
+  return evaluate && IsCallTo(evaluate->value, "tirx.assume");
+}
+
+/*! Grows the slice until it is closed. */
+class Slicer {
+ public:
+  explicit Slicer(RoleSequence* body) : body_(body) {}
+
+  Names Run() {
+    ForEachNode(*body_, [](RoleNode* node) { node->in_producer = false; });
+    do {
+      changed_ = false;
+      Mark(body_);
+    } while (changed_);
+    return std::move(needed_);
+  }
+
+ private:
+  bool Mark(RoleSequence* sequence) {
+    bool any = false;
+    for (const auto& node : sequence->nodes) {
+      const bool inside = Mark(&node->body), otherwise = Mark(&node->otherwise);
+      if (node->in_producer || inside || otherwise || IsWanted(*node)) {
+        Keep(node.get());
+        any |= !IsAssumption(node->stmt);
+      }
+    }
+    return any;
+  }
+
+  bool IsWanted(const RoleNode& node) const {
+    if (!node.IsLeaf()) return false;
+    if (node.fill != FillBy::kNothing) return true;
+    if (const auto* bind = node.stmt.as<BindNode>()) return needed_.count(bind->var.get());
+    if (const auto* store = node.stmt.as<BufferStoreNode>()) {
+      return needed_.count(store->buffer.get());
+    }
+    if (IsJump(node.stmt)) {
+      const RoleNode* loop = LoopAround(node);
+      return loop && loop->in_producer;
+    }
+    return IsAssumption(node.stmt) && Knows(node);
+  }
+
+  /*! An assumption holds for the producer where it speaks of what that has. */
+  bool Knows(const RoleNode& node) const {
+    if (node.parent->owner && !node.parent->owner->in_producer) return false;
+    struct Finder : StmtExprVisitor {
+      const Names* bound;
+      const Names* needed;
+      bool knows = true;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const VarNode* v) final { knows &= !bound->count(v) || needed->count(v); }
+      void Visit_(const TensorLoadNode*) final { knows = false; }
+    } finder;
+    Names bound;
+    ForEachNode(*body_, [&](const RoleNode* n) {
+      if (const auto* bind = n->stmt.as<BindNode>()) bound.insert(bind->var.get());
+    });
+    finder.bound = &bound;
+    finder.needed = &needed_;
+    finder(node.stmt);
+    return finder.knows;
+  }
+
+  void Keep(RoleNode* node) {
+    changed_ |= !node->in_producer;
+    node->in_producer = true;
+    NeedCollector needs(&needed_);
+    VisitOwn(*node, &needs);
+    changed_ |= needs.changed;
+  }
+
+  RoleSequence* body_;
+  Names needed_;
+  bool changed_ = false;
+};
+
+/*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
+class Independence : public StmtExprVisitor {
+ public:
+  Independence(const KernelInfo& kernel, const Views& views, const std::vector<Var>& written)
+      : kernel_(kernel), views_(views), written_(written) {}
+  std::string why;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final {
+    for (const Var& v : kernel_.thread_vars) {
+      if (v.get() == op) Refuse("it depends on the thread's number");
+    }
+  }
+  void Visit_(const TensorRegionNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    // The other operand is what the fill writes.
+    if (IsGlobal(buffer)) Read(buffer);
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Read(op->source.as_or_throw<Var>());
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
+  }
+  void Visit_(const CallNode* op) final {
+    static const std::unordered_set<std::string> values = {
+        "prim.likely",      "tirx.likely",      "tirx.assume",        "tirx.shift_left",
+        "tirx.shift_right", "tirx.bitwise_and", "tirx.bitwise_or",    "tirx.bitwise_xor",
+        "tirx.bitwise_not", "prim.left_shift",  "prim.right_shift",   "prim.max_value",
+        "prim.min_value",   "tirx.break_loop",  "tirx.continue_loop", kLoadReadOnly,
+        kBlockRank,         kClusterSize,       "tirx.address_of"};
+    const OpNode* callee = OpOf(op);
+    const std::string name = callee ? std::string(callee->name) : "a function";
+    const bool is_value = IsElementwise(op) || IsIfThenElse(op) || values.count(name) ||
+                          name.rfind("tl.tileop.", 0) == 0;
+    if (!is_value) Refuse("it calls " + name + ", which two roles may not both do");
+    Default(op);
+  }
+
+ private:
+  void Read(const Var& buffer) {
+    const Var root = views_.RootOf(buffer);
+    const std::string name = buffer->name;
+    if (IsGlobal(root) && Contains(written_, root)) {
+      Refuse("it reads " + name + ", which the kernel writes");
+    } else if (IsFragment(root) || IsReducer(root)) {
+      Refuse("it depends on " + name + ", which the consumer has");
+    } else if (IsShared(root)) {
+      Refuse("it depends on " + name + " in shared memory");
+    }
+  }
+  void Refuse(const std::string& text) {
+    if (why.empty()) why = text;
+  }
+
+  const KernelInfo& kernel_;
+  const Views& views_;
+  const std::vector<Var>& written_;
+};
+
+}  // namespace
+
+std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequence* body,
+                          Span* where) {
+  const Names needed = Slicer(body).Run();
+  const std::vector<Var> written = WrittenGlobals(kernel, *body);
+  std::string why;
+  ForEachNode(*body, [&](const RoleNode* node) {
+    if (!why.empty()) return;
+    if (node->in_producer) {
+      Independence check(kernel, views, written);
+      VisitOwn(*node, &check);
+      why = check.why;
+    } else if (node->IsLeaf()) {
+      for (const auto* list : {&node->use.writes, &node->opaque}) {
+        for (const Var& v : *list) {
+          if (needed.count(v.get())) {
+            why = "it writes " + std::string(v->name) + ", on which loads of tiles depend";
+          }
+        }
+      }
+    }
+    if (!why.empty()) *where = node->stmt->span;
+  });
+  return why;
+}
+
+}  // namespace tl

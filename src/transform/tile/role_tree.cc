@@ -1,0 +1,220 @@
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../tvm/functor.h"
+#include "../thread/effects.h"
+#include "pipeline.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+/*! Calls that threads outside of a role would have to make too, or that a program makes which
+ * specialises itself. */
+bool IsForBlock(const std::string& op) {
+  static const std::unordered_set<std::string> names = {kSync,
+                                                        kSyncPartial,
+                                                        kSyncGrid,
+                                                        "tl.named_barrier_arrive",
+                                                        "tl.syncthreads_count",
+                                                        "tl.syncthreads_and",
+                                                        "tl.syncthreads_or",
+                                                        "tirx.thread_return",
+                                                        "tl.tileop.tma_copy",
+                                                        "tl.source_kernel"};
+  if (names.count(op)) return true;
+  for (const char* prefix : {"tl.mbarrier_", "tl.cluster_", "tl.warpgroup_", "tl.pdl_", "tl.tma_",
+                             "tl.wgmma", "tl.tileop.wgmma", "tl.cp_async_mbarrier"}) {
+    if (op.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
+}
+
+/*! What a leaf does beside reading and writing elements. */
+class LeafFacts : public StmtExprVisitor {
+ public:
+  std::vector<Var> opaque;
+  std::string explicit_sync;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const TensorRegionNode* op) final {
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
+  }
+  void Visit_(const CallNode* op) final {
+    const OpNode* callee = OpOf(op);
+    const std::string name = callee ? std::string(callee->name) : "";
+    const Intrinsic* row = FindIntrinsic(op);
+    bool barrier = IsForBlock(name);
+    if (row) barrier |= std::count(row->access.begin(), row->access.end(), Access::kBarrier) > 0;
+    if (barrier) explicit_sync = name;
+    for (const Expr& arg : op->args) {
+      const TensorLoadNode* pointee = AsAddressOf(arg);
+      if (pointee && !row) opaque.push_back(pointee->source.as_or_throw<Var>());
+      Visit(pointee ? Expr(GetRef<TensorLoad>(pointee)) : arg);
+    }
+  }
+  void Visit_(const VarNode* op) final {
+    if (AsBuffer(GetRef<Var>(op))) opaque.push_back(GetRef<Var>(op));
+  }
+};
+
+class TreeBuilder {
+ public:
+  TreeBuilder(const Views& views, WarpRoles* roles) : views_(views), roles_(roles) {}
+
+  void Build(const Stmt& s, RoleSequence* to) {
+    for (const Stmt& t : FlatSeq(s)) {
+      // What an attribute says of the rest of a kernel holds for both roles, and goes around them.
+      const auto* attr = t.as<AttrStmtNode>();
+      if (attr && !to->owner && attr->attr_key != kThreadRange) {
+        Build(attr->body, to);
+        continue;
+      }
+      // Views are declared in front of both roles.
+      const auto* view = t.as<DeclBufferNode>();
+      if (view && ViewedBy(view).defined()) continue;
+      to->nodes.push_back(std::make_unique<RoleNode>());
+      Node(t, to->nodes.back().get(), to);
+    }
+  }
+
+ private:
+  void Node(const Stmt& s, RoleNode* node, RoleSequence* parent) {
+    node->stmt = s;
+    node->parent = parent;
+    node->use = views_.UseOf(s);
+    node->body.owner = node->otherwise.owner = node;
+    if (!seen_.insert(s.get()).second) Refuse(s, "it stands in the program twice");
+    const auto* loop = s.as<ForNode>();
+    if (loop && loop->kind != ForKind::kParallel) {
+      node->kind = RoleNode::Kind::kFor;
+      Build(loop->body, &node->body);
+    } else if (const auto* repeat = s.as<WhileNode>()) {
+      node->kind = RoleNode::Kind::kWhile;
+      Build(repeat->body, &node->body);
+    } else if (const auto* branch = s.as<IfThenElseNode>()) {
+      node->kind = RoleNode::Kind::kIf;
+      Build(branch->then_case, &node->body);
+      if (branch->else_case) Build(*branch->else_case, &node->otherwise);
+    } else {
+      Leaf(node);
+    }
+  }
+
+  void Leaf(RoleNode* node) {
+    const Stmt& s = node->stmt;
+    if (s.as<AttrStmtNode>()) {
+      const std::string key = s.as<AttrStmtNode>()->attr_key;
+      return Refuse(s, key == kThreadRange ? "it gives threads their roles itself (T.ws)"
+                                           : "it stands under the attribute " + key);
+    }
+    if (s.as<DeclBufferNode>()) return Refuse(s, "it makes a tensor of an address");
+    if (s.as<AllocBufferNode>() || s.as<SBlockRealizeNode>()) {
+      return Refuse(s, "it allocates inside of the kernel's block");
+    }
+    LeafFacts facts;
+    facts(s);
+    if (!facts.explicit_sync.empty()) {
+      return Refuse(s, "it synchronises threads itself (" + facts.explicit_sync + ")");
+    }
+    for (const Var& v : facts.opaque) node->opaque.push_back(views_.RootOf(v));
+  }
+
+  void Refuse(const Stmt& s, const std::string& why) {
+    if (!roles_->why.empty()) return;
+    roles_->why = why;
+    roles_->where = s->span;
+  }
+
+  const Views& views_;
+  WarpRoles* roles_;
+  std::unordered_set<const Object*> seen_;
+};
+
+/*! Source text of the user's own may ask for the number of a thread, which specialisation changes.
+ */
+bool HasOwnThreads(const SBlockNode* block) {
+  const auto it = block->annotations.find("pragma_import_c");
+  if (it == block->annotations.end()) return false;
+  const auto text = (*it).second.try_cast<String>();
+  if (!text) return true;
+  for (const char* word : {"threadIdx", "%tid", "blockDim", "__syncthreads", "bar.sync"}) {
+    if (std::string(*text).find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
+                   WarpRoles* roles) {
+  TreeBuilder(views, roles).Build(body, &roles->body);
+  if (roles->why.empty() && HasOwnThreads(kernel.block)) {
+    roles->why = "the kernel's imported source asks for its threads";
+  }
+  return roles->why.empty();
+}
+
+const ForNode* PipelineOf(const RoleSequence& sequence) {
+  const RoleNode* owner = sequence.owner;
+  while (owner && owner->kind == RoleNode::Kind::kIf) owner = owner->parent->owner;
+  const ForNode* loop = owner ? owner->Loop() : nullptr;
+  if (!loop) return nullptr;
+  const bool staged = IntAnnotation(loop->annotations, kNumStages).value_or(0) >= 1;
+  return staged || loop->annotations.count(kUserOrder) ? loop : nullptr;
+}
+
+int64_t StagesOf(const ForNode* loop) {
+  const int64_t stages = IntAnnotation(loop->annotations, kNumStages).value_or(0);
+  // A use in a later stage keeps its slot while earlier stages fill others.
+  const auto stage = ListAnnotation(loop->annotations, kUserStage);
+  if (!stage || stage->empty()) return std::max<int64_t>(1, stages);
+  return std::max(stages, *std::max_element(stage->begin(), stage->end()) + 1);
+}
+
+RoleNode* LoopAround(const RoleNode& node) {
+  RoleNode* n = node.parent->owner;
+  while (n && n->kind == RoleNode::Kind::kIf) n = n->parent->owner;
+  return n;
+}
+
+bool IsRepeated(const RoleSequence& sequence) {
+  return !sequence.nodes.empty() && LoopAround(*sequence.nodes[0]);
+}
+
+std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body) {
+  std::vector<Var> written;
+  ForEachNode(body, [&](const RoleNode* node) {
+    if (!node->IsLeaf()) return;
+    for (const auto* list : {&node->use.writes, &node->opaque}) {
+      for (const Var& v : *list) {
+        if (IsGlobal(v) && !Contains(written, v)) written.push_back(v);
+      }
+    }
+  });
+  const auto is_aliased = [&](const Var& v) {
+    const auto& names = kernel.aliased;
+    return std::find(names.begin(), names.end(), std::string(v->name)) != names.end();
+  };
+  if (std::any_of(written.begin(), written.end(), is_aliased)) {
+    for (const Var& v : kernel.params) {
+      if (is_aliased(v) && !Contains(written, v)) written.push_back(v);
+    }
+  }
+  return written;
+}
+
+}  // namespace tl

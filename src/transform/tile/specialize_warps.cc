@@ -1,0 +1,577 @@
+/*!
+ * ProducerConsumerWarpSpecialized: warps of their own load the tiles of pipelined loops.
+ *
+ * In:  a tile program under thread_extent attributes, pipelined loops annotated as the user wrote
+ *      them.
+ * Out: for kernels with a plan (warp_roles.h) a tile program with two branches, each a thread range
+ *      marked `tl.warp_role`: threads [0, P) fill the slots of the shared buffers, threads
+ *      [P, P + C) are the kernel that was, whose reads wait for the fills and release the slots.
+ * The block has P + C threads, `barrier_init` has the mbarriers, loads by TMA are
+ *      `tl.tileop.tma_copy`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
+ *      Other kernels are unchanged.
+ * Establishes: both roles run the same control flow, so every fill is awaited and released once;
+ * order and stage that the user gave hold for the consumer's loop. Function attributes:
+ * `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or why there is none.
+ * Refuses nothing: what the plan does not understand stays an ordinary pipeline.
+ */
+#include <algorithm>
+
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../op/tma_copy.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "pipeline.h"
+#include "role_schedule.h"
+#include "versions.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kApplied = "tl_tiled_ws_applied";
+constexpr int kFirstWithTma = 90;
+constexpr const char* kTmaCopy = "tl.tileop.tma_copy";
+constexpr DLDataType kUInt64{kDLUInt, 64, 1};
+
+Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
+  auto n = make_object<TensorRegionNode>();
+  n->source = buffer;
+  n->ty = BufferOf(buffer)->dtype;
+  const Array<Expr>& shape = BufferOf(buffer)->shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    auto r = make_object<RangeNode>();
+    r->min = d < indexed ? index : Expr(MakeInt(0));
+    r->extent = d < indexed ? Expr(MakeInt(1)) : shape[d];
+    n->region.push_back(Range(r));
+  }
+  return TensorRegion(n);
+}
+
+/*! The two barriers of a channel, and what one of its windows says to them. */
+struct ChannelBarriers {
+  const Channel* channel;
+  Var full, empty;
+  /*! Its buffers as the program now has them. */
+  std::vector<Var> buffers;
+
+  Expr Slot(const Expr& number) const { return SlotOf(number, channel->versions); }
+  Expr Parity(const Expr& number) const {
+    return BitAndOf(FloorDivOf(number, channel->versions), MakeInt(number->dtype(), 1));
+  }
+  Stmt Acquire(const Var& barrier, const Expr& number, const Expr& parity, const Span& span) const {
+    return Call(kAcquire, barrier, number, {parity}, span);
+  }
+  Stmt Release(const Expr& number, const Span& span) const {
+    return Call(kRelease, empty, number, {}, span);
+  }
+  Expr Address(const Expr& number) const { return AddressOf(full, {Slot(number)}); }
+
+ private:
+  Stmt Call(const char* op, const Var& barrier, const Expr& number, const Array<Expr>& scalars,
+            const Span& span) const {
+    Array<Expr> args = {WholeRegion(barrier, 1, Slot(number))};
+    for (const Expr& e : scalars) args.push_back(e);
+    for (const Var& v : buffers) {
+      args.push_back(WholeRegion(v, channel->versions > 1 ? 1 : 0, Slot(number)));
+    }
+    return MakeEvaluate(CallOp(op, args), span);
+  }
+};
+
+/*! New names for what a copy of statements declares, and memory of its own for the thread's
+ * variables that it writes: a value that one role has says nothing of the other's. */
+class Renamer : public Substituter {
+ public:
+  explicit Renamer(const Stmt& s) {
+    for (const Var& v : CollectBufferUse(s).writes) {
+      if (!IsLocal(v)) continue;
+      const BufferTypeNode* type = BufferOf(v);
+      own.push_back(MakeBuffer(v->name, type->dtype->dtype, type->shape, type->storage_scope));
+      map[v.get()] = own.back();
+    }
+  }
+  Array<Var> own;
+
+ protected:
+  using Substituter::Mutate_;
+  Stmt Mutate_(const ForNode* op) final {
+    map[op->loop_var.get()] = MakeVar(op->loop_var->name, op->loop_var->dtype());
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    loop.CopyOnWrite()->loop_var = map[op->loop_var.get()].as_or_throw<Var>();
+    return loop;
+  }
+  Stmt Mutate_(const BindNode* op) final {
+    auto bind = make_object<BindNode>(*op);
+    bind->value = Mutate(op->value);
+    bind->var = MakeVar(op->var->name, op->var->dtype());
+    map[op->var.get()] = bind->var;
+    return Bind(bind);
+  }
+};
+
+/*! A statement of a role's program; consecutive elected ones share a branch. */
+struct RoleStmt {
+  Stmt stmt;
+  bool elected = false;
+  /*! Index of the statement that it is or serves, and before (-1) or after (1) it. */
+  size_t serves = 0;
+  int side = 0;
+};
+
+/*! Writes the two programs of a plan. */
+class RoleEmitter {
+ public:
+  RoleEmitter(const WarpRoles& roles, const Views& views, VersionMaker* versions)
+      : roles_(roles), views_(views), versions_(versions) {
+    for (const Channel& c : roles.channels) {
+      const std::string name = c.buffers[0]->name;
+      const Array<Expr> shape = {MakeInt(c.versions)};
+      ChannelBarriers b{
+          &c, MakeBuffer(name + "_full", kUInt64, shape, "shared.barrier"), Var(), {}};
+      if (c.empty_arrivals) b.empty = MakeBuffer(name + "_empty", kUInt64, shape, "shared.barrier");
+      for (const Var& v : c.buffers) b.buffers.push_back(versions->Versioned(v));
+      barriers_.push_back(b);
+    }
+  }
+
+  Stmt Producer() {
+    const Stmt body = Role(ProducerOf(roles_.body));
+    Renamer rename(body);
+    const Stmt renamed = rename.Mutate(body);
+    for (const Var& v : rename.own) own_.push_back(v);
+    return renamed;
+  }
+  Stmt Consumer() const { return Role(ConsumerOf(roles_.body)); }
+
+  void Allocate(SBlockNode* block) const {
+    Map<Var, Array<Expr>> arrivals;
+    const auto known = block->annotations.find(kBarrierInit);
+    if (known != block->annotations.end()) arrivals = (*known).second.cast<Map<Var, Array<Expr>>>();
+    const auto add = [&](const Var& barrier, int64_t count) {
+      if (!barrier.defined()) return;
+      block->alloc_buffers.push_back(barrier);
+      Array<Expr> counts;
+      for (int64_t i = 0; i < ToInt(BufferOf(barrier)->shape[0]); ++i) {
+        counts.push_back(MakeInt(count));
+      }
+      arrivals.Set(barrier, counts);
+    };
+    for (const ChannelBarriers& b : barriers_) {
+      add(b.full, b.channel->full_arrivals);
+      add(b.empty, b.channel->empty_arrivals);
+    }
+    for (const FillCount& c : roles_.counts) {
+      if (c.variable.defined()) block->alloc_buffers.push_back(c.variable);
+    }
+    for (const Var& v : own_) block->alloc_buffers.push_back(v);
+    block->annotations.Set(kBarrierInit, arrivals);
+  }
+
+ private:
+  /*! A window of a sequence with its channel. */
+  struct Use {
+    const Window* window;
+    const ChannelBarriers* barriers;
+    Expr number;
+  };
+
+  std::vector<Use> UsesIn(const RoleSequence& sequence) const {
+    std::vector<Use> out;
+    for (const ChannelBarriers& b : barriers_) {
+      for (const Window& w : b.channel->windows) {
+        if (w.sequence != &sequence) continue;
+        out.push_back({&w, &b, roles_.counts[b.channel->count].Number(&sequence)});
+      }
+    }
+    return out;
+  }
+
+  Stmt Select(Stmt s, size_t index, const std::vector<Use>& uses) const {
+    for (const Use& u : uses) {
+      if (index < u.window->first_fill || index > u.window->last_use) continue;
+      VersionSelector select;
+      select.iteration = u.number;
+      for (const auto& [buffer, versioned] : versions_->made) {
+        const Var root = views_.RootOf(GetRef<Var>(static_cast<const VarNode*>(buffer)));
+        if (Contains(u.barriers->channel->buffers, root)) select.versioned[buffer] = versioned;
+      }
+      if (!select.versioned.empty()) s = select.Mutate(s);
+    }
+    return s;
+  }
+
+  // --- producer
+  std::vector<RoleStmt> ProducerOf(const RoleSequence& sequence) const {
+    std::vector<RoleStmt> out;
+    const std::vector<Use> uses = UsesIn(sequence);
+    for (size_t i = 0; i < sequence.nodes.size(); ++i) {
+      const RoleNode& node = *sequence.nodes[i];
+      if (!node.in_producer) continue;
+      for (const Use& u : uses) {
+        if (u.window->first_fill == i) OpenFill(u, node.stmt->span, &out);
+      }
+      if (node.fill == FillBy::kNothing) {
+        out.push_back({Select(WithBodies(node, true), i, uses)});
+      } else {
+        out.push_back({Select(Fill(node, uses), i, uses), node.fill == FillBy::kTma});
+      }
+      for (const Use& u : uses) {
+        if (u.window->last_fill == i) CloseFill(u, node.stmt->span, &out);
+      }
+      CountLoop(node, &out);
+    }
+    CountBody(sequence, &out);
+    return out;
+  }
+
+  void OpenFill(const Use& u, const Span& span, std::vector<RoleStmt>* out) const {
+    const Channel& c = *u.barriers->channel;
+    const bool alone = c.IsTmaOnly();
+    if (u.barriers->empty.defined()) {
+      // Before the first phase has ended the parity of the one before it has: the slots are empty.
+      const Expr parity = XorOf(u.barriers->Parity(u.number), MakeInt(u.number->dtype(), 1));
+      out->push_back({u.barriers->Acquire(u.barriers->empty, u.number, parity, span), alone});
+    }
+    if (!u.window->tma_bytes) return;
+    const char* op = alone ? kMbarrierArriveExpectTx : kMbarrierExpectTx;
+    const Expr bytes = MakeInt(u.window->tma_bytes);
+    out->push_back({MakeEvaluate(CallOp(op, {u.barriers->Address(u.number), bytes}), span), true});
+  }
+
+  /*! Arrivals of the copies that are not TMA's, whose own is in its announcement. */
+  void CloseFill(const Use& u, const Span& span, std::vector<RoleStmt>* out) const {
+    const Channel& c = *u.barriers->channel;
+    const Expr address = u.barriers->Address(u.number);
+    if (c.by_cp_async) {
+      out->push_back({MakeEvaluate(CallOp(kCpAsyncMbarrierArriveNoinc, {address}), span)});
+    }
+    if (c.by_threads) {
+      if (c.read_by_gemm) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
+      out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span)});
+    }
+  }
+
+  Stmt Fill(const RoleNode& node, const std::vector<Use>& uses) const {
+    if (node.fill == FillBy::kThreads) return node.stmt;
+    if (node.fill == FillBy::kCpAsync) {
+      return MakeAttr(String(kDemanded), kAsyncCopy, MakeInt(kBool, 1), node.stmt);
+    }
+    const CallNode* copy = AsTileOp(node.stmt);
+    const ChannelBarriers& b = barriers_[node.channel];
+    const Use& use =
+        *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
+    auto call =
+        make_object<CallNode>(*CallOp(kTmaCopy, {copy->args[0], copy->args[1],
+                                                 WholeRegion(b.full, 1, b.Slot(use.number))})
+                                   .get());
+    auto attrs = make_object<DictAttrsNode>();
+    for (const auto& [key, value] : TileOpAttrs(copy)) {
+      if (key == "eviction_policy") attrs->__dict__.Set(key, value);
+    }
+    attrs->__dict__.Set("elected", int64_t(1));
+    call->attrs = DictAttrs(attrs);
+    return MakeEvaluate(Call(call), node.stmt->span);
+  }
+
+  // --- consumer
+  std::vector<RoleStmt> ConsumerOf(const RoleSequence& sequence) const {
+    std::vector<RoleStmt> out;
+    const std::vector<Use> uses = UsesIn(sequence);
+    for (size_t i = 0; i < sequence.nodes.size(); ++i) {
+      const RoleNode& node = *sequence.nodes[i];
+      const Span& span = node.stmt->span;
+      if (node.fill == FillBy::kNothing) {
+        for (const Use& u : uses) {
+          if (u.window->acquire == i) OpenUse(u, i, span, &out);
+        }
+        out.push_back({Select(WithBodies(node, false), i, uses), false, i});
+        for (const Use& u : uses) {
+          if (u.window->release == i) CloseUse(u, i, span, &out);
+        }
+      }
+      CountLoop(node, &out);
+    }
+    CountBody(sequence, &out);
+    return out;
+  }
+
+  static void OpenUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
+    const ChannelBarriers& b = *u.barriers;
+    out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1});
+    // cp.async has no place for a fence after it has written; the reader's serves as well.
+    if (b.channel->by_cp_async && b.channel->read_by_gemm) {
+      out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1});
+    }
+  }
+
+  static void CloseUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
+    if (!u.barriers->empty.defined()) return;
+    // TMA overwrites what the consumer has written.
+    if (u.barriers->channel->consumer_writes) {
+      out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, 1});
+    }
+    out->push_back({u.barriers->Release(u.number, span), false, i, 1});
+  }
+
+  // --- both
+  Stmt WithBodies(const RoleNode& node, bool producer) const {
+    if (node.IsLeaf()) return node.stmt;
+    const auto stmts = [&](const RoleSequence& s) {
+      return producer ? ProducerOf(s) : ConsumerOf(s);
+    };
+    const std::vector<RoleStmt> body = stmts(node.body);
+    if (node.kind == RoleNode::Kind::kFor) {
+      For loop = GetRef<For>(node.Loop());
+      loop.CopyOnWrite()->body = Join(body);
+      Annotations* notes = &loop.CopyOnWrite()->annotations;
+      RoleSchedule schedule = producer ? RoleSchedule() : ReadSchedule(node);
+      for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
+      if (producer || schedule.empty()) return loop;
+      std::vector<ServedStatement> served;
+      for (const RoleStmt& s : body) served.push_back({s.serves, s.side});
+      WriteSchedule(schedule, served, notes);
+      return loop;
+    }
+    if (node.kind == RoleNode::Kind::kWhile) {
+      auto loop = make_object<WhileNode>(*node.stmt.as<WhileNode>());
+      loop->body = Join(body);
+      return While(loop);
+    }
+    auto branch = make_object<IfThenElseNode>(*node.stmt.as<IfThenElseNode>());
+    branch->then_case = Join(body);
+    if (branch->else_case) branch->else_case = Join(stmts(node.otherwise));
+    return IfThenElse(branch);
+  }
+
+  /*! Behind a loop whose variable counts fills: they have happened. */
+  void CountLoop(const RoleNode& node, std::vector<RoleStmt>* out) const {
+    for (const FillCount& c : roles_.counts) {
+      const bool counted = std::count(c.sequences.begin(), c.sequences.end(), &node.body) > 0;
+      if (!c.variable.defined() || !counted || !FillCount::CountingLoop(&node.body)) continue;
+      const Expr extent = node.Loop()->extent;
+      const Expr times = AsInt(extent) ? extent : MaxOf(extent, ZeroOf(extent->dtype()));
+      Advance(c, times, node.stmt->span, out);
+    }
+  }
+
+  void CountBody(const RoleSequence& sequence, std::vector<RoleStmt>* out) const {
+    for (const FillCount& c : roles_.counts) {
+      const bool counted = std::count(c.sequences.begin(), c.sequences.end(), &sequence) > 0;
+      if (!c.variable.defined() || !counted || FillCount::CountingLoop(&sequence)) continue;
+      Advance(c, MakeInt(1), sequence.nodes.back()->stmt->span, out);
+    }
+  }
+
+  static void Advance(const FillCount& c, const Expr& by, const Span& span,
+                      std::vector<RoleStmt>* out) {
+    const Array<Expr> zero = {MakeInt(0)};
+    const Expr count = LoadOf(c.variable, zero);
+    out->push_back({MakeStore(c.variable, count + CastTo(count->dtype(), by), zero, span)});
+  }
+
+  /*! A role's program, which begins with its counts. */
+  Stmt Role(const std::vector<RoleStmt>& stmts) const {
+    std::vector<Stmt> body;
+    for (const FillCount& c : roles_.counts) {
+      if (!c.variable.defined()) continue;
+      const Expr none = ZeroOf(BufferOf(c.variable)->dtype->dtype);
+      body.push_back(MakeStore(c.variable, none, {MakeInt(0)}, Span()));
+    }
+    body.push_back(Join(stmts));
+    return MakeSeq(body);
+  }
+
+  Stmt Join(const std::vector<RoleStmt>& stmts) const {
+    std::vector<Stmt> out, elected;
+    const auto flush = [&] {
+      if (!elected.empty()) out.push_back(Elected(MakeSeq(elected)));
+      elected.clear();
+    };
+    for (const RoleStmt& s : stmts) {
+      if (s.elected && !roles_.one_producer_thread) {
+        elected.push_back(s.stmt);
+      } else {
+        flush();
+        out.push_back(s.stmt);
+      }
+    }
+    flush();
+    return MakeSeq(out);
+  }
+
+ public:
+  Stmt Elected(const Stmt& body) const { return MakeIf(elect, body, Span()); }
+  /*! True in one thread of the producer. */
+  Expr elect;
+
+ private:
+  const WarpRoles& roles_;
+  const Views& views_;
+  VersionMaker* versions_;
+  std::vector<ChannelBarriers> barriers_;
+  /*! Memory of the producer's threads. */
+  std::vector<Var> own_;
+};
+
+/*! Facts of a kernel's attributes and block. */
+class KernelReader : public StmtExprVisitor {
+ public:
+  KernelInfo info;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    if (op->attr_key == "thread_extent") {
+      const IterVar axis = op->node.cast<IterVar>();
+      const std::string tag = axis->thread_tag;
+      if (tag.rfind("threadIdx", 0) == 0) {
+        info.thread_vars.push_back(axis->var);
+        info.is_flat &= tag == "threadIdx.x" || IsConst(op->value, 1);
+        if (tag == "threadIdx.x") info.threads = ToInt(op->value);
+      }
+    } else if (op->attr_key == "tl.aliased_buffer") {
+      info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
+    }
+    Default(op);
+  }
+  void Visit_(const SBlockNode* op) final {
+    if (!info.block) info.block = op;
+    Default(op);
+  }
+};
+
+/*! Rewrites the kernels that have a plan. */
+class Specializer : public StmtExprMutator {
+ public:
+  explicit Specializer(PrimFunc f) : function_(std::move(f)) {}
+  Array<Any> plans;
+  bool applied = false;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+    if (!kernel_) return Kernel(op);
+    AttrStmt attr = Default<Stmt>(op).as_or_throw<AttrStmt>();
+    const IterVar axis = op->node.cast<IterVar>();
+    if (axis->thread_tag != "threadIdx.x" || !roles_->IsApplied()) return attr;
+    return WithThreads(attr, roles_->producer_threads + roles_->consumer_threads);
+  }
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    if (!kernel_ || !roles_->IsApplied() || op != kernel_->block) return Default<Stmt>(op);
+    const Views views(op->body);
+    std::unordered_map<const Object*, int64_t> counts;
+    for (const Channel& c : roles_->channels) {
+      if (c.versions == 1) continue;
+      for (const Var& v : c.buffers) counts[v.get()] = c.versions;
+    }
+    for (const Var& view : views.all) {
+      auto it = counts.find(views.RootOf(view).get());
+      if (it != counts.end()) counts[view.get()] = it->second;
+    }
+    VersionMaker versions(counts);
+    auto block = make_object<SBlockNode>(*op);
+    block->alloc_buffers = versions.Versioned(op->alloc_buffers);
+    std::vector<Stmt> body;
+    for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
+    RoleEmitter emit(*roles_, views, &versions);
+    for (const Stmt& s : Roles(&emit)) body.push_back(s);
+    block->body = Around(op->body, MakeSeq(body));
+    versions.ExpandLayouts(&block->annotations);
+    emit.Allocate(block.get());
+    return SBlock(block);
+  }
+
+ private:
+  Stmt Kernel(const AttrStmtNode* op) {
+    KernelReader reader;
+    reader.info.params = function_->params;
+    reader.info.arch = TargetArch(function_);
+    reader(GetRef<Stmt>(op));
+    if (!reader.info.block) return GetRef<Stmt>(op);
+    const WarpRoles roles = PlanWarpRoles(reader.info);
+    plans.push_back(DescribeRoles(roles));
+    if (!roles.IsApplied()) return GetRef<Stmt>(op);
+    applied = true;
+    kernel_ = &reader.info;
+    roles_ = &roles;
+    const Stmt kernel = Mutate(GetRef<Stmt>(op));
+    kernel_ = nullptr;
+    return kernel;
+  }
+
+  static Stmt WithThreads(AttrStmt attr, int64_t threads) {
+    const IterVar axis = attr->node.cast<IterVar>();
+    auto range = make_object<RangeNode>();
+    range->min = MakeInt(axis->var->dtype(), 0);
+    range->extent = MakeInt(axis->var->dtype(), threads);
+    auto n = make_object<AttrStmtNode>(*attr.get());
+    n->node = TL_GLOBAL("tirx.IterVar")(Range(range), axis->var, axis->iter_type, axis->thread_tag,
+                                        nullptr);
+    n->value = range->extent;
+    return AttrStmt(n);
+  }
+
+  /*! Views, in front of both roles. */
+  static void Declarations(const Stmt& s, const Views& views, VersionMaker* versions,
+                           std::vector<Stmt>* out) {
+    const auto* view = s.as<DeclBufferNode>();
+    if (view && ViewedBy(view).defined()) out->push_back(versions->Declare(view, views));
+  }
+
+  /*! The attributes that the kernel's statements put around their rest, around `roles`. */
+  static Stmt Around(const Stmt& body, const Stmt& roles) {
+    const std::vector<Stmt> stmts = FlatSeq(body);
+    const auto* attr = stmts.back().as<AttrStmtNode>();
+    if (!attr) return roles;
+    auto n = make_object<AttrStmtNode>(*attr);
+    n->body = Around(attr->body, roles);
+    return AttrStmt(n);
+  }
+
+  std::vector<Stmt> Roles(RoleEmitter* emit) const {
+    const int64_t P = roles_->producer_threads, C = roles_->consumer_threads;
+    const Var thread = kernel_->thread_vars[0];
+    const Expr zero = MakeInt(thread->dtype(), 0);
+    emit->elect = PassConfigFlag("tl.disable_shuffle_elect", false)
+                      ? EqualOf(thread, zero)
+                      : Expr(CallOp(kShuffleElect, {MakeInt(P)}, PrimTy(kBool)));
+    Stmt producer = emit->Producer();
+    if (roles_->one_producer_thread) producer = emit->Elected(producer);
+    // The kernel's own threads were numbered from 0.
+    const Stmt consumer =
+        Substitute(emit->Consumer(), thread, thread - MakeInt(thread->dtype(), P));
+    return {Branch(thread, 0, P, "producer", producer), Branch(thread, P, C, "consumer", consumer)};
+  }
+
+  static Stmt Branch(const Var& thread, int64_t first, int64_t threads, const char* role,
+                     const Stmt& body) {
+    const Stmt marked = MakeAttr(String(role), kWarpRole, MakeInt(1), body);
+    const Array<IntImm> range = {MakeInt(first), MakeInt(threads)};
+    const DLDataType t = thread->dtype();
+    return MakeIf(thread >= MakeInt(t, first) && thread < MakeInt(t, first + threads),
+                  MakeAttr(range, kThreadRange, MakeInt(1), marked), Span());
+  }
+
+  PrimFunc function_;
+  const KernelInfo* kernel_ = nullptr;
+  const WarpRoles* roles_ = nullptr;
+};
+
+PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
+  if (TargetArch(f) < kFirstWithTma) return f;
+  Specializer specialize(f);
+  const Stmt body = specialize.Mutate(f->body);
+  f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
+  return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
+}
+
+Registration registration([] {
+  RegisterPass("ProducerConsumerWarpSpecialized", ProducerConsumerWarpSpecialized);
+});
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,438 @@
+#include "warp_roles.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "../../op/operator.h"
+#include "../../op/parallel.h"
+#include "../../op/tma_copy.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "../thread/effects.h"
+#include "pipeline.h"
+#include "pipeline_reads.h"
+#include "role_schedule.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kWarpGroup = 128;
+/*! Of running counts: remainders of unsigned numbers need no care of signs. */
+constexpr DLDataType kUInt32{kDLUInt, 32, 1};
+/*! Of a block (CUDA C++ Programming Guide, Compute Capabilities). */
+constexpr int64_t kMostThreads = 1024;
+
+bool IsUsed(const RoleNode& node, const Var& buffer) {
+  return Contains(node.use.reads, buffer) || Contains(node.use.writes, buffer) ||
+         Contains(node.opaque, buffer);
+}
+
+bool Encloses(const RoleNode& outer, const RoleNode& node) {
+  const RoleNode* n = &node;
+  while (n && n != &outer) n = n->parent->owner;
+  return n == &outer;
+}
+
+size_t IndexOf(const RoleNode& node) {
+  const auto& nodes = node.parent->nodes;
+  return std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.get() == &node; }) -
+         nodes.begin();
+}
+
+bool HasLoad(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) final { found = true; }
+  } finder;
+  finder(e);
+  return finder.found;
+}
+
+class Planner {
+ public:
+  Planner(const KernelInfo& kernel, WarpRoles* roles)
+      : kernel_(kernel), roles_(*roles), views_(kernel.block->body) {}
+
+  void Run() {
+    if (!CheckKernel() || !BuildRoleTree(kernel_, kernel_.block->body, views_, &roles_)) return;
+    if (!PlanLoops()) return;
+    AddPrologueLoads();
+    if (!MakeChannels(&roles_.channels)) return;
+    if (!CheckJumps()) return;
+    CountFills();
+    CountThreads();
+  }
+
+ private:
+  bool Refuse(const std::string& why, const Span& where) {
+    roles_.why = why;
+    roles_.where = where;
+    return false;
+  }
+
+  bool CheckKernel() {
+    const Span& span = kernel_.block->span;
+    for (const char* key : {"tl.disable_warp_specialized", "tl.disable_tma_lower"}) {
+      if (PassConfigFlag(key, false)) return Refuse(key, span);
+    }
+    if (!kernel_.is_flat) return Refuse("its threads have two dimensions", span);
+    if (kernel_.threads % kWarpGroup) {
+      return Refuse("its " + std::to_string(kernel_.threads) + " threads are not whole warp groups",
+                    span);
+    }
+    return true;
+  }
+
+  /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
+  bool PlanLoops() {
+    bool any_loop = false, any_tma = false;
+    RoleNode* stuck = nullptr;
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (!node->IsLeaf() || !PipelineOf(*node->parent)) return;
+      any_loop = true;
+      const bool fills = FillsSharedFromGlobal(*node);
+      if (!fills && IsTileLoad(node->stmt)) {
+        node->why = "what it loads depends on memory that the consumer writes";
+        if (!stuck) stuck = node;
+      }
+      if (!fills) return;
+      Classify(node);
+      any_tma |= node->fill == FillBy::kTma;
+      if (node->fill == FillBy::kNothing && !stuck) stuck = node;
+    });
+    if (!any_loop) return Refuse("no loop is pipelined", kernel_.block->span);
+    if (stuck) return Refuse(stuck->why, stuck->stmt->span);
+    if (!any_tma) return RefuseWithoutTma();
+    std::string why = SliceProducer(kernel_, views_, &roles_.body, &roles_.where);
+    if (!why.empty()) return Refuse(why, roles_.where);
+    std::vector<Channel> channels;
+    return MakeChannels(&channels);
+  }
+
+  bool RefuseWithoutTma() {
+    const RoleNode* first = nullptr;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (!first && node->fill != FillBy::kNothing) first = node;
+    });
+    if (!first) return Refuse("no pipelined loop copies tiles to shared memory", Span());
+    return Refuse("TMA makes no copy of a pipelined loop: " + first->why, first->stmt->span);
+  }
+
+  /*! Loads by TMA in front of a pipelined loop: of a tile that the whole loop reads. */
+  void AddPrologueLoads() {
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (!node->IsLeaf() || PipelineOf(*node->parent) || !FillsSharedFromGlobal(*node)) return;
+      if (!IsFollowedByFills(*node)) return;
+      Classify(node);
+      if (node->fill != FillBy::kTma) {
+        node->fill = FillBy::kNothing;
+        return;
+      }
+      Span where;
+      std::vector<Channel> channels;
+      node->why = SliceProducer(kernel_, views_, &roles_.body, &where);
+      if (node->why.empty() && !MakeChannels(&channels)) node->why = roles_.why;
+      if (node->why.empty()) return;
+      node->fill = FillBy::kNothing;
+      roles_.why.clear();
+      SliceProducer(kernel_, views_, &roles_.body, &where);
+    });
+  }
+
+  static bool IsFollowedByFills(const RoleNode& node) {
+    bool found = false;
+    for (size_t i = IndexOf(node) + 1; i < node.parent->nodes.size(); ++i) {
+      ForEachNode(node.parent->nodes[i]->body, [&](const RoleNode* n) {
+        found |= n->fill != FillBy::kNothing && PipelineOf(*n->parent);
+      });
+    }
+    return found;
+  }
+
+  bool FillsSharedFromGlobal(const RoleNode& node) const {
+    const BufferUse& use = node.use;
+    if (!node.opaque.empty() || use.writes.empty()) return false;
+    if (!std::all_of(use.writes.begin(), use.writes.end(), IsShared)) return false;
+    return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
+           std::all_of(use.reads.begin(), use.reads.end(),
+                       [](const Var& v) { return IsGlobal(v) || IsLocal(v); });
+  }
+
+  void Classify(RoleNode* node) {
+    bool is_operand = false;
+    ForEachNode(roles_.body, [&](const RoleNode* reader) {
+      if (!reader->IsLeaf() || !IsGemm(reader->stmt)) return;
+      for (const Var& v : node->use.writes) is_operand |= Contains(reader->use.reads, v);
+    });
+    node->fill = KindOfFill(node->stmt, kernel_, views_, is_operand, &node->why);
+  }
+
+  /*! The buffers of the fills, joined to channels where they are used over the same statements. */
+  bool MakeChannels(std::vector<Channel>* channels) {
+    channels->clear();
+    std::vector<Var> buffers;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (node->fill == FillBy::kNothing) return;
+      for (const Var& v : node->use.writes) {
+        if (!Contains(buffers, v)) buffers.push_back(v);
+      }
+    });
+    for (const Var& buffer : buffers) {
+      Channel channel;
+      channel.buffers = {buffer};
+      if (!FindWindows(buffer, &channel)) return false;
+      Join(std::move(channel), channels);
+    }
+    return AssignFills(channels);
+  }
+
+  bool AssignFills(std::vector<Channel>* channels) {
+    RoleNode* torn = nullptr;
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (node->fill == FillBy::kNothing) return;
+      for (const Var& v : node->use.writes) {
+        const size_t c = ChannelOf(v, *channels);
+        if (!node->use.writes[0].same_as(v) && node->channel != c) torn = node;
+        node->channel = c;
+      }
+      Channel& channel = (*channels)[node->channel];
+      channel.by_cp_async |= node->fill == FillBy::kCpAsync;
+      channel.by_threads |= node->fill == FillBy::kThreads;
+    });
+    if (!torn) return true;
+    return Refuse("it fills two buffers that are not used over the same statements",
+                  torn->stmt->span);
+  }
+
+  static size_t ChannelOf(const Var& buffer, const std::vector<Channel>& channels) {
+    return std::find_if(channels.begin(), channels.end(),
+                        [&](const Channel& c) { return Contains(c.buffers, buffer); }) -
+           channels.begin();
+  }
+
+  static void Join(Channel channel, std::vector<Channel>* channels) {
+    for (Channel& c : *channels) {
+      if (c.versions != channel.versions || c.windows.size() != channel.windows.size()) continue;
+      const bool same = std::equal(c.windows.begin(), c.windows.end(), channel.windows.begin(),
+                                   [](const Window& a, const Window& b) {
+                                     return a.sequence == b.sequence && a.acquire == b.acquire &&
+                                            a.release == b.release;
+                                   });
+      if (!same) continue;
+      c.buffers.push_back(channel.buffers[0]);
+      c.consumer_writes |= channel.consumer_writes;
+      c.read_by_gemm |= channel.read_by_gemm;
+      for (size_t w = 0; w < c.windows.size(); ++w) {
+        c.windows[w].first_fill = std::min(c.windows[w].first_fill, channel.windows[w].first_fill);
+        c.windows[w].last_fill = std::max(c.windows[w].last_fill, channel.windows[w].last_fill);
+        c.windows[w].last_use = std::max(c.windows[w].last_use, channel.windows[w].last_use);
+      }
+      return;
+    }
+    channels->push_back(std::move(channel));
+  }
+
+  /*! All that touches the buffer lies in windows: after the fills of the same body. */
+  bool FindWindows(const Var& buffer, Channel* channel) {
+    const std::string name = buffer->name;
+    std::vector<RoleNode*> fills;
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (node->fill != FillBy::kNothing && Contains(node->use.writes, buffer)) {
+        fills.push_back(node);
+      }
+    });
+    for (RoleNode* fill : fills) {
+      const size_t index = IndexOf(*fill);
+      auto known = std::find_if(channel->windows.begin(), channel->windows.end(),
+                                [&](const Window& w) { return w.sequence == fill->parent; });
+      if (known == channel->windows.end()) {
+        channel->windows.push_back({fill->parent, index, index, 0, 0, 0});
+      } else {
+        known->last_fill = index;
+      }
+    }
+    for (Window& w : channel->windows) {
+      if (!FindUses(buffer, &w)) return false;
+    }
+    return CheckUsers(buffer, channel) && ChooseVersions(buffer, fills, channel);
+  }
+
+  bool FindUses(const Var& buffer, Window* w) {
+    const std::string name = buffer->name;
+    const RoleNode* owner = w->sequence->owner;
+    const RoleSchedule schedule = owner && owner->Loop() ? ReadSchedule(*owner) : RoleSchedule();
+    // Without a schedule, and where the user leaves a statement in place, source order counts.
+    const auto place = [&](size_t i) {
+      const bool given = i < schedule.size() && schedule[i];
+      return std::tuple(given ? schedule[i]->stage : 0, given ? schedule[i]->order : int64_t(0), i);
+    };
+    bool used = false;
+    for (size_t i = 0; i < w->sequence->nodes.size(); ++i) {
+      const RoleNode& node = *w->sequence->nodes[i];
+      if (node.fill != FillBy::kNothing || !IsUsed(node, buffer)) continue;
+      if (i < w->last_fill) {
+        return Refuse("it uses " + name + ", which a later statement loads", node.stmt->span);
+      }
+      if (!used || place(i) < place(w->acquire)) w->acquire = i;
+      if (!used || place(w->release) < place(i)) w->release = i;
+      w->last_use = i;
+      used = true;
+    }
+    if (used) return true;
+    return Refuse("nothing after it in the same body uses " + name,
+                  w->sequence->nodes[w->first_fill]->stmt->span);
+  }
+
+  bool CheckUsers(const Var& buffer, Channel* channel) {
+    const std::string name = buffer->name;
+    const RoleNode *outside = nullptr, *opaque = nullptr, *nested = nullptr;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (!node->IsLeaf() || !IsUsed(*node, buffer)) return;
+      const Window* inside = nullptr;
+      for (const Window& w : channel->windows) {
+        const RoleNode* n = node;
+        while (n && n->parent != w.sequence) n = n->parent->owner;
+        if (n) inside = &w;
+      }
+      if (Contains(node->opaque, buffer)) opaque = node;
+      if (!inside) outside = node;
+      if (node->fill != FillBy::kNothing) {
+        for (const Window& w : channel->windows) {
+          if (w.sequence == node->parent) continue;
+          for (const RoleNode* n = node->parent->owner; n; n = n->parent->owner) {
+            if (n->parent == w.sequence) nested = node;
+          }
+        }
+        return;
+      }
+      channel->consumer_writes |= Contains(node->use.writes, buffer);
+      channel->read_by_gemm |= IsGemm(node->stmt);
+    });
+    if (opaque) return Refuse("what it does with " + name + " is not known", opaque->stmt->span);
+    if (outside) {
+      return Refuse("it uses " + name + ", which another body loads", outside->stmt->span);
+    }
+    if (nested) {
+      return Refuse("it loads " + name + ", which a body around it loads too", nested->stmt->span);
+    }
+    return true;
+  }
+
+  /*! As many slots as the loop has stages, if an iteration reads what it has loaded itself. */
+  bool ChooseVersions(const Var& buffer, const std::vector<RoleNode*>& fills, Channel* channel) {
+    for (const Window& w : channel->windows) {
+      const ForNode* loop = PipelineOf(*w.sequence);
+      if (loop) channel->versions = std::max(channel->versions, StagesOf(loop));
+    }
+    for (const RoleNode* fill : fills) {
+      std::vector<Stmt> body;
+      for (const auto& node : fill->parent->nodes) body.push_back(node->stmt);
+      for (size_t i = 0; i < body.size(); ++i) {
+        const RoleNode& reader = *fill->parent->nodes[i];
+        if (reader.fill != FillBy::kNothing || !Contains(reader.use.reads, buffer)) continue;
+        if (!Supplies(body, IndexOf(*fill), i, buffer, views_)) channel->versions = 1;
+      }
+    }
+    for (const Window& w : channel->windows) {
+      const ForNode* loop = PipelineOf(*w.sequence);
+      const bool staged = loop && loop->annotations.count(kUserStage);
+      if (channel->versions > 1 || !staged || StagesOf(loop) == 1) continue;
+      return Refuse("more of " + std::string(buffer->name) + " is read than it writes",
+                    fills[0]->stmt->span);
+    }
+    return true;
+  }
+
+  /*! Jumps take both roles the same way; not out of a body whose fills are still to be used. */
+  bool CheckJumps() {
+    const RoleNode* jump = nullptr;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (!IsBreak(node->stmt) && !IsContinue(node->stmt)) return;
+      const RoleNode* loop = LoopAround(*node);
+      for (const Channel& c : roles_.channels) {
+        for (const Window& w : c.windows) {
+          const bool on_the_way =
+              loop && w.sequence->owner && Encloses(*loop, *w.sequence->owner) &&
+              (w.sequence == node->parent || Encloses(*w.sequence->owner, *node));
+          if (on_the_way) jump = node;
+        }
+      }
+    });
+    if (!jump) return true;
+    return Refuse("it leaves a body that loads tiles", jump->stmt->span);
+  }
+
+  void CountFills() {
+    for (Channel& channel : roles_.channels) {
+      std::vector<const RoleSequence*> sequences;
+      for (const Window& w : channel.windows) sequences.push_back(w.sequence);
+      auto known = std::find_if(roles_.counts.begin(), roles_.counts.end(),
+                                [&](const FillCount& c) { return c.sequences == sequences; });
+      channel.count = known - roles_.counts.begin();
+      if (known == roles_.counts.end()) {
+        FillCount count{sequences, Var()};
+        const RoleSequence* only = sequences[0];
+        const ForNode* loop = FillCount::CountingLoop(only);
+        const bool in_loops = loop ? IsRepeated(*only->owner->parent) : IsRepeated(*only);
+        if (sequences.size() > 1 || in_loops) {
+          count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
+                                      {MakeInt(1)}, "local.var");
+        }
+        roles_.counts.push_back(count);
+      }
+      const bool once = channel.windows.size() == 1 && !IsRepeated(*channel.windows[0].sequence);
+      channel.empty_arrivals = once ? 0 : kernel_.threads;
+    }
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (node->fill != FillBy::kTma) return;
+      for (Window& w : roles_.channels[node->channel].windows) {
+        if (w.sequence != node->parent) continue;
+        w.tma_bytes += TmaBytes(TileRegion::From(AsTileOp(node->stmt)->args[1]));
+      }
+    });
+  }
+
+  void CountThreads() {
+    roles_.consumer_threads = kernel_.threads;
+    roles_.one_producer_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
+                                             [](const Channel& c) { return c.IsTmaOnly(); });
+    roles_.producer_threads = roles_.one_producer_thread ? kWarpGroup : kernel_.threads;
+    for (Channel& c : roles_.channels) {
+      const int64_t groups = int64_t(c.by_cp_async) + int64_t(c.by_threads);
+      c.full_arrivals = c.IsTmaOnly() ? 1 : groups * roles_.producer_threads;
+    }
+    const int64_t threads = roles_.consumer_threads + roles_.producer_threads;
+    if (threads > kMostThreads) {
+      Refuse("with its producer it would have " + std::to_string(threads) + " threads",
+             kernel_.block->span);
+    }
+  }
+
+  const KernelInfo& kernel_;
+  WarpRoles& roles_;
+  Views views_;
+};
+
+}  // namespace
+
+const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
+  const ForNode* loop = sequence->owner ? sequence->owner->Loop() : nullptr;
+  if (!loop || (loop->step && !IsConst(*loop->step, 1))) return nullptr;
+  return HasLoad(loop->extent) || HasLoad(loop->min) ? nullptr : loop;
+}
+
+Expr FillCount::Number(const RoleSequence* sequence) const {
+  const ForNode* loop = CountingLoop(sequence);
+  const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
+  if (!variable.defined()) return CastTo(kInt32, iteration);
+  return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
+}
+
+WarpRoles PlanWarpRoles(const KernelInfo& kernel) {
+  WarpRoles roles;
+  Planner(kernel, &roles).Run();
+  return roles;
+}
+
+}  // namespace tl

@@ -1,0 +1,178 @@
+/*!
+ * The plan of warp specialisation: which statements of a kernel the producer's threads run, which
+ * the consumer's, and the barriers between them.
+ *
+ * A *fill* is a copy from global to shared memory that the producer makes. The buffers that are
+ * filled together and read over the same statements are a *channel*: an mbarrier `full` and an
+ * mbarrier `empty` for each of its versions. A *window* is a place where a channel is used: the
+ * statements of one body from the first fill to the last use. Producer and consumer run the same
+ * control flow, so both go through the same windows in the same order and agree on the number n of
+ * a fill: slot n % versions, phase n / versions.
+ */
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../../op/views.h"
+#include "kernel_scope.h"
+
+namespace tl {
+
+/*! Attribute of a function: for each kernel, its plan or why it has none; for `kernel.explain()`.
+ */
+inline constexpr const char* kWarpRoles = "tl.warp_roles";
+
+/*! Who makes a copy: nobody ahead, the tensor memory access unit, cp.async, ordinary stores. */
+enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads };
+
+struct RoleNode;
+
+/*! The statements of a body, nested sequences flattened. */
+struct RoleSequence {
+  std::vector<std::unique_ptr<RoleNode>> nodes;
+  /*! The statement whose body it is, nullptr for the kernel's. */
+  RoleNode* owner = nullptr;
+};
+
+/*! A statement and what the plan says of it. */
+struct RoleNode {
+  enum class Kind : uint8_t { kLeaf, kFor, kWhile, kIf };
+  Kind kind = Kind::kLeaf;
+  Stmt stmt;
+  RoleSequence* parent = nullptr;
+  RoleSequence body, otherwise;
+  /*! What it touches with all that is in it, views under the names of their buffers. */
+  BufferUse use;
+  /*! Buffers whose pointers go somewhere: nobody knows what happens to them. */
+  std::vector<Var> opaque;
+
+  FillBy fill = FillBy::kNothing;
+  /*! Of a fill, its channel. */
+  size_t channel = 0;
+  /*! The producer runs it: a fill, or control and scalars that fills depend on. */
+  bool in_producer = false;
+  /*! Of a copy, why TMA does not make it. */
+  std::string why;
+
+  bool IsLeaf() const { return kind == Kind::kLeaf; }
+  const ForNode* Loop() const { return kind == Kind::kFor ? stmt.as<ForNode>() : nullptr; }
+};
+
+struct Window {
+  const RoleSequence* sequence;
+  size_t first_fill, last_fill, last_use;
+  /*! The statements that use the buffers first and last, in the order in which they run. */
+  size_t acquire, release;
+  /*! What TMA brings in one fill. */
+  int64_t tma_bytes = 0;
+};
+
+/*! How often the fills of channels with the same windows have happened. */
+struct FillCount {
+  std::vector<const RoleSequence*> sequences;
+  /*! Running count where the loop's variable alone does not tell; undefined else. */
+  Var variable;
+
+  /*! In a window: the number of its fill, from 0. */
+  Expr Number(const RoleSequence* sequence) const;
+  /*! The loop whose variable counts the windows of its body; nullptr if there is none. */
+  static const ForNode* CountingLoop(const RoleSequence* sequence);
+};
+
+struct Channel {
+  std::vector<Var> buffers;
+  std::vector<Window> windows;
+  int64_t versions = 1;
+  bool by_cp_async = false, by_threads = false;
+  /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. */
+  int64_t full_arrivals = 1, empty_arrivals = 0;
+  /*! The consumer writes to the buffers, or may read them through the async proxy. */
+  bool consumer_writes = false, read_by_gemm = false;
+  size_t count = 0;
+
+  bool IsTmaOnly() const { return !by_cp_async && !by_threads; }
+};
+
+struct WarpRoles {
+  RoleSequence body;
+  std::vector<Channel> channels;
+  std::vector<FillCount> counts;
+  int64_t producer_threads = 0, consumer_threads = 0;
+  /*! One thread runs all that the producer does. */
+  bool one_producer_thread = false;
+  /*! Why the kernel stays as it is, and the statement that is the cause; empty if it does not. */
+  std::string why;
+  Span where;
+
+  bool IsApplied() const { return why.empty(); }
+};
+
+/*! A kernel as planning sees it. */
+struct KernelInfo {
+  const SBlockNode* block = nullptr;
+  Array<Var> params;
+  std::vector<Var> thread_vars;
+  /*! Extents of the threads are 1 but for threadIdx.x. */
+  bool is_flat = true;
+  int64_t threads = 0;
+  int arch = 0;
+  /*! Names of tensors of which several may be one (T.annotate_restrict_buffers). */
+  std::vector<std::string> aliased;
+};
+
+WarpRoles PlanWarpRoles(const KernelInfo& kernel);
+/*! The plan as a value: see docs/design.md. */
+Map<String, Any> DescribeRoles(const WarpRoles& roles);
+
+// --- role_tree.cc
+/*! The statements below `body` as a tree. False, with the cause in `why` and `where`, where a
+ * statement cannot be told apart: explicit barriers, jumps, what is not known to keep to its
+ * operands. */
+bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
+                   WarpRoles* roles);
+/*! The innermost loop around a node, nullptr if there is none. */
+RoleNode* LoopAround(const RoleNode& node);
+/*! Every node, outer ones and earlier ones first. */
+template <typename F>
+void ForEachNode(const RoleSequence& sequence, F f);
+/*! The pipelined loop whose body it is, ifs in between; nullptr if there is none. */
+const ForNode* PipelineOf(const RoleSequence& sequence);
+/*! Slots that a pipelined loop wants for what it loads. */
+int64_t StagesOf(const ForNode* loop);
+/*! A loop encloses the sequence. */
+bool IsRepeated(const RoleSequence& sequence);
+/*! Global memory that the kernel writes to, under the names of its parameters. */
+std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body);
+
+// --- fill_kind.cc
+/*!
+ * How a copy from global to shared memory is made where the producer makes it; kNothing where it
+ * cannot be taken out of its place. `why` says why it is not TMA. `is_operand`: a gemm reads the
+ * tile.
+ */
+FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, bool is_operand,
+                  std::string* why);
+/*! A tile operator that copies from global to shared memory. */
+bool IsTileLoad(const Stmt& s);
+bool IsGemm(const Stmt& s);
+
+// --- producer_slice.cc
+/*!
+ * Marks what the producer runs (`in_producer`): the nodes that fill, the control around them, and
+ * the scalar statements that either depends on. Returns why that is not possible, with the
+ * statement in `where`; "" if it is.
+ */
+std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequence* body,
+                          Span* where);
+
+template <typename F>
+void ForEachNode(const RoleSequence& sequence, F f) {
+  for (const auto& node : sequence.nodes) {
+    f(node.get());
+    ForEachNode(node->body, f);
+    ForEachNode(node->otherwise, f);
+  }
+}
+
+}  // namespace tl

@@ -1,0 +1,80 @@
+#include "pipeline.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+int64_t LineOf(const Stmt& s) { return s->span.defined() ? int64_t(s->span->line) : 0; }
+
+String NameOf(FillBy fill) {
+  switch (fill) {
+    case FillBy::kTma:
+      return "tma";
+    case FillBy::kCpAsync:
+      return "cp.async";
+    case FillBy::kThreads:
+      return "threads";
+    case FillBy::kNothing:
+      return "";
+  }
+  return "";
+}
+
+/*! Fills, what the producer runs as well, and what stands beside them in pipelined loops. */
+Array<Any> DescribeStatements(const WarpRoles& roles) {
+  Array<Any> statements;
+  ForEachNode(roles.body, [&](const RoleNode* node) {
+    if (!node->IsLeaf()) return;
+    const bool fills = node->fill != FillBy::kNothing;
+    if (!fills && !node->in_producer && !PipelineOf(*node->parent)) return;
+    const char* role = fills ? "producer" : node->in_producer ? "both" : "consumer";
+    Map<String, Any> entry = {
+        {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
+    if (fills) entry.Set("channel", int64_t(node->channel));
+    if (fills && node->fill != FillBy::kTma) entry.Set("reason", String(node->why));
+    statements.push_back(entry);
+  });
+  return statements;
+}
+
+String CountText(const WarpRoles& roles, const Channel& c) {
+  const FillCount& count = roles.counts[c.count];
+  if (count.variable.defined()) return "a running count";
+  const ForNode* loop = FillCount::CountingLoop(count.sequences[0]);
+  return loop ? String(loop->loop_var->name) : String("once");
+}
+
+}  // namespace
+
+Map<String, Any> DescribeRoles(const WarpRoles& roles) {
+  Map<String, Any> entry = {
+      {"reason", String(roles.why)}, {"file", String("")}, {"line", int64_t(0)}};
+  if (roles.where.defined()) {
+    entry.Set("file", roles.where->source_name->name);
+    entry.Set("line", int64_t(roles.where->line));
+  }
+  if (!roles.IsApplied()) return entry;
+  ForEachNode(roles.body, [&](const RoleNode* node) {
+    if (node->stmt->span.defined()) entry.Set("file", node->stmt->span->source_name->name);
+  });
+  Array<Any> channels;
+  for (const Channel& c : roles.channels) {
+    Array<String> buffers;
+    for (const Var& v : c.buffers) buffers.push_back(v->name);
+    Array<Any> bytes;
+    for (const Window& w : c.windows) bytes.push_back(w.tma_bytes);
+    channels.push_back(Map<String, Any>{{"buffers", buffers},
+                                        {"versions", c.versions},
+                                        {"bytes", bytes},
+                                        {"full", c.full_arrivals},
+                                        {"empty", c.empty_arrivals},
+                                        {"count", CountText(roles, c)}});
+  }
+  entry.Set("producer_threads", roles.producer_threads);
+  entry.Set("consumer_threads", roles.consumer_threads);
+  entry.Set("statements", DescribeStatements(roles));
+  entry.Set("channels", channels);
+  return entry;
+}
+
+}  // namespace tl

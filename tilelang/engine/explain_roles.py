@@ -1,0 +1,65 @@
+"""Warp specialisation in words, from the function attribute ``tl.warp_roles``.
+
+An entry for each kernel, from ProducerConsumerWarpSpecialized (src/transform/tile/warp_roles.h has
+the terms): why the kernel is not specialised, or its threads, statements and channels.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+_BY = {"tma": "TMA", "cp.async": "cp.async", "threads": "stores of all its threads"}
+
+
+def roles_text(entry: Any) -> list[str]:
+    """Lines that say who loads tiles in a kernel, and through which barriers.
+
+    `entry` is one of the function attribute ``tl.warp_roles``.
+
+    Example: ``print("\\n".join(roles_text(function.attrs["tl.warp_roles"][0])))``
+    """
+    file, line = str(entry["file"]), int(entry["line"])
+    if entry["reason"]:
+        place = f"{file}:{line}: " if line else ""
+        return [f"not warp specialised: {place}{_first_line(entry['reason'])}"]
+    producers, consumers = int(entry["producer_threads"]), int(entry["consumer_threads"])
+    lines = [
+        f"warp specialised: threads 0 to {producers - 1} produce, "
+        f"{producers} to {producers + consumers - 1} consume"
+    ]
+    lines += [f"  {_statement(file, statement)}" for statement in entry["statements"]]
+    lines += [f"  {_channel(number, c)}" for number, c in enumerate(entry["channels"])]
+    return lines
+
+
+def _statement(file: str, statement: Any) -> str:
+    line = int(statement["line"])
+    source = linecache.getline(file, line).strip() if file else ""
+    words = [f"line {line}", *([source] if source else [])]
+    role = str(statement["role"])
+    if role == "producer":
+        role = f"producer, by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"
+        if statement.get("reason"):
+            role += f", not TMA: {_first_line(statement['reason'])}"
+    return f"{', '.join(words)}: {role}"
+
+
+def _first_line(reason: Any) -> str:
+    """Without the layout that may follow."""
+    return str(reason).partition("\n")[0].rstrip(":")
+
+
+def _channel(number: int, channel: Any) -> str:
+    versions = int(channel["versions"])
+    sizes = {int(b) for b in channel["bytes"]}
+    bytes_ = " or ".join(map(str, sorted(sizes))) + " bytes by TMA, " if sizes != {0} else ""
+    count = str(channel["count"])
+    numbered = "filled once" if count == "once" else f"fill number {count}"
+    empty = int(channel["empty"])
+    return (
+        f"channel {number}: {', '.join(map(str, channel['buffers']))}, "
+        f"{versions} {'version' if versions == 1 else 'versions'}, {bytes_}{numbered}; "
+        f"full after {int(channel['full'])}"
+        + (f", empty after {empty} arrivals" if empty else " arrivals, never refilled")
+    )
