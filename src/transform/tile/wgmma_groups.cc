@@ -12,8 +12,6 @@ namespace {
 
 /*! What the thread's role says about slots of a pipeline (warp specialisation): waiting for one
  * touches nothing, giving one up lets others write it. */
-constexpr const char* kAcquireSlot = "tl.tileop.acquire";
-constexpr const char* kReleaseSlot = "tl.tileop.release";
 
 /*! Calls after which no other thread, and no engine, does what it could not do before. */
 bool IsPrivate(const CallNode* call) {
@@ -79,8 +77,8 @@ TouchedMemory WgmmaConflicts::Touched(const Stmt& s) const {
     return out;
   }
   const CallNode* call = AsTileOp(s);
-  if (IsTileOp(call, kAcquireSlot)) return out;
-  if (IsTileOp(call, kReleaseSlot)) {
+  if (IsTileOp(call, kAcquire)) return out;
+  if (IsTileOp(call, kRelease)) {
     for (const Expr& arg : call->args) {
       if (!arg.as<TensorRegionNode>()) continue;
       const TileRegion r = TileRegion::From(arg);
