@@ -10,9 +10,6 @@
 namespace tl {
 namespace {
 
-/*! What the thread's role says about slots of a pipeline (warp specialisation): waiting for one
- * touches nothing, giving one up lets others write it. */
-
 /*! Calls after which no other thread, and no engine, does what it could not do before. */
 bool IsPrivate(const CallNode* call) {
   static const std::set<std::string> names = {
