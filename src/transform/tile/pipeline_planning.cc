@@ -27,6 +27,7 @@
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_barriers.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
 #include "pipeline_user_schedule.h"
@@ -186,6 +187,7 @@ class Planner : public StmtExprMutator {
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
+    const LoopBarriers barriers(function_body_, op, body, views_);
     const int64_t ahead = StepsAhead(num_stages);
 
     Schedule plan;
@@ -202,7 +204,7 @@ class Planner : public StmtExprMutator {
         order.emplace_back(1, given[i]->order);
         continue;
       }
-      const std::string reason = WhyNotAhead(i, body, uses, outside, num_stages >= 2);
+      const std::string reason = WhyNotAhead(i, body, uses, outside, barriers, num_stages >= 2);
       const std::optional<int64_t> first = FirstUserStage(uses[i], uses, given);
       if (!reason.empty() || !first || ahead == 0) {
         ThrowAt(
@@ -225,7 +227,33 @@ class Planner : public StmtExprMutator {
                      [&](size_t a, size_t b) { return order[a] < order[b]; });
     plan.order.resize(body.size());
     for (size_t k = 0; k < by_order.size(); ++k) plan.order[by_order[k]] = int64_t(k);
+    CheckOrderAtBarriers(body, uses, barriers, plan);
     return plan;
+  }
+
+  /*! What an mbarrier is for, the program alone knows: at one, accesses of shared memory stay where
+   * they are. */
+  static void CheckOrderAtBarriers(const std::vector<Stmt>& body,
+                                   const std::vector<BufferUse>& uses, const LoopBarriers& barriers,
+                                   const Schedule& plan) {
+    for (size_t b = 0; b < body.size(); ++b) {
+      if (!barriers.Touches(b)) continue;
+      for (size_t i = 0; i < body.size(); ++i) {
+        const auto is_shared = [](const Var& v) { return IsShared(v) || IsBarrier(v); };
+        const bool shares = std::any_of(uses[i].reads.begin(), uses[i].reads.end(), is_shared) ||
+                            std::any_of(uses[i].writes.begin(), uses[i].writes.end(), is_shared);
+        const bool kept =
+            plan.stage[i] == plan.stage[b] && (i < b) == (plan.order[i] < plan.order[b]);
+        if (i == b || !shares || kept) continue;
+        const int64_t line = body[i]->span.defined() ? int64_t(body[i]->span->line) : 0;
+        ThrowAt(body[b]->span, "ValueError",
+                "T.Pipelined: found a statement at an mbarrier that order and stage move past "
+                "line " +
+                    std::to_string(line) +
+                    ", which uses shared memory, wanted both in one stage and in the order of the "
+                    "body; give them that, or leave out order and stage");
+      }
+    }
   }
 
   /*! The earliest of the stages that the user gave to the readers of what `own` writes. */
@@ -271,17 +299,20 @@ class Planner : public StmtExprMutator {
   }
 
   /*!
-   * Why a statement cannot run ahead; empty for one that only fills shared memory from global
-   * memory which the loop does not write, before anyone reads it; with several versions of it, all
+   * Why a statement cannot run ahead; empty for one that only fills shared memory from sources
+   * which the loop does not write, before anyone reads it; with several versions of it, all
    * that its readers read.
    */
   std::string WhyNotAhead(size_t index, const std::vector<Stmt>& body,
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
-                          bool versions) const {
+                          const LoopBarriers& barriers, bool versions) const {
     const BufferUse& own = uses[index];
-    if (IsTmaCopy(body[index])) return "the program says by an mbarrier when it is complete";
+    if (barriers.Touches(index)) {
+      if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
+    }
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
+      if (IsBarrier(v)) continue;
       const std::string name = v->name;
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
@@ -301,13 +332,32 @@ class Planner : public StmtExprMutator {
     const std::vector<Var> source = views_.UseOf(SplitGuard(body[index]).body).reads;
     for (const Var& v : own.reads) {
       const std::string name = v->name;
-      if (!IsGlobal(v) && Contains(source, v))
+      if (!IsCopySource(v) && Contains(source, v))
         return "it reads " + name + ", which is not global memory";
       for (const BufferUse& other : uses) {
         if (Contains(other.writes, v)) return "the loop writes " + name + ", which it reads";
       }
     }
     return "";
+  }
+
+  /*! What fills by one mbarrier runs ahead as a whole, or not at all. */
+  static void KeepTogether(const LoopBarriers& barriers, Array<String>* reasons) {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t i = 0; i < reasons->size(); ++i) {
+        if ((*reasons)[i].empty() || barriers.Waits(i)) continue;
+        for (const Var& barrier : barriers.Of(i)) {
+          for (size_t j = 0; j < reasons->size(); ++j) {
+            if (!(*reasons)[j].empty() || !Contains(barriers.Of(j), barrier)) continue;
+            reasons->Set(j, "another statement at mbarrier " + std::string(barrier->name) +
+                                " cannot run ahead");
+            changed = true;
+          }
+        }
+      }
+    }
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
@@ -320,11 +370,13 @@ class Planner : public StmtExprMutator {
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
     const bool copies_first = num_stages >= 2;
-    std::vector<bool> prefetch;
+    const LoopBarriers barriers(function_body_, op, body, views_);
     for (size_t i = 0; i < body.size(); ++i) {
-      plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, copies_first));
-      prefetch.push_back(plan->reasons.back().empty());
+      plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, barriers, copies_first));
     }
+    KeepTogether(barriers, &plan->reasons);
+    std::vector<bool> prefetch;
+    for (const String& reason : plan->reasons) prefetch.push_back(reason.empty());
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;
