@@ -69,11 +69,6 @@ class AroundLoop : public StmtExprVisitor {
   const ForNode* loop_;
 };
 
-Expr AsType(DLDataType type, const Expr& e) {
-  const DLDataType own = e->dtype();
-  return own.code == type.code && own.bits == type.bits ? e : CastTo(type, e);
-}
-
 }  // namespace
 
 bool FillsByTma(const Stmt& s) {
@@ -130,7 +125,7 @@ size_t CountMentions(const Stmt& s, const Var& buffer) {
 
 Expr IterationCount::Of(const ForNode* loop) const {
   const DLDataType type = loop->loop_var->dtype();
-  return AsType(type, before) + (loop->loop_var - loop->min);
+  return CastTo(type, before) + (loop->loop_var - loop->min);
 }
 
 IterationCount CountIterations(const Stmt& function_body, const ForNode* loop) {
@@ -151,12 +146,12 @@ IterationCount CountIterations(const Stmt& function_body, const ForNode* loop) {
       count.unknown = "the number of iterations changes from one run of the loop to the next";
     }
     if (l == 0) {
-      if (nest.size() > 1) count.before = AsType(type, nest[0]->loop_var - nest[0]->min);
+      if (nest.size() > 1) count.before = CastTo(type, nest[0]->loop_var - nest[0]->min);
       continue;
     }
-    count.before = count.before * AsType(type, extent);
+    count.before = count.before * CastTo(type, extent);
     if (l + 1 < nest.size()) {
-      count.before = count.before + AsType(type, nest[l]->loop_var - nest[l]->min);
+      count.before = count.before + CastTo(type, nest[l]->loop_var - nest[l]->min);
     }
   }
   return count;
@@ -235,7 +230,7 @@ std::string LoopBarriers::WhyOneVersion(const Var& barrier) const {
     own.push_back(e);
     elements.insert(ToInt(e.index));
   }
-  if (CountMentions(function_body_, barrier) != own.size()) return "it is used elsewhere too";
+  if (CountMentions(function_body_, barrier) > own.size()) return "it is used elsewhere too";
   for (int64_t element : elements) {
     std::vector<Event> events;
     for (const Event& e : own) {
@@ -297,7 +292,7 @@ bool LoopBarriers::IsParityOfIteration(const Expr& parity) const {
   Analyzer analyzer;
   for (const ForNode* outer : count_.around) analyzer.BindLoop(outer);
   analyzer.BindLoop(loop_);
-  const Expr count = AsType(p->dtype(), count_.Of(loop_));
+  const Expr count = CastTo(p->dtype(), count_.Of(loop_));
   return analyzer.CanProveEqual(FloorModOf(p, 2), FloorModOf(count, 2));
 }
 
@@ -323,7 +318,7 @@ void RepeatArrivals(const BarrierRings& rings, Map<String, Any>* annotations) {
 Expr BarrierSelector::IndexOf(const BarrierRing& ring, const Var& one, const Expr& index) {
   const Expr slot = FloorModOf(ring.count.Of(loop), ring.versions);
   const Expr i = Mutate(index);
-  return AsType(kInt32, slot) * ToInt(BufferOf(one)->shape[0]) + AsType(kInt32, i);
+  return CastTo(kInt32, slot) * ToInt(BufferOf(one)->shape[0]) + CastTo(kInt32, i);
 }
 
 Expr BarrierSelector::Mutate_(const TensorLoadNode* op) {
@@ -350,7 +345,7 @@ Expr BarrierSelector::Mutate_(const CallNode* op) {
   const auto it = rings.find(AsAddressOf(op->args[0])->source.get());
   if (it == rings.end()) return Default<Expr>(op);
   const Expr phase = FloorDivOf(it->second.count.Of(loop), it->second.versions);
-  const Expr parity = AsType(op->args[1]->dtype(), FloorModOf(phase, 2));
+  const Expr parity = CastTo(op->args[1]->dtype(), FloorModOf(phase, 2));
   return CallOp(kMbarrierWait, {Mutate(op->args[0]), parity});
 }
 

@@ -6,11 +6,14 @@
  * `software_pipeline_order` (one entry a statement of the body, in source order) and
  * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
+ *      Copies that are to be made by TMA (`prefer_instruction="tma"`) and can run ahead are
+ * tl.tileop.tma_copy by an elected thread, with an mbarrier and the wait for it.
  * Establishes: an automatic plan keeps every dependence of the source order (a user's plan is
  * checked where it is applied). `software_pipeline_reasons` and the function's `tl.pipelines` say
  * why statements and loops stay as they are. Refuses (ValueError): user schedules that do not fit
  * the body or in which -1 stands for a statement that cannot run ahead, and with a schedule names
- * for values that have to be computed once, and jumps. Without one, such a loop, and one in which
+ * for values that have to be computed once, jumps, T.tma_copy, and an order that moves a statement
+ * at an mbarrier past an access of shared memory. Without one, such a loop, and one in which
  * nothing can be prefetched, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
@@ -30,6 +33,7 @@
 #include "pipeline_barriers.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
+#include "pipeline_tma.h"
 #include "pipeline_user_schedule.h"
 
 namespace tl {
@@ -82,14 +86,30 @@ struct Obstacle {
 
 class Planner : public StmtExprMutator {
  public:
-  Planner(const Stmt& function_body, int arch)
-      : function_body_(function_body), views_(function_body), arch_(arch) {}
+  explicit Planner(const PrimFunc& f) : function_body_(f->body), views_(f->body) {
+    kernel_.params = f->params;
+    kernel_.arch = TargetArch(f);
+  }
 
   /*! Loops that were to be pipelines, and are not. */
   Array<Any> plain;
 
  protected:
   using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    Stmt attr;
+    scope_.Within(op, [&] { attr = Default<Stmt>(op); });
+    return attr;
+  }
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    kernel_.block = op;
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    for (const Var& barrier : barriers_) AllocateBarrier(barrier, block.CopyOnWrite());
+    barriers_.clear();
+    return block;
+  }
 
   Stmt Mutate_(const ForNode* op) final {
     const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
@@ -110,6 +130,9 @@ class Planner : public StmtExprMutator {
     Schedule plan;
     if (user) {
       plan = UserSchedule(op, source, *user, inlined.body, num_stages);
+    } else if (const auto loads = LoadsAhead(op, inlined.body, num_stages, &plan)) {
+      barriers_.push_back(loads->barrier);
+      return Annotated(op, loads->body, plan);
     } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
       return Plain(op, inlined.body, plan.reasons);
     }
@@ -133,6 +156,22 @@ class Planner : public StmtExprMutator {
       return {s, "a jump out of an iteration", "a step works on several iterations"};
     }
     return {};
+  }
+
+  /*! The body and its plan with loads by TMA, if all of them run ahead. */
+  std::optional<TmaLoads> LoadsAhead(const ForNode* op, const std::vector<Stmt>& body,
+                                     int64_t num_stages, Schedule* plan) const {
+    if (!kernel_.block) return std::nullopt;
+    const auto loads = LoadByTma(function_body_, op, body, kernel_, scope_, views_);
+    Schedule with_loads;
+    if (!loads || !AutoSchedule(op, loads->body, num_stages, &with_loads)) return std::nullopt;
+    const LoopBarriers barriers(function_body_, op, loads->body, views_);
+    for (size_t i = 0; i < loads->body.size(); ++i) {
+      const bool fills = Contains(barriers.Of(i), loads->barrier) && !barriers.Waits(i);
+      if (fills && !with_loads.reasons[i].empty()) return std::nullopt;
+    }
+    *plan = with_loads;
+    return loads;
   }
 
   static Array<String> ReasonAt(const std::vector<Stmt>& source, const Obstacle& obstacle) {
@@ -165,7 +204,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = kernel_.arch >= 80 && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
@@ -391,11 +430,14 @@ class Planner : public StmtExprMutator {
 
   Stmt function_body_;
   Views views_;
-  int arch_;
+  KernelInfo kernel_;
+  KernelScope scope_;
+  /*! mbarriers of the loops of a block, which it has to allocate. */
+  std::vector<Var> barriers_;
 };
 
 PrimFunc PipelinePlanning(PrimFunc f) {
-  Planner planner(f->body, TargetArch(f));
+  Planner planner(f);
   Stmt body = planner.Mutate(f->body);
   return WithPipelines(WithBody(std::move(f), body), planner.plain);
 }

@@ -212,3 +212,39 @@ def test_a_schedule_leaves_mbarriers_where_they_are(stage, order, told):
     a, b = torch.randn(8, 64), torch.empty(8, 64)
     compiled(main)(a, b)
     assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("num_stages", "repeats"), [(1, 1), (3, 2)])
+def test_copies_by_tma_have_an_mbarrier_of_the_compilers(num_stages, repeats):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((repeats, 64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 32), "float16")
+            W = T.alloc_shared((32, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            for r in T.serial(repeats):
+                T.clear(F)
+                for k in T.Pipelined(n, num_stages=num_stages):
+                    T.copy(A[0, k * 32], S, prefer_instruction="tma")
+                    T.copy(B[k * 32, 0], W, prefer_instruction="tma")
+                    T.gemm(S, W, F)
+                T.copy(F, C[r, 0, 0])
+
+    kernel = compiled(main)
+    source, told = kernel.get_kernel_source(), kernel.explain()
+    assert source.count("tl::mbarrier_arrive_expect_tx(S_full") == num_stages + (num_stages == 1)
+    assert "cp_async" not in source
+    assert "barriers in a step: 1\n" in told
+    versions = "one of each" if num_stages == 1 else "S 3, S_full 3, W 3"
+    assert f"versions of buffers: {versions}\n" in told
+    a, b = torch.randn(64, 256).half(), torch.randn(256, 64).half()
+    for n in (0, 1, 2, 5, 8):
+        c = torch.empty(repeats, 64, 64)
+        kernel(a, b, c, n)
+        wanted = a[:, : 32 * n].double() @ b[: 32 * n].double()
+        torch.testing.assert_close(c.double(), wanted.expand_as(c), rtol=1e-3, atol=1e-3)
