@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
 _COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+_ENGINES = {
+    "tl.tma_load": "TMA, announced to an mbarrier",
+    "tl.tma_load_multicast": "TMA to several blocks of the cluster, announced to their mbarriers",
+    "tl.tma_store": "TMA, a group of bulk copies",
+    "tl.wgmma_ss": "wgmma, operands from shared memory",
+    "tl.wgmma_rs": "wgmma, A from registers",
+}
 
 
 def explain(device_mod: tvm.IRModule, usage: Mapping[str, ResourceUsage]) -> str:
@@ -127,33 +134,41 @@ def _source(file: str, statement: Any) -> str:
 
 def _engine(function: tirx.PrimFunc, line: int, planned: bool) -> str:
     """How the statement of a line of the kernel is executed, as the thread program says."""
-    if not planned:
-        return "by the threads"
     widths: set[int] = set()
+    engines: set[str] = set()
 
     def statement(node: tirx.Evaluate) -> None:
         call = node.value
-        if _is_call(call, _COPIES) and node.span is not None and node.span.line == line:
+        if node.span is None or node.span.line != line:
+            return
+        if _is_call(call, _COPIES):
             widths.add(int(call.args[0]))
+        elif _is_call(call, tuple(_ENGINES)):
+            engines.add(_ENGINES[str(call.op.name)])
 
     structural_walk(function.body, [(tirx.Evaluate, statement)])
+    if engines:
+        return "; ".join(sorted(engines))
+    if not planned:
+        return "by the threads"
     if not widths:
         return "by the threads: cp.async does not fit its width or alignment"
     return f"cp.async of {', '.join(map(str, sorted(widths)))} bytes, a group for each step"
 
 
 def _loop_of(function: tirx.PrimFunc, entry: Any) -> tirx.For | None:
-    """The loop that a pipeline became: of its variable, with one of its lines in it (TVM drops the
-    places of loops). None if it has one iteration and is no loop any more."""
+    """The loop that a pipeline became: of its variable, with the most of its lines in it (TVM drops
+    the places of loops). None if it has one iteration and is no loop any more."""
     lines = {int(statement["line"]) for statement in entry["statements"]}
-    found: list[tirx.For] = []
+    found: dict[tirx.For, int] = {}
 
     def loop(node: tirx.For) -> None:
-        if node.loop_var.name == entry["variable"] and lines & _lines(node.body):
-            found.append(node)
+        if node.loop_var.name == entry["variable"]:
+            found[node] = len(lines & _lines(node.body))
 
     structural_walk(function.body, [(tirx.For, loop)])
-    return found[0] if found else None
+    best = max(found, key=lambda node: found[node], default=None)
+    return best if best is not None and found[best] else None
 
 
 def _lines(body: tirx.Stmt) -> set[int]:

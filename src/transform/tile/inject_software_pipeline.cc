@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
@@ -31,6 +32,8 @@
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_barriers.h"
+#include "pipeline_bindings.h"
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
 #include "versions.h"
@@ -45,6 +48,10 @@ struct Versions {
   std::unordered_map<const Object*, int64_t> count;
   /*! By the loop's variable. */
   std::unordered_map<const Object*, std::vector<Var>> of_loop;
+  /*! mbarriers, which have all versions in their one dimension. */
+  BarrierRings rings;
+  /*! Loops, by their variable, that run once, and alone use what TMA fills in them. */
+  std::unordered_set<const Object*> fresh;
 };
 
 class VersionCollector : public StmtExprVisitor {
@@ -69,6 +76,7 @@ class VersionCollector : public StmtExprVisitor {
       for (const BufferUse& use : p.uses) {
         for (const Var& buffer : use.writes) Add(p, buffer, Contains(outside, buffer));
       }
+      if (AloneUsesTiles(p)) versions_.fresh.insert(op->loop_var.get());
     }
     Default(op);
   }
@@ -79,9 +87,34 @@ class VersionCollector : public StmtExprVisitor {
     if (Contains(own, buffer)) return;
     const int64_t n = VersionsOf(p, buffer, views_, is_read_outside);
     if (n == 1) return;
+    if (IsBarrier(buffer)) return AddRing(p, buffer, n);
     own.push_back(buffer);
     int64_t& v = versions_.count[buffer.get()];
     v = std::max(v, n);
+  }
+
+  bool AloneUsesTiles(const Pipeline& p) const {
+    const IterationCount count = CountIterations(function_body_, p.loop);
+    if (!count.around.empty() || !count.unknown.empty()) return false;
+    for (size_t i = 0; i < p.body.size(); ++i) {
+      if (!p.tma[i]) continue;
+      for (const Var& v : p.uses[i].writes) {
+        const bool has_view = std::any_of(views_.all.begin(), views_.all.end(),
+                                          [&](const Var& u) { return views_.IsSameMemory(u, v); });
+        if (has_view || CountMentions(function_body_, v) != CountMentions(p.loop->body, v)) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  void AddRing(const Pipeline& p, const Var& barrier, int64_t n) {
+    if (versions_.rings.count(barrier.get())) return;
+    const BufferTypeNode* type = BufferOf(barrier);
+    const Var ring =
+        MakeBuffer(barrier->name, type->dtype->dtype, {type->shape[0] * n}, type->storage_scope);
+    versions_.rings[barrier.get()] = {ring, n, CountIterations(function_body_, p.loop)};
   }
 
   const Views& views_;
@@ -92,11 +125,14 @@ class VersionCollector : public StmtExprVisitor {
 /*! Writes out the steps of one pipeline. */
 class StepEmitter {
  public:
-  StepEmitter(const Pipeline& p, VersionSelector* select) : p_(p), select_(select) {
+  StepEmitter(const Pipeline& p, VersionSelector* select, BarrierSelector* barriers,
+              bool tiles_are_fresh)
+      : p_(p), select_(select), barriers_(barriers), tiles_are_fresh_(tiles_are_fresh) {
     compute_stage_ = p.max_stage;
     for (size_t i = 0; i < p.body.size(); ++i) {
       if (!p.fills[i]) compute_stage_ = std::min(compute_stage_, p.stage[i]);
     }
+    syncs_ = !ProgramSyncs();
     const bool any_async = std::count(p.async.begin(), p.async.end(), true) > 0;
     if (!any_async) return;
     for (size_t u = 0; u < p.body.size(); ++u) {
@@ -113,7 +149,12 @@ class StepEmitter {
     std::vector<Stmt> out;
     trips_ = p_.loop->extent;
     if (!IsPureInteger(trips_)) out.push_back(BindTrips());
-    for (int64_t t = 0; t < p_.max_stage; ++t) Prologue(t, &out);
+    for (int64_t t = 0; t < p_.max_stage; ++t) {
+      // The first steps fill one version after another.
+      first_of_tiles_ = t == 0 ? tiles_are_fresh_ : true;
+      Prologue(t, &out);
+    }
+    first_of_tiles_ = false;
     out.push_back(Loop());
     for (int64_t t = 0; t < Peeled(); ++t) out.push_back(Epilogue(t));
     // Copies ahead of the end may still be writing their zeros, and the buffers may get another
@@ -129,6 +170,23 @@ class StepEmitter {
     Expr guard;
   };
   using InstanceOf = std::function<std::optional<Instance>(int64_t stage)>;
+
+  bool IsTmaAhead(size_t i) const { return p_.tma[i] && p_.stage[i] < compute_stage_; }
+
+  /*! The body has a barrier of its own behind all readers of what TMA fills ahead. */
+  bool ProgramSyncs() const {
+    size_t last_reader = 0, last_sync = 0;
+    for (size_t i = 0; i < p_.body.size(); ++i) {
+      if (IsBlockSync(p_.body[i])) last_sync = i;
+      for (size_t w = 0; w < p_.body.size(); ++w) {
+        if (!IsTmaAhead(w)) continue;
+        for (const Var& v : p_.uses[w].writes) {
+          if (IsShared(v) && Contains(p_.uses[i].reads, v)) last_reader = i;
+        }
+      }
+    }
+    return last_sync > last_reader;
+  }
 
   /*! Steps after the loop, in which computation of the last iterations is left. */
   int64_t Peeled() const { return p_.max_stage - compute_stage_; }
@@ -209,7 +267,7 @@ class StepEmitter {
   bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
-    bool is_open = false;
+    bool is_open = false, synced = first_of_tiles_ || !syncs_;
     size_t last_async = p_.body.size();
     for (size_t i : p_.by_order) {
       if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
@@ -224,6 +282,11 @@ class StepEmitter {
         is_open = false;
       } else if (!user_.empty()) {
         in_flight = std::min(in_flight, user_[i]);
+      }
+      if (IsTmaAhead(i) && !synced) {
+        // All threads are done with the version that the loads overwrite.
+        stmts.push_back(MakeEvaluate(CallOp(kSync, {StringOf("shared")}), p_.body[i]->span));
+        synced = true;
       }
       Append(i, *instance, &stmts);
       is_open = i != last_async && (is_open || p_.async[i]);
@@ -247,6 +310,7 @@ class StepEmitter {
     if (p_.async[i]) {
       // A condition may only be asked in an iteration of the loop.
       const Expr predicate = conditional ? Expr(MakeInt(kBool, 1)) : instance.guard;
+      if (!conditional && !IsConst(predicate, 1)) s = GuardTables(s, predicate);
       const Stmt copy = MakeAttr(Any(0), kAsyncCopy, predicate, s);
       out->push_back(conditional ? MakeIf(instance.guard, copy, p_.body[i]->span) : copy);
       return;
@@ -264,7 +328,7 @@ class StepEmitter {
 
   Stmt At(size_t i, const Expr& iteration) {
     select_->iteration = iteration;
-    Stmt s = select_->Mutate(p_.body[i]);
+    Stmt s = barriers_->Mutate(select_->Mutate(p_.body[i]));
     select_->iteration = Expr();
     return Substitute(s, p_.loop->loop_var, p_.loop->min + iteration);
   }
@@ -272,6 +336,13 @@ class StepEmitter {
   static constexpr int64_t kNoWait = INT64_MAX;
   const Pipeline& p_;
   VersionSelector* select_;
+  BarrierSelector* barriers_;
+  /*! Nobody has used what TMA fills ahead before the loop starts. */
+  const bool tiles_are_fresh_;
+  /*! In this step the loads fill versions that nobody has used in the loop. */
+  bool first_of_tiles_ = false;
+  /*! A barrier of all threads has to stand in front of the loads of a step. */
+  bool syncs_ = true;
   /*! Number of iterations. */
   Expr trips_;
   /*! The earliest stage of a statement that does more than to fill shared memory. */
@@ -288,7 +359,11 @@ class StepEmitter {
 class Injector : public StmtExprMutator {
  public:
   Injector(const Versions& versions, const Views& views)
-      : maker_(versions.count), of_loop_(versions.of_loop), views_(views) {}
+      : maker_(versions.count),
+        of_loop_(versions.of_loop),
+        rings_(versions.rings),
+        fresh_(versions.fresh),
+        views_(views) {}
 
   Array<Any> pipelines;
 
@@ -296,7 +371,11 @@ class Injector : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const SBlockNode* op) final {
-    const Array<Var> allocs = maker_.Versioned(op->alloc_buffers);
+    Array<Var> allocs;
+    for (const Var& buffer : op->alloc_buffers) {
+      const auto ring = rings_.find(buffer.get());
+      allocs.push_back(ring == rings_.end() ? maker_.Versioned(buffer) : ring->second.barrier);
+    }
     Stmt body = Mutate(op->body);
     // What is left outside pipelines uses version 0.
     VersionSelector select;
@@ -304,6 +383,7 @@ class Injector : public StmtExprMutator {
     body = select.Mutate(body);
     auto n = make_object<SBlockNode>(*op);
     maker_.ExpandLayouts(&n->annotations);
+    RepeatArrivals(rings_, &n->annotations);
     n->alloc_buffers = allocs;
     n->body = body;
     return SBlock(n);
@@ -319,8 +399,12 @@ class Injector : public StmtExprMutator {
     for (const Var& buffer : VersionedIn(p)) {
       select.versioned[buffer.get()] = maker_.made.at(buffer.get());
     }
+    BarrierSelector barriers;
+    barriers.rings = rings_;
+    barriers.loop = op;
+    const bool fresh = fresh_.count(op->loop_var.get()) > 0;
     for (Stmt& s : p.body) s = Mutate(s);
-    return StepEmitter(p, &select).Emit();
+    return StepEmitter(p, &select, &barriers, fresh).Emit();
   }
 
  private:
@@ -333,6 +417,12 @@ class Injector : public StmtExprMutator {
     Map<String, Any> versions;
     if (auto it = of_loop_.find(p.loop->loop_var.get()); it != of_loop_.end()) {
       for (const Var& v : it->second) versions.Set(v->name, maker_.counts.at(v.get()));
+    }
+    for (const BufferUse& use : p.uses) {
+      for (const Var& v : use.writes) {
+        const auto ring = rings_.find(v.get());
+        if (ring != rings_.end()) versions.Set(v->name, ring->second.versions);
+      }
     }
     entry.Set("stage", ToAnnotation(p.stage));
     entry.Set("order", ToAnnotation(p.order));
@@ -360,6 +450,8 @@ class Injector : public StmtExprMutator {
 
   VersionMaker maker_;
   std::unordered_map<const Object*, std::vector<Var>> of_loop_;
+  const BarrierRings rings_;
+  const std::unordered_set<const Object*> fresh_;
   const Views& views_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "pipeline_barriers.h"
+
 namespace tl {
 namespace {
 
@@ -24,8 +26,10 @@ Guarded SplitGuard(const Stmt& s) {
 bool FillsShared(const Stmt& s, const Views& views) {
   const BufferUse use = views.UseOf(SplitGuard(s).body);
   return !use.writes.empty() && std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
-         std::all_of(use.reads.begin(), use.reads.end(), IsGlobal);
+         std::all_of(use.reads.begin(), use.reads.end(), IsCopySource);
 }
+
+bool IsCopySource(const Var& buffer) { return IsGlobal(buffer) || ScopeOf(buffer) == "local.var"; }
 
 Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   Pipeline p;
@@ -41,9 +45,10 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(views.UseOf(p.body[i]));
     p.max_stage = std::max(p.max_stage, p.stage[i]);
-    p.fills.push_back(FillsShared(p.body[i], views));
+    p.tma.push_back(FillsByTma(p.body[i]));
+    p.fills.push_back(p.tma.back() || FillsShared(p.body[i], views));
     const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
-    p.async.push_back(in_stage && p.fills.back() && !WantsSync(p.body[i]));
+    p.async.push_back(in_stage && p.fills.back() && !p.tma.back() && !WantsSync(p.body[i]));
   }
   return p;
 }

@@ -34,6 +34,8 @@ struct Pipeline {
   std::vector<size_t> by_order;
   /*! The statement only fills shared memory from global memory; and may do so asynchronously. */
   std::vector<bool> fills, async;
+  /*! It does so by T.tma_copy, or is about the mbarriers of such loads. */
+  std::vector<bool> tma;
   int64_t max_stage = 0;
 };
 Pipeline ReadPipeline(const ForNode* loop, const Views& views);
@@ -45,7 +47,11 @@ struct Guarded {
 };
 Guarded SplitGuard(const Stmt& s);
 
-/*! The statement only fills shared memory from global memory; a condition may read anything. */
+/*! Global memory, or a variable, by which a copy is indexed: what nobody writes in the loop has one
+ * value in all iterations. */
+bool IsCopySource(const Var& buffer);
+
+/*! The statement only fills shared memory, from copy sources; a condition may read anything. */
 bool FillsShared(const Stmt& s, const Views& views);
 
 /*! An entry of kPipelines without its plan: place, variable, and for each statement its line and

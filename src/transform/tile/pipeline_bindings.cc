@@ -37,7 +37,44 @@ Var ChangedBeforeUse(const std::vector<Stmt>& source, size_t at, const Var& name
   return Var();
 }
 
+class TableGuard : public StmtExprMutator {
+ public:
+  explicit TableGuard(const Expr& predicate) : predicate_(predicate) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    return MakeStore(op->buffer, Mutate(op->value), Indices(op->indices), op->span);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    const Expr load = LoadOf(buffer, Indices(op->indices));
+    if (!in_index_ || !IsGlobal(buffer)) return load;
+    return IfThenElseOf(predicate_, load, ZeroOf(load->dtype()));
+  }
+  Expr Mutate_(const TensorRegionNode* op) final {
+    ++in_index_;
+    const Expr region = Default<Expr>(op);
+    --in_index_;
+    return region;
+  }
+
+ private:
+  Array<Expr> Indices(const Array<Expr>& indices) {
+    ++in_index_;
+    const Array<Expr> guarded = MutateArray(indices);
+    --in_index_;
+    return guarded;
+  }
+  const Expr predicate_;
+  int in_index_ = 0;
+};
+
 }  // namespace
+
+Stmt GuardTables(const Stmt& copy, const Expr& predicate) {
+  return TableGuard(predicate).Mutate(copy);
+}
 
 bool HasEffect(const Expr& value) {
   struct Finder : StmtExprVisitor {

@@ -20,4 +20,8 @@ bool HasEffect(const Expr& value);
 
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views);
 
+/*! A copy whose indices come from tables in global memory reads these where `predicate` holds, and
+ * has 0 for them elsewhere: the predicate of an asynchronous copy covers what it copies alone. */
+Stmt GuardTables(const Stmt& copy, const Expr& predicate);
+
 }  // namespace tl

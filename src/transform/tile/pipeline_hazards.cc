@@ -55,6 +55,8 @@ bool IsSupplied(const Pipeline& p, size_t reader, const Var& buffer, const Views
  * round, the second one in the next iteration. */
 void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& views,
                           bool is_read_outside, std::pair<size_t, size_t> pair) {
+  // Planning moves statements at mbarriers only where each iteration may have its own.
+  if (IsBarrier(buffer)) return;
   const std::string next = " by the next iteration";
   if (!IsShared(buffer)) {
     ThrowOrder(p, buffer, pair.first, pair.second, next,

@@ -6,11 +6,14 @@
  * `software_pipeline_order` (one entry a statement of the body, in source order) and
  * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
+ *      Copies that are to be made by TMA (`prefer_instruction="tma"`) and can run ahead are
+ * tl.tileop.tma_copy by an elected thread, with an mbarrier and the wait for it.
  * Establishes: an automatic plan keeps every dependence of the source order (a user's plan is
  * checked where it is applied). `software_pipeline_reasons` and the function's `tl.pipelines` say
  * why statements and loops stay as they are. Refuses (ValueError): user schedules that do not fit
  * the body or in which -1 stands for a statement that cannot run ahead, and with a schedule names
- * for values that have to be computed once, and jumps. Without one, such a loop, and one in which
+ * for values that have to be computed once, jumps, T.tma_copy, and an order that moves a statement
+ * at an mbarrier past an access of shared memory. Without one, such a loop, and one in which
  * nothing can be prefetched, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
@@ -27,8 +30,10 @@
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
+#include "pipeline_barriers.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
+#include "pipeline_tma.h"
 #include "pipeline_user_schedule.h"
 
 namespace tl {
@@ -81,14 +86,30 @@ struct Obstacle {
 
 class Planner : public StmtExprMutator {
  public:
-  Planner(const Stmt& function_body, int arch)
-      : function_body_(function_body), views_(function_body), arch_(arch) {}
+  explicit Planner(const PrimFunc& f) : function_body_(f->body), views_(f->body) {
+    kernel_.params = f->params;
+    kernel_.arch = TargetArch(f);
+  }
 
   /*! Loops that were to be pipelines, and are not. */
   Array<Any> plain;
 
  protected:
   using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    Stmt attr;
+    scope_.Within(op, [&] { attr = Default<Stmt>(op); });
+    return attr;
+  }
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    kernel_.block = op;
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    for (const Var& barrier : barriers_) AllocateBarrier(barrier, block.CopyOnWrite());
+    barriers_.clear();
+    return block;
+  }
 
   Stmt Mutate_(const ForNode* op) final {
     const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
@@ -109,6 +130,9 @@ class Planner : public StmtExprMutator {
     Schedule plan;
     if (user) {
       plan = UserSchedule(op, source, *user, inlined.body, num_stages);
+    } else if (const auto loads = LoadsAhead(op, inlined.body, num_stages, &plan)) {
+      barriers_.push_back(loads->barrier);
+      return Annotated(op, loads->body, plan);
     } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
       return Plain(op, inlined.body, plan.reasons);
     }
@@ -132,6 +156,22 @@ class Planner : public StmtExprMutator {
       return {s, "a jump out of an iteration", "a step works on several iterations"};
     }
     return {};
+  }
+
+  /*! The body and its plan with loads by TMA, if all of them run ahead. */
+  std::optional<TmaLoads> LoadsAhead(const ForNode* op, const std::vector<Stmt>& body,
+                                     int64_t num_stages, Schedule* plan) const {
+    if (!kernel_.block) return std::nullopt;
+    const auto loads = LoadByTma(function_body_, op, body, kernel_, scope_, views_);
+    Schedule with_loads;
+    if (!loads || !AutoSchedule(op, loads->body, num_stages, &with_loads)) return std::nullopt;
+    const LoopBarriers barriers(function_body_, op, loads->body, views_);
+    for (size_t i = 0; i < loads->body.size(); ++i) {
+      const bool fills = Contains(barriers.Of(i), loads->barrier) && !barriers.Waits(i);
+      if (fills && !with_loads.reasons[i].empty()) return std::nullopt;
+    }
+    *plan = with_loads;
+    return loads;
   }
 
   static Array<String> ReasonAt(const std::vector<Stmt>& source, const Obstacle& obstacle) {
@@ -164,7 +204,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async = arch_ >= 80 && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = kernel_.arch >= 80 && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
@@ -186,6 +226,7 @@ class Planner : public StmtExprMutator {
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
+    const LoopBarriers barriers(function_body_, op, body, views_);
     const int64_t ahead = StepsAhead(num_stages);
 
     Schedule plan;
@@ -202,7 +243,7 @@ class Planner : public StmtExprMutator {
         order.emplace_back(1, given[i]->order);
         continue;
       }
-      const std::string reason = WhyNotAhead(i, body, uses, outside, num_stages >= 2);
+      const std::string reason = WhyNotAhead(i, body, uses, outside, barriers, num_stages >= 2);
       const std::optional<int64_t> first = FirstUserStage(uses[i], uses, given);
       if (!reason.empty() || !first || ahead == 0) {
         ThrowAt(
@@ -225,7 +266,33 @@ class Planner : public StmtExprMutator {
                      [&](size_t a, size_t b) { return order[a] < order[b]; });
     plan.order.resize(body.size());
     for (size_t k = 0; k < by_order.size(); ++k) plan.order[by_order[k]] = int64_t(k);
+    CheckOrderAtBarriers(body, uses, barriers, plan);
     return plan;
+  }
+
+  /*! What an mbarrier is for, the program alone knows: at one, accesses of shared memory stay where
+   * they are. */
+  static void CheckOrderAtBarriers(const std::vector<Stmt>& body,
+                                   const std::vector<BufferUse>& uses, const LoopBarriers& barriers,
+                                   const Schedule& plan) {
+    for (size_t b = 0; b < body.size(); ++b) {
+      if (!barriers.Touches(b)) continue;
+      for (size_t i = 0; i < body.size(); ++i) {
+        const auto is_shared = [](const Var& v) { return IsShared(v) || IsBarrier(v); };
+        const bool shares = std::any_of(uses[i].reads.begin(), uses[i].reads.end(), is_shared) ||
+                            std::any_of(uses[i].writes.begin(), uses[i].writes.end(), is_shared);
+        const bool kept =
+            plan.stage[i] == plan.stage[b] && (i < b) == (plan.order[i] < plan.order[b]);
+        if (i == b || !shares || kept) continue;
+        const int64_t line = body[i]->span.defined() ? int64_t(body[i]->span->line) : 0;
+        ThrowAt(body[b]->span, "ValueError",
+                "T.Pipelined: found a statement at an mbarrier that order and stage move past "
+                "line " +
+                    std::to_string(line) +
+                    ", which uses shared memory, wanted both in one stage and in the order of the "
+                    "body; give them that, or leave out order and stage");
+      }
+    }
   }
 
   /*! The earliest of the stages that the user gave to the readers of what `own` writes. */
@@ -271,17 +338,20 @@ class Planner : public StmtExprMutator {
   }
 
   /*!
-   * Why a statement cannot run ahead; empty for one that only fills shared memory from global
-   * memory which the loop does not write, before anyone reads it; with several versions of it, all
+   * Why a statement cannot run ahead; empty for one that only fills shared memory from sources
+   * which the loop does not write, before anyone reads it; with several versions of it, all
    * that its readers read.
    */
   std::string WhyNotAhead(size_t index, const std::vector<Stmt>& body,
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
-                          bool versions) const {
+                          const LoopBarriers& barriers, bool versions) const {
     const BufferUse& own = uses[index];
-    if (IsTmaCopy(body[index])) return "the program says by an mbarrier when it is complete";
+    if (barriers.Touches(index)) {
+      if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
+    }
     if (own.writes.empty()) return "it writes no buffer";
     for (const Var& v : own.writes) {
+      if (IsBarrier(v)) continue;
       const std::string name = v->name;
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
@@ -301,13 +371,32 @@ class Planner : public StmtExprMutator {
     const std::vector<Var> source = views_.UseOf(SplitGuard(body[index]).body).reads;
     for (const Var& v : own.reads) {
       const std::string name = v->name;
-      if (!IsGlobal(v) && Contains(source, v))
+      if (!IsCopySource(v) && Contains(source, v))
         return "it reads " + name + ", which is not global memory";
       for (const BufferUse& other : uses) {
         if (Contains(other.writes, v)) return "the loop writes " + name + ", which it reads";
       }
     }
     return "";
+  }
+
+  /*! What fills by one mbarrier runs ahead as a whole, or not at all. */
+  static void KeepTogether(const LoopBarriers& barriers, Array<String>* reasons) {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t i = 0; i < reasons->size(); ++i) {
+        if ((*reasons)[i].empty() || barriers.Waits(i)) continue;
+        for (const Var& barrier : barriers.Of(i)) {
+          for (size_t j = 0; j < reasons->size(); ++j) {
+            if (!(*reasons)[j].empty() || !Contains(barriers.Of(j), barrier)) continue;
+            reasons->Set(j, "another statement at mbarrier " + std::string(barrier->name) +
+                                " cannot run ahead");
+            changed = true;
+          }
+        }
+      }
+    }
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
@@ -320,11 +409,13 @@ class Planner : public StmtExprMutator {
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
     const bool copies_first = num_stages >= 2;
-    std::vector<bool> prefetch;
+    const LoopBarriers barriers(function_body_, op, body, views_);
     for (size_t i = 0; i < body.size(); ++i) {
-      plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, copies_first));
-      prefetch.push_back(plan->reasons.back().empty());
+      plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, barriers, copies_first));
     }
+    KeepTogether(barriers, &plan->reasons);
+    std::vector<bool> prefetch;
+    for (const String& reason : plan->reasons) prefetch.push_back(reason.empty());
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);
     const int64_t users = static_cast<int64_t>(body.size()) - copies;
     if (copies == 0 || users == 0) return false;
@@ -339,11 +430,14 @@ class Planner : public StmtExprMutator {
 
   Stmt function_body_;
   Views views_;
-  int arch_;
+  KernelInfo kernel_;
+  KernelScope scope_;
+  /*! mbarriers of the loops of a block, which it has to allocate. */
+  std::vector<Var> barriers_;
 };
 
 PrimFunc PipelinePlanning(PrimFunc f) {
-  Planner planner(f->body, TargetArch(f));
+  Planner planner(f);
   Stmt body = planner.Mutate(f->body);
   return WithPipelines(WithBody(std::move(f), body), planner.plain);
 }

@@ -153,6 +153,17 @@ bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const V
   return true;
 }
 
+/*! The load into the buffer that one thread issues for all; undefined for other statements. */
+Stmt ElectedLoadOf(const Stmt& s, const Var& buffer, const Views& views) {
+  for (const Stmt& piece : FlatSeq(SplitGuard(s).body)) {
+    const CallNode* call = AsTileOp(piece);
+    if (call && TileOpIntAttr(call, "elected", 0) && Contains(views.UseOf(piece).writes, buffer)) {
+      return piece;
+    }
+  }
+  return Stmt();
+}
+
 }  // namespace
 
 bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
@@ -177,7 +188,10 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
 bool Supplies(const std::vector<Stmt>& body, size_t writer, size_t reader, const Var& buffer,
               const Views& views) {
   const bool shared_condition = HaveOneCondition(body, writer, reader, views);
-  const Stmt from = shared_condition ? SplitGuard(body[writer]).body : body[writer];
+  const Stmt elected = ElectedLoadOf(body[writer], buffer, views);
+  const Stmt from = elected.defined()  ? elected
+                    : shared_condition ? SplitGuard(body[writer]).body
+                                       : body[writer];
   const Stmt to = shared_condition ? SplitGuard(body[reader]).body : body[reader];
   if (Overwrites(from, buffer, views)) return true;
   const CallNode *copy = AsTileOp(from), *user = AsTileOp(to);

@@ -185,5 +185,10 @@ def test_the_emulator_names_metadata_that_is_none():
     )
     half, codes = torch.ones(16, 16).half(), torch.full((16, 2), 0x4444, dtype=torch.int16)
     codes[9, 1] = 0x4447
-    with pytest.raises(RuntimeError, match=r"metadata 0x7 of row 9, elements 16 to 19 along K"):
+    told = r"metadata 0x7 of row 9, elements 16 to 19 along K[\s\S]*Fill E with .*compress"
+    with pytest.raises(RuntimeError, match=told):
+        kernel(half, codes, torch.ones(32, 8).half())
+    codes[9, 1] = 0x4440
+    told = r"metadata 0x0 of row 9[\s\S]*rows outside of E: .* T\.annotate_safe_value\(\{E: 0x4444"
+    with pytest.raises(RuntimeError, match=told):
         kernel(half, codes, torch.ones(32, 8).half())

@@ -422,3 +422,81 @@ def test_persistent_tiles_are_a_pipeline():
     assert "versions of buffers: S 2" in kernel.explain()
     a = torch.randn(10, 64)
     assert torch.equal(kernel(a), a.flip(1))
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_table_of_blocks_is_read_within_its_bounds(checked):
+    """Copies run ahead of the last iteration, where the table ends."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4, 64), "float32"),
+        blocks: T.Tensor((2, 8), "int32"),
+        B: T.Tensor((2, 8, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(2, threads=64) as b:
+            S = T.alloc_shared((64,), "float32")
+            row = T.alloc_var("int32", init=b)
+            for k in T.Pipelined(n, num_stages=3):
+                block = blocks[row, k]
+                T.copy(A[block, 0], S)
+                for j in T.Parallel(64):
+                    B[b, k, j] = S[63 - j]
+
+    options = {"tl.disable_safe_memory_legalize": not checked, "tl.disable_warp_specialized": True}
+    kernel = compiled(main, pass_configs=options)
+    assert "versions of buffers: S 3" in kernel.explain()
+    a, blocks = torch.randn(4, 64), torch.randint(0, 4, (2, 8), dtype=torch.int32)
+    for n in (0, 1, 8):
+        out = torch.zeros(2, 8, 64)
+        kernel(a, blocks, out, n)
+        assert torch.equal(out[:, :n], a[blocks[:, :n].long()].flip(2))
+        assert not out[:, n:].any()
+
+
+@pytest.mark.parametrize("tiles", ["scheduler", "persistent"])
+def test_a_persistent_product(tiles):
+    """The pipeline starts anew for each tile, in the versions that the last one has left."""
+    m, n, k = 96, 64, 96
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(2, threads=32) as b:
+            T.use_swizzle(2)
+            A_shared = T.alloc_shared((32, 16), "float16")
+            B_shared = T.alloc_shared((16, 32), "float16")
+            acc = T.alloc_fragment((32, 32), "float32")
+            if tiles == "scheduler":
+                scheduler = T.PersistentTileScheduler(m // 32, n // 32, 2, swizzle_size=2)
+                scheduler.init(b)
+                while scheduler.valid():
+                    i, j = scheduler.m_idx, scheduler.n_idx
+                    T.clear(acc)
+                    for ko in T.Pipelined(k // 16, num_stages=4):
+                        T.copy(A[i * 32, ko * 16], A_shared)
+                        T.copy(B[ko * 16, j * 32], B_shared)
+                        T.gemm(A_shared, B_shared, acc)
+                    T.copy(acc, C[i * 32, j * 32])
+                    scheduler.next_tile()
+            else:
+                for i, j in T.Persistent([m // 32, n // 32], 2, b, group_size=2):
+                    T.clear(acc)
+                    for ko in T.Pipelined(k // 16, num_stages=4):
+                        T.copy(A[i * 32, ko * 16], A_shared)
+                        T.copy(B[ko * 16, j * 32], B_shared)
+                        T.gemm(A_shared, B_shared, acc)
+                    T.copy(acc, C[i * 32, j * 32])
+
+    kernel = compiled(main, pass_configs={"tl.disable_warp_specialized": True})
+    text = kernel.explain()
+    assert "3 steps ahead" in text
+    assert "versions of buffers: A_shared 4, B_shared 4" in text
+    assert "barriers in a step: 1" in text
+    a, b, c = torch.randn(m, k).half(), torch.randn(k, n).half(), torch.empty(m, n)
+    kernel(a, b, c)
+    torch.testing.assert_close(c.double(), a.double() @ b.double(), rtol=1e-3, atol=1e-3)

@@ -216,3 +216,24 @@ def test_a_name_that_nobody_changes_goes_to_its_users(plans):
                 T.copy(S, B[row, 0])
 
     assert plans(main) == [([0, 0, 2], [0, 1, 2], [0])]
+
+
+@pytest.mark.parametrize(("written", "plan"), [(False, ([0, 1], [0, 1], [0])), (True, None)])
+def test_a_variable_is_an_index_that_the_loop_leaves_alone(plans, written, plan):
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 8, 64), "float32"),
+        R: T.Tensor((8,), "int32"),
+        B: T.Tensor((8, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            v = T.alloc_var("int32", init=1)
+            for k in T.Pipelined(8, num_stages=2):
+                row = R[k]
+                T.copy(A[v, row, 0], S)
+                T.copy(S, B[k, 0])
+                if written:
+                    v = v + 1
+
+    assert plans(main) == [plan]

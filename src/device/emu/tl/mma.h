@@ -153,8 +153,12 @@ TL_DEVICE void expand(void* const* arguments, const Number* stored, Number* a) {
       if (kGroup == 2 ? code != 4 && code != 14 : low >= high) {
         fail(static_cast<const MmaArguments*>(arguments[0])->where,
              "metadata 0x%x of row %d, elements %d to %d along K, of an mma_sp_sync: it names no "
-             "two elements in ascending order. Fill E with tilelang.utils.sparse.compress",
-             code, row, group * kGroup, group * kGroup + kGroup - 1);
+             "two elements in ascending order. %s",
+             code, row, group * kGroup, group * kGroup + kGroup - 1,
+             code == 0
+                 ? "0 is what a copy gives for rows outside of E: let it give valid codes, by "
+                   "T.annotate_safe_value({E: 0x4444})"
+                 : "Fill E with tilelang.utils.sparse.compress");
       }
       if (kGroup == 2) {
         a[row * K + group * 2 + (code == 14)] = stored[row * K / 2 + group];

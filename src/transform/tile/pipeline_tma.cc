@@ -1,0 +1,129 @@
+#include "pipeline_tma.h"
+
+#include "../../op/intrinsics.h"
+#include "../../op/tma_copy.h"
+#include "../../tvm/registry.h"
+#include "pipeline.h"
+#include "pipeline_barriers.h"
+
+namespace tl {
+namespace {
+
+bool WantsTma(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call || !IsTileLoad(s)) return false;
+  const Any prefer = TileOpAttr(call, "prefer_instruction");
+  return prefer != nullptr && prefer.cast<String>() == "tma";
+}
+
+bool IsOperandOfGemm(const std::vector<Stmt>& body, const Var& tile, const Views& views) {
+  struct Finder : StmtExprVisitor {
+    Finder(const Var& t, const Views& v) : tile(t), views(v) {}
+    const Var& tile;
+    const Views& views;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) override {
+      const Stmt s = GetRef<Stmt>(op);
+      found |= IsGemm(s) && Contains(views.UseOf(s).reads, tile);
+    }
+  } finder(tile, views);
+  for (const Stmt& s : body) finder(s);
+  return finder.found;
+}
+
+Expr FirstElement(const Var& barrier) {
+  auto one = make_object<RangeNode>();
+  one->min = MakeInt(0);
+  one->extent = MakeInt(1);
+  auto n = make_object<TensorRegionNode>();
+  n->source = barrier;
+  n->ty = BufferOf(barrier)->dtype;
+  n->region = {Range(one)};
+  return TensorRegion(n);
+}
+
+Expr ElectOne(const KernelScope& scope, const Span& span) {
+  const int64_t threads = scope.Threads(span).threads;
+  // elect.sync takes whole warps (PTX ISA).
+  if (threads % 32 || PassConfigFlag("tl.disable_shuffle_elect", false)) {
+    return EqualOf(scope.ThreadIndex(), MakeInt(0));
+  }
+  return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
+}
+
+/*! The load, by a thread that is elected already. */
+Stmt ElectedLoad(const Stmt& copy, const Var& barrier) {
+  const CallNode* call = AsTileOp(copy);
+  const Array<Expr> args = {call->args[0], call->args[1], FirstElement(barrier)};
+  auto load = make_object<CallNode>(*CallOp("tl.tileop.tma_copy", args).get());
+  auto attrs = make_object<DictAttrsNode>();
+  for (const auto& [key, value] : TileOpAttrs(call)) {
+    if (key == "eviction_policy") attrs->__dict__.Set(key, value);
+  }
+  attrs->__dict__.Set("elected", int64_t(1));
+  load->attrs = DictAttrs(attrs);
+  return MakeEvaluate(Call(load), copy->span);
+}
+
+}  // namespace
+
+std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop,
+                                  const std::vector<Stmt>& body, const KernelInfo& kernel,
+                                  const KernelScope& scope, const Views& views) {
+  std::vector<bool> loads;
+  std::vector<Var> tiles;
+  int64_t bytes = 0;
+  for (const Stmt& s : body) {
+    std::string why;
+    loads.push_back(WantsTma(s));
+    if (!loads.back()) continue;
+    const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
+    const bool is_operand = IsOperandOfGemm(body, views.RootOf(tile.buffer), views);
+    loads.back() = KindOfFill(s, kernel, views, is_operand, &why) == FillBy::kTma;
+    if (!loads.back()) continue;
+    tiles.push_back(tile.buffer);
+    bytes += TmaBytes(tile);
+  }
+  const IterationCount count = CountIterations(function_body, loop);
+  if (tiles.empty() || !count.unknown.empty()) return std::nullopt;
+
+  TmaLoads out;
+  out.barrier = MakeBuffer(std::string(tiles[0]->name) + "_full", DLDataType{kDLUInt, 64, 1},
+                           {MakeInt(1)}, "shared.barrier");
+  const Expr element = AddressOf(out.barrier, {MakeInt(0)});
+  bool arrived = false, waited = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const Span& span = body[i]->span;
+    if (loads[i]) {
+      std::vector<Stmt> issue = {ElectedLoad(body[i], out.barrier)};
+      if (!arrived) {
+        const Expr arrive = CallOp(kMbarrierArriveExpectTx, {element, MakeInt(bytes)});
+        issue.insert(issue.begin(), MakeEvaluate(arrive, span));
+      }
+      arrived = true;
+      out.body.push_back(MakeIf(ElectOne(scope, span), MakeSeq(issue), span));
+      continue;
+    }
+    const std::vector<Var> reads = views.UseOf(body[i]).reads;
+    for (const Var& tile : tiles) {
+      if (waited || !Contains(reads, tile)) continue;
+      const Expr parity = CastTo(kInt32, FloorModOf(count.Of(loop), 2));
+      out.body.push_back(MakeEvaluate(CallOp(kMbarrierWait, {element, parity}), span));
+      waited = true;
+    }
+    out.body.push_back(body[i]);
+  }
+  return out;
+}
+
+void AllocateBarrier(const Var& barrier, SBlockNode* block) {
+  Map<Var, Array<IntImm>> arrivals;
+  const auto known = block->annotations.find(kBarrierInit);
+  if (known != block->annotations.end()) arrivals = (*known).second.cast<Map<Var, Array<IntImm>>>();
+  arrivals.Set(barrier, {MakeInt(1)});
+  block->alloc_buffers.push_back(barrier);
+  block->annotations.Set(kBarrierInit, arrivals);
+}
+
+}  // namespace tl
