@@ -236,9 +236,7 @@ class JITImpl:
             )
         function = EagerFunction(self.func, self._local)
         with self._lock:
-            self._eager = self._eager or EagerCalls(
-                function, self._compiler, self._surroundings
-            )
+            self._eager = self._eager or EagerCalls(function, self._compiler, self._surroundings)
 
     def _surroundings(self) -> Hashable:
         options = (self.out_idx, self.execution_backend, self.pass_configs, self.compile_flags)
