@@ -20,7 +20,7 @@ extern "C" __global__ void wait_for(int* flag, int* out) {
 
 def waiting(source=SPIN, blocks=1):
     @T.prim_func
-    def main(F: T.Tensor((1,), "int32"), O: T.Tensor((32,), "int32")):
+    def main(F: T.Tensor((1,), "int32"), Out: T.Tensor((32,), "int32")):
         with T.CUDASourceCodeKernel(
             blocks, threads=32, source_code_or_path=source, entry_name="wait_for"
         ):
