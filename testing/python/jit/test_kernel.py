@@ -167,7 +167,8 @@ def test_lines_of_the_source_are_those_of_the_program(double, tmp_path):
     lined.export_ptx(tmp_path / "lined.ptx")
     ptx = (tmp_path / "lined.ptx").read_text()
     number = re.search(rf'\.file\s+(\d+) "{re.escape(file)}"', ptx)
-    assert number is not None and re.search(rf"\.loc\s+{number[1]} {line} ", ptx)
+    assert number is not None
+    assert re.search(rf"\.loc\s+{number[1]} {line} ", ptx)
 
 
 def test_a_gpu_backend_without_a_gpu_compiles_and_does_not_run(double, monkeypatch):
