@@ -154,7 +154,7 @@ def relative_error(batch, heads, length, dim, causal, device="cpu", **tile):
     kernel = gradients(batch, heads, length, dim, causal, **tile)
     found = backward(q, k, v, out, log_sum, d_out, kernel)
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
-    wanted = torch.autograd.grad(reference(*leaves, causal), leaves, d_out.double())
+    wanted = torch.autograd.grad(reference(*leaves, causal=causal), leaves, d_out.double())
     return max(
         float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
     )

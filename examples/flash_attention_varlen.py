@@ -124,7 +124,7 @@ def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **
     )
     found = kernel(q, k, v, starts).double()
     parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
-    wanted = torch.cat([reference(*(x[None] for x in part), causal)[0] for part in parts])
+    wanted = torch.cat([reference(*(x[None] for x in part), causal=causal)[0] for part in parts])
     return float((found - wanted).norm() / wanted.norm())
 
 

@@ -72,6 +72,7 @@ class Environment:
     TILELANG_EMULATE_SEED: EnvVar[int | None] = EnvVar(
         "TILELANG_EMULATE_SEED", "", lambda s: int(s) if s else None
     )
+    TILELANG_EMULATE_PATIENCE = EnvVar("TILELANG_EMULATE_PATIENCE", "60", float)
     TILELANG_EMULATE_WORKERS = EnvVar("TILELANG_EMULATE_WORKERS", "0", int)
 
 

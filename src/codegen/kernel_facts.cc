@@ -16,7 +16,7 @@ std::string TextOf(const Expr& e) {
 
 bool KernelFacts::IsFact(const std::string& key) {
   return key == kSwizzle || key == kPrelude || key == kMinBlocks || key == kAliased ||
-         key == kClusterDims;
+         key == kClusterDims || key == kL2HitRatio;
 }
 
 void KernelFacts::Visit_(const VarNode* op) { used.insert(op); }

@@ -93,6 +93,10 @@ inline constexpr const char* kDemanded = "demanded";
 /*! Attribute around a kernel's body; its node has the extents of a cluster in blocks, three
  * constants. */
 inline constexpr const char* kClusterDims = "cluster_dims";
+
+/*! Attribute on statements of a kernel, from T.annotate_l2_hit_ratio: its node names a tensor, its
+ * value is the share of the accesses to it that persist in L2. */
+inline constexpr const char* kL2HitRatio = "tl.l2_hit_ratio";
 /*! Rank of this block in its cluster, and the number of the cluster's blocks. */
 inline constexpr const char* kBlockRank = "tl.block_rank_in_cluster";
 inline constexpr const char* kClusterSize = "tl.cluster_size";

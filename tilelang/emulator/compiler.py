@@ -168,8 +168,10 @@ def build_emulated(
     Example: ``build_emulated(kernel.get_kernel_source(), ["main_kernel"]).address("main_kernel")``
     """
     static_arrays = str(bool(_STATIC_ARRAY.search(source))).lower()
-    exports = [f"\nTL_EMU_EXPORT({name}, {static_arrays})" for name in kernel_names]
-    program = source + "".join(exports) + "\n"
+    program, functions = _renamed(source, kernel_names)
+    for name, function in functions.items():
+        program += f"\nTL_EMU_EXPORT({name}, {function}, {static_arrays})"
+    program += "\n"
     build = _Build(find_compiler(), bits_of(resolve_checks(checks)))
     folder = cache_dir or env.TILELANG_CACHE_DIR / "emulator"
     path = folder / f"{build.key(program)}.so"
@@ -177,6 +179,18 @@ def build_emulated(
         folder.mkdir(parents=True, exist_ok=True)
         build.library(program, path)
     return EmulatedModule(path, source)
+
+
+def _renamed(source: str, kernel_names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The program with other names for its kernels, and these names: beside C's library and C++'s
+    rules a kernel called `exp`, `read` or `main` would not be what is called."""
+    functions = {name: name for name in kernel_names}
+    for name in kernel_names:
+        declared = re.compile(rf"(\b__global__\b[^;{{}}]*?\b){re.escape(name)}(?=\s*\()")
+        source, count = declared.subn(rf"\g<1>tl_kernel_{name}", source)
+        if count:
+            functions[name] = f"tl_kernel_{name}"
+    return source, functions
 
 
 def find_compiler() -> list[str]:

@@ -6,6 +6,9 @@ under some. The environment sets the schedule of all launches, `schedule` that o
     for seed in range(20):
         with schedule("random", seed=seed):
             kernel(a, b)
+
+A thread that takes ``TILELANG_EMULATE_PATIENCE`` seconds of processor time without waiting for
+anything ends the launch (60 by default; 0 for no limit).
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class _Machine(ctypes.Structure):
         ("seed", ctypes.c_ulong),
         ("workers", ctypes.c_uint),
         ("cores", ctypes.c_uint),
+        ("patience", ctypes.c_ulong),
         ("kept", ctypes.POINTER(ctypes.c_void_p)),
     )
 
@@ -143,17 +147,18 @@ def schedule(
 
 
 @functools.lru_cache(maxsize=64)
-def _machine(chosen: Schedule) -> _Machine:
+def _machine(chosen: Schedule, patience: float) -> _Machine:
     return _Machine(
         ORDERS.index(chosen.order),
         MOMENTS.index(chosen.asynchronous),
         chosen.seed,
         chosen.workers,
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        int(patience * 1000),
         _kept,
     )
 
 
 def current_machine() -> ctypes.Structure:
     """`current_schedule` as the C struct that a launch takes; to be held until it has ended."""
-    return _machine(current_schedule())
+    return _machine(current_schedule(), env.TILELANG_EMULATE_PATIENCE)

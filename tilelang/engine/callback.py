@@ -72,6 +72,11 @@ def register_c_postproc_callback(func: PostProcess | None = None, *, override: b
     return _decorator("c", func, override)
 
 
+def registered_postproc() -> tuple[tuple[str, PostProcess], ...]:
+    """The hooks that there are, each behind the kind of its targets."""
+    return tuple(_registered.items())
+
+
 def postprocess(code: str, target: Target) -> str:
     """The source that is compiled: `code` after the hook for the target's kind.
 

@@ -44,8 +44,8 @@ def SplitHostDevice() -> tvm.transform.Pass:
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
     ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative`` and
-    ``tl.dependent``. Running it
-    raises `ValueError` with the kernel's file and line for statements outside of a kernel.
+    ``tl.dependent``, and ``tl.l2_hit_ratio`` where the program has one. Running it raises
+    `ValueError` with the kernel's file and line for statements outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
     """
@@ -153,6 +153,7 @@ class _PlanWriter:
         return TensorParam(variable.name, str(variable.ty.dtype), shape, strides)
 
     def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
+        l2 = _attr(kernel, "tl.l2_hit_ratio")
         return KernelLaunch(
             name=str(kernel.attrs["global_symbol"]),
             grid=tuple(self.expr(extent) for extent in kernel.attrs["tl.grid"]),
@@ -162,6 +163,7 @@ class _PlanWriter:
             cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
             cooperative=bool(kernel.attrs["tl.cooperative"]),
             dependent=bool(kernel.attrs["tl.dependent"]),
+            l2_hit_ratio=None if l2 is None else (str(l2[0]), float(l2[1].value)),
         )
 
     def _argument(self, arg: Any) -> tuple[Any, ...]:

@@ -184,10 +184,11 @@ class KernelLaunch:
     `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. `cluster` is the
     extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
     blocks run at the same time, so that they may wait for each other; a `dependent` one may start
-    before the kernel ahead of it in the stream is complete, which it waits for itself. An
-    argument is ``("param", name)``, the pointer of a tensor or the value of a scalar,
-    ``("value", expr, dtype)``, an integer that the host computes, or ``("descriptor", name)``, a
-    tensor map.
+    before the kernel ahead of it in the stream is complete, which it waits for itself.
+    `l2_hit_ratio` is a tensor parameter and the share, above 0 to 1, of the accesses to it that
+    persist in the L2 cache during the launch, None where nothing does. An argument is
+    ``("param", name)``, the pointer of a tensor or the value of a scalar, ``("value", expr,
+    dtype)``, an integer that the host computes, or ``("descriptor", name)``, a tensor map.
     """
 
     name: str
@@ -198,6 +199,7 @@ class KernelLaunch:
     cluster: tuple[int, ...] = (1, 1, 1)
     cooperative: bool = False
     dependent: bool = False
+    l2_hit_ratio: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
@@ -211,6 +213,8 @@ class KernelLaunch:
                 raise ValueError(f"launch plan: {field} of {self.name} needs three extents")
             object.__setattr__(self, field, extents)
         object.__setattr__(self, "shared_bytes", _checked(self.shared_bytes))
+        if self.l2_hit_ratio is not None:
+            object.__setattr__(self, "l2_hit_ratio", tuple(self.l2_hit_ratio))
         object.__setattr__(self, "args", tuple(self._argument(arg) for arg in self.args))
 
     @property
@@ -272,6 +276,10 @@ class LaunchPlan:
             unknown = [arg[1] for arg in kernel.args if arg[1] not in known.get(arg[0], [arg[1]])]
             if unknown:
                 raise ValueError(f"launch plan: {kernel.name} takes unknown parameters {unknown}")
+            if kernel.l2_hit_ratio is not None and not isinstance(
+                self.params[names.index(kernel.l2_hit_ratio[0])], TensorParam
+            ):
+                raise ValueError(f"launch plan: {kernel.l2_hit_ratio[0]} is no tensor")
         for descriptor in self.descriptors:
             if descriptor.param not in names:
                 raise ValueError(
@@ -314,22 +322,52 @@ class LaunchPlan:
         """Indices of the parameters that the caller passes, in order."""
         return tuple(i for i in range(len(self.params)) if i not in self.allocated)
 
+    @property
+    def used(self) -> frozenset[str]:
+        """Names of the parameters that a kernel takes, itself or in a tensor map."""
+        args = [arg[1] for k in self.kernels for arg in k.args if arg[0] == "param"]
+        windows = [k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None]
+        return frozenset([*args, *windows, *(d.param for d in self.descriptors)])
+
+    @property
+    def nullable(self) -> frozenset[int]:
+        """Indices of the inputs that may be None: tensors that no kernel takes and from which no
+        variable comes that is used elsewhere."""
+        used, wanted = self.used, set()
+        for owner, expr in self._expressions():
+            wanted |= {(name, owner) for name in variables(expr)}
+        found = set()
+        for index in self.inputs:
+            param = self.params[index]
+            defined = {name for name, d in self.definitions().items() if d.param == index}
+            elsewhere = any(name in defined and owner != param.name for name, owner in wanted)
+            if isinstance(param, TensorParam) and param.name not in used and not elsewhere:
+                found.add(index)
+        return frozenset(found)
+
     def definitions(self) -> dict[str, Definition]:
-        """The place that defines each variable; scalars first, then shapes, then strides."""
+        """The place that defines each variable: scalars first, then shapes, then strides, and these
+        of tensors that kernels take before those of others."""
         found: dict[str, Definition] = {}
         inputs = [(i, self.params[i]) for i in self.inputs]
         for index, param in inputs:
             if isinstance(param, ScalarParam) and param.dtype.startswith(("int", "uint")):
                 found[param.name] = Definition(index, "scalar")
-        tensors = [(i, param) for i, param in inputs if isinstance(param, TensorParam)]
-        for index, tensor in tensors:
-            for dim, expr in enumerate(tensor.shape):
-                if isinstance(expr, tuple) and expr[0] == "var":
-                    found.setdefault(expr[1], Definition(index, "shape", dim))
-        for index, tensor in tensors:
-            for dim, expr in enumerate(tensor.strides or ()):
-                if isinstance(expr, tuple) and expr[0] == "var":
-                    found.setdefault(expr[1], Definition(index, "stride", dim))
+        used = self.used
+        for is_used in (True, False):
+            tensors = [
+                (i, param)
+                for i, param in inputs
+                if isinstance(param, TensorParam) and (param.name in used) == is_used
+            ]
+            for index, tensor in tensors:
+                for dim, expr in enumerate(tensor.shape):
+                    if isinstance(expr, tuple) and expr[0] == "var":
+                        found.setdefault(expr[1], Definition(index, "shape", dim))
+            for index, tensor in tensors:
+                for dim, expr in enumerate(tensor.strides or ()):
+                    if isinstance(expr, tuple) and expr[0] == "var":
+                        found.setdefault(expr[1], Definition(index, "stride", dim))
         return found
 
     def where(self) -> str:
@@ -391,6 +429,7 @@ class LaunchPlan:
                 + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
                 + (" cooperative" if kernel.cooperative else "")
                 + (" dependent" if kernel.dependent else "")
+                + (f" l2_hit_ratio={kernel.l2_hit_ratio}" if kernel.l2_hit_ratio else "")
             )
         if self.outputs:
             lines.append(f"    return {', '.join(self.params[i].name for i in self.outputs)}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar, overload
 
+import torch
 import tvm
 from tvm.target import Target
 
 from tilelang.emulator.checks import Checks
+from tilelang.engine.callback import registered_postproc
 from tilelang.env import env
 from tilelang.jit.kernel import JITKernel, split_flags
 from tilelang.utils.log import logger
@@ -80,6 +83,29 @@ def current_target(target: TargetLike | None) -> Target:
     found = determine_target(wanted, return_object=True)
     assert isinstance(found, Target)
     return found
+
+
+def surroundings(target: TargetLike | None) -> Hashable:
+    """What decides about a kernel besides the program and the options of `compile`: equal as long
+    as `compile` with this `target` gives the same. Takes a few microseconds."""
+    wanted = env.TILELANG_DEFAULT_TARGET if target is None else target
+    scope = None
+    if isinstance(wanted, str) and wanted == "auto":
+        scope = Target.current(allow_none=True)
+    return (
+        wanted if target is None else None,
+        None if scope is None else _text(scope),
+        torch.cuda.current_device() if torch.cuda.is_initialized() else 0,
+        env.TILELANG_EXECUTION_BACKEND,
+        env.TILELANG_EMULATE_CHECKS,
+        env.TILELANG_ENABLE_DATA_RACE_CHECK,
+        registered_postproc(),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _text(target: Target) -> str:
+    return str(target)
 
 
 @overload

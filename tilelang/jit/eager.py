@@ -37,6 +37,8 @@ Compiler = Callable[[tvm.tirx.PrimFunc], JITKernel]
 Bound = tuple[Any, ...]
 """A call's arguments in the order of the signature; `ABSENT` for an argument of the run that was
 left out."""
+_Kernels = dict[tuple[tuple[Any, ...], Hashable], JITKernel]
+"""By the values of the constants and the surroundings."""
 
 
 class _Variant:
@@ -49,7 +51,7 @@ class _Variant:
         overrides: Mapping[str, int],
         order: Sequence[str],
         key: Hashable,
-        kernels: dict[tuple[Any, ...], JITKernel],
+        kernels: _Kernels,
     ):
         self.key = key
         self.values = values
@@ -172,12 +174,19 @@ def _dtype_of(dtype: Any) -> data_type:
 class EagerCalls:
     """Kernels of one function in eager style."""
 
-    def __init__(self, function: EagerFunction, compiler: Callable[[], Compiler]):
+    def __init__(
+        self,
+        function: EagerFunction,
+        compiler: Callable[[], Compiler],
+        surroundings: Callable[[], Hashable],
+    ):
+        """`surroundings` is the key of what `compiler` goes by besides the program."""
         self.function = function
         self._compiler = compiler
+        self._surroundings = surroundings
         self._lock = threading.Lock()
         self._variants: dict[Hashable, _Variant] = {}
-        self._kernels: dict[Hashable, dict[tuple[Any, ...], JITKernel]] = {}
+        self._kernels: dict[Hashable, _Kernels] = {}
         self._layouts: dict[tuple[Any, ...], _Layout] = {}
         parameters = function.signature.parameters
         self._order = list(parameters)
@@ -200,7 +209,7 @@ class EagerCalls:
         bound, overrides = self._bind(args, kwargs, complete=True)
         variant = self._variant(bound, overrides)
         read = variant.read_tensors(bound)
-        kernel = variant.kernels.get(read)
+        kernel = variant.kernels.get((read, self._surroundings()))
         if kernel is None:
             kernel = self._deferred(variant, read)()
         return kernel(*variant.inputs(bound))
@@ -221,7 +230,7 @@ class EagerCalls:
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         """Equal for arguments with the same kernel."""
         variant, read = self._specialized(args, kwargs)
-        return (variant.key, read)
+        return (variant.key, read, self._surroundings())
 
     def _specialized(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -311,7 +320,8 @@ class EagerCalls:
     # From a variant to a kernel.
 
     def _deferred(self, variant: _Variant, read: tuple[Any, ...]) -> Callable[[], JITKernel]:
-        kernel = variant.kernels.get(read)
+        key = (read, self._surroundings())
+        kernel = variant.kernels.get(key)
         if kernel is not None:
             return lambda: kernel
         program = self._trace(variant, read)
@@ -321,7 +331,7 @@ class EagerCalls:
             compiled = compile(program)
             # Of two threads that compile the same, both use the kernel of the first.
             with self._lock:
-                return variant.kernels.setdefault(read, compiled)
+                return variant.kernels.setdefault(key, compiled)
 
         return finish
 

@@ -18,7 +18,7 @@ from tvm.target import Target
 import tilelang
 from tilelang.emulator.checks import Checks
 from tilelang.jit.cache_key import hashable
-from tilelang.jit.compile import compile, current_target, map_parallel
+from tilelang.jit.compile import compile, current_target, map_parallel, surroundings
 from tilelang.jit.eager import Compiler, EagerCalls
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
@@ -173,7 +173,7 @@ class JITImpl:
 
     def parse_cache_key(self, *args: Any, **kwargs: Any) -> Hashable:
         """The hashable key of a set of arguments: equal for those with the same kernel, however
-        they are spelled.
+        they are spelled. It has the target, the options and the environment of now.
 
         Raises `TypeError` where they do not fit the function's signature.
         """
@@ -186,7 +186,8 @@ class JITImpl:
     def _lazy_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return tuple((name, hashable(value)) for name, value in bound.arguments.items())
+        arguments = tuple((name, hashable(value)) for name, value in bound.arguments.items())
+        return (arguments, self._surroundings())
 
     def _lazy_deferred(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -235,7 +236,11 @@ class JITImpl:
             )
         function = EagerFunction(self.func, self._local)
         with self._lock:
-            self._eager = self._eager or EagerCalls(function, self._compiler)
+            self._eager = self._eager or EagerCalls(function, self._compiler, self._surroundings)
+
+    def _surroundings(self) -> Hashable:
+        options = (self.out_idx, self.execution_backend, self.pass_configs, self.compile_flags)
+        return (hashable((*options, self.checks)), hashable(self.target), surroundings(self.target))
 
     def _compiler(self) -> Compiler:
         """`_compile` for the target of now: other threads have no target scope."""

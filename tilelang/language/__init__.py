@@ -3,9 +3,10 @@
 One file for each idea: function.py and macros.py (what is traced), launch.py, tensors.py,
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
-synchronisation.py, barriers.py, proxies.py, clusters.py, warp_groups.py, register_counts.py,
-dependent_launch.py. Below them, source.py and rewrite.py turn a Python function into one that calls
-hooks.py, and tracer.py holds the state of a trace. ops.py and regions.py make the IR.
+synchronisation.py, thread_reductions.py, barriers.py, proxies.py, clusters.py, warp_groups.py,
+register_counts.py, dependent_launch.py; unavailable.py has what is refused. Below them, source.py
+and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds the state of
+a trace. ops.py and regions.py make the IR.
 """
 
 import typing as _typing
@@ -90,9 +91,21 @@ from tilelang.language.clusters import (
     cluster_arrive_relaxed,
     cluster_sync,
     cluster_wait,
+    get_cluster_dims,
+    get_cluster_extent,
+    get_cluster_extents,
+    get_cluster_id,
+    get_cluster_ids,
+    get_cluster_size,
 )
 from tilelang.language.constants import const
-from tilelang.language.copies import async_copy, copy, ptx_commit_group, ptx_wait_group
+from tilelang.language.copies import (
+    async_copy,
+    copy,
+    ptx_commit_group,
+    ptx_cp_async,
+    ptx_wait_group,
+)
 from tilelang.language.debugging import device_assert, print
 from tilelang.language.dependent_launch import pdl_sync, pdl_trigger
 from tilelang.language.dtypes import (
@@ -302,9 +315,11 @@ from tilelang.language.synchronisation import (
     get_warp_idx_sync,
     named_barrier_arrive,
     shuffle_elect,
+    sync_grid,
     sync_threads,
     sync_warp,
 )
+from tilelang.language.synchronisation import storage_sync as tvm_storage_sync
 from tilelang.language.tensors import (
     Buffer,
     FragmentBuffer,
@@ -316,7 +331,22 @@ from tilelang.language.tensors import (
     dynamic,
     symbolic,
 )
+from tilelang.language.thread_reductions import comm_reducer, tvm_thread_allreduce
 from tilelang.language.tma import tma_copy
+from tilelang.language.unavailable import (
+    alloc_descriptor,
+    alloc_tcgen05_instr_desc,
+    alloc_tcgen05_instruction_desc,
+    alloc_tcgen05_smem_desc,
+    alloc_wgmma_desc,
+    clc_get_first_ctaid_x,
+    clc_get_first_ctaid_y,
+    clc_get_first_ctaid_z,
+    clc_is_canceled,
+    clc_try_cancel,
+    clc_try_cancel_multicast,
+    thread_return,
+)
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
 from tilelang.language.warp_groups import (
@@ -372,6 +402,12 @@ if _typing.TYPE_CHECKING:
 else:
     from tilelang.language.function import prim_func
     from tilelang.language.macros import macro
+
+    def __getattr__(name: str) -> _typing.NoReturn:
+        if name.startswith("float4_e2m1_unpacked"):
+            raise AttributeError(f"T.{name}: {dtypes.NO_UNPACKED}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 range = serial
 

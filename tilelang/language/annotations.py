@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.launch import KernelLaunchFrame
-from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer
-from tilelang.language.tracer import BuilderFrame, current_tracer
+from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, is_number
+from tilelang.language.thread_reductions import ReduceScope
+from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
 from tilelang.layout import Fragment, Layout
 
 _LayoutOf = Layout | Callable[..., Any]
@@ -181,21 +182,45 @@ def annotate_min_blocks_per_sm(blocks: int) -> None:
 
 
 def annotate_l2_hit_ratio(ratios: Any, ratio: Any = None) -> None:
-    """Not supported: a share of accesses of a tensor that is to stay in the L2 cache.
+    """Ask for a share of a tensor to stay in the L2 cache while the kernel runs: the launch has an
+    access policy window over it (CUDA C++ Programming Guide, "L2 Policy for Persisting Accesses").
+
+    The window begins where the tensor does and is at most as large as the device allows. The first
+    such launch on a device sets a part of the cache aside for persisting accesses, unless the
+    program has done that. The emulator has no cache: there it changes nothing.
+
+    Parameters
+    ----------
+    ratios
+        A dict of one tensor that the function takes to its share, above 0 and at most 1; or the
+        tensor, whose share is ``ratio``.
 
     Raises
     ------
-    NotImplementedError
-        Always; T.copy(.., eviction_policy=..) says what a copy leaves in the cache.
+    ValueError
+        Outside of a kernel; for what is no global tensor, no such share, or a second tensor of the
+        kernel; when it is compiled, for a tensor that is no parameter.
 
     Example
     -------
-    ``T.annotate_l2_hit_ratio(A, 0.5)``
+    ``T.annotate_l2_hit_ratio({A: 0.5})``
     """
-    raise NotImplementedError(
-        "T.annotate_l2_hit_ratio is not supported: a launch sets no window of persisting L2; leave "
-        "it out, the result is the same"
-    )
+    tracer = current_tracer("T.annotate_l2_hit_ratio")
+    tracer.kernel_scope("T.annotate_l2_hit_ratio")
+    pairs = dict(ratios) if isinstance(ratios, Mapping) else {ratios: ratio}
+    for buffer, share in pairs.items():
+        if not is_buffer(buffer) or buffer.scope() != "global":
+            raise ValueError(
+                f"T.annotate_l2_hit_ratio found {describe(buffer)}, wanted a global tensor; other "
+                "memory is not cached in L2"
+            )
+        if not is_number(share) or not 0 < share <= 1:
+            raise ValueError(
+                f"T.annotate_l2_hit_ratio found {share!r} for {buffer.name}, wanted a share above "
+                "0 and at most 1; leave it out for none"
+            )
+        frame = tir_builder.attr(buffer.name, "tl.l2_hit_ratio", tirx.const(share, "float32"))
+        tracer.enter(BuilderFrame(frame), rest=True)
 
 
 def annotate_compile_flags(*flags: str | Sequence[str]) -> None:
@@ -281,17 +306,24 @@ def import_source(source: str | None = None) -> None:
         kernel.preludes.append(source)
 
 
-def attr(node: Any, key: str, value: Any) -> BuilderFrame:
+def attr(node: Any, key: str, value: Any) -> Frame:
     """Give statements an attribute: ``with T.attr(node, key, value): ...``.
 
     Attributes are how passes talk to each other. One that nothing reads is refused when the kernel
-    is printed.
+    is printed. ``reduce_scope`` says how ``T.tvm_thread_allreduce`` combines.
+
+    Raises
+    ------
+    TypeError
+        If the node of a ``reduce_scope`` is no ``T.comm_reducer``.
 
     Example
     -------
     ``with T.attr(0, "pragma_unroll_factor", 4): ...`` around a loop
     """
     current_tracer("T.attr")
+    if key == "reduce_scope":
+        return ReduceScope(node)
     return BuilderFrame(tir_builder.attr(node, key, value))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.launch import KernelLaunchFrame, axis_of
 from tilelang.language.ops import device_call, intrinsic_call
 from tilelang.language.tracer import current_tracer
 
@@ -79,10 +80,87 @@ def block_rank_in_cluster() -> Any:
     return intrinsic_call("block_rank_in_cluster", "int32", [])
 
 
+def _kernel(name: str) -> KernelLaunchFrame:
+    current_tracer(name).kernel_scope(name)
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    return kernel
+
+
+def get_cluster_dims() -> list[int]:
+    """Return the numbers of blocks of a cluster in x, y and z, [1, 1, 1] without clusters;
+    ValueError outside of a kernel.
+
+    Example
+    -------
+    ``width, height, _ = T.get_cluster_dims()``
+    """
+    return _kernel("T.get_cluster_dims").cluster_dims
+
+
+def get_cluster_size() -> int:
+    """Return the number of blocks of a cluster.
+
+    Example
+    -------
+    ``share = 128 // T.get_cluster_size()``
+    """
+    return _kernel("T.get_cluster_size").cluster_blocks
+
+
+def get_cluster_id(dim: int = 0) -> Any:
+    """Return the index of this block's cluster among the grid's in dimension ``dim`` (0, 1, 2 for
+    x, y, z; PTX ISA, %clusterid); without clusters that of the block.
+
+    Example
+    -------
+    ``tile = T.get_cluster_id()``
+    """
+    kernel, axis = _kernel("T.get_cluster_id"), axis_of(dim)
+    return kernel.blocks[axis] // kernel.cluster_dims[axis]
+
+
+def get_cluster_ids() -> list[Any]:
+    """Return the indices of this block's cluster in x, y and z.
+
+    Example
+    -------
+    ``cx, cy, cz = T.get_cluster_ids()``
+    """
+    return [get_cluster_id(dim) for dim in range(3)]
+
+
+def get_cluster_extent(dim: int = 0) -> Any:
+    """Return the number of clusters of the grid in dimension ``dim`` (PTX ISA, %nclusterid).
+
+    Example
+    -------
+    ``clusters = T.get_cluster_extent()``
+    """
+    kernel, axis = _kernel("T.get_cluster_extent"), axis_of(dim)
+    return kernel.get_block_extent(axis) // kernel.cluster_dims[axis]
+
+
+def get_cluster_extents() -> list[Any]:
+    """Return the numbers of clusters of the grid in x, y and z.
+
+    Example
+    -------
+    ``clusters = math.prod(T.get_cluster_extents())``
+    """
+    return [get_cluster_extent(dim) for dim in range(3)]
+
+
 __all__ = [
     "block_rank_in_cluster",
     "cluster_arrive",
     "cluster_arrive_relaxed",
     "cluster_sync",
     "cluster_wait",
+    "get_cluster_dims",
+    "get_cluster_extent",
+    "get_cluster_extents",
+    "get_cluster_id",
+    "get_cluster_ids",
+    "get_cluster_size",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.intrinsics import address_of
 from tilelang.language.loops import loop_layout_notes
 from tilelang.language.ops import device_call, emit_tile_op
 from tilelang.language.regions import (
@@ -18,7 +19,7 @@ from tilelang.language.regions import (
     simplify,
     store_element,
 )
-from tilelang.language.scalars import as_int, describe, is_buffer, is_number
+from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, is_number
 from tilelang.language.tracer import current_tracer
 
 _EVICTION_POLICIES = {"evict_normal": 0, "evict_first": 1, "evict_last": 2}
@@ -108,6 +109,60 @@ def async_copy(
     attrs = _attrs(coalesced_width, False, None, None) | {"is_async_copy": True}
     attrs |= loop_layout_notes("T.async_copy", loop_layout, coalesced_width)
     _emit(src, dst, attrs | dict(annotations or {}))
+
+
+_CP_ASYNC_BYTES = (4, 8, 16)
+
+
+def ptx_cp_async(dst: Any, src: Any, bytes: int, predicate: Any = None) -> None:
+    """Copy ``bytes`` neighbouring bytes from global to shared memory, asynchronously (PTX ISA,
+    cp.async). ``ptx_commit_group`` and ``ptx_wait_group`` complete it.
+
+    Parameters
+    ----------
+    dst, src
+        The first element, or a pointer to it (``T.address_of``, ``T.access_ptr``), in shared and in
+        global memory; at multiples of ``bytes``.
+    bytes
+        4, 8 or 16.
+    predicate
+        Where it is false, zeros are written and nothing is read.
+
+    Raises
+    ------
+    TypeError
+        If ``dst`` or ``src`` is neither.
+    ValueError
+        For another memory or another number of bytes.
+
+    Example
+    -------
+    ``T.ptx_cp_async(A_shared[tx, 0], A[bx * 128 + tx, 0], 16)``
+    """
+    current_tracer("T.ptx_cp_async")
+    if as_int(bytes) not in _CP_ASYNC_BYTES:
+        raise ValueError(f"T.ptx_cp_async found {bytes!r} bytes, wanted 4, 8 or 16")
+    arguments = [bytes, _pointer(dst, "shared"), _pointer(src, "global")]
+    if predicate is None:
+        tir_builder.evaluate(device_call("cp_async_gs", arguments))
+    else:
+        holds = as_dtype(predicate, "bool")
+        tir_builder.evaluate(device_call("cp_async_gs_conditional", [*arguments, holds]))
+
+
+def _pointer(place: Any, memory: str) -> ir.Call:
+    pointer = place if isinstance(place, ir.Call) else address_of(place)
+    element = pointer.args[0] if pointer.args else None
+    if not isinstance(element, ir.TensorLoad):
+        raise TypeError(
+            f"T.ptx_cp_async found {describe(place)}, wanted an element of {memory} memory"
+        )
+    if not element.source.scope().startswith(memory):
+        raise ValueError(
+            f"T.ptx_cp_async found {element.source.name} in scope {element.source.scope()}, wanted "
+            f"{memory} memory; it copies from global to shared memory"
+        )
+    return pointer
 
 
 def ptx_commit_group() -> None:

@@ -24,6 +24,13 @@ _NAME = re.compile(
 )
 
 
+NO_UNPACKED = (
+    "found 4-bit floats in a byte each, which only tcgen05.mma (sm_100) takes, wanted a chip up to "
+    "sm_90; T.float4_e2m1fn has two in a byte"
+)
+"""What is said about float4_e2m1_unpacked."""
+
+
 def is_bits_dtype(name: str) -> builtins.bool:
     """Whether the scalar type ``name`` is an integer of whole bytes or bool."""
     return re.fullmatch(r"bool|u?int(8|16|32|64)", name) is not None
@@ -61,6 +68,8 @@ class dtype(tvm_ffi.dtype):
         name = _name(value)
         if name == "tfloat32":
             return tfloat32
+        if name.startswith("float4_e2m1_unpacked"):
+            raise ValueError(f"{name}: {NO_UNPACKED}")
         if not _NAME.fullmatch(name):
             raise ValueError(
                 f"{value!r} is not a data type; use a name such as 'float16' or 'int8x4'"

@@ -69,6 +69,11 @@ class KernelLaunchFrame(Frame):
         return kernel
 
     @property
+    def cluster_dims(self) -> list[int]:
+        """Number of blocks of a cluster in every dimension."""
+        return list(self._cluster_dims)
+
+    @property
     def cluster_blocks(self) -> int:
         """Number of blocks of a cluster."""
         return math.prod(self._cluster_dims)
@@ -125,7 +130,7 @@ class KernelLaunchFrame(Frame):
 
     def get_block_binding(self, dim: int = 0) -> ir.Var:
         """Return the block's index in dimension ``dim``."""
-        return self.blocks[_axis(dim)]
+        return self.blocks[axis_of(dim)]
 
     def get_block_bindings(self) -> list[ir.Var]:
         """Return the block's index in every dimension."""
@@ -133,7 +138,7 @@ class KernelLaunchFrame(Frame):
 
     def get_thread_binding(self, dim: int = 0) -> ir.Var:
         """Return the thread's index in dimension ``dim``."""
-        return self.threads[_axis(dim)]
+        return self.threads[axis_of(dim)]
 
     def get_thread_bindings(self) -> list[ir.Var]:
         """Return the thread's index in every dimension."""
@@ -149,7 +154,7 @@ class KernelLaunchFrame(Frame):
 
     def get_block_extent(self, dim: int = 0) -> Any:
         """Return the number of blocks in dimension ``dim``."""
-        return self._block_extents[_axis(dim)]
+        return self._block_extents[axis_of(dim)]
 
     def get_block_extents(self) -> list[Any]:
         """Return the number of blocks in every dimension."""
@@ -157,14 +162,15 @@ class KernelLaunchFrame(Frame):
 
     def get_thread_extent(self, dim: int = 0) -> int:
         """Return the number of threads in dimension ``dim``."""
-        return self._thread_extents[_axis(dim)]
+        return self._thread_extents[axis_of(dim)]
 
     def get_thread_extents(self) -> list[int]:
         """Return the number of threads in every dimension."""
         return list(self._thread_extents)
 
 
-def _axis(dim: int) -> int:
+def axis_of(dim: int) -> int:
+    """Return ``dim``; ValueError if it is not 0, 1 or 2."""
     if dim not in (0, 1, 2):
         raise ValueError(f"dim is {dim!r}, wanted 0, 1 or 2 for x, y or z")
     return dim

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tilelang.language.dtypes import dtype
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.scalars import (
     as_dtype,
@@ -160,7 +160,7 @@ _FLOATS = {
 _TO_INTEGER = {"rn": tirx.nearbyint, "rz": tirx.trunc, "ru": tirx.ceil, "rd": tirx.floor}
 
 
-def cast(value: Any, dtype_: Any, round: str = "", sat: bool = True, rbits: Any = None) -> ir.Expr:
+def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> ir.Expr:
     """Return the scalar ``value`` converted to a data type.
 
     Floats round to nearest even, and towards zero when they become integers, which saturate, NaN
@@ -191,7 +191,7 @@ def cast(value: Any, dtype_: Any, round: str = "", sat: bool = True, rbits: Any 
     -------
     ``T.cast(x * 127, T.int8, round="rn")``, ``T.cast(x, T.bfloat16, round="rs", rbits=r)``
     """
-    target = dtype(dtype_)
+    target = data_type(dtype)
     if (round == "rs") != (rbits is not None):
         raise ValueError(
             f"T.cast found round={round!r} and rbits={rbits!r}; wanted both for stochastic "
@@ -213,7 +213,7 @@ def cast(value: Any, dtype_: Any, round: str = "", sat: bool = True, rbits: Any 
     return as_dtype(value, target)
 
 
-def _cast_float(value: Any, target: dtype, round: str, rbits: Any) -> ir.Expr:
+def _cast_float(value: Any, target: data_type, round: str, rbits: Any) -> ir.Expr:
     """Return a float rounded as asked for to another type of floats."""
     if not is_scalar_expr(value) or "float" not in value.ty.dtype or target not in _FLOATS:
         raise ValueError(
@@ -230,7 +230,7 @@ def _cast_float(value: Any, target: dtype, round: str, rbits: Any) -> ir.Expr:
     )
 
 
-def reinterpret(value: Any, dtype_: Any) -> ir.Expr:
+def reinterpret(value: Any, dtype: Any) -> ir.Expr:
     """Return the bits of a scalar or vector as another type of as many bits.
 
     The operands may come in either order.
@@ -246,14 +246,14 @@ def reinterpret(value: Any, dtype_: Any) -> ir.Expr:
     -------
     ``T.reinterpret(x, T.uint32)``
     """
-    if isinstance(value, str | dtype) or not (is_number(value) or is_scalar_expr(value)):
-        value, dtype_ = dtype_, value
-    value, target = as_expr(value), dtype(dtype_)
+    if isinstance(value, str | data_type) or not (is_number(value) or is_scalar_expr(value)):
+        value, dtype = dtype, value
+    value, target = as_expr(value), data_type(dtype)
     if is_number(value):
         value = as_dtype(value, "float32" if isinstance(value, float) else "int32")
     if not is_scalar_expr(value):
         raise TypeError(f"T.reinterpret found {describe(value)}, wanted a scalar expression")
-    source = dtype(value.ty)
+    source = data_type(value.ty)
     if source.bits * source.lanes != target.bits * target.lanes:
         raise ValueError(
             f"T.reinterpret found {describe(value)} of {source.bits * source.lanes} bits, wanted "
@@ -262,14 +262,14 @@ def reinterpret(value: Any, dtype_: Any) -> ir.Expr:
     return tirx.reinterpret(str(target), value)
 
 
-def Cast(dtype_: Any, value: Any) -> ir.Expr:
-    """Return ``cast(value, dtype_)``.
+def Cast(dtype: Any, value: Any) -> ir.Expr:
+    """Return ``cast(value, dtype)``.
 
     Example
     -------
     ``T.Cast(T.float16, x)``
     """
-    return cast(value, dtype_)
+    return cast(value, dtype)
 
 
 def clamp(x: Any, lo: Any, hi: Any) -> Any:
@@ -412,7 +412,7 @@ def extract_lane(vector: Any, lane: int) -> ir.Expr:
     -------
     ``T.extract_lane(T.float16x2(a, b), 1)``
     """
-    lanes = dtype(vector.ty).lanes if is_scalar_expr(vector) else 1
+    lanes = data_type(vector.ty).lanes if is_scalar_expr(vector) else 1
     if lanes == 1:
         raise TypeError(f"T.extract_lane found {describe(vector)}, wanted a vector")
     if as_int(lane) is None or not 0 <= lane < lanes:
@@ -425,7 +425,7 @@ _WITH_INFINITY = ("float16", "bfloat16", "float32", "float64")
 _LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 
 
-def infinity(dtype_: Any) -> ir.Expr:
+def infinity(dtype: Any) -> ir.Expr:
     """Return the infinity of a floating-point type; ``-T.infinity(...)`` is the smallest value.
 
     Raises
@@ -437,7 +437,7 @@ def infinity(dtype_: Any) -> ir.Expr:
     -------
     ``T.fill(row_max, -T.infinity(T.float32))``
     """
-    target = dtype(dtype_)
+    target = data_type(dtype)
     if target not in _WITH_INFINITY:
         raise ValueError(
             f"T.infinity found {target}, which has none, wanted one of "
@@ -446,14 +446,14 @@ def infinity(dtype_: Any) -> ir.Expr:
     return tirx.const(math.inf, str(target))
 
 
-def max_value(dtype_: Any) -> ir.Expr:
+def max_value(dtype: Any) -> ir.Expr:
     """Return the largest finite value of a data type.
 
     Example
     -------
     ``T.max_value(T.int8)`` is 127
     """
-    target = dtype(dtype_)
+    target = data_type(dtype)
     if target == "bool":
         return tirx.const(True, "bool")
     if target == "bfloat16":
@@ -461,14 +461,14 @@ def max_value(dtype_: Any) -> ir.Expr:
     return tirx.max_value(target)
 
 
-def min_value(dtype_: Any) -> ir.Expr:
+def min_value(dtype: Any) -> ir.Expr:
     """Return the smallest finite value of a data type.
 
     Example
     -------
     ``T.min_value(T.int8)`` is -128
     """
-    target = dtype(dtype_)
+    target = data_type(dtype)
     if target == "bool":
         return tirx.const(False, "bool")
     if target == "bfloat16":

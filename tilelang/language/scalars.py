@@ -67,14 +67,16 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
     """
     value = as_expr(value)
     if is_number(value):
-        return tirx.const(_integer(value, dtype), dtype)
+        return tirx.const(_discrete(value, dtype), dtype)
     if not is_scalar_expr(value):
         raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
     return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
 
 
-def _integer(value: Any, dtype: str) -> Any:
-    """Return a number as a value of ``dtype``, if that is a type of integers."""
+def _discrete(value: Any, dtype: str) -> Any:
+    """Return a number as a value of ``dtype``, if that is bool or a type of integers."""
+    if re.fullmatch(r"bool(x\d+)?", dtype):
+        return bool(value)
     kind = re.fullmatch(r"(u?)int(\d+)(x\d+)?", dtype)
     if kind is None or isinstance(value, complex):
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
@@ -135,6 +136,51 @@ def sync_warp(mask: int | None = None) -> None:
     tir_builder.evaluate(device_call("sync_warp", [tirx.const(lanes, "uint32")]))
 
 
+def sync_grid() -> None:
+    """Wait for all threads of all blocks, and order their accesses of memory; the launch is
+    cooperative, so that all blocks run at the same time (CUDA C++ Programming Guide, "Grid
+    Synchronization").
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel.
+
+    Example
+    -------
+    ``T.sync_grid()`` between the partial sums of all blocks and their sum
+    """
+    _kernel("T.sync_grid")
+    tir_builder.evaluate(device_call("sync_grid", []))
+
+
+def storage_sync(scope: str) -> None:
+    """Wait for the threads that share ``scope``: ``shared`` or ``shared.dyn`` for the block
+    (``sync_threads``), ``warp`` (``sync_warp``), ``global`` for the grid (``sync_grid``). TVM's
+    name for it is ``T.tvm_storage_sync``.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; for another scope.
+
+    Example
+    -------
+    ``T.tvm_storage_sync("shared")``
+    """
+    barriers: dict[str, Callable[[], None]] = {
+        "shared": sync_threads,
+        "shared.dyn": sync_threads,
+        "warp": sync_warp,
+        "global": sync_grid,
+    }
+    if scope not in barriers:
+        raise ValueError(
+            f"T.tvm_storage_sync found the scope {scope!r}, wanted one of {', '.join(barriers)}"
+        )
+    barriers[scope]()
+
+
 def _thread_index(name: str) -> Any:
     return _kernel(name).linear_thread_index()
 
@@ -217,6 +263,8 @@ __all__ = [
     "get_warp_idx_sync",
     "named_barrier_arrive",
     "shuffle_elect",
+    "storage_sync",
+    "sync_grid",
     "sync_threads",
     "sync_warp",
 ]

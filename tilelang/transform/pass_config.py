@@ -28,7 +28,8 @@ class PassConfigKey(str, Enum):
     """Every shared buffer has bytes of its own. Default False: buffers whose lives do not overlap
     share some."""
     TL_ENABLE_AGGRESSIVE_SHARED_MEMORY_MERGE = "tl.enable_aggressive_shared_memory_merge"
-    """Without effect: what may share bytes does. Default False."""
+    """Shared buffers of at most 512 bytes, too, share bytes where their lives do not overlap, which
+    takes more barriers. Default False."""
     TL_DEBUG_MERGE_SHARED_MEMORY_ALLOCATIONS = "tl.debug_merge_shared_memory_allocations"
     """Logs where each shared buffer is. Default False."""
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"
@@ -70,7 +71,6 @@ class PassConfigKey(str, Enum):
 
 
 _WITHOUT_EFFECT = {
-    "tl.enable_aggressive_shared_memory_merge": "buffers whose lives do not overlap share bytes",
     "tl.enable_lower_ldgstg": "accesses of global memory are vectors without it",
     "tl.enable_lower_ldgstg_predicated": "accesses of global memory are predicated without it",
     "tl.enable_vectorize_planner_verbose": "kernel.get_kernel_source() shows each vector's width",

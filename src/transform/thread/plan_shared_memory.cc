@@ -13,6 +13,7 @@
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
  * the way of all, as long as that fits: sharing their bytes would take barriers. With
+ * `tl.enable_aggressive_shared_memory_merge` those share bytes as all others do, with
  * `tl.disable_shared_memory_reuse` all are in each other's way.
  * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
@@ -112,7 +113,7 @@ class Plan {
     uses_ = std::move(AllocationCollector(kernel).uses);
     if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
     const std::vector<Use> exact = uses_;
-    KeepSmallApart();
+    if (!PassConfigFlag("tl.enable_aggressive_shared_memory_merge", false)) KeepSmallApart();
     PlaceAll();
     if (StaticBytes() + dynamic_bytes_ <= limit) return;
     uses_ = exact;

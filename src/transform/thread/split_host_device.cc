@@ -10,10 +10,12 @@
  * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
  * `tl.create_tma_descriptor`, which become arguments of the launch. It carries `tl.grid`,
  * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes`, `tl.cooperative`
- * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before), `target`,
+ * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before),
+ * `tl.l2_hit_ratio` where there is one (the name of a parameter, a float), `target`,
  * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters,
  * and the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a
- * kernel; block extents that are not constant; two extents for one index.
+ * kernel; block extents that are not constant; two extents for one index; two tensors with a hit
+ * ratio in one kernel, or one that the function does not take.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -64,6 +66,8 @@ class KernelUses : public StmtExprVisitor {
   bool cooperative = false;
   bool dependent = false;  // waits for the kernels that it depends on by itself
   bool overlaps = false;   // runs at the same time as another kernel of the stream
+  /*! The attribute that says what persists in L2, nullptr without one. */
+  const AttrStmtNode* l2 = nullptr;
   /*! The call that says what source text the kernel is, nullptr for others. */
   const CallNode* source = nullptr;
 
@@ -108,6 +112,16 @@ class KernelUses : public StmtExprVisitor {
   }
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kClusterDims) cluster = op->node.cast<Array<Expr>>();
+    if (op->attr_key == kL2HitRatio) {
+      if (l2) {
+        ThrowAt(op->span, "ValueError",
+                "found T.annotate_l2_hit_ratio for two tensors, " + l2->node.cast<String>() +
+                    " and " + op->node.cast<String>() +
+                    ", in one kernel, wanted one, since a launch has one window of persisting L2; "
+                    "leave out the smaller tensor's");
+      }
+      l2 = op;
+    }
     if (op->attr_key != "thread_extent") return Default(op);
     const auto thread = op->node.cast<IterVar>();
     Define(thread->var);
@@ -247,6 +261,7 @@ class Splitter {
     kernel = WithAttr(kernel, "tl.dependent", uses.dependent);
     // What another kernel writes meanwhile is not constant.
     if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
+    if (uses.l2) kernel = WithAttr(kernel, kL2HitRatio, L2Window(uses.l2));
     if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
     if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
@@ -272,6 +287,17 @@ class Splitter {
     Array<Expr> args = map.call->args;
     args.Set(2, tensor);
     return CallOp(kCreateTmaDescriptor, args, map.call->ty);
+  }
+
+  Array<Any> L2Window(const AttrStmtNode* attr) const {
+    const auto name = attr->node.cast<String>();
+    for (const Var& p : function_->params) {
+      if (p->name == name && AsBuffer(p)) return {name, attr->value};
+    }
+    ThrowAt(attr->span, "ValueError",
+            "found T.annotate_l2_hit_ratio for " + name +
+                ", wanted a tensor that the function takes, whose place and size the launch knows; "
+                "declare it as a parameter");
   }
 
   Array<Var> AllBuffers() const {

@@ -1,6 +1,7 @@
 """Building a program for the CPU: cache, compilers, errors."""
 
 import ctypes
+import math
 import os
 import subprocess
 
@@ -28,6 +29,21 @@ def test_kernels_of_one_program(built):
     module.launch("set_kernel", (1, 1, 1), (4, 1, 1), 0, [pointer, ctypes.c_int(21)])
     module.launch("double_kernel", (1, 1, 1), (3, 1, 1), 0, [pointer])
     assert list(out) == [42, 42, 42, 21]
+
+
+def test_kernels_may_be_called_like_functions_of_c(tmp_path):
+    names = ["exp", "read", "main", "memcpy"]
+    source = "#include <tl/common.h>\n" + "".join(
+        f'extern "C" __global__ void __launch_bounds__(4) {name}(float* out) '
+        f"{{ out[threadIdx.x] = tl::exp(float(threadIdx.x)) * {factor}; }}\n"
+        for factor, name in enumerate(names, 1)
+    )
+    module = build_emulated(source, names, tmp_path)
+    for factor, name in enumerate(names, 1):
+        out = (ctypes.c_float * 4)()
+        pointer = ctypes.c_void_p(ctypes.addressof(out))
+        module.launch(name, (1, 1, 1), (4, 1, 1), 0, [pointer])
+        assert list(out) == pytest.approx([math.exp(i) * factor for i in range(4)])
 
 
 def test_the_address_is_that_of_the_launcher(built):

@@ -49,6 +49,79 @@ def test_arguments_that_are_equal_but_differ_have_their_own_kernel(jitted):
     assert jitted.parse_cache_key(64, nan) == jitted.parse_cache_key(64, float("nan"))
 
 
+def arch_of(found):
+    return found.target.arch
+
+
+def test_a_kernel_is_that_of_the_target_of_now(monkeypatch):
+    lazy = tilelang.jit(execution_backend="emulate")(scale)
+    older, newer = ({"kind": "cuda", "arch": arch} for arch in ("sm_80", "sm_90a"))
+    with tvm.target.Target(older):
+        first = lazy(64)
+    with tvm.target.Target(newer):
+        assert arch_of(lazy(64)) == "sm_90a"
+        assert lazy.parse_cache_key(64) == lazy.parse_cache_key(n=64)
+    with tvm.target.Target(older):
+        assert lazy(64) is first
+    monkeypatch.setattr(tilelang.env, "TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    assert arch_of(lazy(64)) == "sm_90a"
+    monkeypatch.setattr(tilelang.env, "TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    assert arch_of(lazy(64)) == "sm_80"
+    with tvm.target.Target(newer):
+        assert arch_of(lazy(64)) == "sm_80"  # a target by name goes before the scope
+        fixed = tilelang.jit(target=older, execution_backend="emulate")(scale)
+        assert arch_of(fixed(64)) == "sm_80"
+
+
+def test_a_body_is_compiled_for_the_target_of_now():
+    @tilelang.jit(execution_backend="emulate")
+    def clear(A, block: int = 64):
+        N = T.const("N")
+        A: T.Tensor[[N], T.float32]
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(block):
+                A[i] = 0
+
+    kernels = []
+    for arch in ("sm_80", "sm_90a", "sm_80"):
+        with tvm.target.Target({"kind": "cuda", "arch": arch}):
+            kernels.append(clear.compile(N=64))
+    assert [arch_of(kernel) for kernel in kernels] == ["sm_80", "sm_90a", "sm_80"]
+    assert kernels[2] is kernels[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TILELANG_EMULATE_CHECKS", "0"), ("TILELANG_ENABLE_DATA_RACE_CHECK", True)]
+)
+def test_a_kernel_is_that_of_the_environment_of_now(jitted, monkeypatch, name, value):
+    kernel = jitted(64)
+    monkeypatch.setattr(tilelang.env, name, value)
+    assert jitted(64) is not kernel
+    monkeypatch.setattr(tilelang.env, name, None)
+    assert jitted(64) is kernel
+
+
+def test_options_that_change_count_for_the_next_call(jitted):
+    kernel = jitted(64)
+    jitted.pass_configs = {"tl.disable_vectorize_256": True}
+    other = jitted(64)
+    assert (other is kernel, other.pass_configs) == (False, {"tl.disable_vectorize_256": True})
+    jitted.pass_configs["tl.disable_vectorize_256"] = False
+    assert jitted(64).pass_configs == {"tl.disable_vectorize_256": False}
+    jitted.pass_configs = None
+    assert jitted(64) is kernel
+
+
+def test_a_hook_on_the_source_counts_for_the_next_call(jitted):
+    kernel = jitted(64)
+    tilelang.register_cuda_postproc(lambda code, target: code + "// seen\n")
+    try:
+        assert jitted(64).get_kernel_source().endswith("// seen\n")
+    finally:
+        tilelang.register_cuda_postproc(None)
+    assert jitted(64) is kernel
+
+
 def test_arguments_that_do_not_fit_are_a_type_error(jitted):
     with pytest.raises(TypeError, match="missing a required argument: 'n'"):
         jitted()

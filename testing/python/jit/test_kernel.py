@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -145,6 +148,27 @@ def test_options_reach_nvrtc(double, monkeypatch):
     assert kernel._compiled is seen
     assert seen["fast_math"] is True
     assert seen["options"] == ["-DA", "-DC", "-DB", "--ptxas-options=--register-usage-level=5"]
+
+
+def test_lines_of_the_source_are_those_of_the_program(double, tmp_path):
+    """Profilers and debuggers show the Python of an instruction."""
+    plain, lined = (
+        tilelang.compile(
+            double(), execution_backend="nvrtc", pass_configs={"tl.emit_line_directives": lines}
+        )
+        for lines in (False, True)
+    )
+    assert "#line" not in plain.get_kernel_source()
+    place = re.search(r'#line (\d+) "(.*conftest\.py)"\n.*= .*A', lined.get_kernel_source())
+    assert place is not None
+    line, file = int(place[1]), place[2]
+    assert "B[bx * 64 + i] = A[bx * 64 + i] * 2" in Path(file).read_text().splitlines()[line - 1]
+    assert lined.cubin.startswith(b"\x7fELF")
+    lined.export_ptx(tmp_path / "lined.ptx")
+    ptx = (tmp_path / "lined.ptx").read_text()
+    number = re.search(rf'\.file\s+(\d+) "{re.escape(file)}"', ptx)
+    assert number is not None
+    assert re.search(rf"\.loc\s+{number[1]} {line} ", ptx)
 
 
 def test_a_gpu_backend_without_a_gpu_compiles_and_does_not_run(double, monkeypatch):

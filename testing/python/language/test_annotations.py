@@ -5,6 +5,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.engine.launch_plan import LaunchPlan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -77,6 +78,33 @@ def test_hints_for_the_kernel_and_the_function():
     assert a.eq(1).all()
 
 
+def test_the_launch_knows_what_persists_in_l2(trace):
+    func = trace("""
+        T.annotate_l2_hit_ratio({B: 0.5})
+        A[0, tx % 16] = B[0, tx % 16] + n
+    """)
+    kernel = tilelang.compile(func)
+    plan = kernel.artifact.launch_plan
+    assert plan.kernels[0].l2_hit_ratio == ("B", 0.5)
+    assert LaunchPlan.from_json(plan.to_json()) == plan
+    assert plan.script().endswith("l2_hit_ratio=('B', 0.5)\n")
+    a = torch.zeros(8, 16, device=DEVICE)
+    kernel(a, torch.ones_like(a), 3)
+    assert a[0].eq(4).all()
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("T.annotate_l2_hit_ratio({A: 0.5, B: 0.5})", "for two tensors, A and B, in one kernel"),
+        ("V = T.view(A, (128,))\nT.annotate_l2_hit_ratio(V, 1)", "wanted a tensor that the func"),
+    ],
+)
+def test_a_launch_has_one_window_over_a_parameter(trace, statements, message):
+    with pytest.raises(ValueError, match=rf"{message}[\s\S]*--> "):
+        tilelang.compile(trace(f"{statements}\nA[0, tx % 16] = 1"))
+
+
 def test_an_attribute_holds_for_what_is_in_it(trace, body):
     func = trace("""
         with T.attr(0, "pragma_unroll_factor", 4):
@@ -92,7 +120,9 @@ def test_an_attribute_holds_for_what_is_in_it(trace, body):
     [
         ("T.annotate_restrict_buffers(n)", ValueError, "wanted a global tensor"),
         ("T.annotate_min_blocks_per_sm(0)", ValueError, "found 0, wanted a positive int"),
-        ("T.annotate_l2_hit_ratio({A: 0.5})", NotImplementedError, "no window of persisting L2"),
+        ("T.annotate_l2_hit_ratio({n: 0.5})", ValueError, "wanted a global tensor"),
+        ("T.annotate_l2_hit_ratio(A)", ValueError, "found None for A, wanted a share above 0"),
+        ("T.annotate_l2_hit_ratio(A, 1.5)", ValueError, "found 1.5 for A, wanted a share above 0"),
         ("T.annotate_compile_flags(3)", TypeError, "found 3 of type int, wanted strings"),
         ("T.annotate_pass_configs('tl.x')", TypeError, "wanted a mapping of keys to values"),
         ("T.import_source(3)", TypeError, "wanted C\\+\\+ text"),

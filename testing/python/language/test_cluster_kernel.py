@@ -45,6 +45,40 @@ def test_clusters_that_do_not_exist(blocks, dims, message):
         clustered(blocks, dims)
 
 
+def test_indices_and_extents_of_clusters():
+    @T.prim_func
+    def main(A: T.Tensor((4, 6, 8), "int32")):
+        with T.ClusterKernel(4, 6, cluster_dims=(2, 3), threads=32) as (bx, by):
+            cx, cy, cz = T.get_cluster_ids()
+            values = [
+                *T.get_cluster_dims(),
+                T.get_cluster_size(),
+                T.get_cluster_id(0) + cz,
+                T.get_cluster_id(1) * 10 + cx,
+                T.get_cluster_extent(1) * 10 + cy,
+                T.get_cluster_extents()[0],
+            ]
+            if T.get_thread_binding() == 0:
+                for i, value in enumerate(values):
+                    A[bx, by, i] = value
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    found = torch.zeros(4, 6, 8, dtype=torch.int32)
+    kernel(found)
+    for x in range(4):
+        for y in range(6):
+            cx, cy = x // 2, y // 3
+            wanted = [2, 3, 1, 6, cx, cy * 10 + cx, 20 + cy, 2]
+            assert found[x, y].tolist() == wanted
+
+
+def test_without_clusters_each_block_is_one(trace):
+    trace("assert T.get_cluster_dims() == [1, 1, 1] and T.get_cluster_size() == 1")
+    trace("assert T.get_cluster_extents() == [4, 1, 1]")
+    with pytest.raises(ValueError, match="dim is 3, wanted 0, 1 or 2"):
+        trace("T.get_cluster_id(3)")
+
+
 def test_chips_without_clusters():
     with pytest.raises(ValueError, match=r"test_cluster_kernel.py:\d+.*found a kernel with cl"):
         tilelang.compile(clustered(8, 2), target="cuda -arch=sm_80", execution_backend="emulate")

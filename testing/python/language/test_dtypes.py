@@ -116,6 +116,12 @@ def test_calls():
         T.float16x2(1, 2, 3)
 
 
+def test_a_number_other_than_zero_is_true():
+    values = [T.bool(value) for value in (-2, 2, 0.5, 0, 0.0, True)]
+    assert [bool(value.value) for value in values] == [True, True, True, False, False, True]
+    assert T.boolx2(0.5, 0).ty.dtype == "boolx2"
+
+
 def test_short_names():
     assert [T.short, T.int, T.long, T.uint] == ["int16", "int32", "int64", "uint32"]
     assert [T.half, T.float, T.double] == ["float16", "float32", "float64"]

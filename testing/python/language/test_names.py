@@ -31,13 +31,13 @@ NAMES = {
     "loops and control flow": "serial Serial unroll Unroll Parallel Pipelined Persistent "
     "vectorized Vectorized grid thread_binding parallel if_then_else Select assume any_of all_of "
     "loop_break",
-    "copies": "copy async_copy im2col c2d_im2col transpose access_ptr address_of",
+    "copies": "copy async_copy ptx_cp_async im2col c2d_im2col transpose access_ptr address_of",
     "products": "gemm gemm_sp GemmWarpPolicy",
     "layouts": "Layout Fragment annotate_layout",
     "fills and reductions": "fill clear reduce reduce_sum reduce_max reduce_min reduce_absmax "
     "reduce_abssum reduce_bitand reduce_bitor reduce_bitxor cumsum cummax warp_reduce_sum "
     "warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor reducer_init "
-    "reducer_update finalize_reducer any_of all_of",
+    "reducer_update finalize_reducer any_of all_of comm_reducer tvm_thread_allreduce",
     "atomics": "atomic_add atomic_max atomic_min atomic_addx2 atomic_addx4 atomic_load "
     "atomic_store atomic_or",
     "math": "max min abs ceildiv floordiv floormod exp exp2 exp10 log log2 log10 log1p sqrt rsqrt "
@@ -53,7 +53,8 @@ NAMES = {
     "annotate_pass_configs import_source attr",
     "warp groups": "ws annotate_producer_reg_dealloc annotate_consumer_reg_alloc no_set_max_nreg "
     "disable_warp_group_reg_alloc",
-    "synchronisation": "sync_threads named_barrier_arrive sync_warp ptx_commit_group "
+    "synchronisation": "sync_threads sync_grid tvm_storage_sync named_barrier_arrive sync_warp "
+    "ptx_commit_group "
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
@@ -62,8 +63,13 @@ NAMES = {
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
     "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
     "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
-    "block_rank_in_cluster set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger pdl_sync",
+    "block_rank_in_cluster get_cluster_dims get_cluster_size get_cluster_id get_cluster_ids "
+    "get_cluster_extent get_cluster_extents set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger "
+    "pdl_sync",
     "scheduling": "PersistentTileScheduler",
+    "refused": "alloc_descriptor alloc_wgmma_desc alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc "
+    "alloc_tcgen05_instruction_desc clc_try_cancel clc_try_cancel_multicast clc_is_canceled "
+    "clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z thread_return",
     "TVM's builder": "If Then Else While let LetStmt decl_buffer alloc_buffer launch_thread sblock "
     "reads writes func_attr Ramp Broadcast Shuffle Cast shift_left shift_right bitwise_and "
     "bitwise_or bitwise_xor bitwise_not truncdiv truncmod clz",

@@ -41,7 +41,9 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
             "for this GPU: give the target without an architecture."
         ) from error
     encode = encoder(plan, encode_for_driver)
-    return Launcher(plan, module.load, entry_points(), encode=encode)
+    return Launcher(
+        plan, module.load, entry_points(), encode=encode, window_limit=module.window_limit
+    )
 
 
 Explain = Callable[[str, str, "Sequence[Tensor | None]"], "list[Report]"]

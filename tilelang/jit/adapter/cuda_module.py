@@ -93,6 +93,34 @@ class CudaModule:
             check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
         return int(context), functions
 
+    def window_limit(self, device: int) -> int:
+        """Bytes of the largest window of accesses that persist in the L2 cache of `device`, 0 where
+        it has none. Where nobody has set a part of the cache aside for them, all that may be is
+        (CUDA C++ Programming Guide, "Device Memory L2 Access Management").
+        """
+        from cuda.bindings import driver
+
+        attribute = driver.CUdevice_attribute
+        handle = check(driver.cuDeviceGet(device), "cuDeviceGet")
+        window, cache = (
+            check(driver.cuDeviceGetAttribute(name, handle), "cuDeviceGetAttribute")
+            for name in (
+                attribute.CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+                attribute.CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
+            )
+        )
+        if not window or not cache:
+            return 0
+        limit = driver.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+        context = check(driver.cuDevicePrimaryCtxRetain(handle), "cuDevicePrimaryCtxRetain")
+        check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent")
+        try:
+            if not check(driver.cuCtxGetLimit(limit), "cuCtxGetLimit"):
+                check(driver.cuCtxSetLimit(limit, cache), f"cuCtxSetLimit(persisting L2 = {cache})")
+        finally:
+            check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
+        return int(window)
+
     @staticmethod
     def _function(kernel: Any, shared_bytes: int | None, cluster_blocks: int, device: Any) -> int:
         from cuda.bindings import driver

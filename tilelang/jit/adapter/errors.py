@@ -50,7 +50,8 @@ def not_a_tensor(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
     """Something else than a tensor was passed for a tensor."""
     return TypeError(
         f"{_about(plan, index)}: expected a torch.Tensor, got {type(arg).__name__}. Pass a tensor "
-        f"of shape {_shape(plan, index)} and dtype {plan.params[index].dtype}."
+        f"of shape {_shape(plan, index)} and dtype {plan.params[index].dtype}"
+        + ("; None goes for one that no kernel and no size needs." if arg is None else ".")
     )
 
 

@@ -182,6 +182,7 @@ inline void run_threads() {
   for (;;) {
     if (Fiber* next = next_ready()) {
       select(next);
+      ++worker->turns;
       switch_context(worker->scheduler, next->context);
       worker->current = nullptr;
     }

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <tl/error.h>
 #include <tl/stacks.h>
+#include <tl/watchdog.h>
 
 namespace tl {
 namespace emu {
@@ -22,7 +23,7 @@ constexpr int kSignalCount = 3;
 struct FaultHandlers {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   int users = 0;
-  struct sigaction previous[kSignalCount];
+  struct sigaction previous[kSignalCount], before_watchdog;
 };
 inline FaultHandlers fault_handlers;
 
@@ -56,6 +57,11 @@ inline void install_fault_handlers() {
     for (int i = 0; i < kSignalCount; ++i) {
       sigaction(kSignals[i], &action, &fault_handlers.previous[i]);
     }
+#ifdef __linux__
+    action.sa_sigaction = on_watchdog;
+    action.sa_flags |= SA_RESTART;
+    sigaction(watchdog_signal(), &action, &fault_handlers.before_watchdog);
+#endif
   }
   pthread_mutex_unlock(&fault_handlers.mutex);
 }
@@ -66,6 +72,9 @@ inline void remove_fault_handlers() {
     for (int i = 0; i < kSignalCount; ++i) {
       sigaction(kSignals[i], &fault_handlers.previous[i], nullptr);
     }
+#ifdef __linux__
+    sigaction(watchdog_signal(), &fault_handlers.before_watchdog, nullptr);
+#endif
   }
   pthread_mutex_unlock(&fault_handlers.mutex);
 }

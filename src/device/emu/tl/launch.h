@@ -96,9 +96,10 @@ int launch(const char* name, void (*kernel)(P...), const tl_launch_config& confi
 }  // namespace tl
 
 /*! Exports `tl_launch_<kernel>`, which runs a grid of it and returns 0, or 1 with a report in
- * `error`. `static_arrays`: whether the program declares __shared__ arrays. */
-#define TL_EMU_EXPORT(kernel, static_arrays)                                                   \
-  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(                    \
-      const tl_launch_config* config, void** args, char* error, unsigned long error_size) {    \
-    return tl::emu::launch(#kernel, &kernel, *config, static_arrays, args, error, error_size); \
+ * `error`. `function`: what the kernel is called in C++. `static_arrays`: whether the program
+ * declares __shared__ arrays. */
+#define TL_EMU_EXPORT(kernel, function, static_arrays)                                           \
+  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(                      \
+      const tl_launch_config* config, void** args, char* error, unsigned long error_size) {      \
+    return tl::emu::launch(#kernel, &function, *config, static_arrays, args, error, error_size); \
   }

@@ -14,8 +14,7 @@
 #ifdef TL_EMU_RUNTIME
 #define TL_RUNTIME inline __attribute__((used))
 #else
-// g++ says that it ignores noinline here, but would make copies of the functions without it.
-#pragma GCC diagnostic ignored "-Wattributes"
+// g++ warns (-Wattributes) that it ignores noinline here, but makes copies of the functions without.
 #define TL_RUNTIME extern inline __attribute__((gnu_inline, noinline, noipa))
 #endif
 

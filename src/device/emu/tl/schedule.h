@@ -17,7 +17,8 @@ extern "C" struct tl_machine {
   unsigned long seed;
   unsigned workers;  // OS threads; 0: one for each core where the order of blocks does not matter
   unsigned cores;
-  void** kept;  // kKept places for memory that stays mapped between launches, or nullptr
+  unsigned long patience;  // milliseconds that a thread may run without waiting; 0: any
+  void** kept;             // kKept places for memory that stays mapped between launches, or nullptr
 };
 
 namespace tl {

@@ -122,6 +122,7 @@ struct Worker {
   unsigned engines;         // that are at work, so that accesses are theirs
   unsigned long fruitless;  // yields since something happened that others may wait for
   unsigned long patience;   // how many of them before the worker looks for something else to do
+  unsigned long turns;      // how often a thread has been given the processor, or kept it
   bool idle;                // its threads poll, and nothing else is to do
   unsigned changes_seen, changes_confirmed;  // of the grid
 
@@ -169,6 +170,7 @@ inline Fiber* next_ready() {
 /*! Gives the processor away; returns when this fiber is ready and its turn comes. */
 inline void hand_over(Fiber* self) {
   Fiber* next = next_ready();
+  ++worker->turns;
   if (next) {
     if (next == self) return;
     select(next);

@@ -155,6 +155,7 @@ void run_worker(Worker* mine, Run& run, Then then) {
   mine->grid = &run.grid;
   worker = mine;
   if (check_launch_begins(*mine, *run.launch.arguments)) {
+    const Watchdog watchdog(run.launch.machine.patience);
     run_clusters_of(run, then);
   } else {
     report_no_memory();

@@ -16,7 +16,7 @@ extern "C" __global__ void add(const float* A, float* C, int m, float s) {
 M = ("var", "m")
 
 
-def add(shared_bytes=512, block=(128, 1, 1), outputs=(1,), arch=None):
+def add(shared_bytes=512, block=(128, 1, 1), outputs=(1,), arch=None, **options):
     from tilelang.cuda.nvrtc import compile_cubin
     from tilelang.utils.target import cuda_arch
 
@@ -26,7 +26,7 @@ def add(shared_bytes=512, block=(128, 1, 1), outputs=(1,), arch=None):
         ScalarParam("s", "float32"),
     )
     args = (("param", "A"), ("param", "C"), ("value", M, "int32"), ("param", "s"))
-    kernel = KernelLaunch("add", (("ceildiv", M, 128), 1, 1), block, shared_bytes, args)
+    kernel = KernelLaunch("add", (("ceildiv", M, 128), 1, 1), block, shared_bytes, args, **options)
     plan = LaunchPlan("main", params, (kernel,), outputs, "add.py:3")
     return cuda_adapter(plan, compile_cubin(SOURCE, arch or cuda_arch(), ["add"]).cubin)
 
@@ -135,6 +135,14 @@ def test_clusters_reach_the_gpu(size):
     int_kernel(CLUSTERS, "ranks", 32, (size, 1, 1))(out)
     blocks = torch.arange(32, dtype=torch.int32)
     assert torch.equal(out[:32].cpu(), blocks // size * size + size - 1 - blocks % size)
+
+
+@requires_cuda
+def test_a_window_of_persisting_accesses_changes_no_result():
+    launcher = add(l2_hit_ratio=("A", 0.5))
+    a = torch.randn(1 << 20, device="cuda")
+    for _ in range(3):
+        assert torch.equal(launcher(a, 2.0), a + 2)
 
 
 @requires_cuda

@@ -234,6 +234,8 @@ def test_small_buffers_do_not_share_unless_they_must():
     assert plan(func(1024)) == [("A", 0), ("B", 128), ("C", 256)]
     # sm_80 has 163 KiB for a block.
     assert plan(func(163 * 256 - 32)) == [("A", 0), ("B", 0), ("C", 0)]
+    merged = plan(func(1024), config={"tl.enable_aggressive_shared_memory_merge": True})
+    assert merged == [("A", 0), ("B", 0), ("C", 0)]
 
 
 def test_each_kernel_has_an_array_of_its_own():

@@ -17,5 +17,6 @@ class Launcher:
         driver: Sequence[int] | None = None,
         explain: Callable[[str, str, Sequence[Tensor | None]], list[Report]] | None = None,
         encode: Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes] | None = None,
+        window_limit: Callable[[int], int] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

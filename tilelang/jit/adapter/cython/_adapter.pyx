@@ -32,6 +32,8 @@ cdef class Launcher:
     cuCtxGetCurrent, cuCtxPushCurrent and cuCtxPopCurrent; None runs emulated kernels on CPU tensors
     (docs/design.md, section 5). `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
+    `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
+    called, once per device, where a kernel wants that.
 
     One output is returned as a tensor, several as a list, none as None.
 
@@ -42,7 +44,7 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, explain, encode, allocated, allocated_dtypes, torch_devices
+    cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, torch_devices
     cdef dict maps  # the bytes of every tensor map that was made, by descriptor and key
     cdef int num_descriptors
     cdef TensorMap* descriptors
@@ -61,13 +63,16 @@ cdef class Launcher:
     cdef PushContext push_context
     cdef PopContext pop_context
 
-    def __init__(self, plan, load, driver=None, explain=None, encode=None):
+    def __init__(
+        self, plan, load, driver=None, explain=None, encode=None, window_limit=None
+    ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
         self.plan = plan
         self.load = load
         self.explain = explain
         self.encode = encode
+        self.window_limit = window_limit
         self.maps = {}
         self.device_type = kDLCPU if driver is None else kDLCUDA
         self.device = "cpu" if driver is None else "cuda"
@@ -127,7 +132,9 @@ cdef class Launcher:
         for i, index in enumerate(plan.inputs):
             self.inputs[i] = index
         self.params = <Param*>allocate(self.num_params, sizeof(Param))
+        nullable = plan.nullable
         for i, param in enumerate(plan.params):
+            self.params[i].nullable = i in nullable
             self._encode_param(&self.params[i], i, param, defined, variables)
 
     cdef _encode_param(self, Param* out, int index, param, defined, variables):
@@ -212,6 +219,10 @@ cdef class Launcher:
                 kernel.cluster[i] = extent
             kernel.cooperative = launch.cooperative
             kernel.dependent = launch.dependent
+            kernel.window_param = -1
+            if launch.l2_hit_ratio is not None:
+                kernel.window_param = names[launch.l2_hit_ratio[0]]
+                kernel.hit_ratio = launch.l2_hit_ratio[1]
             for i, arg in enumerate(launch.args):
                 self._encode_argument(&self.arguments[first + i], arg, names, maps, variables)
             first += len(launch.args)
@@ -286,7 +297,7 @@ cdef class Launcher:
 
         self._read(args, tensors, variables, scalars, &device_id)
         for i in range(self.num_inputs):
-            if self.params[self.inputs[i]].is_tensor:
+            if self.params[self.inputs[i]].is_tensor and args[i] is not None:
                 self._check(args[i], self.inputs[i], &tensors[self.inputs[i]], variables)
         if device_id < 0:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
@@ -322,6 +333,8 @@ cdef class Launcher:
                     self._read_scalar(arg, index, &scalars[index])
                 if param.variable >= 0:
                     variables[param.variable] = scalars[index]
+                continue
+            if arg is None and param.nullable:
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
                 raise errors.not_a_tensor(self.plan, index, arg)
@@ -535,6 +548,10 @@ cdef class Launcher:
             config = &configs[k]
             config.cooperative = self.kernels[k].cooperative
             config.argument_bytes = sizes + self.kernels[k].first_argument
+            config.window_bytes = 0
+            if self.kernels[k].window_param >= 0:
+                config.window = tensors[self.kernels[k].window_param].data
+                config.window_bytes = bytes_of(&tensors[self.kernels[k].window_param])
             for i in range(7):
                 value = self._evaluate(&self.kernels[k].extents[i], variables)
                 if not 0 <= value <= EXTENT_LIMITS[i]:
@@ -587,12 +604,16 @@ cdef class Launcher:
         if len(functions) != self.num_kernels:
             raise RuntimeError(
                 f"{self.plan.where()}: {self.num_kernels} functions wanted, got {len(functions)}")
+        limit = 0
+        if self.window_limit is not None and any(k.l2_hit_ratio for k in self.plan.kernels):
+            limit = self.window_limit(device_id)
         # A second thread may have come first while `load` ran.
         if not device.loaded:
             device.functions = <void**>allocate(self.num_kernels, sizeof(void*))
             for i, function in enumerate(functions):
                 device.functions[<int>i] = <void*><uintptr_t>function
             device.context = <void*><uintptr_t>context
+            device.window_limit = limit
             device.loaded = True
         return 0
 
@@ -631,7 +652,7 @@ cdef class Launcher:
         cdef LaunchKernelEx launch = self.launch_kernel
         cdef void** args
         cdef CUlaunchConfig config
-        cdef CUlaunchAttribute attributes[3]
+        cdef CUlaunchAttribute attributes[4]
         config.stream = stream
         config.attributes = attributes
         for k in range(self.num_kernels):
@@ -643,7 +664,7 @@ cdef class Launcher:
                 config.block[i] = e[3 + i]
             config.shared_bytes = e[6]
             config.num_attributes = set_attributes(
-                attributes, &configs[k], self.kernels[k].dependent)
+                attributes, &configs[k], &self.kernels[k], device.window_limit)
             args = &pointers[self.kernels[k].first_argument]
             # The driver blocks when its queue is full; other threads go on.
             with nogil:

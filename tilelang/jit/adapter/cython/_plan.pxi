@@ -64,7 +64,20 @@ ctypedef struct CUlaunchConfig:
     CUlaunchAttribute* attributes
     unsigned num_attributes
 
+# CUaccessPolicyWindow of the driver (CUDA Driver API, "Data types used by CUDA driver").
+ctypedef struct AccessPolicyWindow:
+    const void* base
+    size_t bytes
+    float hit_ratio
+    int hit_property
+    int miss_property
+
 cdef enum:
+    CU_ACCESS_PROPERTY_NORMAL = 0
+    CU_ACCESS_PROPERTY_PERSISTING = 2
+
+cdef enum:
+    CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW = 1
     CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2
     CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
     CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
@@ -81,6 +94,9 @@ ctypedef struct LaunchConfig:
     unsigned cooperative
     const unsigned long* argument_bytes  # those that each pointer leads to
     const void* machine  # how the emulator runs it
+    # The emulator has no caches and does not know what follows.
+    const void* window  # the tensor that persists in L2
+    unsigned long window_bytes
 
 ctypedef int (*LaunchEmulated)(
     const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
@@ -125,6 +141,7 @@ ctypedef struct Expression:
 
 ctypedef struct Param:
     bint is_tensor
+    bint nullable
     bint row_major
     int ndim
     Expression* shape
@@ -158,11 +175,14 @@ ctypedef struct Kernel:
     unsigned cluster[3]
     bint cooperative
     bint dependent
+    int window_param  # the tensor that persists in L2, or -1
+    float hit_ratio
     int first_argument
     int num_arguments
 
 ctypedef struct Device:
     bint loaded
+    unsigned long window_limit  # bytes that may persist in L2
     void* context
     void** functions
 
@@ -237,11 +257,22 @@ cdef inline int64_t stride_of(const DLTensor* tensor, const Param* param, int d)
 
 
 cdef unsigned set_attributes(
-    CUlaunchAttribute* out, const LaunchConfig* config, bint dependent
+    CUlaunchAttribute* out, const LaunchConfig* config, const Kernel* kernel,
+    unsigned long window_limit
 ) noexcept:
     """Writes the launch attributes that a kernel needs; returns how many there are."""
     cdef unsigned count = 0
+    cdef AccessPolicyWindow* window
     cdef int i
+    if window_limit and config.window_bytes:
+        out[count].id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+        window = <AccessPolicyWindow*>out[count].value
+        window.base = config.window
+        window.bytes = min(config.window_bytes, window_limit)
+        window.hit_ratio = kernel.hit_ratio
+        window.hit_property = CU_ACCESS_PROPERTY_PERSISTING
+        window.miss_property = CU_ACCESS_PROPERTY_NORMAL
+        count += 1
     if config.cluster[0] != 1 or config.cluster[1] != 1 or config.cluster[2] != 1:
         out[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         for i in range(3):
@@ -251,7 +282,7 @@ cdef unsigned set_attributes(
         out[count].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         out[count].value[0] = 1
         count += 1
-    if dependent:
+    if kernel.dependent:
         out[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         out[count].value[0] = 1
         count += 1

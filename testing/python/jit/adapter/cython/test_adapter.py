@@ -333,6 +333,46 @@ spec.loader.exec_module(importlib.util.module_from_spec(spec))
     assert "torch 2.5 lacks. Install torch 2.11" in done.stderr
 
 
+def unused(kernels, *shapes):
+    """A launcher of `record` with tensors of these shapes, the first of which the kernel takes."""
+    tensors = [TensorParam(f"t{i}", "float32", shape) for i, shape in enumerate(shapes)]
+    args = (("param", "out"), ("param", "t0"))
+    return kernels.launcher(
+        (*tensors, TensorParam("out", "int64", (8,))), [("record", (1, 1, 1), args)]
+    )
+
+
+def test_a_tensor_that_no_kernel_takes_may_be_none(kernels):
+    launcher = unused(kernels, (M,), (M, 4), (N, N))
+    a, out = torch.zeros(3), torch.zeros(8, dtype=torch.int64)
+    launcher(a, None, None, out)
+    assert out[0] == 1
+    # One that is passed is checked all the same.
+    with pytest.raises(ValueError, match=r"`t1`: shape mismatch.*expected 3"):
+        launcher(a, torch.zeros(4, 4), None, out)
+    with pytest.raises(TypeError, match=r"`t0`: expected a torch\.Tensor, got NoneType"):
+        launcher(None, None, None, out)
+
+
+def test_sizes_come_from_tensors_that_a_kernel_takes_if_they_can(kernels):
+    params = (TensorParam("t0", "float32", (M,)), TensorParam("out", "int64", (M,)))
+    grid = (("+", M, 1), 1, 1)
+    launcher = kernels.launcher(
+        params, [("record", grid, (("param", "out"), ("value", M, "int64")))]
+    )
+    out = torch.zeros(8, dtype=torch.int64)
+    launcher(None, out)
+    assert (out[0], out[7]) == (9, 8)
+
+
+def test_a_tensor_that_a_size_comes_from_is_not_none(kernels):
+    launcher = unused(kernels, (4,), (N,), (N, 2))
+    out = torch.zeros(8, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"`t1`.*got NoneType.*no kernel and no size needs"):
+        launcher(torch.zeros(4), None, torch.zeros(3, 2), out)
+    launcher(torch.zeros(4), torch.zeros(3), None, out)
+
+
 def test_tensor_maps_are_made_once_for_an_address_and_a_shape(kernels):
     m, made = ("var", "m"), []
     descriptor = Descriptor("A_desc", "A", "float32", (64, m), (256,), (32, 8), (1, 1), 128)
