@@ -123,7 +123,8 @@ class Access:
 def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
     """List the accesses of shared and global memory of a thread program, in program order.
 
-    What engines move (TMA), and the state of mbarriers, is none of the threads' accesses. Conditions are taken to hold, blocks to be the first one, buffers to start at multiples of 128
+    What engines move (TMA) and the state of mbarriers are none of the threads' accesses.
+    Conditions are taken to hold, blocks to be the first one, buffers to start at multiples of 128
     bytes.
 
     Parameters
