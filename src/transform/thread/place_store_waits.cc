@@ -16,6 +16,7 @@
  * places the barrier between the wait and other threads' writes. A tile that several ranges of
  * threads use is waited for at once: they order their accesses by means that are not seen here.
  */
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
@@ -77,14 +78,14 @@ class Effects : public StmtExprVisitor {
   const Views& views_;
 };
 
-/*! The ranges of threads in which a shared buffer is used. */
+/*! The ranges of threads in which a buffer is used. */
 class RangeUse : public StmtExprVisitor {
  public:
   RangeUse(const Views& views, const Stmt& kernel) : views_(views) { Visit(kernel); }
 
   bool has_ranges = false;
-  bool IsShared(const Var& tile) const {
-    auto it = ranges_.find(tile.get());
+  bool IsInSeveral(const Var& buffer) const {
+    auto it = ranges_.find(buffer.get());
     return it != ranges_.end() && it->second.size() > 1;
   }
 
@@ -154,7 +155,7 @@ class WaitPlacer {
     Stores outside;
     std::swap(outside, stores_);
     n->body = Place(op->body);
-    n->body = MakeSeq({n->body, Wait(!RepeatsStore(), op->span)});
+    n->body = MakeSeq({n->body, Wait(!MattersElsewhere(), op->span)});
     stores_ = outside;
     return MakeSeq({before, AttrStmt(n)});
   }
@@ -163,7 +164,7 @@ class WaitPlacer {
     const auto buffers = op->node.cast<Array<Var>>();
     const Store store{views_.RootOf(buffers[0]), views_.RootOf(buffers[1]), IsConst(op->value, 1)};
     stores_[{Number(store.tile), Number(store.tensor)}] = store;
-    if (!ranges_.IsShared(store.tile)) return MakeSeq({});
+    if (!ranges_.IsInSeveral(store.tile)) return MakeSeq({});
     return Wait(store.only_read && !signals_, op->body->span);
   }
 
@@ -247,10 +248,15 @@ class WaitPlacer {
   }
 
   bool RepeatsStore() const {
-    for (const auto& [key, store] : stores_) {
-      if (!store.only_read) return true;
-    }
-    return false;
+    return std::any_of(stores_.begin(), stores_.end(),
+                       [](const auto& entry) { return !entry.second.only_read; });
+  }
+
+  /*! Other threads of the kernel may count on a store that waits here being complete. */
+  bool MattersElsewhere() const {
+    return signals_ || std::any_of(stores_.begin(), stores_.end(), [&](const auto& entry) {
+             return !entry.second.only_read && ranges_.IsInSeveral(entry.second.tensor);
+           });
   }
 
   /*! The wait that a statement needs in front of it, if any. */

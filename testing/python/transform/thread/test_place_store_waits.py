@@ -173,3 +173,25 @@ def test_tiles_of_several_ranges_are_waited_for_at_once():
     c = torch.zeros(4, 64, 64, dtype=torch.float16)
     kernel(c)
     assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
+
+
+@pytest.mark.parametrize(("signals", "end"), [(False, READ), (True, WRITTEN)])
+def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 64), "float16"), flag: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64, 64), "float16")
+            with T.ws(1):
+                for w in T.serial(4):
+                    T.fill(S, w)
+                    T.copy(S, C[w, :, :])
+            if signals:
+                T.sync_threads()
+                T.atomic_add(flag[0], 1)
+
+    kernel, found = events(main)
+    body = found[found.index("loop") :]
+    assert body[: body.index("store") + 2] == ["loop", READ, "fill S", WRITTEN, "store", end]
+    c = torch.zeros(4, 64, 64, dtype=torch.float16)
+    kernel(c, torch.zeros(1, dtype=torch.int32))
+    assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
