@@ -80,9 +80,8 @@ class CopyOperator : public TileOperator {
 
  private:
   bool ProposeLayout(LayoutScope* scope) const {
-    // Where nobody asks, the tile stays as it is: swizzled, what threads write to it from the
-    // registers of an accumulator is not seen to be contiguous.
-    if (!tma_.demanded || !tma_.allowed || !tma_.why_not.empty()) return false;
+    if (!tma_.allowed || !tma_.why_not.empty()) return false;
+    if (!tma_.demanded && !scope->StoresTo(dst_.buffer).by_copies_only) return false;
     if (!ChipOf(scope->arch, span).has_bulk_copy) return false;
     if (scope->Find(src_.buffer).defined() || scope->IsPointedTo(src_.buffer)) return false;
     const Layout layout = ProposeTmaLayout(src_);
@@ -99,11 +98,12 @@ class CopyOperator : public TileOperator {
     const std::string why = PlanTmaStore(scope, &plan);
     if (!why.empty() && tma_.demanded) RefuseTma("T.copy", why, span);
     if (!why.empty()) return std::nullopt;
-    const std::string until = scope->StoresTo(dst_.buffer).order_matters ? "false" : "true";
-    const Stmt store =
-        MakeSeq({IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span),
-                 MakeEvaluate(CallOp(kTmaStoreWait, {MakeInt(0), StringOf(until)}), span)});
-    return MakeIf(ElectThread(*scope, 0), store, span);
+    const Stmt store = MakeIf(ElectThread(*scope, 0),
+                              IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
+    const bool only_read = !scope->StoresTo(dst_.buffer).repeated;
+    const Var tile = scope->Place(src_.buffer, src_.Mins()).first;
+    return MakeSeq({store, MakeAttr(Array<Var>{tile, dst_.buffer}, kStoreWait,
+                                    MakeInt(kBool, only_read), MakeEvaluate(MakeInt(0), span))});
   }
 
   std::string PlanTmaStore(LoweringScope* scope, TmaPlan* plan) const {

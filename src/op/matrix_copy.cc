@@ -3,13 +3,15 @@
 #include "../layout/inverse.h"
 #include "../target/chip.h"
 #include "../tvm/functor.h"
+#include "block_reduce.h"
 #include "region_nest.h"
 
 namespace tl {
 namespace {
 
 constexpr int64_t kWarp = 32;
-constexpr int64_t kSide = 8;  // rows and columns of a matrix
+constexpr int64_t kSide = 8;       // rows and columns of a matrix
+constexpr int64_t kMostPairs = 4;  // matrices, a pair of registers each, that an instruction moves
 
 /*! Where a warp holds element (row, column) of a matrix: lane and register of the pair. */
 struct Holder {
@@ -93,7 +95,13 @@ class MatrixCopy {
         loads_(loads),
         scope_(scope),
         span_(std::move(span)),
-        layout_(scope->FragmentOf(fragment.buffer)) {}
+        layout_(scope->FragmentOf(fragment.buffer)),
+        registers_(scope->RegistersOf(fragment.buffer)) {
+    const DLDataType there = BufferOf(shared.buffer)->dtype->dtype;
+    if (there == BufferOf(fragment.buffer)->dtype->dtype) return;
+    converted_ = MakeBuffer(std::string(fragment.buffer->name) + "_" + DTypeName(there), there,
+                            {MakeInt(kMostPairs * 2)}, "local");
+  }
 
   std::optional<Stmt> Lower() {
     const Chip& chip = ChipOf(scope_->arch, span_);
@@ -107,8 +115,9 @@ class MatrixCopy {
 
     const int64_t pairs = layout_->RegisterExtent() / 2;
     std::vector<Stmt> out;
+    if (converted_) out.push_back(AllocLocal(*converted_));
     int64_t done = 0;
-    for (int64_t count : {4, 2, 1}) {
+    for (int64_t count : {kMostPairs, kMostPairs / 2, int64_t(1)}) {
       const int64_t times = (pairs - done) / count;
       if (times == 0) continue;
       Var r = MakeVar("r");
@@ -153,10 +162,25 @@ class MatrixCopy {
       element.Set(to, scope_->analyzer->Simplify(element[to] + inverse->coords[in_fragment[d]]));
     }
     auto [buffer, indices] = scope_->Place(shared_.buffer, element);
-    const Expr registers = AddressOf(scope_->RegistersOf(fragment_.buffer), {first * 2});
+    const Expr registers =
+        converted_ ? AddressOf(*converted_, {MakeInt(0)}) : AddressOf(registers_, {first * 2});
     const std::string op = std::string(loads_ ? "tl.ptx_ldmatrix_x" : "tl.ptx_stmatrix_x") +
                            std::to_string(count) + (transposed_ ? "_trans" : "");
-    return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), registers}), span_);
+    const Stmt move = MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), registers}), span_);
+    if (!converted_) return move;
+    const Stmt convert = Convert(first * 2, count * 2);
+    return loads_ ? MakeSeq({move, convert}) : MakeSeq({convert, move});
+  }
+
+  /*! Registers from `first` on, in the dtype of one side, into that of the other. */
+  Stmt Convert(const Expr& first, int64_t count) const {
+    const Var v = MakeVar("v");
+    const auto [from, to] =
+        loads_ ? std::pair(*converted_, registers_) : std::pair(registers_, *converted_);
+    const Expr at = loads_ ? Expr(v) : first + v, into = loads_ ? first + v : Expr(v);
+    const Expr value = CastTo(BufferOf(to)->dtype->dtype, LoadOf(from, {at}));
+    return MakeFor(v, MakeInt(count), ForKind::kVectorized, MakeStore(to, value, {into}, span_),
+                   span_);
   }
 
   const TileRegion& fragment_;
@@ -165,6 +189,9 @@ class MatrixCopy {
   LoweringScope* scope_;
   Span span_;
   Fragment layout_;
+  Var registers_;
+  /*! What one instruction moves, in the dtype of shared memory, where that is another one. */
+  std::optional<Var> converted_;
   bool transposed_ = false;
 };
 
@@ -174,13 +201,12 @@ std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& d
                                       LoweringScope* scope, const Span& span) {
   const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
   const bool stores = IsFragment(src.buffer) && IsShared(dst.buffer);
-  const DLDataType type = BufferOf(src.buffer)->dtype->dtype;
-  if ((!loads && !stores) || type.bits != 16 || type != BufferOf(dst.buffer)->dtype->dtype) {
-    return std::nullopt;
-  }
   const TileRegion& fragment = loads ? dst : src;
+  const TileRegion& shared = loads ? src : dst;
+  if ((!loads && !stores) || BufferOf(shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
+  if (BufferOf(fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
   if (!IsWhole(fragment)) return std::nullopt;
-  return MatrixCopy(fragment, loads ? src : dst, loads, scope, span).Lower();
+  return MatrixCopy(fragment, shared, loads, scope, span).Lower();
 }
 
 }  // namespace tl

@@ -8,7 +8,8 @@ namespace tl {
 
 /*!
  * The copy as matrix instructions, nullopt where one of these does not hold:
- *  - one side is a whole fragment, the other shared memory, of one 16-bit dtype;
+ *  - one side is a whole fragment, the other shared memory, of a 16-bit dtype; registers of another
+ *    dtype are converted, as many at a time as an instruction moves;
  *  - the target has the instruction (ldmatrix sm_75, stmatrix sm_90), and threads are whole warps;
  *  - each register pair of a warp is an 8x8 matrix as PTX ISA, ldmatrix, lays it out, or the
  *    transpose of one: decided by the fragment's table;

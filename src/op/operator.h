@@ -26,8 +26,8 @@ enum class InferLevel { kStrict, kCommon, kPrefer, kFree };
 struct StoreTraffic {
   /*! The kernel touches it by copies from shared memory, which the threads make together, only. */
   bool by_copies_only;
-  /*! A later store, or a signal to other blocks, may count on this one being complete. */
-  bool order_matters;
+  /*! It is stored to more than once: a later store counts on this one being complete. */
+  bool repeated;
 };
 
 /*! What layout inference offers to an operator. */
@@ -48,6 +48,7 @@ class LayoutScope {
   virtual void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) = 0;
   /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
   virtual bool IsPointedTo(const Var& buffer) const = 0;
+  virtual StoreTraffic StoresTo(const Var& tensor) const = 0;
   /*! Statement that placed the buffer. */
   virtual Span PlacedBy(const Var& buffer) const = 0;
   Fragment FindFragment(const Var& buffer) const {

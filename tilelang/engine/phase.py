@@ -51,6 +51,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.PlaceWgmmaWaits,
         transform.LayoutInference,
         transform.LowerTileOp,
+        transform.PlaceStoreWaits,
         transform.LowerSharedBarrier,
         transform.LegalizeSafeMemoryAccess,
     ]

@@ -91,6 +91,11 @@ def LowerTileOp() -> Pass:
     return get_function("transform.LowerTileOp")()
 
 
+def PlaceStoreWaits() -> Pass:
+    """Waits for stores by TMA as late as what follows allows."""
+    return get_function("transform.PlaceStoreWaits")()
+
+
 def LowerSharedBarrier() -> Pass:
     """Initialises mbarriers in front of the kernel that uses them."""
     return get_function("transform.LowerSharedBarrier")()
@@ -186,6 +191,7 @@ __all__ = [
     "PassConfigKey",
     "PassContext",
     "PipelinePlanning",
+    "PlaceStoreWaits",
     "PlaceWgmmaWaits",
     "PlanSharedMemory",
     "ProducerConsumerWarpSpecialized",

@@ -35,6 +35,7 @@
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
 #include "effects.h"
+#include "lane_value.h"
 
 namespace tl {
 namespace {
@@ -327,12 +328,20 @@ class VectorBody : public StmtExprMutator {
       simple.push_back(analyzer_->Simplify(index));
       first.push_back(analyzer_->Simplify(AtLaneZero(simple.back())));
     }
-    const Expr start = FlatIndex(buffer, first);
-    const Expr step = FlatIndex(buffer, simple) - start;
-    if (!analyzer_->CanProveEqual(step, CastTo(step->dtype(), lane_))) return std::nullopt;
-    if (!IsMultiple(start, elements)) return std::nullopt;
+    if (!IsRun(buffer, simple, first, elements)) return std::nullopt;
     first.Set(first.size() - 1, RampOf(first.back(), 1, lanes_));
     return first;
+  }
+
+  /*! The lanes' elements lie side by side, the first at a multiple of `elements`. */
+  bool IsRun(const Var& buffer, const Array<Expr>& indices, const Array<Expr>& first,
+             int64_t elements) {
+    const Expr place = FlatIndex(buffer, indices);
+    const auto value = LaneValueOf(place, lane_, lanes_, analyzer_);
+    if (value && value->step == 1 && value->divisor % elements == 0) return true;
+    const Expr start = FlatIndex(buffer, first), step = place - start;
+    return analyzer_->CanProveEqual(step, CastTo(step->dtype(), lane_)) &&
+           IsMultiple(start, elements);
   }
 
   /*! A condition that has one value in all lanes, as a scalar; otherwise the vector is illegal. */

@@ -135,6 +135,7 @@ class Placements : public LayoutScope {
   const TensorTraffic* traffic = nullptr;
 
   bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
+  StoreTraffic StoresTo(const Var& tensor) const final { return traffic->StoresTo(tensor); }
   Layout Find(const Var& buffer) const final {
     const Var root = views.RootOf(buffer);
     auto it = placed_.find(root.get());

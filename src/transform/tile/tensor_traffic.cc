@@ -26,7 +26,6 @@ class TrafficCollector : public StmtExprVisitor {
         Other(v);
       }
     }
-    if (std::string(OpOf(call)->name) == "tl.tileop.atomic") traffic_->signals_ = true;
     for (const Expr& arg : call->args) VisitIndices(arg);
   }
   void Visit_(const BufferStoreNode* op) final {
@@ -39,11 +38,6 @@ class TrafficCollector : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
-    const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "";
-    // Who tells other blocks that something is done may mean the copies.
-    traffic_->signals_ |= name.rfind("tirx.call_extern", 0) == 0 || name == kSyncGrid ||
-                          name.rfind("tl.cluster", 0) == 0 || name.rfind("tl.atomic", 0) == 0 ||
-                          name.rfind("tl.fetch", 0) == 0;
     for (const Expr& arg : op->args) {
       const TensorLoadNode* pointee = AsAddressOf(arg);
       if (pointee && !row) traffic_->pointed_to_.insert(Root(pointee->source.as_or_throw<Var>()));
@@ -112,7 +106,7 @@ TensorTraffic::TensorTraffic(const Stmt& kernel) : views_(kernel) {
 StoreTraffic TensorTraffic::StoresTo(const Var& tensor) const {
   const Object* root = views_.RootOf(tensor).get();
   auto it = copies_.find(root);
-  return {!others_.count(root), signals_ || it == copies_.end() || it->second > 1};
+  return {!others_.count(root), it == copies_.end() || it->second > 1};
 }
 
 }  // namespace tl

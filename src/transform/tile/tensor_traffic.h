@@ -25,7 +25,6 @@ class TensorTraffic {
   Views views_;
   std::unordered_map<const Object*, int> copies_;  // statements; two for one in a loop
   std::unordered_set<const Object*> others_, pointed_to_;
-  bool signals_ = false;
 };
 
 }  // namespace tl

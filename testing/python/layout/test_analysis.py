@@ -109,6 +109,31 @@ def test_gemm_has_no_bank_conflict_and_moves_whole_sectors(tile, threads, trans_
         assert access.width == 16 or access.buffer == "C"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("columns", [128, 64, 32, 16])
+def test_an_epilogue_through_shared_memory_has_no_bank_conflict(columns, dtype):
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 16), "float16"),
+        B: T.Tensor((16, columns), "float16"),
+        C: T.Tensor((128, columns), dtype),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((128, 16), "float16")
+            W = T.alloc_shared((16, columns), "float16")
+            F = T.alloc_fragment((128, columns), "float32")
+            E = T.alloc_shared((128, columns), dtype)
+            T.copy(A, S)
+            T.copy(B, W)
+            T.gemm(S, W, F, clear_accum=True)
+            T.copy(F, E)
+            T.copy(E, C)
+
+    (store,) = [a for a in accesses_of(main, "sm_90a") if a.buffer == "E"]
+    assert store.op == "tl.ptx_stmatrix_x4"
+    assert store.count().conflicts == 0
+
+
 def test_a_layout_with_conflicts_is_seen():
     """Rows of 128 bytes, unpadded: eight rows of ldmatrix start in one bank group."""
 

@@ -65,6 +65,35 @@ def test_an_accumulator_moves_by_matrices(m, n, threads, widths):
     assert torch.equal(c.double(), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_registers_of_another_type_are_converted_on_the_way(dtype):
+    @T.prim_func
+    def func(
+        A: T.Tensor((64, 16), dtype), B: T.Tensor((16, 24), dtype), C: T.Tensor((64, 24), dtype)
+    ):
+        with T.Kernel(1, threads=128):
+            As = T.alloc_shared((64, 16), dtype)
+            Bs = T.alloc_shared((16, 24), dtype)
+            Cs = T.alloc_shared((64, 24), dtype)
+            F = T.alloc_fragment((64, 24), "float32")
+            T.copy(A, As)
+            T.copy(B, Bs)
+            T.copy(C, Cs)
+            T.copy(Cs, F)
+            T.gemm(As, Bs, F)
+            T.copy(F, Cs)
+            T.copy(Cs, C)
+
+    kernel = emulated(func)
+    source = kernel.get_kernel_source()
+    assert copies(source, "ldmatrix") == ["x4", "x2"]
+    assert copies(source, "stmatrix") == ["x4", "x2"]
+    a, b, c = (integers(*s, dtype=getattr(torch, dtype)) for s in ((64, 16), (16, 24), (64, 24)))
+    wanted = c.double() + a.double() @ b.double()
+    kernel(a, b, c)
+    assert torch.equal(c.double(), wanted)
+
+
 def test_rows_of_matrices_need_no_barrier_between_each_other():
     source = emulated(accumulate(64, 64, 128, "float16")).get_kernel_source()
     stores = source.partition("wgmma_ss<")[2]

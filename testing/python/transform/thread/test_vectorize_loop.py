@@ -393,3 +393,36 @@ def test_select_is_elementwise(vectorize):
         "L[0:4] = T.Select(L[T.Ramp(0, 1, 4)] < T.Broadcast(T.float32(0.0), 4), "
         "T.Broadcast(T.float32(0.0), 4), L[T.Ramp(0, 1, 4)])"
     )
+
+
+def lane_address(place):
+    """B[place(thread, lane)] = A[2 * thread + lane] for two lanes."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), B: T.Buffer((4096,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(2):
+                B[place(tx, e)] = A[tx * 2 + e]
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("place", "is_vector"),
+    [
+        (lambda t, e: (t % 4 * 2 + e) // 64 * 512 + (t % 4 * 2 + e) % 64, True),
+        (lambda t, e: ((t * 2 + e) // 8 ^ t // 4) * 8 + (t * 2 + e) % 8, True),
+        (lambda t, e: (t * 2 + e) ^ (t // 4 * 4), True),
+        (lambda t, e: (t * 6 + e) % 10 + t * 16, True),
+        # Lanes cross a multiple of the divisor, or an xor turns them around.
+        (lambda t, e: (t + e) // 8 * 512 + (t + e) % 8, False),
+        (lambda t, e: (t * 2 + e) ^ (t // 4), False),
+        (lambda t, e: (t * 3 + e) % 10 + t * 16, False),
+        (lambda t, e: ((t * 2 + e) // 8 ^ t // 4) * 8 + (t * 2 + e) % 8 + 1, False),
+    ],
+)
+def test_lanes_are_followed_through_divisions_and_xors(vectorize, place, is_vector):
+    text = vectorize(lane_address(place))
+    assert ("T.unroll(2)" not in text) == is_vector
+    assert ("T.Ramp" in text or "]:" in text) == is_vector

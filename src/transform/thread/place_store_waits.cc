@@ -1,0 +1,317 @@
+/*!
+ * PlaceStoreWaits: waits for stores by TMA stand as late as they may.
+ *
+ * Input: a thread program with `AttrStmt({tile, tensor}, "tl.store_wait", read)` behind each store
+ * that the compiler has to wait for; `read` is 1 where nothing depends on when global memory is
+ * written. Output: `tl.tma_store_wait` instead, which all threads run: those that have issued
+ * nothing go on. Each wait stands before the first of these on each way on from the store:
+ *  - a statement that may write to the tile;
+ *  - where read is 0, a statement that stores to the tensor again;
+ *  - a signal to other blocks, which may mean the store: then until global memory is written;
+ *  - outside of loops, a statement that uses shared memory for the first time: it may have the
+ *    tile's bytes;
+ *  - a loop or branch without stores that contains one of these; a jump;
+ *  - the end of the range of threads, or of the kernel, which is an end for global memory as well.
+ * So the stores of one iteration run beside the next one until the tile is needed again. ThreadSync
+ * places the barrier between the wait and other threads' writes. A tile that several ranges of
+ * threads use is waited for at once: they order their accesses by means that are not seen here.
+ */
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+
+#include "../../op/intrinsics.h"
+#include "../../op/views.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "effects.h"
+
+namespace tl {
+namespace {
+
+/*! What a store waits for. */
+struct Store {
+  Var tile, tensor;
+  bool only_read;         // nothing depends on when global memory is written
+  bool has_read = false;  // a wait for the tile is over
+};
+
+/*! What a statement does that a store may have to be finished for. */
+class Effects : public StmtExprVisitor {
+ public:
+  Effects(const Views& views, const Stmt& s) : views_(views) {
+    for (const Object* v : WrittenBuffers(s)) {
+      written.insert(views.RootOf(GetRef<Var>(static_cast<const VarNode*>(v))).get());
+    }
+    Visit(s);
+  }
+
+  std::unordered_set<const Object*> written, mentioned, shared;
+  bool signals = false, arrives = false, leaves = false, has_store = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final {
+    const Var v = GetRef<Var>(op);
+    if (!AsBuffer(v)) return;
+    const Var root = views_.RootOf(v);
+    mentioned.insert(root.get());
+    if (IsShared(root)) shared.insert(root.get());
+  }
+  void Visit_(const CallNode* op) final {
+    const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "";
+    const auto is = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
+    signals |= is("tirx.call_extern") || is("tl.atomic") || is("tl.fetch") || is(kSyncGrid) ||
+               is("tl.cluster_arrive") || is(kClusterSync) || is(kMbarrierArriveRemote);
+    arrives |= is(kMbarrierArrive);
+    leaves |= is("tirx.ret") || is("tirx.thread_return");
+    Default(op);
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    has_store |= op->attr_key == kStoreWait;
+    Default(op);
+  }
+  void Visit_(const AllocBufferNode*) final {}
+  void Visit_(const DeclBufferNode*) final {}
+
+ private:
+  const Views& views_;
+};
+
+/*! The ranges of threads in which a buffer is used. */
+class RangeUse : public StmtExprVisitor {
+ public:
+  RangeUse(const Views& views, const Stmt& kernel) : views_(views) { Visit(kernel); }
+
+  bool has_ranges = false;
+  bool IsInSeveral(const Var& buffer) const {
+    auto it = ranges_.find(buffer.get());
+    return it != ranges_.end() && it->second.size() > 1;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final {
+    if (AsBuffer(GetRef<Var>(op))) ranges_[views_.RootOf(GetRef<Var>(op)).get()].insert(range_);
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    if (op->attr_key == kStoreWait) return;
+    const Object* outside = range_;
+    if (op->attr_key == kThreadRange) {
+      has_ranges = true;
+      range_ = op;
+    }
+    Default(op);
+    range_ = outside;
+  }
+  void Visit_(const AllocBufferNode*) final {}
+  void Visit_(const DeclBufferNode*) final {}
+  void Visit_(const SBlockNode* op) final { Visit(op->body); }
+
+ private:
+  const Views& views_;
+  const Object* range_ = nullptr;
+  std::unordered_map<const Object*, std::unordered_set<const Object*>> ranges_;
+};
+
+/*! Walks a kernel with the stores that nobody has waited for. */
+class WaitPlacer {
+ public:
+  explicit WaitPlacer(const Stmt& kernel)
+      : views_(kernel), ranges_(views_, kernel), signals_(Effects(views_, kernel).signals) {}
+
+  Stmt Place(const Stmt& s) {
+    if (const auto* op = s.as<AttrStmtNode>()) return PlaceAttr(op);
+    if (const auto* op = s.as<SBlockRealizeNode>()) return PlaceBlock(op);
+    if (s.as<SeqStmtNode>()) {
+      std::vector<Stmt> out;
+      for (const Stmt& t : FlatSeq(s)) out.push_back(Place(t));
+      return MakeSeq(out);
+    }
+    const Effects effects(views_, s);
+    if (!effects.has_store) return PlaceLeaf(s, effects);
+    if (const auto* op = s.as<IfThenElseNode>()) return PlaceIf(op);
+    if (const auto* op = s.as<ForNode>()) return PlaceLoop(op, effects);
+    if (const auto* op = s.as<WhileNode>()) return PlaceLoop(op, effects);
+    return s;
+  }
+
+ private:
+  // By the places of tile and tensor in the program, so that the result is the same each time.
+  using Stores = std::map<std::pair<int, int>, Store>;
+
+  int Number(const Var& v) {
+    return numbers_.try_emplace(v.get(), static_cast<int>(numbers_.size())).first->second;
+  }
+
+  Stmt PlaceAttr(const AttrStmtNode* op) {
+    if (op->attr_key == kStoreWait) return PlaceMark(op);
+    auto n = make_object<AttrStmtNode>(*op);
+    if (op->attr_key != kThreadRange) {
+      n->body = Place(op->body);
+      return AttrStmt(n);
+    }
+    const Stmt before = WaitBefore(Effects(views_, GetRef<Stmt>(op)), op->span);
+    Stores outside;
+    std::swap(outside, stores_);
+    n->body = Place(op->body);
+    n->body = MakeSeq({n->body, Wait(!MattersElsewhere(), op->span)});
+    stores_ = outside;
+    return MakeSeq({before, AttrStmt(n)});
+  }
+
+  Stmt PlaceMark(const AttrStmtNode* op) {
+    const auto buffers = op->node.cast<Array<Var>>();
+    const Store store{views_.RootOf(buffers[0]), views_.RootOf(buffers[1]), IsConst(op->value, 1)};
+    stores_[{Number(store.tile), Number(store.tensor)}] = store;
+    if (!ranges_.IsInSeveral(store.tile)) return MakeSeq({});
+    return Wait(store.only_read && !signals_, op->body->span);
+  }
+
+  Stmt PlaceBlock(const SBlockRealizeNode* op) {
+    auto block = make_object<SBlockNode>(*op->block.get());
+    block->body = Place(op->block->body);
+    // The end of a kernel is one for its stores to global memory too.
+    block->body = MakeSeq({block->body, Wait(true, op->block->span)});
+    stores_.clear();
+    auto n = make_object<SBlockRealizeNode>(*op);
+    n->block = SBlock(block);
+    return SBlockRealize(n);
+  }
+
+  Stmt PlaceLeaf(const Stmt& s, const Effects& effects) {
+    const bool jumps = IsBreak(s) || IsContinue(s) || effects.leaves || ContainsJump(s);
+    const Stmt wait =
+        jumps ? Wait(!RepeatsStore() && !effects.signals, s->span) : WaitBefore(effects, s->span);
+    return MakeSeq({wait, s});
+  }
+
+  Stmt PlaceIf(const IfThenElseNode* op) {
+    auto n = make_object<IfThenElseNode>(*op);
+    const Stmt wait = WaitBefore(Effects(views_, MakeEvaluate(op->condition, op->span)), op->span);
+    const Stores before = stores_;
+    n->then_case = Place(op->then_case);
+    const Stores after = stores_;
+    stores_ = before;
+    if (op->else_case) n->else_case = Place(*op->else_case);
+    Join(after);
+    return MakeSeq({wait, IfThenElse(n)});
+  }
+
+  /*! The next iteration begins with what this one leaves. */
+  template <typename Loop>
+  Stmt PlaceLoop(const Loop* op, const Effects& effects) {
+    const Stmt wait = WaitBefore(effects, op->span);
+    const Stores outside = stores_;
+    stores_.clear();
+    ++loops_;
+    auto n = make_object<Loop>(*op);
+    for (bool grows = true; grows;) {
+      const Stores back = stores_;
+      n->body = Place(op->body);
+      const Stores end = stores_;
+      stores_ = back;
+      grows = Join(end);
+    }
+    --loops_;
+    Join(outside);
+    return MakeSeq({wait, Stmt(ObjectPtr<StmtNode>(n))});
+  }
+
+  /*! What waits on either way; true if that is more than on this one. */
+  bool Join(const Stores& other) {
+    bool grows = false;
+    for (const auto& [key, store] : other) {
+      auto [it, is_new] = stores_.try_emplace(key, store);
+      grows |= is_new || (it->second.has_read && !store.has_read);
+      it->second.has_read &= store.has_read;
+    }
+    return grows;
+  }
+
+  static bool ContainsJump(const Stmt& s) {
+    // A jump inside of a loop stays there.
+    if (s.as<ForNode>() || s.as<WhileNode>()) return false;
+    struct Finder : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ForNode*) override {}
+      void Visit_(const WhileNode*) override {}
+      void Visit_(const BreakNode*) override { found = true; }
+      void Visit_(const ContinueNode*) override { found = true; }
+      void Visit_(const EvaluateNode* op) override {
+        found |= IsBreak(GetRef<Stmt>(op)) || IsContinue(GetRef<Stmt>(op));
+      }
+    } finder;
+    finder(s);
+    return finder.found;
+  }
+
+  bool RepeatsStore() const {
+    return std::any_of(stores_.begin(), stores_.end(),
+                       [](const auto& entry) { return !entry.second.only_read; });
+  }
+
+  /*! Other threads of the kernel may count on a store that waits here being complete. */
+  bool MattersElsewhere() const {
+    return signals_ || std::any_of(stores_.begin(), stores_.end(), [&](const auto& entry) {
+             return !entry.second.only_read && ranges_.IsInSeveral(entry.second.tensor);
+           });
+  }
+
+  /*! The wait that a statement needs in front of it, if any. */
+  Stmt WaitBefore(const Effects& effects, const Span& span) {
+    const bool signals = effects.signals || (effects.arrives && signals_ && ranges_.has_ranges);
+    bool fresh = false, needed = signals, written = signals;
+    for (const Object* buffer : effects.shared) {
+      const bool is_new = seen_.insert(buffer).second;
+      fresh |= is_new && loops_ == 0;
+    }
+    for (const auto& [key, store] : stores_) {
+      const bool again = !store.only_read && effects.mentioned.count(store.tensor.get());
+      needed |= fresh || again || effects.written.count(store.tile.get());
+      written |= again;
+    }
+    return needed ? Wait(!written, span) : MakeSeq({});
+  }
+
+  /*! Waits for all stores: until they have read their tiles, or also written. */
+  Stmt Wait(bool until_read, const Span& span) {
+    bool needed = false;
+    for (auto it = stores_.begin(); it != stores_.end();) {
+      Store& store = it->second;
+      needed |= !until_read || !store.has_read;
+      store.has_read = true;
+      it = !until_read || store.only_read ? stores_.erase(it) : std::next(it);
+    }
+    if (!needed) return MakeSeq({});
+    return MakeEvaluate(
+        CallOp(kTmaStoreWait, {MakeInt(0), StringOf(until_read ? "true" : "false")}), span);
+  }
+
+  const Views views_;
+  const RangeUse ranges_;
+  const bool signals_;
+  Stores stores_;
+  int loops_ = 0;
+  std::unordered_set<const Object*> seen_;  // shared buffers that the program has used so far
+  std::unordered_map<const Object*, int> numbers_;
+};
+
+class KernelWalk : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+    const Views views(GetRef<Stmt>(op));
+    if (!Effects(views, GetRef<Stmt>(op)).has_store) return GetRef<Stmt>(op);
+    return WaitPlacer(GetRef<Stmt>(op)).Place(GetRef<Stmt>(op));
+  }
+};
+
+PrimFunc PlaceStoreWaits(PrimFunc f) { return WithBody(f, KernelWalk().Mutate(f->body)); }
+
+Registration registration([] { RegisterPass("PlaceStoreWaits", PlaceStoreWaits); });
+
+}  // namespace
+}  // namespace tl

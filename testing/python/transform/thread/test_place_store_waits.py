@@ -1,0 +1,197 @@
+"""PlaceStoreWaits: how long a store by TMA may go on."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+SM90 = {"kind": "cuda", "arch": "sm_90a"}
+READ, WRITTEN = "wait read", "wait written"
+
+
+def events(func):
+    """What the program does to tiles, tensors and waits, a word a line."""
+    kernel = tilelang.compile(func, target=SM90, execution_backend="emulate")
+    body = kernel.get_kernel_source().partition("__global__")[2].partition("{")[2].splitlines()
+    words = {
+        "tl::tma_store_wait<0, true>": READ,
+        "tl::tma_store_wait<0, false>": WRITTEN,
+        "tl::tma_store<": "store",
+        "for (int w": "loop",
+        "tl::store(S": "fill S",
+        "tl::store(U": "fill U",
+        "tl::atomic_add": "signal",
+        "__syncthreads": "barrier",
+    }
+    found = [word for line in body for text, word in words.items() if text in line]
+    return kernel, found
+
+
+def test_the_store_of_an_iteration_runs_beside_the_next_one():
+    @T.prim_func
+    def main(A: T.Tensor((6, 64, 64), "float16"), C: T.Tensor((6, 64, 64), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            S = T.alloc_shared((64, 64), "float16")
+            U = T.alloc_shared((64, 64), "float16")
+            for w in T.serial(4):
+                if w * 2 + b < 6:
+                    T.copy(A[w * 2 + b, :, :], S)
+                    for i, j in T.Parallel(64, 64):
+                        U[i, j] = S[i, j] + 1
+                    T.copy(U, C[w * 2 + b, :, :])
+
+    kernel, found = events(main)
+    between = ["fill S", READ, "barrier", "fill U", WRITTEN, "barrier", "store"]
+    assert found[: len(between) + 1] == ["loop", *between]
+    assert found[len(between) + 1 :] == [READ]
+    a, c = torch.randn(6, 64, 64).half(), torch.zeros(6, 64, 64, dtype=torch.float16)
+    kernel(a, c)
+    assert torch.equal(c, a + 1)
+
+
+def two_stores(between, second=True):
+    """A tile goes to C, then `between`, then another one goes to D."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((64, 64), "float16"),
+        D: T.Tensor((64, 64), "float16"),
+        flag: T.Tensor((1,), "int32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            U = T.alloc_shared((64, 64), "float16")
+            T.fill(S, 1)
+            if second:
+                T.fill(U, 2)
+            T.copy(S, C)
+            between(S, U, flag)
+            if second:
+                T.copy(U, D)
+
+    return main
+
+
+@T.macro
+def nothing(S, U, flag):
+    pass
+
+
+@T.macro
+def refill(S, U, flag):
+    T.fill(S, 3)
+
+
+@T.macro
+def fill_other(S, U, flag):
+    T.fill(U, 3)
+
+
+@T.macro
+def signal(S, U, flag):
+    T.atomic_add(flag[0], 1)
+
+
+@pytest.mark.parametrize(
+    ("between", "second", "wanted"),
+    [
+        (nothing, True, ["store", "store", READ]),
+        (refill, True, ["store", READ, "barrier", "fill S", "store", READ]),
+        (signal, True, ["store", WRITTEN, "signal", "store", READ]),
+        # The second tile may have the bytes of the first.
+        (fill_other, False, ["store", READ, "barrier", "fill U"]),
+    ],
+)
+def test_who_waits(between, second, wanted):
+    kernel, found = events(two_stores(between, second))
+    assert found[found.index("store") :] == wanted
+    c, d = (torch.zeros(64, 64, dtype=torch.float16) for _ in range(2))
+    kernel(torch.zeros_like(c), c, d, torch.zeros(1, dtype=torch.int32))
+    assert c.eq(1).all()
+    assert d.eq(2 if second else 0).all()
+
+
+def test_a_branch_waits_in_the_branch_that_writes():
+    @T.prim_func
+    def main(C: T.Tensor((64, 64), "float16"), D: T.Tensor((64, 64), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            S = T.alloc_shared((64, 64), "float16")
+            T.fill(S, 1)
+            T.copy(S, C)
+            if b == 1:
+                T.fill(S, 2)
+                T.copy(S, D)
+
+    kernel, found = events(main)
+    wanted = ["store", READ, "barrier", "fill S", "barrier", "store", READ]
+    assert found[found.index("store") :] == wanted
+    source = kernel.get_kernel_source()
+    assert source.index("if (bx == 1)") < source.index("tl::tma_store_wait<")
+
+
+def test_a_jump_waits():
+    @T.prim_func
+    def main(C: T.Tensor((8, 64, 64), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            S = T.alloc_shared((64, 64), "float16")
+            T.fill(S, 1)
+            for w in T.serial(8):
+                T.copy(S, C[w, :, :])
+                if w == b:
+                    T.loop_break()
+
+    kernel, found = events(main)
+    assert found[found.index("loop") :] == ["loop", "store", WRITTEN]
+    c = torch.zeros(8, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert c[:2].eq(1).all()
+    assert c[2:].eq(0).all()
+
+
+def test_tiles_of_several_ranges_are_waited_for_at_once():
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 64), "float16")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64, 64), "float16")
+            full, free = T.alloc_barrier(128), T.alloc_barrier(128)
+            with T.ws(0):
+                for w in T.serial(4):
+                    T.mbarrier_wait_parity(free, (w + 1) % 2)
+                    T.fill(S, w)
+                    T.fence_proxy_async()
+                    T.mbarrier_arrive(full)
+            with T.ws(1):
+                for w in T.serial(4):
+                    T.mbarrier_wait_parity(full, w % 2)
+                    T.copy(S, C[w, :, :])
+                    T.mbarrier_arrive(free)
+
+    kernel, found = events(main)
+    assert found[-2:] == ["store", WRITTEN]
+    c = torch.zeros(4, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
+
+
+@pytest.mark.parametrize(("signals", "end"), [(False, READ), (True, WRITTEN)])
+def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 64), "float16"), flag: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64, 64), "float16")
+            with T.ws(1):
+                for w in T.serial(4):
+                    T.fill(S, w)
+                    T.copy(S, C[w, :, :])
+            if signals:
+                T.sync_threads()
+                T.atomic_add(flag[0], 1)
+
+    kernel, found = events(main)
+    body = found[found.index("loop") :]
+    assert body[: body.index("store") + 2] == ["loop", READ, "fill S", WRITTEN, "store", end]
+    c = torch.zeros(4, 64, 64, dtype=torch.float16)
+    kernel(c, torch.zeros(1, dtype=torch.int32))
+    assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
