@@ -1,5 +1,6 @@
 """What all tests share: the package is the installed one, and its cache is not the user's."""
 
+import importlib
 import importlib.util
 import os
 import pathlib
@@ -9,6 +10,10 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,6 +37,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def same_inputs() -> None:
     """A test has the same random inputs whatever ran before it, in any worker."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def every_schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = request.config.getoption("--seeds")
+    if not seeds:
+        return
+    from tilelang.testing.every_schedule import EverySchedule
+
+    # `tilelang.jit` is the decorator to who imports it as an attribute.
+    kernel = importlib.import_module("tilelang.jit.kernel")
+    plain = kernel.emulated_adapter
+    monkeypatch.setattr(
+        kernel, "emulated_adapter", lambda *given: EverySchedule(plain(*given), seeds)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
