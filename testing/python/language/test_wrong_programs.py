@@ -57,6 +57,7 @@ def test_what_is_said(program, wanted):
     assert said == wanted
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells columns from 3.11 on")
 def test_tabs_and_wide_characters_keep_the_caret_under_its_column():
     with pytest.raises(IndexError) as raised:
         lower('@T.prim_func\ndef main(A: T.Tensor((8,), "float32")):\n\tß = A[1, 1]\n')

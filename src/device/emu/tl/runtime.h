@@ -14,7 +14,7 @@
 #ifdef TL_EMU_RUNTIME
 #define TL_RUNTIME inline __attribute__((used))
 #else
-// g++ warns (-Wattributes) that it ignores noinline here, but makes copies of the functions without.
+// g++ warns (-Wattributes) that it ignores noinline here, and makes copies without it.
 #define TL_RUNTIME extern inline __attribute__((gnu_inline, noinline, noipa))
 #endif
 
