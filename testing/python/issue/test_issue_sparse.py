@@ -94,7 +94,7 @@ def test_attention_over_a_list_of_blocks(build, integers):
         K: T.Tensor((4 * SIZE, SIZE), "float16"),
         V: T.Tensor((4 * SIZE, SIZE), "float16"),
         blocks: T.Tensor((6,), "int32"),
-        O: T.Tensor((SIZE, SIZE), "float32"),
+        Out: T.Tensor((SIZE, SIZE), "float32"),
     ):
         with T.Kernel(1, threads=128):
             Qs = T.alloc_shared((SIZE, SIZE), "float16")
@@ -115,7 +115,7 @@ def test_attention_over_a_list_of_blocks(build, integers):
                         P[i, j] = T.max(S[i, j], 0) / SIZE
                     T.copy(V[row, 0], Vs)
                     T.gemm(P, Vs, F)
-            T.copy(F, O)
+            T.copy(F, Out)
 
     kernel = build(main)
     assert kernel.fills == ["TMA"] * 3
