@@ -74,7 +74,7 @@ class Generator:
 
     def kernel(self) -> None:
         w = self.w
-        self.for_engines = w.chance(0.4)
+        self.for_engines = w.chance(0.3)
         self.m, self.n = self.tile_extents()
         self.threads = w.pick(_ENGINE_THREADS if self.for_engines else _THREADS)
         blocks = w.pick(("one", "one", "rows", "columns", "both"))
@@ -257,7 +257,7 @@ class Generator:
 
     def statement(self, depth: int) -> None:
         w = self.w
-        kinds = ["simple"] * 10 + ["gemm"] * (6 if self.for_engines else 2)
+        kinds = ["simple"] * 10 + ["gemm"] * (4 if self.for_engines else 2)
         if depth < 2:
             kinds += ["loop"] * 2 + ["branch"]
         if not w.loops and not w.branches and len(self.threads) == 1:
