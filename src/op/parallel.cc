@@ -114,6 +114,26 @@ bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access) {
   return ReadsOnly(access.indices, AllVars(nest, access));
 }
 
+namespace {
+
+/*! The index v // divisor: so many neighbouring iterations name one element. */
+struct SharedElement {
+  size_t var;
+  int64_t divisor;
+};
+
+std::optional<SharedElement> SharedElementOf(const Expr& index, const ParallelNest& nest) {
+  const auto* quotient = index.as<FloorDivNode>();
+  const auto divisor = quotient ? AsInt(quotient->b) : std::nullopt;
+  if (!divisor || *divisor < 1) return std::nullopt;
+  for (size_t k = 0; k < nest.vars.size(); ++k) {
+    if (nest.vars[k].same_as(quotient->a)) return SharedElement{k, *divisor};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment) {
   if (!IsIndexedByNest(nest, access)) return std::nullopt;
@@ -121,12 +141,19 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   Substituter at_zero;
   for (const Var& v : access.inner_vars) at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
   const Array<Expr> indices = access.indices.Map([&](Expr e) { return at_zero.Mutate(e); });
-  // Every iteration must name its own element, else the iterations of an element have no place of
-  // their own.
-  if (!IsInjective(MakeLayout(nest.vars, extents, indices))) return std::nullopt;
-  return MakeFragment(nest.vars, extents, fragment->MapIndex(indices)[0],
-                      fragment->MapThread(indices, fragment->replica), fragment->replica,
-                      fragment->replicate);
+  // The neighbours that name one element are neighbours in its thread's registers.
+  Array<Expr> names = indices;
+  Expr index = fragment->MapIndex(indices)[0];
+  for (const Expr& e : indices) {
+    const std::optional<SharedElement> shared = SharedElementOf(e, nest);
+    if (!shared) continue;
+    names.push_back(FloorModOf(nest.vars[shared->var], shared->divisor));
+    index = index * shared->divisor + names.back();
+  }
+  // Other iterations must name elements of their own, else they have no places of their own.
+  if (!IsInjective(MakeLayout(nest.vars, extents, names))) return std::nullopt;
+  return MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
+                      fragment->replica, fragment->replicate);
 }
 
 Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_threads) {
@@ -148,6 +175,7 @@ struct AccessPattern {
   std::vector<std::optional<size_t>> loop_of_dim;   // dimension -> nest variable
   std::vector<std::optional<size_t>> inner_of_dim;  // dimension -> inner variable
   std::vector<bool> loop_used;                      // nest variable appears
+  std::vector<int64_t> divisors;                    // dimension -> iterations of one element
 };
 
 std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentAccess& access) {
@@ -166,6 +194,16 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
     return std::nullopt;
   };
   for (size_t d = 0; d < type->shape.size(); ++d) {
+    p.divisors.push_back(1);
+    const std::optional<SharedElement> shared = SharedElementOf(access.indices[d], nest);
+    if (shared && !p.loop_used[shared->var] &&
+        ToInt(nest.extents[shared->var]) == ToInt(type->shape[d]) * shared->divisor) {
+      p.loop_used[shared->var] = true;
+      p.loop_of_dim.push_back(shared->var);
+      p.inner_of_dim.push_back(std::nullopt);
+      p.divisors[d] = shared->divisor;
+      continue;
+    }
     p.loop_of_dim.push_back(
         match(nest.vars, d, &p.loop_used, [&](size_t k) { return ToInt(nest.extents[k]); }));
     p.inner_of_dim.push_back(match(access.inner_vars, d, &inner_used,
@@ -202,15 +240,21 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
   for (size_t d = 0; d < shape.size(); ++d) {
     vars.push_back(MakeVar("i" + std::to_string(d)));
     if (pattern->loop_of_dim[d]) {
-      base_coordinates[position[*pattern->loop_of_dim[d]]] = vars[d];
+      base_coordinates[position[*pattern->loop_of_dim[d]]] = vars[d] * pattern->divisors[d];
     } else if (pattern->inner_of_dim[d]) {
       inner = inner * shape[d] + vars[d];
       inner_total *= shape[d];
     }
   }
   Array<Expr> at(base_coordinates.begin(), base_coordinates.end());
-  return MakeFragment(vars, shape, base->MapIndex(at)[0] * inner_total + inner,
-                      base->MapThread(at, base->replica), base->replica, base->replicate);
+  const int64_t sharing = Product(pattern->divisors);
+  const Expr index = FloorDivOf(base->MapIndex(at)[0], sharing) * inner_total + inner;
+  const Fragment found = MakeFragment(vars, shape, index, base->MapThread(at, base->replica),
+                                      base->replica, base->replicate);
+  // Iterations of one element may lie in several threads, or far apart in one.
+  const bool fits = sharing == 1 || (PlacementDefect(found).empty() &&
+                                     IsCompatible(nest, access, found, loop_layout));
+  return fits ? std::optional(found) : std::nullopt;
 }
 
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,

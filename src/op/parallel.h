@@ -50,7 +50,8 @@ bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars);
 bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access);
 
 /*! Iterations follow the elements of one accessed fragment: layout = fragment o access, inner loops
- * at 0. nullopt where that is no function of distinct elements. */
+ * at 0. Iterations that share an element by an index v // n have neighbouring registers of its
+ * thread; nullopt where others share one. */
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment);
 /*! Vectors of `width` iterations, dealt to threads round robin in row-major order. */
@@ -60,8 +61,9 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
 /*!
- * Layout of a fragment that the nest defines. Each index must be a loop variable over the whole
- * dimension, each at most once, or a constant 0 of a dimension of extent 1; nullopt otherwise.
+ * Layout of a fragment that the nest defines. Each index must be a loop variable v over the whole
+ * dimension, or v // n whose n iterations are neighbours in one thread, each variable at most once,
+ * or a constant 0 of a dimension of extent 1; nullopt otherwise.
  * Dimensions of inner loops stay in the thread; loop variables that do not appear make replicas.
  */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,

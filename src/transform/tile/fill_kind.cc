@@ -1,8 +1,5 @@
 #include <algorithm>
 
-#include "../../layout/annotation.h"
-#include "../../layout/swizzle.h"
-#include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -27,16 +24,8 @@ bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
   return values.count(v) != 0;
 }
 
-Layout AnnotatedLayout(const Var& buffer, const KernelInfo& kernel) {
-  const Map<Var, Layout> layouts = GetLayoutMap(kernel.block->annotations);
-  auto it = layouts.find(buffer);
-  return it == layouts.end() ? Layout() : (*it).second;
-}
-
-/*! Why TMA does not make a copy; `is_operand`: a gemm reads the tile, in the layout that it wants.
- */
-std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Views& views,
-                      bool is_operand) {
+std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Placements& placed) {
+  const Views& views = placed.views;
   const Var src = TileRegion::From(call->args[0]).buffer;
   const Var dst = TileRegion::From(call->args[1]).buffer;
   if (!IsParameter(views.RootOf(src), kernel)) {
@@ -50,11 +39,7 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const View
   for (const char* key : {"cluster_mask", "dst_block"}) {
     if (TileOpAttr(call, key) != nullptr) return key;
   }
-  Layout layout = AnnotatedLayout(dst, kernel);
-  if (!layout.defined() && is_operand) {
-    layout = MakeSwizzledLayout(ConstShape(dst), BufferOf(dst)->dtype->dtype.bits);
-  }
-  return WhyNotTmaLoad(call, layout, kernel.arch);
+  return WhyNotTmaLoad(call, placed.Find(dst), kernel.arch);
 }
 
 /*! The expression is a multiple of `unit` for all values of its variables. */
@@ -80,7 +65,7 @@ bool HasWholeWords(const TileRegion& r, int64_t unit, Analyzer* analyzer) {
 }
 
 /*! The copy certainly becomes cp.async, and keeps all threads busy. */
-bool IsCpAsync(const CallNode* call, const KernelInfo& kernel) {
+bool IsCpAsync(const CallNode* call, const KernelInfo& kernel, const Placements& placed) {
   if (NameOf(call) != "tl.tileop.copy") return false;
   const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
   const DLDataType type = BufferOf(src.buffer)->dtype->dtype;
@@ -97,7 +82,7 @@ bool IsCpAsync(const CallNode* call, const KernelInfo& kernel) {
   Analyzer analyzer;
   if (!analyzer.CanProveEqual(src.ranges.back()->extent, dst.ranges.back()->extent)) return false;
   if (!HasWholeWords(src, unit, &analyzer) || !HasWholeWords(dst, unit, &analyzer)) return false;
-  const Layout layout = AnnotatedLayout(dst.buffer, kernel);
+  const Layout layout = placed.FindAnnotated(dst.buffer);
   if (layout.defined() && ContiguousElements(layout) % unit) return false;
   int64_t elements = 1;
   for (const Range& r : dst.ranges) elements *= AsInt(r->extent).value_or(0);
@@ -120,7 +105,7 @@ bool IsGemm(const Stmt& s) {
   return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
 }
 
-FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, bool is_operand,
+FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
                   std::string* why) {
   const CallNode* call = AsTileOp(copy);
   if (!call) {
@@ -135,11 +120,11 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views
     *why = "it is no copy of a tile";
     return FillBy::kNothing;
   }
-  *why = WhyNotTma(call, kernel, views, is_operand);
+  *why = WhyNotTma(call, kernel, placed);
   if (why->empty()) return FillBy::kTma;
   const Any prefer = TileOpAttr(call, "prefer_instruction");
   if (prefer != nullptr && prefer.cast<String>() == "tma") return FillBy::kNothing;
-  return IsCpAsync(call, kernel) ? FillBy::kCpAsync : FillBy::kThreads;
+  return IsCpAsync(call, kernel, placed) ? FillBy::kCpAsync : FillBy::kThreads;
 }
 
 }  // namespace tl

@@ -33,7 +33,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
-#include "tensor_traffic.h"
+#include "placements.h"
 
 namespace tl {
 namespace {
@@ -125,73 +125,6 @@ class OpCollector : public StmtExprVisitor {
                 "wrap the statement in T.Parallel, or use T.alloc_local for memory of one thread");
   }
   Span span_;
-};
-
-/*! The layouts found so far, and the statements that asked for them. */
-class Placements : public LayoutScope {
- public:
-  /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
-  Views views;
-  const TensorTraffic* traffic = nullptr;
-
-  bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
-  StoreTraffic StoresTo(const Var& tensor) const final { return traffic->StoresTo(tensor); }
-  Layout Find(const Var& buffer) const final {
-    const Var root = views.RootOf(buffer);
-    auto it = placed_.find(root.get());
-    if (it == placed_.end()) return Layout();
-    if (root.same_as(buffer)) return it->second.layout;
-    return Carry(it->second.layout, root, buffer, it->second.asked_by);
-  }
-  Layout FindAnnotated(const Var& buffer) const final {
-    return annotated_.count(views.RootOf(buffer).get()) ? Find(buffer) : Layout();
-  }
-  bool IsView(const Var& buffer) const final { return views.IsView(buffer); }
-  Span PlacedBy(const Var& buffer) const final {
-    auto it = placed_.find(views.RootOf(buffer).get());
-    return it == placed_.end() ? Span() : it->second.asked_by;
-  }
-  void Place(const Var& buffer, const Layout& layout, const Span& span) final {
-    const Var root = views.RootOf(buffer);
-    if (!root.same_as(buffer)) return Place(root, Carry(layout, buffer, root, span), span);
-    auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
-    if (is_new || !IsFragment(buffer) || IsSameLayout(it->second.layout, layout)) return;
-    const Placed& first = it->second;
-    ThrowAt(
-        span, "ValueError",
-        "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first.layout) +
-            (first.asked_by.defined() ? ", asked for at " + Where(first.asked_by) : "") + "\n  " +
-            LayoutText(layout) + ", asked for here\nwanted one; copy to a second fragment");
-  }
-
-  void PlaceAnnotated(const Var& buffer, const Layout& layout) {
-    Place(buffer, layout, Span());
-    annotated_.insert(views.RootOf(buffer).get());
-  }
-  void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) final {
-    auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
-    if (is_new) return;
-    const int bits = BufferOf(buffer)->dtype->dtype.bits;
-    const std::optional<int> old_span = SwizzleBytes(it->second.layout, bits);
-    if (old_span && *SwizzleBytes(layout, bits) < *old_span) it->second = {layout, span};
-  }
-
-  static Layout Carry(const Layout& layout, const Var& from, const Var& to, const Span& span) {
-    std::optional<Layout> carried = CarryLayout(layout, from, to);
-    if (carried) return *carried;
-    ThrowAt(span, "ValueError",
-            "found a layout of " + std::string(from->name) + " that scatters the elements of " +
-                std::string(to->name) + ", another name of its memory with wider elements:\n  " +
-                LayoutText(layout) + "\nwanted each of them in one piece; copy instead of T.view");
-  }
-
- private:
-  struct Placed {
-    Layout layout;
-    Span asked_by;
-  };
-  std::unordered_map<const Object*, Placed> placed_;
-  std::unordered_set<const Object*> annotated_;
 };
 
 using Operators = std::vector<OperatorUse>;

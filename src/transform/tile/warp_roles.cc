@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "../../layout/annotation.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
@@ -56,6 +57,7 @@ class Planner {
 
   void Run() {
     if (!CheckKernel() || !BuildRoleTree(kernel_, kernel_.block->body, views_, &roles_)) return;
+    PlaceOperands();
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
@@ -82,6 +84,22 @@ class Planner {
                     span);
     }
     return true;
+  }
+
+  /*! Layouts as the consumer's layout inference will find them. */
+  void PlaceOperands() {
+    placed_.views = views_;
+    placed_.arch = kernel_.arch;
+    placed_.num_threads = kernel_.threads;
+    for (auto [buffer, layout] : GetLayoutMap(kernel_.block->annotations)) {
+      placed_.PlaceAnnotated(buffer, layout);
+    }
+    std::vector<std::unique_ptr<TileOperator>> gemms;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back(OperatorOf(node->stmt));
+    });
+    for (const auto& gemm : gemms) gemm->PlaceForEngines(&placed_);
+    for (const auto& gemm : gemms) gemm->Infer(&placed_, InferLevel::kStrict);
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
@@ -160,12 +178,7 @@ class Planner {
   }
 
   void Classify(RoleNode* node) {
-    bool is_operand = false;
-    ForEachNode(roles_.body, [&](const RoleNode* reader) {
-      if (!reader->IsLeaf() || !IsGemm(reader->stmt)) return;
-      for (const Var& v : node->use.writes) is_operand |= Contains(reader->use.reads, v);
-    });
-    node->fill = KindOfFill(node->stmt, kernel_, views_, is_operand, &node->why);
+    node->fill = KindOfFill(node->stmt, kernel_, placed_, &node->why);
   }
 
   /*! The buffers of the fills, joined to channels where they are used over the same statements. */
@@ -412,6 +425,7 @@ class Planner {
   const KernelInfo& kernel_;
   WarpRoles& roles_;
   Views views_;
+  Placements placed_;
 };
 
 }  // namespace

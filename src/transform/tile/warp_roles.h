@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "../../op/views.h"
 #include "kernel_scope.h"
+#include "placements.h"
 
 namespace tl {
 
@@ -148,10 +148,10 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
 // --- fill_kind.cc
 /*!
  * How a copy from global to shared memory is made where the producer makes it; kNothing where it
- * cannot be taken out of its place. `why` says why it is not TMA. `is_operand`: a gemm reads the
- * tile.
+ * cannot be taken out of its place. `why` says why it is not TMA. `placed` has the buffers whose
+ * layouts users or gemms dictate.
  */
-FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views, bool is_operand,
+FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
                   std::string* why);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);

@@ -35,6 +35,9 @@ from tilelang.testing.fuzz.writer import (
 )
 
 _EXTENTS = (1, 3, 4, 7, 8, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 60, 63, 64, 64, 65, 96, 100, 128)
+# Rows of whole 16 bytes and whole warp groups: what TMA, wgmma and warp specialisation take.
+_ENGINE_EXTENTS = (16, 32, 48, 64, 64, 64, 128)
+_ENGINE_THREADS = ((128,), (128,), (256,))
 _THREADS = ((32,), (64,), (128,), (128,), (128,), (256,), (96,), (160,), (48,), (100,), (16, 8))
 
 
@@ -61,6 +64,8 @@ class Generator:
         self.dynamic = writer.chance(0.2)
         self.planes: dict[str, tuple[int, Expr]] = {}
         """Tensors of three dimensions: the one that tiles do not have, and where they are in it."""
+        self.for_engines = False
+        """The kernel's sizes are such that engines can copy its tiles and multiply them."""
 
     def function(self) -> None:
         for _ in range(2 if self.w.chance(0.12) else 1):
@@ -69,8 +74,9 @@ class Generator:
 
     def kernel(self) -> None:
         w = self.w
+        self.for_engines = w.chance(0.3)
         self.m, self.n = self.tile_extents()
-        self.threads = w.pick(_THREADS)
+        self.threads = w.pick(_ENGINE_THREADS if self.for_engines else _THREADS)
         blocks = w.pick(("one", "one", "rows", "columns", "both"))
         self.M, self.grid_y = self.problem(self.m, blocks in ("rows", "both"), "M")
         self.N, self.grid_x = self.problem(self.n, blocks in ("columns", "both"), "N")
@@ -120,8 +126,9 @@ class Generator:
 
     def tile_extents(self) -> tuple[Ref, Ref]:
         w = self.w
+        extents = _ENGINE_EXTENTS if self.for_engines else _EXTENTS
         while True:
-            m, n = w.pick(_EXTENTS), w.pick(_EXTENTS)
+            m, n = w.pick(extents), w.pick(extents)
             if m * n <= MOST_ELEMENTS:
                 return w.size(m, "m"), w.size(n, "n")
 
@@ -132,7 +139,9 @@ class Generator:
         total = extent * w.pick((2, 3)) if many else extent
         if w.chance(0.5):
             total = max(total - w.rng.randrange(extent), 1)
-        size = w.size(total, prefix, self.dynamic and w.chance(0.6))
+        if self.for_engines:
+            total = -(-total // 16) * 16
+        size = w.size(total, prefix, self.dynamic and not self.for_engines and w.chance(0.6))
         return size, Op("ceildiv", (size, tile))
 
     # Tensors
@@ -248,7 +257,7 @@ class Generator:
 
     def statement(self, depth: int) -> None:
         w = self.w
-        kinds = ["simple"] * 10 + ["gemm"] * 2
+        kinds = ["simple"] * 10 + ["gemm"] * (4 if self.for_engines else 2)
         if depth < 2:
             kinds += ["loop"] * 2 + ["branch"]
         if not w.loops and not w.branches and len(self.threads) == 1:

@@ -74,13 +74,16 @@ def gemm(g: Generator) -> None:
     """A matrix product, over several chunks of K in a pipeline, or of what is known."""
     w = g.w
     dtype, accum = w.pick(_PRODUCTS)
-    k_value = w.pick((8, 16, 16, 32, 32, 64, 20, 7, 24, 33))
+    steps = (16, 32, 32, 64) if g.for_engines else (8, 16, 16, 32, 32, 64, 20, 7, 24, 33)
+    k_value = w.pick(steps)
     while (w.value(g.m) + w.value(g.n)) * k_value > 3 * MOST_ELEMENTS:
         k_value //= 2
     k = w.size(k_value, "k")
     depth = k_value * w.pick((1, 2, 3, 5))
     depth -= w.rng.randrange(k_value) if w.chance(0.3) else 0
-    total = w.size(depth, "K", g.dynamic and w.chance(0.5))
+    if g.for_engines:
+        depth = -(-depth // 16) * 16
+    total = w.size(depth, "K", g.dynamic and not g.for_engines and w.chance(0.5))
     bound = 16.0 * w.value(total) * w.repeats
     top = 4
     if bound > LIMITS[accum]:

@@ -102,7 +102,7 @@ def test_twins_compute_the_same():
 
 
 def test_features_that_are_counted_exist():
-    found = set().union(*(features(generate(4, number), False) for number in range(60)))
+    found = set().union(*(features(generate(4, number), False) for number in range(80)))
     missing = set(FEATURES) - found - {"rounded values"}
     assert len(missing) <= 12, missing
 

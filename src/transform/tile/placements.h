@@ -1,0 +1,41 @@
+/*! Where layouts put the buffers of a kernel: what layout inference fills, and what passes before
+ * it ask of operators that dictate. */
+#pragma once
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../op/operator.h"
+#include "../../op/views.h"
+#include "tensor_traffic.h"
+
+namespace tl {
+
+/*! The layouts found so far, and the statements that asked for them. */
+class Placements : public LayoutScope {
+ public:
+  /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
+  Views views;
+  const TensorTraffic* traffic = nullptr;
+
+  bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
+  StoreTraffic StoresTo(const Var& tensor) const final { return traffic->StoresTo(tensor); }
+  Layout Find(const Var& buffer) const final;
+  Layout FindAnnotated(const Var& buffer) const final;
+  bool IsView(const Var& buffer) const final { return views.IsView(buffer); }
+  Span PlacedBy(const Var& buffer) const final;
+  void Place(const Var& buffer, const Layout& layout, const Span& span) final;
+  void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) final;
+  void PlaceAnnotated(const Var& buffer, const Layout& layout);
+
+  static Layout Carry(const Layout& layout, const Var& from, const Var& to, const Span& span);
+
+ private:
+  struct Placed {
+    Layout layout;
+    Span asked_by;
+  };
+  std::unordered_map<const Object*, Placed> placed_;
+  std::unordered_set<const Object*> annotated_;
+};
+
+}  // namespace tl

@@ -1,0 +1,89 @@
+"""Who loads a tile, and what stays out of the way of those who do."""
+
+import re
+
+import tilelang.language as T
+
+SIZE = 64
+
+
+def gemm(load_a, load_b, stages, threads=128, n=4, init=None):
+    """C of A (64, 64 n) and B (64, 64 n), stored transposed; `init` is the accumulator's."""
+    begin = init or T.clear
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((SIZE, SIZE * n), "float16"),
+        B: T.Tensor((SIZE, SIZE * n), "float16"),
+        C: T.Tensor((SIZE, SIZE), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            S = T.alloc_shared((SIZE, SIZE), "float16")
+            W = T.alloc_shared((SIZE, SIZE), "float16")
+            F = T.alloc_fragment((SIZE, SIZE), "float32")
+            begin(F)
+            for k in T.Pipelined(n, num_stages=stages):
+                load_a(A, S, k)
+                load_b(B, W, k)
+                T.gemm(S, W, F, transpose_B=True)
+            T.copy(F, C)
+
+    return main
+
+
+@T.macro
+def by_tma(source, tile, k):
+    T.copy(source[0, k * SIZE], tile)
+
+
+@T.macro
+def by_cp_async(source, tile, k):
+    T.copy(source[0, k * SIZE], tile, disable_tma=True)
+
+
+@T.macro
+def by_stores(source, tile, k):
+    for i, j in T.Parallel(SIZE, SIZE):
+        tile[i, j] = source[i, k * SIZE + j] * T.float16(2)
+
+
+@T.macro
+def rows_of_numbers(F):
+    for i, j in T.Parallel(SIZE, SIZE):
+        F[i, j] = T.cast(i, "float32")
+
+
+def test_one_stage_of_tma_alone_keeps_its_specialisation(build, integers):
+    kernel = build(gemm(by_tma, by_tma, stages=1))
+    assert "1 version" in kernel.channels[0]
+    assert kernel.source.count("tl::wgmma_ss<") == 1
+    a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
+    kernel.check(a, b, wanted=a.double() @ b.double().T)
+
+
+def test_tma_and_cp_async_share_the_barriers_of_a_stage(build, integers):
+    kernel = build(gemm(by_tma, by_cp_async, stages=3))
+    assert kernel.fills == ["TMA", "cp.async"]
+    assert len(kernel.channels) == 1
+    assert "full after 128, empty after 128 arrivals" in kernel.channels[0]
+    assert "cp_async_mbarrier_arrive_noinc(S_full" in kernel.producer
+    a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
+    kernel.check(a, b, wanted=a.double() @ b.double().T)
+
+
+def test_copy_by_threads_uses_all_of_the_producer(build, integers):
+    kernel = build(gemm(by_tma, by_stores, stages=2, threads=256))
+    assert kernel.fills == ["TMA", "stores of all its threads"]
+    assert "full after 256, empty after 256 arrivals" in kernel.channels[0]
+    assert re.search(r"if \(tx < 256\)", kernel.producer)
+    a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
+    kernel.check(a, b, wanted=a.double() @ b.double().T * 2)
+
+
+def test_initialisation_of_the_consumer_stays_out_of_the_producer(build, integers):
+    kernel = build(gemm(by_tma, by_tma, stages=2, init=rows_of_numbers))
+    assert "F" not in re.findall(r"\w+", kernel.producer)
+    assert kernel.consumer.index("F") < kernel.consumer.index("mbarrier_wait")
+    a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
+    rows = a.new_tensor(range(SIZE)).double()[:, None]
+    kernel.check(a, b, wanted=a.double() @ b.double().T + rows)
