@@ -62,6 +62,7 @@ class Planner {
     if (!CheckJumps()) return;
     CountFills();
     CountThreads();
+    PlaceReleases(kernel_, views_, &roles_);
   }
 
  private:
@@ -247,7 +248,7 @@ class Planner {
       auto known = std::find_if(channel->windows.begin(), channel->windows.end(),
                                 [&](const Window& w) { return w.sequence == fill->parent; });
       if (known == channel->windows.end()) {
-        channel->windows.push_back({fill->parent, index, index, 0, 0, 0});
+        channel->windows.push_back({fill->parent, index, index, 0, 0, 0, 0});
       } else {
         known->last_fill = index;
       }
