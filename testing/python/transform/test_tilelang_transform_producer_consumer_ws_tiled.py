@@ -127,7 +127,8 @@ def test_program_of_a_gemm(program):
         for k in range(4):
             T.tl.acquire(S_full[k % 2], k // 2 & 1, S[k % 2], W[k % 2])
             T.tl.gemm(S[k % 2], W[k % 2], F[0:64, 0:64])
-            T.tl.release(S_empty[k % 2], S[k % 2], W[k % 2])
+            T.tl.release(S_empty[(k + 1) % 2], 0 < k, S[(k + 1) % 2], W[(k + 1) % 2])
+        T.tl.release(S_empty[1], T.bool(True), S[1], W[1])
         T.tl.copy(F[0:64, 0:64], C[0:64, 0:64])
         """
     ).strip("\n")
@@ -405,9 +406,9 @@ def test_schedule_of_the_user_stays_on_the_consumer(program):
     text = program(attention(scheduled))
     assert "tl_pipeline" not in role(text, "producer")
     loop = next(line for line in role(text, "consumer").splitlines() if "for k in" in line)
-    # acquire K, gemm, release K, softmax, acquire V, gemm, release V
-    assert '"tl_pipeline_order": [3, 4, 5, 6, 0, 1, 2]' in loop
-    assert '"tl_pipeline_stage": [0, 0, 0, 0, 1, 1, 1]' in loop
+    # acquire K, gemm, release K, release V, softmax, acquire V, gemm
+    assert '"tl_pipeline_order": [2, 3, 4, 5, 6, 0, 1]' in loop
+    assert '"tl_pipeline_stage": [0, 0, 0, 1, 0, 1, 1]' in loop
 
 
 @T.macro
