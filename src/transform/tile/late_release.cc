@@ -1,13 +1,10 @@
 /*! Where the consumer gives up a slot that an asynchronous product reads: where it would wait for
  * the product anyway, or behind the next one, so that one product is in flight all the time. */
 #include <algorithm>
-#include <tuple>
 
-#include "../../layout/annotation.h"
-#include "../../op/gemm.h"
-#include "../../op/wgmma_wait.h"
 #include "pipeline.h"
 #include "role_schedule.h"
+#include "wgmma_plan.h"
 
 namespace tl {
 namespace {
@@ -15,14 +12,7 @@ namespace {
 class ReleasePlanner {
  public:
   ReleasePlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles)
-      : kernel_(kernel), views_(views), threads_(roles.consumer_threads) {
-    ForEachNode(roles.body, [&](const RoleNode* node) {
-      const CallNode* call = AsTileOp(node->stmt);
-      if (!node->IsLeaf() || !call) return;
-      by_hand_ |= IsCallTo(GetRef<Expr>(call), kWgmmaWait) ||
-                  TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
-    });
-  }
+      : views_(views), wgmma_(kernel, views, roles) {}
 
   void Place(const Channel& channel, Window* w) const {
     const std::vector<size_t> steps = StepOrder(*w->sequence);
@@ -101,21 +91,7 @@ class ReleasePlanner {
   }
 
   std::optional<GemmOp> WgmmaAt(const RoleSequence& sequence, size_t i) const {
-    const RoleNode& node = *sequence.nodes[i];
-    if (by_hand_ || !node.IsLeaf() || !IsGemm(node.stmt)) return std::nullopt;
-    const CallNode* call = AsTileOp(node.stmt);
-    if (!IsCallTo(GetRef<Expr>(call), kGemm)) return std::nullopt;
-    GemmOp op = ParseGemm(call, node.stmt->span);
-    const GemmContext context{threads_, kernel_.arch, LayoutOf(op.a.buffer), LayoutOf(op.b.buffer),
-                              views_.IsView(op.a.buffer) || views_.IsView(op.b.buffer)};
-    if (!PlanGemm(op, context).UsesWgmma()) return std::nullopt;
-    return op;
-  }
-
-  Layout LayoutOf(const Var& buffer) const {
-    const auto layouts = GetLayoutMap(kernel_.block->annotations);
-    auto it = layouts.find(buffer);
-    return it == layouts.end() ? Layout() : (*it).second;
+    return wgmma_.At(*sequence.nodes[i]);
   }
 
   /*! A statement that finds the product complete: all that touches its accumulators but products
@@ -128,11 +104,8 @@ class ReleasePlanner {
            views_.IsSameMemory(next->a.buffer, c);
   }
 
-  const KernelInfo& kernel_;
   const Views& views_;
-  int64_t threads_;
-  /*! The program itself says where it waits for products. */
-  bool by_hand_ = false;
+  WgmmaPlan wgmma_;
 };
 
 }  // namespace

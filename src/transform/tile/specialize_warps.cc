@@ -22,6 +22,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "rename.h"
 #include "role_schedule.h"
 #include "versions.h"
 #include "warp_roles.h"
@@ -86,7 +87,7 @@ struct ChannelBarriers {
 
 /*! New names for what a copy of statements declares, and memory of its own for the thread's
  * variables that it writes: a value that one role has says nothing of the other's. */
-class Renamer : public Substituter {
+class Renamer : public BindingRenamer {
  public:
   explicit Renamer(const Stmt& s) {
     for (const Var& v : CollectBufferUse(s).writes) {
@@ -97,22 +98,6 @@ class Renamer : public Substituter {
     }
   }
   Array<Var> own;
-
- protected:
-  using Substituter::Mutate_;
-  Stmt Mutate_(const ForNode* op) final {
-    map[op->loop_var.get()] = MakeVar(op->loop_var->name, op->loop_var->dtype());
-    For loop = Default<Stmt>(op).as_or_throw<For>();
-    loop.CopyOnWrite()->loop_var = map[op->loop_var.get()].as_or_throw<Var>();
-    return loop;
-  }
-  Stmt Mutate_(const BindNode* op) final {
-    auto bind = make_object<BindNode>(*op);
-    bind->value = Mutate(op->value);
-    bind->var = MakeVar(op->var->name, op->var->dtype());
-    map[op->var.get()] = bind->var;
-    return Bind(bind);
-  }
 };
 
 /*! A statement of a role's program; consecutive elected ones share a branch. */
@@ -358,6 +343,11 @@ class RoleEmitter {
       Annotations* notes = &loop.CopyOnWrite()->annotations;
       RoleSchedule schedule = producer ? RoleSchedule() : ReadSchedule(node);
       for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
+      if (producer) notes->erase(kChosen);
+      // The registers that setmaxnreg leaves to it do not hold several iterations' addresses.
+      if (producer && roles_.one_producer_thread && loop->kind == ForKind::kSerial) {
+        notes->Set(kUnrollFactor, int64_t(1));
+      }
       if (producer || schedule.empty()) return loop;
       std::vector<ServedStatement> served;
       for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});

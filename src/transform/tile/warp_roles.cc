@@ -59,6 +59,9 @@ class Planner {
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
+    const bool overlap = OverlapProducts(kernel_, views_, &roles_);
+    // Slots are taken and given up elsewhere then.
+    if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills();
     CountThreads();

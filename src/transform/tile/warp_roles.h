@@ -162,8 +162,13 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Views& views
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
 
+// --- product_overlap.cc
+/*! Gives loops of two products order and stage, where that has them run at once; true if any. The
+ * channels are known. */
+bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+
 // --- late_release.cc
-/*! Sets where each window gives up its slot; the number of consumers is known. */
+/*! Sets where each window gives up its slot. */
 void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 
 // --- producer_slice.cc

@@ -64,6 +64,7 @@ def role(text, name):
 # What the printer adds: numbers to memory of the roles that has one name, keywords, whole tiles.
 _SHORT = (
     (r"\b(\w+_fills|mask)_1\[", r"\1["),
+    (r'T\.serial\((.*), annotations=\{"pragma_unroll_factor": 1\}\)', r"range(\1)"),
     (r'T\.Call\("tl\.tileop\.(\w+)", \[(.*)\], attrs=\{.*\}, ret_ty="void"\)', r"T.tl.\1(\2)"),
     (r", 0:64, 0:(64|128)\]", "]"),
     (r", T\.bool\(False\), T\.bool\(False\), 0, T\.bool\(False\)\)", ")"),

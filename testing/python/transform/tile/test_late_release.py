@@ -46,8 +46,9 @@ def products(num_stages, inner=False):
     return main
 
 
-def two_products(length, num_stages=2):
-    """Weights from the first product, in registers, for the second."""
+def two_products(length, num_stages=2, shared=False, **pipeline):
+    """The sum, halved before each, of products of a product, which is in registers or `shared`
+    memory; the last one counts twice."""
 
     @T.prim_func
     def main(
@@ -63,15 +64,21 @@ def two_products(length, num_stages=2):
             v = T.alloc_shared((64, 64), "float16")
             s = T.alloc_fragment((64, 64), "float32")
             p = T.alloc_fragment((64, 64), "float16")
+            p_shared = T.alloc_shared((64, 64), "float16")
             o = T.alloc_fragment((64, 64), "float32")
             T.copy(Q, q)
             T.clear(o)
-            for i in T.Pipelined(n, num_stages=num_stages):
+            for i in T.Pipelined(n, num_stages=num_stages, **pipeline):
                 T.copy(K[i * 64, 0], k)
                 T.gemm(q, k, s, transpose_B=True, clear_accum=True)
-                T.copy(s, p)
+                for x, y in T.Parallel(64, 64):
+                    factor = T.if_then_else(i == n - 1, 2, 1)
+                    s[x, y] = s[x, y] * factor
+                for x, y in T.Parallel(64, 64):
+                    o[x, y] = o[x, y] * 0.5
+                T.copy(s, p_shared if shared else p)
                 T.copy(V[i * 64, 0], v)
-                T.gemm(p, v, o)
+                T.gemm(p_shared if shared else p, v, o)
             T.copy(o, Out)
 
     return main
@@ -106,10 +113,39 @@ def test_one_slot_or_a_use_of_the_sum_is_given_up_at_once(options):
     assert events(products(**options)) == AT_ONCE
 
 
-def test_two_products_have_one_wait():
-    release = ["release k_empty", "release v_empty"]
-    loop = ["for", "acquire k_full", "commit", "wait 0", *release, "acquire v_full", "commit"]
-    assert events(two_products(4)) == ["acquire q_full", *loop, "wait 0", "release v_empty"]
+def test_two_products_one_after_the_other_have_one_wait():
+    first = ["for", "acquire k_full", "commit", "wait 0", "release k_empty", "release v_empty"]
+    loop = [*first, "acquire v_full", "commit"]
+    found = events(two_products(4, shared=True))
+    assert found == ["acquire q_full", *loop, "wait 0", "release v_empty"]
+
+
+OVERLAP = [
+    *("acquire k_full", "commit", "acquire v_full", "commit"),
+    *("wait 1", "release k_empty", "wait 0", "release v_empty"),
+]
+
+
+def test_two_products_at_once():
+    begin = ["acquire q_full", "acquire k_full", "commit", "wait 0", "release k_empty"]
+    end = ["acquire v_full", "commit", "wait 0", "release v_empty"]
+    assert events(two_products(4)) == [*begin, "for", *OVERLAP, *end]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_stages": 1}, {"shared": True}, {"order": [*range(7)], "stage": [0] * 7}]
+)
+def test_when_two_products_are_not_run_at_once(options):
+    assert "wait 1" not in events(two_products(4, **options))
+
+
+def test_explained():
+    kernel = tilelang.compile(two_products(4), target=TARGET, execution_backend="emulate")
+    text = kernel.explain()
+    assert (
+        "1 step ahead, products of two iterations at a time, whose tiles take 80 of 240 registers"
+        in text
+    )
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
@@ -125,13 +161,19 @@ def test_sums_of_any_length(num_stages):
             assert torch.equal(c[:outer], wanted.expand(outer, -1, -1))
 
 
-def test_two_products_of_any_length():
-    kernel = tilelang.compile(two_products(4), target=TARGET, execution_backend="emulate")
+@pytest.mark.parametrize("shared", [False, True])
+def test_two_products_of_any_length(shared):
+    func = two_products(4, shared=shared)
+    kernel = tilelang.compile(func, target=TARGET, execution_backend="emulate")
     q, k, v = (torch.randint(-2, 3, shape).half() for shape in ((64, 64), (256, 64), (256, 64)))
-    for n in (0, 1, 4):
-        scores = (q @ k[: 64 * n].T).float()
+    for n in (0, 1, 2, 4):
+        wanted = torch.zeros(64, 64)
+        for i in range(n):
+            tile = slice(64 * i, 64 * i + 64)
+            scores = (q @ k[tile].T).float() * (2 if i == n - 1 else 1)
+            wanted = wanted / 2 + scores @ v[tile].float()
         for how in HOW:
             out = torch.full((64, 64), -1.0)
             with schedule(**how):
                 kernel(q, k, v, out, n)
-            assert torch.equal(out, scores @ v[: 64 * n].float())
+            assert torch.equal(out, wanted)
