@@ -15,7 +15,6 @@ namespace tl {
 namespace {
 
 /*! Annotation of a loop; LowerOpaqueBlock makes it an attribute around the loop. */
-constexpr const char* kUnrollFactor = "pragma_unroll_factor";
 
 bool HasLoads(const Expr& e) {
   struct Finder : StmtExprVisitor {

@@ -1,7 +1,8 @@
 /*!
  * acquire(barrier element, parity, buffer regions..) waits for the phase of an mbarrier after which
  * the thread may read or overwrite the buffers; release(barrier element, buffer regions..) arrives
- * at it when the thread is done with them. The buffers tell planners what the barrier is about; no
+ * at it when the thread is done with them; release(barrier element, condition, buffer regions..)
+ * does so where the condition holds. The buffers tell planners what the barrier is about; no
  * data moves.
  */
 #include "intrinsics.h"
@@ -13,11 +14,12 @@ namespace {
 class BarrierOperator : public TileOperator {
  public:
   BarrierOperator(const char* intrinsic, const CallNode* call, const Array<Expr>& scalars,
-                  const Span& s)
+                  const Expr& condition, const Span& s)
       : TileOperator(s),
         intrinsic_(intrinsic),
         barrier_(TileRegion::From(call->args[0])),
-        scalars_(scalars) {}
+        scalars_(scalars),
+        condition_(condition) {}
 
   // The buffers are neither read nor written here.
   BufferUse Use() const final { return {}; }
@@ -26,21 +28,26 @@ class BarrierOperator : public TileOperator {
   Stmt Lower(LoweringScope* scope) const final {
     Array<Expr> args = {AddressOf(barrier_.buffer, barrier_.Mins())};
     for (const Expr& e : scalars_) args.push_back(e);
-    return scope->PlaceAccesses(MakeEvaluate(CallOp(intrinsic_, args), span));
+    const Stmt call = MakeEvaluate(CallOp(intrinsic_, args), span);
+    return scope->PlaceAccesses(MakeIf(condition_, call, span));
   }
 
  private:
   const char* intrinsic_;
   TileRegion barrier_;
   Array<Expr> scalars_;
+  Expr condition_;
 };
 
 std::unique_ptr<TileOperator> MakeAcquire(const CallNode* call, const Span& span) {
-  return std::make_unique<BarrierOperator>(kMbarrierWait, call, Array<Expr>{call->args[1]}, span);
+  return std::make_unique<BarrierOperator>(kMbarrierWait, call, Array<Expr>{call->args[1]},
+                                           MakeInt(kBool, 1), span);
 }
 
 std::unique_ptr<TileOperator> MakeRelease(const CallNode* call, const Span& span) {
-  return std::make_unique<BarrierOperator>(kMbarrierArrive, call, Array<Expr>{}, span);
+  const bool conditional = call->args.size() > 1 && !call->args[1].as<TensorRegionNode>();
+  const Expr condition = conditional ? call->args[1] : Expr(MakeInt(kBool, 1));
+  return std::make_unique<BarrierOperator>(kMbarrierArrive, call, Array<Expr>{}, condition, span);
 }
 
 OperatorRegistration acquire(kAcquire, "tl.acquire", MakeAcquire);

@@ -156,6 +156,9 @@ inline constexpr const char* kBarrierInit = "barrier_init";
  * these threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator.
  */
 inline constexpr const char* kThreadRange = "tl.thread_range";
+/*! Annotation of a loop, or attribute around one: iterations that the C++ compiler puts together.
+ */
+inline constexpr const char* kUnrollFactor = "pragma_unroll_factor";
 /*! Attribute around the body of a range that warp specialisation has made; its node is "producer"
  * or "consumer". */
 inline constexpr const char* kWarpRole = "tl.warp_role";

@@ -107,7 +107,7 @@ def test_compiles_for_every_architecture_without_spills(arch):
         matmul(4096, 4096, 4096), target=f"cuda -arch={arch}", execution_backend="emulate"
     )
     usage = kernel.resource_usage["main_kernel"]
-    # In a kernel with a loop of TMA copies ptxas keeps a value of 8 bytes in local memory.
-    kept = 8 if int(arch[3:].rstrip("a")) >= 90 else 0
-    assert max(usage.spill_stores, usage.spill_loads, usage.stack) <= kept
+    assert max(usage.spill_stores, usage.spill_loads) == 0
+    # For sm_120a ptxas stores the coordinates of a box to local memory, and never reads them.
+    assert usage.stack <= (8 if arch == "sm_120a" else 0)
     assert usage.registers <= 255

@@ -94,6 +94,8 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
     ahead = max(int(s) for s in entry["stage"])
     lines = [f"{head}: {ahead} {'step' if ahead == 1 else 'steps'} ahead"]
     beside = _defaults(entry)
+    if "chosen" in entry:
+        lines[0] += f", {entry['chosen']}"
     if beside is not None:
         lines[0] += ", as the program says" + ("" if beside else "; by default a plain loop")
     loop = _loop_of(function, entry)

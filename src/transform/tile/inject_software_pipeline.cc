@@ -36,6 +36,7 @@
 #include "pipeline_bindings.h"
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
+#include "rename.h"
 #include "versions.h"
 
 namespace tl {
@@ -208,8 +209,8 @@ class StepEmitter {
 
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
-    for (const char* key :
-         {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage, kDefaultOrder}) {
+    for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage,
+                            kDefaultOrder, kChosen}) {
       kept.erase(key);
     }
     return kept;
@@ -330,7 +331,9 @@ class StepEmitter {
     select_->iteration = iteration;
     Stmt s = barriers_->Mutate(select_->Mutate(p_.body[i]));
     select_->iteration = Expr();
-    return Substitute(s, p_.loop->loop_var, p_.loop->min + iteration);
+    BindingRenamer rename;
+    rename.map[p_.loop->loop_var.get()] = p_.loop->min + iteration;
+    return rename.Mutate(s);
   }
 
   static constexpr int64_t kNoWait = INT64_MAX;
@@ -429,7 +432,8 @@ class Injector : public StmtExprMutator {
     entry.Set("async", ToAnnotation(async));
     entry.Set("versions", versions);
     for (const auto& [key, name] :
-         {std::pair(kDefaultStage, "default_stage"), std::pair(kDefaultOrder, "default_order")}) {
+         {std::pair(kDefaultStage, "default_stage"), std::pair(kDefaultOrder, "default_order"),
+          std::pair(kChosen, "chosen")}) {
       auto it = p.loop->annotations.find(key);
       if (it != p.loop->annotations.end()) entry.Set(name, (*it).second);
     }

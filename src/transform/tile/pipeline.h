@@ -14,6 +14,8 @@ inline constexpr const char* kUserGroup = "tl_pipeline_group";
 inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
+/*! Of a loop whose order and stage a pass has chosen: what for. */
+inline constexpr const char* kChosen = "tl_pipeline_chosen";
 /*! Beside the user's plan the compiler's own, for comparison; empty if that is a plain loop. */
 inline constexpr const char* kDefaultOrder = "software_pipeline_default_order";
 inline constexpr const char* kDefaultStage = "software_pipeline_default_stage";

@@ -77,6 +77,19 @@ void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& vie
 
 }  // namespace
 
+bool NeedsNoVersions(const Pipeline& p) {
+  for (size_t i = 0; i < p.body.size(); ++i) {
+    for (const Var& buffer : p.uses[i].writes) {
+      for (size_t j = 0; j < p.body.size(); ++j) {
+        if (i == j || !Conflict(p.uses[i], p.uses[j], buffer)) continue;
+        const bool in_iteration = i < j ? RunsBefore(p, i, j, 0) : RunsBefore(p, j, i, 0);
+        if (!in_iteration || !RunsBefore(p, i, j, 1) || !RunsBefore(p, j, i, 1)) return false;
+      }
+    }
+  }
+  return true;
+}
+
 int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, bool is_read_outside) {
   const size_t n = p.body.size();
   int64_t versions = 1;

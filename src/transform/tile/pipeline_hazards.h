@@ -17,4 +17,7 @@ namespace tl {
  * more is read than what the same iteration has written. */
 int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, bool is_read_outside);
 
+/*! Every dependence is kept with one version of each buffer. */
+bool NeedsNoVersions(const Pipeline& p);
+
 }  // namespace tl

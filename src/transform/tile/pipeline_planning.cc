@@ -137,7 +137,7 @@ class Planner : public StmtExprMutator {
       return Plain(op, inlined.body, plan.reasons);
     }
     For loop = Annotated(op, inlined.body, plan);
-    if (user) {
+    if (user && !op->annotations.count(kChosen)) {
       Schedule automatic;
       AutoSchedule(op, inlined.body, num_stages, &automatic);
       loop.CopyOnWrite()->annotations.Set(kDefaultStage, ToAnnotation(automatic.stage));

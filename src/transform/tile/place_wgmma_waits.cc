@@ -101,13 +101,29 @@ class Planner {
 
   void Leaf(WgmmaNode* node, WgmmaState* state) {
     Before(node, state);
-    if (!node->issue) return;
+    if (!node->issue) return Move(node->touched, state);
     WgmmaGroup group{node->issue.get(), {}};
     for (const ForNode* loop : loops_) group.age[loop] = 0;
     WgmmaState after;
     for (WgmmaQueue q : *state) {
       q.Push(group);
       after.insert(q);
+    }
+    *state = std::move(after);
+  }
+
+  /*! Notes what no longer can be told of the groups' operands after a statement. */
+  void Move(const TouchedMemory& touched, WgmmaState* state) const {
+    WgmmaState after;
+    for (const WgmmaQueue& q : *state) {
+      const auto moved = [&](WgmmaGroup g) {
+        g.moved |= conflicts_.Moves(touched, g);
+        return g;
+      };
+      WgmmaQueue then;
+      for (const WgmmaGroup& g : q.older) then.older.insert(moved(g));
+      for (const WgmmaGroup& g : q.recent) then.recent.push_back(moved(g));
+      after.insert(then);
     }
     *state = std::move(after);
   }

@@ -21,7 +21,7 @@ void WriteSchedule(const RoleSchedule& schedule, const std::vector<ServedStateme
     const auto& place = schedule[body[i].serves];
     if (!place) continue;
     keys.push_back({place->order, body[i].serves, body[i].side, i});
-    first_stage = std::min(first_stage, place->stage);
+    first_stage = std::min(first_stage, schedule[body[i].stage_of]->stage);
   }
   std::sort(keys.begin(), keys.end());
   std::vector<int64_t> order(body.size(), -1), stage(body.size(), -1);
@@ -29,7 +29,7 @@ void WriteSchedule(const RoleSchedule& schedule, const std::vector<ServedStateme
   for (size_t k = 0; k < keys.size(); ++k) {
     const size_t i = std::get<3>(keys[k]);
     order[i] = int64_t(k);
-    stage[i] = schedule[body[i].serves]->stage - first_stage;
+    stage[i] = schedule[body[i].stage_of]->stage - first_stage;
     is_plain &= stage[i] == 0 && (k == 0 || std::get<3>(keys[k - 1]) < i);
   }
   if (is_plain) return;

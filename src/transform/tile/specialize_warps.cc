@@ -22,6 +22,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "rename.h"
 #include "role_schedule.h"
 #include "versions.h"
 #include "warp_roles.h"
@@ -65,6 +66,11 @@ struct ChannelBarriers {
   Stmt Release(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {}, span);
   }
+  /*! Gives up the slot of the fill before `next`, the number of a fill, if there is one. */
+  Stmt ReleaseBefore(const Expr& next, const Expr& is_one, const Span& span) const {
+    const Expr slot = next + MakeInt(next->dtype(), channel->versions - 1);
+    return Call(kRelease, empty, slot, {is_one}, span);
+  }
   Expr Address(const Expr& number) const { return AddressOf(full, {Slot(number)}); }
 
  private:
@@ -81,7 +87,7 @@ struct ChannelBarriers {
 
 /*! New names for what a copy of statements declares, and memory of its own for the thread's
  * variables that it writes: a value that one role has says nothing of the other's. */
-class Renamer : public Substituter {
+class Renamer : public BindingRenamer {
  public:
   explicit Renamer(const Stmt& s) {
     for (const Var& v : CollectBufferUse(s).writes) {
@@ -92,22 +98,6 @@ class Renamer : public Substituter {
     }
   }
   Array<Var> own;
-
- protected:
-  using Substituter::Mutate_;
-  Stmt Mutate_(const ForNode* op) final {
-    map[op->loop_var.get()] = MakeVar(op->loop_var->name, op->loop_var->dtype());
-    For loop = Default<Stmt>(op).as_or_throw<For>();
-    loop.CopyOnWrite()->loop_var = map[op->loop_var.get()].as_or_throw<Var>();
-    return loop;
-  }
-  Stmt Mutate_(const BindNode* op) final {
-    auto bind = make_object<BindNode>(*op);
-    bind->value = Mutate(op->value);
-    bind->var = MakeVar(op->var->name, op->var->dtype());
-    map[op->var.get()] = bind->var;
-    return Bind(bind);
-  }
 };
 
 /*! A statement of a role's program; consecutive elected ones share a branch. */
@@ -117,6 +107,8 @@ struct RoleStmt {
   /*! Index of the statement that it is or serves, and before (-1) or after (1) it. */
   size_t serves = 0;
   int side = 0;
+  /*! Index of the statement whose iterations it is for. */
+  size_t stage_of = 0;
 };
 
 /*! Writes the two programs of a plan. */
@@ -282,13 +274,13 @@ class RoleEmitter {
       const RoleNode& node = *sequence.nodes[i];
       const Span& span = node.stmt->span;
       if (node.fill == FillBy::kNothing) {
+        CloseUses(sequence, uses, i, -1, &out);
         for (const Use& u : uses) {
           if (u.window->acquire == i) OpenUse(u, i, span, &out);
         }
-        out.push_back({Select(WithBodies(node, false), i, uses), false, i});
-        for (const Use& u : uses) {
-          if (u.window->release == i) CloseUse(u, i, span, &out);
-        }
+        out.push_back({Select(WithBodies(node, false), i, uses), false, i, 0, i});
+        CloseUses(sequence, uses, i, 1, &out);
+        CloseLoop(node, i, &out);
       }
       CountLoop(node, &out);
     }
@@ -298,20 +290,44 @@ class RoleEmitter {
 
   static void OpenUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
     const ChannelBarriers& b = *u.barriers;
-    out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1});
+    out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1, i});
     // cp.async has no place for a fence after it has written; the reader's serves as well.
     if (b.channel->by_cp_async && b.channel->read_by_gemm) {
-      out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1});
+      out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1, i});
     }
   }
 
-  static void CloseUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
-    if (!u.barriers->empty.defined()) return;
-    // TMA overwrites what the consumer has written.
-    if (u.barriers->channel->consumer_writes) {
-      out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, 1});
+  /*! The slots that are given up on one side of statement i. */
+  static void CloseUses(const RoleSequence& sequence, const std::vector<Use>& uses, size_t i,
+                        int side, std::vector<RoleStmt>* out) {
+    for (const Use& u : uses) {
+      const Window& w = *u.window;
+      if (w.release_beside != i || w.release_side != side || !u.barriers->empty.defined()) continue;
+      const Span& span = sequence.nodes[w.release]->stmt->span;
+      const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, w.release}); };
+      // TMA overwrites what the consumer has written.
+      if (u.barriers->channel->consumer_writes) {
+        add(MakeEvaluate(CallOp(kFenceProxyAsync, {}), span));
+      }
+      if (w.one_fill_late) {
+        const ForNode* loop = FillCount::CountingLoop(w.sequence);
+        add(u.barriers->ReleaseBefore(u.number, loop->min < loop->loop_var, span));
+      } else {
+        add(u.barriers->Release(u.number, span));
+      }
     }
-    out->push_back({u.barriers->Release(u.number, span), false, i, 1});
+  }
+
+  /*! Behind loops that give up slots one fill late: the last ones. */
+  void CloseLoop(const RoleNode& node, size_t i, std::vector<RoleStmt>* out) const {
+    const ForNode* loop = node.Loop();
+    if (!loop) return;
+    for (const Use& u : UsesIn(node.body)) {
+      if (!u.window->one_fill_late) continue;
+      const Expr next = Substitute(u.number, loop->loop_var, loop->min + loop->extent);
+      const Expr any = ZeroOf(loop->extent->dtype()) < loop->extent;
+      out->push_back({u.barriers->ReleaseBefore(next, any, loop->span), false, i, 1, i});
+    }
   }
 
   // --- both
@@ -327,9 +343,14 @@ class RoleEmitter {
       Annotations* notes = &loop.CopyOnWrite()->annotations;
       RoleSchedule schedule = producer ? RoleSchedule() : ReadSchedule(node);
       for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
+      if (producer) notes->erase(kChosen);
+      // The registers that setmaxnreg leaves to it do not hold several iterations' addresses.
+      if (producer && roles_.one_producer_thread && loop->kind == ForKind::kSerial) {
+        notes->Set(kUnrollFactor, int64_t(1));
+      }
       if (producer || schedule.empty()) return loop;
       std::vector<ServedStatement> served;
-      for (const RoleStmt& s : body) served.push_back({s.serves, s.side});
+      for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});
       WriteSchedule(schedule, served, notes);
       return loop;
     }

@@ -61,9 +61,13 @@ class Planner {
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
+    const bool overlap = OverlapProducts(kernel_, views_, &roles_);
+    // Slots are taken and given up elsewhere then.
+    if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills();
     CountThreads();
+    PlaceReleases(kernel_, views_, &roles_);
   }
 
  private:
@@ -260,7 +264,7 @@ class Planner {
       auto known = std::find_if(channel->windows.begin(), channel->windows.end(),
                                 [&](const Window& w) { return w.sequence == fill->parent; });
       if (known == channel->windows.end()) {
-        channel->windows.push_back({fill->parent, index, index, 0, 0, 0});
+        channel->windows.push_back({fill->parent, index, index, 0, 0, 0, 0});
       } else {
         known->last_fill = index;
       }

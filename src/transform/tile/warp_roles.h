@@ -66,6 +66,11 @@ struct Window {
   size_t acquire, release;
   /*! What TMA brings in one fill. */
   int64_t tma_bytes = 0;
+  /*! The consumer gives the slot up in front of this statement (side -1) or behind it (1): that of
+   * this fill, or of the one before; then that of the last fill behind the loop. */
+  size_t release_beside = 0;
+  int release_side = 1;
+  bool one_fill_late = false;
 };
 
 /*! How often the fills of channels with the same windows have happened. */
@@ -156,6 +161,15 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& 
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
+
+// --- product_overlap.cc
+/*! Gives loops of two products order and stage, where that has them run at once; true if any. The
+ * channels are known. */
+bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+
+// --- late_release.cc
+/*! Sets where each window gives up its slot. */
+void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 
 // --- producer_slice.cc
 /*!

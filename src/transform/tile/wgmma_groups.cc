@@ -38,6 +38,22 @@ bool Announces(const Stmt& s) {
   return finder.found;
 }
 
+/*! Reads an element of the buffer. */
+bool Loads(const Expr& e, const Var& buffer) {
+  struct Finder : StmtExprVisitor {
+    Var buffer;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode* op) override {
+      found |= op->source.same_as(buffer);
+      Default(op);
+    }
+  } finder;
+  finder.buffer = buffer;
+  finder(e);
+  return finder.found;
+}
+
 }  // namespace
 
 bool IsTileOp(const CallNode* call, const char* name) {
@@ -103,6 +119,7 @@ TouchedMemory WgmmaConflicts::Touched(const Stmt& s) const {
 bool WgmmaConflicts::Overlaps(const TouchedMemory::Access& access, const TileRegion& operand,
                               const WgmmaGroup& group) const {
   if (!access.buffer.same_as(operand.buffer)) return false;
+  if (group.moved) return true;
   if (!access.region || !access.region->buffer.same_as(operand.buffer)) return true;
   Substituter then;
   for (const auto& [loop, age] : group.age) {
@@ -133,6 +150,17 @@ bool WgmmaConflicts::Conflicts(const TouchedMemory& touched, const WgmmaGroup& g
                          return true;
                        return Overlaps(a, op.a, group) || Overlaps(a, op.b, group);
                      });
+}
+
+bool WgmmaConflicts::Moves(const TouchedMemory& touched, const WgmmaGroup& group) const {
+  const GemmOp& op = group.issue->op;
+  return std::any_of(touched.accesses.begin(), touched.accesses.end(), [&](const auto& access) {
+    const auto is_index = [&](const Range& r) { return Loads(r->min, access.buffer); };
+    const auto any = [&](const TileRegion& r) {
+      return std::any_of(r.ranges.begin(), r.ranges.end(), is_index);
+    };
+    return access.writes && (any(op.a) || any(op.b));
+  });
 }
 
 bool WgmmaConflicts::Conflicts(const WgmmaIssue& next, const WgmmaGroup& group) const {

@@ -34,11 +34,15 @@ struct WgmmaGroup {
   static constexpr int kUnknown = -1, kMaxAge = 3;
   const WgmmaIssue* issue;
   std::map<const ForNode*, int> age;
+  /*! A variable that its operands' indices are read from has been written since. */
+  bool moved = false;
 
   bool operator<(const WgmmaGroup& o) const {
-    return std::tie(issue->order, age) < std::tie(o.issue->order, o.age);
+    return std::tie(issue->order, age, moved) < std::tie(o.issue->order, o.age, o.moved);
   }
-  bool operator==(const WgmmaGroup& o) const { return issue == o.issue && age == o.age; }
+  bool operator==(const WgmmaGroup& o) const {
+    return issue == o.issue && age == o.age && moved == o.moved;
+  }
 };
 
 struct WgmmaQueue {
@@ -80,6 +84,8 @@ class WgmmaConflicts {
   /*! What a statement touches that issues no group. */
   TouchedMemory Touched(const Stmt& s) const;
   bool Conflicts(const TouchedMemory& touched, const WgmmaGroup& group) const;
+  /*! The statement writes a variable that indices of the group's operands are read from. */
+  bool Moves(const TouchedMemory& touched, const WgmmaGroup& group) const;
   /*! Has to wait for the group before it is issued. */
   bool Conflicts(const WgmmaIssue& next, const WgmmaGroup& group) const;
 

@@ -64,6 +64,7 @@ def role(text, name):
 # What the printer adds: numbers to memory of the roles that has one name, keywords, whole tiles.
 _SHORT = (
     (r"\b(\w+_fills|mask)_1\[", r"\1["),
+    (r'T\.serial\((.*), annotations=\{"pragma_unroll_factor": 1\}\)', r"range(\1)"),
     (r'T\.Call\("tl\.tileop\.(\w+)", \[(.*)\], attrs=\{.*\}, ret_ty="void"\)', r"T.tl.\1(\2)"),
     (r", 0:64, 0:(64|128)\]", "]"),
     (r", T\.bool\(False\), T\.bool\(False\), 0, T\.bool\(False\)\)", ")"),
@@ -127,7 +128,8 @@ def test_program_of_a_gemm(program):
         for k in range(4):
             T.tl.acquire(S_full[k % 2], k // 2 & 1, S[k % 2], W[k % 2])
             T.tl.gemm(S[k % 2], W[k % 2], F[0:64, 0:64])
-            T.tl.release(S_empty[k % 2], S[k % 2], W[k % 2])
+            T.tl.release(S_empty[(k + 1) % 2], 0 < k, S[(k + 1) % 2], W[(k + 1) % 2])
+        T.tl.release(S_empty[1], T.bool(True), S[1], W[1])
         T.tl.copy(F[0:64, 0:64], C[0:64, 0:64])
         """
     ).strip("\n")
@@ -405,9 +407,9 @@ def test_schedule_of_the_user_stays_on_the_consumer(program):
     text = program(attention(scheduled))
     assert "tl_pipeline" not in role(text, "producer")
     loop = next(line for line in role(text, "consumer").splitlines() if "for k in" in line)
-    # acquire K, gemm, release K, softmax, acquire V, gemm, release V
-    assert '"tl_pipeline_order": [3, 4, 5, 6, 0, 1, 2]' in loop
-    assert '"tl_pipeline_stage": [0, 0, 0, 0, 1, 1, 1]' in loop
+    # acquire K, gemm, release K, release V, softmax, acquire V, gemm
+    assert '"tl_pipeline_order": [2, 3, 4, 5, 6, 0, 1]' in loop
+    assert '"tl_pipeline_stage": [0, 0, 0, 1, 0, 1, 1]' in loop
 
 
 @T.macro

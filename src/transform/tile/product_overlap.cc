@@ -1,0 +1,147 @@
+/*! The schedule of loops of two products, the second of which takes the first one's result from
+ * registers (attention): the second one of an iteration runs while the first one of the next and
+ * what is made of it do (FlashAttention-3, section 3.2, without its ping-pong). */
+#include <algorithm>
+
+#include "pipeline.h"
+#include "pipeline_bindings.h"
+#include "pipeline_hazards.h"
+#include "role_schedule.h"
+#include "wgmma_plan.h"
+
+namespace tl {
+namespace {
+
+/*! Registers beside the fragments: indices, addresses, parts of reductions. As measured with ptxas
+ * for heads of 64 and 128 and two and three warp groups. */
+constexpr int64_t kOtherRegisters = 32;
+
+/*! The products of a body: those that share the first accumulators, and the one that follows. */
+struct TwoProducts {
+  size_t first, second;
+};
+
+class OverlapPlanner {
+ public:
+  OverlapPlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles)
+      : kernel_(kernel), views_(views), roles_(roles), wgmma_(kernel, views, roles) {}
+
+  /*! The loop with order and stage, undefined where it stays as it is. */
+  For Schedule(const RoleNode& node) const {
+    const ForNode* loop = node.Loop();
+    if (!loop || StagesOf(loop) < 2 || loop->annotations.count(kUserOrder)) return For();
+    const auto products = FindProducts(node.body);
+    if (!products || !HasSlots(node.body)) return For();
+    const int64_t registers = FragmentRegisters(node), most = MostRegisters();
+    if (registers + kOtherRegisters > most) return For();
+
+    std::vector<int64_t> order(node.body.nodes.size(), -1), stage(order);
+    int64_t next = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const RoleNode& n = *node.body.nodes[i];
+      if (i == products->second || n.fill != FillBy::kNothing || n.stmt.as<BindNode>()) continue;
+      order[i] = next++;
+      stage[i] = 0;
+      if (i == products->first) order[products->second] = next++;
+    }
+    stage[products->second] = 1;
+    if (!KeepsOrder(node, order, stage)) return For();
+    For scheduled = GetRef<For>(loop);
+    auto* notes = &scheduled.CopyOnWrite()->annotations;
+    notes->Set(kUserOrder, ToAnnotation(order));
+    notes->Set(kUserStage, ToAnnotation(stage));
+    notes->Set(kChosen,
+               String("products of two iterations at a time, whose tiles take " +
+                      std::to_string(registers) + " of " + std::to_string(most) + " registers"));
+    return scheduled;
+  }
+
+ private:
+  std::optional<TwoProducts> FindProducts(const RoleSequence& body) const {
+    std::vector<size_t> products;
+    for (size_t i = 0; i < body.nodes.size(); ++i) {
+      if (wgmma_.At(*body.nodes[i])) products.push_back(i);
+    }
+    if (products.size() < 2) return std::nullopt;
+    const TwoProducts found{products[products.size() - 2], products.back()};
+    const GemmOp second = *wgmma_.At(*body.nodes[found.second]);
+    if (!IsFragment(second.a.buffer)) return std::nullopt;
+    const Var c = wgmma_.At(*body.nodes[found.first])->c.buffer;
+    for (size_t i : products) {
+      const bool shares = views_.IsSameMemory(wgmma_.At(*body.nodes[i])->c.buffer, c);
+      if (shares == (i == found.second)) return std::nullopt;
+    }
+    return found;
+  }
+
+  /*! What the body loads has a slot for each of the two iterations. */
+  bool HasSlots(const RoleSequence& body) const {
+    return std::all_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+      return c.versions > 1 || std::none_of(c.windows.begin(), c.windows.end(),
+                                            [&](const Window& w) { return w.sequence == &body; });
+    });
+  }
+
+  int64_t FragmentRegisters(const RoleNode& node) const {
+    int64_t bits = 0;
+    std::vector<Var> fragments;
+    for (const auto* list : {&node.use.reads, &node.use.writes}) {
+      for (const Var& v : *list) {
+        if (!IsFragment(v) || Contains(fragments, v)) continue;
+        fragments.push_back(v);
+        int64_t elements = 1;
+        for (const Expr& e : BufferOf(v)->shape) elements *= ToInt(e);
+        bits += elements * BufferOf(v)->dtype->dtype.bits;
+      }
+    }
+    return bits / 32 / kernel_.threads;
+  }
+
+  /*! Of a consumer's thread (spec of setmaxnreg: annotate_warp_group_reg_alloc.cc). */
+  int64_t MostRegisters() const {
+    constexpr int64_t kOfBlock = 64512, kProducers = 128, kOfProducer = 24, kMost = 240, kStep = 8;
+    const int64_t left = (kOfBlock - kProducers * kOfProducer) / kernel_.threads;
+    return std::min(kMost, left / kStep * kStep);
+  }
+
+  /*! One version of everything will do. */
+  bool KeepsOrder(const RoleNode& node, const std::vector<int64_t>& order,
+                  const std::vector<int64_t>& stage) const {
+    std::vector<Stmt> source;
+    Pipeline p;
+    for (size_t i = 0; i < node.body.nodes.size(); ++i) {
+      const RoleNode& n = *node.body.nodes[i];
+      if (n.fill != FillBy::kNothing) continue;
+      source.push_back(n.stmt);
+      if (n.stmt.as<BindNode>()) continue;
+      p.order.push_back(order[i]);
+      p.stage.push_back(stage[i]);
+    }
+    const InlinedBody inlined = InlineBindings(source, views_);
+    if (inlined.fixed.defined()) return false;
+    p.body = inlined.body;
+    for (const Stmt& s : p.body) p.uses.push_back(views_.UseOf(s));
+    return NeedsNoVersions(p);
+  }
+
+  const KernelInfo& kernel_;
+  const Views& views_;
+  const WarpRoles& roles_;
+  WgmmaPlan wgmma_;
+};
+
+}  // namespace
+
+bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
+  const OverlapPlanner planner(kernel, views, *roles);
+  bool any = false;
+  ForEachNode(roles->body, [&](RoleNode* node) {
+    const For scheduled = planner.Schedule(*node);
+    if (!scheduled.defined()) return;
+    node->stmt = scheduled;
+    any = true;
+  });
+  return any;
+}
+
+}  // namespace tl

@@ -1,0 +1,179 @@
+"""Where the consumer of a warp-specialised kernel gives up the slots that its products read."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import schedule
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+HOW = (
+    {"asynchronous": "late"},
+    {"order": "adversarial", "asynchronous": "early"},
+    {"order": "random", "asynchronous": "random", "seed": 3},
+)
+
+
+def products(num_stages, inner=False):
+    """The sum of the first `length` products, `outer` times; `inner`: doubled after each."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        B: T.Tensor((64, 512), "float16"),
+        C: T.Tensor((3, 64, 64), "float32"),
+        outer: T.int32,
+        length: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            for i in T.serial(outer):
+                T.clear(c)
+                for k in T.Pipelined(length, num_stages=num_stages):
+                    T.copy(A[0, k * 64], a)
+                    T.copy(B[0, k * 64], b)
+                    T.gemm(a, b, c, transpose_B=True)
+                    if inner:
+                        for x, y in T.Parallel(64, 64):
+                            c[x, y] = c[x, y] * 2
+                T.copy(c, C[i, 0, 0])
+
+    return main
+
+
+def two_products(length, num_stages=2, shared=False, **pipeline):
+    """The sum, halved before each, of products of a product, which is in registers or `shared`
+    memory; the last one counts twice."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 64), "float16"),
+        K: T.Tensor((64 * length, 64), "float16"),
+        V: T.Tensor((64 * length, 64), "float16"),
+        Out: T.Tensor((64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            q = T.alloc_shared((64, 64), "float16")
+            k = T.alloc_shared((64, 64), "float16")
+            v = T.alloc_shared((64, 64), "float16")
+            s = T.alloc_fragment((64, 64), "float32")
+            p = T.alloc_fragment((64, 64), "float16")
+            p_shared = T.alloc_shared((64, 64), "float16")
+            o = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            for i in T.Pipelined(n, num_stages=num_stages, **pipeline):
+                T.copy(K[i * 64, 0], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                for x, y in T.Parallel(64, 64):
+                    factor = T.if_then_else(i == n - 1, 2, 1)
+                    s[x, y] = s[x, y] * factor
+                for x, y in T.Parallel(64, 64):
+                    o[x, y] = o[x, y] * 0.5
+                T.copy(s, p_shared if shared else p)
+                T.copy(V[i * 64, 0], v)
+                T.gemm(p_shared if shared else p, v, o)
+            T.copy(o, Out)
+
+    return main
+
+
+def events(func):
+    """What the consumer waits for and says, in the order of its text; slots left out."""
+    source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
+    text = source.partition("tl::warpgroup_reg_alloc")[2]
+    found = re.findall(
+        r"mbarrier_wait\((\w+)|mbarrier_arrive\((\w+)|(commit)_batch|warpgroup_wait<(\d)>"
+        r"|(for) \(int [ik] =",
+        text,
+    )
+    names = ("acquire {}", "release {}", "{}", "wait {}", "{}")
+    return [
+        name.format(part) for row in found for name, part in zip(names, row, strict=True) if part
+    ]
+
+
+AT_ONCE = ["for", "for", "acquire a_full", "commit", "wait 0", "release a_empty"]
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+def test_one_product_is_in_flight(num_stages):
+    loop = ["for", "acquire a_full", "commit", "wait 1", "release a_empty"]
+    assert events(products(num_stages)) == ["for", *loop, "wait 0", "release a_empty"]
+
+
+@pytest.mark.parametrize("options", [{"num_stages": 1}, {"num_stages": 2, "inner": True}])
+def test_one_slot_or_a_use_of_the_sum_is_given_up_at_once(options):
+    assert events(products(**options)) == AT_ONCE
+
+
+def test_two_products_one_after_the_other_have_one_wait():
+    first = ["for", "acquire k_full", "commit", "wait 0", "release k_empty", "release v_empty"]
+    loop = [*first, "acquire v_full", "commit"]
+    found = events(two_products(4, shared=True))
+    assert found == ["acquire q_full", *loop, "wait 0", "release v_empty"]
+
+
+OVERLAP = [
+    *("acquire k_full", "commit", "acquire v_full", "commit"),
+    *("wait 1", "release k_empty", "wait 0", "release v_empty"),
+]
+
+
+def test_two_products_at_once():
+    begin = ["acquire q_full", "acquire k_full", "commit", "wait 0", "release k_empty"]
+    end = ["acquire v_full", "commit", "wait 0", "release v_empty"]
+    assert events(two_products(4)) == [*begin, "for", *OVERLAP, *end]
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_stages": 1}, {"shared": True}, {"order": [*range(7)], "stage": [0] * 7}]
+)
+def test_when_two_products_are_not_run_at_once(options):
+    assert "wait 1" not in events(two_products(4, **options))
+
+
+def test_explained():
+    kernel = tilelang.compile(two_products(4), target=TARGET, execution_backend="emulate")
+    text = kernel.explain()
+    assert (
+        "1 step ahead, products of two iterations at a time, whose tiles take 80 of 240 registers"
+        in text
+    )
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+def test_sums_of_any_length(num_stages):
+    kernel = tilelang.compile(products(num_stages), target=TARGET, execution_backend="emulate")
+    a, b = (torch.randint(-4, 5, (64, 512)).half() for _ in range(2))
+    for outer, length in ((1, 0), (2, 1), (2, 2), (3, 5)):
+        wanted = (a[:, : 64 * length] @ b[:, : 64 * length].T).float()
+        for how in HOW:
+            c = torch.full((3, 64, 64), -1.0)
+            with schedule(**how):
+                kernel(a, b, c, outer, length)
+            assert torch.equal(c[:outer], wanted.expand(outer, -1, -1))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_two_products_of_any_length(shared):
+    func = two_products(4, shared=shared)
+    kernel = tilelang.compile(func, target=TARGET, execution_backend="emulate")
+    q, k, v = (torch.randint(-2, 3, shape).half() for shape in ((64, 64), (256, 64), (256, 64)))
+    for n in (0, 1, 2, 4):
+        wanted = torch.zeros(64, 64)
+        for i in range(n):
+            tile = slice(64 * i, 64 * i + 64)
+            scores = (q @ k[tile].T).float() * (2 if i == n - 1 else 1)
+            wanted = wanted / 2 + scores @ v[tile].float()
+        for how in HOW:
+            out = torch.full((64, 64), -1.0)
+            with schedule(**how):
+                kernel(q, k, v, out, n)
+            assert torch.equal(out, wanted)
