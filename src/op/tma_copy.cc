@@ -152,6 +152,7 @@ class TmaCopyOperator : public TileOperator {
     if (!why.empty()) RefuseTma("T.tma_copy", why, span);
     Stmt issue;
     if (is_load_) {
+      RefuseSafeValue(*scope, src_.buffer, "T.tma_copy", span);
       const auto [buffer, indices] = scope->Place(barrier_->buffer, barrier_->Mins());
       const Expr barrier = AddressOf(buffer, indices);
       issue = IssueTmaLoad(src_, dst_, plan, barrier, issue_, scope, span);
@@ -238,26 +239,88 @@ Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
 }
 
+namespace {
+
+Expr FirstOf(const TileRegion& shared, LoweringScope* scope) {
+  const auto [buffer, indices] = scope->Place(shared.buffer, shared.Mins());
+  return AddressOf(buffer, indices);
+}
+
+Stmt IssueBulkLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                   const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
+                   const Span& span) {
+  Array<Expr> args = {HintOf(issue), FirstOf(shared, scope),
+                      AddressOf(global.buffer, global.Mins()), MakeInt(plan.bulk_bytes), barrier};
+  if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
+  const char* op = issue.cluster_mask ? kBulkLoadMulticast
+                   : issue.waited     ? kBulkLoadWaited
+                                      : kBulkLoad;
+  return MakeEvaluate(CallOp(op, args), span);
+}
+
+/*! The C++ type of what the unit adds. */
+std::string ElementName(const Var& buffer) {
+  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  if (t.code == kDLBfloat) return "bfloat16_t";
+  if (t.code == kDLFloat) return t.bits == 16 ? "half_t" : "float";
+  return t.code == kDLInt ? "int" : "uint" + std::to_string(t.bits) + "_t";
+}
+
+Stmt IssueBulkStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
+                    const TmaIssue& issue, LoweringScope* scope, const Span& span) {
+  Array<Expr> args = {AddressOf(global.buffer, global.Mins()), FirstOf(shared, scope),
+                      MakeInt(plan.bulk_bytes)};
+  args.insert(args.begin(), issue.adds ? StringOf(ElementName(global.buffer)) : HintOf(issue));
+  return MakeEvaluate(CallOp(issue.adds ? kBulkReduceAdd : kBulkStore, args), span);
+}
+
+}  // namespace
+
 Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
                   const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
                   const Span& span) {
+  if (plan.bulk_bytes > 0) {
+    return IssueBulkLoad(global, shared, plan, barrier, issue, scope, span);
+  }
   const BoxPlace place = PlaceBox(global, shared, plan, scope);
   Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer), barrier,
                       place.shared};
   if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
   for (const Expr& c : place.coordinates) args.push_back(c);
-  const char* op = issue.cluster_mask ? kTmaLoadMulticast : kTmaLoad;
+  const char* op = issue.cluster_mask ? kTmaLoadMulticast
+                   : issue.waited     ? kTmaLoadWaited
+                                      : kTmaLoad;
   return OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
 }
 
 Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                    const TmaIssue& issue, LoweringScope* scope, const Span& span) {
-  const BoxPlace place = PlaceBox(global, shared, plan, scope);
-  Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer),
-                      place.shared};
-  for (const Expr& c : place.coordinates) args.push_back(c);
-  return MakeSeq({OverBoxes(place, MakeEvaluate(CallOp(kTmaStore, args), span), span),
-                  MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
+  Stmt stores;
+  if (plan.bulk_bytes > 0) {
+    stores = IssueBulkStore(shared, global, plan, issue, scope, span);
+  } else {
+    const BoxPlace place = PlaceBox(global, shared, plan, scope);
+    Array<Expr> args = {issue.adds ? StringOf("tl::SumOp") : HintOf(issue),
+                        MakeDescriptor(global.buffer, plan, scope->analyzer), place.shared};
+    for (const Expr& c : place.coordinates) args.push_back(c);
+    const char* op = issue.adds ? kTmaReduce : kTmaStore;
+    stores = OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
+  }
+  return MakeSeq({stores, MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
+}
+
+Stmt StoreWait(const TileRegion& shared, const TileRegion& global, bool only_read,
+               LoweringScope* scope) {
+  const Var tile = scope->Place(shared.buffer, shared.Mins()).first;
+  return MakeAttr(Array<Var>{tile, global.buffer}, kStoreWait, MakeInt(kBool, only_read),
+                  MakeEvaluate(MakeInt(0), Span()));
+}
+
+void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::string& op,
+                     const Span& span) {
+  if (!scope.HasSafeValue(tensor)) return;
+  RefuseTma(op, std::string(tensor->name) + " with a safe value, where the unit fills in zeros,",
+            span);
 }
 
 void RefuseTma(const std::string& op, const std::string& why, const Span& span) {

@@ -2,6 +2,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
+#include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
@@ -21,7 +22,7 @@ bool IsParameter(const Var& v, const KernelInfo& kernel) {
 }
 
 bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
-  const auto it = kernel.block->annotations.find("safe_value_map");
+  const auto it = kernel.block->annotations.find(kSafeValues);
   if (it == kernel.block->annotations.end()) return false;
   const auto values = (*it).second.cast<Map<Var, Expr>>();
   return values.count(v) != 0;
