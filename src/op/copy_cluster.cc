@@ -22,7 +22,11 @@ class CopyClusterOperator : public TileOperator {
         block_(call->args[3]) {}
 
   BufferUse Use() const final { return {{src_.buffer}, {dst_.buffer}}; }
-  bool Infer(LayoutScope*, InferLevel) final { return false; }
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    if (level != InferLevel::kCommon || !IsShared(src_.buffer) || !IsShared(dst_.buffer))
+      return false;
+    return Follow(src_.buffer, dst_.buffer, scope) || Follow(dst_.buffer, src_.buffer, scope);
+  }
 
   Stmt Lower(LoweringScope* scope) const final {
     if (!ChipOf(scope->arch, span).has_bulk_copy) {
@@ -31,19 +35,26 @@ class CopyClusterOperator : public TileOperator {
     const std::string why =
         WhyNotBytes(src_, Placed(src_, scope), dst_, Placed(dst_, scope), scope->analyzer);
     if (!why.empty()) Refuse(why);
-    const Array<Expr> args = {At(dst_, scope), At(src_, scope), MakeInt(TmaBytes(dst_)),
-                              At(barrier_, scope), block_};
+    const Array<Expr> args = {SharedAddress(dst_.buffer, dst_.Mins(), scope),
+                              SharedAddress(src_.buffer, src_.Mins(), scope),
+                              MakeInt(TmaBytes(dst_)),
+                              SharedAddress(barrier_.buffer, barrier_.Mins(), scope), block_};
     return MakeIf(ElectThread(*scope, 0), MakeEvaluate(CallOp(kBulkCopyRemote, args), span), span);
   }
 
  private:
+  /*! Tiles of one shape get one layout, so that their bytes have one order. */
+  bool Follow(const Var& to, const Var& from, LayoutScope* scope) const {
+    const Layout layout = scope->Find(from);
+    if (!layout.defined() || scope->Find(to).defined()) return false;
+    if (ConstShape(to) != ConstShape(from)) return false;
+    scope->Place(to, layout, span);
+    return true;
+  }
+
   static Layout Placed(const TileRegion& region, LoweringScope* scope) {
     const Layout layout = scope->LayoutOf(region.buffer);
     return layout.defined() ? layout : MakeLinearLayout(ConstShape(region.buffer));
-  }
-  static Expr At(const TileRegion& region, LoweringScope* scope) {
-    const auto [buffer, indices] = scope->Place(region.buffer, region.Mins());
-    return AddressOf(buffer, indices);
   }
   [[noreturn]] void Refuse(const std::string& why) const {
     ThrowAt(

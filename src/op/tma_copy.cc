@@ -95,11 +95,7 @@ BoxPlace PlaceBox(const TileRegion& global, const TileRegion& shared, const TmaP
   for (size_t d = plan.map_dims.size(); d-- > 0;) {
     place.coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
   }
-  const auto [buffer, indices] = scope->Place(shared.buffer, Array<Expr>(to.begin(), to.end()));
-  FoldXor fold;
-  place.shared = AddressOf(buffer, indices.Map([&](const Expr& e) {
-    return scope->analyzer->Simplify(fold.Mutate(e));
-  }));
+  place.shared = SharedAddress(shared.buffer, Array<Expr>(to.begin(), to.end()), scope);
   return place;
 }
 
@@ -223,6 +219,14 @@ int64_t TmaBytes(const TileRegion& dst) {
   return bytes;
 }
 
+Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope) {
+  const auto [buffer, indices] = scope->Place(tile, element);
+  FoldXor fold;
+  return AddressOf(buffer, indices.Map([&](const Expr& e) {
+    return scope->analyzer->Simplify(fold.Mutate(e));
+  }));
+}
+
 TmaIssue TmaIssueOf(const CallNode* call) {
   TmaIssue issue;
   issue.eviction_policy = TileOpIntAttr(call, "eviction_policy", 0);
@@ -241,15 +245,10 @@ Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
 
 namespace {
 
-Expr FirstOf(const TileRegion& shared, LoweringScope* scope) {
-  const auto [buffer, indices] = scope->Place(shared.buffer, shared.Mins());
-  return AddressOf(buffer, indices);
-}
-
 Stmt IssueBulkLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
                    const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
                    const Span& span) {
-  Array<Expr> args = {HintOf(issue), FirstOf(shared, scope),
+  Array<Expr> args = {HintOf(issue), SharedAddress(shared.buffer, shared.Mins(), scope),
                       AddressOf(global.buffer, global.Mins()), MakeInt(plan.bulk_bytes), barrier};
   if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
   const char* op = issue.cluster_mask ? kBulkLoadMulticast
@@ -268,8 +267,8 @@ std::string ElementName(const Var& buffer) {
 
 Stmt IssueBulkStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                     const TmaIssue& issue, LoweringScope* scope, const Span& span) {
-  Array<Expr> args = {AddressOf(global.buffer, global.Mins()), FirstOf(shared, scope),
-                      MakeInt(plan.bulk_bytes)};
+  Array<Expr> args = {AddressOf(global.buffer, global.Mins()),
+                      SharedAddress(shared.buffer, shared.Mins(), scope), MakeInt(plan.bulk_bytes)};
   args.insert(args.begin(), issue.adds ? StringOf(ElementName(global.buffer)) : HintOf(issue));
   return MakeEvaluate(CallOp(issue.adds ? kBulkReduceAdd : kBulkStore, args), span);
 }

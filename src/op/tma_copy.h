@@ -36,6 +36,8 @@ struct TmaIssue {
 };
 TmaIssue TmaIssueOf(const CallNode* call);
 
+/*! Pointer to an element of a shared tile where a copy by an engine begins. */
+Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);
 /*! True in the one thread that issues. */
 Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads);
 /*! The loads of all boxes; `barrier` points to the mbarrier. */

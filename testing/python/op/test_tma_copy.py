@@ -523,6 +523,30 @@ def test_a_tile_goes_to_another_block_of_the_cluster(blocks):
     assert torch.equal(b, a.roll(1, 0))
 
 
+def test_tiles_of_a_copy_between_blocks_have_one_layout():
+    @T.prim_func
+    def main(A: T.Tensor((2, 32, 64), "float16"), B: T.Tensor((2, 32, 64), "float16")):
+        with T.Kernel(2, threads=128, cluster_dims=2) as b:
+            S = T.alloc_shared((32, 64), "float16")
+            U = T.alloc_shared((32, 64), "float16")
+            arrived = T.alloc_barrier(1)
+            for i, j in T.Parallel(32, 64):
+                S[i, j] = A[b, i, j] + 1
+            if T.get_thread_binding() == 0:
+                T.mbarrier_arrive_expect_tx(arrived, 32 * 64 * 2)
+            T.copy_cluster(S, U, dst_block=1 - b, remote_barrier=arrived)
+            T.mbarrier_wait_parity(arrived, 0)
+            T.copy(U, B[b, :, :])
+
+    kernel = build(main)
+    (descriptor,) = kernel.artifact.launch_plan.descriptors
+    assert descriptor.swizzle == 128
+    assert "tl::bulk_copy_remote(U, S, 4096, arrived, 1 - bx)" in kernel.get_kernel_source()
+    a, b = random((2, 32, 64)), torch.zeros((2, 32, 64), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(b, a.flip(0) + 1)
+
+
 def test_a_multicast_by_copy_cluster():
     @T.prim_func
     def main(A: T.Tensor((32, 64), "float16"), B: T.Tensor((2, 32, 64), "float16")):
