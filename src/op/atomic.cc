@@ -8,6 +8,7 @@
 #include "intrinsics.h"
 #include "parallel_operator.h"
 #include "region_nest.h"
+#include "tma_reduce.h"
 
 namespace tl {
 namespace {
@@ -46,6 +47,7 @@ class AtomicOperator : public TileOperator {
 
 /*! atomic(dst region, value region or scalar, operation, order) */
 std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span) {
+  if (TileOpIntAttr(call, "use_tma", 0)) return MakeTmaReduce(call, span);
   const TileRegion dst = TileRegion::From(call->args[0]);
   const std::string operation = TextOf(call->args[2]);
   ParallelNest nest;

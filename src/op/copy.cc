@@ -3,7 +3,8 @@
  * closer to the arithmetic (fragment, then shared, then global memory) gives the iteration space.
  *
  * From shared to global memory the copy is a store by TMA where the chip has it and nothing else
- * happens to the tensor in this kernel; the threads go on when shared memory has been read.
+ * happens to the tensor in this kernel; PlaceStoreWaits says when threads wait for it. From global
+ * to shared memory it is a load by TMA where that is asked for; all threads wait for it.
  * Between a fragment that is held as ldmatrix wants it and shared memory the copy is ldmatrix or
  * stmatrix (matrix_copy.h), else a parallel nest. cp.async is chosen by the pipeline around a copy,
  * or demanded: `prefer_instruction="cp_async"` commits and waits here unless the pipeline does, and
@@ -27,15 +28,17 @@ int Closeness(const Var& buffer) {
   return IsShared(buffer) ? 1 : 2;
 }
 
-/*! A store by TMA: what nobody asks for must be legal for every shape. */
-struct TmaStore {
-  bool allowed;
+/*! A copy by TMA: what nobody asks for must be legal for every shape, and is a store. */
+struct TmaCopy {
+  bool stores;
+  bool loads;
   bool demanded;
   std::string why_not;  // the keyword against it
   TmaIssue issue;
 
-  explicit TmaStore(const CallNode* call, const TileRegion& src, const TileRegion& dst)
-      : allowed(IsShared(src.buffer) && IsGlobal(dst.buffer)),
+  explicit TmaCopy(const CallNode* call, const TileRegion& src, const TileRegion& dst)
+      : stores(IsShared(src.buffer) && IsGlobal(dst.buffer)),
+        loads(IsGlobal(src.buffer) && IsShared(dst.buffer)),
         demanded(IsPreferred(call, "tma")),
         why_not(WhyNotTmaAsked(call)),
         issue(TmaIssueOf(call)) {}
@@ -50,12 +53,12 @@ enum class CpAsync : uint8_t { kIfPipelined, kNow, kUntilUserWaits };
 
 CpAsync CpAsyncOf(const CallNode* call) {
   if (TileOpIntAttr(call, "is_async_copy", 0)) return CpAsync::kUntilUserWaits;
-  return TmaStore::IsPreferred(call, "cp_async") ? CpAsync::kNow : CpAsync::kIfPipelined;
+  return TmaCopy::IsPreferred(call, "cp_async") ? CpAsync::kNow : CpAsync::kIfPipelined;
 }
 
 class CopyOperator : public TileOperator {
  public:
-  CopyOperator(TileRegion src, TileRegion dst, CpAsync cp_async, TmaStore tma, ParallelNest nest,
+  CopyOperator(TileRegion src, TileRegion dst, CpAsync cp_async, TmaCopy tma, ParallelNest nest,
                Span s)
       : TileOperator(std::move(s)),
         src_(std::move(src)),
@@ -73,52 +76,80 @@ class CopyOperator : public TileOperator {
 
   Stmt Lower(LoweringScope* scope) const final {
     if (cp_async_ != CpAsync::kIfPipelined) return LowerToCpAsync(scope);
+    if (tma_.demanded && !tma_.stores) return LowerToTmaLoad(scope);
     if (auto store = LowerToTmaStore(scope)) return *store;
     if (auto matrices = LowerToMatrixCopy(src_, dst_, scope, span)) return *matrices;
     return nest_->Lower(scope);
   }
 
  private:
+  const TileRegion& Global() const { return tma_.loads ? src_ : dst_; }
+  const TileRegion& Shared() const { return tma_.loads ? dst_ : src_; }
+
   bool ProposeLayout(LayoutScope* scope) const {
-    if (!tma_.allowed || !tma_.why_not.empty()) return false;
+    if (tma_.loads ? !tma_.demanded : !tma_.stores) return false;
+    if (!tma_.why_not.empty() || !ChipOf(scope->arch, span).has_bulk_copy) return false;
     if (!tma_.demanded && !scope->StoresTo(dst_.buffer).by_copies_only) return false;
-    if (!ChipOf(scope->arch, span).has_bulk_copy) return false;
-    if (scope->Find(src_.buffer).defined() || scope->IsPointedTo(src_.buffer)) return false;
-    const Layout layout = ProposeTmaLayout(src_);
+    const Var tile = Shared().buffer;
+    if (scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
+    const Layout layout = ProposeTmaLayout(Shared());
     TmaPlan plan;
-    if (!PlanTma(dst_, src_, layout, Proof(), scope->analyzer, &plan).empty()) return false;
-    scope->Place(src_.buffer, layout, span);
+    if (!PlanTma(Global(), Shared(), layout, Proof(), scope->analyzer, &plan).empty()) return false;
+    scope->Place(tile, layout, span);
     return true;
   }
 
   TmaProof Proof() const { return tma_.demanded ? TmaProof::kAtLaunch : TmaProof::kFully; }
 
+  /*! Asked for only: one thread issues, all wait before they go on. */
+  Stmt LowerToTmaLoad(LoweringScope* scope) const {
+    TmaPlan plan;
+    const std::string why = PlanTmaCopy(scope, &plan);
+    if (!why.empty()) RefuseTma("T.copy", why, span);
+    RefuseSafeValue(*scope, src_.buffer, "T.copy", span);
+    const OwnBarrier own = scope->AllocBarrier(std::string(dst_.buffer->name) + "_full");
+    const Expr barrier = AddressOf(own.barrier, {MakeInt(0)}), bytes = MakeInt(TmaBytes(dst_));
+    TmaIssue issue = tma_.issue;
+    issue.waited = true;
+    const Stmt load =
+        MakeSeq({MakeEvaluate(CallOp(kMbarrierArriveExpectTx, {barrier, bytes}), span),
+                 IssueTmaLoad(src_, dst_, plan, barrier, issue, scope, span)});
+    const Expr parity = own.parity.defined() ? LoadOf(own.parity, {MakeInt(0)}) : MakeInt(0);
+    std::vector<Stmt> out = {MakeIf(ElectThread(*scope, 0), load, span),
+                             MakeEvaluate(CallOp(kMbarrierWait, {barrier, parity}), span)};
+    if (own.parity.defined()) {
+      const Expr next = XorOf(parity, MakeInt(parity->dtype(), 1));
+      out.push_back(MakeStore(own.parity, next, {MakeInt(0)}, span));
+    }
+    return MakeSeq(out);
+  }
+
   std::optional<Stmt> LowerToTmaStore(LoweringScope* scope) const {
     TmaPlan plan;
-    const std::string why = PlanTmaStore(scope, &plan);
+    if (!tma_.stores) return std::nullopt;
+    const std::string why = PlanTmaCopy(scope, &plan);
     if (!why.empty() && tma_.demanded) RefuseTma("T.copy", why, span);
     if (!why.empty()) return std::nullopt;
     const Stmt store = MakeIf(ElectThread(*scope, 0),
                               IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
     const bool only_read = !scope->StoresTo(dst_.buffer).repeated;
-    const Var tile = scope->Place(src_.buffer, src_.Mins()).first;
-    return MakeSeq({store, MakeAttr(Array<Var>{tile, dst_.buffer}, kStoreWait,
-                                    MakeInt(kBool, only_read), MakeEvaluate(MakeInt(0), span))});
+    return MakeSeq({store, StoreWait(src_, dst_, only_read, scope)});
   }
 
-  std::string PlanTmaStore(LoweringScope* scope, TmaPlan* plan) const {
-    if (!tma_.allowed) return "a copy that is not from shared to global memory";
+  std::string PlanTmaCopy(LoweringScope* scope, TmaPlan* plan) const {
+    if (!tma_.stores && !tma_.loads) return "a copy that is not between shared and global memory";
     if (!tma_.why_not.empty()) return tma_.why_not;
     if (!ChipOf(scope->arch, span).has_bulk_copy) {
       return "a target without the tensor memory access unit (sm_" + std::to_string(scope->arch) +
              ")";
     }
-    if (!scope->StoresTo(dst_.buffer).by_copies_only) {
+    if (tma_.stores && !scope->StoresTo(dst_.buffer).by_copies_only) {
       return std::string(dst_.buffer->name) + ", which the kernel also touches in another way";
     }
-    Layout layout = scope->LayoutOf(src_.buffer);
-    if (!layout.defined()) layout = MakeLinearLayout(ConstShape(src_.buffer));
-    return PlanTma(dst_, src_, layout, Proof(), scope->analyzer, plan);
+    const Var tile = Shared().buffer;
+    Layout layout = scope->LayoutOf(tile);
+    if (!layout.defined()) layout = MakeLinearLayout(ConstShape(tile));
+    return PlanTma(Global(), Shared(), layout, Proof(), scope->analyzer, plan);
   }
 
   Stmt LowerToCpAsync(LoweringScope* scope) const {
@@ -144,7 +175,7 @@ class CopyOperator : public TileOperator {
 
   TileRegion src_, dst_;
   CpAsync cp_async_;
-  TmaStore tma_;
+  TmaCopy tma_;
   std::unique_ptr<TileOperator> nest_;
 };
 
@@ -157,7 +188,7 @@ std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   Expr value = LoadOf(src.buffer, ElementOf(src, nest));
   nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
                         ElementOf(dst, nest), span);
-  return std::make_unique<CopyOperator>(src, dst, CpAsyncOf(call), TmaStore(call, src, dst),
+  return std::make_unique<CopyOperator>(src, dst, CpAsyncOf(call), TmaCopy(call, src, dst),
                                         std::move(nest), span);
 }
 

@@ -10,18 +10,19 @@ namespace tl {
 
 /*! What an intrinsic does through one pointer argument. */
 enum class Access : uint8_t {
-  kNone,        // not a pointer
-  kRead,        //
-  kWrite,       //
-  kReadWrite,   //
-  kAtomic,      // an atomic operation: others on the same element may run at the same time
-  kAsyncWrite,  // starts at the call, is complete for the calling thread at the next covering
-                // cp_async_wait
-  kBarrier,     // an mbarrier: what it orders, the program says
-  kEngineRead,  // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
-                // threads' writes
-  kEngineWrite  // a write by an engine that announces its end to an mbarrier: what it orders, the
-                // program says
+  kNone,         // not a pointer
+  kRead,         //
+  kWrite,        //
+  kReadWrite,    //
+  kAtomic,       // an atomic operation: others on the same element may run at the same time
+  kAsyncWrite,   // starts at the call, is complete for the calling thread at the next covering
+                 // cp_async_wait
+  kBarrier,      // an mbarrier: what it orders, the program says
+  kEngineRead,   // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
+                 // threads' writes
+  kEngineWrite,  // a write by an engine that announces its end to an mbarrier: what it orders, the
+                 // program says
+  kEngineFill    // the same where all threads wait for the end before they go on
 };
 
 /*! What an access means to memory, whoever makes it. */
@@ -64,6 +65,9 @@ struct PointerAccess {
 };
 /*! A copy from shared memory that is part of a bulk group, which tma_store_wait waits for. */
 bool IsBulkStore(const CallNode* call);
+/*! A copy into shared memory of other blocks of the cluster, at the places that it names in this
+ * one's: these may be written before this block gets to the call. */
+bool FillsOtherBlocks(const CallNode* call);
 /*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
 int TmaSwizzle(const CallNode* descriptor);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
@@ -138,6 +142,16 @@ inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";
 inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
 inline constexpr const char* kTmaStore = "tl.tma_store";
+inline constexpr const char* kTmaReduce = "tl.tma_reduce";
+/*! The same of consecutive bytes, which need no tensor map. */
+inline constexpr const char* kBulkLoad = "tl.bulk_load";
+inline constexpr const char* kBulkLoadMulticast = "tl.bulk_load_multicast";
+inline constexpr const char* kBulkCopyRemote = "tl.bulk_copy_remote";
+inline constexpr const char* kBulkStore = "tl.bulk_store";
+inline constexpr const char* kBulkReduceAdd = "tl.bulk_reduce_add";
+/*! Loads that all threads wait for at once. */
+inline constexpr const char* kTmaLoadWaited = "tl.tma_load_waited";
+inline constexpr const char* kBulkLoadWaited = "tl.bulk_load_waited";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
@@ -150,6 +164,8 @@ inline constexpr const char* kClusterSync = "tl.cluster_sync";
 /*! Annotation of a block: for each buffer of mbarriers the arrivals that a phase of each of them
  * needs, Map<Var, Array<IntImm>>. */
 inline constexpr const char* kBarrierInit = "barrier_init";
+/*! Annotation of a block: what elements outside of a tensor read as, Map<Var, Expr>. */
+inline constexpr const char* kSafeValues = "safe_value_map";
 /*!
  * Attribute around what consecutive threads run alone, inside of the branch that they take; its
  * node is {first thread, threads}, constants, multiples of 128. Tile operators in it work with

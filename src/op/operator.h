@@ -61,6 +61,14 @@ class LayoutScope {
   Analyzer* analyzer = nullptr;
 };
 
+/*! An mbarrier that one operator has for itself, with one arrival a phase. */
+struct OwnBarrier {
+  Var barrier;  // uint64[1]
+  /*! The parity of the phase that comes next, uint32[1], which who waits changes; undefined where
+   * the operator runs once. */
+  Var parity;
+};
+
 /*! What LowerTileOp offers to an operator. */
 class LoweringScope {
  public:
@@ -77,6 +85,9 @@ class LoweringScope {
                           const Layout& layout = Layout()) = 0;
   /*! Another name of a buffer's memory. */
   virtual bool IsView(const Var& buffer) const = 0;
+  virtual OwnBarrier AllocBarrier(const std::string& name) = 0;
+  /*! The user says what elements outside of the tensor read as (T.annotate_safe_value). */
+  virtual bool HasSafeValue(const Var& tensor) const = 0;
   /*! Lowers accesses of shared buffers inside a statement whose fragment accesses are done. */
   virtual Stmt PlaceAccesses(const Stmt& s) = 0;
   virtual StoreTraffic StoresTo(const Var& tensor) const = 0;

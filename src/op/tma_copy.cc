@@ -95,11 +95,7 @@ BoxPlace PlaceBox(const TileRegion& global, const TileRegion& shared, const TmaP
   for (size_t d = plan.map_dims.size(); d-- > 0;) {
     place.coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
   }
-  const auto [buffer, indices] = scope->Place(shared.buffer, Array<Expr>(to.begin(), to.end()));
-  FoldXor fold;
-  place.shared = AddressOf(buffer, indices.Map([&](const Expr& e) {
-    return scope->analyzer->Simplify(fold.Mutate(e));
-  }));
+  place.shared = SharedAddress(shared.buffer, Array<Expr>(to.begin(), to.end()), scope);
   return place;
 }
 
@@ -152,6 +148,7 @@ class TmaCopyOperator : public TileOperator {
     if (!why.empty()) RefuseTma("T.tma_copy", why, span);
     Stmt issue;
     if (is_load_) {
+      RefuseSafeValue(*scope, src_.buffer, "T.tma_copy", span);
       const auto [buffer, indices] = scope->Place(barrier_->buffer, barrier_->Mins());
       const Expr barrier = AddressOf(buffer, indices);
       issue = IssueTmaLoad(src_, dst_, plan, barrier, issue_, scope, span);
@@ -222,6 +219,14 @@ int64_t TmaBytes(const TileRegion& dst) {
   return bytes;
 }
 
+Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope) {
+  const auto [buffer, indices] = scope->Place(tile, element);
+  FoldXor fold;
+  return AddressOf(buffer, indices.Map([&](const Expr& e) {
+    return scope->analyzer->Simplify(fold.Mutate(e));
+  }));
+}
+
 TmaIssue TmaIssueOf(const CallNode* call) {
   TmaIssue issue;
   issue.eviction_policy = TileOpIntAttr(call, "eviction_policy", 0);
@@ -238,26 +243,83 @@ Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
 }
 
+namespace {
+
+Stmt IssueBulkLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                   const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
+                   const Span& span) {
+  Array<Expr> args = {HintOf(issue), SharedAddress(shared.buffer, shared.Mins(), scope),
+                      AddressOf(global.buffer, global.Mins()), MakeInt(plan.bulk_bytes), barrier};
+  if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
+  const char* op = issue.cluster_mask ? kBulkLoadMulticast
+                   : issue.waited     ? kBulkLoadWaited
+                                      : kBulkLoad;
+  return MakeEvaluate(CallOp(op, args), span);
+}
+
+/*! The C++ type of what the unit adds. */
+std::string ElementName(const Var& buffer) {
+  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  if (t.code == kDLBfloat) return "bfloat16_t";
+  if (t.code == kDLFloat) return t.bits == 16 ? "half_t" : "float";
+  return t.code == kDLInt ? "int" : "uint" + std::to_string(t.bits) + "_t";
+}
+
+Stmt IssueBulkStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
+                    const TmaIssue& issue, LoweringScope* scope, const Span& span) {
+  Array<Expr> args = {AddressOf(global.buffer, global.Mins()),
+                      SharedAddress(shared.buffer, shared.Mins(), scope), MakeInt(plan.bulk_bytes)};
+  args.insert(args.begin(), issue.adds ? StringOf(ElementName(global.buffer)) : HintOf(issue));
+  return MakeEvaluate(CallOp(issue.adds ? kBulkReduceAdd : kBulkStore, args), span);
+}
+
+}  // namespace
+
 Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
                   const Expr& barrier, const TmaIssue& issue, LoweringScope* scope,
                   const Span& span) {
+  if (plan.bulk_bytes > 0) {
+    return IssueBulkLoad(global, shared, plan, barrier, issue, scope, span);
+  }
   const BoxPlace place = PlaceBox(global, shared, plan, scope);
   Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer), barrier,
                       place.shared};
   if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
   for (const Expr& c : place.coordinates) args.push_back(c);
-  const char* op = issue.cluster_mask ? kTmaLoadMulticast : kTmaLoad;
+  const char* op = issue.cluster_mask ? kTmaLoadMulticast
+                   : issue.waited     ? kTmaLoadWaited
+                                      : kTmaLoad;
   return OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
 }
 
 Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                    const TmaIssue& issue, LoweringScope* scope, const Span& span) {
-  const BoxPlace place = PlaceBox(global, shared, plan, scope);
-  Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer),
-                      place.shared};
-  for (const Expr& c : place.coordinates) args.push_back(c);
-  return MakeSeq({OverBoxes(place, MakeEvaluate(CallOp(kTmaStore, args), span), span),
-                  MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
+  Stmt stores;
+  if (plan.bulk_bytes > 0) {
+    stores = IssueBulkStore(shared, global, plan, issue, scope, span);
+  } else {
+    const BoxPlace place = PlaceBox(global, shared, plan, scope);
+    Array<Expr> args = {issue.adds ? StringOf("tl::SumOp") : HintOf(issue),
+                        MakeDescriptor(global.buffer, plan, scope->analyzer), place.shared};
+    for (const Expr& c : place.coordinates) args.push_back(c);
+    const char* op = issue.adds ? kTmaReduce : kTmaStore;
+    stores = OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
+  }
+  return MakeSeq({stores, MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
+}
+
+Stmt StoreWait(const TileRegion& shared, const TileRegion& global, bool only_read,
+               LoweringScope* scope) {
+  const Var tile = scope->Place(shared.buffer, shared.Mins()).first;
+  return MakeAttr(Array<Var>{tile, global.buffer}, kStoreWait, MakeInt(kBool, only_read),
+                  MakeEvaluate(MakeInt(0), Span()));
+}
+
+void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::string& op,
+                     const Span& span) {
+  if (!scope.HasSafeValue(tensor)) return;
+  RefuseTma(op, std::string(tensor->name) + " with a safe value, where the unit fills in zeros,",
+            span);
 }
 
 void RefuseTma(const std::string& op, const std::string& why, const Span& span) {

@@ -31,9 +31,13 @@ struct TmaIssue {
   int64_t cluster_mask = 0;          // blocks of the cluster that a load goes to; 0: this one
   int64_t leader_scope_threads = 0;  // one thread in each so many issues; 0: one of all
   bool elected = false;              // the statement runs in one thread already
+  bool waited = false;               // all threads wait for a load before they go on
+  bool adds = false;                 // a store adds to what the tensor has
 };
 TmaIssue TmaIssueOf(const CallNode* call);
 
+/*! Pointer to an element of a shared tile where a copy by an engine begins. */
+Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);
 /*! True in the one thread that issues. */
 Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads);
 /*! The loads of all boxes; `barrier` points to the mbarrier. */
@@ -43,6 +47,12 @@ Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaP
 /*! The stores of all boxes, and the commit of their group. */
 Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                    const TmaIssue& issue, LoweringScope* scope, const Span& span);
+/*! The mark behind a store that the compiler has to wait for, which PlaceStoreWaits replaces. */
+Stmt StoreWait(const TileRegion& shared, const TileRegion& global, bool only_read,
+               LoweringScope* scope);
+/*! Refuses a load from a tensor whose elements outside of it are to be something else than 0. */
+void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::string& op,
+                     const Span& span);
 /*! Refuses, in the name of `op`, a copy that has no plan. */
 [[noreturn]] void RefuseTma(const std::string& op, const std::string& why, const Span& span);
 

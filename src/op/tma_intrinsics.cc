@@ -1,11 +1,22 @@
 /*! Intrinsics of the tensor memory access unit (sm_90): copies of boxes and of bytes. */
+#include <algorithm>
+
 #include "intrinsics.h"
 
 namespace tl {
+namespace {
+
+bool IsOneOf(const CallNode* call, std::initializer_list<const char*> ops) {
+  return std::any_of(ops.begin(), ops.end(),
+                     [&](const char* op) { return IsCallTo(GetRef<Expr>(call), op); });
+}
+
+}  // namespace
 
 std::vector<Intrinsic> TmaIntrinsics() {
   constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
-                   kEngineRead = Access::kEngineRead, kEngineWrite = Access::kEngineWrite;
+                   kEngineRead = Access::kEngineRead, kEngineWrite = Access::kEngineWrite,
+                   kEngineFill = Access::kEngineFill;
   return {
       // An argument of those below; see MakeDescriptor in tma_copy.cc. SplitHostDevice makes it a
       // parameter.
@@ -14,12 +25,49 @@ std::vector<Intrinsic> TmaIntrinsics() {
       {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
       // tma_load_multicast<hint>(descriptor, barrier, shared, blocks, coordinates..)
       {kTmaLoadMulticast, "tl::tma_load_multicast", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
-      // tma_store<hint>(descriptor, shared, coordinates..)
+      {kTmaLoadWaited, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineFill}},
+      // tma_store<hint>(descriptor, shared, coordinates..), tma_reduce<operation>(..)
       {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kEngineRead}},
+      {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kEngineRead}},
+      // bulk_load<hint>(shared, global, bytes, barrier), bulk_load_multicast<hint>(.., blocks)
+      {kBulkLoad,
+       "tl::bulk_load",
+       "tl/bulk_copy.h",
+       1,
+       {kEngineWrite, kRead, Access::kNone, kBarrier}},
+      {kBulkLoadMulticast,
+       "tl::bulk_load_multicast",
+       "tl/bulk_copy.h",
+       1,
+       {kEngineWrite, kRead, Access::kNone, kBarrier, Access::kNone}},
+      {kBulkLoadWaited,
+       "tl::bulk_load",
+       "tl/bulk_copy.h",
+       1,
+       {kEngineFill, kRead, Access::kNone, kBarrier}},
+      // bulk_copy_remote(shared to, shared from, bytes, barrier, rank)
+      {kBulkCopyRemote,
+       "tl::bulk_copy_remote",
+       "tl/bulk_copy.h",
+       0,
+       {kEngineWrite, kEngineRead, Access::kNone, kBarrier, Access::kNone}},
+      // bulk_store<hint>(global, shared, bytes), bulk_reduce_add<type>(..)
+      {kBulkStore, "tl::bulk_store", "tl/bulk_copy.h", 1, {kWrite, kEngineRead, Access::kNone}},
+      {kBulkReduceAdd,
+       "tl::bulk_reduce_add",
+       "tl/bulk_copy.h",
+       1,
+       {Access::kAtomic, kEngineRead, Access::kNone}},
   };
 }
 
-bool IsBulkStore(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kTmaStore); }
+bool IsBulkStore(const CallNode* call) {
+  return IsOneOf(call, {kTmaStore, kTmaReduce, kBulkStore, kBulkReduceAdd});
+}
+
+bool FillsOtherBlocks(const CallNode* call) {
+  return IsOneOf(call, {kTmaLoadMulticast, kBulkLoadMulticast, kBulkCopyRemote});
+}
 
 int TmaSwizzle(const CallNode* descriptor) {
   // Behind type, rank and address: extents, strides, box and element strides, and the interleave.

@@ -34,33 +34,52 @@ int64_t Unswizzled(int64_t address, int swizzle) {
   return address ^ ((address >> 7) & (swizzle / 16 - 1)) << 4;
 }
 
+/*! Visits the number of each element of a tile of this shape that is at one of the places in every
+ * dimension; false if a dimension has none or `visit` was false once. */
+template <typename F>
+bool ForEachStart(const std::vector<std::vector<int64_t>>& starts,
+                  const std::vector<int64_t>& shape, F visit) {
+  std::vector<size_t> at(starts.size(), 0);
+  for (const auto& s : starts) {
+    if (s.empty()) return false;
+  }
+  for (;;) {
+    int64_t first = 0;
+    for (size_t d = 0; d < at.size(); ++d) first = first * shape[d] + starts[d][at[d]];
+    if (!visit(first)) return false;
+    size_t d = at.size();
+    while (d-- > 0) {
+      if (++at[d] < starts[d].size()) break;
+      at[d] = 0;
+    }
+    if (d == size_t(-1)) return true;
+  }
+}
+
+/*! How far element k of a box, row-major, is behind the first in a tile of this shape. */
+int64_t ElementIn(const std::vector<int64_t>& box, const std::vector<int64_t>& shape, int64_t k) {
+  int64_t element = 0, scale = 1;
+  for (size_t d = box.size(); d-- > 0;) {
+    element += k % box[d] * scale;
+    k /= box[d];
+    scale *= shape[d];
+  }
+  return element;
+}
+
 /*! The tile as the hardware sees it under one swizzle. */
 class BoxTable {
  public:
-  BoxTable(const Layout& layout, int64_t bytes, int swizzle)
-      : shape_(layout->Shape()), addresses_(layout->Addresses()), bytes_(bytes) {
+  /*! Boxes have to start at multiples of `unit` bytes. */
+  BoxTable(const Layout& layout, int64_t bytes, int swizzle, int64_t unit)
+      : shape_(layout->Shape()), addresses_(layout->Addresses()), bytes_(bytes), unit_(unit) {
     for (int64_t& a : addresses_) a = Unswizzled(a * bytes, swizzle);
-    unit_ = std::max<int64_t>(kPlace, swizzle * 8);
   }
 
   /*! Every box that starts at one of `starts` (places by dimension) lies dense. */
   bool AllDense(const std::vector<std::vector<int64_t>>& starts,
                 const std::vector<int64_t>& box) const {
-    std::vector<size_t> at(starts.size(), 0);
-    for (const auto& s : starts) {
-      if (s.empty()) return false;
-    }
-    for (;;) {
-      int64_t first = 0;
-      for (size_t d = 0; d < at.size(); ++d) first = first * shape_[d] + starts[d][at[d]];
-      if (!IsDense(first, box)) return false;
-      size_t d = at.size();
-      while (d-- > 0) {
-        if (++at[d] < starts[d].size()) break;
-        at[d] = 0;
-      }
-      if (d == size_t(-1)) return true;
-    }
+    return ForEachStart(starts, shape_, [&](int64_t first) { return IsDense(first, box); });
   }
 
  private:
@@ -69,13 +88,7 @@ class BoxTable {
     if (base % unit_) return false;
     const int64_t size = Product(box);
     for (int64_t k = 0; k < size; ++k) {
-      int64_t rest = k, element = 0, scale = 1;
-      for (size_t d = box.size(); d-- > 0;) {
-        element += rest % box[d] * scale;
-        rest /= box[d];
-        scale *= shape_[d];
-      }
-      if (addresses_[first + element] != base + k * bytes_) return false;
+      if (addresses_[first + ElementIn(box, shape_, k)] != base + k * bytes_) return false;
     }
     return true;
   }
@@ -168,11 +181,90 @@ std::vector<int64_t> Starts(const TileRegion& shared, size_t d, int64_t extent, 
   return out;
 }
 
+/*! Every box of `dims`, wherever the region may begin, lies dense. */
+bool LiesDense(const TileRegion& shared, const BoxTable& table, const std::vector<TmaDim>& dims,
+               Analyzer* analyzer) {
+  const std::vector<int64_t> shape = ConstShape(shared.buffer);
+  std::vector<int64_t> box(shape.size(), 1), count(shape.size(), 1);
+  for (const TmaDim& dim : dims) {
+    box[dim.shared] = dim.box;
+    count[dim.shared] = dim.count;
+  }
+  std::vector<std::vector<int64_t>> starts;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    starts.push_back(Starts(shared, d, shape[d], box[d], count[d], analyzer));
+  }
+  return table.AllDense(starts, box);
+}
+
+/*! The region is inside of the tensor and one piece of its memory, at a multiple of 16 bytes. */
+bool IsOnePiece(const TileRegion& global, int64_t bytes, Analyzer* analyzer) {
+  const BufferTypeNode* type = BufferOf(global.buffer);
+  if (!IsConst(type->elem_offset, 0)) return false;
+  const auto wide = [](const Expr& e) { return CastTo(kInt64, e); };
+  Expr start = MakeInt(kInt64, 0), dense = MakeInt(kInt64, 1);
+  bool whole = true;  // the dimensions behind are taken as they are
+  for (size_t d = type->shape.size(); d-- > 0;) {
+    const Expr min = wide(global.ranges[d]->min), extent = wide(global.ranges[d]->extent);
+    const Expr shape = wide(type->shape[d]);
+    if (!whole && !IsConst(global.ranges[d]->extent, 1)) return false;
+    if (!analyzer->CanProveEqual(StrideOf(type, d), dense)) return false;
+    whole = whole && IsConst(global.ranges[d]->min, 0) && analyzer->CanProveEqual(extent, shape);
+    const bool inside = whole || (analyzer->CanProve(min >= MakeInt(kInt64, 0)) &&
+                                  analyzer->CanProve(shape >= min + extent));
+    if (!inside) return false;
+    start = start + min * dense;
+    dense = dense * shape;
+  }
+  const Analyzer::Modular m = analyzer->ModularSet(analyzer->Simplify(start * bytes));
+  return m.coeff % kPiece == 0 && m.base % kPiece == 0;
+}
+
+/*! The place of each element of a region, row-major, from the region's first byte on; nullopt where
+ * they are not one piece at a multiple of 16 bytes, the same wherever the region begins. */
+using PieceOrder = std::optional<std::vector<int64_t>>;
+
+PieceOrder OrderOf(const TileRegion& shared, const Layout& layout, const std::vector<TmaDim>& dims,
+                   int64_t bytes, Analyzer* analyzer) {
+  const std::vector<int64_t> shape = layout->Shape(), addresses = layout->Addresses();
+  std::vector<int64_t> box(shape.size(), 1);
+  for (const TmaDim& dim : dims) box[dim.shared] = dim.box;
+  std::vector<std::vector<int64_t>> starts;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    starts.push_back(Starts(shared, d, shape[d], box[d], 1, analyzer));
+  }
+  PieceOrder order;
+  const bool same = ForEachStart(starts, shape, [&](int64_t first) {
+    std::vector<int64_t> places;
+    for (int64_t k = 0; k < Product(box); ++k) {
+      places.push_back(addresses[first + ElementIn(box, shape, k)] * bytes);
+    }
+    const int64_t base = *std::min_element(places.begin(), places.end());
+    const int64_t last = *std::max_element(places.begin(), places.end());
+    if (base % kPiece || last - base != (Product(box) - 1) * bytes || places[0] != base)
+      return false;
+    for (int64_t& place : places) place -= base;
+    if (!order) order = places;
+    return *order == places;
+  });
+  return same ? order : std::nullopt;
+}
+
+/*! The bytes of a copy of one piece into one piece, 0 where that is none. */
+int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layout& layout,
+                  const std::vector<TmaDim>& dims, Analyzer* analyzer) {
+  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  int64_t size = bytes;
+  for (const TmaDim& dim : dims) size *= dim.box;
+  if (size % kPiece || !IsOnePiece(global, bytes, analyzer)) return 0;
+  const BoxTable table(layout, bytes, 0, kPiece);
+  return LiesDense(shared, table, dims, analyzer) ? size : 0;
+}
+
 /*! Boxes as large as the layout allows under one swizzle, of dimensions that are one box so far;
  * false if it has none. */
 bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Analyzer* analyzer,
                TmaPlan* plan) {
-  const std::vector<int64_t> shape = layout->Shape();
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   std::vector<TmaDim> dims = plan->dims;
   for (TmaDim& dim : dims) {
@@ -185,7 +277,7 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     if (dim.box == 0) return false;
     dim.count = extent / dim.box;
   }
-  const BoxTable table(layout, bytes, swizzle);
+  const BoxTable table(layout, bytes, swizzle, std::max<int64_t>(kPlace, swizzle * 8));
   // A box that is not dense may be several that are: its outer dimensions go one by one.
   for (size_t outer = 0; outer < dims.size(); ++outer) {
     if (outer > 0) {
@@ -193,16 +285,7 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
       dim.count *= dim.box;
       dim.box = 1;
     }
-    std::vector<int64_t> box(shape.size(), 1), count(shape.size(), 1);
-    for (const TmaDim& dim : dims) {
-      box[dim.shared] = dim.box;
-      count[dim.shared] = dim.count;
-    }
-    std::vector<std::vector<int64_t>> starts;
-    for (size_t d = 0; d < shape.size(); ++d) {
-      starts.push_back(Starts(shared, d, shape[d], box[d], count[d], analyzer));
-    }
-    if (!table.AllDense(starts, box)) continue;
+    if (!LiesDense(shared, table, dims, analyzer)) continue;
     plan->swizzle = swizzle;
     plan->dims = dims;
     return true;
@@ -224,7 +307,10 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
   *plan = TmaPlan();
   std::string why = CheckTypes(global, shared);
   if (why.empty()) why = PlanDims(global, shared, plan);
-  if (why.empty()) why = CheckStrides(global, proof, analyzer, plan);
+  if (!why.empty()) return why;
+  plan->bulk_bytes = BulkBytes(global, shared, layout, plan->dims, analyzer);
+  if (plan->bulk_bytes > 0) return "";
+  why = CheckStrides(global, proof, analyzer, plan);
   if (!why.empty()) return why;
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   const int64_t row = plan->dims.back().box * bytes;
@@ -236,6 +322,25 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
          " that is neither row-major nor a swizzle of 128, 64 or 32 bytes where the copied part "
          "begins at a multiple of 128 bytes (8 rows of a swizzle):\n  " +
          LayoutLine(layout) + "\n ";
+}
+
+std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const TileRegion& to,
+                        const Layout& to_layout, Analyzer* analyzer) {
+  const DLDataType t = BufferOf(from.buffer)->dtype->dtype, u = BufferOf(to.buffer)->dtype->dtype;
+  if (!IsShared(from.buffer) || !IsShared(to.buffer)) return "a tile that is not in shared memory";
+  if (t != u || t.bits % 8) return "a copy from " + DTypeName(t) + " to " + DTypeName(u);
+  TmaPlan there, here;  // shared is the region's own side
+  std::string why = PlanDims(from, to, &there);
+  if (why.empty()) why = PlanDims(to, from, &here);
+  if (!why.empty()) return why;
+  const int64_t bytes = t.bits / 8;
+  int64_t size = bytes;
+  for (const TmaDim& dim : there.dims) size *= dim.box;
+  if (size % kPiece) return std::to_string(size) + " bytes, not a multiple of 16";
+  const PieceOrder a = OrderOf(from, from_layout, here.dims, bytes, analyzer);
+  const PieceOrder b = OrderOf(to, to_layout, there.dims, bytes, analyzer);
+  if (!a || !b) return "a tile that lies in several pieces";
+  return *a == *b ? "" : "tiles whose elements lie in another order";
 }
 
 Layout ProposeTmaLayout(const TileRegion& shared) {

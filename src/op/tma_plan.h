@@ -28,6 +28,10 @@ struct TmaPlan {
    * five, those that are longer than 1 in the tensor or in the tile. */
   std::vector<size_t> map_dims;
 
+  /*! Where the region of the tensor and its place in shared memory are one piece each: its bytes.
+   * Such a copy needs no tensor map, and the tensor's strides may be any; 0 elsewhere. */
+  int64_t bulk_bytes = 0;
+
   /*! Extent of the box in a dimension of the tensor. */
   int64_t BoxOf(size_t global) const;
 };
@@ -42,6 +46,13 @@ enum class TmaProof : uint8_t { kFully, kAtLaunch };
  */
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
                     TmaProof proof, Analyzer* analyzer, TmaPlan* plan);
+
+/*!
+ * Why the elements of one shared region are not bytes in one piece that another one has in the same
+ * order, as the words behind "found"; empty if they are: one copy of bytes moves them.
+ */
+std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const TileRegion& to,
+                        const Layout& to_layout, Analyzer* analyzer);
 
 /*! The layout that TMA writes and threads read best: the widest swizzle that the tile and the
  * copied region have room for, else row-major. */

@@ -332,7 +332,7 @@ from tilelang.language.tensors import (
     symbolic,
 )
 from tilelang.language.thread_reductions import comm_reducer, tvm_thread_allreduce
-from tilelang.language.tma import tma_copy
+from tilelang.language.tma import copy_cluster, tma_copy
 from tilelang.language.unavailable import (
     alloc_descriptor,
     alloc_tcgen05_instr_desc,

@@ -48,15 +48,19 @@ def atomic_add(
     return_prev
         Return the value that was there (elements only).
     use_tma
-        Not supported.
+        Let the tensor memory access unit add a tile of shared memory to global memory (sm_90): one
+        thread issues, and all go on when the tile may be written again. Of float16, bfloat16,
+        float32, int32, uint32 or uint64; operands and tensor as for ``T.tma_copy``; ``relaxed``
+        only. PTX ISA, cp.reduce.async.bulk.tensor.
 
     Raises
     ------
     ValueError
         If the tiles do not fit; if ``dst`` is other memory or has another dtype; if there is no
-        such order.
+        such order; with ``use_tma`` for elements and other orders, and, when compiled, if the unit
+        cannot add the tile, with the reason.
     NotImplementedError
-        For ``return_prev`` on tiles and for ``use_tma``.
+        For ``return_prev`` on tiles.
     TypeError
         If an operand is not a buffer, a region, an element or a scalar.
 
@@ -64,12 +68,8 @@ def atomic_add(
     -------
     ``T.atomic_add(C[by * 128, bx * 128], C_local)``
     """
-    if use_tma:
-        raise NotImplementedError(
-            "T.atomic_add found use_tma=True, which is not supported; leave it out: the tile is "
-            "then added by vector atomics where the architecture has them"
-        )
-    return _atomic("add", _DTYPES, dst, value, memory_order, return_prev, annotations)
+    attrs = dict(annotations or {}) | ({"use_tma": True} if use_tma else {})
+    return _atomic("add", _DTYPES, dst, value, memory_order, return_prev, attrs)
 
 
 def atomic_max(
@@ -212,6 +212,11 @@ def _atomic(
     order = _order(name, attrs.pop("memory_order", memory_order) or "relaxed", _ORDERS)
     value = as_expr(value)
     tile = is_buffer(value) or isinstance(value, ir.TensorRegion | ir.TensorLoad)
+    if attrs.get("use_tma") and not (tile and order == "relaxed"):
+        raise ValueError(
+            f"{name} found use_tma=True for {describe(value)} with order {order}, wanted a tile of "
+            "shared memory and order relaxed; leave use_tma out"
+        )
     if not (tile and has_extents(value)) and _is_element(dst):
         target = _element(name, dst, dtypes)
         return _emit(

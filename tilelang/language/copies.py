@@ -58,7 +58,8 @@ def copy(
         ``cp_async`` demands asynchronous copies (PTX ISA, cp.async), which end before ``T.copy``
         does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them, and the tensor memory
         accelerator; ``tma`` demands the latter, which without it stores tiles of shared memory
-        where nothing else happens to the tensor in the kernel (sm_90).
+        where nothing else happens to the tensor in the kernel (sm_90). Loads that are demanded have
+        ended when ``T.copy`` has.
     annotations
         Further keywords; they win over those above.
     loop_layout

@@ -73,6 +73,10 @@ class _ScriptNamespace:
         return tile_call("tma_copy", list(arguments))
 
     @staticmethod
+    def copy_cluster(*arguments: Any) -> ir.Call:
+        return tile_call("copy_cluster", list(arguments))
+
+    @staticmethod
     def fill(*arguments: Any) -> ir.Call:
         return tile_call("fill", list(arguments))
 

@@ -1,4 +1,4 @@
-"""``T.tma_copy``: copies by the tensor memory access unit (sm_90) that the program waits for."""
+"""Copies by the tensor memory access unit (sm_90) that the program waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilelang.language.barriers import barrier_operand
 from tilelang.language.copies import eviction_number, fit_tiles
 from tilelang.language.ops import emit_tile_op
 from tilelang.language.regions import region_at, subscript
-from tilelang.language.scalars import as_int, describe
+from tilelang.language.scalars import as_dtype, as_int, describe
 from tilelang.language.tracer import current_tracer
 
 
@@ -98,6 +98,78 @@ def tma_copy(
     emit_tile_op("tma_copy", operands, attrs | dict(annotations or {}))
 
 
+def copy_cluster(
+    src: Any,
+    dst: Any,
+    *,
+    dst_block: Any = None,
+    cluster_mask: int | None = None,
+    remote_barrier: Any = None,
+    eviction_policy: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
+    """Start copying a tile into the shared memory of other blocks of the cluster (sm_90).
+
+    With ``dst_block`` the bytes of ``src``, a tile of this block's shared memory, go to the place
+    that ``dst`` has in that block's, and the mbarrier at the place of ``remote_barrier`` there
+    counts them: that block expects them (``T.mbarrier_expect_tx``), arrives and waits. With
+    ``cluster_mask`` it is ``T.tma_copy(src, dst, barrier=remote_barrier, cluster_mask=..)`` from
+    global memory. Nobody may fill a tile that its block still uses, or start before it has passed
+    the beginning of the kernel, which the mbarriers of a kernel with clusters see to.
+
+    Parameters
+    ----------
+    dst_block
+        Rank of the block that gets the tile.
+    cluster_mask
+        The blocks that get the tile, one bit for each.
+    remote_barrier
+        An mbarrier of ``T.alloc_barrier`` or ``T.alloc_cluster_barrier``.
+    eviction_policy, annotations
+        As for ``T.tma_copy``.
+
+    Raises
+    ------
+    ValueError
+        If the tiles do not fit each other; if not one of ``dst_block`` and ``cluster_mask`` is
+        given, or no ``remote_barrier``; when compiled, if the tiles do not lie in one piece in the
+        same order, at multiples of 16 bytes (PTX ISA, cp.async.bulk).
+    TypeError
+        If an operand is not a buffer, a region or an element, or ``remote_barrier`` no mbarrier.
+
+    Example
+    -------
+    ``T.copy_cluster(mine, theirs, dst_block=1 - rank, remote_barrier=arrived)``
+    """
+    name = "T.copy_cluster"
+    current_tracer(name)
+    if (dst_block is None) == (cluster_mask is None) or remote_barrier is None:
+        raise ValueError(
+            f"{name} found dst_block={dst_block!r}, cluster_mask={cluster_mask!r} and "
+            f"remote_barrier={remote_barrier!r}, wanted one of the first two, and a barrier; "
+            "T.tma_copy copies within a block"
+        )
+    if dst_block is None:
+        tma_copy(
+            src,
+            dst,
+            barrier=remote_barrier,
+            cluster_mask=cluster_mask,
+            eviction_policy=eviction_policy,
+            annotations=annotations,
+        )
+        return
+    if eviction_policy is not None:
+        raise ValueError(
+            f"{name} found eviction_policy={eviction_policy!r} for a copy of shared memory, wanted "
+            "none; leave it out"
+        )
+    regions = fit_tiles(name, src, dst)
+    barrier_operand(name, remote_barrier)
+    operands = [*regions, _element(remote_barrier), as_dtype(dst_block, "int32")]
+    emit_tile_op("copy_cluster", operands, dict(annotations or {}))
+
+
 def _element(barrier: Any) -> Any:
     """The mbarrier as a region of one element."""
     element = barrier if hasattr(barrier, "indices") else subscript(barrier, 0)
@@ -132,4 +204,4 @@ def _attrs(
     return attrs
 
 
-__all__ = ["tma_copy"]
+__all__ = ["copy_cluster", "tma_copy"]

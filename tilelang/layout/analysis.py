@@ -123,7 +123,7 @@ class Access:
 def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
     """List the accesses of shared and global memory of a thread program, in program order.
 
-    What engines move (TMA) and the state of mbarriers are none of the threads' accesses.
+    What engines touch (TMA, wgmma) and the state of mbarriers are none of the threads' accesses.
     Conditions are taken to hold, blocks to be the first one, buffers to start at multiples of 128
     bytes.
 
@@ -143,7 +143,7 @@ def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
 
 _MATRICES = re.compile(r"tl\.ptx_(?:ld|st)matrix_x([124])(?:_trans)?")
 _MATRIX_ROW_BYTES = 16
-_ENGINES = ("tl.tma_", "tl.create_tma_descriptor", "tl.bulk_", "tl.mbarrier_")
+_ENGINES = ("tl.tma_", "tl.create_tma_descriptor", "tl.bulk_", "tl.mbarrier_", "tl.wgmma_")
 _CP_ASYNC = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
 
 

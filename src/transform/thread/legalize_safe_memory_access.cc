@@ -19,8 +19,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kSafeValues = "safe_value_map";
-
 class SafeMemoryLegalizer : public AnalyzingMutator {
  public:
   using AnalyzingMutator::AnalyzingMutator;

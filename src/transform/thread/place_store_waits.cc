@@ -165,7 +165,7 @@ class WaitPlacer {
     const Store store{views_.RootOf(buffers[0]), views_.RootOf(buffers[1]), IsConst(op->value, 1)};
     stores_[{Number(store.tile), Number(store.tensor)}] = store;
     if (!ranges_.IsInSeveral(store.tile)) return MakeSeq({});
-    return Wait(store.only_read && !signals_, op->body->span);
+    return Wait(store.only_read && !signals_, op->span);
   }
 
   Stmt PlaceBlock(const SBlockRealizeNode* op) {

@@ -19,6 +19,8 @@ class LifetimeWalk : public StmtExprVisitor {
   std::unordered_map<const Object*, Lifetime> Finish() {
     for (const Object* buffer : in_flight_) lives_[buffer].last = INT64_MAX;
     for (const Object* buffer : filled_) lives_[buffer].last = INT64_MAX;
+    // Other blocks may be ahead of this one or behind it.
+    for (const Object* buffer : remote_) lives_[buffer] = {0, INT64_MAX};
     for (const auto* reads : {&stored_, &multiplied_}) {
       for (const auto& [buffer, path] : *reads) lives_[buffer].last = INT64_MAX;
     }
@@ -52,6 +54,7 @@ class LifetimeWalk : public StmtExprVisitor {
       if (!IsShared(p.buffer)) continue;
       const Object* buffer = views_.RootOf(p.buffer).get();
       if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
+      if (p.access == Access::kEngineWrite && FillsOtherBlocks(op)) remote_.insert(buffer);
       if (p.access == Access::kEngineWrite) filled_.insert(buffer);
       if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
       if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) Multiply(buffer);
@@ -138,6 +141,7 @@ class LifetimeWalk : public StmtExprVisitor {
   Path path_;  // loops and branches around
   /*! What an engine was the last to write: it may still do. */
   std::unordered_set<const Object*> filled_;
+  std::unordered_set<const Object*> remote_;  // what copies of other blocks may fill
   /*! What bulk copies and wgmma may still read, with the loops and branches around their issue. */
   std::unordered_map<const Object*, Path> stored_, multiplied_;
 };

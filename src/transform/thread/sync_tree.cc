@@ -76,8 +76,9 @@ class AccessCollector : public StmtExprVisitor {
 
   void Qualify(const CallNode* op, Access access, SharedAccess* a) {
     a->by_warp = IsMatrixCopy(op);
-    a->engine = access == Access::kEngineRead || access == Access::kEngineWrite;
     a->announced = access == Access::kEngineWrite;
+    a->waited = access == Access::kEngineFill;
+    a->engine = access == Access::kEngineRead || a->announced || a->waited;
     if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
     if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
       // The element that its address names says nothing of what an engine touches.

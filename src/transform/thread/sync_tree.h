@@ -36,6 +36,8 @@ struct SharedAccess {
   bool engine = false;
   /*! An engine's write whose order with other accesses of the buffer is the program's affair. */
   bool announced = false;
+  /*! An engine's write that all threads wait for before they go on. */
+  bool waited = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
 };

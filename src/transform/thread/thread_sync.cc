@@ -17,7 +17,8 @@
  * between proxies in the threads that wrote: it stands in front of the last barrier on each way
  * from the write to the read. What a bulk copy or a wgmma reads it may read until the wait for its
  * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
- * the program, and by barriers with those of other buffers in the same bytes.
+ * the program, and by barriers with those of other buffers in the same bytes. One that all threads
+ * wait for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -128,7 +129,7 @@ class SyncPlanner {
     if (!Check(node, *state)) return false;
     if (places_fences_) PlaceFences(node, state);
     for (const SharedAccess& a : node.accesses) {
-      if (!a.announced) state->pending.insert({&a, {}});
+      if (!a.announced && !a.waited) state->pending.insert({&a, {}});
       if (a.flight != SharedAccess::Flight::kNone) state->in_flight.insert(&a);
     }
     switch (node.kind) {

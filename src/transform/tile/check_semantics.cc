@@ -51,7 +51,8 @@ class Checker : public StmtExprVisitor {
                  ") inside T.Parallel, whose body one thread runs; move it out of the loop");
     }
     span_ = op->span;
-    takes_barrier_ = call && IsCallTo(op->value, "tl.tileop.tma_copy");
+    takes_barrier_ = call && (IsCallTo(op->value, "tl.tileop.tma_copy") ||
+                              IsCallTo(op->value, "tl.tileop.copy_cluster"));
     Default(op);
   }
 

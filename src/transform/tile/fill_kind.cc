@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -18,7 +20,7 @@ bool IsParameter(const Var& v, const KernelInfo& kernel) {
 }
 
 bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
-  const auto it = kernel.block->annotations.find("safe_value_map");
+  const auto it = kernel.block->annotations.find(kSafeValues);
   if (it == kernel.block->annotations.end()) return false;
   const auto values = (*it).second.cast<Map<Var, Expr>>();
   return values.count(v) != 0;

@@ -8,7 +8,8 @@
  * Establishes: each mbarrier is initialised once, and no block uses one before that. Where blocks
  *      arrive at mbarriers of other blocks, waits at these acquire for the cluster, and no block
  *      exits while others may still arrive.
- * Refuses: mbarriers and other intrinsics on chips that do not have them (ValueError).
+ * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
+ *      intrinsics on chips that do not have them.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -68,7 +69,8 @@ class ChipChecker : public StmtExprVisitor {
   Span span_;
 };
 
-/*! The buffers at whose mbarriers other blocks arrive. */
+/*! The buffers at whose mbarriers other blocks arrive, or whose copies to all of the cluster they
+ * count. */
 class RemoteBarriers : public StmtExprVisitor {
  public:
   std::unordered_set<const Object*> buffers;
@@ -76,10 +78,11 @@ class RemoteBarriers : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const CallNode* op) final {
-    if (IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote)) {
-      buffers.insert(AsAddressOf(op->args[0])->source.get());
-    }
     Default(op);
+    if (!FillsOtherBlocks(op) && !IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote)) return;
+    for (const PointerAccess& p : PointerAccesses(op)) {
+      if (p.access == Access::kBarrier) buffers.insert(p.buffer.get());
+    }
   }
 };
 
@@ -91,11 +94,13 @@ class Lowerer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    const bool outside = in_cluster_;
-    in_cluster_ |= op->attr_key == kClusterDims;
+    const int64_t outside = cluster_blocks_;
+    if (op->attr_key == kClusterDims) {
+      for (const Expr& dim : op->node.cast<Array<Expr>>()) cluster_blocks_ *= ToInt(dim);
+    }
     Stmt result;
     scope_.Within(op, [&] { result = Default<Stmt>(op); });
-    in_cluster_ = outside;
+    cluster_blocks_ = outside;
     return result;
   }
 
@@ -121,7 +126,8 @@ class Lowerer : public StmtExprMutator {
     remote_ = remote.buffers;
     auto n = make_object<SBlockNode>(*op);
     n->annotations.erase(kBarrierInit);
-    std::vector<Stmt> body = {Initialise(barriers, counts), Sync(in_cluster_), Mutate(op->body)};
+    std::vector<Stmt> body = {Initialise(barriers, counts), Sync(cluster_blocks_ > 1),
+                              Mutate(op->body)};
     if (!remote_.empty()) body.push_back(Sync(true));
     n->body = MakeSeq(body);
     return SBlock(n);
@@ -129,12 +135,31 @@ class Lowerer : public StmtExprMutator {
 
   Expr Mutate_(const CallNode* op) final {
     Expr call = Default<Expr>(op);
+    if (FillsOtherBlocks(op)) CheckBlocks(op);
     if (!IsCallTo(call, kMbarrierWait)) return call;
     const bool remote = remote_.count(AsAddressOf(op->args[0])->source.get());
     return remote ? CallOp(kMbarrierWaitCluster, call.as<CallNode>()->args) : call;
   }
 
+  Stmt Mutate_(const EvaluateNode* op) final {
+    span_ = op->span;
+    return Default<Stmt>(op);
+  }
+
  private:
+  /*! Refuses a mask with blocks that the cluster does not have; ranks may be known at run time
+   * only. */
+  void CheckBlocks(const CallNode* op) const {
+    const bool tensor = IsCallTo(GetRef<Expr>(op), kTmaLoadMulticast);
+    if (!tensor && !IsCallTo(GetRef<Expr>(op), kBulkLoadMulticast)) return;
+    const int64_t mask = ToInt(op->args[tensor ? 4 : 5]);
+    if (mask >> cluster_blocks_ == 0) return;
+    ThrowAt(span_, "ValueError",
+            "cluster_mask: found " + std::to_string(mask) + " in a cluster of " +
+                std::to_string(cluster_blocks_) +
+                " blocks, wanted a bit for each block that there is; T.Kernel(.., cluster_dims=)");
+  }
+
   static Stmt Sync(bool cluster) {
     const Expr sync = cluster ? CallOp(kClusterSync, {}) : CallOp(kSync, {StringOf("shared")});
     return MakeEvaluate(sync, Span());
@@ -169,7 +194,8 @@ class Lowerer : public StmtExprMutator {
 
   const int arch_;
   KernelScope scope_;
-  bool in_cluster_ = false;
+  int64_t cluster_blocks_ = 1;
+  Span span_;
   std::unordered_set<const Object*> remote_;
 };
 

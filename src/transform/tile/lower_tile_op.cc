@@ -64,6 +64,23 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   bool IsView(const Var& buffer) const final { return views_.IsView(buffer); }
 
+  OwnBarrier AllocBarrier(const std::string& name) final {
+    OwnBarrier own;
+    own.barrier = MakeBuffer(name, DLDataType{kDLUInt, 64, 1}, {MakeInt(1)}, "shared.barrier");
+    allocated_.push_back(own.barrier);
+    barriers_.push_back(own.barrier);
+    if (loops_ == 0) return own;
+    own.parity =
+        MakeBuffer(name + "_parity", DLDataType{kDLUInt, 32, 1}, {MakeInt(1)}, "local.var");
+    allocated_.push_back(own.parity);
+    parities_.push_back(own.parity);
+    return own;
+  }
+
+  bool HasSafeValue(const Var& tensor) const final {
+    return safe_values_.count(views_.RootOf(tensor)) != 0;
+  }
+
   Stmt PlaceAccesses(const Stmt& s) final { return Mutate(s); }
 
   StoreTraffic StoresTo(const Var& tensor) const final { return traffic_.StoresTo(tensor); }
@@ -97,6 +114,9 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     Array<Var> allocs;
     for (auto [buffer, layout] : layout_map) layouts_[buffer.get()] = layout;
     views_ = Views(op->body);
+    if (const auto it = op->annotations.find(kSafeValues); it != op->annotations.end()) {
+      safe_values_ = (*it).second.cast<Map<Var, Expr>>();
+    }
     for (const Var& buffer : op->alloc_buffers) {
       auto placed = layouts_.find(buffer.get());
       // A fragment that nothing uses has no layout and needs no registers.
@@ -109,6 +129,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     for (const Var& buffer : allocated_) allocs.push_back(buffer);
     allocated_.clear();
     n->alloc_buffers = allocs;
+    AddBarriers(n.get());
     return SBlock(n);
   }
 
@@ -125,8 +146,10 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Stmt Mutate_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Lowered(*nest);
     analyzer_.Bind(op->loop_var, op->min, op->extent);
-    return Default<Stmt>(op);
+    return Repeated(op);
   }
+
+  Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
 
   Stmt Mutate_(const EvaluateNode* op) final {
     if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return Lowered(*tile_op);
@@ -149,6 +172,35 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
  private:
+  template <typename Loop>
+  Stmt Repeated(const Loop* op) {
+    ++loops_;
+    const Stmt loop = Default<Stmt>(op);
+    --loops_;
+    return loop;
+  }
+
+  /*! The operators' own mbarriers, and the parities that they count from 0. */
+  void AddBarriers(SBlockNode* block) {
+    if (barriers_.empty()) return;
+    Map<Var, Array<IntImm>> counts;
+    const auto known = block->annotations.find(kBarrierInit);
+    if (known != block->annotations.end()) {
+      counts = (*known).second.cast<Map<Var, Array<IntImm>>>();
+    }
+    for (const Var& barrier : barriers_) counts.Set(barrier, {MakeInt(1)});
+    block->annotations.Set(kBarrierInit, counts);
+    std::vector<Stmt> body;
+    for (const Var& parity : parities_) {
+      const Expr zero = MakeInt(BufferOf(parity)->dtype->dtype, 0);
+      body.push_back(MakeStore(parity, zero, {MakeInt(0)}, block->span));
+    }
+    body.push_back(block->body);
+    block->body = MakeSeq(body);
+    barriers_.clear();
+    parities_.clear();
+  }
+
   Stmt Attribute(const AttrStmtNode* op) {
     if (op->attr_key == "thread_extent") {
       scope_.BindTo(&analyzer_);
@@ -203,6 +255,9 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   std::unordered_map<const Object*, Layout> layouts_;
   std::unordered_map<const Object*, Var> physical_;
   std::vector<Var> allocated_;
+  std::vector<Var> barriers_, parities_;
+  Map<Var, Expr> safe_values_;
+  int loops_ = 0;
   std::vector<Var> made_;  // keeps alive what the tables know by address
   Views views_;
   TensorTraffic traffic_;

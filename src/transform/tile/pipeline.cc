@@ -12,7 +12,7 @@ bool WantsSync(const Stmt& s) {
   const CallNode* call = AsTileOp(SplitGuard(s).body);
   if (!call) return false;
   Any prefer = TileOpAttr(call, "prefer_instruction");
-  return prefer != nullptr && prefer.cast<String>() == "sync";
+  return prefer != nullptr && (prefer.cast<String>() == "sync" || prefer.cast<String>() == "tma");
 }
 
 }  // namespace

@@ -179,7 +179,8 @@ def test_barriers_stand_between_atomics_and_plain_accesses_only():
 @pytest.mark.parametrize(
     ("statement", "error", "words"),
     [
-        ("T.atomic_add(A[0, 0], 1, use_tma=True)", NotImplementedError, "use_tma"),
+        ("T.atomic_add(A[0, 0], 1, use_tma=True)", ValueError, "wanted a tile of shared memory"),
+        ("T.atomic_add(A, B, 'release', use_tma=True)", ValueError, "and order relaxed"),
         ("T.atomic_add(A, B, return_prev=True)", NotImplementedError, "T.Parallel"),
         ("T.atomic_add(A[0, 0], 1, 'weak')", ValueError, "relaxed, consume"),
         ("T.atomic_load(A[0, 0], 'release')", ValueError, "acquire, seq_cst"),

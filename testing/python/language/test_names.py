@@ -62,7 +62,7 @@ NAMES = {
     "mbarriers and clusters": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity "
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
     "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
-    "tma_store_wait cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
+    "tma_store_wait copy_cluster cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync "
     "block_rank_in_cluster get_cluster_dims get_cluster_size get_cluster_id get_cluster_ids "
     "get_cluster_extent get_cluster_extents set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger "
     "pdl_sync",

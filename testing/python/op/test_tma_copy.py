@@ -51,14 +51,13 @@ def loads(shape, tile, dtype="float16", at=None, layout=None, whole=None):
         ((256, 128), (128, 128), "bfloat16", 128),
         ((64, 32), (64, 32), "float16", 64),
         ((64, 16), (64, 16), "float16", 32),
-        ((64, 8), (64, 8), "float16", 0),
+        ((64, 16), (64, 8), "float16", 0),
         ((16, 32), (16, 32), "float32", 128),
         ((8, 16), (8, 16), "float64", 128),
         ((64, 128), (32, 128), "int8", 128),
-        ((24, 40), (24, 40), "float16", 0),
-        ((512,), (256,), "float32", 0),
+        ((24, 48), (24, 40), "float16", 0),
         ((2, 3, 16, 64), (2, 3, 16, 64), "float16", 128),
-        ((300, 64), (300, 64), "float16", 0),
+        ((300, 128), (300, 64), "float16", 0),
     ],
 )
 def test_a_load_fills_the_tile(shape, tile, dtype, swizzle):
@@ -298,3 +297,313 @@ def test_a_pipeline_runs_copies_with_mbarriers_ahead(stages, loads):
     a, b = random((64, 256)), torch.zeros((64, 256), dtype=torch.float16)
     kernel(a, b)
     assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile", "at"),
+    [((512,), (256,), (256,)), ((20, 40), (20, 40), None), ((9, 5, 24), (1, 2, 24), (8, 2, 0))],
+)
+def test_bytes_in_one_piece_need_no_tensor_map(shape, tile, at):
+    """Strides of 5 x 24 bytes are none that a tensor map has."""
+    kernel = build(loads(shape, tile, "int8" if len(shape) == 3 else "float32", at))
+    source = kernel.get_kernel_source()
+    assert kernel.artifact.launch_plan.descriptors == ()
+    assert "tl::bulk_load<tl::evict_normal>" in source
+    dtype = "int8" if len(shape) == 3 else "float32"
+    a, b = random(shape, dtype), torch.zeros(tile, dtype=getattr(torch, dtype))
+    kernel(a, b)
+    assert torch.equal(
+        b, a[tuple(slice(o, o + e) for o, e in zip(at or (0,) * len(tile), tile, strict=True))]
+    )
+
+
+def test_a_store_of_one_piece():
+    @T.prim_func
+    def main(A: T.Tensor((4, 96), "float32"), B: T.Tensor((4, 96), "float32")):
+        with T.Kernel(4, threads=32) as b:
+            S = T.alloc_shared((96,), "float32")
+            for i in T.Parallel(96):
+                S[i] = A[b, i] * 2
+            T.copy(S, B[b, :])
+
+    kernel = build(main)
+    assert "tl::bulk_store<tl::evict_normal>(B + bx * 96, S, 384)" in kernel.get_kernel_source()
+    a, b = random((4, 96), "float32"), torch.zeros(4, 96)
+    kernel(a, b)
+    assert torch.equal(b, a * 2)
+
+
+def preferred(shape, tile, at, loops=1, guarded=False):
+    @T.prim_func
+    def main(A: T.Tensor(shape, "float16"), B: T.Tensor((loops, *tile), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared(tile, "float16")
+            if loops == 1:
+                T.copy(A[at], S, prefer_instruction="tma")
+                T.copy(S, B[0, 0, 0], prefer_instruction="sync")
+            else:
+                for k in T.serial(loops):
+                    if not guarded or k != 1:
+                        T.copy(A[at[0], k * tile[1]], S, prefer_instruction="tma")
+                        for i, j in T.Parallel(*tile):
+                            S[i, j] = S[i, j] + 1
+                    for i, j in T.Parallel(*tile):
+                        B[k, i, j] = S[i, j]
+
+    return main
+
+
+def test_a_load_that_is_asked_for_is_waited_for():
+    kernel = build(preferred((64, 96), (64, 64), (8, 32)))
+    source = kernel.get_kernel_source()
+    assert source.count("tl::tma_load<") == source.count("tl::mbarrier_wait(") == 1
+    assert "parity" not in source
+    a, b = random((64, 96)), torch.ones((1, 64, 64), dtype=torch.float16)
+    kernel(a, b)
+    wanted = torch.zeros(64, 64, dtype=torch.float16)
+    wanted[:56] = a[8:, 32:]
+    assert torch.equal(b[0], wanted)
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_load_that_is_asked_for_counts_its_phases_in_a_loop(guarded):
+    kernel = build(preferred((64, 160), (64, 32), (0, 0), 5, guarded))
+    a, b = random((64, 160)), torch.zeros((5, 64, 32), dtype=torch.float16)
+    kernel(a, b)
+    wanted = a.reshape(64, 5, 32).transpose(0, 1) + 1
+    if guarded:
+        wanted[1] = wanted[0]
+    assert torch.equal(b, wanted)
+
+
+def test_threads_that_wrote_are_fenced_from_a_load_that_is_asked_for():
+    source = build(preferred((64, 160), (64, 32), (0, 0), 5)).get_kernel_source()
+    loop = source[source.index("for (int k") :]
+    fence = loop.index("tl::fence_proxy_async();\n    __syncthreads();")
+    assert fence < loop.index("tl::tma_load<")
+
+
+def test_a_load_that_cannot_be_made_is_refused():
+    def kernel(padded=False, safe=False):
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float32")):
+            with T.Kernel(1, threads=128):
+                S = T.alloc_shared((64, 64), "float16")
+                F = T.alloc_fragment((64, 64), "float16")
+                if padded:
+                    T.annotate_layout({S: make_padded_layout(S)})
+                if safe:
+                    T.annotate_safe_value({A: 1})
+                T.copy(A, S if padded or safe else F, prefer_instruction="tma")
+                T.copy(S if padded or safe else F, B)
+
+        return main
+
+    for options, found in (
+        ({}, "a copy that is not between shared and global memory"),
+        ({"padded": True}, "a layout of S"),
+        ({"safe": True}, "A with a safe value"),
+    ):
+        with pytest.raises(ValueError, match=rf"test_tma_copy.py:.*T.copy: found {found}"):
+            build(kernel(**options))
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_a_load_goes_to_all_blocks_of_a_cluster(blocks):
+    """Each block loads its part of a tile for all of them."""
+    rows = 64 // blocks
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 64, 64), "float16"), B: T.Tensor((blocks, 3, 64, 64), "float16")):
+        with T.Kernel(blocks, threads=128, cluster_dims=blocks) as b:
+            S = T.alloc_shared((64, 64), "float16")
+            full, free = T.alloc_barrier(1), T.alloc_cluster_barrier(blocks)
+            rank = T.block_rank_in_cluster()
+            for k in T.serial(3):
+                T.mbarrier_wait_parity(free, (k + 1) % 2)
+                if T.get_thread_binding() == 0:
+                    T.mbarrier_expect_tx(full, (64 - rows) * 128)
+                T.tma_copy(
+                    A[k, rank * rows : (rank + 1) * rows, :],
+                    S[rank * rows : (rank + 1) * rows, :],
+                    barrier=full,
+                    cluster_mask=(1 << blocks) - 1,
+                )
+                if T.get_thread_binding() == 0:
+                    T.mbarrier_arrive(full)
+                T.mbarrier_wait_parity(full, k % 2)
+                for i, j in T.Parallel(64, 64):
+                    B[b, k, i, j] = S[i, j]
+                T.sync_threads()
+                if T.get_thread_binding() < blocks:
+                    T.mbarrier_arrive(free, T.get_thread_binding())
+
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert "tl::tma_load_multicast<tl::evict_normal>" in source
+    assert "tl::mbarrier_wait_cluster(full" in source
+    assert source.rindex("tl::cluster_sync()") > source.index("tl::tma_load_multicast")
+    a, b = random((3, 64, 64)), torch.zeros((blocks, 3, 64, 64), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(b, a.expand(blocks, 3, 64, 64))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "instruction", "shape"),
+    [
+        ("float32", "tl::tma_reduce<tl::SumOp>", (70, 64)),
+        ("int32", "tl::tma_reduce<tl::SumOp>", (70, 64)),
+        ("bfloat16", "tl::tma_reduce<tl::SumOp>", (64, 96)),
+        ("float32", "tl::bulk_reduce_add", (256,)),
+    ],
+)
+def test_the_unit_adds_tiles(dtype, instruction, shape):
+    tile = (32, 32) if len(shape) == 2 else (64,)
+
+    @T.prim_func
+    def main(A: T.Tensor((3, *tile), dtype), B: T.Tensor(shape, dtype)):
+        with T.Kernel(3, threads=64) as b:
+            S = T.alloc_shared(tile, dtype)
+            for k in T.serial(2):
+                T.copy(A[(b, *[0 for _ in tile])], S)
+                T.atomic_add(B[tuple(32 * (k + 1) for _ in tile)], S, use_tma=True)
+
+    kernel = build(main)
+    assert instruction in kernel.get_kernel_source()
+    a, b = random((3, *tile), "int32").to(getattr(torch, dtype)) % 8, random(shape, "int32") % 8
+    b = b.to(a.dtype)
+    wanted = b.clone()
+    for k in (1, 2):
+        part = wanted[tuple(slice(32 * k, 32 * k + e) for e in tile)]
+        part += a.sum(0)[tuple(slice(0, e) for e in part.shape)].to(a.dtype)
+    kernel(a, b)
+    assert torch.equal(b, wanted)
+
+
+def test_what_the_unit_cannot_add_is_refused():
+    def kernel(dtype, fragment=False):
+        @T.prim_func
+        def main(B: T.Tensor((64, 64), dtype)):
+            with T.Kernel(1, threads=128):
+                S = (T.alloc_fragment if fragment else T.alloc_shared)((64, 64), dtype)
+                T.clear(S)
+                T.atomic_add(B, S, use_tma=True)
+
+        return main
+
+    with pytest.raises(ValueError, match=r"T.atomic_add: found elements of float64"):
+        build(kernel("float64"))
+    with pytest.raises(ValueError, match=r"T.atomic_add: found S, which is not in shared memory"):
+        build(kernel("float32", fragment=True))
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_a_tile_goes_to_another_block_of_the_cluster(blocks):
+    @T.prim_func
+    def main(A: T.Tensor((blocks, 32, 64), "float16"), B: T.Tensor((blocks, 32, 64), "float16")):
+        with T.Kernel(blocks, threads=128, cluster_dims=blocks) as b:
+            S = T.alloc_shared((32, 64), "float16")
+            U = T.alloc_shared((2, 32, 64), "float16")
+            arrived = T.alloc_barrier(1)
+            T.copy(A[b, :, :], S)
+            if T.get_thread_binding() == 0:
+                T.mbarrier_arrive_expect_tx(arrived, 32 * 64 * 2)
+            rank = T.block_rank_in_cluster()
+            T.copy_cluster(S, U[1, :, :], dst_block=(rank + 1) % blocks, remote_barrier=arrived)
+            T.mbarrier_wait_parity(arrived, 0)
+            for i, j in T.Parallel(32, 64):
+                B[b, i, j] = U[1, i, j]
+
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert "tl::bulk_copy_remote(U + 2048, S, 4096, arrived," in source
+    assert source.rindex("tl::cluster_sync()") > source.index("tl::bulk_copy_remote")
+    a, b = random((blocks, 32, 64)), torch.zeros((blocks, 32, 64), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(b, a.roll(1, 0))
+
+
+def test_tiles_of_a_copy_between_blocks_have_one_layout():
+    @T.prim_func
+    def main(A: T.Tensor((2, 32, 64), "float16"), B: T.Tensor((2, 32, 64), "float16")):
+        with T.Kernel(2, threads=128, cluster_dims=2) as b:
+            S = T.alloc_shared((32, 64), "float16")
+            U = T.alloc_shared((32, 64), "float16")
+            arrived = T.alloc_barrier(1)
+            for i, j in T.Parallel(32, 64):
+                S[i, j] = A[b, i, j] + 1
+            if T.get_thread_binding() == 0:
+                T.mbarrier_arrive_expect_tx(arrived, 32 * 64 * 2)
+            T.copy_cluster(S, U, dst_block=1 - b, remote_barrier=arrived)
+            T.mbarrier_wait_parity(arrived, 0)
+            T.copy(U, B[b, :, :])
+
+    kernel = build(main)
+    (descriptor,) = kernel.artifact.launch_plan.descriptors
+    assert descriptor.swizzle == 128
+    assert "tl::bulk_copy_remote(U, S, 4096, arrived, 1 - bx)" in kernel.get_kernel_source()
+    a, b = random((2, 32, 64)), torch.zeros((2, 32, 64), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(b, a.flip(0) + 1)
+
+
+def test_a_multicast_by_copy_cluster():
+    @T.prim_func
+    def main(A: T.Tensor((32, 64), "float16"), B: T.Tensor((2, 32, 64), "float16")):
+        with T.Kernel(2, threads=128, cluster_dims=2) as b:
+            S = T.alloc_shared((32, 64), "float16")
+            full = T.alloc_barrier(1)
+            if T.block_rank_in_cluster() == 0:
+                T.copy_cluster(A, S, cluster_mask=3, remote_barrier=full)
+            elif T.get_thread_binding() == 0:
+                T.mbarrier_expect_tx(full, 32 * 64 * 2)
+            if T.get_thread_binding() == 0:
+                T.mbarrier_arrive(full)
+            T.mbarrier_wait_parity(full, 0)
+            for i, j in T.Parallel(32, 64):
+                B[b, i, j] = S[i, j]
+
+    kernel = build(main)
+    a, b = random((32, 64)), torch.zeros((2, 32, 64), dtype=torch.float16)
+    kernel(a, b)
+    assert torch.equal(b, a.expand(2, 32, 64))
+
+
+def test_a_mask_of_more_blocks_than_there_are_is_refused():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16")):
+        with T.Kernel(2, threads=128, cluster_dims=2):
+            S = T.alloc_shared((64, 64), "float16")
+            T.tma_copy(A[0:32, :], S[0:32, :], barrier=T.alloc_barrier(1), cluster_mask=7)
+
+    with pytest.raises(ValueError, match=r"test_tma_copy.py:.*found 7 in a cluster of 2 blocks"):
+        build(main)
+
+
+def test_copies_between_blocks_that_cannot_be_are_refused():
+    def kernel(**keywords):
+        @T.prim_func
+        def main(A: T.Tensor((32, 64), "float16")):
+            with T.Kernel(2, threads=128, cluster_dims=2):
+                S = T.alloc_shared((32, 64), "float16")
+                U = T.alloc_shared((32, 64), "float16")
+                bar = T.alloc_barrier(1)
+                T.annotate_layout({U: make_padded_layout(U)})
+                if keywords.pop("barrier", True):
+                    keywords["remote_barrier"] = bar
+                T.copy_cluster(S, U, **keywords)
+
+        return main
+
+    for keywords, found in (
+        ({}, "dst_block=None, cluster_mask=None"),
+        ({"dst_block": 1, "cluster_mask": 3}, "dst_block=1, cluster_mask=3"),
+        ({"dst_block": 1, "barrier": False}, "dst_block=1, cluster_mask=None and remote_"),
+        ({"dst_block": 1, "eviction_policy": "evict_last"}, "eviction_policy='evict_last'"),
+    ):
+        with pytest.raises(ValueError, match=f"T.copy_cluster found {found}"):
+            kernel(**keywords)
+    with pytest.raises(
+        ValueError, match=r"T.copy_cluster: found a tile that lies in several pieces"
+    ):
+        build(kernel(dst_block=1))

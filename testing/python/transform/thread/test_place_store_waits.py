@@ -195,3 +195,40 @@ def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
     c = torch.zeros(4, 64, 64, dtype=torch.float16)
     kernel(c, torch.zeros(1, dtype=torch.int32))
     assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
+
+
+def test_the_epilogue_of_a_persistent_gemm_runs_beside_the_next_tile():
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((256, 64), "float16"),
+    ):
+        with T.Kernel(2, threads=128) as b:
+            a = T.alloc_shared((64, 32), "float16")
+            w = T.alloc_shared((32, 64), "float16")
+            out = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            for t in T.serial(2):
+                T.clear(c)
+                for k in T.Pipelined(2, num_stages=2):
+                    T.copy(A[(t * 2 + b) * 64, k * 32], a)
+                    T.copy(B[k * 32, 0], w)
+                    T.gemm(a, w, c)
+                T.copy(c, out)
+                T.copy(out, C[(t * 2 + b) * 64, 0])
+
+    kernel = tilelang.compile(main, target=SM90, execution_backend="emulate")
+    source = kernel.get_kernel_source()
+    order = [
+        "tl::wgmma_ss<",
+        "tl::tma_store_wait<0, true>",
+        "tl::ptx_stmatrix_x4",
+        "tl::tma_store<",
+    ]
+    places = [source.index(word) for word in order]
+    assert places == sorted(places)
+    a, b = (torch.randint(-2, 3, shape).half() for shape in ((256, 64), (64, 64)))
+    c = torch.zeros(256, 64, dtype=torch.float16)
+    kernel(a, b, c)
+    assert torch.equal(c.double(), a.double() @ b.double())

@@ -1,0 +1,78 @@
+/*!
+ * tl.tileop.copy_cluster(src region, dst region, barrier region of one element, block):
+ * T.copy_cluster to another block. One thread issues a copy of the bytes of `src` to the place that
+ * `dst` has in the shared memory of the cluster's block of that rank; the mbarrier at the place of
+ * `barrier` there counts them. Both regions have to lie in one piece (PTX ISA, cp.async.bulk).
+ */
+#include "../target/chip.h"
+#include "../tvm/error.h"
+#include "intrinsics.h"
+#include "tma_copy.h"
+
+namespace tl {
+namespace {
+
+class CopyClusterOperator : public TileOperator {
+ public:
+  CopyClusterOperator(const CallNode* call, const Span& s)
+      : TileOperator(s),
+        src_(TileRegion::From(call->args[0])),
+        dst_(TileRegion::From(call->args[1])),
+        barrier_(TileRegion::From(call->args[2])),
+        block_(call->args[3]) {}
+
+  BufferUse Use() const final { return {{src_.buffer}, {dst_.buffer}}; }
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    if (level != InferLevel::kCommon || !IsShared(src_.buffer) || !IsShared(dst_.buffer))
+      return false;
+    return Follow(src_.buffer, dst_.buffer, scope) || Follow(dst_.buffer, src_.buffer, scope);
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    if (!ChipOf(scope->arch, span).has_bulk_copy) {
+      Refuse("a target without clusters (sm_" + std::to_string(scope->arch) + ")");
+    }
+    const std::string why =
+        WhyNotBytes(src_, Placed(src_, scope), dst_, Placed(dst_, scope), scope->analyzer);
+    if (!why.empty()) Refuse(why);
+    const Array<Expr> args = {SharedAddress(dst_.buffer, dst_.Mins(), scope),
+                              SharedAddress(src_.buffer, src_.Mins(), scope),
+                              MakeInt(TmaBytes(dst_)),
+                              SharedAddress(barrier_.buffer, barrier_.Mins(), scope), block_};
+    return MakeIf(ElectThread(*scope, 0), MakeEvaluate(CallOp(kBulkCopyRemote, args), span), span);
+  }
+
+ private:
+  /*! Tiles of one shape get one layout, so that their bytes have one order. */
+  bool Follow(const Var& to, const Var& from, LayoutScope* scope) const {
+    const Layout layout = scope->Find(from);
+    if (!layout.defined() || scope->Find(to).defined()) return false;
+    if (ConstShape(to) != ConstShape(from)) return false;
+    scope->Place(to, layout, span);
+    return true;
+  }
+
+  static Layout Placed(const TileRegion& region, LoweringScope* scope) {
+    const Layout layout = scope->LayoutOf(region.buffer);
+    return layout.defined() ? layout : MakeLinearLayout(ConstShape(region.buffer));
+  }
+  [[noreturn]] void Refuse(const std::string& why) const {
+    ThrowAt(
+        span, "ValueError",
+        "T.copy_cluster: found " + why +
+            ", wanted two tiles of shared memory that lie in one piece each, in the same order, "
+            "at multiples of 16 bytes; give both the same layout: T.annotate_layout");
+  }
+
+  TileRegion src_, dst_, barrier_;
+  Expr block_;
+};
+
+std::unique_ptr<TileOperator> MakeCopyCluster(const CallNode* call, const Span& span) {
+  return std::make_unique<CopyClusterOperator>(call, span);
+}
+
+OperatorRegistration registration("tl.tileop.copy_cluster", "tl.copy_cluster", MakeCopyCluster);
+
+}  // namespace
+}  // namespace tl

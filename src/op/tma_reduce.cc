@@ -1,0 +1,71 @@
+#include "tma_reduce.h"
+
+#include "../target/chip.h"
+#include "../tvm/error.h"
+#include "tma_copy.h"
+
+namespace tl {
+namespace {
+
+/*! PTX ISA, cp.reduce.async.bulk.tensor: .add. */
+bool HasAddition(DLDataType t) {
+  if (t.code == kDLInt) return t.bits == 32;
+  if (t.code == kDLUInt) return t.bits == 32 || t.bits == 64;
+  return (t.code == kDLFloat && (t.bits == 16 || t.bits == 32)) || t.code == kDLBfloat;
+}
+
+class TmaReduceOperator : public TileOperator {
+ public:
+  TmaReduceOperator(TileRegion global, TileRegion shared, Span s)
+      : TileOperator(std::move(s)), global_(std::move(global)), shared_(std::move(shared)) {}
+
+  BufferUse Use() const final { return {{shared_.buffer, global_.buffer}, {global_.buffer}}; }
+
+  bool Infer(LayoutScope* scope, InferLevel level) final {
+    const Var tile = shared_.buffer;
+    if (level != InferLevel::kPrefer || !IsShared(tile) || scope->Find(tile).defined())
+      return false;
+    scope->Place(tile, ProposeTmaLayout(shared_), span);
+    return true;
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    const DLDataType type = BufferOf(global_.buffer)->dtype->dtype;
+    TmaPlan plan;
+    std::string why;
+    if (!ChipOf(scope->arch, span).has_bulk_copy) {
+      why =
+          "a target without the tensor memory access unit (sm_" + std::to_string(scope->arch) + ")";
+    } else if (!IsShared(shared_.buffer)) {
+      why = std::string(shared_.buffer->name) + ", which is not in shared memory";
+    } else if (!HasAddition(type)) {
+      why = "elements of " + DTypeName(type);
+    } else {
+      Layout layout = scope->LayoutOf(shared_.buffer);
+      if (!layout.defined()) layout = MakeLinearLayout(ConstShape(shared_.buffer));
+      why = PlanTma(global_, shared_, layout, TmaProof::kAtLaunch, scope->analyzer, &plan);
+    }
+    if (!why.empty()) {
+      ThrowAt(span, "ValueError",
+              "T.atomic_add: found " + why +
+                  ", wanted a tile that the tensor memory access unit can add; leave out use_tma");
+    }
+    TmaIssue issue;
+    issue.adds = true;
+    const Stmt store = MakeIf(ElectThread(*scope, 0),
+                              IssueTmaStore(shared_, global_, plan, issue, scope, span), span);
+    return MakeSeq({store, StoreWait(shared_, global_, false, scope)});
+  }
+
+ private:
+  TileRegion global_, shared_;
+};
+
+}  // namespace
+
+std::unique_ptr<TileOperator> MakeTmaReduce(const CallNode* call, const Span& span) {
+  return std::make_unique<TmaReduceOperator>(TileRegion::From(call->args[0]),
+                                             TileRegion::From(call->args[1]), span);
+}
+
+}  // namespace tl

@@ -1,0 +1,16 @@
+/*! T.atomic_add(tensor, tile, use_tma=True): a store by TMA that adds. */
+#pragma once
+#include <memory>
+
+#include "operator.h"
+
+namespace tl {
+
+/*!
+ * One thread issues the boxes of a copy from shared to global memory whose elements are added to
+ * what the tensor has, each atomically. Refused (ValueError): what the unit cannot copy, dtypes
+ * that it does not add.
+ */
+std::unique_ptr<TileOperator> MakeTmaReduce(const CallNode* call, const Span& span);
+
+}  // namespace tl
