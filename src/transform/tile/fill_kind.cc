@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
@@ -105,6 +106,22 @@ bool IsTileLoad(const Stmt& s) {
 bool IsGemm(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
+}
+
+Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
+                           const std::vector<Stmt>& gemms) {
+  Placements placed;
+  placed.views = views;
+  placed.arch = kernel.arch;
+  placed.num_threads = kernel.threads;
+  for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
+    placed.PlaceAnnotated(buffer, layout);
+  }
+  std::vector<std::unique_ptr<TileOperator>> operators;
+  for (const Stmt& s : gemms) operators.push_back(OperatorOf(s));
+  for (const auto& gemm : operators) gemm->PlaceForEngines(&placed);
+  for (const auto& gemm : operators) gemm->Infer(&placed, InferLevel::kStrict);
+  return placed;
 }
 
 FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,

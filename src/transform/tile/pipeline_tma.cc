@@ -1,5 +1,7 @@
 #include "pipeline_tma.h"
 
+#include <algorithm>
+
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
@@ -16,20 +18,16 @@ bool WantsTma(const Stmt& s) {
   return prefer != nullptr && prefer.cast<String>() == "tma";
 }
 
-bool IsOperandOfGemm(const std::vector<Stmt>& body, const Var& tile, const Views& views) {
-  struct Finder : StmtExprVisitor {
-    Finder(const Var& t, const Views& v) : tile(t), views(v) {}
-    const Var& tile;
-    const Views& views;
-    bool found = false;
+std::vector<Stmt> GemmsOf(const Stmt& s) {
+  struct Collector : StmtExprVisitor {
+    std::vector<Stmt> found;
     using StmtExprVisitor::Visit_;
     void Visit_(const EvaluateNode* op) override {
-      const Stmt s = GetRef<Stmt>(op);
-      found |= IsGemm(s) && Contains(views.UseOf(s).reads, tile);
+      if (IsGemm(GetRef<Stmt>(op))) found.push_back(GetRef<Stmt>(op));
     }
-  } finder(tile, views);
-  for (const Stmt& s : body) finder(s);
-  return finder.found;
+  } collector;
+  collector(s);
+  return collector.found;
 }
 
 Expr FirstElement(const Var& barrier) {
@@ -74,13 +72,16 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   std::vector<bool> loads;
   std::vector<Var> tiles;
   int64_t bytes = 0;
+  if (std::none_of(body.begin(), body.end(), WantsTma)) return std::nullopt;
+  KernelInfo here = kernel;
+  here.threads = scope.Threads(loop->span).threads;
+  const Placements placed = DictatedLayouts(here, views, GemmsOf(loop->body));
   for (const Stmt& s : body) {
     std::string why;
     loads.push_back(WantsTma(s));
     if (!loads.back()) continue;
     const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
-    const bool is_operand = IsOperandOfGemm(body, views.RootOf(tile.buffer), views);
-    loads.back() = KindOfFill(s, kernel, views, is_operand, &why) == FillBy::kTma;
+    loads.back() = KindOfFill(s, kernel, placed, &why) == FillBy::kTma;
     if (!loads.back()) continue;
     tiles.push_back(tile.buffer);
     bytes += TmaBytes(tile);

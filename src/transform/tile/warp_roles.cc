@@ -92,18 +92,11 @@ class Planner {
 
   /*! Layouts as the consumer's layout inference will find them. */
   void PlaceOperands() {
-    placed_.views = views_;
-    placed_.arch = kernel_.arch;
-    placed_.num_threads = kernel_.threads;
-    for (auto [buffer, layout] : GetLayoutMap(kernel_.block->annotations)) {
-      placed_.PlaceAnnotated(buffer, layout);
-    }
-    std::vector<std::unique_ptr<TileOperator>> gemms;
+    std::vector<Stmt> gemms;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back(OperatorOf(node->stmt));
+      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back(node->stmt);
     });
-    for (const auto& gemm : gemms) gemm->PlaceForEngines(&placed_);
-    for (const auto& gemm : gemms) gemm->Infer(&placed_, InferLevel::kStrict);
+    placed_ = DictatedLayouts(kernel_, views_, gemms);
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */

@@ -158,6 +158,10 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
  */
 FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
                   std::string* why);
+/*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
+ */
+Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
+                           const std::vector<Stmt>& gemms);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
