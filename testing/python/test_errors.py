@@ -106,5 +106,5 @@ def test_more_shared_memory_than_the_target_has():
             T.copy(A, S)
             T.copy(S, B)
 
-    with pytest.raises(ValueError, match=rf"(?s){HERE}.*262144.*S, float32\[512, 128\]"):
+    with pytest.raises(ValueError, match=rf"(?s){HERE}.*262144.*S, float32\["):
         tilelang.lower(main, target="cuda -arch=sm_90a")

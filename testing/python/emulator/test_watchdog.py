@@ -35,7 +35,7 @@ def test_a_loop_that_polls_plain_memory_ends_the_launch(monkeypatch, checks):
         waiting(), target="cuda -arch=sm_90a", execution_backend="emulate", checks=checks
     )
     kernel.build()
-    monkeypatch.setattr(tilelang.env, "TILELANG_EMULATE_PATIENCE", 0.05)
+    monkeypatch.setenv("TILELANG_EMULATE_PATIENCE", "0.05")
     flag, out = torch.zeros(1, dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     start = time.process_time()
     with pytest.raises(EmulationError, match=r"runs for 0\.05 s without waiting.*T\.atomic_load"):
@@ -60,7 +60,7 @@ def test_threads_that_take_long_together_are_let_run(monkeypatch):
         waiting(source, 8), target="cuda -arch=sm_90a", execution_backend="emulate", checks=False
     )
     kernel.build()
-    monkeypatch.setattr(tilelang.env, "TILELANG_EMULATE_PATIENCE", 0.05)
+    monkeypatch.setenv("TILELANG_EMULATE_PATIENCE", "0.05")
     steps, out = torch.tensor([1 << 20], dtype=torch.int32), torch.zeros(32, dtype=torch.int32)
     start = time.process_time()
     kernel(steps, out)
