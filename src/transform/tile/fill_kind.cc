@@ -6,6 +6,7 @@
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
+#include "versions.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -27,7 +28,16 @@ bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
   return values.count(v) != 0;
 }
 
-std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Placements& placed) {
+/*! The copy into one of two slots of its tile: where the second begins, the others do, too. */
+Call IntoSlot(const CallNode* call, const Var& tile) {
+  VersionSelector selector;
+  selector.versioned[tile.get()] = VersionMaker({{tile.get(), 2}}).Versioned(tile);
+  selector.iteration = MakeVar("n");
+  return selector.Mutate(GetRef<Call>(call)).as_or_throw<Call>();
+}
+
+std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Placements& placed,
+                      int64_t versions) {
   const Views& views = placed.views;
   const Var src = TileRegion::From(call->args[0]).buffer;
   const Var dst = TileRegion::From(call->args[1]).buffer;
@@ -42,7 +52,10 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Plac
   for (const char* key : {"cluster_mask", "dst_block"}) {
     if (TileOpAttr(call, key) != nullptr) return key;
   }
-  return WhyNotTmaLoad(call, placed.Find(dst), kernel.arch);
+  const Layout layout = placed.Find(dst);
+  if (versions == 1) return WhyNotTmaLoad(call, layout, kernel.arch);
+  return WhyNotTmaLoad(IntoSlot(call, dst).get(),
+                       layout.defined() ? ExpandLayout(layout, {2}) : layout, kernel.arch);
 }
 
 /*! The expression is a multiple of `unit` for all values of its variables. */
@@ -125,7 +138,7 @@ Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
 }
 
 FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
-                  std::string* why) {
+                  int64_t versions, std::string* why) {
   const CallNode* call = AsTileOp(copy);
   if (!call) {
     *why = "it is a loop over elements";
@@ -139,7 +152,7 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& 
     *why = "it is no copy of a tile";
     return FillBy::kNothing;
   }
-  *why = WhyNotTma(call, kernel, placed);
+  *why = WhyNotTma(call, kernel, placed, versions);
   if (why->empty()) return FillBy::kTma;
   const Any prefer = TileOpAttr(call, "prefer_instruction");
   if (prefer != nullptr && prefer.cast<String>() == "tma") return FillBy::kNothing;

@@ -11,6 +11,9 @@
 namespace tl {
 namespace {
 
+/*! Versions of a tile in a pipeline: how many is not known yet. */
+constexpr int64_t kSeveral = 2;
+
 bool WantsTma(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   if (!call || !IsTileLoad(s)) return false;
@@ -81,7 +84,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
     loads.push_back(WantsTma(s));
     if (!loads.back()) continue;
     const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
-    loads.back() = KindOfFill(s, kernel, placed, &why) == FillBy::kTma;
+    loads.back() = KindOfFill(s, kernel, placed, kSeveral, &why) == FillBy::kTma;
     if (!loads.back()) continue;
     tiles.push_back(tile.buffer);
     bytes += TmaBytes(tile);

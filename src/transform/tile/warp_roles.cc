@@ -90,13 +90,17 @@ class Planner {
     return true;
   }
 
-  /*! Layouts as the consumer's layout inference will find them. */
+  /*! Layouts as the consumer's layout inference will find them, and slots that a tile may get. */
   void PlaceOperands() {
     std::vector<Stmt> gemms;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back(node->stmt);
     });
     placed_ = DictatedLayouts(kernel_, views_, gemms);
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      const ForNode* loop = PipelineOf(*node->parent);
+      if (loop) most_versions_ = std::max(most_versions_, StagesOf(loop));
+    });
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
@@ -175,7 +179,7 @@ class Planner {
   }
 
   void Classify(RoleNode* node) {
-    node->fill = KindOfFill(node->stmt, kernel_, placed_, &node->why);
+    node->fill = KindOfFill(node->stmt, kernel_, placed_, most_versions_, &node->why);
   }
 
   /*! The buffers of the fills, joined to channels where they are used over the same statements. */
@@ -423,6 +427,7 @@ class Planner {
   WarpRoles& roles_;
   Views views_;
   Placements placed_;
+  int64_t most_versions_ = 1;
 };
 
 }  // namespace

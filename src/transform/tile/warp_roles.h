@@ -154,10 +154,10 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
 /*!
  * How a copy from global to shared memory is made where the producer makes it; kNothing where it
  * cannot be taken out of its place. `why` says why it is not TMA. `placed` has the buffers whose
- * layouts users or gemms dictate.
+ * layouts users or gemms dictate; `versions`: slots that the tile may get.
  */
 FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
-                  std::string* why);
+                  int64_t versions, std::string* why);
 /*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
  */
 Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,

@@ -128,3 +128,32 @@ def test_pipelined_loop_in_a_pipelined_loop(build, integers):
     x, y = a.double().view(STEPS, SIZE, SIZE), b.double().view(STEPS, SIZE, SIZE)
     wanted = sum(x[k] @ y[n] for k in range(STEPS) for n in range(k))
     kernel.check(a, b, wanted=wanted)
+
+
+@pytest.mark.parametrize(("stages", "fill"), [(1, "TMA"), (2, "cp.async")])
+def test_second_slot_that_does_not_begin_where_tma_writes(build, integers, stages, fill):
+    """65 rows of 64 bytes: the tile itself begins at a multiple of 128 bytes."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((SIZE, STEPS * SIZE), "float16"),
+        B: T.Tensor((65, STEPS * 32), "float16"),
+        C: T.Tensor((SIZE, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((SIZE, SIZE), "float16")
+            W = T.alloc_shared((65, 32), "float16")
+            F = T.alloc_fragment((SIZE, 32), "float32")
+            T.clear(F)
+            for k in T.Pipelined(STEPS, num_stages=stages):
+                T.copy(A[0, k * SIZE], S)
+                T.copy(B[0, k * 32], W)
+                for i, j in T.Parallel(SIZE, 32):
+                    F[i, j] += S[i, j] + W[i + 1, j]
+            T.copy(F, C)
+
+    kernel = build(main)
+    assert kernel.fills == ["TMA", fill]
+    a, b = integers(SIZE, STEPS * SIZE), integers(65, STEPS * 32)
+    wanted = a.double().view(SIZE, STEPS, SIZE)[:, :, :32] + b.double().view(65, STEPS, 32)[1:]
+    kernel.check(a, b, wanted=wanted.sum(1))
