@@ -236,11 +236,17 @@ TmaIssue TmaIssueOf(const CallNode* call) {
   return issue;
 }
 
-Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
-  const int64_t threads = leader_scope_threads ? leader_scope_threads : scope.num_threads;
+Expr ElectOne(const Expr& thread, int64_t threads) {
   // elect.sync takes whole warps (PTX ISA).
-  if (threads % 32) return EqualOf(scope.thread, MakeInt(0));
+  if (threads % 32 || PassConfigFlag("tl.disable_shuffle_elect", false)) {
+    return EqualOf(thread, MakeInt(thread->dtype(), 0));
+  }
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
+}
+
+Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
+  if (!leader_scope_threads) return ElectOne(scope.thread, scope.num_threads);
+  return ElectOne(FloorModOf(scope.thread, leader_scope_threads), leader_scope_threads);
 }
 
 namespace {

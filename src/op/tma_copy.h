@@ -38,6 +38,8 @@ TmaIssue TmaIssueOf(const CallNode* call);
 
 /*! Pointer to an element of a shared tile where a copy by an engine begins. */
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);
+/*! True in one of `threads` threads that all ask, of which `thread` is 0 in the first. */
+Expr ElectOne(const Expr& thread, int64_t threads);
 /*! True in the one thread that issues. */
 Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads);
 /*! The loads of all boxes; `barrier` points to the mbarrier. */

@@ -44,15 +44,6 @@ Expr FirstElement(const Var& barrier) {
   return TensorRegion(n);
 }
 
-Expr ElectOne(const KernelScope& scope, const Span& span) {
-  const int64_t threads = scope.Threads(span).threads;
-  // elect.sync takes whole warps (PTX ISA).
-  if (threads % 32 || PassConfigFlag("tl.disable_shuffle_elect", false)) {
-    return EqualOf(scope.ThreadIndex(), MakeInt(0));
-  }
-  return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
-}
-
 /*! The load, by a thread that is elected already. */
 Stmt ElectedLoad(const Stmt& copy, const Var& barrier) {
   const CallNode* call = AsTileOp(copy);
@@ -84,7 +75,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
     loads.push_back(WantsTma(s));
     if (!loads.back()) continue;
     const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
-    loads.back() = KindOfFill(s, kernel, placed, kSeveral, &why) == FillBy::kTma;
+    loads.back() = KindOfFill(s, here, placed, kSeveral, &why) == FillBy::kTma;
     if (!loads.back()) continue;
     tiles.push_back(tile.buffer);
     bytes += TmaBytes(tile);
@@ -106,7 +97,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
         issue.insert(issue.begin(), MakeEvaluate(arrive, span));
       }
       arrived = true;
-      out.body.push_back(MakeIf(ElectOne(scope, span), MakeSeq(issue), span));
+      out.body.push_back(MakeIf(ElectOne(scope.ThreadIndex(), here.threads), MakeSeq(issue), span));
       continue;
     }
     const std::vector<Var> reads = views.UseOf(body[i]).reads;

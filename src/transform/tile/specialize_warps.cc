@@ -556,10 +556,7 @@ class Specializer : public StmtExprMutator {
   std::vector<Stmt> Roles(RoleEmitter* emit) const {
     const int64_t P = roles_->producer_threads, C = roles_->consumer_threads;
     const Var thread = kernel_->thread_vars[0];
-    const Expr zero = MakeInt(thread->dtype(), 0);
-    emit->elect = PassConfigFlag("tl.disable_shuffle_elect", false)
-                      ? EqualOf(thread, zero)
-                      : Expr(CallOp(kShuffleElect, {MakeInt(P)}, PrimTy(kBool)));
+    emit->elect = ElectOne(thread, P);
     Stmt producer = emit->Producer();
     if (roles_->one_producer_thread) producer = emit->Elected(producer);
     // The kernel's own threads were numbered from 0.
