@@ -8,25 +8,41 @@ from common import Row, example, main, norm_error
 import tilelang.language as T
 
 SIZES = [(4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 1024)]
-CONFIG = {
-    "block_M": 128,
-    "block_N": 256,
-    "block_K": 64,
-    "num_stages": 3,
-    "threads": 256,
-    "panel": 8,
-}
+
+
+def tile(m, n, k, stages, threads, parts=1, group=8):
+    """A configuration of the program."""
+    return {
+        "block_M": m,
+        "block_N": n,
+        "block_K": k,
+        "num_stages": stages,
+        "threads": threads,
+        "parts": parts,
+        "group": group,
+    }
+
+
+CONFIG = tile(128, 256, 64, 4, 256, parts=2)
 CONFIGS = [
-    {"block_M": m, "block_N": n, "block_K": k, "num_stages": s, "threads": t, "panel": p}
-    for (m, n, t), (k, s), p in itertools.product(
-        [(128, 256, 256), (256, 128, 256), (128, 128, 128), (128, 128, 256), (192, 128, 384)],
-        [(64, 3), (64, 4), (64, 5), (128, 2)],
+    tile(*shape, group=group)
+    for shape, group in itertools.product(
+        [
+            (128, 256, 64, 4, 256, 2),
+            (128, 256, 64, 3, 256),
+            (256, 128, 64, 4, 256, 2),
+            (128, 192, 64, 4, 256),
+            (192, 128, 64, 4, 384),
+            (192, 192, 64, 3, 384),
+            (128, 128, 64, 5, 128),
+            (128, 128, 64, 5, 256),
+        ],
         [4, 8, 16],
     )
 ]
 
 
-def gemm_row(size, dtype, transpose_b, config, configs, wanted):
+def gemm_row(size, dtype, transpose_b, config, configs, wanted=1.0):
     """The product of M x K and K x N numbers; `size` is M, N and K."""
     gemm = example("gemm")
     M, N, K = size
@@ -48,7 +64,7 @@ def gemm_row(size, dtype, transpose_b, config, configs, wanted):
 def rows(small):
     """Sizes of the table, or one that no tile divides."""
     return [
-        gemm_row(size, dtype, transpose_b, CONFIG, CONFIGS, wanted=1.0)
+        gemm_row(size, dtype, transpose_b, CONFIG, CONFIGS)
         for size in ([(200, 264, 200)] if small else SIZES)
         for dtype in (T.float16, T.bfloat16)
         for transpose_b in (True, False)

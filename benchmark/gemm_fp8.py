@@ -1,24 +1,27 @@
 """GEMM in float8_e4m3, B transposed, beside cuBLAS."""
 
+import dataclasses
 import itertools
 
 import torch
-from common import Row, example, main, norm_error
+from common import main, norm_error
+from gemm import gemm_row, tile
+
+import tilelang.language as T
 
 SIZES = [(4096, 4096, 4096), (8192, 8192, 8192)]
-CONFIG = {
-    "block_M": 128,
-    "block_N": 256,
-    "block_K": 128,
-    "num_stages": 3,
-    "threads": 256,
-    "panel": 8,
-}
+CONFIG = tile(128, 256, 128, 4, 256, parts=2)
 CONFIGS = [
-    {"block_M": m, "block_N": n, "block_K": k, "num_stages": s, "threads": t, "panel": p}
-    for (m, n, t), (k, s), p in itertools.product(
-        [(128, 256, 256), (256, 128, 256), (128, 128, 128), (128, 128, 256)],
-        [(64, 5), (128, 3), (128, 4)],
+    tile(*shape, group=group)
+    for shape, group in itertools.product(
+        [
+            (128, 256, 128, 4, 256, 2),
+            (128, 256, 128, 3, 256),
+            (256, 128, 128, 4, 256, 2),
+            (128, 192, 128, 4, 256),
+            (192, 128, 128, 4, 384),
+            (128, 128, 128, 5, 128),
+        ],
         [4, 8, 16],
     )
 ]
@@ -32,18 +35,12 @@ def scaled_mm(a, b):
 
 def row(size):
     """The product of M x K and K x N numbers; `size` is M, N and K."""
-    gemm = example("gemm_fp8")
-    M, N, K = size
-    return Row(
-        name=f"{M} x {N} x {K} float8_e4m3 NT",
-        program=gemm.matmul,
-        arguments={"M": M, "N": N, "K": K},
-        config=CONFIG,
-        configs=CONFIGS,
-        inputs=lambda device: gemm.inputs(M, N, K, device=device),
+    plain = gemm_row(size, T.float8_e4m3fn, True, CONFIG, CONFIGS)
+    return dataclasses.replace(
+        plain,
+        arguments={**plain.arguments, "out_dtype": T.bfloat16},
         # bfloat16 results, of sums that the tensor cores keep with fewer bits than float32.
-        error=lambda ab, found: (norm_error(found, gemm.reference(*ab)), 1e-2),
-        work=2.0 * M * N * K,
+        error=lambda ab, found: (norm_error(found, ab[0].double() @ ab[1].double().T), 1e-2),
         baseline=scaled_mm,
     )
 

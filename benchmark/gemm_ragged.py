@@ -3,27 +3,22 @@
 import itertools
 
 from common import main
-from gemm import CONFIG, CONFIGS, gemm_row
+from gemm import CONFIGS, gemm_row, tile
 
 import tilelang.language as T
 
 RAGGED = (4000, 4104, 4040)
 FEW_ROWS = [(m, 4096, 4096) for m in (1, 16, 64)]
 # Bound by the reading of B: narrow tiles, of which each processor has one, and a deep pipeline.
-NARROW = {
-    "block_M": 64,
-    "block_N": 32,
-    "block_K": 128,
-    "num_stages": 6,
-    "threads": 128,
-    "panel": 1,
-}
+NARROW = tile(16, 32, 128, 6, 128)
 NARROWS = [
-    {"block_M": m, "block_N": n, "block_K": k, "num_stages": s, "threads": 128, "panel": 1}
+    tile(m, n, k, s, 128)
     for m, n, (k, s) in itertools.product(
         [16, 64], [16, 32, 64], [(64, 6), (128, 4), (128, 6), (256, 3)]
     )
 ]
+WIDE = tile(64, 32, 128, 6, 128)
+CONFIG = tile(192, 192, 64, 3, 384)
 
 
 def rows(small):
@@ -32,7 +27,10 @@ def rows(small):
     few = [(m, 72, 520) for m in (1, 16)] if small else FEW_ROWS
     return [
         *(gemm_row(size, T.float16, True, CONFIG, CONFIGS, wanted=0.9) for size in sizes),
-        *(gemm_row(size, T.float16, True, NARROW, NARROWS, wanted=0.9) for size in few),
+        *(
+            gemm_row(size, T.float16, True, WIDE if size[0] > 16 else NARROW, NARROWS, wanted=0.9)
+            for size in few
+        ),
     ]
 
 

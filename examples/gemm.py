@@ -11,6 +11,13 @@ import tilelang
 import tilelang.language as T
 
 
+def processors():
+    """Multiprocessors of the GPU; a few blocks where there is none."""
+    if not torch.cuda.is_available():
+        return 4
+    return torch.cuda.get_device_properties().multi_processor_count
+
+
 @tilelang.jit(out_idx=[-1])
 def matmul(
     M,
@@ -23,35 +30,50 @@ def matmul(
     block_K=64,
     num_stages=3,
     threads=256,
-    panel=8,
+    group=8,
+    parts=1,
+    out_dtype=None,
 ):
-    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); all of `dtype`."""
+    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`.
+
+    A block for each multiprocessor works on one tile of C after the other, so that the operands of
+    the next one are loaded while this one is stored, in `parts`, which take less shared memory.
+    """
+    blocks, width, out_dtype = processors(), block_N // parts, out_dtype or dtype
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
-        C: T.Tensor((M, N), dtype),
+        C: T.Tensor((M, N), out_dtype),
     ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared(
                 (block_N, block_K) if transpose_B else (block_K, block_N), dtype
             )
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), dtype)
+            C_shared = T.alloc_shared((block_M, width), out_dtype)
 
-            T.use_swizzle(panel)
-            T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                T.copy(A[by * block_M, k * block_K], A_shared)
-                if transpose_B:
-                    T.copy(B[bx * block_N, k * block_K], B_shared)
-                else:
-                    T.copy(B[k * block_K, bx * block_N], B_shared)
-                T.gemm(A_shared, B_shared, C_local, transpose_B=transpose_B)
-            T.copy(C_local, C_shared)
-            T.copy(C_shared, C[by * block_M, bx * block_N])
+            tiles = [T.ceildiv(M, block_M), T.ceildiv(N, block_N)]
+            for by, bx in T.Persistent(tiles, blocks, block, group_size=group):
+                T.clear(C_local)
+                for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                    T.copy(A[by * block_M, k * block_K], A_shared)
+                    if transpose_B:
+                        T.copy(B[bx * block_N, k * block_K], B_shared)
+                    else:
+                        T.copy(B[k * block_K, bx * block_N], B_shared)
+                    T.gemm(
+                        A_shared,
+                        B_shared,
+                        C_local,
+                        transpose_B=transpose_B,
+                        policy=T.GemmWarpPolicy.FullRow,
+                    )
+                for part in T.unroll(parts, explicit=True):
+                    T.copy(C_local[:, part * width : (part + 1) * width], C_shared)
+                    T.copy(C_shared, C[by * block_M, bx * block_N + part * width])
 
     return main
 

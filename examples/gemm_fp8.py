@@ -6,47 +6,10 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
+from gemm import inputs, relative_error
 
 import tilelang
 import tilelang.language as T
-
-
-@tilelang.jit(out_idx=[-1])
-def matmul(
-    M,
-    N,
-    K,
-    dtype=T.float8_e4m3fn,
-    out_dtype=T.bfloat16,
-    block_M=128,
-    block_N=128,
-    block_K=128,
-    num_stages=3,
-    threads=256,
-    panel=8,
-):
-    """C (M, N) of A (M, K) and B (N, K)."""
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), out_dtype)
-    ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared((block_M, block_K), dtype)
-            B_shared = T.alloc_shared((block_N, block_K), dtype)
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), out_dtype)
-
-            T.use_swizzle(panel)
-            T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * block_K], B_shared)
-                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
-            T.copy(C_local, C_shared)
-            T.copy(C_shared, C[by * block_M, bx * block_N])
-
-    return main
 
 
 @tilelang.jit(out_idx=[-1])
@@ -83,29 +46,10 @@ def scaled_matmul(M, N, K, block_M=128, num_stages=3, threads=256, group=128):
     return main
 
 
-def inputs(M, N, K, dtype=T.float8_e4m3fn, device="cpu"):
-    """A and B, normally distributed."""
-    return [torch.randn(rows, K, device=device).to(dtype.as_torch()) for rows in (M, N)]
-
-
-def reference(a, b):
-    """The plain product in float64."""
-    return a.double() @ b.double().T
-
-
-def relative_error(M, N, K, dtype=T.float8_e4m3fn, device="cpu", **tile):
-    """||ours - reference|| / ||reference|| of the plain product."""
-    torch.manual_seed(0)
-    a, b = inputs(M, N, K, dtype, device)
-    found = matmul(M, N, K, dtype, **tile)(a, b).double()
-    wanted = reference(a, b)
-    return float((found - wanted).norm() / wanted.norm())
-
-
 def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
-    """The same of the product with scales."""
+    """||ours - reference|| / ||reference|| of the product with scales."""
     torch.manual_seed(0)
-    a, b = inputs(M, N, K, device=device)
+    a, b = inputs(M, N, K, T.float8_e4m3fn, True, device)
     blocks = -(-K // group)
     scale_a = torch.rand(M, blocks, device=device) + 0.5
     scale_b = torch.rand(-(-N // group), blocks, device=device) + 0.5
@@ -122,9 +66,10 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
     M, N, K = parser.parse_args().size
     device = "cuda" if gpu else "cpu"
+    tile = {"block_K": 128, "out_dtype": T.bfloat16}
     for name, error in [
-        ("plain e4m3", relative_error(M, N, K, device=device)),
-        ("plain e5m2", relative_error(M, N, K, T.float8_e5m2, device)),
+        ("plain e4m3", relative_error(M, N, K, T.float8_e4m3fn, True, device, **tile)),
+        ("plain e5m2", relative_error(M, N, K, T.float8_e5m2, True, device, **tile)),
         ("scaled e4m3", scaled_relative_error(M, N, K, device)),
     ]:
         # The tensor cores of some chips keep fewer bits of a sum of 8-bit products than float32.

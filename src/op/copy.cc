@@ -132,8 +132,8 @@ class CopyOperator : public TileOperator {
     if (!why.empty()) return std::nullopt;
     const Stmt store = MakeIf(ElectThread(*scope, 0),
                               IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
-    const bool only_read = !scope->StoresTo(dst_.buffer).repeated;
-    return MakeSeq({store, StoreWait(src_, dst_, only_read, scope)});
+    const bool again = scope->StoresTo(dst_.buffer).repeated;
+    return WaitedStore(store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
   }
 
   std::string PlanTmaCopy(LoweringScope* scope, TmaPlan* plan) const {

@@ -156,9 +156,14 @@ inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
 inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
-/*! Attribute around the wait for a store by TMA that PlaceStoreWaits places; its node is {tile,
- * tensor}, its value 1 where nothing depends on when global memory is written. */
+/*! Attribute around a store by TMA for which PlaceStoreWaits places a wait; its node is {tile,
+ * tensor, order}, its value the region of the tensor. */
 inline constexpr const char* kStoreWait = "tl.store_wait";
+/*! Orders of such a store: nothing depends on when global memory is written; later stores to the
+ * tensor do; later stores but for additions do. */
+inline constexpr const char* kOrderNone = "none";
+inline constexpr const char* kOrderStores = "stores";
+inline constexpr const char* kOrderAdditions = "additions";
 /*! Waits for all threads of the cluster, and orders their accesses of its shared memory. */
 inline constexpr const char* kClusterSync = "tl.cluster_sync";
 /*! Annotation of a block: for each buffer of mbarriers the arrivals that a phase of each of them

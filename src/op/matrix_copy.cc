@@ -1,5 +1,7 @@
 #include "matrix_copy.h"
 
+#include <algorithm>
+
 #include "../layout/inverse.h"
 #include "../target/chip.h"
 #include "../tvm/functor.h"
@@ -78,12 +80,45 @@ bool HasWholeRows(const Var& buffer, LoweringScope* scope) {
   return true;
 }
 
-bool IsWhole(const TileRegion& r) {
+/*! Whether the element with a row-major number is in the region, whose bounds are constants. */
+bool Contains(const TileRegion& r, int64_t element) {
   const std::vector<int64_t> shape = ConstShape(r.buffer);
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (!IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, shape[d])) return false;
+  for (size_t d = shape.size(); d-- > 0; element /= shape[d]) {
+    const int64_t from_start = element % shape[d] - ToInt(r.ranges[d]->min);
+    if (from_start < 0 || from_start >= ToInt(r.ranges[d]->extent)) return false;
   }
   return true;
+}
+
+/*! Consecutive pairs of registers. */
+struct Run {
+  int64_t first, count;
+};
+
+/*! The pairs whose matrices are the region's; nullopt where one lies in it in part, or in some
+ * warps only. */
+std::optional<std::vector<Run>> PairsOf(const TileRegion& r, const Fragment& f,
+                                        int64_t num_threads) {
+  if (!std::all_of(r.ranges.begin(), r.ranges.end(),
+                   [](const Range& d) { return AsInt(d->min) && AsInt(d->extent); })) {
+    return std::nullopt;
+  }
+  const int64_t pairs = f->RegisterExtent() / 2;
+  const std::vector<int64_t> held = HeldElements(f, num_threads);
+  std::vector<Run> runs;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    int64_t inside = 0;
+    for (int64_t thread = 0; thread < num_threads; ++thread) {
+      for (int64_t reg : {2 * pair, 2 * pair + 1}) {
+        inside += Contains(r, held[thread * 2 * pairs + reg]);
+      }
+    }
+    if (inside == 0) continue;
+    if (inside != 2 * num_threads) return std::nullopt;
+    if (runs.empty() || runs.back().first + runs.back().count != pair) runs.push_back({pair, 0});
+    ++runs.back().count;
+  }
+  return runs;
 }
 
 class MatrixCopy {
@@ -113,25 +148,33 @@ class MatrixCopy {
     if (transposed_ && !IsMadeOfMatrices(layout_, scope_->num_threads, true)) return std::nullopt;
     if (!HasWholeRows(shared_.buffer, scope_)) return std::nullopt;
 
-    const int64_t pairs = layout_->RegisterExtent() / 2;
+    const auto runs = PairsOf(fragment_, layout_, scope_->num_threads);
+    if (!runs) return std::nullopt;
     std::vector<Stmt> out;
     if (converted_) out.push_back(AllocLocal(*converted_));
-    int64_t done = 0;
-    for (int64_t count : {kMostPairs, kMostPairs / 2, int64_t(1)}) {
-      const int64_t times = (pairs - done) / count;
-      if (times == 0) continue;
-      Var r = MakeVar("r");
-      auto copy = times == 1 ? Instruction(count, MakeInt(done))
-                             : Instruction(count, Expr(r) * count + done);
-      if (!copy) return std::nullopt;
-      out.push_back(times == 1 ? *copy
-                               : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
-      done += times * count;
+    for (const Run& run : *runs) {
+      if (!Move(run, &out)) return std::nullopt;
     }
     return MakeSeq(out);
   }
 
  private:
+  /*! Instructions for the pairs of a run; false where there are none. */
+  bool Move(Run run, std::vector<Stmt>* out) {
+    for (int64_t count : {kMostPairs, kMostPairs / 2, int64_t(1)}) {
+      const int64_t times = run.count / count;
+      if (times == 0) continue;
+      Var r = MakeVar("r");
+      auto copy = times == 1 ? Instruction(count, MakeInt(run.first))
+                             : Instruction(count, Expr(r) * count + run.first);
+      if (!copy) return false;
+      out->push_back(times == 1 ? *copy
+                                : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
+      run = {run.first + times * count, run.count - times * count};
+    }
+    return true;
+  }
+
   /*! A row of a matrix in the fragment is a row in shared memory. */
   bool RowsMatch() {
     const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
@@ -159,7 +202,9 @@ class MatrixCopy {
     Array<Expr> element = shared_.Mins();
     for (size_t d = 0; d < in_shared.size(); ++d) {
       const size_t to = in_shared[d];
-      element.Set(to, scope_->analyzer->Simplify(element[to] + inverse->coords[in_fragment[d]]));
+      const Expr from_start =
+          inverse->coords[in_fragment[d]] - fragment_.ranges[in_fragment[d]]->min;
+      element.Set(to, scope_->analyzer->Simplify(element[to] + from_start));
     }
     auto [buffer, indices] = scope_->Place(shared_.buffer, element);
     const Expr registers =
@@ -205,7 +250,6 @@ std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& d
   const TileRegion& shared = loads ? src : dst;
   if ((!loads && !stores) || BufferOf(shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
   if (BufferOf(fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
-  if (!IsWhole(fragment)) return std::nullopt;
   return MatrixCopy(fragment, shared, loads, scope, span).Lower();
 }
 

@@ -8,11 +8,12 @@ namespace tl {
 
 /*!
  * The copy as matrix instructions, nullopt where one of these does not hold:
- *  - one side is a whole fragment, the other shared memory, of a 16-bit dtype; registers of another
- *    dtype are converted, as many at a time as an instruction moves;
+ *  - one side is a fragment, the other shared memory, of a 16-bit dtype; registers of another dtype
+ *    are converted, as many at a time as an instruction moves;
  *  - the target has the instruction (ldmatrix sm_75, stmatrix sm_90), and threads are whole warps;
  *  - each register pair of a warp is an 8x8 matrix as PTX ISA, ldmatrix, lays it out, or the
  *    transpose of one: decided by the fragment's table;
+ *  - a part of a fragment is whole matrices, the same registers in all warps;
  *  - the eight elements of each of its rows are 16 aligned bytes in shared memory: decided by the
  *    table of the shared layout;
  *  - for a store, each element is held once.

@@ -8,6 +8,14 @@ TileRegion TileRegion::From(const Expr& e) {
   return {r->source.as_or_throw<Var>(), r->region};
 }
 
+Expr TileRegion::ToExpr() const {
+  auto n = make_object<TensorRegionNode>();
+  n->source = buffer;
+  n->ty = BufferOf(buffer)->dtype;
+  n->region = ranges;
+  return TensorRegion(n);
+}
+
 Array<Expr> TileRegion::Extents() const {
   Array<Expr> out;
   for (const Range& r : ranges) out.push_back(r->extent);

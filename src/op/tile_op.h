@@ -14,6 +14,7 @@ struct TileRegion {
   Array<Range> ranges;
 
   static TileRegion From(const Expr& e);
+  Expr ToExpr() const;
   Array<Expr> Extents() const;
   Array<Expr> Mins() const;
   /*! Rows and columns, the last two dimensions: a version of a buffer has its number in front. */

@@ -314,11 +314,11 @@ Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const Tma
   return MakeSeq({stores, MakeEvaluate(CallOp(kTmaStoreArrive, {}), span)});
 }
 
-Stmt StoreWait(const TileRegion& shared, const TileRegion& global, bool only_read,
-               LoweringScope* scope) {
+Stmt WaitedStore(const Stmt& store, const TileRegion& shared, const TileRegion& global,
+                 const char* order, LoweringScope* scope) {
   const Var tile = scope->Place(shared.buffer, shared.Mins()).first;
-  return MakeAttr(Array<Var>{tile, global.buffer}, kStoreWait, MakeInt(kBool, only_read),
-                  MakeEvaluate(MakeInt(0), Span()));
+  return MakeAttr(Array<Any>{tile, global.buffer, String(order)}, kStoreWait, global.ToExpr(),
+                  store);
 }
 
 void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::string& op,

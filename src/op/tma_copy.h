@@ -49,9 +49,10 @@ Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaP
 /*! The stores of all boxes, and the commit of their group. */
 Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                    const TmaIssue& issue, LoweringScope* scope, const Span& span);
-/*! The mark behind a store that the compiler has to wait for, which PlaceStoreWaits replaces. */
-Stmt StoreWait(const TileRegion& shared, const TileRegion& global, bool only_read,
-               LoweringScope* scope);
+/*! A store that the compiler has to wait for, marked for PlaceStoreWaits; `order` is one of
+ * kOrderNone, kOrderStores and kOrderAdditions. */
+Stmt WaitedStore(const Stmt& store, const TileRegion& shared, const TileRegion& global,
+                 const char* order, LoweringScope* scope);
 /*! Refuses a load from a tensor whose elements outside of it are to be something else than 0. */
 void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::string& op,
                      const Span& span);

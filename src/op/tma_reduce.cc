@@ -2,6 +2,7 @@
 
 #include "../target/chip.h"
 #include "../tvm/error.h"
+#include "intrinsics.h"
 #include "tma_copy.h"
 
 namespace tl {
@@ -54,7 +55,7 @@ class TmaReduceOperator : public TileOperator {
     issue.adds = true;
     const Stmt store = MakeIf(ElectThread(*scope, 0),
                               IssueTmaStore(shared_, global_, plan, issue, scope, span), span);
-    return MakeSeq({store, StoreWait(shared_, global_, false, scope)});
+    return WaitedStore(store, shared_, global_, kOrderAdditions, scope);
   }
 
  private:

@@ -1,12 +1,15 @@
 /*!
  * PlaceStoreWaits: waits for stores by TMA stand as late as they may.
  *
- * Input: a thread program with `AttrStmt({tile, tensor}, "tl.store_wait", read)` behind each store
- * that the compiler has to wait for; `read` is 1 where nothing depends on when global memory is
- * written. Output: `tl.tma_store_wait` instead, which all threads run: those that have issued
- * nothing go on. Each wait stands before the first of these on each way on from the store:
+ * Input: a thread program with `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around
+ * each store that the compiler has to wait for; order is "none" where nothing depends on when
+ * global memory is written. Output: no such attribute, and `tl.tma_store_wait`, which all threads
+ * run: those that have issued nothing go on. Each wait stands before the first of these on each way
+ * on from the store:
  *  - a statement that may write to the tile;
- *  - where read is 0, a statement that stores to the tensor again;
+ *  - where order is not "none", a statement that stores to the tensor again; but for another store
+ *    by TMA of the same iteration to elements that are surely others, and, where order is
+ *    "additions", for another addition: they may come in any order;
  *  - a signal to other blocks, which may mean the store: then until global memory is written;
  *  - outside of loops, a statement that uses shared memory for the first time: it may have the
  *    tile's bytes;
@@ -22,6 +25,7 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
+#include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "effects.h"
@@ -29,11 +33,22 @@
 namespace tl {
 namespace {
 
-/*! What a store waits for. */
+/*! Stores of a tile that nobody has waited for. */
 struct Store {
   Var tile, tensor;
-  bool only_read;         // nothing depends on when global memory is written
-  bool has_read = false;  // a wait for the tile is over
+  std::vector<TileRegion> regions;  // of the tensor
+  bool only_read;                   // nothing depends on when global memory is written
+  bool adds;                        // all are additions
+  bool has_read = false;            // a wait for the tile is over
+  bool is_earlier = false;          // an iteration has ended since: variables have other values
+
+  void Join(const Store& other) {
+    regions.insert(regions.end(), other.regions.begin(), other.regions.end());
+    only_read &= other.only_read;
+    adds &= other.adds;
+    has_read &= other.has_read;
+    is_earlier |= other.is_earlier;
+  }
 };
 
 /*! What a statement does that a store may have to be finished for. */
@@ -95,7 +110,7 @@ class RangeUse : public StmtExprVisitor {
     if (AsBuffer(GetRef<Var>(op))) ranges_[views_.RootOf(GetRef<Var>(op)).get()].insert(range_);
   }
   void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == kStoreWait) return;
+    if (op->attr_key == kStoreWait) return Visit(op->body);
     const Object* outside = range_;
     if (op->attr_key == kThreadRange) {
       has_ranges = true;
@@ -145,7 +160,7 @@ class WaitPlacer {
   }
 
   Stmt PlaceAttr(const AttrStmtNode* op) {
-    if (op->attr_key == kStoreWait) return PlaceMark(op);
+    if (op->attr_key == kStoreWait) return PlaceStore(op);
     auto n = make_object<AttrStmtNode>(*op);
     if (op->attr_key != kThreadRange) {
       n->body = Place(op->body);
@@ -160,12 +175,21 @@ class WaitPlacer {
     return MakeSeq({before, AttrStmt(n)});
   }
 
-  Stmt PlaceMark(const AttrStmtNode* op) {
-    const auto buffers = op->node.cast<Array<Var>>();
-    const Store store{views_.RootOf(buffers[0]), views_.RootOf(buffers[1]), IsConst(op->value, 1)};
-    stores_[{Number(store.tile), Number(store.tensor)}] = store;
-    if (!ranges_.IsInSeveral(store.tile)) return MakeSeq({});
-    return Wait(store.only_read && !signals_, op->span);
+  Stmt PlaceStore(const AttrStmtNode* op) {
+    const auto about = op->node.cast<Array<Any>>();
+    const String order = about[2].cast<String>();
+    Store store{views_.RootOf(about[0].cast<Var>()),
+                views_.RootOf(about[1].cast<Var>()),
+                {TileRegion::From(op->value)},
+                order == kOrderNone,
+                order == kOrderAdditions};
+    const Stmt before = WaitBefore(Effects(views_, op->body), op->span, &store);
+    auto [it, is_new] = stores_.try_emplace({Number(store.tile), Number(store.tensor)}, store);
+    if (!is_new) it->second.Join(store);
+    const Stmt behind = ranges_.IsInSeveral(store.tile)
+                            ? Wait(store.only_read && !signals_, op->span)
+                            : MakeSeq({});
+    return MakeSeq({before, op->body, behind});
   }
 
   Stmt PlaceBlock(const SBlockRealizeNode* op) {
@@ -209,7 +233,8 @@ class WaitPlacer {
     for (bool grows = true; grows;) {
       const Stores back = stores_;
       n->body = Place(op->body);
-      const Stores end = stores_;
+      Stores end = stores_;
+      for (auto& [key, store] : end) store.is_earlier = true;
       stores_ = back;
       grows = Join(end);
     }
@@ -223,8 +248,15 @@ class WaitPlacer {
     bool grows = false;
     for (const auto& [key, store] : other) {
       auto [it, is_new] = stores_.try_emplace(key, store);
-      grows |= is_new || (it->second.has_read && !store.has_read);
-      it->second.has_read &= store.has_read;
+      if (is_new) {
+        grows = true;
+        continue;
+      }
+      const Store before = it->second;
+      it->second.Join(store);
+      grows |= before.has_read != it->second.has_read || before.adds != it->second.adds ||
+               before.only_read != it->second.only_read ||
+               before.is_earlier != it->second.is_earlier;
     }
     return grows;
   }
@@ -259,8 +291,28 @@ class WaitPlacer {
            });
   }
 
-  /*! The wait that a statement needs in front of it, if any. */
-  Stmt WaitBefore(const Effects& effects, const Span& span) {
+  /*! Whether a store and those that wait may come in any order. */
+  bool RunsBeside(const Store& waiting, const Store& next) {
+    if (waiting.tensor.get() != next.tensor.get()) return false;
+    if (waiting.adds && next.adds) return true;
+    return !waiting.is_earlier &&
+           std::all_of(waiting.regions.begin(), waiting.regions.end(),
+                       [&](const TileRegion& r) { return AreApart(r, next.regions.front()); });
+  }
+
+  /*! Some dimension's ranges begin a constant apart, further than they are long. */
+  bool AreApart(const TileRegion& a, const TileRegion& b) {
+    for (size_t d = 0; d < a.ranges.size(); ++d) {
+      if (!IsPureInteger(a.ranges[d]->min) || !IsPureInteger(b.ranges[d]->min)) continue;
+      const auto distance = AsInt(analyzer_.Simplify(b.ranges[d]->min - a.ranges[d]->min));
+      const auto shorter = AsInt((distance.value_or(0) < 0 ? b : a).ranges[d]->extent);
+      if (distance && shorter && std::abs(*distance) >= *shorter) return true;
+    }
+    return false;
+  }
+
+  /*! The wait that a statement, which may be the store `next`, needs in front of it, if any. */
+  Stmt WaitBefore(const Effects& effects, const Span& span, const Store* next = nullptr) {
     const bool signals = effects.signals || (effects.arrives && signals_ && ranges_.has_ranges);
     bool fresh = false, needed = signals, written = signals;
     for (const Object* buffer : effects.shared) {
@@ -268,7 +320,8 @@ class WaitPlacer {
       fresh |= is_new && loops_ == 0;
     }
     for (const auto& [key, store] : stores_) {
-      const bool again = !store.only_read && effects.mentioned.count(store.tensor.get());
+      const bool again = !store.only_read && effects.mentioned.count(store.tensor.get()) &&
+                         !(next && RunsBeside(store, *next));
       needed |= fresh || again || effects.written.count(store.tile.get());
       written |= again;
     }
@@ -292,6 +345,7 @@ class WaitPlacer {
   const Views views_;
   const RangeUse ranges_;
   const bool signals_;
+  Analyzer analyzer_;
   Stores stores_;
   int loops_ = 0;
   std::unordered_set<const Object*> seen_;  // shared buffers that the program has used so far

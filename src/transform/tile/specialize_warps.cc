@@ -36,17 +36,15 @@ constexpr const char* kTmaCopy = "tl.tileop.tma_copy";
 constexpr DLDataType kUInt64{kDLUInt, 64, 1};
 
 Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
-  auto n = make_object<TensorRegionNode>();
-  n->source = buffer;
-  n->ty = BufferOf(buffer)->dtype;
+  TileRegion whole{buffer, {}};
   const Array<Expr>& shape = BufferOf(buffer)->shape;
   for (size_t d = 0; d < shape.size(); ++d) {
     auto r = make_object<RangeNode>();
     r->min = d < indexed ? index : Expr(MakeInt(0));
     r->extent = d < indexed ? Expr(MakeInt(1)) : shape[d];
-    n->region.push_back(Range(r));
+    whole.ranges.push_back(Range(r));
   }
-  return TensorRegion(n);
+  return whole.ToExpr();
 }
 
 /*! The two barriers of a channel, and what one of its windows says to them. */

@@ -153,3 +153,47 @@ def test_the_table_decides(m, n, load, column, widths):
         for j in range(n):
             wanted[i, column + j] = load(product, i, j)
     assert torch.equal(c.double(), wanted)
+
+
+def sliced(rows, columns, threads=128, policy=T.GemmWarpPolicy.FullRow):
+    """C = A @ B, of which `rows` and `columns`, two slices, go through shared memory."""
+    m, n = rows.stop - rows.start, columns.stop - columns.start
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((64, 16), "float16"),
+        B: T.Tensor((16, 64), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(1, threads=threads):
+            As = T.alloc_shared((64, 16), "float16")
+            Bs = T.alloc_shared((16, 64), "float16")
+            Cs = T.alloc_shared((m, n), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, As)
+            T.copy(B, Bs)
+            T.clear(F)
+            T.gemm(As, Bs, F, policy=policy)
+            T.copy(F[rows.start : rows.stop, columns.start : columns.stop], Cs)
+            T.copy(Cs, C)
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "widths"),
+    [
+        (slice(0, 64), slice(0, 32), ["x4"]),
+        (slice(0, 64), slice(24, 48), ["x4", "x2"]),
+        # Rows of one warp alone, and matrices of which a part is wanted.
+        (slice(16, 32), slice(0, 64), []),
+        (slice(0, 64), slice(0, 28), []),
+    ],
+)
+def test_a_part_of_a_fragment_moves_by_its_matrices(rows, columns, widths):
+    kernel = emulated(sliced(rows, columns))
+    assert copies(kernel.get_kernel_source(), "stmatrix") == widths
+    a, b = integers(64, 16), integers(16, 64)
+    c = torch.zeros(rows.stop - rows.start, columns.stop - columns.start, dtype=torch.float16)
+    kernel(a, b, c)
+    assert torch.equal(c.double(), (a.double() @ b.double())[rows, columns])

@@ -232,3 +232,58 @@ def test_the_epilogue_of_a_persistent_gemm_runs_beside_the_next_tile():
     c = torch.zeros(256, 64, dtype=torch.float16)
     kernel(a, b, c)
     assert torch.equal(c.double(), a.double() @ b.double())
+
+
+def tiles_of_an_iteration(second):
+    """Two stores of C an iteration; `second(w)` tells the column of the second one."""
+
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 128), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            for w in T.serial(4):
+                T.fill(S, w)
+                T.copy(S, C[w, 0:64, 0:64])
+                T.fill(S, w + 1)
+                T.copy(S, C[w, 0:64, second(w) : second(w) + 64])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("second", "order"),
+    [
+        # Apart, whatever w is: only the last iteration's stores are waited for.
+        (lambda w: 64, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", "store", READ]),
+        (lambda w: 0, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", WRITTEN, "store"]),
+        (lambda w: w % 2 * 64, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", WRITTEN]),
+    ],
+)
+def test_stores_of_an_iteration_to_other_elements_run_beside_each_other(second, order):
+    kernel, found = events(tiles_of_an_iteration(second))
+    found = [word for word in found if word != "barrier"]
+    assert found[found.index("loop") :][: len(order)] == order
+    c = torch.zeros(4, 64, 128, dtype=torch.float16)
+    kernel(c)
+    wanted = torch.zeros_like(c)
+    for w in range(4):
+        wanted[w, :, :64] = w
+        wanted[w, :, second(w) : second(w) + 64] = w + 1
+    assert torch.equal(c, wanted)
+
+
+def test_additions_do_not_wait_for_each_other():
+    @T.prim_func
+    def main(C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float32")
+            for w in T.serial(4):
+                T.fill(S, w)
+                T.atomic_add(C, S, use_tma=True)
+
+    kernel, found = events(main)
+    assert WRITTEN not in found
+    assert found.count(READ) == 2
+    c = torch.ones(64, 64)
+    kernel(c)
+    assert c.eq(7).all()
