@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SIZES = [(8, 32, 4096), (4, 16, 16384)]
 CONFIG = {
-    64: {"block_M": 128, "block_N": 128, "num_stages": 2, "threads": 256},
+    64: {"block_M": 192, "block_N": 128, "num_stages": 2, "threads": 384},
     128: {"block_M": 128, "block_N": 128, "num_stages": 2, "threads": 256},
 }
 CONFIGS = [

@@ -23,17 +23,18 @@ def tile(m, n, k, stages, threads, parts=1, group=8):
     }
 
 
-CONFIG = tile(128, 256, 64, 4, 256, parts=2)
+CONFIG = tile(128, 256, 64, 4, 256, parts=4)
+LARGE = tile(192, 128, 64, 4, 384)
 CONFIGS = [
     tile(*shape, group=group)
     for shape, group in itertools.product(
         [
-            (128, 256, 64, 4, 256, 2),
-            (128, 256, 64, 3, 256),
-            (256, 128, 64, 4, 256, 2),
+            (128, 256, 64, 4, 256, 4),
+            (256, 192, 64, 3, 256, 4),
+            (256, 128, 64, 4, 256, 4),
             (128, 192, 64, 4, 256),
             (192, 128, 64, 4, 384),
-            (192, 192, 64, 3, 384),
+            (192, 192, 64, 4, 384, 3),
             (128, 128, 64, 5, 128),
             (128, 128, 64, 5, 256),
         ],
@@ -64,7 +65,7 @@ def gemm_row(size, dtype, transpose_b, config, configs, wanted=1.0):
 def rows(small):
     """Sizes of the table, or one that no tile divides."""
     return [
-        gemm_row(size, dtype, transpose_b, CONFIG, CONFIGS)
+        gemm_row(size, dtype, transpose_b, LARGE if size[0] > 4096 else CONFIG, CONFIGS)
         for size in ([(200, 264, 200)] if small else SIZES)
         for dtype in (T.float16, T.bfloat16)
         for transpose_b in (True, False)

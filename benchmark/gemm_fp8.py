@@ -10,14 +10,14 @@ from gemm import gemm_row, tile
 import tilelang.language as T
 
 SIZES = [(4096, 4096, 4096), (8192, 8192, 8192)]
-CONFIG = tile(128, 256, 128, 4, 256, parts=2)
+CONFIG = tile(128, 256, 128, 4, 256, parts=4)
 CONFIGS = [
     tile(*shape, group=group)
     for shape, group in itertools.product(
         [
-            (128, 256, 128, 4, 256, 2),
-            (128, 256, 128, 3, 256),
-            (256, 128, 128, 4, 256, 2),
+            (128, 256, 128, 4, 256, 4),
+            (256, 192, 128, 3, 256, 4),
+            (256, 128, 128, 4, 256, 4),
             (128, 192, 128, 4, 256),
             (192, 128, 128, 4, 384),
             (128, 128, 128, 5, 128),

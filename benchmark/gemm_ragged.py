@@ -18,7 +18,7 @@ NARROWS = [
     )
 ]
 WIDE = tile(64, 32, 128, 6, 128)
-CONFIG = tile(192, 192, 64, 3, 384)
+CONFIG = tile(256, 192, 64, 3, 256, parts=4)
 
 
 def rows(small):

@@ -46,6 +46,7 @@ def flash_attention(
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
+            out_shared = T.alloc_shared((block_M, dim), dtype)
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
@@ -96,7 +97,8 @@ def flash_attention(
                 T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
             for i, j in T.Parallel(block_M, dim):
                 out[i, j] = out[i, j] / row_sum[i]
-            T.copy(out, Output[bz, first : first + block_M, by, :])
+            T.copy(out, out_shared)
+            T.copy(out_shared, Output[bz, first : first + block_M, by, :])
             if log_sum:
                 for i in T.Parallel(block_M):
                     row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale

@@ -53,7 +53,8 @@ def matmul(
                 (block_N, block_K) if transpose_B else (block_K, block_N), dtype
             )
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
-            C_shared = T.alloc_shared((block_M, width), out_dtype)
+            # Two, so that one is filled while the other one is stored.
+            C_shared = [T.alloc_shared((block_M, width), out_dtype) for _ in range(min(parts, 2))]
 
             tiles = [T.ceildiv(M, block_M), T.ceildiv(N, block_N)]
             for by, bx in T.Persistent(tiles, blocks, block, group_size=group):
@@ -72,8 +73,8 @@ def matmul(
                         policy=T.GemmWarpPolicy.FullRow,
                     )
                 for part in T.unroll(parts, explicit=True):
-                    T.copy(C_local[:, part * width : (part + 1) * width], C_shared)
-                    T.copy(C_shared, C[by * block_M, bx * block_N + part * width])
+                    T.copy(C_local[:, part * width : (part + 1) * width], C_shared[part % 2])
+                    T.copy(C_shared[part % 2], C[by * block_M, bx * block_N + part * width])
 
     return main
 

@@ -20,6 +20,7 @@
  * threads use is waited for at once: they order their accesses by means that are not seen here.
  */
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_set>
 
@@ -33,6 +34,8 @@
 namespace tl {
 namespace {
 
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+
 /*! Stores of a tile that nobody has waited for. */
 struct Store {
   Var tile, tensor;
@@ -41,6 +44,7 @@ struct Store {
   bool adds;                        // all are additions
   bool has_read = false;            // a wait for the tile is over
   bool is_earlier = false;          // an iteration has ended since: variables have other values
+  int64_t newer = 0;                // groups of stores that were surely issued since
 
   void Join(const Store& other) {
     regions.insert(regions.end(), other.regions.begin(), other.regions.end());
@@ -48,6 +52,7 @@ struct Store {
     adds &= other.adds;
     has_read &= other.has_read;
     is_earlier |= other.is_earlier;
+    newer = std::min(newer, other.newer);
   }
 };
 
@@ -184,6 +189,7 @@ class WaitPlacer {
                 order == kOrderNone,
                 order == kOrderAdditions};
     const Stmt before = WaitBefore(Effects(views_, op->body), op->span, &store);
+    for (auto& [key, waiting] : stores_) ++waiting.newer;
     auto [it, is_new] = stores_.try_emplace({Number(store.tile), Number(store.tensor)}, store);
     if (!is_new) it->second.Join(store);
     const Stmt behind = ranges_.IsInSeveral(store.tile)
@@ -254,9 +260,10 @@ class WaitPlacer {
       }
       const Store before = it->second;
       it->second.Join(store);
-      grows |= before.has_read != it->second.has_read || before.adds != it->second.adds ||
-               before.only_read != it->second.only_read ||
-               before.is_earlier != it->second.is_earlier;
+      const Store& after = it->second;
+      grows |= before.has_read != after.has_read || before.adds != after.adds ||
+               before.only_read != after.only_read || before.is_earlier != after.is_earlier ||
+               before.newer != after.newer;
     }
     return grows;
   }
@@ -314,32 +321,40 @@ class WaitPlacer {
   /*! The wait that a statement, which may be the store `next`, needs in front of it, if any. */
   Stmt WaitBefore(const Effects& effects, const Span& span, const Store* next = nullptr) {
     const bool signals = effects.signals || (effects.arrives && signals_ && ranges_.has_ranges);
-    bool fresh = false, needed = signals, written = signals;
+    bool fresh = false;
     for (const Object* buffer : effects.shared) {
       const bool is_new = seen_.insert(buffer).second;
       fresh |= is_new && loops_ == 0;
     }
+    if (signals) return Wait(false, span);
+    bool needed = false, written = false;
+    int64_t newer = kAny;
     for (const auto& [key, store] : stores_) {
       const bool again = !store.only_read && effects.mentioned.count(store.tensor.get()) &&
                          !(next && RunsBeside(store, *next));
-      needed |= fresh || again || effects.written.count(store.tile.get());
+      const bool touched = fresh || effects.written.count(store.tile.get());
+      if (!again && !touched) continue;
+      needed = true;
       written |= again;
+      if (again || !store.has_read) newer = std::min(newer, store.newer);
     }
-    return needed ? Wait(!written, span) : MakeSeq({});
+    return needed ? Wait(!written, span, newer) : MakeSeq({});
   }
 
-  /*! Waits for all stores: until they have read their tiles, or also written. */
-  Stmt Wait(bool until_read, const Span& span) {
+  /*! Waits for all stores but those of the `newer` last groups: until they have read their tiles,
+   * or also written. */
+  Stmt Wait(bool until_read, const Span& span, int64_t newer = 0) {
     bool needed = false;
     for (auto it = stores_.begin(); it != stores_.end();) {
       Store& store = it->second;
-      needed |= !until_read || !store.has_read;
-      store.has_read = true;
-      it = !until_read || store.only_read ? stores_.erase(it) : std::next(it);
+      const bool over = store.newer >= newer;
+      needed |= over && (!until_read || !store.has_read);
+      store.has_read |= over;
+      it = over && (!until_read || store.only_read) ? stores_.erase(it) : std::next(it);
     }
     if (!needed) return MakeSeq({});
     return MakeEvaluate(
-        CallOp(kTmaStoreWait, {MakeInt(0), StringOf(until_read ? "true" : "false")}), span);
+        CallOp(kTmaStoreWait, {MakeInt(newer), StringOf(until_read ? "true" : "false")}), span);
   }
 
   const Views views_;

@@ -1,5 +1,7 @@
 """PlaceStoreWaits: how long a store by TMA may go on."""
 
+import re
+
 import pytest
 import torch
 
@@ -287,3 +289,28 @@ def test_additions_do_not_wait_for_each_other():
     c = torch.ones(64, 64)
     kernel(c)
     assert c.eq(7).all()
+
+
+def test_two_tiles_take_turns():
+    """A tile is filled again while the last store, of the other one, goes on."""
+
+    @T.prim_func
+    def main(C: T.Tensor((8, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            U = T.alloc_shared((64, 64), "float16")
+            for w in T.serial(2):
+                for part in T.unroll(4, explicit=True):
+                    tile = U if part % 2 else S
+                    T.fill(tile, w * 4 + part)
+                    T.copy(tile, C[w * 4 + part, 0:64, 0:64])
+
+    kernel, _ = events(main)
+    waits = re.findall(r"tl::(?:tma_store_wait<\d, \w+>|tma_store<)", kernel.get_kernel_source())
+    turn = ["tl::tma_store_wait<1, true>", "tl::tma_store<"]
+    # Nothing waits at the second one: the last iteration's are over.
+    first = [turn[0], "tl::tma_store_wait<0, false>", turn[1], turn[1]]
+    assert waits == [*first, *turn * 2, "tl::tma_store_wait<0, true>"]
+    c = torch.zeros(8, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert torch.equal(c, torch.arange(8).reshape(8, 1, 1).expand(8, 64, 64).half())
