@@ -39,6 +39,19 @@ def same_inputs() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def device() -> str:
+    """Where the tensors of a kernel are whose backend is "auto"."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def tensors_on_device(device: str) -> Iterator[None]:
+    """Tensors that a test makes without a word about the device are on `device`."""
+    with torch.device(device):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def every_schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = request.config.getoption("--seeds")

@@ -21,9 +21,7 @@ Expr Extreme(DLDataType t, bool highest) {
 
 Expr AbsoluteOf(const Expr& x) {
   const DLDataType t = x->dtype();
-  if (IsFloat(t)) return CallOp("tirx.fabs", {x}, PrimTy(t));
-  if (t.code == kDLUInt) return x;
-  return MaxOf(x, ZeroOf(t) - x);
+  return t.code == kDLUInt ? x : CallOp("tirx.fabs", {x}, PrimTy(t));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ import torch
 from tvm.target import Target
 
 from tilelang.utils.log import logger
+from tilelang.utils.target import runs_on
 
 EMULATE = "emulate"
 GPU_BACKENDS = ("tvm_ffi", "cython", "nvrtc")
@@ -37,6 +38,28 @@ def resolve_backend(name: str, target: Target) -> str:
         return GPU_BACKENDS[0]
     _say_emulated()
     return EMULATE
+
+
+def why_not_here(name: str, arch: str) -> str:
+    """Why this machine does not run kernels for `arch` with backend `name`, and a repair; empty
+    where it does.
+    """
+    if name == EMULATE:
+        return ""
+    if not torch.cuda.is_available():
+        return (
+            f"execution_backend {name!r} needs a CUDA device and torch finds none. Compile with "
+            "execution_backend='emulate' to run this kernel on the CPU."
+        )
+    gpus = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
+    if any(runs_on(arch, gpu) for gpu in gpus):
+        return ""
+    found = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in gpus}))
+    return (
+        f"the kernel is compiled for {arch}, and the GPU here is {found}, which does not run it. "
+        "Compile it for this GPU by a target without an architecture, or with "
+        "execution_backend='emulate' to run it on the CPU."
+    )
 
 
 @cache

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 import tvm
 from tvm.target import Target
 
@@ -19,7 +18,7 @@ from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
 from tilelang.jit.adapter import cuda_adapter, emulated_adapter
-from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend
+from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
 from tilelang.utils.log import logger
 from tilelang.utils.target import TargetLike, determine_target
 from tilelang.utils.tensor import TensorSupplyType
@@ -39,9 +38,9 @@ class JITKernel:
     shape, strides, device, alignment to 16 bytes) or `TypeError` (no tensor, no number) before
     anything is launched, and `RuntimeError` where the launch fails.
 
-    For the GPU the binary is built at once. For the emulator, and for a GPU backend on a machine
-    without one, it is built by the first call, so that sources and resource usage are at hand
-    without it.
+    For the GPU the binary is built at once. For the emulator it is built by the first call, so that
+    sources and resource usage are at hand without it. A GPU backend compiles for an architecture
+    that no GPU of this machine runs, too: then a call is a `RuntimeError`.
 
     Example: ``kernel = JITKernel(main, out_idx=-1); c = kernel(a, b)``
     """
@@ -84,7 +83,7 @@ class JITKernel:
         if env.TILELANG_PRINT_ON_COMPILATION:
             logger.info("TileLang begins to compile kernel `%s` with `out_idx=%s`", name, out_idx)
         self.artifact = self._lower()
-        if self.execution_backend != EMULATE and torch.cuda.is_available():
+        if self.execution_backend != EMULATE and not self._why_not_here:
             self._build_adapter()
         if env.TILELANG_PRINT_ON_COMPILATION:
             logger.info("TileLang completes to compile kernel `%s`", name)
@@ -120,19 +119,19 @@ class JITKernel:
             source = postprocess(source, self.target)
             module = build_emulated(source, self._kernel_names, checks=self.checks)
             adapter = emulated_adapter(plan, module.address, module.explain)
-        elif torch.cuda.is_available():
-            adapter = cuda_adapter(plan, self.cubin)
+        elif self._why_not_here:
+            raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
         else:
-            raise RuntimeError(
-                f"{plan.where()}: execution_backend {self.execution_backend!r} needs a CUDA device "
-                "and torch finds none. Compile with execution_backend='emulate' to run this "
-                "kernel on the CPU."
-            )
+            adapter = cuda_adapter(plan, self.cubin)
         if self.verbose:
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
         self._adapter = adapter
         return adapter
+
+    @property
+    def _why_not_here(self) -> str:
+        return why_not_here(self.execution_backend, self.target.arch)
 
     @property
     def adapter(self) -> Launcher:
@@ -143,7 +142,7 @@ class JITKernel:
     def build(self) -> None:
         """Builds the binary if that is left to the first call; without effect where this machine
         cannot run it."""
-        if self.execution_backend == EMULATE or torch.cuda.is_available():
+        if not self._why_not_here:
             _ = self.adapter
 
     @property

@@ -96,8 +96,8 @@ def __cos(x: Any) -> ir.Call:
 
 
 def __tan(x: Any) -> ir.Call:
-    """Return the tangent, approximately: the quotient of ``__sin`` and ``__cos`` (see
-    ``__exp``)."""
+    """Return the tangent, approximately: the quotient of ``__sin`` and ``__cos``, near whose zeros
+    the relative error grows (see ``__exp``)."""
     return _approximation("__tan", "tan", x)
 
 

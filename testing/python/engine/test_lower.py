@@ -96,6 +96,7 @@ def test_kinds_of_parameters():
         assert not param.is_scalar()
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_a_hook_changes_the_source_that_runs(hooks):
     seen = []
 

@@ -1,7 +1,7 @@
-"""The compiler's own time, in milliseconds of the processor.
+"""The compiler's own time, as a multiple of what a fixed piece of Python takes beside it.
 
-The bounds are a few times what is measured, so that a pass that became slow by its nature fails and
-a slow machine does not.
+Both are slow on a slow machine, and on a loaded one. The bounds are a few times what is measured,
+so that only a pass that became slow by its nature fails; benchmark/compile_time.py prints times.
 """
 
 import importlib.util
@@ -26,44 +26,51 @@ def example(name):
     return module
 
 
+def work_of_python():
+    """Takes 8 ms where lowering the GEMM of the quickstart takes 24."""
+    sorted(str(i) for i in range(100000))
+
+
 @pytest.fixture
-def milliseconds(monkeypatch):
-    """Least processor time of three lowerings, the whole and each pass by its name."""
+def times(monkeypatch):
+    """Least time of this thread in three lowerings, the whole and each pass by its name, over the
+    time of `work_of_python`."""
 
     def measure(func):
         best: dict[str, float] = {}
 
         def note(name, start):
-            best[name] = min(best.get(name, sys.maxsize), 1e3 * (time.process_time() - start))
+            best[name] = min(best.get(name, sys.maxsize), time.thread_time() - start)
 
         def run(mod, passes, dump):
             for make in passes:
                 step = make()
-                start = time.process_time()
+                start = time.thread_time()
                 mod = step(mod)
                 note(step.info.name, start)
             return mod
 
         monkeypatch.setattr(phase, "_run", run)
         for _ in range(3):
-            start = time.process_time()
+            start = time.thread_time()
             tilelang.lower(func, target=TARGET)
             note("all", start)
-        return best
+            start = time.thread_time()
+            work_of_python()
+            note("unit", start)
+        return {name: seconds / best["unit"] for name, seconds in best.items()}
 
     return measure
 
 
-def test_quickstart_gemm_lowers_quickly(milliseconds):
-    assert (
-        milliseconds(example("quickstart").matmul.get_tir(1024, 1024, 1024, 128, 128, 32))["all"]
-        < 75
-    )
+def test_quickstart_gemm_lowers_quickly(times):
+    func = example("quickstart").matmul.get_tir(1024, 1024, 1024, 128, 128, 32)
+    assert times(func)["all"] < 10
 
 
 @pytest.mark.parametrize("threads", [128, 256])
-def test_attention_is_inferred_quickly(milliseconds, threads):
+def test_attention_is_inferred_quickly(times, threads):
     attention = example("flash_attention").flash_attention
-    times = milliseconds(attention.get_tir(1, 1, 4096, 128, True, threads=threads))
-    assert times[transform.LayoutInference().info.name] < 50
-    assert times["all"] < 300
+    found = times(attention.get_tir(1, 1, 4096, 128, True, threads=threads))
+    assert found[transform.LayoutInference().info.name] < 12
+    assert found["all"] < 35

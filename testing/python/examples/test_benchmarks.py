@@ -1,4 +1,4 @@
-"""The benchmarks' own code: rows are checked, tuned and timed, here by the wall clock."""
+"""The benchmarks' own code: rows are checked, tuned and timed, without a GPU by the wall clock."""
 
 import importlib
 import json
@@ -36,9 +36,9 @@ def row(common, bound):
     )
 
 
-def test_a_row_is_tuned_and_measured(common, monkeypatch):
+def test_a_row_is_tuned_and_measured(common, monkeypatch, device):
     monkeypatch.setattr(common, "ROUNDS", 1)
-    found = common.measure(row(common, 1e-3), True, "cpu")
+    found = common.measure(row(common, 1e-3), True, device)
     assert found["error"] < 1e-3
     assert found["ratio"] == pytest.approx(found["ms"]["baseline"] / found["ms"]["ours"])
     assert [len(trial) for trial in found["trials"]] == [4, 4, 3]
@@ -48,9 +48,9 @@ def test_a_row_is_tuned_and_measured(common, monkeypatch):
     json.dumps(found)
 
 
-def test_a_wrong_result_is_not_timed(common):
+def test_a_wrong_result_is_not_timed(common, device):
     with pytest.raises(SystemExit, match="relative error"):
-        common.measure(row(common, 0.0), False, "cpu")
+        common.measure(row(common, 0.0), False, device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to time on")

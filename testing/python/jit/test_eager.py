@@ -11,6 +11,8 @@ import tilelang.language as T
 from tilelang.jit import impl
 from tilelang.jit.exceptions import EagerJITBuildError, JITNoBuilderError
 
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
+
 
 @tilelang.jit
 def add(A, B, block: int = 64, bias=0):

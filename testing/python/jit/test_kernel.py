@@ -179,6 +179,19 @@ def test_a_gpu_backend_without_a_gpu_compiles_and_does_not_run(double, monkeypat
         kernel(torch.zeros(256), torch.zeros(256))
 
 
+@pytest.mark.parametrize(("arch", "gpu"), [("sm_80", (9, 0)), ("sm_90a", (8, 0))])
+def test_a_gpu_that_does_not_run_the_architecture(double, monkeypatch, arch, gpu):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=0: gpu)
+    kernel = JITKernel(double(), target=f"cuda -arch={arch}")
+    kernel.build()
+    assert kernel.n_regs > 0
+    told = rf"conftest.py.*compiled for {arch}, and the GPU here is sm_{gpu[0]}0, .*'emulate'"
+    with pytest.raises(RuntimeError, match=told):
+        kernel(torch.zeros(256), torch.zeros(256))
+
+
 def messages(capsys, program, **options):
     JITKernel(program, execution_backend="emulate", **options)
     return [line.split("): ")[1] for line in capsys.readouterr().err.splitlines()]

@@ -9,6 +9,8 @@ import torch
 import tilelang
 import tilelang.language as T
 
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
+
 
 @T.macro
 def gemm_tiles(A, B, C, M, N, K, block, accum_dtype):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 import tilelang
 import tilelang.language as T
+
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
 
 
 def test_annotations_that_are_text():

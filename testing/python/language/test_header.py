@@ -21,6 +21,7 @@ def program(returned=lambda C, D: (D, C)):
     return main
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_outputs_of_a_program_are_its_result():
     func = program()
     assert [p.name for p in func.params] == ["A", "n", "C", "D"]

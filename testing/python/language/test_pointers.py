@@ -7,6 +7,7 @@ import tilelang
 import tilelang.language as T
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_tensors_of_a_table_of_addresses_have_sizes_of_the_run():
     @tilelang.jit
     def double(
@@ -35,6 +36,7 @@ def test_tensors_of_a_table_of_addresses_have_sizes_of_the_run():
     assert double.compile(table, sizes, out).cubin.startswith(b"\x7fELF")
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_a_pointer_has_several_tensors():
     @tilelang.jit
     def truncate(A: T.ptr, n: T.int32):
@@ -49,6 +51,7 @@ def test_a_pointer_has_several_tensors():
     assert a.view(torch.int32).tolist() == list(range(100))
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_a_pointer_that_nothing_is_at_is_a_parameter_still():
     @T.prim_func
     def main(A: T.ptr, B: T.Tensor((32,), "float32")):

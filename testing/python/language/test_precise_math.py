@@ -39,11 +39,14 @@ def test_approximations(dtype):
     kernel = tilelang.compile(main, out_idx=-1)
     assert "tl::fast_exp(tl::load" in kernel.get_kernel_source()
     a = torch.linspace(0.125, 3, N).to(getattr(torch, dtype))
-    wanted = torch.stack([f(a.double()) for f in APPROXIMATIONS.values()])
-    tolerance = 4e-6 if dtype == "float32" else 1e-3
-    torch.testing.assert_close(
-        kernel(a.to(DEVICE)).cpu().double(), wanted, rtol=tolerance, atol=tolerance
-    )
+    x = a.double()
+    wanted = torch.stack([f(x) for f in APPROXIMATIONS.values()])
+    bound = (4e-6 if dtype == "float32" else 1e-3) * (1 + wanted.abs())
+    # Near its pole the tangent has the absolute errors of the sine and cosine that it is made of
+    # (CUDA C++ Programming Guide, "Intrinsic Functions").
+    errors = 2**-21.41 / x.sin().abs() + 2**-21.19 / x.cos().abs()
+    bound[list(APPROXIMATIONS).index("__tan")] += errors * x.tan().abs()
+    assert bool(((kernel(a.to(DEVICE)).cpu().double() - wanted).abs() <= bound).all())
 
 
 OPERATORS = {"ieee_add": operator.add, "ieee_sub": operator.sub, "ieee_mul": operator.mul}

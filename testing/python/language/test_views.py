@@ -203,6 +203,7 @@ def test_refused(trace, statement, error, words):
         trace(statement)
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_a_view_with_strides_is_a_transpose_or_leaves_elements_out():
     M, N = T.dynamic("M, N")
 

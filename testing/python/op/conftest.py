@@ -20,11 +20,6 @@ def compiled():
 
 
 @pytest.fixture
-def device():
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture
 def unpacked():
     """The values in float64 of a tensor of bytes, two elements of `dtype` in each."""
 

@@ -122,8 +122,9 @@ def test_the_tail_of_an_array_is_scalar_and_the_rest_vectors(compiled, device):
             T.copy(A[bx * 1024], S)
             T.copy(S, B[bx * 1024])
 
+    source = tilelang.lower(func, target="cuda -arch=sm_80").kernel_source
+    assert source.count("tl::load<half_t, 8>") == 2
     kernel = compiled(func)
-    assert kernel.get_kernel_source().count("tl::load<half_t, 8>") == 2
     for size in (1, 17, 1000, 1024, 3001):
         a = random((size,), "float16", device)
         b = torch.zeros_like(a)

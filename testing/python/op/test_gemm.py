@@ -11,7 +11,7 @@ from tvm import s_tir
 import tilelang
 import tilelang.language as T
 import tilelang.layout
-from tilelang.utils.target import determine_target
+from tilelang.utils.target import cuda_arch, determine_target
 
 # Relative error of the result: sums in float32, or in the accumulator's type.
 ERROR = {"float16": 2e-3, "bfloat16": 8e-3, "float32": 3e-6, "float64": 1e-14, "int32": 0.0}
@@ -89,7 +89,9 @@ def notes(func, arch="sm_80"):
 @pytest.mark.parametrize("form", ["ss", "Ss", "sS", "SS", "fs", "Fs", "fS", "sf", "SF", "ff"])
 def test_memories_and_transposes(form):
     source = check((64, 32, 48), "float16", "float32", form)
-    assert "mma_sync<16, 8, 16, half_t, half_t, float>" in source
+    wgmma = cuda_arch() == "sm_90a" and form[1] in "sS"
+    assert ("tl::wgmma" in source) is wgmma
+    assert ("mma_sync<16, 8, 16, half_t, half_t, float>" in source) is not wgmma
     # What a fragment holds is not moved again.
     assert "f_shared" not in source
 
@@ -254,9 +256,12 @@ def attention(m, n, d, policy, scores="float32", dtype="float16"):
     ],
 )
 def test_sums_as_an_operand(tile, policy, scores, dtype, stays):
-    """They stay in registers where the threads that hold them are those that want them."""
+    """They stay in registers where the threads that hold them are those that want them: with
+    wgmma, which has one arrangement of warps, for every policy.
+    """
     m, n, d = tile
     arch = "sm_89" if "float8" in dtype and DEVICE == "cpu" else None
+    arch = "sm_80" if policy == T.GemmWarpPolicy.Square else arch
     kernel, device = build(attention(m, n, d, policy, scores, dtype), arch)
     q, k, v = data(dtype, m, d), data(dtype, n, d), data(dtype, n, d)
     found = kernel(q.to(device), k.to(device), v.to(device)).cpu().double()

@@ -56,3 +56,32 @@ def test_integers_wrap(compiled, device, dtype):
     assert torch.equal(out.cpu(), expected)
     sums = [wrapped(a.sum(1)), wrapped(absolute.to(torch.int64).sum(1)), absolute.amax(1)]
     assert torch.equal(totals.cpu(), torch.stack(sums))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_extrema_of_negations(compiled, device, dtype):
+    """Compilers make one instruction of two extrema, and not all of them keep the minus.
+
+    The least number has no negation: what simplifies the program takes it for not there.
+    """
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 96), dtype), out: T.Tensor((4, 96), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(96):
+                out[0, i] = T.max(A[0, i], T.max(A[1, i], -A[2, i]))
+                out[1, i] = T.min(A[0, i], T.min(A[1, i], -A[2, i]))
+                out[2, i] = T.max(A[0, i], T.max(-A[1, i], -A[2, i]))
+                out[3, i] = T.max(T.max(A[0, i], 0 - A[0, i]), T.max(A[1, i], 0 - A[1, i]))
+
+    torch_dtype = getattr(torch, dtype)
+    limits = torch.iinfo(torch_dtype)
+    a, b, c = x = torch.randint(limits.min + 1, limits.max, (3, 96), dtype=torch_dtype)
+    found = compiled(main, out_idx=-1)(x.to(device)).cpu()
+    expected = [
+        torch.maximum(a, torch.maximum(b, -c)),
+        torch.minimum(a, torch.minimum(b, -c)),
+        torch.maximum(a, torch.maximum(-b, -c)),
+        torch.maximum(torch.maximum(a, -a), torch.maximum(b, -b)),
+    ]
+    assert torch.equal(found, torch.stack(expected))

@@ -2,7 +2,7 @@ import pytest
 import torch
 from tvm.target import Target
 
-from tilelang.utils.target import FALLBACK_ARCH, cuda_arch, determine_target
+from tilelang.utils.target import FALLBACK_ARCH, cuda_arch, determine_target, runs_on
 
 
 def arch(target):
@@ -44,6 +44,28 @@ def test_without_a_gpu_the_fallback_is_taken(monkeypatch):
 )
 def test_every_spelling_of_an_architecture(target):
     assert arch(target) == "sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("arch", "runs", "not_on"),
+    [
+        ("sm_80", [(8, 0), (8, 6), (8, 9)], [(7, 5), (9, 0), (10, 0)]),
+        ("sm_86", [(8, 6), (8, 9)], [(8, 0)]),
+        ("sm_90", [(9, 0)], [(8, 9), (10, 0)]),
+        ("sm_90a", [(9, 0)], [(8, 9), (10, 0)]),
+        ("sm_100a", [(10, 0)], [(10, 3), (12, 0)]),
+        ("sm_100f", [(10, 0), (10, 3)], [(9, 0), (12, 0)]),
+        ("sm_121", [(12, 1)], [(12, 0)]),
+    ],
+)
+def test_gpus_that_run_an_architecture(arch, runs, not_on):
+    assert all(runs_on(arch, gpu) for gpu in runs)
+    assert not any(runs_on(arch, gpu) for gpu in not_on)
+
+
+def test_the_name_of_an_architecture_is_read():
+    with pytest.raises(ValueError, match="'compute_90': expected a name such as sm_90a"):
+        runs_on("compute_90", (9, 0))
 
 
 def test_text_gives_the_target_back():

@@ -33,6 +33,28 @@ TL_DEVICE double maximum(double x, double y) { return fmax(x, y); }
 TL_DEVICE float minimum(float x, float y) { return fminf(x, y); }
 TL_DEVICE double minimum(double x, double y) { return fmin(x, y); }
 
+// ptxas before CUDA 13.4 loses the minus in max(x, max(y, -z)) of signed integers, and in min, for
+// chips with an extremum of three (sm_90 on). It finds none in selections by assembly.
+template <typename T>
+TL_DEVICE T extremum(bool first, T x, T y) {
+#if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1304
+  constexpr bool kSigned = T(-1) < T(0);
+  if constexpr (kSigned && sizeof(T) == 8) {
+    asm("{.reg .pred p; setp.ne.b32 p, %1, 0; selp.b64 %0, %0, %2, p;}"
+        : "+l"(x)
+        : "r"(int(first)), "l"(y));
+    return x;
+  } else if constexpr (kSigned) {
+    int r = x;
+    asm("{.reg .pred p; setp.ne.b32 p, %1, 0; selp.b32 %0, %0, %2, p;}"
+        : "+r"(r)
+        : "r"(int(first)), "r"(int(y)));
+    return T(r);
+  }
+#endif
+  return first ? x : y;
+}
+
 TL_DEVICE float reciprocal_sqrt(float x) { return rsqrtf(x); }
 TL_DEVICE double reciprocal_sqrt(double x) { return ::rsqrt(x); }
 

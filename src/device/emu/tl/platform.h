@@ -56,6 +56,11 @@ TL_DEVICE Float minimum(Float x, Float y) {
   return y != y || greater(y, x) ? x : y;
 }
 
+template <typename T>
+TL_DEVICE T extremum(bool first, T x, T y) {
+  return first ? x : y;
+}
+
 TL_DEVICE float reciprocal_sqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 TL_DEVICE double reciprocal_sqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 

@@ -13,6 +13,8 @@ namespace tl {
 // Before the vector forms, which find only the functions of integers that stand above them.
 #define TL_INTEGER_ABS(T) \
   TL_DEVICE T abs(T x) { return x < 0 ? sub<T>(0, x) : x; }
+TL_INTEGER_ABS(int8_t)
+TL_INTEGER_ABS(int16_t)
 TL_INTEGER_ABS(int)
 TL_INTEGER_ABS(long)
 TL_INTEGER_ABS(long long)
@@ -97,7 +99,7 @@ TL_VEC_MAP(sigmoid, T)
   TL_NARROW2(name)                                                                    \
   template <typename T>                                                               \
   TL_DEVICE T name(T x, T y) {                                                        \
-    return x less y ? x : y;                                                          \
+    return detail::extremum(x less y, x, y);                                          \
   }                                                                                   \
   TL_VEC_MAP2(name)
 TL_EXTREMUM(max, maximum, maximum, >)

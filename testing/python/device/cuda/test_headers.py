@@ -3,7 +3,7 @@
 import pytest
 
 from tilelang._paths import device_include_dirs
-from tilelang.cuda.nvrtc import compile_cubin
+from tilelang.cuda.nvrtc import compile_cubin, compile_ptx
 
 ARCHS = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
 HEADERS = sorted({p.name for folder in device_include_dirs("cuda") for p in folder.rglob("*.h")})
@@ -409,3 +409,21 @@ def test_atomics_on(arch):
     source = "#include <tl/common.h>\n#include <tl/atomic.h>\n" + ATOMICS
     usage = compile_cubin(source, arch, ["atomics_kernel"]).resource_usage["atomics_kernel"]
     assert (usage.stack, usage.spill_stores) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arch", "minor", "extrema"), [("sm_80", 0, 2), ("sm_90a", 0, 0), ("sm_90a", 4, 2)]
+)
+def test_extrema_where_ptxas_loses_a_minus(arch, minor, extrema):
+    """CUDA 13.0 to 13.3 give no extremum of signed integers to ptxas for sm_90."""
+    source = """
+#include <tl/math.h>
+extern "C" __global__ void kernel(const int* x, int* y) {
+  y[0] = tl::max(x[0], tl::max(x[1], tl::sub(0, x[2])));
+}
+"""
+    version = {"__CUDACC_VER_MAJOR__": 13, "__CUDACC_VER_MINOR__": minor}
+    options = [f"--undefine-macro={name}" for name in version]
+    options += [f"--define-macro={name}={number}" for name, number in version.items()]
+    ptx = compile_ptx(source, arch, options)
+    assert (ptx.count("max.s32"), ptx.count("selp.b32")) == (extrema, 2 - extrema)
