@@ -69,7 +69,7 @@ NAMES = {
     "serial": "rms_norm",
     "GemmWarpPolicy": "mla_decode",
     "min": "flash_attention",
-    "use_swizzle": "gemm",
+    "use_swizzle": "quickstart",
     "log2": "flash_attention",
     "alloc_var": "grouped_gemm",
     "annotate_layout": "dequantize_gemm",

@@ -69,13 +69,15 @@ def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
         fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
     )
+    # Of one dimension too the driver refuses a null pointer to strides, though it reads none.
+    strides = tensor_map.byte_strides or (_NOWHERE,)
     made = check(
         driver.cuTensorMapEncodeTiled(
             driver.CUtensorMapDataType(tensor_map.data_type),
             len(tensor_map.shape),
             address,
             [driver.cuuint64_t(extent) for extent in tensor_map.shape],
-            [driver.cuuint64_t(stride) for stride in tensor_map.byte_strides],
+            [driver.cuuint64_t(stride) for stride in strides],
             [driver.cuuint32_t(extent) for extent in tensor_map.box],
             [driver.cuuint32_t(step) for step in tensor_map.element_strides],
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
