@@ -139,6 +139,7 @@ inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
 /*! sm_90: copies by the tensor memory access unit. */
 inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
+inline constexpr const char* kPrefetchTmaDescriptor = "tl.prefetch_tma_descriptor";
 /*! Attribute of a kernel: those of its parameters that are tensor maps. */
 inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";
