@@ -1,9 +1,9 @@
 /*!
  * acquire(barrier element, parity, buffer regions..) waits for the phase of an mbarrier after which
  * the thread may read or overwrite the buffers; release(barrier element, buffer regions..) arrives
- * at it when the thread is done with them; release(barrier element, condition, buffer regions..)
- * does so where the condition holds. The buffers tell planners what the barrier is about; no
- * data moves.
+ * at it, once for each warp, when its lanes are done with them; release(barrier element, condition,
+ * buffer regions..) does so where the condition holds, which is the same for all lanes. The buffers
+ * tell planners what the barrier is about; no data moves.
  */
 #include "intrinsics.h"
 #include "operator.h"
@@ -47,7 +47,8 @@ std::unique_ptr<TileOperator> MakeAcquire(const CallNode* call, const Span& span
 std::unique_ptr<TileOperator> MakeRelease(const CallNode* call, const Span& span) {
   const bool conditional = call->args.size() > 1 && !call->args[1].as<TensorRegionNode>();
   const Expr condition = conditional ? call->args[1] : Expr(MakeInt(kBool, 1));
-  return std::make_unique<BarrierOperator>(kMbarrierArrive, call, Array<Expr>{}, condition, span);
+  return std::make_unique<BarrierOperator>(kMbarrierArriveWarp, call, Array<Expr>{}, condition,
+                                           span);
 }
 
 OperatorRegistration acquire(kAcquire, "tl.acquire", MakeAcquire);

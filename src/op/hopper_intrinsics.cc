@@ -15,6 +15,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
       // mbarrier_wait that also acquires what other blocks of the cluster released
       {kMbarrierWaitCluster, "tl::mbarrier_wait_cluster", "tl/mbarrier.h", 0, {kBarrier, kNone}},
       {kMbarrierArrive, "tl::mbarrier_arrive", "tl/mbarrier.h", 0, {kBarrier}},
+      {kMbarrierArriveWarp, "tl::mbarrier_arrive_warp", "tl/mbarrier.h", 0, {kBarrier}},
       // mbarrier_arrive_remote(barrier, rank of its block in the cluster)
       {kMbarrierArriveRemote, "tl::mbarrier_arrive_remote", "tl/mbarrier.h", 0, {kBarrier, kNone}},
       // mbarrier_expect_tx(barrier, bytes)

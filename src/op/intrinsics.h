@@ -116,6 +116,8 @@ inline constexpr const char* kMbarrierInit = "tl.mbarrier_init";
 inline constexpr const char* kMbarrierWait = "tl.mbarrier_wait";
 inline constexpr const char* kMbarrierWaitCluster = "tl.mbarrier_wait_cluster";
 inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
+/*! Once for the warp, behind what all its lanes did; all lanes call it. */
+inline constexpr const char* kMbarrierArriveWarp = "tl.mbarrier_arrive_warp";
 inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
 inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
 inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expect_tx";
@@ -137,6 +139,7 @@ inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
 /*! sm_90: copies by the tensor memory access unit. */
 inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
+inline constexpr const char* kPrefetchTmaDescriptor = "tl.prefetch_tma_descriptor";
 /*! Attribute of a kernel: those of its parameters that are tensor maps. */
 inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";

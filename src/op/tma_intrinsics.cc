@@ -21,6 +21,9 @@ std::vector<Intrinsic> TmaIntrinsics() {
       // An argument of those below; see MakeDescriptor in tma_copy.cc. SplitHostDevice makes it a
       // parameter.
       {kCreateTmaDescriptor, "tl::create_tma_descriptor", "tl/tma.h", 0, {}},
+      // prefetch_tma_descriptor(): of all that the kernel has. SplitHostDevice, which knows them,
+      // writes one for each.
+      {kPrefetchTmaDescriptor, "tl::prefetch_tma_descriptor", "tl/tma.h", 0, {}},
       // tma_load<hint>(descriptor, barrier, shared, coordinates..), innermost first
       {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
       // tma_load_multicast<hint>(descriptor, barrier, shared, blocks, coordinates..)

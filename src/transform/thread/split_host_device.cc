@@ -8,7 +8,8 @@
  * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
  * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
- * `tl.create_tma_descriptor`, which become arguments of the launch. It carries `tl.grid`,
+ * `tl.create_tma_descriptor`, which become arguments of the launch; `tl.prefetch_tma_descriptor()`
+ * becomes one for each of them. It carries `tl.grid`,
  * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes`, `tl.cooperative`
  * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before),
  * `tl.l2_hit_ratio` where there is one (the name of a parameter, a float), `target`,
@@ -177,6 +178,26 @@ class MapCollector : public StmtExprMutator {
   Span span_;
 };
 
+/*! Writes out `tl.prefetch_tma_descriptor()`. */
+class PrefetchExpander : public StmtExprMutator {
+ public:
+  explicit PrefetchExpander(const std::vector<MapCollector::Map>& maps) : maps_(maps) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const EvaluateNode* op) override {
+    if (!IsCallTo(op->value, kPrefetchTmaDescriptor)) return GetRef<Stmt>(op);
+    std::vector<Stmt> one_each;
+    for (const MapCollector::Map& map : maps_) {
+      one_each.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {map.param}), op->span));
+    }
+    return MakeSeq(one_each);
+  }
+
+ private:
+  const std::vector<MapCollector::Map>& maps_;
+};
+
 class Splitter {
  public:
   explicit Splitter(const PrimFunc& f) : function_(f) {
@@ -221,7 +242,8 @@ class Splitter {
 
   void Kernel(const Stmt& described, const Span& span) {
     MapCollector collector;
-    const Stmt body = collector.Mutate(described);
+    const Stmt with_maps = collector.Mutate(described);
+    const Stmt body = PrefetchExpander(collector.maps).Mutate(with_maps);
     const KernelUses uses(body);
     const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
     const bool is_text = uses.source != nullptr;

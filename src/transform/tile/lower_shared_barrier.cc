@@ -1,10 +1,11 @@
 /*!
- * LowerSharedBarrier: mbarriers are initialised before anyone uses them.
+ * LowerSharedBarrier: mbarriers are initialised before anyone uses them, and tensor maps asked for.
  *
  * In:  a thread program in block form; blocks may have the annotation `barrier_init`, arrival
  *      counts of each mbarrier of a buffer.
  * Out: the same; such a block begins with the initialisations, by one thread, and a barrier of the
- *      block, in a cluster of the cluster. The annotation is gone.
+ *      block, in a cluster of the cluster. The annotation is gone. In a kernel with tensor maps
+ *      that thread prefetches them first: `tl.prefetch_tma_descriptor()`, for all there are.
  * Establishes: each mbarrier is initialised once, and no block uses one before that. Where blocks
  *      arrive at mbarriers of other blocks, waits at these acquire for the cluster, and no block
  *      exits while others may still arrive.
@@ -86,6 +87,19 @@ class RemoteBarriers : public StmtExprVisitor {
   }
 };
 
+bool UsesTensorMaps(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) final {
+      found |= IsCallTo(GetRef<Expr>(op), kCreateTmaDescriptor);
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
 class Lowerer : public StmtExprMutator {
  public:
   explicit Lowerer(int arch) : arch_(arch) {}
@@ -105,31 +119,19 @@ class Lowerer : public StmtExprMutator {
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
-    const auto found = op->annotations.find(kBarrierInit);
-    if (found == op->annotations.end()) return Default<Stmt>(op);
-    const auto counts = (*found).second.cast<BarrierInit>();
-    std::vector<Var> barriers;
-    for (const Var& buffer : op->alloc_buffers) {
-      if (counts.count(buffer)) barriers.push_back(buffer);
+    // The first copy of a block then does not wait for its tensor map.
+    std::vector<Stmt> first;
+    if (UsesTensorMaps(op->body)) {
+      first.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {}), Span()));
     }
-    if (barriers.size() != counts.size()) {
-      ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
-    }
-    if (arch_ < kFirstWithBarriers) {
-      RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
-    }
-    RemoteBarriers remote;
-    remote(op->body);
-    for (const Var& buffer : barriers) {
-      if (ScopeOf(buffer) == "shared.cluster_barrier") remote.buffers.insert(buffer.get());
-    }
-    remote_ = remote.buffers;
     auto n = make_object<SBlockNode>(*op);
-    n->annotations.erase(kBarrierInit);
-    std::vector<Stmt> body = {Initialise(barriers, counts), Sync(cluster_blocks_ > 1),
-                              Mutate(op->body)};
-    if (!remote_.empty()) body.push_back(Sync(true));
-    n->body = MakeSeq(body);
+    if (op->annotations.count(kBarrierInit)) {
+      n->body = WithBarriers(op, std::move(first));
+      n->annotations.erase(kBarrierInit);
+    } else {
+      n->body = Mutate(op->body);
+      if (!first.empty()) n->body = MakeSeq({ByOneThread(first), n->body});
+    }
     return SBlock(n);
   }
 
@@ -147,6 +149,33 @@ class Lowerer : public StmtExprMutator {
   }
 
  private:
+  /*! The body of a block with mbarriers. One thread does what is in `first`, and initialises them.
+   */
+  Stmt WithBarriers(const SBlockNode* op, std::vector<Stmt> first) {
+    const auto counts = op->annotations.at(kBarrierInit).cast<BarrierInit>();
+    std::vector<Var> barriers;
+    for (const Var& buffer : op->alloc_buffers) {
+      if (counts.count(buffer)) barriers.push_back(buffer);
+    }
+    if (barriers.size() != counts.size()) {
+      ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
+    }
+    if (arch_ < kFirstWithBarriers) {
+      RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
+    }
+    RemoteBarriers remote;
+    remote(op->body);
+    for (const Var& buffer : barriers) {
+      if (ScopeOf(buffer) == "shared.cluster_barrier") remote.buffers.insert(buffer.get());
+    }
+    remote_ = remote.buffers;
+    for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
+    first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
+    std::vector<Stmt> body = {ByOneThread(first), Sync(cluster_blocks_ > 1), Mutate(op->body)};
+    if (!remote_.empty()) body.push_back(Sync(true));
+    return MakeSeq(body);
+  }
+
   /*! Refuses a mask with blocks that the cluster does not have; ranks may be known at run time
    * only. */
   void CheckBlocks(const CallNode* op) const {
@@ -165,11 +194,8 @@ class Lowerer : public StmtExprMutator {
     return MakeEvaluate(sync, Span());
   }
 
-  Stmt Initialise(const std::vector<Var>& barriers, const BarrierInit& counts) const {
-    std::vector<Stmt> body;
-    for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &body);
-    body.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
-    return MakeIf(EqualOf(scope_.ThreadIndex(), MakeInt(0)), MakeSeq(body), Span());
+  Stmt ByOneThread(const std::vector<Stmt>& stmts) const {
+    return MakeIf(EqualOf(scope_.ThreadIndex(), MakeInt(0)), MakeSeq(stmts), Span());
   }
 
   static void InitialiseBuffer(const Var& buffer, const Array<IntImm>& counts,

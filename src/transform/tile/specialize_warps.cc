@@ -238,7 +238,7 @@ class RoleEmitter {
     }
     if (c.by_threads) {
       if (c.read_by_gemm) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
-      out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span)});
+      out->push_back({MakeEvaluate(CallOp(kMbarrierArriveWarp, {address}), span)});
     }
   }
 

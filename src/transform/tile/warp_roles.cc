@@ -17,7 +17,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kWarpGroup = 128;
+constexpr int64_t kWarp = 32, kWarpGroup = 4 * kWarp;
 /*! Of running counts: remainders of unsigned numbers need no care of signs. */
 constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 /*! Of a block (CUDA C++ Programming Guide, Compute Capabilities). */
@@ -396,7 +396,7 @@ class Planner {
         roles_.counts.push_back(count);
       }
       const bool once = channel.windows.size() == 1 && !IsRepeated(*channel.windows[0].sequence);
-      channel.empty_arrivals = once ? 0 : kernel_.threads;
+      channel.empty_arrivals = once ? 0 : kernel_.threads / kWarp;
     }
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       if (node->fill != FillBy::kTma) return;
@@ -413,8 +413,10 @@ class Planner {
                                              [](const Channel& c) { return c.IsTmaOnly(); });
     roles_.producer_threads = roles_.one_producer_thread ? kWarpGroup : kernel_.threads;
     for (Channel& c : roles_.channels) {
-      const int64_t groups = int64_t(c.by_cp_async) + int64_t(c.by_threads);
-      c.full_arrivals = c.IsTmaOnly() ? 1 : groups * roles_.producer_threads;
+      // What a thread copies by cp.async arrives by itself; a warp's stores are one arrival.
+      c.full_arrivals = c.IsTmaOnly() ? 1 : 0;
+      if (c.by_cp_async) c.full_arrivals += roles_.producer_threads;
+      if (c.by_threads) c.full_arrivals += roles_.producer_threads / kWarp;
     }
     const int64_t threads = roles_.consumer_threads + roles_.producer_threads;
     if (threads > kMostThreads) {

@@ -106,7 +106,7 @@ def test_plan_of_a_gemm(plan):
     ]
     assert channels(lines) == [
         "channel 0: S, W, 3 versions, 16384 bytes by TMA, fill number k; "
-        "full after 1, empty after 128 arrivals"
+        "full after 1, empty after 4 arrivals"
     ]
 
 
@@ -145,7 +145,7 @@ def test_the_function_says_that_it_is_specialised(tile_passes):
 def test_a_stage_is_enough(plan, program):
     assert channels(plan(gemm(stages=1))) == [
         "channel 0: S, W, 1 version, 16384 bytes by TMA, fill number k; "
-        "full after 1, empty after 128 arrivals"
+        "full after 1, empty after 4 arrivals"
     ]
     text = program(gemm(stages=1))
     assert "T.tl.acquire(S_empty[0], k & 1 ^ 1, S[0:64, 0:64], W[0:64, 0:64])" in text
@@ -155,7 +155,7 @@ def test_a_stage_is_enough(plan, program):
 def test_the_consumer_has_the_threads_of_the_kernel(plan, threads):
     lines = plan(gemm(threads=threads))
     assert f"128 to {127 + threads} consume" in lines[0]
-    assert lines[-1].endswith(f"empty after {threads} arrivals")
+    assert lines[-1].endswith(f"empty after {threads // 32} arrivals")
 
 
 def test_consumer_sees_its_threads_from_0(program):
@@ -225,9 +225,9 @@ def test_load_in_front_of_the_loop_is_awaited_once(plan, program):
         "channel 0: Qs, 1 version, 8192 bytes by TMA, filled once; "
         "full after 1 arrivals, never refilled",
         "channel 1: Ks, 2 versions, 8192 bytes by TMA, fill number k; "
-        "full after 1, empty after 128 arrivals",
+        "full after 1, empty after 4 arrivals",
         "channel 2: Vs, 2 versions, 8192 bytes by TMA, fill number k; "
-        "full after 1, empty after 128 arrivals",
+        "full after 1, empty after 4 arrivals",
     ]
     text = program(attention(one_tile))
     assert "Qs_empty" not in text
@@ -362,7 +362,7 @@ def test_cp_async_joins_the_producer(plan, program):
     lines = plan(mixed(copy_rows_elsewhere))
     assert lines[0] == "warp specialised: threads 0 to 255 produce, 256 to 511 consume"
     assert lines[2].endswith("producer, by cp.async, channel 0, not TMA: disable_tma=True")
-    assert "full after 256, empty after 256 arrivals" in lines[-1]
+    assert "full after 256, empty after 8 arrivals" in lines[-1]
     assert role(program(mixed(copy_rows_elsewhere)), "producer") == textwrap.dedent(
         """
         for k in range(4):
@@ -381,8 +381,9 @@ def test_cp_async_joins_the_producer(plan, program):
 def test_stores_of_threads_join_the_producer(plan, program, copy):
     lines = plan(mixed(copy))
     assert "producer, by stores of all its threads, channel 0, not TMA: " in lines[2]
+    assert "full after 8, empty after 8 arrivals" in lines[-1]
     body = role(program(mixed(copy)), "producer")
-    assert "T.tl.mbarrier_arrive(T.address_of(S_full[k % 2]))" in body
+    assert "T.tl.mbarrier_arrive_warp(T.address_of(S_full[k % 2]))" in body
     assert "cp_async" not in body
 
 

@@ -37,6 +37,18 @@ TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count) {
 }
 
 /*!
+ * Arrives once for the warp, after the accesses of all its lanes, each of which calls it. PTX ISA,
+ * bar.warp.sync, which orders them, and elect.sync, which does not.
+ */
+TL_DEVICE void mbarrier_arrive_warp(uint64_t* barrier) {
+  // One statement: around a branch, ptxas moves arrivals behind what may be done after them.
+  asm volatile(
+      "{\n.reg .pred p;\nbar.warp.sync 0xffffffff;\nelect.sync _|p, 0xffffffff;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}" ::"r"(detail::shared_address(barrier))
+      : "memory");
+}
+
+/*!
  * Arrives `count` times at the mbarrier that the block of rank `rank` in the cluster has at this
  * address of its shared memory, after this thread's accesses. PTX ISA, mbarrier.arrive and mapa.
  */

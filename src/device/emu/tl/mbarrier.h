@@ -56,6 +56,12 @@ TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1,
   emu::thread_arrives(emu::mbarrier_at(barrier, "arrival", where), count, where);
 }
 
+/*! Arrives once for the warp, after the accesses of all its lanes, each of which calls it. */
+TL_DEVICE void mbarrier_arrive_warp(uint64_t* barrier, emu::Location where = emu::here()) {
+  emu::masked_sync("mbarrier_arrive_warp", ~0u, nullptr, nullptr, where);
+  if (emu::worker->current->linear % emu::kWarpSize == 0) mbarrier_arrive(barrier, 1, where);
+}
+
 /*! Arrives `count` times at the mbarrier of the block of rank `rank` in the cluster. */
 TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t count = 1,
                                       emu::Location where = emu::here()) {

@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(128) copies_kernel(
   tl::cp_async_mbarrier_arrive_noinc(barrier);
   tl::mbarrier_arrive(barrier);
   tl::mbarrier_arrive(barrier, 3);
+  tl::mbarrier_arrive_warp(barrier);
   tl::mbarrier_arrive_remote(barrier, 1);
   tl::mbarrier_arrive_remote(barrier, 1, 2);
   tl::mbarrier_arrive_expect_tx_remote(barrier, 64, 1);

@@ -19,6 +19,12 @@ def bulk() -> Launch:
     return Launch([a, b, c], [(b, wanted), (c, wanted[0, ::-1])])
 
 
+def ring() -> Launch:
+    a = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
+    b = np.zeros((6, 2, 32), np.float32)
+    return Launch([a, b], [(b, np.repeat(2 * a[:, None, np.arange(32) ^ 17], 2, 1))])
+
+
 def tiles() -> Launch:
     a = np.random.default_rng(0).standard_normal((32, 16)).astype(np.float32)
     b = np.zeros_like(a)
@@ -28,6 +34,7 @@ def tiles() -> Launch:
 BASES = {
     "pipeline": Base.of_file("pipeline", pipeline, shared=3072),
     "bulk": Base.of_file("bulk", bulk),
+    "ring": Base.of_file("ring", ring, block=96),
     "tiles": Base.of_file("tiles", tiles, block=128),
 }
 
@@ -130,6 +137,33 @@ DEFECTS = {
         "out-of-bounds",
         ("// fill",),
         "argument 0[6, ",
+    ),
+    "stage released while other lanes of the warp read": Defect(
+        "ring",
+        "tl::mbarrier_arrive_warp(empty + k % 2)",
+        "if (lane == 0) tl::mbarrier_arrive(empty + k % 2)",
+        "race",
+        ("// fill", "// use"),
+        "A_shared + ",
+        "barrier",
+    ),
+    "stage announced while other lanes of the warp write": Defect(
+        "ring",
+        "tl::mbarrier_arrive_warp(full + k % 2)",
+        "if (lane == 0) tl::mbarrier_arrive(full + k % 2)",
+        "race",
+        ("// fill", "// use"),
+        "A_shared + ",
+        "barrier",
+        also=("uninitialized",),
+    ),
+    "warps counted as threads": Defect(
+        "ring",
+        "empty + i, 2)",
+        "empty + i, 64)",
+        "failure",
+        ("// wait until it is empty",),
+        "2 of 64 arrivals",
     ),
     "wrong parity of the first phase": Defect(
         "bulk",

@@ -89,7 +89,7 @@ def events(func):
     source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
     text = source.partition("tl::warpgroup_reg_alloc")[2]
     found = re.findall(
-        r"mbarrier_wait\((\w+)|mbarrier_arrive\((\w+)|(commit)_batch|warpgroup_wait<(\d)>"
+        r"mbarrier_wait\((\w+)|mbarrier_arrive_warp\((\w+)|(commit)_batch|warpgroup_wait<(\d)>"
         r"|(for) \(int [ik] =",
         text,
     )

@@ -1,5 +1,11 @@
-"""LowerSharedBarrier: what stands in front of a kernel that uses mbarriers, and at its end."""
+"""LowerSharedBarrier: what stands in front of a kernel that uses mbarriers or tensor maps, and at
+its end."""
 
+import re
+
+import pytest
+
+import tilelang
 import tilelang.language as T
 
 
@@ -59,3 +65,34 @@ def test_no_block_leaves_while_others_may_arrive(statements):
     assert lowered(statements, 1, allocate=T.alloc_cluster_barrier)[3] == (
         'T.tvm_storage_sync("shared")'
     )
+
+
+def copies(loads, n=256):
+    @T.prim_func
+    def main(
+        A: T.Tensor((n, 64), "float16"), B: T.Tensor((n, 64), "float16"), s: T.Tensor((4,), "int32")
+    ):
+        with T.Kernel(4, threads=128) as bx:
+            S = T.alloc_shared((64, 64), "float16")
+            if loads:
+                T.copy(A[bx * 64, 0], S, prefer_instruction="tma")
+                if s[bx] > 0:
+                    T.copy(A[s[bx] * 64, 0], S, prefer_instruction="tma")
+            else:
+                T.clear(S)
+            T.copy(S, B[bx * 64, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("loads", [True, False])
+@pytest.mark.parametrize("n", [256, T.dynamic("n")])
+def test_one_thread_prefetches_each_tensor_map(loads, n):
+    source = tilelang.lower(copies(loads, n), target="cuda -arch=sm_90a").kernel_source
+    maps = re.findall(r"CUtensorMap (\w+)", source)
+    assert maps == (["A_desc", "B_desc"] if loads else ["B_desc"])
+    by_one, *others = re.split(r"(?m)^  if \(tx == 0\) \{\n", source)[1].split("  }\n")
+    prefetches = [f"tl::prefetch_tma_descriptor({name});" for name in maps]
+    assert [line.strip() for line in by_one.splitlines()][: len(maps)] == prefetches
+    assert ("mbarrier_init" in by_one) == loads
+    assert "prefetch" not in "".join(others)
