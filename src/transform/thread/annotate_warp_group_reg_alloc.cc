@@ -5,29 +5,44 @@
  * specialisation marked some as `tl.warp_role`; what the program says of registers
  * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`). Output: none of these
  * attributes; in a kernel for sm_90 that has producers and consumers, each of their bodies opens
- * with `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`.
+ * with `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how
+ * many blocks share the registers, if several do.
  * Establishes: all threads together have no more registers than a block has for them, so that no
- * warp group waits for ever. Left alone: kernels with other numbers of warp groups than kUsual, and
- * producers that move data themselves, which takes registers, unless the program gives numbers.
+ * warp group waits for ever. As many blocks run on a multiprocessor as its shared memory has room
+ * for and leave consumers the registers of their buffers and kOther more: one block's loads and
+ * epilogue then run beside the products of another one. Left alone: kernels with other numbers of
+ * warp groups than kUsual, and producers that move data themselves, which takes registers, unless
+ * the program gives numbers.
  * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
  */
 #include <algorithm>
 #include <map>
 
+#include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "shared_memory.h"
 
 namespace tl {
 namespace {
 
 /*! The only architecture here whose target has setmaxnreg (PTX ISA: sm_90a). */
 constexpr int kArch = 90;
-/*! Of the 64 K registers of a multiprocessor, those that a block gives to its threads. */
-constexpr int64_t kRegistersOfBlock = 64512;
+/*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
+ * Specifications per Compute Capability"). */
+constexpr int64_t kRegisters = 65536, kRegistersOfThread = 255;
+/*! Those that blocks give to their threads at most. */
+constexpr int64_t kRegistersOfBlocks = 64512;
 constexpr int64_t kLeast = 24, kMost = 240, kStep = 8;
+/*! Shared memory of a multiprocessor, and what the system takes of it for each block (same table).
+ */
+constexpr int64_t kSharedBytes = 228 * 1024, kSharedBytesOfSystem = 1024;
+constexpr int64_t kMostBlocks = 4, kMostThreads = 2048;
+/*! Registers of a thread for addresses and intermediate values, beside its buffers. */
+constexpr int64_t kOther = 64;
 /*! Numbers of producer and of consumer groups that registers are moved for. */
 constexpr std::pair<int64_t, int64_t> kUsual[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
 
@@ -60,6 +75,12 @@ class KernelReader : public StmtExprVisitor {
   Role producer, consumer;
   std::optional<Hint> producer_hint, consumer_hint;
   bool stays = false;
+  std::optional<int64_t> min_blocks;  // the program's
+  int64_t local_bits = 0;             // in buffers of a thread
+  int64_t dynamic_bytes = 0, static_bytes = 0;
+
+  int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
+  int64_t Threads() const { return producer.Threads() + consumer.Threads(); }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -67,6 +88,7 @@ class KernelReader : public StmtExprVisitor {
     const std::string key = op->attr_key;
     if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
     if (key == kConsumerRegisters) consumer_hint = Hint{ToInt(op->value), op->span};
+    if (key == kMinBlocks) min_blocks = ToInt(op->value);
     stays |= key == kNoSetMaxNReg;
     const ThreadRange outside = range_;
     Role* const around = role_;
@@ -85,6 +107,15 @@ class KernelReader : public StmtExprVisitor {
     if (role_ && ScopeOf(op->buffer) != "local.var") role_->moves_data = true;
     Default(op);
   }
+  void Visit_(const AllocBufferNode* op) final {
+    if (const auto offset = IntAnnotation(op->annotations, kSharedOffset)) {
+      dynamic_bytes = std::max(dynamic_bytes, *offset + tl::SharedBytes(op));
+    } else if (IsShared(op->buffer)) {
+      static_bytes += tl::SharedBytes(op);
+    } else {
+      local_bits += 8 * tl::SharedBytes(op);
+    }
+  }
   void Visit_(const CallNode* op) final {
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
@@ -97,25 +128,47 @@ class KernelReader : public StmtExprVisitor {
   Role* role_ = nullptr;
 };
 
-/*! Registers of a thread of each role. */
+/*! Registers of a thread of each role, and the blocks that a multiprocessor has them for. */
 struct Registers {
-  int64_t producer, consumer;
+  int64_t producer, consumer, blocks;
 };
 
-/*! Most registers, a multiple of kStep, that `threads` can have beside what `others` take. */
-int64_t MostBeside(int64_t others, int64_t threads) {
-  const int64_t left = (kRegistersOfBlock - others) / threads;
-  return std::min(kMost, left / kStep * kStep);
+/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
+int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+  const int64_t each = std::min(kRegistersOfThread, kRegisters / (blocks * threads));
+  return std::min(each / kStep * kStep * threads, kRegistersOfBlocks / blocks);
 }
 
-[[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k,
+/*! Most registers, a multiple of kStep, that `threads` of `all` can have beside `others`. */
+int64_t MostBeside(int64_t others, int64_t threads, int64_t all) {
+  return std::min(kMost, (all - others) / threads / kStep * kStep);
+}
+
+[[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k, int64_t all,
                              int64_t most) {
   ThrowAt(hint.span, "ValueError",
           "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
               "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
               std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
-              std::to_string(kRegistersOfBlock) + " registers for all threads: " +
+              std::to_string(all) + " registers for all threads: " +
               (most < kLeast ? "fewer threads" : "at most " + std::to_string(most) + " here"));
+}
+
+/*! How many blocks a multiprocessor has room for: the program's number, or what shared memory and
+ * the registers of consumers allow. */
+int64_t BlocksOf(const KernelReader& k) {
+  if (k.min_blocks) return *k.min_blocks;
+  if (k.producer_hint || k.consumer_hint) return 1;
+  const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
+  for (int64_t blocks = kMostBlocks; blocks > 1; --blocks) {
+    if (blocks * (k.SharedBytes() + kSharedBytesOfSystem) > kSharedBytes) continue;
+    if (blocks * k.Threads() > kMostThreads) continue;
+    const int64_t all = RegistersOfBlock(k.Threads(), blocks);
+    if (MostBeside(k.producer.Threads() * kLeast, k.consumer.Threads(), all) >= wanted) {
+      return blocks;
+    }
+  }
+  return 1;
 }
 
 std::optional<Registers> Choose(const KernelReader& k) {
@@ -132,16 +185,18 @@ std::optional<Registers> Choose(const KernelReader& k) {
     if (!usual || k.producer.moves_data) return std::nullopt;
   }
   Registers r;
+  r.blocks = BlocksOf(k);
+  const int64_t all = RegistersOfBlock(k.Threads(), r.blocks);
   r.producer = k.producer_hint ? k.producer_hint->registers : kLeast;
-  r.consumer =
-      k.consumer_hint ? k.consumer_hint->registers : MostBeside(copying * r.producer, computing);
-  if (r.consumer >= kLeast && copying * r.producer + computing * r.consumer <= kRegistersOfBlock) {
-    return r;
-  }
+  r.consumer = k.consumer_hint ? k.consumer_hint->registers
+                               : MostBeside(copying * r.producer, computing, all);
+  if (r.consumer >= kLeast && copying * r.producer + computing * r.consumer <= all) return r;
   if (k.consumer_hint) {
-    RefuseHint(*k.consumer_hint, "consumer", k, MostBeside(copying * r.producer, computing));
+    RefuseHint(*k.consumer_hint, "consumer", k, all,
+               MostBeside(copying * r.producer, computing, all));
   }
-  RefuseHint(*k.producer_hint, "producer", k, MostBeside(computing * kLeast, copying));
+  if (!k.producer_hint) return std::nullopt;
+  RefuseHint(*k.producer_hint, "producer", k, all, MostBeside(computing * kLeast, copying, all));
 }
 
 /*! Removes the attributes, and sets the registers of roles. */
@@ -176,6 +231,16 @@ void WarnOfHints(const KernelReader& k, const std::string& why) {
   }
 }
 
+/*! The body of a launch, changed. */
+template <typename Change>
+Stmt Inside(const Stmt& s, const Change& change) {
+  const auto* op = s.as<AttrStmtNode>();
+  if (!op || op->attr_key != "thread_extent") return change(s);
+  auto n = make_object<AttrStmtNode>(*op);
+  n->body = Inside(op->body, change);
+  return AttrStmt(n);
+}
+
 /*! Each launch by itself. */
 class KernelAnnotator : public StmtExprMutator {
  public:
@@ -197,7 +262,11 @@ class KernelAnnotator : public StmtExprMutator {
     } else {
       registers = Choose(k);
     }
-    return Annotator(registers).Mutate(GetRef<Stmt>(op));
+    const Stmt launch = Annotator(registers).Mutate(GetRef<Stmt>(op));
+    if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
+    return Inside(launch, [&](const Stmt& body) {
+      return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
+    });
   }
 
  private:

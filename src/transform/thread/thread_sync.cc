@@ -13,12 +13,14 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
- * An engine's read of what threads wrote (a store by TMA, an operand of wgmma) also needs a fence
- * between proxies in the threads that wrote: it stands in front of the last barrier on each way
- * from the write to the read. What a bulk copy or a wgmma reads it may read until the wait for its
- * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
- * the program, and by barriers with those of other buffers in the same bytes. One that all threads
- * wait for at once is ordered with what is behind it.
+ * An engine's read of what threads wrote (a store by TMA, an operand of wgmma), and its write of
+ * what threads read or wrote, also needs a fence between proxies in those threads: it stands in
+ * front of the last barrier on each way from the one to the other. Where threads arrive at an
+ * mbarrier, someone may count on what they have read: a fence stands in front of that, if an engine
+ * writes the buffer. What a bulk copy or a wgmma reads it may read until the wait for its group. An
+ * engine's write that an mbarrier announces is ordered with accesses of its own buffer by the
+ * program, and by barriers with those of other buffers in the same bytes. One that all threads wait
+ * for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -33,6 +35,7 @@
  */
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "../../op/intrinsics.h"
@@ -76,14 +79,15 @@ using AccessSet = std::set<const SharedAccess*, Earlier>;
 struct State {
   PendingSet pending;   // accesses since the last barrier
   AccessSet in_flight;  // what an engine may not have finished
-  /*! Threads' writes that no fence between proxies followed, with the last barriers that did. */
+  /*! Threads' writes, and reads of what an engine writes, that no fence between proxies followed,
+   * with the last barriers that did. */
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
     pending.insert(o.pending.begin(), o.pending.end());
     in_flight.insert(o.in_flight.begin(), o.in_flight.end());
-    for (const auto& [write, barriers] : o.unfenced) {
-      unfenced[write].insert(barriers.begin(), barriers.end());
+    for (const auto& [access, barriers] : o.unfenced) {
+      unfenced[access].insert(barriers.begin(), barriers.end());
     }
   }
 };
@@ -95,7 +99,7 @@ class SyncPlanner {
   Stmt Plan() {
     while (std::optional<Conflict> found = Walk()) Place(*found);
     Prune(tree_.root.get());
-    if (HasEngines(*tree_.root)) {
+    if (NoteEngines(*tree_.root)) {
       places_fences_ = true;
       Walk();
     }
@@ -183,20 +187,24 @@ class SyncPlanner {
     return true;
   }
 
-  static bool HasEngines(const SyncNode& node) {
-    const auto in = [](const auto& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(), [](const auto& n) { return HasEngines(*n); });
-    };
-    return std::any_of(node.accesses.begin(), node.accesses.end(),
-                       [](const SharedAccess& a) { return a.engine; }) ||
-           in(node.body) || in(node.otherwise);
+  /*! Whether an engine accesses shared memory; notes what engines write. */
+  bool NoteEngines(const SyncNode& node) {
+    bool found = false;
+    for (const SharedAccess& a : node.accesses) {
+      found |= a.engine;
+      if (a.engine && a.writes) filled_.insert(a.buffer.get());
+    }
+    for (const auto* nodes : {&node.body, &node.otherwise}) {
+      for (const auto& n : *nodes) found |= NoteEngines(*n);
+    }
+    return found;
   }
 
   /*! Threads that meet at a barrier can pass a fence in front of it. */
   void NoteBarrier(const SyncNode& node, State* state) {
-    for (auto& [write, barriers] : state->unfenced) {
+    for (auto& [access, barriers] : state->unfenced) {
       const bool all = DivergentAround(node).empty();
-      if (all || subsets_.Contains(subsets_.At(&node), subsets_.At(write->node))) {
+      if (all || subsets_.Contains(subsets_.At(&node), subsets_.At(access->node))) {
         barriers = {&node};
       }
     }
@@ -204,28 +212,56 @@ class SyncPlanner {
 
   void PlaceFences(const SyncNode& node, State* state) {
     const auto* evaluate = node.stmt.as<EvaluateNode>();
-    if (evaluate && IsCallTo(evaluate->value, kFenceProxyAsync)) {
-      const std::vector<const SyncNode*> regions = DivergentAround(node);
-      for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
-        const bool passes = std::all_of(regions.begin(), regions.end(), [&](const SyncNode* r) {
-          return it->first->node->IsInside(r);
-        });
-        it = passes ? state->unfenced.erase(it) : std::next(it);
+    const bool arrives = evaluate && ArrivesAtMbarrier(evaluate->value);
+    if (arrives) {
+      for (const auto& [access, barriers] : state->unfenced) {
+        if (!access->writes) Fence(node, barriers);
       }
+    }
+    if (node.fence || (evaluate && IsCallTo(evaluate->value, kFenceProxyAsync))) {
+      PassFence(node, state);
     }
     for (const SharedAccess& a : node.accesses) {
       if (!a.engine) {
-        if (a.writes) state->unfenced[&a] = {};
+        if (a.writes || filled_.count(a.buffer.get())) state->unfenced[&a] = {};
         continue;
       }
-      for (const auto& [write, barriers] : state->unfenced) {
-        const bool own = a.announced && write->buffer.same_as(a.buffer);
-        // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
-        if (own || !conflict_.ShareBytes(write->buffer, a.buffer)) continue;
-        if (barriers.empty() && !conflict_.MayConflict(*write, a, {})) continue;
-        for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
-        if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
+      for (const auto& [access, barriers] : state->unfenced) {
+        if (NeedsFence(*access, barriers.empty(), a)) Fence(node, barriers);
       }
+    }
+  }
+
+  static bool ArrivesAtMbarrier(const Expr& e) {
+    return IsCallTo(e, kMbarrierArrive) || IsCallTo(e, kMbarrierArriveWarp) ||
+           IsCallTo(e, kMbarrierArriveRemote) || IsCallTo(e, kMbarrierArriveExpectTx);
+  }
+
+  /*! Between an access of a thread and that of an engine, with or without a barrier between. */
+  bool NeedsFence(const SharedAccess& access, bool no_barrier, const SharedAccess& engine) {
+    if (!access.writes && !engine.writes) return false;
+    if (!access.writes && engine.node->groups.IsDisjoint(access.node->groups)) return false;
+    const bool own = engine.announced && access.buffer.same_as(engine.buffer);
+    if (own && (access.writes || no_barrier)) return false;
+    if (!conflict_.ShareBytes(access.buffer, engine.buffer)) return false;
+    // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
+    return !no_barrier || conflict_.MayConflict(access, engine, {});
+  }
+
+  /*! In front of the barriers, or of the node if there are none. */
+  static void Fence(const SyncNode& node, const std::set<const SyncNode*>& barriers) {
+    for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
+    if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
+  }
+
+  /*! What the threads that run the node did is over for engines, too. */
+  static void PassFence(const SyncNode& node, State* state) {
+    const std::vector<const SyncNode*> regions = DivergentAround(node);
+    for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
+      const bool passes = std::all_of(regions.begin(), regions.end(), [&](const SyncNode* r) {
+        return it->first->node->IsInside(r);
+      });
+      it = passes ? state->unfenced.erase(it) : std::next(it);
     }
   }
 
@@ -462,6 +498,7 @@ class SyncPlanner {
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   bool places_fences_ = false;
+  std::unordered_set<const Object*> filled_;  // buffers that an engine writes
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;

@@ -147,14 +147,15 @@ struct Performer {
   bool async_proxy() const { return engine >= Engine::kBulkRead; }
 };
 
-/*! Whether what `number` did is ordered before the access that `by` performs now. The async proxy
- * sees what generic writes did only behind fence.proxy.async (PTX ISA, Async proxy). */
-inline bool ordered(uint32_t number, const Performer& by, bool is_write) {
+/*! Whether what `number` did is ordered before the access that `by` performs now; `fenced` where one
+ * of the two writes: the async proxy comes after generic accesses only behind fence.proxy.async
+ * (PTX ISA, Async proxy). */
+inline bool ordered(uint32_t number, const Performer& by, bool fenced) {
   if (number == by.epoch || number == kInitial) return true;
   const Epoch& epoch = worker->checker->epochs[number];
   const ThreadClock& clock = by.thread->clock;
   const unsigned block = number_of(*by.thread->block);
-  const bool fenced = is_write && by.async_proxy() && epoch.engine == Engine::kThread;
+  fenced &= by.async_proxy() && epoch.engine == Engine::kThread;
   if (epoch.block == block && epoch.actor == actor_of(*by.thread, epoch.engine) &&
       epoch.engine < Engine::kWgmma) {
     if (epoch.engine == Engine::kThread) return !fenced || epoch.time <= clock.fenced_time;

@@ -47,8 +47,8 @@ inline Report race_of(const Observation& now, unsigned at, Access access, uint32
   report.offset += at;
   report.bytes = now.bytes - at;
   report.before = {access, before.block, before.thread, before.engine, site & ~kAtomicWrite};
-  const bool needs_fence = access == Access::kWrite && now.by.async_proxy() &&
-                           before.engine == Engine::kThread && ordered(epoch, now.by, false);
+  const bool needs_fence = now.by.async_proxy() && before.engine == Engine::kThread &&
+                           ordered(epoch, now.by, false);
   if (needs_fence) report.missing = "fence.proxy.async";
   return report;
 }
@@ -84,14 +84,17 @@ inline bool all_ordered(const Cell& cell, const Observation& now, Earlier* found
   const Performer& by = now.by;
   auto& memory = worker->checker->ordered[(cell.reads * 2654435761u) >> 22];
   const ClockRef& seen = by.thread->clock.seen;
-  if (cell.reads & kTopBit && memory.reads == cell.reads && memory.serial == seen.serial()) {
+  // Loads may still be on their way when a barrier that follows them is complete.
+  const bool fenced = now.access == Access::kWrite && by.async_proxy();
+  if (!fenced && cell.reads & kTopBit && memory.reads == cell.reads &&
+      memory.serial == seen.serial()) {
     return true;
   }
   bool all = true, by_clock = true;
   for_each(cell.reads, cell.read_site, [&](const Earlier& earlier) {
     const Epoch& epoch = worker->checker->epochs[earlier.epoch];
-    const bool in_clock = seen.time(epoch.block, epoch.actor) >= epoch.time;
-    const bool is_ordered = in_clock || ordered(earlier.epoch, by, false);
+    const bool in_clock = !fenced && seen.time(epoch.block, epoch.actor) >= epoch.time;
+    const bool is_ordered = in_clock || ordered(earlier.epoch, by, fenced);
     by_clock &= in_clock;
     all &= is_ordered;
     if (is_ordered || !conflict(now.access, earlier.access)) return true;

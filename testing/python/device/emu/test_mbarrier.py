@@ -1,5 +1,7 @@
 """mbarriers in the emulator: phases, transactions, and what is reported."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,7 @@ extern "C" __global__ void {name}(const float* x, float* y, int steps) {{
     for (int k = 0; k < steps; ++k) {{
       {wait};
       y[k * 32 + t] = ring[k % 2 * 32 + 31 - t];
+      tl::fence_proxy_async();
       tl::mbarrier_arrive(empty + k % 2);
     }}
   }}
@@ -213,6 +216,19 @@ def test_ring(run, aligned, kernel):
     y = np.zeros_like(x)
     run(RING, kernel, [x, y, 7], block=64, shared=256)
     np.testing.assert_array_equal(y, x[:, ::-1])
+
+
+@pytest.mark.parametrize("kernel", ["bulk", "copies"])
+def test_loads_may_be_late_for_a_bulk_copy(run, aligned, kernel):
+    """A generic read that an arrival follows is over for other threads, but not for the engine."""
+    x = aligned(np.ones((7, 32), np.float32))
+    source = RING.replace("tl::fence_proxy_async();", "")
+    launch = partial(run, source, kernel, [x, np.zeros_like(x), 7], block=64, shared=256)
+    if kernel == "copies":
+        launch()
+        return
+    with pytest.raises(RuntimeError, match=r"bulk load .*\n?.* read it .*\n?.*fence\.proxy\.async"):
+        launch()
 
 
 def test_bulk_copies_there_and_back(run, aligned):

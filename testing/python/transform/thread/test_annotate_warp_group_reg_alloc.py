@@ -1,17 +1,25 @@
 """AnnotateWarpGroupRegAlloc: registers by number of warp groups, hints, and what keeps its own."""
 
 import logging
+import re
 
 import pytest
 import tvm
+from tvm import tirx
 from tvm.script import tirx as T
+
+from tilelang._ffi import get_function
 
 COPY = "X[tx] = X[tx]"
 WAIT = "T.evaluate(0)"
 
 
-def specialised(producers, consumers, head="", body=WAIT):
-    """A kernel whose first warp groups produce and whose others consume."""
+ONE_BLOCK = "T.attr(0, 'tl.min_blocks_per_sm', 1)\n"
+
+
+def specialised(producers, consumers, head=ONE_BLOCK, body=WAIT, shared=0, local=0):
+    """A kernel whose first warp groups produce and whose others consume, with `shared` bytes and
+    `local` registers of a thread."""
     first = 128 * producers
     lines = [
         "@T.prim_func(s_tir=True)",
@@ -19,6 +27,8 @@ def specialised(producers, consumers, head="", body=WAIT):
         f"    tx = T.launch_thread('threadIdx.x', {first + 128 * consumers})",
         "    with T.sblock('tilelang_root'):",
         "        c = T.sblock_alloc_buffer((1,), 'int32', scope='local.var')",
+        *([f"        s = T.alloc_buffer(({shared},), 'uint8', scope='shared')"] if shared else []),
+        *([f"        r = T.alloc_buffer(({local},), 'int32', scope='local')"] if local else []),
         *(f"        {line}" for line in head.splitlines()),
         f"        if tx < {first}:",
         f"            with T.attr([0, {first}], 'tl.thread_range', 1):",
@@ -39,8 +49,9 @@ def registers(statements, caplog):
     def run(func, arch="sm_90a"):
         with caplog.at_level(logging.WARNING, "tilelang"):
             text = statements("AnnotateWarpGroupRegAlloc", func, arch=arch)
-        assert "T.attr" not in text
-        lines = [line.strip() for line in text.splitlines()]
+        assert "thread_range" not in text
+        assert "warp_role" not in text
+        lines = [line.strip() for line in text.splitlines() if "min_blocks_per_sm" not in line]
         if not any("warpgroup_reg" in line for line in lines):
             return None
         start = lines.index("else:")
@@ -68,6 +79,42 @@ def test_other_numbers_of_groups_are_left_alone(registers, caplog):
 def test_a_producer_that_moves_data_keeps_its_registers(registers):
     assert registers(specialised(1, 2, body=COPY)) is None
     assert registers(specialised(1, 2, body="c[0] = c[0] + 1")) == (24, 240)
+
+
+@pytest.mark.parametrize(
+    ("groups", "shared", "local", "wanted"),
+    [
+        ((1, 1), 0, 0, (4, 96)),
+        ((1, 1), 0, 33, (3, 136)),
+        ((1, 1), 100 * 1024, 33, (2, 224)),
+        ((1, 1), 100 * 1024, 160, (2, 224)),
+        ((1, 1), 100 * 1024, 161, (1, 240)),
+        ((1, 1), 113 * 1024, 0, (2, 224)),
+        ((1, 1), 113 * 1024 + 16, 0, (1, 240)),
+        ((1, 2), 0, 0, (3, 72)),
+        ((1, 2), 0, 40, (2, 104)),
+        ((1, 2), 0, 41, (1, 240)),
+        ((2, 2), 0, 0, (2, 96)),
+    ],
+)
+def test_as_many_blocks_as_there_is_room_for(groups, shared, local, wanted):
+    """Blocks of a multiprocessor and the registers of consumers, by shared bytes and the registers
+    of a thread's buffers."""
+    func = specialised(*groups, head="", shared=shared, local=local)
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    mod = tirx.transform.BindTarget(target)(tvm.IRModule({"main": func}))
+    text = get_function("transform.AnnotateWarpGroupRegAlloc")()(mod).script()
+    blocks = re.search(r"min_blocks_per_sm\"\D+(\d+)", text)
+    registers = re.search(r"warpgroup_reg_alloc\((\d+)\)", text)
+    assert (int(blocks[1]) if blocks else 1, int(registers[1])) == wanted
+
+
+def test_the_program_says_how_many_blocks_share_the_registers(registers):
+    two = "T.attr(0, 'tl.min_blocks_per_sm', 2)\n"
+    assert registers(specialised(1, 1, head=two)) == (24, 224)
+    hint = "T.attr(0, 'tl.consumer_registers', 240)\n"
+    with pytest.raises(ValueError, match=r"wanted at most 32256 registers for all .*at most 224"):
+        registers(specialised(1, 1, head=two + hint))
 
 
 def test_hints(registers, caplog):

@@ -694,3 +694,48 @@ def test_kernels_have_nothing_to_do_with_each_other(sync):
     text = mod["main"].script()
     assert text.count("tvm_storage_sync") == 1
     assert text.index("Q[tx] =") < text.index("tvm_storage_sync") < text.index("Q[31 - tx]")
+
+
+def ring(before_arrival, arrive="mbarrier_arrive_warp"):
+    """Threads read what an engine fills, or products of wgmma do, then `before_arrival`, then they
+    arrive at an mbarrier."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((128,), "float32", scope="shared.dyn")
+            full = T.sblock_alloc_buffer((1,), "uint64", scope="shared.barrier")
+            for k in range(4):
+                intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
+                intrinsic("mbarrier_wait", address(full, 0), k % 2)
+                before_arrival(S, B, tx)
+                intrinsic(arrive, address(full, 0))
+
+    return func
+
+
+FENCE = "T.tl.fence_proxy_async()"
+
+
+def read(S, B, tx):
+    T.buffer_store(B, S[tx], [tx])
+
+
+def read_and_fence(S, B, tx):
+    read(S, B, tx)
+    intrinsic("fence_proxy_async")
+
+
+def nothing(S, B, tx):
+    T.evaluate(0)
+
+
+@pytest.mark.parametrize(("before", "fences"), [(read, 1), (read_and_fence, 1), (nothing, 0)])
+@pytest.mark.parametrize("arrive", ["mbarrier_arrive_warp", "mbarrier_arrive"])
+def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(sync, before, fences, arrive):
+    lines = [line.strip() for line in sync(ring(before, arrive), arch="sm_90a").splitlines()]
+    assert lines.count(FENCE) == fences
+    if fences:
+        place = next(i for i, line in enumerate(lines) if f"tl.{arrive}(" in line)
+        assert lines[place - 1] == FENCE
