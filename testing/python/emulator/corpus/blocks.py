@@ -52,6 +52,7 @@ BASES = {
 
 COUNT = "tl::atomic_add<tl::relaxed>(counts + A[blockIdx.x * 64 + tx], 1);"
 ADD = "tl::atomic_add<tl::relaxed>(B + tx, counts[31 - tx]);"
+FENCE = "    tl::fence_proxy_async();  // what was read may be overwritten\n"
 RELEASE = "tl::mbarrier_arrive_remote(empty, other);  // it is empty"
 USE = "B[(rank * 4 + k) * 64 + tx] = A_shared[tx] + A_shared[127 - tx];  // use"
 
@@ -288,6 +289,14 @@ DEFECTS = {
         "bytes of transactions to come",
         also=("race",),
     ),
+    "multicast over loads that may be on their way": Defect(
+        "multicast",
+        FENCE,
+        "",
+        "race",
+        ("// fill", "// use"),
+        missing="fence.proxy.async",
+    ),
     "multicast over what another block reads": Defect(
         "multicast",
         "tl::mbarrier_wait_cluster(empty, (k & 1) ^ 1);",
@@ -308,7 +317,7 @@ DEFECTS = {
     ),
     "release before use": Defect(
         "multicast",
-        f"{USE}\n    for (int other = 0; other < 2; ++other) {{\n      {RELEASE}\n    }}",
+        f"{USE}\n{FENCE}    for (int other = 0; other < 2; ++other) {{\n      {RELEASE}\n    }}",
         f"for (int other = 0; other < 2; ++other) {{\n      {RELEASE}\n    }}\n    {USE}",
         "race",
         ("// fill", "// use"),

@@ -25,6 +25,7 @@ extern "C" __global__ void multicast(const float* __restrict__ A, float* __restr
     }
     tl::mbarrier_wait_cluster(full, k & 1);  // wait until it is full
     B[(rank * 4 + k) * 64 + tx] = A_shared[tx] + A_shared[127 - tx];  // use
+    tl::fence_proxy_async();  // what was read may be overwritten
     for (int other = 0; other < 2; ++other) {
       tl::mbarrier_arrive_remote(empty, other);  // it is empty
     }
