@@ -59,7 +59,7 @@ def row(batch, heads, length, dim, causal, key_heads=None):
         name=f"{name} {'causal' if causal else 'full'}",
         program=attention.flash_attention,
         arguments={**sizes, "causal": causal, "key_heads": key_heads},
-        config=CONFIG[dim],
+        config=CONFIG[128 if causal else dim],
         configs=CONFIGS,
         inputs=lambda device: attention.inputs(**sizes, key_heads=key_heads, device=device),
         error=lambda qkv, found: (error(*qkv, causal, found), BOUND),
