@@ -35,7 +35,7 @@
  */
 #include <algorithm>
 #include <set>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "../../op/intrinsics.h"
@@ -192,7 +192,7 @@ class SyncPlanner {
     bool found = false;
     for (const SharedAccess& a : node.accesses) {
       found |= a.engine;
-      if (a.engine && a.writes) filled_.insert(a.buffer.get());
+      if (a.engine && a.writes) filled_.push_back(a.buffer);
     }
     for (const auto* nodes : {&node.body, &node.otherwise}) {
       for (const auto& n : *nodes) found |= NoteEngines(*n);
@@ -223,13 +223,24 @@ class SyncPlanner {
     }
     for (const SharedAccess& a : node.accesses) {
       if (!a.engine) {
-        if (a.writes || filled_.count(a.buffer.get())) state->unfenced[&a] = {};
+        if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {};
         continue;
       }
       for (const auto& [access, barriers] : state->unfenced) {
         if (NeedsFence(*access, barriers.empty(), a)) Fence(node, barriers);
       }
     }
+  }
+
+  /*! Whether an engine writes bytes of the buffer. */
+  bool IsFilled(const Var& buffer) {
+    const auto [it, is_new] = is_filled_.try_emplace(buffer.get());
+    if (is_new) {
+      it->second = std::any_of(filled_.begin(), filled_.end(), [&](const Var& filled) {
+        return conflict_.ShareBytes(buffer, filled);
+      });
+    }
+    return it->second;
   }
 
   static bool ArrivesAtMbarrier(const Expr& e) {
@@ -498,7 +509,8 @@ class SyncPlanner {
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   bool places_fences_ = false;
-  std::unordered_set<const Object*> filled_;  // buffers that an engine writes
+  std::vector<Var> filled_;  // buffers that an engine writes
+  std::unordered_map<const Object*, bool> is_filled_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;

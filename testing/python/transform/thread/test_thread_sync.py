@@ -739,3 +739,28 @@ def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(sync, befo
     if fences:
         place = next(i for i, line in enumerate(lines) if f"tl.{arrive}(" in line)
         assert lines[place - 1] == FENCE
+
+
+def test_reads_of_bytes_that_an_engine_fills_under_another_name():
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        R = T.alloc_buffer((128,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+        S = T.alloc_buffer((128,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+        full = T.alloc_buffer((1,), "uint64", scope="shared.barrier", annotations={OFFSET: 512})
+        R[tx] = A[tx]
+        B[tx] = R[tx]
+        if tx == 0:
+            intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
+        intrinsic("mbarrier_wait", address(full, 0), 0)
+        B[tx] = S[tx]
+
+    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    lines = [line.strip() for line in mod["main"].script().splitlines()]
+    place = lines.index(FENCE)
+    assert lines.count(FENCE) == 1
+    assert lines[place - 1 : place + 2] == [
+        "B[tx] = R[tx]",
+        FENCE,
+        'T.tvm_storage_sync("shared")',
+    ]
