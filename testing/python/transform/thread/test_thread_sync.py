@@ -759,8 +759,6 @@ def test_reads_of_bytes_that_an_engine_fills_under_another_name():
     lines = [line.strip() for line in mod["main"].script().splitlines()]
     place = lines.index(FENCE)
     assert lines.count(FENCE) == 1
-    assert lines[place - 1 : place + 2] == [
-        "B[tx] = R[tx]",
-        FENCE,
-        'T.tvm_storage_sync("shared")',
-    ]
+    # T.alloc_buffer and the data it points to have names of their own.
+    assert lines[place - 1].startswith("B[tx] = R")
+    assert lines[place + 1] == 'T.tvm_storage_sync("shared")'
