@@ -22,19 +22,20 @@ class ReleasePlanner {
     if (!WgmmaAt(*w->sequence, w->release)) return;
     const size_t at = last - steps.begin(), n = steps.size();
     const auto found = FindWait(*w->sequence, steps, at);
-    if (found && *found < n) {
+    if (found && found->place < n) {
       // In front of a wait for a later product, which may take long, stands one for this product.
       // ptxas runs products one after the other if some are in flight over the end of an iteration
       // and a wait for a part of them stands in front of a use of accumulators.
-      const bool own = Needs(*w->sequence, steps[*found], *WgmmaAt(*w->sequence, w->release));
-      w->release_beside = steps[*found];
-      w->release_side = own || EndsIdle(*w->sequence, steps) ? -1 : 1;
+      w->release_beside = steps[found->place];
+      w->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
       return;
     }
     size_t next = at + 1;
     while (!WgmmaAt(*w->sequence, steps[next % n])) ++next;
-    if (found && *found < next) return;
-    const size_t place = found.value_or(next);
+    if (found && found->place < next) return;
+    size_t place = found ? found->place : next;
+    // A slot that the next fill needs is given up in the same iteration, behind the next product.
+    if (place >= n && !MayBeLate(channel, *w)) place = next;
     const bool late = place >= n;
     if (late && !MayBeLate(channel, *w)) return;
     w->release_beside = steps[place % n];
@@ -47,18 +48,26 @@ class ReleasePlanner {
     return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w);
   }
 
-  /*! Place in the steps behind `at`, up to an iteration later, of the first statement that finds
-   * the product at `at` complete: it needs that one, or one that is issued after it. */
-  std::optional<size_t> FindWait(const RoleSequence& sequence, const std::vector<size_t>& steps,
-                                 size_t at) const {
+  /*! A statement that waits for a product: its place in the steps, and whether it waits for one
+   * that is issued later, too. */
+  struct Wait {
+    size_t place;
+    bool for_later;
+  };
+
+  /*! The first statement behind `at`, up to an iteration later, that finds the product at `at`
+   * complete: it needs that one, or one that is issued after it. */
+  std::optional<Wait> FindWait(const RoleSequence& sequence, const std::vector<size_t>& steps,
+                               size_t at) const {
     const size_t n = steps.size();
-    std::vector<GemmOp> issued = {*WgmmaAt(sequence, steps[at])};
+    const GemmOp group = *WgmmaAt(sequence, steps[at]);
+    std::vector<GemmOp> later;
     for (size_t p = at + 1; p < at + n; ++p) {
       const size_t i = steps[p % n];
-      for (const GemmOp& group : issued) {
-        if (Needs(sequence, i, group)) return p;
-      }
-      if (const auto next = WgmmaAt(sequence, i)) issued.push_back(*next);
+      const bool for_later = std::any_of(later.begin(), later.end(),
+                                         [&](const GemmOp& g) { return Needs(sequence, i, g); });
+      if (for_later || Needs(sequence, i, group)) return Wait{p, for_later};
+      if (const auto next = WgmmaAt(sequence, i)) later.push_back(*next);
     }
     return std::nullopt;
   }
@@ -68,7 +77,7 @@ class ReleasePlanner {
     for (size_t at = 0; at < steps.size(); ++at) {
       if (!WgmmaAt(sequence, steps[at])) continue;
       const auto found = FindWait(sequence, steps, at);
-      if (!found || *found >= steps.size()) return false;
+      if (!found || found->place >= steps.size()) return false;
     }
     return true;
   }
