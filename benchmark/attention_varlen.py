@@ -47,7 +47,6 @@ def row(lengths, heads, dim, causal):
         arguments={
             "batch": batch,
             "heads": heads,
-            "longest": longest,
             "dim": dim,
             "causal": causal,
         },

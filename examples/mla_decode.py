@@ -26,6 +26,7 @@ def mla_decode(
     block_H=64,
     block_N=64,
     num_stages=1,
+    pieces=4,
     threads=256,
 ):
     """softmax((Q KV^T + Q_rope K_rope^T) / sqrt(dim + rope_dim)) KV.
@@ -33,50 +34,58 @@ def mla_decode(
     Q (batch, heads, dim), Q_rope (batch, heads, rope_dim), KV (batch, length, dim) and K_rope
     (batch, length, rope_dim), which has the rotated part of the keys. `split` blocks share the keys
     of a tile of heads; then the kernel takes a `workspace` too.
+
+    The keys of a step come in `pieces` along `dim`: each is loaded again while the others are in
+    use, so that one buffer for each will do, and a step has twice the keys.
     """
     scale = LOG2_E / (dim + rope_dim) ** 0.5
     steps = -(-length // (block_N * split))
+    width = dim // pieces
+    columns = [slice(first, first + width) for first in range(0, dim, width)]
 
     @T.macro
     def attend(Q, Q_rope, KV, K_rope, Output, LogSum):
         with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
-            Q_shared = T.alloc_shared((block_H, dim), dtype)
-            Q_rope_shared = T.alloc_shared((block_H, rope_dim), dtype)
-            KV_shared = T.alloc_shared((block_N, dim), dtype)
+            Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
+            Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
+            KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
             K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
             weights_shared = T.alloc_shared((block_H, block_N), dtype)
             scores = T.alloc_fragment((block_H, block_N), T.float32)
-            out = T.alloc_fragment((block_H, dim), T.float32)
+            out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
             row_max = T.alloc_fragment((block_H,), T.float32)
             row_max_before = T.alloc_fragment((block_H,), T.float32)
             rescale = T.alloc_fragment((block_H,), T.float32)
             tile_sum = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
-            T.copy(Q[by, bx * block_H : (bx + 1) * block_H, :], Q_shared)
-            T.copy(Q_rope[by, bx * block_H : (bx + 1) * block_H, :], Q_rope_shared)
-            T.clear(out)
+            rows = slice(bx * block_H, (bx + 1) * block_H)
+            for p, here in enumerate(columns):
+                T.copy(Q[by, rows, here], Q_shared[p])
+                T.clear(out[p])
+            T.copy(Q_rope[by, rows, :], Q_rope_local)
             T.clear(row_sum)
             T.fill(row_max, -T.infinity(T.float32))
             for step in T.Pipelined(steps, num_stages=num_stages):
                 first = (bz * steps + step) * block_N
-                T.copy(KV[by, first : first + block_N, :], KV_shared)
                 T.copy(K_rope[by, first : first + block_N, :], K_rope_shared)
                 T.gemm(
-                    Q_shared,
-                    KV_shared,
+                    Q_rope_local,
+                    K_rope_shared,
                     scores,
                     transpose_B=True,
                     policy=T.GemmWarpPolicy.FullCol,
                     clear_accum=True,
                 )
-                T.gemm(
-                    Q_rope_shared,
-                    K_rope_shared,
-                    scores,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullCol,
-                )
+                for p, here in enumerate(columns):
+                    T.copy(KV[by, first : first + block_N, here], KV_shared[p])
+                    T.gemm(
+                        Q_shared[p],
+                        KV_shared[p],
+                        scores,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullCol,
+                    )
                 if first + block_N > length:
                     for i, j in T.Parallel(block_H, block_N):
                         # Finite, because a tile may have no keys at all.
@@ -87,21 +96,25 @@ def mla_decode(
                     rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
                 for i, j in T.Parallel(block_H, block_N):
                     scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                T.reduce_sum(scores, tile_sum, dim=1)
                 T.copy(scores, weights_shared)
+                for part in out:
+                    for i, j in T.Parallel(block_H, width):
+                        part[i, j] = part[i, j] * rescale[i]
+                for values, part in zip(KV_shared, out, strict=True):
+                    T.gemm(weights_shared, values, part, policy=T.GemmWarpPolicy.FullCol)
+                # Beside the products.
+                T.reduce_sum(scores, tile_sum, dim=1)
                 for i in T.Parallel(block_H):
                     row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-                for i, j in T.Parallel(block_H, dim):
-                    out[i, j] = out[i, j] * rescale[i]
-                T.gemm(weights_shared, KV_shared, out, policy=T.GemmWarpPolicy.FullCol)
-            for i, j in T.Parallel(block_H, dim):
-                out[i, j] = out[i, j] / row_sum[i]
             parts = T.view(Output, (1, batch, heads, dim)) if LogSum is None else Output
-            T.copy(out, parts[bz, by, bx * block_H : (bx + 1) * block_H, :])
+            for part, here in zip(out, columns, strict=True):
+                for i, j in T.Parallel(block_H, width):
+                    part[i, j] = part[i, j] / row_sum[i]
+                T.copy(part, parts[bz, by, rows, here])
             if LogSum is not None:
                 for i in T.Parallel(block_H):
                     row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                T.copy(row_sum, LogSum[bz, by, bx * block_H : (bx + 1) * block_H])
+                T.copy(row_sum, LogSum[bz, by, rows])
 
     @T.macro
     def combine(Parts, LogSum, Output):

@@ -1,5 +1,6 @@
 /*! Where the consumer gives up a slot that an asynchronous product reads: where it would wait for
- * the product anyway, or behind the next one, so that one product is in flight all the time. */
+ * that product or for a later one anyway, or behind the next one, so that one product is in flight
+ * all the time. */
 #include <algorithm>
 
 #include "pipeline.h"
@@ -18,24 +19,23 @@ class ReleasePlanner {
     const std::vector<size_t> steps = StepOrder(*w->sequence);
     const auto last = std::find(steps.begin(), steps.end(), w->release);
     if (last == steps.end() || channel.consumer_writes) return;
-    const auto group = WgmmaAt(*w->sequence, w->release);
-    if (!group) return;
+    if (!WgmmaAt(*w->sequence, w->release)) return;
     const size_t at = last - steps.begin(), n = steps.size();
-    const auto found = FindNeed(*w->sequence, steps, *group, at + 1, at + n);
-    if (found && *found < n) {
-      w->release_beside = steps[*found];
-      w->release_side = -1;
+    const auto found = FindWait(*w->sequence, steps, at);
+    if (found && found->place < n) {
+      // In front of a wait for a later product, which may take long, stands one for this product.
+      // ptxas runs products one after the other if some are in flight over the end of an iteration
+      // and a wait for a part of them stands in front of a use of accumulators.
+      w->release_beside = steps[found->place];
+      w->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
       return;
     }
     size_t next = at + 1;
     while (!WgmmaAt(*w->sequence, steps[next % n])) ++next;
-    if (found && *found < next) return;
-    // Where someone waits for the next product, it is one wait for both: ptxas runs products one
-    // after the other if some are in flight over the end of an iteration, and a wait for a part of
-    // them stands in front of a use of accumulators.
-    const GemmOp next_group = *WgmmaAt(*w->sequence, steps[next % n]);
-    const auto wait = FindNeed(*w->sequence, steps, next_group, next + 1, at + n);
-    const size_t place = wait.value_or(next);
+    if (found && found->place < next) return;
+    size_t place = found ? found->place : next;
+    // A slot that the next fill needs is given up in the same iteration, behind the next product.
+    if (place >= n && !MayBeLate(channel, *w)) place = next;
     const bool late = place >= n;
     if (late && !MayBeLate(channel, *w)) return;
     w->release_beside = steps[place % n];
@@ -48,14 +48,38 @@ class ReleasePlanner {
     return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w);
   }
 
-  /*! Place in the steps, the first of them in [begin, end) that finds the product complete. */
-  std::optional<size_t> FindNeed(const RoleSequence& sequence, const std::vector<size_t>& steps,
-                                 const GemmOp& group, size_t begin, size_t end) const {
-    for (size_t p = begin; p < end; ++p) {
-      const size_t i = steps[p % steps.size()];
-      if (Needs(*sequence.nodes[i], group, WgmmaAt(sequence, i))) return p;
+  /*! A statement that waits for a product: its place in the steps, and whether it waits for one
+   * that is issued later, too. */
+  struct Wait {
+    size_t place;
+    bool for_later;
+  };
+
+  /*! The first statement behind `at`, up to an iteration later, that finds the product at `at`
+   * complete: it needs that one, or one that is issued after it. */
+  std::optional<Wait> FindWait(const RoleSequence& sequence, const std::vector<size_t>& steps,
+                               size_t at) const {
+    const size_t n = steps.size();
+    const GemmOp group = *WgmmaAt(sequence, steps[at]);
+    std::vector<GemmOp> later;
+    for (size_t p = at + 1; p < at + n; ++p) {
+      const size_t i = steps[p % n];
+      const bool for_later = std::any_of(later.begin(), later.end(),
+                                         [&](const GemmOp& g) { return Needs(sequence, i, g); });
+      if (for_later || Needs(sequence, i, group)) return Wait{p, for_later};
+      if (const auto next = WgmmaAt(sequence, i)) later.push_back(*next);
     }
     return std::nullopt;
+  }
+
+  /*! No product is in flight when an iteration ends. */
+  bool EndsIdle(const RoleSequence& sequence, const std::vector<size_t>& steps) const {
+    for (size_t at = 0; at < steps.size(); ++at) {
+      if (!WgmmaAt(sequence, steps[at])) continue;
+      const auto found = FindWait(sequence, steps, at);
+      if (!found || found->place >= steps.size()) return false;
+    }
+    return true;
   }
 
   /*! Statements of the consumer as a step runs them; none where the compiler is to place some. */
@@ -95,11 +119,14 @@ class ReleasePlanner {
   }
 
   /*! A statement that finds the product complete: all that touches its accumulators but products
-   * into them, and what writes operands that are registers. */
-  bool Needs(const RoleNode& node, const GemmOp& group, const std::optional<GemmOp>& next) const {
+   * into them, and what writes an operand. */
+  bool Needs(const RoleSequence& sequence, size_t i, const GemmOp& group) const {
+    const RoleNode& node = *sequence.nodes[i];
     const Var c = views_.RootOf(group.c.buffer), a = views_.RootOf(group.a.buffer);
-    if (IsFragment(a) && Contains(node.use.writes, a)) return true;
+    const Var b = views_.RootOf(group.b.buffer);
+    if (Contains(node.use.writes, a) || Contains(node.use.writes, b)) return true;
     if (!Contains(node.use.reads, c) && !Contains(node.use.writes, c)) return false;
+    const auto next = WgmmaAt(sequence, i);
     return !next || !views_.IsSameMemory(next->c.buffer, c) ||
            views_.IsSameMemory(next->a.buffer, c);
   }

@@ -8,20 +8,21 @@
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
+#include "../thread/uniformity.h"
 #include "kernel_scope.h"
 
 namespace tl {
 namespace {
 
-bool UsesAny(const Expr& e, const std::vector<Var>& vars) {
-  return std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Uses(e, v); });
-}
-
 /*! Builds the tree of one kernel. */
 class TreeBuilder {
  public:
   TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, int arch)
-      : views_(views), conflicts_(views, analyzer), analyzer_(analyzer), arch_(arch) {
+      : views_(views),
+        conflicts_(views, analyzer),
+        analyzer_(analyzer),
+        arch_(arch),
+        uniformity_(kernel) {
     struct ByHand : StmtExprVisitor {
       bool found = false;
       using StmtExprVisitor::Visit_;
@@ -50,7 +51,7 @@ class TreeBuilder {
     } else if (const auto* op = s.as<ForNode>(); op && IsLoop(op)) {
       analyzer_->BindLoop(op);
       BuildBody(op->body, WgmmaNode::Kind::kLoop, node.get());
-    } else if (const auto* op = s.as<WhileNode>(); op && IsUniform(op->condition)) {
+    } else if (const auto* op = s.as<WhileNode>(); op && uniformity_.IsUniform(op)) {
       BuildBody(op->body, WgmmaNode::Kind::kAlone, node.get());
     } else if (const auto* op = s.as<IfThenElseNode>()) {
       BuildIf(op, node.get());
@@ -67,11 +68,7 @@ class TreeBuilder {
   }
 
   void BuildAttr(const AttrStmtNode* op, WgmmaNode* node) {
-    if (op->attr_key == "thread_extent") {
-      const IterVar axis = op->node.cast<IterVar>();
-      if (std::string(axis->thread_tag).rfind("threadIdx", 0) == 0) varying_.push_back(axis->var);
-      analyzer_->BindThread(op);
-    }
+    if (op->attr_key == "thread_extent") analyzer_->BindThread(op);
     const bool alone = op->attr_key == kThreadRange;
     scope_.Within(op, [&] {
       BuildBody(op->body, alone ? WgmmaNode::Kind::kAlone : WgmmaNode::Kind::kScope, node);
@@ -80,22 +77,7 @@ class TreeBuilder {
 
   /*! Iterations that all threads go through together. */
   bool IsLoop(const ForNode* op) const {
-    return op->kind != ForKind::kParallel && IsUniform(op->min) && IsUniform(op->extent);
-  }
-
-  /*! Of the same value in all threads, as far as is seen here. */
-  bool IsUniform(const Expr& e) const {
-    struct Loads : StmtExprVisitor {
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* op) override {
-        const Var buffer = op->source.as_or_throw<Var>();
-        found |= !IsGlobal(buffer) && !IsShared(buffer);
-        Default(op);
-      }
-    } loads;
-    loads(e);
-    return !loads.found && !UsesAny(e, varying_);
+    return op->kind != ForKind::kParallel && uniformity_.IsUniform(op);
   }
 
   void BuildIf(const IfThenElseNode* op, WgmmaNode* node) {
@@ -104,7 +86,7 @@ class TreeBuilder {
       BuildBody(op->then_case, WgmmaNode::Kind::kAlone, node);
       return;
     }
-    if (!IsUniform(op->condition)) return BuildLeaf(node->stmt, node);
+    if (!uniformity_.IsUniform(op->condition)) return BuildLeaf(node->stmt, node);
     BuildBody(op->then_case, WgmmaNode::Kind::kIf, node);
     if (op->else_case) {
       for (const Stmt& s : FlatSeq(*op->else_case)) node->otherwise.push_back(Build(s));
@@ -113,9 +95,6 @@ class TreeBuilder {
   }
 
   void BuildLeaf(const Stmt& s, WgmmaNode* node) {
-    if (const auto* bind = s.as<BindNode>(); bind && !IsUniform(bind->value)) {
-      varying_.push_back(bind->var);
-    }
     const CallNode* call = AsTileOp(s);
     if (IsTileOp(call, kWgmmaWait)) {
       node->kind = WgmmaNode::Kind::kWait;
@@ -151,7 +130,7 @@ class TreeBuilder {
   bool by_hand_;
   int issues_ = 0;
   KernelScope scope_;
-  std::vector<Var> varying_;
+  const Uniformity uniformity_;
   Map<Var, Layout> annotated_;
 };
 

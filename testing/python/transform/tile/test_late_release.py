@@ -84,6 +84,43 @@ def two_products(length, num_stages=2, shared=False, **pipeline):
     return main
 
 
+def keys_as_values(num_stages=1, **pipeline):
+    """The sum, halved before each, of (Q K^T) K for tiles of 64 rows of K, which comes in two
+    pieces of 64 columns."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 128), "float16"),
+        K: T.Tensor((256, 128), "float16"),
+        Out: T.Tensor((64, 128), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            q = [T.alloc_shared((64, 64), "float16") for _ in "01"]
+            k = [T.alloc_shared((64, 64), "float16") for _ in "01"]
+            s = T.alloc_fragment((64, 64), "float32")
+            p = T.alloc_shared((64, 64), "float16")
+            o = [T.alloc_fragment((64, 64), "float32") for _ in "01"]
+            for piece, tile in enumerate(q):
+                T.copy(Q[0, piece * 64], tile)
+                T.clear(o[piece])
+            for i in T.Pipelined(n, num_stages=num_stages, **pipeline):
+                T.copy(K[i * 64, 0], k[0])
+                T.copy(K[i * 64, 64], k[1])
+                T.gemm(q[0], k[0], s, transpose_B=True, clear_accum=True)
+                T.gemm(q[1], k[1], s, transpose_B=True)
+                T.copy(s, p)
+                for tile in o:
+                    for x, y in T.Parallel(64, 64):
+                        tile[x, y] = tile[x, y] * 0.5
+                T.gemm(p, k[0], o[0])
+                T.gemm(p, k[1], o[1])
+            T.copy(o[0], Out[0, 0])
+            T.copy(o[1], Out[0, 64])
+
+    return main
+
+
 def events(func):
     """What the consumer waits for and says, in the order of its text; slots left out."""
     source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
@@ -137,6 +174,51 @@ def test_two_products_at_once():
 )
 def test_when_two_products_are_not_run_at_once(options):
     assert "wait 1" not in events(two_products(4, **options))
+
+
+SCORES = ["acquire k_0_full", "commit", "acquire k_1_full", "commit"]
+
+
+def test_one_slot_is_given_up_behind_the_next_product():
+    after = ["wait 0", "commit", "commit", "wait 1", "release k_0_empty"]
+    found = events(keys_as_values())
+    assert found == ["acquire q_0_full", "for", *SCORES, *after, "wait 0", "release k_1_empty"]
+
+
+def test_slots_are_given_up_where_a_later_product_is_waited_for():
+    """The scores of the next iteration; nothing is waited for twice."""
+    given_up = ["release k_0_empty", "release k_1_empty"]
+    found = events(keys_as_values(2))
+    loop = ["for", *SCORES, "wait 0", *given_up, "commit", "commit"]
+    assert found[: len(loop) + 1] == ["acquire q_0_full", *loop]
+
+
+# The last products of an iteration run in front of the first ones of the next.
+ROTATED = {"order": [0, 1, 4, 5, 6, 7, 8, 2, 3], "stage": [0, 0, 0, 0, 0, 0, 0, 1, 1]}
+
+
+def test_slots_are_given_up_while_a_later_product_runs():
+    """No product is in flight when an iteration ends: a wait for a part of them costs nothing."""
+    found = events(keys_as_values(2, **ROTATED))
+    loop = ["commit", "commit", *SCORES, "wait 3", "release k_0_empty", "wait 2"]
+    begin = found.index("for") + 1
+    assert found[begin:][: len(loop) + 1] == [*loop, "release k_1_empty"]
+
+
+@pytest.mark.parametrize("options", [{}, {"num_stages": 2}, {"num_stages": 2, **ROTATED}])
+def test_keys_as_values_of_any_length(options):
+    func = keys_as_values(**options)
+    kernel = tilelang.compile(func, target=TARGET, execution_backend="emulate")
+    q, k = (torch.randint(-1, 2, (rows, 128)).half() for rows in (64, 256))
+    for n in (0, 1, 2, 4):
+        wanted = torch.zeros(64, 128)
+        for tile in k[: 64 * n].split(64):
+            wanted = wanted / 2 + ((q @ tile.T) @ tile).float()
+        for how in HOW:
+            out = torch.full((64, 128), -1.0)
+            with schedule(**how):
+                kernel(q, k, out, n)
+            assert torch.equal(out, wanted)
 
 
 def test_explained():

@@ -143,6 +143,23 @@ def test_branches():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("varies", [False, True])
+def test_loop_up_to_a_variable(varies):
+    """Which all threads give the same value: they run the iterations together."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        last = T.alloc_var(T.int32, init=0)
+        while last < n:
+            last += T.get_thread_binding(0) if varies else 2
+        for _ in T.serial(last):
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        T.copy(c, C)
+
+    loop = ["for", "gemm, wait"] if varies else ["for", "gemm", "wait 0 c"]
+    assert planned(kernel(body)) == ["while", *loop, "copy"]
+
+
 def test_others_may_act():
     """Behind a barrier other threads may write an operand."""
 
