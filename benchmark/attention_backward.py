@@ -7,13 +7,14 @@ from attention_forward import corners, cudnn
 from common import Row, example, main, norm_error
 
 SIZES = [(8, 32, 4096), (4, 16, 16384)]
+TILE = {"block_N": 128, "threads": 256, "by_tma": True}
 CONFIG = {
-    64: {"block_M": 64, "block_N": 128, "num_stages": 2, "threads": 256},
-    128: {"block_M": 64, "block_N": 128, "num_stages": 2, "threads": 256},
+    64: {**TILE, "block_M": 128, "num_stages": 2, "overlap": False},
+    128: {**TILE, "block_M": 64, "num_stages": 3, "overlap": True},
 }
 CONFIGS = [
-    {"block_M": m, "block_N": n, "num_stages": s, "threads": t}
-    for m, (n, t), s in itertools.product([64, 128], [(64, 128), (128, 128), (128, 256)], [1, 2])
+    {**TILE, "block_M": m, "num_stages": s, "overlap": overlap}
+    for m, s, overlap in itertools.product([64, 128], [1, 2, 3], [False, True])
 ]
 # Products of float16 weights and differences, rounded to float16.
 BOUND = 2e-3

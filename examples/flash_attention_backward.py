@@ -41,6 +41,27 @@ def dot_of_rows(batch, heads, length, dim, dtype=T.float16, block=64):
     return main
 
 
+@tilelang.jit(out_idx=[-1])
+def scaled(size, factor, dtype=T.float16, block=2048):
+    """`factor` times a tensor of float32, in `dtype`."""
+
+    @T.prim_func
+    def main(x: T.Tensor((size,), T.float32), y: T.Tensor((size,), dtype)):
+        with T.Kernel(T.ceildiv(size, block), threads=256) as bx:
+            for i in T.Parallel(block):
+                y[bx * block + i] = x[bx * block + i] * factor
+
+    return main
+
+
+# Place in a step, and stage, of each statement of the loop over queries: the products for dQ and dK
+# of an iteration run beside the exponentials of the next one.
+OVERLAP = {
+    "order": [0, 1, 2, 5, 3, 4, 11, 8, 12, 13, 14, 15, 7, 6, 9, 10],
+    "stage": [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1],
+}
+
+
 @tilelang.jit(pass_configs=FAST_MATH)
 def gradients(
     batch,
@@ -53,12 +74,17 @@ def gradients(
     block_N=64,
     num_stages=2,
     threads=128,
+    overlap=False,
+    by_tma=False,
 ):
-    """dK and dV; dQ is added to the last argument, in float32. A block has `block_N` keys and goes
-    through the queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and dS = P * (dO V^T - Delta):
-    dV = P^T dO, dK = dS^T Q, dQ = dS K."""
+    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. A block has `block_N`
+    keys and goes through the queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and
+    dS = P * (dO V^T - Delta): dV = P^T dO, dK = dS^T Q / sqrt(dim), dQ = dS K / sqrt(dim). With
+    `overlap`, products of two iterations run at a time; with `by_tma`, which sm_90 has, a tile of
+    dQ is added in one operation."""
     shape, row_shape = (batch, length, heads, dim), (batch, heads, length)
     scale = LOG2_E / dim**0.5
+    schedule = OVERLAP if overlap else {}
 
     @T.prim_func
     def main(
@@ -86,50 +112,44 @@ def gradients(
             dK_local = T.alloc_fragment((block_N, dim), T.float32)
             dV_local = T.alloc_fragment((block_N, dim), T.float32)
             dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+            dQ_shared = T.alloc_shared((block_M, dim), T.float32)
+            rows = T.GemmWarpPolicy.FullRow
 
             T.copy(K[bz, bx * block_N : (bx + 1) * block_N, by, :], K_shared)
             T.copy(V[bz, bx * block_N : (bx + 1) * block_N, by, :], V_shared)
             T.clear(dK_local)
             T.clear(dV_local)
-            before = bx * block_N // block_M if causal else 0
-            for step in T.Pipelined(T.ceildiv(length, block_M) - before, num_stages=num_stages):
+            here = bx * block_N
+            before = here // block_M if causal else 0
+            steps = T.ceildiv(length, block_M) - before
+            for step in T.Pipelined(steps, num_stages=num_stages, **schedule):
                 first = (before + step) * block_M
                 T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
                 T.copy(LogSum[bz, by, first : first + block_M], log_sum)
-                T.gemm(
-                    K_shared,
-                    Q_shared,
-                    weights,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullRow,
-                    clear_accum=True,
-                )
+                T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=rows, clear_accum=True)
+                T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
+                T.copy(Delta[bz, by, first : first + block_M], delta)
+                T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=rows, clear_accum=True)
                 for i, j in T.Parallel(block_N, block_M):
-                    query = first + j
-                    seen = query < length and (not causal or bx * block_N + i <= query)
+                    seen = i <= first - here + j if causal else here + i < length
                     weights[i, j] = T.if_then_else(
                         seen, T.exp2(weights[i, j] * scale - log_sum[j]), 0
                     )
-                T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
-                T.copy(Delta[bz, by, first : first + block_M], delta)
-                T.gemm(
-                    V_shared,
-                    dO_shared,
-                    slope,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullRow,
-                    clear_accum=True,
-                )
-                T.copy(weights, weights_cast)
-                T.gemm(weights_cast, dO_shared, dV_local, policy=T.GemmWarpPolicy.FullRow)
                 for i, j in T.Parallel(block_N, block_M):
-                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j]) * dim**-0.5
-                T.gemm(slope_cast, Q_shared, dK_local, policy=T.GemmWarpPolicy.FullRow)
+                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
                 T.copy(slope_cast, slope_shared)
+                T.copy(weights, weights_cast)
+                T.gemm(weights_cast, dO_shared, dV_local, policy=rows)
+                T.gemm(slope_shared, Q_shared, dK_local, policy=rows)
                 T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
-                T.atomic_add(dQ[bz, first : first + block_M, by, :], dQ_local)
-            T.copy(dK_local, dK[bz, bx * block_N : (bx + 1) * block_N, by, :])
-            T.copy(dV_local, dV[bz, bx * block_N : (bx + 1) * block_N, by, :])
+                T.copy(dQ_local, dQ_shared)
+                T.atomic_add(dQ[bz, first : first + block_M, by, :], dQ_shared, use_tma=by_tma)
+            for i, j in T.Parallel(block_N, dim):
+                dK_local[i, j] = dK_local[i, j] * dim**-0.5
+            T.copy(dV_local, V_shared)
+            T.copy(dK_local, K_shared)
+            T.copy(V_shared, dV[bz, bx * block_N : (bx + 1) * block_N, by, :])
+            T.copy(K_shared, dK[bz, bx * block_N : (bx + 1) * block_N, by, :])
         return dK, dV
 
     return main
@@ -139,10 +159,10 @@ def backward(q, k, v, out, log_sum, d_out, kernel, dtype=T.float16):
     """dQ, dK and dV of `out` and `log_sum`, which `flash_attention` made of q, k and v; `kernel` is
     one of `gradients`."""
     batch, length, heads, dim = q.shape
-    delta = dot_of_rows(batch, heads, length, dim, dtype)(out, d_out)
     d_q = torch.zeros(q.shape, device=q.device)
+    delta = dot_of_rows(batch, heads, length, dim, dtype)(out, d_out)
     d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
-    return d_q.to(q.dtype), d_k, d_v
+    return scaled(d_q.numel(), dim**-0.5, dtype)(d_q.view(-1)).view(q.shape), d_k, d_v
 
 
 def relative_error(batch, heads, length, dim, causal, device="cpu", **tile):

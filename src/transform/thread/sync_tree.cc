@@ -251,23 +251,31 @@ class TreeBuilder {
         node->kind = Kind::kBarrier;
         node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
                                       static_cast<int>(ToInt(call->args[1]))};
-      } else if (call && IsCallTo(evaluate->value, kCpAsyncWait)) {
-        node->kind = Kind::kWait;
-        node->wait_for = SharedAccess::Flight::kCpAsync;
-        node->in_flight = ToInt(call->args[0]);
-      } else if (call && IsCallTo(evaluate->value, kTmaStoreWait)) {
-        node->kind = Kind::kWait;
-        node->wait_for = SharedAccess::Flight::kBulkCopy;
-        node->in_flight = ToInt(call->args[0]);
-      } else if (call && IsCallTo(evaluate->value, kWarpgroupWait)) {
-        node->kind = Kind::kWait;
-        node->wait_for = SharedAccess::Flight::kWgmma;
-        node->in_flight = ToInt(call->args[0]);
+      } else if (call) {
+        NoteGroups(call, node);
       }
     }
     if (IsBreak(s)) node->kind = Kind::kBreak;
     if (IsContinue(s)) node->kind = Kind::kContinue;
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
+  }
+
+  /*! Commits of groups and waits for them. */
+  static void NoteGroups(const CallNode* call, SyncNode* node) {
+    using Flight = SharedAccess::Flight;
+    static constexpr struct {
+      const char *commit, *wait;
+      Flight engine;
+    } kEngines[] = {{kCpAsyncCommit, kCpAsyncWait, Flight::kCpAsync},
+                    {kTmaStoreArrive, kTmaStoreWait, Flight::kBulkCopy},
+                    {kWarpgroupCommit, kWarpgroupWait, Flight::kWgmma}};
+    for (const auto& e : kEngines) {
+      const bool waits = IsCallTo(GetRef<Expr>(call), e.wait);
+      if (!waits && !IsCallTo(GetRef<Expr>(call), e.commit)) continue;
+      node->kind = waits ? Kind::kWait : Kind::kCommit;
+      node->engine = e.engine;
+      if (waits) node->in_flight = ToInt(call->args[0]);
+    }
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {

@@ -49,6 +49,7 @@ struct SyncNode {
     kLoop,
     kIf,
     kBarrier,  // of the whole block, or with `named` a named one
+    kCommit,
     kWait,
     kBreak,
     kContinue
@@ -67,9 +68,9 @@ struct SyncNode {
   bool in_otherwise = false;  // of the parent, a kIf
   /*! The innermost `tl.thread_range` attribute's node around this one, nullptr outside of all. */
   const SyncNode* range = nullptr;
-  WarpGroups groups = WarpGroups::All();                        // of that attribute
-  std::optional<Named> named;                                   // kBarrier
-  SharedAccess::Flight wait_for = SharedAccess::Flight::kNone;  // kWait
+  WarpGroups groups = WarpGroups::All();                      // of that attribute
+  std::optional<Named> named;                                 // kBarrier
+  SharedAccess::Flight engine = SharedAccess::Flight::kNone;  // kCommit, kWait
   int64_t in_flight = 0;               // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;

@@ -73,19 +73,23 @@ struct Earlier {
   }
 };
 using PendingSet = std::set<Pending, Earlier>;
-using AccessSet = std::set<const SharedAccess*, Earlier>;
 
 /*! What is not ordered with what comes next, on some path to here. */
 struct State {
-  PendingSet pending;   // accesses since the last barrier
-  AccessSet in_flight;  // what an engine may not have finished
+  PendingSet pending;  // accesses since the last barrier
+  /*! What an engine may not have finished, and the groups committed since it was issued, at least:
+   * its own and later ones. */
+  std::map<const SharedAccess*, int64_t, Earlier> in_flight;
   /*! Threads' writes, and reads of what an engine writes, that no fence between proxies followed,
    * with the last barriers that did. */
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
     pending.insert(o.pending.begin(), o.pending.end());
-    in_flight.insert(o.in_flight.begin(), o.in_flight.end());
+    for (const auto& [access, groups] : o.in_flight) {
+      const auto [it, added] = in_flight.insert({access, groups});
+      if (!added) it->second = std::min(it->second, groups);
+    }
     for (const auto& [access, barriers] : o.unfenced) {
       unfenced[access].insert(barriers.begin(), barriers.end());
     }
@@ -134,7 +138,7 @@ class SyncPlanner {
     if (places_fences_) PlaceFences(node, state);
     for (const SharedAccess& a : node.accesses) {
       if (!a.announced && !a.waited) state->pending.insert({&a, {}});
-      if (a.flight != SharedAccess::Flight::kNone) state->in_flight.insert(&a);
+      if (a.flight != SharedAccess::Flight::kNone) state->in_flight[&a] = 0;
     }
     switch (node.kind) {
       case Kind::kScope:
@@ -150,6 +154,11 @@ class SyncPlanner {
       }
       case Kind::kBarrier:
         VisitBarrier(node, state);
+        return true;
+      case Kind::kCommit:
+        for (auto& [copy, groups] : state->in_flight) {
+          if (copy->flight == node.engine && node.groups.Contains(copy->node->groups)) ++groups;
+        }
         return true;
       case Kind::kWait:
         VisitWait(node, state);
@@ -301,14 +310,15 @@ class SyncPlanner {
   }
 
   void VisitWait(const SyncNode& node, State* state) {
-    AccessSet left;
-    for (const SharedAccess* copy : state->in_flight) {
-      if (copy->flight != node.wait_for || node.groups.IsDisjoint(copy->node->groups)) {
-        left.insert(copy);
+    decltype(state->in_flight) left;
+    for (const auto& [copy, groups] : state->in_flight) {
+      if (copy->flight != node.engine || node.groups.IsDisjoint(copy->node->groups)) {
+        left[copy] = groups;
         continue;
       }
       // Threads that do not wait know nothing of the copy's end.
-      if (node.in_flight > 0 || !node.groups.Contains(copy->node->groups)) left.insert(copy);
+      const bool is_complete = node.in_flight == 0 || groups > node.in_flight;
+      if (!is_complete || !node.groups.Contains(copy->node->groups)) left[copy] = groups;
       std::unique_ptr<SharedAccess>& end = completed_[{&node, copy}];
       if (!end) {
         end = std::make_unique<SharedAccess>(*copy);
@@ -320,7 +330,7 @@ class SyncPlanner {
       }
       state->pending.insert({end.get(), {}});
     }
-    state->in_flight = left;
+    state->in_flight = std::move(left);
   }
 
   /*! Iterations k, k + 1 and, for what no barrier has ordered by then, any later one. */

@@ -50,6 +50,23 @@ bool HasLoad(const Expr& e) {
   return finder.found;
 }
 
+/*! Where a statement of a body runs in a step: by the schedule that its loop has; without one, and
+ * where the user leaves a statement in place, source order counts. */
+class StepPlace {
+ public:
+  explicit StepPlace(const RoleSequence* sequence) {
+    const RoleNode* owner = sequence->owner;
+    if (owner && owner->Loop()) schedule_ = ReadSchedule(*owner);
+  }
+  std::tuple<int64_t, int64_t, size_t> operator()(size_t i) const {
+    const bool given = i < schedule_.size() && schedule_[i];
+    return {given ? schedule_[i]->stage : 0, given ? schedule_[i]->order : int64_t(0), i};
+  }
+
+ private:
+  RoleSchedule schedule_;
+};
+
 class Planner {
  public:
   Planner(const KernelInfo& kernel, WarpRoles* roles)
@@ -198,6 +215,7 @@ class Planner {
       if (!FindWindows(buffer, &channel)) return false;
       Join(std::move(channel), channels);
     }
+    JoinSmall(channels);
     return AssignFills(channels);
   }
 
@@ -234,17 +252,51 @@ class Planner {
                                             a.release == b.release;
                                    });
       if (!same) continue;
-      c.buffers.push_back(channel.buffers[0]);
-      c.consumer_writes |= channel.consumer_writes;
-      c.read_by_gemm |= channel.read_by_gemm;
-      for (size_t w = 0; w < c.windows.size(); ++w) {
-        c.windows[w].first_fill = std::min(c.windows[w].first_fill, channel.windows[w].first_fill);
-        c.windows[w].last_fill = std::max(c.windows[w].last_fill, channel.windows[w].last_fill);
-        c.windows[w].last_use = std::max(c.windows[w].last_use, channel.windows[w].last_use);
-      }
+      Merge(channel, &c);
       return;
     }
     channels->push_back(std::move(channel));
+  }
+
+  static void Merge(const Channel& from, Channel* c) {
+    c->buffers.insert(c->buffers.end(), from.buffers.begin(), from.buffers.end());
+    c->consumer_writes |= from.consumer_writes;
+    c->read_by_gemm |= from.read_by_gemm;
+    for (size_t w = 0; w < c->windows.size(); ++w) {
+      c->windows[w].first_fill = std::min(c->windows[w].first_fill, from.windows[w].first_fill);
+      c->windows[w].last_fill = std::max(c->windows[w].last_fill, from.windows[w].last_fill);
+      c->windows[w].last_use = std::max(c->windows[w].last_use, from.windows[w].last_use);
+    }
+  }
+
+  /*! A few bytes that are loaded right behind a tile and used within its use (a number for each
+   * row) come with it: a slot more is cheaper than two barriers. */
+  static void JoinSmall(std::vector<Channel>* channels) {
+    for (size_t i = 0; i < channels->size(); ++i) {
+      const Channel& small = (*channels)[i];
+      const auto tile = std::find_if(channels->begin(), channels->end(), [&](const Channel& c) {
+        return &c != &small && small.versions > 1 && c.versions == small.versions &&
+               std::equal(small.windows.begin(), small.windows.end(), c.windows.begin(),
+                          c.windows.end(), ComesWith);
+      });
+      if (tile == channels->end() || small.consumer_writes || tile->consumer_writes) continue;
+      Merge(small, &*tile);
+      channels->erase(channels->begin() + i--);
+    }
+  }
+
+  static bool ComesWith(const Window& small, const Window& tile) {
+    constexpr int64_t kFewBytes = 1024;
+    if (small.sequence != tile.sequence || small.first_fill != tile.last_fill + 1) return false;
+    int64_t bytes = 0;
+    for (size_t i = tile.first_fill; i <= small.last_fill; ++i) {
+      const RoleNode& node = *small.sequence->nodes[i];
+      if (node.fill != FillBy::kTma) return false;
+      if (i >= small.first_fill) bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
+    }
+    const StepPlace place(small.sequence);
+    return bytes <= kFewBytes && !(place(small.acquire) < place(tile.acquire)) &&
+           !(place(tile.release) < place(small.release));
   }
 
   /*! All that touches the buffer lies in windows: after the fills of the same body. */
@@ -274,13 +326,7 @@ class Planner {
 
   bool FindUses(const Var& buffer, Window* w) {
     const std::string name = buffer->name;
-    const RoleNode* owner = w->sequence->owner;
-    const RoleSchedule schedule = owner && owner->Loop() ? ReadSchedule(*owner) : RoleSchedule();
-    // Without a schedule, and where the user leaves a statement in place, source order counts.
-    const auto place = [&](size_t i) {
-      const bool given = i < schedule.size() && schedule[i];
-      return std::tuple(given ? schedule[i]->stage : 0, given ? schedule[i]->order : int64_t(0), i);
-    };
+    const StepPlace place(w->sequence);
     bool used = false;
     for (size_t i = 0; i < w->sequence->nodes.size(); ++i) {
       const RoleNode& node = *w->sequence->nodes[i];

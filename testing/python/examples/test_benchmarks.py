@@ -63,9 +63,12 @@ def test_without_a_gpu_nothing_is_claimed():
     assert not done.stdout
 
 
-def test_small_sizes_are_emulated():
+@pytest.mark.parametrize(
+    ("name", "only"), [("gemm_ragged", "^1 x"), ("attention_backward", "128 full|64 causal")]
+)
+def test_small_sizes_are_emulated(name, only):
     done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "gemm_ragged.py"), "--emulate", "--only", "^1 x"],
+        [sys.executable, str(BENCHMARKS / f"{name}.py"), "--emulate", "--only", only],
         capture_output=True,
         text=True,
     )

@@ -173,6 +173,64 @@ def test_consumer_sees_its_threads_from_0(program):
     assert "C[tx - 128] = T.float32(1.0)" in role(program(main), "consumer")
 
 
+def rows(columns=64, before=False, after=False, apart=False):
+    """A tile and a number for each of its rows, or for more; used within the tile's use."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        L: T.Tensor((4 * columns,), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            scales = T.alloc_shared((columns,), "float32")
+            F = T.alloc_fragment((64, 64), "float32")
+            G = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            T.clear(G)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], S)
+                if apart:
+                    T.copy(B[k * 64, 0], W)
+                T.copy(L[k * columns], scales)
+                if not apart:
+                    T.copy(B[k * 64, 0], W)
+                if before:
+                    for i, j in T.Parallel(64, 64):
+                        G[i, j] += scales[i]
+                T.gemm(S, S, F)
+                if not after:
+                    for i, j in T.Parallel(64, 64):
+                        G[i, j] += scales[i]
+                T.gemm(S, W, F)
+                if after:
+                    for i, j in T.Parallel(64, 64):
+                        G[i, j] += scales[i]
+            for i, j in T.Parallel(64, 64):
+                F[i, j] += G[i, j]
+            T.copy(F, C)
+
+    return main
+
+
+def test_a_few_bytes_come_with_the_tile_that_they_are_used_with(plan):
+    assert [line.partition(", 2 versions")[0] for line in channels(plan(rows()))] == [
+        "channel 0: S, scales",
+        "channel 1: W",
+    ]
+
+
+@pytest.mark.parametrize(
+    "what", [{"columns": 512}, {"before": True}, {"after": True}, {"apart": True}]
+)
+def test_what_would_hold_a_slot_longer_or_wait_earlier_has_its_own(plan, what):
+    names = [line.split(": ")[1].split(", 2 versions")[0] for line in channels(plan(rows(**what)))]
+    assert sorted(names) == ["S", "W", "scales"]
+
+
 # --- numbers of fills
 
 

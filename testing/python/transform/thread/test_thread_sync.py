@@ -330,6 +330,53 @@ def test_wait_publishes_the_copies(sync):
     ]
 
 
+def test_a_wait_completes_groups_older_than_those_it_leaves(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            intrinsic("cp_async_gs", 4, address(S, tx), address(A, tx))
+            intrinsic("cp_async_commit")
+            intrinsic("cp_async_commit")
+            intrinsic("cp_async_wait", 1)
+            A[tx] = S[63 - tx]
+            intrinsic("cp_async_wait", 0)
+            A[tx] = S[62 - tx]
+
+    assert sync(func).splitlines()[3:] == [
+        "T.tl.cp_async_wait(1)",
+        "BARRIER",
+        "A[tx] = S[63 - tx]",
+        "T.tl.cp_async_wait(0)",
+        "A[tx] = S[62 - tx]",
+    ]
+
+
+def test_groups_on_the_shorter_way_count(sync):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            intrinsic("cp_async_gs", 4, address(S, tx), address(A, tx))
+            intrinsic("cp_async_commit")
+            if n > 3:
+                intrinsic("cp_async_commit")
+            intrinsic("cp_async_wait", 1)
+            A[tx] = S[63 - tx]
+            intrinsic("cp_async_wait", 0)
+            A[tx] = S[62 - tx]
+
+    # With one group only the second wait is sure to end the copy.
+    assert sync(func).splitlines()[-4:] == [
+        "A[tx] = S[63 - tx]",
+        "T.tl.cp_async_wait(0)",
+        "BARRIER",
+        "A[tx] = S[62 - tx]",
+    ]
+
+
 def test_uniform_branches(sync):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "float32"), n: T.int32):
