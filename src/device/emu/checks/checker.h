@@ -147,8 +147,8 @@ struct Performer {
   bool async_proxy() const { return engine >= Engine::kBulkRead; }
 };
 
-/*! Whether what `number` did is ordered before the access that `by` performs now; `fenced` where one
- * of the two writes: the async proxy comes after generic accesses only behind fence.proxy.async
+/*! Whether what `number` did is ordered before the access that `by` performs now; `fenced` where
+ * one of the two writes: the async proxy comes after generic accesses only behind fence.proxy.async
  * (PTX ISA, Async proxy). */
 inline bool ordered(uint32_t number, const Performer& by, bool fenced) {
   if (number == by.epoch || number == kInitial) return true;

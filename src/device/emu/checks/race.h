@@ -47,8 +47,8 @@ inline Report race_of(const Observation& now, unsigned at, Access access, uint32
   report.offset += at;
   report.bytes = now.bytes - at;
   report.before = {access, before.block, before.thread, before.engine, site & ~kAtomicWrite};
-  const bool needs_fence = now.by.async_proxy() && before.engine == Engine::kThread &&
-                           ordered(epoch, now.by, false);
+  const bool needs_fence =
+      now.by.async_proxy() && before.engine == Engine::kThread && ordered(epoch, now.by, false);
   if (needs_fence) report.missing = "fence.proxy.async";
   return report;
 }
