@@ -7,10 +7,16 @@ import argparse
 
 import torch
 from flash_attention import LOG2_E, reference
-from gemm import processors
 
 import tilelang
 import tilelang.language as T
+
+
+def processors():
+    """Multiprocessors of the GPU; a few blocks where there is none."""
+    if not torch.cuda.is_available():
+        return 4
+    return torch.cuda.get_device_properties().multi_processor_count
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -60,7 +66,6 @@ def flash_attention_varlen(
             rescale = T.alloc_fragment((block_M,), T.float32)
             tile_sum = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
-            T.annotate_layout({out_shared: tilelang.layout.make_swizzled_layout(out_shared)})
 
             # Tiles of all sequences, and of those up to this one and before it.
             count = T.alloc_var(T.int32, init=0)
@@ -71,63 +76,64 @@ def flash_attention_varlen(
             length = T.alloc_var(T.int32, init=0)
             for b in T.serial(batch):
                 count += T.ceildiv(starts[b + 1] - starts[b], block_M)
-            for wave in T.serial(T.ceildiv(count * heads - block, blocks)):
+            for wave in T.serial(T.ceildiv(count * heads, blocks)):
                 tile = (wave * blocks + block) // heads
                 head = (wave * blocks + block) % heads
-                while tile >= end:
-                    sequence += 1
-                    start = starts[sequence]
-                    length = starts[sequence + 1] - start
-                    before = end
-                    end += T.ceildiv(length, block_M)
-                # The last rows of a sequence have the most keys: they start first.
-                first = (end - 1 - tile if causal else tile - before) * block_M
-                last = T.min(length, first + block_M) if causal else length
-                tiles = T.ceildiv(last, block_N)
+                if tile < count:
+                    while tile >= end:
+                        sequence += 1
+                        start = starts[sequence]
+                        length = starts[sequence + 1] - start
+                        before = end
+                        end += T.ceildiv(length, block_M)
+                    # The last rows of a sequence have the most keys: they start first.
+                    first = (end - 1 - tile if causal else tile - before) * block_M
+                    last = T.min(length, first + block_M) if causal else length
+                    tiles = T.ceildiv(last, block_N)
 
-                T.copy(Q[start + first : start + first + block_M, head, :], Q_shared)
-                T.clear(out)
-                T.clear(row_sum)
-                T.fill(row_max, -T.infinity(T.float32))
-                for step in T.Pipelined(tiles, num_stages=num_stages):
-                    # From the last keys on, so that a mask stands in front of the loop.
-                    key = (tiles - 1 - step) * block_N
-                    key_head = head // (heads // key_heads)
-                    T.copy(K[start + key : start + key + block_N, key_head, :], K_shared)
-                    T.gemm(
-                        Q_shared,
-                        K_shared,
-                        scores,
-                        transpose_B=True,
-                        policy=T.GemmWarpPolicy.FullRow,
-                        clear_accum=True,
-                    )
-                    if step < masked:
+                    T.copy(Q[start + first : start + first + block_M, head, :], Q_shared)
+                    T.clear(out)
+                    T.clear(row_sum)
+                    T.fill(row_max, -T.infinity(T.float32))
+                    for step in T.Pipelined(tiles, num_stages=num_stages):
+                        # From the last keys on, so that a mask stands in front of the loop.
+                        key = (tiles - 1 - step) * block_N
+                        key_head = head // (heads // key_heads)
+                        T.copy(K[start + key : start + key + block_N, key_head, :], K_shared)
+                        T.gemm(
+                            Q_shared,
+                            K_shared,
+                            scores,
+                            transpose_B=True,
+                            policy=T.GemmWarpPolicy.FullRow,
+                            clear_accum=True,
+                        )
+                        if step < masked:
+                            for i, j in T.Parallel(block_M, block_N):
+                                # Finite, because a row may have no keys in this tile.
+                                keys = T.min(length, first + i + 1) if causal else length
+                                scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], -1e30)
+                        T.copy(row_max, row_max_before)
+                        T.reduce_max(scores, row_max, dim=1, clear=False)
+                        for i in T.Parallel(block_M):
+                            rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
                         for i, j in T.Parallel(block_M, block_N):
-                            # Finite, because a row may have no keys in this tile.
-                            keys = T.min(length, first + i + 1) if causal else length
-                            scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], -1e30)
-                    T.copy(row_max, row_max_before)
-                    T.reduce_max(scores, row_max, dim=1, clear=False)
-                    for i in T.Parallel(block_M):
-                        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                    for i, j in T.Parallel(block_M, block_N):
-                        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                    T.reduce_sum(scores, tile_sum, dim=1)
-                    for i in T.Parallel(block_M):
-                        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                            scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                        T.reduce_sum(scores, tile_sum, dim=1)
+                        for i in T.Parallel(block_M):
+                            row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                        for i, j in T.Parallel(block_M, dim):
+                            out[i, j] = out[i, j] * rescale[i]
+                        T.copy(scores, weights)
+                        T.copy(V[start + key : start + key + block_N, key_head, :], V_shared)
+                        T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
                     for i, j in T.Parallel(block_M, dim):
-                        out[i, j] = out[i, j] * rescale[i]
-                    T.copy(scores, weights)
-                    T.copy(V[start + key : start + key + block_N, key_head, :], V_shared)
-                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
-                for i, j in T.Parallel(block_M, dim):
-                    out[i, j] = out[i, j] / row_sum[i]
-                # Rows are stored as a whole, and asked once whether they are of the sequence.
-                T.copy(out, out_shared)
-                for i, j in T.Parallel(block_M, dim):
-                    if first + i < length:
-                        Output[start + first + i, head, j] = out_shared[i, j]
+                        out[i, j] = out[i, j] / row_sum[i]
+                    # Rows are stored as a whole, and asked once whether they are of the sequence.
+                    T.copy(out, out_shared)
+                    for i, j in T.Parallel(block_M, dim):
+                        if first + i < length:
+                            Output[start + first + i, head, j] = out_shared[i, j]
         return Output
 
     return main

@@ -72,6 +72,12 @@ class CopyOperator : public TileOperator {
     if (level == InferLevel::kPrefer && ProposeLayout(scope)) return true;
     return nest_->Infer(scope, level);
   }
+  void PlaceForBanks(LayoutScope* scope) const final {
+    const Var& tile = IsShared(dst_.buffer) ? dst_.buffer : src_.buffer;
+    if (scope->Find(tile).defined() || scope->IsPointedTo(tile) || scope->IsView(tile)) return;
+    const Layout layout = ProposeMatrixLayout(src_, dst_, *scope, span);
+    if (layout.defined()) scope->Place(tile, layout, span);
+  }
   void Verify(const LayoutScope& scope) const final { nest_->Verify(scope); }
 
   Stmt Lower(LoweringScope* scope) const final {

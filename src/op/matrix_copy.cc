@@ -7,6 +7,7 @@
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "region_nest.h"
+#include "tma_plan.h"
 
 namespace tl {
 namespace {
@@ -35,6 +36,11 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
     held[thread[k] * registers + reg[element]] = static_cast<int64_t>(element);
   }
   return held;
+}
+
+bool HasInstruction(int arch, bool loads, int64_t num_threads, const Span& span) {
+  const Chip& chip = ChipOf(arch, span);
+  return (loads ? chip.has_ldmatrix : chip.has_stmatrix) && num_threads % kWarp == 0;
 }
 
 /*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
@@ -139,9 +145,8 @@ class MatrixCopy {
   }
 
   std::optional<Stmt> Lower() {
-    const Chip& chip = ChipOf(scope_->arch, span_);
-    if (!(loads_ ? chip.has_ldmatrix : chip.has_stmatrix) || scope_->num_threads % kWarp ||
-        !RowsMatch() || (!loads_ && layout_->replicate > 1)) {
+    if (!HasInstruction(scope_->arch, loads_, scope_->num_threads, span_) || !RowsMatch() ||
+        (!loads_ && layout_->replicate > 1)) {
       return std::nullopt;
     }
     transposed_ = !IsMadeOfMatrices(layout_, scope_->num_threads, false);
@@ -240,17 +245,41 @@ class MatrixCopy {
   bool transposed_ = false;
 };
 
+/*! The sides of a copy between a fragment and shared memory whose elements matrices may have. */
+struct Sides {
+  const TileRegion &fragment, &shared;
+  bool loads;
+};
+std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
+  const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
+  if (!loads && !(IsFragment(src.buffer) && IsShared(dst.buffer))) return std::nullopt;
+  const Sides s = loads ? Sides{dst, src, true} : Sides{src, dst, false};
+  if (BufferOf(s.shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
+  if (BufferOf(s.fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
+  return s;
+}
+
 }  // namespace
 
 std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
                                       LoweringScope* scope, const Span& span) {
-  const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
-  const bool stores = IsFragment(src.buffer) && IsShared(dst.buffer);
-  const TileRegion& fragment = loads ? dst : src;
-  const TileRegion& shared = loads ? src : dst;
-  if ((!loads && !stores) || BufferOf(shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
-  if (BufferOf(fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
-  return MatrixCopy(fragment, shared, loads, scope, span).Lower();
+  const auto sides = SidesOf(src, dst);
+  if (!sides) return std::nullopt;
+  return MatrixCopy(sides->fragment, sides->shared, sides->loads, scope, span).Lower();
+}
+
+Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope,
+                           const Span& span) {
+  const auto sides = SidesOf(src, dst);
+  if (!sides || !HasInstruction(scope.arch, sides->loads, scope.num_threads, span)) {
+    return Layout();
+  }
+  const Fragment f = scope.FindFragment(sides->fragment.buffer);
+  const auto is_made = [&](bool transposed) {
+    return IsMadeOfMatrices(f, scope.num_threads, transposed);
+  };
+  if (!f.defined() || (!is_made(false) && !is_made(true))) return Layout();
+  return ProposeTmaLayout(sides->shared);
 }
 
 }  // namespace tl

@@ -115,6 +115,8 @@ class TileOperator {
   virtual void PlaceForEngines(LayoutScope* scope) const { (void)scope; }
   /*! Proposes layouts; true if this call placed a buffer or fixed the operator's own mapping. */
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
+  /*! Places shared memory that no operator has placed, when all fragments are. */
+  virtual void PlaceForBanks(LayoutScope* scope) const { (void)scope; }
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
   virtual void Verify(const LayoutScope& scope) const { (void)scope; }
   /*! Bits that a thread moves through shared memory because of where the operator's fragments are:

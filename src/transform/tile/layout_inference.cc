@@ -54,6 +54,10 @@ struct OperatorUse {
     scope->num_threads = threads.threads;
     return op->Infer(scope, level);
   }
+  void PlaceForBanks(LayoutScope* scope) const {
+    scope->num_threads = threads.threads;
+    op->PlaceForBanks(scope);
+  }
   void Verify(LayoutScope* scope) const {
     scope->num_threads = threads.threads;
     op->Verify(*scope);
@@ -282,6 +286,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int ar
       ops.operators[component[k]] = std::move(chosen.operators[k]);
     }
   }
+  for (const OperatorUse& use : ops.operators) use.PlaceForBanks(&placed);
   for (const OperatorUse& use : ops.operators) use.Verify(&placed);
 
   Map<Var, Layout> out;

@@ -34,7 +34,7 @@ class TrafficCollector : public StmtExprVisitor {
   }
   void Visit_(const TensorLoadNode* op) final {
     Other(op->source.as_or_throw<Var>());
-    Default(op);
+    for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);

@@ -197,3 +197,28 @@ def test_a_part_of_a_fragment_moves_by_its_matrices(rows, columns, widths):
     c = torch.zeros(rows.stop - rows.start, columns.stop - columns.start, dtype=torch.float16)
     kernel(a, b, c)
     assert torch.equal(c.double(), (a.double() @ b.double())[rows, columns])
+
+
+def test_rows_of_a_matrix_are_in_banks_of_their_own():
+    """A tile that nobody else places, though elements of it are read one by one."""
+
+    @T.prim_func
+    def func(A: T.Tensor((64, 16), "float16"), C: T.Tensor((64, 64), "float16"), rows: T.int32):
+        with T.Kernel(1, threads=128):
+            As = T.alloc_shared((64, 16), "float16")
+            Cs = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, As)
+            T.gemm(As, As, F, transpose_B=True, clear_accum=True)
+            T.copy(F, Cs)
+            for i, j in T.Parallel(64, 64):
+                if i < rows:
+                    C[i, j] = Cs[i, j]
+
+    kernel = emulated(func)
+    (store,) = [s for s in kernel.kernel_source.splitlines() if "ptx_stmatrix_x4" in s]
+    assert "^ (tx % 8)) * 8" in store
+    a, c = integers(64, 16), torch.zeros(64, 64).half()
+    kernel(a, c, 50)
+    assert torch.equal(c[:50], (a @ a.T)[:50])
+    assert not c[50:].any()
