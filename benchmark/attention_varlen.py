@@ -47,6 +47,7 @@ def row(lengths, heads, dim, causal):
         arguments={
             "batch": batch,
             "heads": heads,
+            "longest": longest,
             "dim": dim,
             "causal": causal,
         },

@@ -12,17 +12,11 @@ import tilelang
 import tilelang.language as T
 
 
-def processors():
-    """Multiprocessors of the GPU; a few blocks where there is none."""
-    if not torch.cuda.is_available():
-        return 4
-    return torch.cuda.get_device_properties().multi_processor_count
-
-
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def flash_attention_varlen(
     batch,
     heads,
+    longest,
     dim,
     causal,
     key_heads=None,
@@ -33,15 +27,10 @@ def flash_attention_varlen(
     threads=128,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim); sequence b has the positions
-    starts[b] to starts[b + 1].
-
-    A block for each multiprocessor works on one tile of rows after the other, all heads of one
-    before the next, so that what a tile needs is loaded while the one before it is stored.
-    """
+    starts[b] to starts[b + 1], at most `longest`."""
     key_heads = key_heads or heads
     positions = T.dynamic("positions")
     scale = LOG2_E / dim**0.5
-    blocks = processors()
     # Tiles of keys that some rows have a part of: the first rows may begin in the middle of one.
     masked = -(-block_M // block_N) + (block_M % block_N > 0) if causal else 1
 
@@ -53,7 +42,7 @@ def flash_attention_varlen(
         starts: T.Tensor((batch + 1,), T.int32),
     ):
         Output = T.empty((positions, heads, dim), dtype)
-        with T.Kernel(blocks, threads=threads) as block:
+        with T.Kernel(T.ceildiv(longest, block_M), heads, batch, threads=threads) as (bx, by, bz):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -67,73 +56,56 @@ def flash_attention_varlen(
             tile_sum = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            # Tiles of all sequences, and of those up to this one and before it.
-            count = T.alloc_var(T.int32, init=0)
-            end = T.alloc_var(T.int32, init=0)
-            before = T.alloc_var(T.int32, init=0)
-            sequence = T.alloc_var(T.int32, init=-1)
-            start = T.alloc_var(T.int32, init=0)
-            length = T.alloc_var(T.int32, init=0)
-            for b in T.serial(batch):
-                count += T.ceildiv(starts[b + 1] - starts[b], block_M)
-            for wave in T.serial(T.ceildiv(count * heads, blocks)):
-                tile = (wave * blocks + block) // heads
-                head = (wave * blocks + block) % heads
-                if tile < count:
-                    while tile >= end:
-                        sequence += 1
-                        start = starts[sequence]
-                        length = starts[sequence + 1] - start
-                        before = end
-                        end += T.ceildiv(length, block_M)
-                    # The last rows of a sequence have the most keys: they start first.
-                    first = (end - 1 - tile if causal else tile - before) * block_M
-                    last = T.min(length, first + block_M) if causal else length
-                    tiles = T.ceildiv(last, block_N)
-
-                    T.copy(Q[start + first : start + first + block_M, head, :], Q_shared)
-                    T.clear(out)
-                    T.clear(row_sum)
-                    T.fill(row_max, -T.infinity(T.float32))
-                    for step in T.Pipelined(tiles, num_stages=num_stages):
-                        # From the last keys on, so that a mask stands in front of the loop.
-                        key = (tiles - 1 - step) * block_N
-                        key_head = head // (heads // key_heads)
-                        T.copy(K[start + key : start + key + block_N, key_head, :], K_shared)
-                        T.gemm(
-                            Q_shared,
-                            K_shared,
-                            scores,
-                            transpose_B=True,
-                            policy=T.GemmWarpPolicy.FullRow,
-                            clear_accum=True,
-                        )
-                        if step < masked:
-                            for i, j in T.Parallel(block_M, block_N):
-                                # Finite, because a row may have no keys in this tile.
-                                keys = T.min(length, first + i + 1) if causal else length
-                                scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], -1e30)
-                        T.copy(row_max, row_max_before)
-                        T.reduce_max(scores, row_max, dim=1, clear=False)
-                        for i in T.Parallel(block_M):
-                            rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+            head = by // (heads // key_heads)
+            start = starts[bz]
+            length = starts[bz + 1] - start
+            first = (T.ceildiv(longest, block_M) - 1 - bx if causal else bx) * block_M
+            # Tiles behind the end of their sequence have nothing to do.
+            if first < length:
+                last = T.min(length, first + block_M) if causal else length
+                tiles = T.ceildiv(last, block_N)
+                T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
+                T.clear(out)
+                T.clear(row_sum)
+                T.fill(row_max, -T.infinity(T.float32))
+                for step in T.Pipelined(tiles, num_stages=num_stages):
+                    # From the last keys on, so that a mask stands in front of the loop.
+                    key = (tiles - 1 - step) * block_N
+                    T.copy(K[start + key : start + key + block_N, head, :], K_shared)
+                    T.gemm(
+                        Q_shared,
+                        K_shared,
+                        scores,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                        clear_accum=True,
+                    )
+                    if step < masked:
                         for i, j in T.Parallel(block_M, block_N):
-                            scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                        T.reduce_sum(scores, tile_sum, dim=1)
-                        for i in T.Parallel(block_M):
-                            row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-                        for i, j in T.Parallel(block_M, dim):
-                            out[i, j] = out[i, j] * rescale[i]
-                        T.copy(scores, weights)
-                        T.copy(V[start + key : start + key + block_N, key_head, :], V_shared)
-                        T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+                            # Finite, because a row may have no keys in this tile.
+                            keys = T.min(length, first + i + 1) if causal else length
+                            scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], -1e30)
+                    T.copy(row_max, row_max_before)
+                    T.reduce_max(scores, row_max, dim=1, clear=False)
+                    for i in T.Parallel(block_M):
+                        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                    for i, j in T.Parallel(block_M, block_N):
+                        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                    T.reduce_sum(scores, tile_sum, dim=1)
+                    for i in T.Parallel(block_M):
+                        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
                     for i, j in T.Parallel(block_M, dim):
-                        out[i, j] = out[i, j] / row_sum[i]
-                    # Rows are stored as a whole, and asked once whether they are of the sequence.
-                    T.copy(out, out_shared)
-                    for i, j in T.Parallel(block_M, dim):
-                        if first + i < length:
-                            Output[start + first + i, head, j] = out_shared[i, j]
+                        out[i, j] = out[i, j] * rescale[i]
+                    T.copy(scores, weights)
+                    T.copy(V[start + key : start + key + block_N, head, :], V_shared)
+                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(block_M, dim):
+                    out[i, j] = out[i, j] / row_sum[i]
+                # Rows are stored as a whole, and asked once whether they are of the sequence.
+                T.copy(out, out_shared)
+                for i, j in T.Parallel(block_M, dim):
+                    if first + i < length:
+                        Output[start + first + i, by, j] = out_shared[i, j]
         return Output
 
     return main
@@ -155,7 +127,9 @@ def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **
     """||ours - float64|| / ||float64|| over all sequences."""
     torch.manual_seed(0)
     q, k, v, starts = inputs(lengths, heads, dim, key_heads, device=device)
-    kernel = flash_attention_varlen(len(lengths), heads, dim, causal, key_heads, **tile)
+    kernel = flash_attention_varlen(
+        len(lengths), heads, max(lengths), dim, causal, key_heads, **tile
+    )
     found = kernel(q, k, v, starts).double()
     parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
     wanted = torch.cat([reference(*(x[None] for x in part), causal=causal)[0] for part in parts])
