@@ -1,11 +1,18 @@
 #include "int_program.h"
 
+#include <algorithm>
+
 namespace tl {
 namespace {
 
 constexpr int kMaxDepth = 64;
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0))); }
+
+template <typename Operation>
+void ForAll(int64_t* a, const int64_t* b, int64_t n, const Operation& operation) {
+  for (int64_t k = 0; k < n; ++k) a[k] = operation(a[k], b[k]);
+}
 
 }  // namespace
 
@@ -14,6 +21,7 @@ IntProgram::IntProgram(const Expr& e, const std::vector<Var>& vars) { Compile(e,
 void IntProgram::Emit(Code code, int64_t value, int stack_change) {
   steps_.push_back({code, value});
   depth_ += stack_change;
+  most_depth_ = std::max(most_depth_, depth_);
   TVM_FFI_ICHECK(depth_ <= kMaxDepth) << "index expression is nested too deeply";
 }
 
@@ -23,6 +31,14 @@ bool IntProgram::TryBinary(const Expr& e, Code code, const std::vector<Var>& var
   if (!op) return false;
   Compile(op->a, vars);
   Compile(op->b, vars);
+  Step& divisor = steps_.back();
+  const bool divides = code == Code::kFloorDiv || code == Code::kFloorMod;
+  if (divides && divisor.code == Code::kConst && divisor.value > 0 &&
+      (divisor.value & (divisor.value - 1)) == 0) {
+    // By a power of two: rounds down for negative numbers, too.
+    divisor.value = code == Code::kFloorDiv ? __builtin_ctzll(divisor.value) : divisor.value - 1;
+    code = code == Code::kFloorDiv ? Code::kShr : Code::kAnd;
+  }
   Emit(code, 0, -1);
   return true;
 }
@@ -76,85 +92,65 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
 }
 
 int64_t IntProgram::operator()(const int64_t* point) const {
-  int64_t stack[kMaxDepth + 1];
-  int64_t* top = stack - 1;
+  int64_t stack[kMaxDepth];
+  Run<1>(point, 1, stack);
+  return stack[0];
+}
+
+void IntProgram::Evaluate(const int64_t* slots, int64_t n, int64_t* values) const {
+  std::vector<int64_t> stack(most_depth_ * kMostPoints);
+  Run<kMostPoints>(slots, n, stack.data());
+  std::copy_n(stack.data(), n, values);
+}
+
+/*! Leaves the values at the bottom of the stack; an entry of it, and a slot, is kStride numbers. */
+template <int64_t kStride>
+void IntProgram::Run(const int64_t* slots, int64_t n, int64_t* stack) const {
+  int64_t* top = stack - kStride;
   for (const Step& s : steps_) {
     if (s.code == Code::kConst) {
-      *++top = s.value;
+      std::fill_n(top += kStride, n, s.value);
       continue;
     }
     if (s.code == Code::kSlot) {
-      *++top = point[s.value];
+      std::copy_n(slots + s.value * kStride, n, top += kStride);
       continue;
     }
-    const int64_t b = *top--;
-    int64_t& a = *top;
+    const int64_t* b = top;
+    int64_t* a = top -= kStride;
     switch (s.code) {
-      case Code::kAdd:
-        a += b;
-        break;
-      case Code::kSub:
-        a -= b;
-        break;
-      case Code::kMul:
-        a *= b;
-        break;
-      case Code::kFloorDiv:
-        a = FloorDivide(a, b);
-        break;
-      case Code::kFloorMod:
-        a -= FloorDivide(a, b) * b;
-        break;
-      case Code::kMin:
-        a = a < b ? a : b;
-        break;
-      case Code::kMax:
-        a = a > b ? a : b;
-        break;
-      case Code::kXor:
-        a ^= b;
-        break;
-      case Code::kAnd:
-        a &= b;
-        break;
-      case Code::kOr:
-        a |= b;
-        break;
-      case Code::kShl:
-        a <<= b;
-        break;
-      case Code::kShr:
-        a >>= b;
-        break;
-      case Code::kLT:
-        a = a < b;
-        break;
-      case Code::kLE:
-        a = a <= b;
-        break;
-      case Code::kGT:
-        a = a > b;
-        break;
-      case Code::kGE:
-        a = a >= b;
-        break;
-      case Code::kEQ:
-        a = a == b;
-        break;
-      case Code::kNE:
-        a = a != b;
-        break;
+#define TL_STEP_(Name, Value)                                    \
+  case Code::Name:                                               \
+    ForAll(a, b, n, [](int64_t x, int64_t y) { return Value; }); \
+    break
+      TL_STEP_(kAdd, x + y);
+      TL_STEP_(kSub, x - y);
+      TL_STEP_(kMul, x * y);
+      TL_STEP_(kFloorDiv, FloorDivide(x, y));
+      TL_STEP_(kFloorMod, x - FloorDivide(x, y) * y);
+      TL_STEP_(kMin, std::min(x, y));
+      TL_STEP_(kMax, std::max(x, y));
+      TL_STEP_(kXor, x ^ y);
+      TL_STEP_(kAnd, x & y);
+      TL_STEP_(kOr, x | y);
+      TL_STEP_(kShl, x << y);
+      TL_STEP_(kShr, x >> y);
+      TL_STEP_(kLT, x < y);
+      TL_STEP_(kLE, x <= y);
+      TL_STEP_(kGT, x > y);
+      TL_STEP_(kGE, x >= y);
+      TL_STEP_(kEQ, x == y);
+      TL_STEP_(kNE, x != y);
+#undef TL_STEP_
       case Code::kSelect: {
-        const int64_t if_true = a;
-        --top;
-        *top = *top ? if_true : b;
+        int64_t* condition = top -= kStride;
+        for (int64_t k = 0; k < n; ++k) condition[k] = condition[k] ? a[k] : b[k];
         break;
       }
       default:
         break;
     }
   }
-  return *top;
 }
 
 std::vector<int64_t> EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>& vars,
@@ -163,13 +159,22 @@ std::vector<int64_t> EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>&
   for (const Expr& e : exprs) programs.emplace_back(e, std::vector<Var>(vars.begin(), vars.end()));
   int64_t points = 1;
   for (int64_t e : extents) points *= e;
-  std::vector<int64_t> table, point(extents.size(), 0);
-  table.reserve(points * programs.size());
-  for (int64_t k = 0; k < points; ++k) {
-    for (const IntProgram& p : programs) table.push_back(p(point.data()));
-    for (size_t d = extents.size(); d-- > 0;) {
-      if (++point[d] < extents[d]) break;
-      point[d] = 0;
+  constexpr int64_t kMost = IntProgram::kMostPoints;
+  const int64_t width = static_cast<int64_t>(programs.size());
+  std::vector<int64_t> table(points * width), point(extents.size(), 0);
+  std::vector<int64_t> slots(extents.size() * kMost), values(kMost);
+  for (int64_t first = 0; first < points; first += kMost) {
+    const int64_t n = std::min(kMost, points - first);
+    for (int64_t k = 0; k < n; ++k) {
+      for (size_t d = 0; d < extents.size(); ++d) slots[d * kMost + k] = point[d];
+      for (size_t d = extents.size(); d-- > 0;) {
+        if (++point[d] < extents[d]) break;
+        point[d] = 0;
+      }
+    }
+    for (int64_t p = 0; p < width; ++p) {
+      programs[p].Evaluate(slots.data(), n, values.data());
+      for (int64_t k = 0; k < n; ++k) table[(first + k) * width + p] = values[k];
     }
   }
   return table;

@@ -1,5 +1,5 @@
-/*! Evaluates integer index expressions at many points: an expression compiled to postfix once, run
- * at about 2 ns a step. */
+/*! Evaluates integer index expressions at many points: an expression compiled to postfix once, each
+ * step of which is run for many points at a time. */
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,6 +14,9 @@ class IntProgram {
    * (internal error). */
   IntProgram(const Expr& e, const std::vector<Var>& vars);
   int64_t operator()(const int64_t* point) const;
+  /*! At `n` points, at most kMostPoints: slot i of point k is slots[i * kMostPoints + k]. */
+  void Evaluate(const int64_t* slots, int64_t n, int64_t* values) const;
+  static constexpr int64_t kMostPoints = 128;
 
  private:
   enum class Code : uint8_t {
@@ -48,8 +51,11 @@ class IntProgram {
   bool TryBinary(const Expr& e, Code code, const std::vector<Var>& vars);
   void Emit(Code code, int64_t value, int stack_change);
 
+  template <int64_t kStride>
+  void Run(const int64_t* slots, int64_t n, int64_t* stack) const;
+
   std::vector<Step> steps_;
-  int depth_ = 0;
+  int depth_ = 0, most_depth_ = 0;
 };
 
 /*!
