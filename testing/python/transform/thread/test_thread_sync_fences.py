@@ -1,0 +1,89 @@
+"""Fences between what threads do and what engines do."""
+
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+from tilelang._ffi import get_function
+
+OFFSET = "tl.shared_offset"
+FENCE = "T.tl.fence_proxy_async()"
+
+
+def intrinsic(name, *args):
+    args = [T.int32(a) if isinstance(a, int) else a for a in args]
+    return T.evaluate(tvm.ir.Call(tvm.ir.Op.get("tl." + name), args))
+
+
+def address(buffer, *indices):
+    return T.address_of(buffer[indices])
+
+
+def ring(before_arrival, arrive="mbarrier_arrive_warp"):
+    """Threads read what an engine fills, or products of wgmma do, then `before_arrival`, then they
+    arrive at an mbarrier."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((128,), "float32", scope="shared.dyn")
+            full = T.sblock_alloc_buffer((1,), "uint64", scope="shared.barrier")
+            for k in range(4):
+                intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
+                intrinsic("mbarrier_wait", address(full, 0), k % 2)
+                before_arrival(S, B, tx)
+                intrinsic(arrive, address(full, 0))
+
+    return func
+
+
+def read(S, B, tx):
+    T.buffer_store(B, S[tx], [tx])
+
+
+def read_and_fence(S, B, tx):
+    read(S, B, tx)
+    intrinsic("fence_proxy_async")
+
+
+def nothing(S, B, tx):
+    T.evaluate(0)
+
+
+@pytest.mark.parametrize(("before", "fences"), [(read, 1), (read_and_fence, 1), (nothing, 0)])
+@pytest.mark.parametrize("arrive", ["mbarrier_arrive_warp", "mbarrier_arrive"])
+def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(
+    statements, before, fences, arrive
+):
+    lines = [
+        line.strip()
+        for line in statements("ThreadSync", ring(before, arrive), arch="sm_90a").splitlines()
+    ]
+    assert lines.count(FENCE) == fences
+    if fences:
+        place = next(i for i, line in enumerate(lines) if f"tl.{arrive}(" in line)
+        assert lines[place - 1] == FENCE
+
+
+def test_reads_of_bytes_that_an_engine_fills_under_another_name():
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        R = T.alloc_buffer((128,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+        S = T.alloc_buffer((128,), "float32", scope="shared.dyn", annotations={OFFSET: 0})
+        full = T.alloc_buffer((1,), "uint64", scope="shared.barrier", annotations={OFFSET: 512})
+        R[tx] = A[tx]
+        B[tx] = R[tx]
+        if tx == 0:
+            intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
+        intrinsic("mbarrier_wait", address(full, 0), 0)
+        B[tx] = S[tx]
+
+    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    lines = [line.strip() for line in mod["main"].script().splitlines()]
+    place = lines.index(FENCE)
+    assert lines.count(FENCE) == 1
+    # T.alloc_buffer and the data it points to have names of their own.
+    assert lines[place - 1].startswith("B[tx] = R")
+    assert lines[place + 1] == 'T.tvm_storage_sync("shared")'
