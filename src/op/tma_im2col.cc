@@ -32,15 +32,19 @@ std::string CheckChannels(const Im2col& im2col, Analyzer* analyzer) {
 }
 
 std::string CheckGeometry(const Im2col& im2col) {
-  const auto more = [](const std::string& what, int64_t found, int64_t limit) {
-    return what + " of " + std::to_string(found) + ", more than " + std::to_string(limit);
+  struct Limit {
+    const char* what;
+    int64_t found, most;
   };
   const int64_t reach = (im2col.kernel - 1) * im2col.dilation;
-  if (im2col.stride > kMaxStride) return more("a stride", im2col.stride, kMaxStride);
-  if (im2col.pad > kMaxCorner) return more("a padding", im2col.pad, kMaxCorner);
-  if (reach > kMaxOffset) return more("a distance between taps", reach, kMaxOffset);
-  if (reach - im2col.pad > kMaxCorner + 1) {
-    return more("a window that exceeds the padding by pixels", reach - im2col.pad, kMaxCorner + 1);
+  for (const Limit& limit :
+       {Limit{"a stride of ", im2col.stride, kMaxStride},
+        Limit{"a padding of ", im2col.pad, kMaxCorner},
+        Limit{"taps at a distance of ", reach, kMaxOffset},
+        Limit{"taps behind the padding, by ", reach - im2col.pad, kMaxCorner + 1}}) {
+    if (limit.found <= limit.most) continue;
+    return limit.what + std::to_string(limit.found) + " pixels, more than " +
+           std::to_string(limit.most);
   }
   return "";
 }
