@@ -145,6 +145,36 @@ def test_columns_outside_of_the_matrix_are_zero():
     assert not found[16:].any()
 
 
+def test_a_view_in_a_persistent_kernel_with_a_loop_for_each_direction():
+    """The number of a fill is a running count; the last tile begins behind all images."""
+
+    @T.prim_func
+    def main(
+        pixels: T.Tensor((288, 32), "float16"),
+        W: T.Tensor((288, 16), "float16"),
+        C: T.Tensor((288, 16), "float32"),
+    ):
+        with T.Kernel(2, threads=128) as block:
+            A = T.reshape(pixels, (4, 9, 8, 32))
+            S = T.alloc_shared((64, 32), "float16")
+            B = T.alloc_shared((32, 16), "float16")
+            F = T.alloc_fragment((64, 16), "float32")
+            for by in T.Persistent([6], 2, block):
+                T.clear(F)
+                for kh in T.serial(3):
+                    for kw in T.Pipelined(3, num_stages=2):
+                        T.im2col(A, S, by, kh * 3 + kw, 3, 1, 1, 1)
+                        T.copy(W[(kh * 3 + kw) * 32, 0], B)
+                        T.gemm(S, B, F)
+                T.copy(F, C[by * 64, 0])
+
+    built = build(main)
+    assert "tl::tma_load_im2col<4" in built.get_kernel_source()
+    image, weight, found = small((4, 9, 8, 32)), small((288, 16)), torch.zeros(288, 16)
+    built(image.view(288, 32), weight, found)
+    assert torch.equal(found.double(), reference(image, weight, 3, 1, 1, 1))
+
+
 def test_a_tall_tile_is_several_loads():
     built = build(convolution((8, 32, 32, 16), 3, 1, 1, 1, (2048, 16), threads=256))
     assert "pixels (-1, -1) to (-1, -1), 16 channels of 1024)" in built.get_host_source()
