@@ -1,8 +1,9 @@
 /*!
  * tl.tileop.tma_im2col(.. as tl.tileop.im2col, barrier region of one element): what warp
- * specialisation makes of T.im2col. One thread, elected already, issues loads in im2col mode: the
- * unit walks over the pixels where windows begin, in the order of the matrix's rows, and copies
- * channels of the pixels that lie a tap's distance from them (PTX ISA, Tensors, "Im2col mode").
+ * specialisation and pipelines make of T.im2col. One thread, elected already, issues loads in
+ * im2col mode: the unit walks over the pixels where windows begin, in the order of the matrix's
+ * rows, and copies channels of the pixels that lie a tap's distance from them (PTX ISA, Tensors,
+ * "Im2col mode").
  */
 #include "../target/chip.h"
 #include "../tvm/error.h"
@@ -109,7 +110,7 @@ class TmaIm2colOperator : public TileOperator {
         span, "ValueError",
         "T.im2col: found " + why +
             ", wanted a tile that the tensor memory access unit can load, as was planned before "
-            "layouts were; compile with pass config tl.disable_tma_lower");
+            "layouts were; give it annotations={\"disable_tma\": True}");
   }
 
   Im2col im2col_;

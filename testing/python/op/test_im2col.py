@@ -228,7 +228,7 @@ def padded(i, j):
             "the copied part begins at a multiple of 128 bytes (8 rows of a swizzle)",
         ),
         ({"safe_value": 1.0}, "A has a safe value"),
-        ({"annotations": {"disable_tma": 1}}, "disable_tma=True"),
+        ({"annotations": {"disable_tma": True}}, "disable_tma=True"),
     ],
     ids=lambda value: value.partition(",")[0] if isinstance(value, str) else "",
 )
