@@ -1,49 +1,69 @@
 /*!
- * T.im2col: a tile of the matrix whose rows are the pixels that a convolution computes and whose
- * columns are the inputs of each: row ((n OH) + oh) OW + ow, column ((kh K) + kw) C + c is
- * image[n, oh stride + kh dilation - pad, ow stride + kw dilation - pad, c], and zero outside of
- * the image and of the matrix.
+ * T.im2col: a tile of a convolution's matrix (im2col.h), gathered by all threads. In pipelined
+ * loops it may become tl.tileop.tma_im2col.
  */
+#include "im2col.h"
+
 #include "parallel_operator.h"
 
 namespace tl {
 namespace {
 
-/*! im2col(image region, tile region, row block, column block, kernel, stride, dilation, pad) */
 std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span) {
-  const TileRegion tile = TileRegion::From(call->args[1]);
-  const Var image = TileRegion::From(call->args[0]).buffer;
+  const Im2col im2col = Im2col::From(call);
+  const Var image = im2col.image.buffer, tile = im2col.tile.buffer;
   const Array<Expr>& shape = BufferOf(image)->shape;
-  const Expr height = shape[1], width = shape[2], channels = shape[3];
-  const int64_t kernel = ToInt(call->args[4]), stride = ToInt(call->args[5]),
-                dilation = ToInt(call->args[6]), pad = ToInt(call->args[7]);
-  const auto outputs = [&](const Expr& extent) {
-    return FloorDivOf(extent + (2 * pad - dilation * (kernel - 1) - 1), stride) + 1;
-  };
-  const Expr out_height = outputs(height), out_width = outputs(width);
 
   ParallelNest nest;
   nest.span = span;
   nest.vars = {MakeVar("i"), MakeVar("j")};
-  nest.extents = tile.MatrixExtents();
-  const Expr row = call->args[2] * nest.extents[0] + nest.vars[0];
-  const Expr column = call->args[3] * nest.extents[1] + nest.vars[1];
-  const Expr tap = FloorDivOf(column, channels);
-  const Expr y = FloorModOf(FloorDivOf(row, out_width), out_height) * stride +
-                 FloorDivOf(tap, kernel) * dilation + (-pad);
-  const Expr x = FloorModOf(row, out_width) * stride + FloorModOf(tap, kernel) * dilation + (-pad);
-  const Expr zero = MakeInt(0);
-  const Expr inside =
-      tap < MakeInt(kernel * kernel) && y >= zero && y < height && x >= zero && x < width;
-  const Expr pixel =
-      LoadOf(image, {FloorDivOf(row, out_height * out_width), y, x, FloorModOf(column, channels)});
-  const Expr value = IfThenElseOf(inside, pixel, ZeroOf(pixel->dtype()));
-  nest.body = MakeStore(tile.buffer, CastTo(BufferOf(tile.buffer)->dtype->dtype, value),
-                        tile.MatrixElement(nest.vars[0], nest.vars[1]), span);
+  nest.extents = {im2col.rows, im2col.columns};
+  const Im2col::Pixel pixel = im2col.FirstPixel(im2col.first_row + nest.vars[0]);
+  const Im2col::Tap tap = im2col.TapOf(im2col.first_column + nest.vars[1]);
+  const Expr y = pixel.y + tap.y, x = pixel.x + tap.x, zero = MakeInt(0);
+  const Expr inside = tap.inside && y >= zero && y < shape[1] && x >= zero && x < shape[2];
+  const Expr element = LoadOf(image, {pixel.image, y, x, tap.channel});
+  const Expr value = IfThenElseOf(inside, element, ZeroOf(element->dtype()));
+  nest.body = MakeStore(tile, CastTo(BufferOf(tile)->dtype->dtype, value),
+                        im2col.tile.MatrixElement(nest.vars[0], nest.vars[1]), span);
   return MakeParallelOperator(nest, Fragment());
 }
 
-OperatorRegistration registration("tl.tileop.im2col", "tl.im2col", MakeIm2Col);
+OperatorRegistration registration(kIm2col, "tl.im2col", MakeIm2Col);
 
 }  // namespace
+
+Im2col Im2col::From(const CallNode* call) {
+  Im2col out;
+  out.image = TileRegion::From(call->args[0]);
+  out.tile = TileRegion::From(call->args[1]);
+  const Array<Expr> extents = out.tile.MatrixExtents();
+  out.rows = extents[0];
+  out.columns = extents[1];
+  out.first_row = call->args[2] * out.rows;
+  out.first_column = call->args[3] * out.columns;
+  out.kernel = ToInt(call->args[4]);
+  out.stride = ToInt(call->args[5]);
+  out.dilation = ToInt(call->args[6]);
+  out.pad = ToInt(call->args[7]);
+  return out;
+}
+
+Im2col::Pixel Im2col::FirstPixel(const Expr& row) const {
+  const Array<Expr>& shape = BufferOf(image.buffer)->shape;
+  const auto outputs = [&](const Expr& extent) {
+    return FloorDivOf(extent + (2 * pad - dilation * (kernel - 1) - 1), stride) + 1;
+  };
+  const Expr height = outputs(shape[1]), width = outputs(shape[2]);
+  return {FloorDivOf(row, height * width),
+          FloorModOf(FloorDivOf(row, width), height) * stride + (-pad),
+          FloorModOf(row, width) * stride + (-pad)};
+}
+
+Im2col::Tap Im2col::TapOf(const Expr& column) const {
+  const Expr tap = FloorDivOf(column, Channels());
+  return {FloorDivOf(tap, kernel) * dilation, FloorModOf(tap, kernel) * dilation,
+          FloorModOf(column, Channels()), tap >= MakeInt(0) && tap < MakeInt(kernel * kernel)};
+}
+
 }  // namespace tl

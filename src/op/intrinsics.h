@@ -144,6 +144,7 @@ inline constexpr const char* kPrefetchTmaDescriptor = "tl.prefetch_tma_descripto
 inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";
 inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
+inline constexpr const char* kTmaLoadIm2col = "tl.tma_load_im2col";
 inline constexpr const char* kTmaStore = "tl.tma_store";
 inline constexpr const char* kTmaReduce = "tl.tma_reduce";
 /*! The same of consecutive bytes, which need no tensor map. */

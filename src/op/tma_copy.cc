@@ -10,6 +10,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "im2col.h"
 #include "intrinsics.h"
 
 namespace tl {
@@ -35,12 +36,15 @@ Expr StrideBytes(const BufferTypeNode* type, size_t dim) {
   return stride;
 }
 
+}  // namespace
+
 /*!
  * create_tma_descriptor(type, rank, address, extents.., strides in bytes.., box.., element
  * strides.., interleave, swizzle, L2 promotion, fill), dimensions innermost first, numbers as in
- * cuTensorMapEncodeTiled (CUDA Driver API).
+ * cuTensorMapEncodeTiled (CUDA Driver API). In im2col mode the box is channels, pixels and zeros,
+ * and the lower and the upper corner of the pixels stand behind the fill (cuTensorMapEncodeIm2col).
  */
-Expr MakeDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
+Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
   const BufferTypeNode* type = BufferOf(tensor);
   const std::vector<size_t> dims(plan.map_dims.rbegin(), plan.map_dims.rend());
   Array<Expr> first,
@@ -49,10 +53,22 @@ Expr MakeDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) 
   args.push_back(AddressOf(tensor, first));
   for (size_t d : dims) args.push_back(type->shape[d]);
   for (size_t d : dims) args.push_back(analyzer->Simplify(StrideBytes(type, d)));
-  for (size_t d : dims) args.push_back(MakeInt(plan.BoxOf(d)));
-  for (size_t k = 0; k < dims.size(); ++k) args.push_back(MakeInt(1));
+  const size_t outer = dims.size() - 1;
+  for (size_t k = 0; k <= outer; ++k) {
+    const int64_t of_pixels = k > 1 ? 0 : plan.BoxOf(1 - k);
+    args.push_back(MakeInt(plan.pixels ? of_pixels : plan.BoxOf(dims[k])));
+  }
+  for (size_t k = 0; k <= outer; ++k) {
+    const bool walks = plan.pixels && k > 0 && k < outer;
+    args.push_back(MakeInt(walks ? plan.pixels->step : 1));
+  }
   for (int64_t v : {int64_t(0), MapSwizzle(plan.swizzle), int64_t(2), int64_t(0)}) {
     args.push_back(MakeInt(v));
+  }
+  if (plan.pixels) {
+    for (int64_t corner : {plan.pixels->lower, plan.pixels->upper}) {
+      for (size_t k = 1; k < outer; ++k) args.push_back(MakeInt(corner));
+    }
   }
   return CallOp(kCreateTmaDescriptor, args, args[2]->ty);
 }
@@ -61,6 +77,8 @@ Expr HintOf(const TmaIssue& issue) {
   static const char* const kHints[] = {"tl::evict_normal", "tl::evict_first", "tl::evict_last"};
   return StringOf(kHints[issue.eviction_policy]);
 }
+
+namespace {
 
 /*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
 struct FoldXor : StmtExprMutator {
@@ -71,29 +89,21 @@ struct FoldXor : StmtExprMutator {
   }
 };
 
-/*! The places of one box in both memories; `loops` get the variables that count boxes. */
-struct BoxPlace {
-  Array<Expr> coordinates;  // innermost first
-  Expr shared;              // address
-  std::vector<std::pair<Var, int64_t>> loops;
-};
+}  // namespace
 
-BoxPlace PlaceBox(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+BoxPlace PlaceBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
                   LoweringScope* scope) {
   BoxPlace place;
-  std::vector<Expr> to, from;
+  std::vector<Expr> to;
   for (const Range& r : shared.ranges) to.push_back(r->min);
-  for (const Range& r : global.ranges) from.push_back(r->min);
   for (const TmaDim& dim : plan.dims) {
     if (dim.count == 1) continue;
     const Var k = MakeVar(place.loops.empty() ? "box" : "box" + std::to_string(place.loops.size()));
     place.loops.emplace_back(k, dim.count);
     scope->analyzer->BindConst(k, dim.count);
     to[dim.shared] = to[dim.shared] + k * dim.box;
-    from[dim.global] = from[dim.global] + CastTo(from[dim.global]->dtype(), k * dim.box);
-  }
-  for (size_t d = plan.map_dims.size(); d-- > 0;) {
-    place.coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
+    Expr& begin = (*from)[dim.global];
+    begin = begin + CastTo(begin->dtype(), k * dim.box);
   }
   place.shared = SharedAddress(shared.buffer, Array<Expr>(to.begin(), to.end()), scope);
   return place;
@@ -106,9 +116,23 @@ Stmt OverBoxes(const BoxPlace& place, Stmt body, const Span& span) {
   return body;
 }
 
-/*! The layout of a shared tile, row-major where nobody placed it. */
 Layout LayoutFrom(const Layout& found, const Var& buffer) {
   return found.defined() ? found : MakeLinearLayout(ConstShape(buffer));
+}
+
+namespace {
+
+/*! The coordinates of a region's box, innermost first. */
+Array<Expr> CoordinatesOf(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
+                          LoweringScope* scope, BoxPlace* place) {
+  std::vector<Expr> from;
+  for (const Range& r : global.ranges) from.push_back(r->min);
+  *place = PlaceBox(shared, plan, &from, scope);
+  Array<Expr> coordinates;
+  for (size_t d = plan.map_dims.size(); d-- > 0;) {
+    coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
+  }
+  return coordinates;
 }
 
 class TmaCopyOperator : public TileOperator {
@@ -183,9 +207,28 @@ std::unique_ptr<TileOperator> MakeTmaCopy(const CallNode* call, const Span& span
   return std::make_unique<TmaCopyOperator>(call, span);
 }
 
-OperatorRegistration registration("tl.tileop.tma_copy", "tl.tma_copy", MakeTmaCopy);
+OperatorRegistration registration(kTmaCopy, "tl.tma_copy", MakeTmaCopy);
 
 }  // namespace
+
+bool IsTmaLoad(const CallNode* call) {
+  const Expr e = GetRef<Expr>(call);
+  return IsCallTo(e, kTmaIm2col) || (IsCallTo(e, kTmaCopy) && call->args.size() > 2);
+}
+
+Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier) {
+  Array<Expr> args = copy->args;
+  args.push_back(barrier);
+  const bool pixels = IsCallTo(GetRef<Expr>(copy), kIm2col);
+  auto load = make_object<CallNode>(*CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get());
+  auto attrs = make_object<DictAttrsNode>();
+  for (const auto& [key, value] : TileOpAttrs(copy)) {
+    if (key == "eviction_policy") attrs->__dict__.Set(key, value);
+  }
+  attrs->__dict__.Set("elected", int64_t(1));
+  load->attrs = DictAttrs(attrs);
+  return Call(load);
+}
 
 std::string WhyNotTmaAsked(const CallNode* copy) {
   if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
@@ -202,7 +245,6 @@ std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arc
   if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
   std::string why = WhyNotTmaAsked(copy);
   if (!why.empty()) return why;
-  if (std::string(OpOf(copy)->name) == "tl.tileop.im2col") return "a gather of pixels";
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
   if (!IsGlobal(src.buffer) || !IsShared(dst.buffer)) {
     return "a copy that is not from global to shared memory";
@@ -210,6 +252,9 @@ std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arc
   Analyzer analyzer;
   TmaPlan plan;
   const Layout layout = annotated.defined() ? annotated : ProposeTmaLayout(dst);
+  if (IsCallTo(GetRef<Expr>(copy), kIm2col)) {
+    return PlanIm2col(Im2col::From(copy), layout, &analyzer, &plan);
+  }
   return PlanTma(src, dst, layout, TmaProof::kFully, &analyzer, &plan);
 }
 
@@ -287,11 +332,12 @@ Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaP
   if (plan.bulk_bytes > 0) {
     return IssueBulkLoad(global, shared, plan, barrier, issue, scope, span);
   }
-  const BoxPlace place = PlaceBox(global, shared, plan, scope);
-  Array<Expr> args = {HintOf(issue), MakeDescriptor(global.buffer, plan, scope->analyzer), barrier,
+  BoxPlace place;
+  const Array<Expr> coordinates = CoordinatesOf(global, shared, plan, scope, &place);
+  Array<Expr> args = {HintOf(issue), TmaDescriptor(global.buffer, plan, scope->analyzer), barrier,
                       place.shared};
   if (issue.cluster_mask) args.push_back(MakeInt(issue.cluster_mask));
-  for (const Expr& c : place.coordinates) args.push_back(c);
+  for (const Expr& c : coordinates) args.push_back(c);
   const char* op = issue.cluster_mask ? kTmaLoadMulticast
                    : issue.waited     ? kTmaLoadWaited
                                       : kTmaLoad;
@@ -304,10 +350,11 @@ Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const Tma
   if (plan.bulk_bytes > 0) {
     stores = IssueBulkStore(shared, global, plan, issue, scope, span);
   } else {
-    const BoxPlace place = PlaceBox(global, shared, plan, scope);
+    BoxPlace place;
+    const Array<Expr> coordinates = CoordinatesOf(global, shared, plan, scope, &place);
     Array<Expr> args = {issue.adds ? StringOf("tl::SumOp") : HintOf(issue),
-                        MakeDescriptor(global.buffer, plan, scope->analyzer), place.shared};
-    for (const Expr& c : place.coordinates) args.push_back(c);
+                        TmaDescriptor(global.buffer, plan, scope->analyzer), place.shared};
+    for (const Expr& c : coordinates) args.push_back(c);
     const char* op = issue.adds ? kTmaReduce : kTmaStore;
     stores = OverBoxes(place, MakeEvaluate(CallOp(op, args), span), span);
   }

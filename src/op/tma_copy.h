@@ -10,6 +10,16 @@
 
 namespace tl {
 
+inline constexpr const char* kTmaCopy = "tl.tileop.tma_copy";
+/*! A load in im2col mode: tma_im2col.cc. */
+inline constexpr const char* kTmaIm2col = "tl.tileop.tma_im2col";
+
+/*! The call is a load by TMA whose mbarrier is its last argument, and which fills args[1]. */
+bool IsTmaLoad(const CallNode* call);
+/*! The load by TMA of a `tl.tileop.copy` or `tl.tileop.im2col` that WhyNotTmaLoad lets be one,
+ * issued by a thread that is elected already. */
+Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier);
+
 /*!
  * Why a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory cannot be made by TMA,
  * as words behind "found"; "" if it can, for every shape that a call may bring. Decided before
@@ -35,6 +45,22 @@ struct TmaIssue {
   bool adds = false;                 // a store adds to what the tensor has
 };
 TmaIssue TmaIssueOf(const CallNode* call);
+
+/*! The places of one box in both memories; `loops` have the variables that count boxes. */
+struct BoxPlace {
+  Expr shared;  // address
+  std::vector<std::pair<Var, int64_t>> loops;
+};
+/*! `from` is where the region begins, by dimension, and becomes where the box does. */
+BoxPlace PlaceBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
+                  LoweringScope* scope);
+Stmt OverBoxes(const BoxPlace& place, Stmt body, const Span& span);
+/*! The template argument that says how long the L2 cache keeps what is copied. */
+Expr HintOf(const TmaIssue& issue);
+/*! `tl.create_tma_descriptor(..)`, which SplitHostDevice makes a kernel parameter. */
+Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer);
+/*! The layout of a shared tile, row-major where nobody placed it. */
+Layout LayoutFrom(const Layout& found, const Var& buffer);
 
 /*! Pointer to an element of a shared tile where a copy by an engine begins. */
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);

@@ -18,7 +18,7 @@ std::vector<Intrinsic> TmaIntrinsics() {
                    kEngineRead = Access::kEngineRead, kEngineWrite = Access::kEngineWrite,
                    kEngineFill = Access::kEngineFill;
   return {
-      // An argument of those below; see MakeDescriptor in tma_copy.cc. SplitHostDevice makes it a
+      // An argument of those below; see TmaDescriptor in tma_copy.cc. SplitHostDevice makes it a
       // parameter.
       {kCreateTmaDescriptor, "tl::create_tma_descriptor", "tl/tma.h", 0, {}},
       // prefetch_tma_descriptor(): of all that the kernel has. SplitHostDevice, which knows them,
@@ -28,6 +28,8 @@ std::vector<Intrinsic> TmaIntrinsics() {
       {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
       // tma_load_multicast<hint>(descriptor, barrier, shared, blocks, coordinates..)
       {kTmaLoadMulticast, "tl::tma_load_multicast", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
+      // tma_load_im2col<rank, hint>(descriptor, barrier, shared, coordinates.., offsets..)
+      {kTmaLoadIm2col, "tl::tma_load_im2col", "tl/tma.h", 2, {kRead, kBarrier, kEngineWrite}},
       {kTmaLoadWaited, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineFill}},
       // tma_store<hint>(descriptor, shared, coordinates..), tma_reduce<operation>(..)
       {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kEngineRead}},

@@ -3,7 +3,7 @@
  * the 16-byte pieces of each row: bits 4 to 6 of the address (4 to 5, 4) are xored with bits 7 to 9
  * (7 to 8, 7). CUDA C++ Programming Guide, "Tensor Memory Access, Swizzle". Whether a layout is
  * that is read off its table: undoing the exchange must leave the box dense. Limits of boxes and
- * strides: CUDA Driver API, cuTensorMapEncodeTiled.
+ * strides: CUDA Driver API, cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
  */
 #include "tma_plan.h"
 
@@ -15,7 +15,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kMaxBox = 256;
+constexpr int64_t kMaxBox = 256, kMaxPixels = 1024;
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kMaxByteStride = int64_t(1) << 40;
 /*! Bytes that a box's place in shared memory, a row of it, and a tensor's strides are multiples of.
@@ -271,7 +271,7 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     const int64_t extent = dim.box;
     const bool inner = &dim == &dims.back();
     const int64_t span = swizzle / bytes;
-    dim.box = !inner    ? LargestDivisor(extent, kMaxBox, 1)
+    dim.box = !inner    ? LargestDivisor(extent, plan->pixels ? kMaxPixels : kMaxBox, 1)
               : swizzle ? (extent % span ? 0 : span)
                         : LargestDivisor(extent, kMaxBox, kPiece / bytes);
     if (dim.box == 0) return false;
@@ -293,6 +293,20 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
   return false;
 }
 
+std::string PlanSwizzle(const TileRegion& shared, const Layout& layout, Analyzer* analyzer,
+                        TmaPlan* plan) {
+  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  const int64_t row = plan->dims.back().box * bytes;
+  if (row % kPiece) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
+  for (int swizzle : {0, 128, 64, 32}) {
+    if (PlanBoxes(shared, layout, swizzle, analyzer, plan)) return "";
+  }
+  return "a layout of " + std::string(shared.buffer->name) +
+         " that is neither row-major nor a swizzle of 128, 64 or 32 bytes where the copied part "
+         "begins at a multiple of 128 bytes (8 rows of a swizzle):\n  " +
+         LayoutLine(layout) + "\n ";
+}
+
 }  // namespace
 
 int64_t TmaPlan::BoxOf(size_t global) const {
@@ -312,16 +326,21 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
   if (plan->bulk_bytes > 0) return "";
   why = CheckStrides(global, proof, analyzer, plan);
   if (!why.empty()) return why;
-  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
-  const int64_t row = plan->dims.back().box * bytes;
-  if (row % kPiece) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
-  for (int swizzle : {0, 128, 64, 32}) {
-    if (PlanBoxes(shared, layout, swizzle, analyzer, plan)) return "";
+  return PlanSwizzle(shared, layout, analyzer, plan);
+}
+
+std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const Layout& layout,
+                          const PixelBox& pixels, Analyzer* analyzer, TmaPlan* plan) {
+  *plan = TmaPlan();
+  std::string why = CheckTypes(image, tile);
+  if (why.empty()) why = CheckStrides(image, TmaProof::kFully, analyzer, plan);
+  if (!why.empty()) return why;
+  plan->pixels = pixels;
+  for (size_t d : {size_t(0), size_t(1)}) {
+    const size_t of_tile = tile.ranges.size() - 2 + d;
+    plan->dims.push_back({d, of_tile, ToInt(tile.ranges[of_tile]->extent), 1});
   }
-  return "a layout of " + std::string(shared.buffer->name) +
-         " that is neither row-major nor a swizzle of 128, 64 or 32 bytes where the copied part "
-         "begins at a multiple of 128 bytes (8 rows of a swizzle):\n  " +
-         LayoutLine(layout) + "\n ";
+  return PlanSwizzle(tile, layout, analyzer, plan);
 }
 
 std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const TileRegion& to,

@@ -4,6 +4,7 @@
  * 16-byte pieces that the hardware's swizzles make.
  */
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,25 @@ struct TmaDim {
   int64_t count;  // boxes side by side
 };
 
+/*!
+ * The pixels that a copy in im2col mode walks over, the same in both directions: from `lower` of
+ * the first pixel of an image to `upper` of its last one, in steps (PTX ISA, Tensors, "Im2col
+ * mode").
+ */
+struct PixelBox {
+  int64_t lower, upper, step;
+};
+
 struct TmaPlan {
   int swizzle = 0;           // bytes: 128, 64, 32, or 0
   std::vector<TmaDim> dims;  // those longer than 1, in program order
   /*! Dimensions of the tensor that its map has, in program order: all, or where there are more than
    * five, those that are longer than 1 in the tensor or in the tile. */
   std::vector<size_t> map_dims;
+
+  /*! In im2col mode `dims` are pixels and channels, whose `global` is their dimension of the matrix
+   * (im2col.h). */
+  std::optional<PixelBox> pixels;
 
   /*! Where the region of the tensor and its place in shared memory are one piece each: its bytes.
    * Such a copy needs no tensor map, and the tensor's strides may be any; 0 elsewhere. */
@@ -46,6 +60,13 @@ enum class TmaProof : uint8_t { kFully, kAtLaunch };
  */
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
                     TmaProof proof, Analyzer* analyzer, TmaPlan* plan);
+
+/*!
+ * Plans a copy in im2col mode: rows of the tile, its last two dimensions, are channels of one pixel
+ * each of `image` (N, H, W, C). Legal for every shape that a call may bring.
+ */
+std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const Layout& layout,
+                          const PixelBox& pixels, Analyzer* analyzer, TmaPlan* plan);
 
 /*!
  * Why the elements of one shared region are not bytes in one piece that another one has in the same

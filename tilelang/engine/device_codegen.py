@@ -19,7 +19,7 @@ from tilelang.engine.launch_plan import (
     ScalarParam,
     TensorParam,
 )
-from tilelang.engine.tensor_map import MAP_DTYPES
+from tilelang.engine.tensor_map import MAP_DTYPES, Im2col
 
 _OPERATORS = {
     tirx.Add: "+",
@@ -179,7 +179,11 @@ class _PlanWriter:
         sizes, rest = call.args[3 : 3 + 2 * rank], call.args[3 + 2 * rank :]
         described = tuple(self.expr(size) for size in sizes)
         numbers = [int(number) for number in rest]
-        _, swizzle, promotion, fill = numbers[2 * rank :]
+        _, swizzle, promotion, fill, *corners = numbers[2 * rank :]
+        box, im2col = tuple(numbers[:rank]), None
+        if corners:
+            lower, upper = tuple(corners[: rank - 2]), tuple(corners[rank - 2 :])
+            im2col, box = Im2col(lower, upper, channels=box[0], pixels=box[1]), ()
         known = {d.name for d in self.descriptors}
         name, number = f"{tensor}_desc", 0
         while name in known | self._params:
@@ -191,11 +195,12 @@ class _PlanWriter:
             dtype=MAP_DTYPES[int(call.args[0])],
             shape=described[:rank],
             strides=described[rank + 1 :],
-            box=tuple(numbers[:rank]),
+            box=box,
             element_strides=tuple(numbers[rank : 2 * rank]),
             swizzle=(0, 32, 64, 128)[swizzle],
             l2_promotion=(0, 64, 128, 256)[promotion],
             oob_fill="nan" if fill else "zeros",
+            im2col=im2col,
         )
         for other in self.descriptors:
             if replace(made, name=other.name) == other:

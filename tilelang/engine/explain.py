@@ -25,6 +25,7 @@ _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
 _COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
 _ENGINES = {
     "tl.tma_load": "TMA, announced to an mbarrier",
+    "tl.tma_load_im2col": "TMA in im2col mode, announced to an mbarrier",
     "tl.tma_load_multicast": "TMA to several blocks of the cluster, announced to their mbarriers",
     "tl.tma_store": "TMA, a group of bulk copies",
     "tl.wgmma_ss": "wgmma, operands from shared memory",

@@ -13,10 +13,11 @@ others are checked), or it is an integer scalar parameter.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tilelang.engine.tensor_map import Im2col
 from tilelang.utils import dtypes
 
 Expr = int | tuple[Any, ...]
@@ -143,7 +144,7 @@ class Descriptor:
 
     The adapter makes it from the address of `param`; `name` is what a kernel calls it. Dimensions
     are innermost first; `strides` are those of all dimensions but the innermost, in bytes. The rest
-    is as in `tilelang.engine.tensor_map.TensorMap`.
+    is as in `tilelang.engine.tensor_map.TensorMap`: a map in im2col mode has `im2col` and no box.
     """
 
     name: str
@@ -156,8 +157,11 @@ class Descriptor:
     swizzle: int = 0
     l2_promotion: int = 128
     oob_fill: Literal["zeros", "nan"] = "zeros"
+    im2col: Im2col | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.im2col, Mapping):  # of JSON
+            object.__setattr__(self, "im2col", Im2col(**self.im2col))
         for field in ("shape", "strides"):
             object.__setattr__(self, field, _exprs(getattr(self, field)))
         for field in ("box", "element_strides"):
@@ -170,10 +174,14 @@ class Descriptor:
 
     def script(self) -> str:
         """The tensor map on one line."""
+        copied = f"box={format_tuple(self.box)}"
+        if self.im2col is not None:
+            steps = format_tuple(self.element_strides)
+            copied = f"element_strides={steps}, im2col={self.im2col.script()}"
         return (
             f"{self.name} = tensor_map({self.param}, {self.dtype}, "
             f"shape={format_tuple(self.shape)}, byte_strides={format_tuple(self.strides)}, "
-            f"box={format_tuple(self.box)}, swizzle={self.swizzle})"
+            f"{copied}, swizzle={self.swizzle})"
         )
 
 
@@ -383,7 +391,7 @@ class LaunchPlan:
             "outputs": self.outputs,
             "workspaces": self.workspaces,
             "kernels": [vars(kernel) for kernel in self.kernels],
-            "descriptors": [vars(descriptor) for descriptor in self.descriptors],
+            "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
         }
         return json.dumps(fields)
 

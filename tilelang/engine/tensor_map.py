@@ -40,6 +40,15 @@ class Im2col:
     channels: int
     pixels: int
 
+    def __post_init__(self) -> None:
+        for corner in ("lower", "upper"):
+            object.__setattr__(self, corner, tuple(getattr(self, corner)))
+
+    def script(self) -> str:
+        """The pixels in a few words."""
+        corners = f"pixels {self.lower} to {self.upper}"
+        return f"({corners}, {self.channels} channels of {self.pixels})"
+
 
 @dataclass(frozen=True)
 class TensorMap:
@@ -187,6 +196,13 @@ class TensorMap:
                     f"{rank - 2} places from {-limit} to {limit - 1}",
                     "Use less padding",
                 )
+        steps = zip(self.shape[1:-1], im2col.lower, im2col.upper, strict=True)
+        if any(extent + upper <= lower for extent, lower, upper in steps):
+            self._refuse(
+                f"extents {self.shape[1:-1]} with pixels from {im2col.lower} to {im2col.upper}",
+                "a window that fits into the padded image",
+                "Use a larger image or more padding",
+            )
         if not 1 <= im2col.channels <= 256 or not 1 <= im2col.pixels <= 1024:
             self._refuse(
                 f"{im2col.channels} channels of {im2col.pixels} pixels",

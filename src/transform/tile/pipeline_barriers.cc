@@ -4,6 +4,7 @@
 #include <set>
 
 #include "../../op/intrinsics.h"
+#include "../../op/tma_copy.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
 
@@ -12,9 +13,7 @@ namespace {
 
 const CallNode* TmaLoadOf(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
-  const bool is_load =
-      call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy") && call->args.size() > 2;
-  return is_load ? call : nullptr;
+  return call && IsTmaLoad(call) ? call : nullptr;
 }
 
 bool IsSignal(const CallNode* call) {
@@ -172,7 +171,7 @@ void LoopBarriers::Collect(const Stmt& s, size_t statement, bool conditional) {
     if (const Guarded guarded = SplitGuard(piece); guarded.condition.defined()) {
       Collect(guarded.body, statement, true);
     } else if (const CallNode* load = TmaLoadOf(piece)) {
-      const TileRegion barrier = TileRegion::From(load->args[2]);
+      const TileRegion barrier = TileRegion::From(load->args[load->args.size() - 1]);
       events_.push_back({statement, Kind::kLoad, barrier.buffer, barrier.Mins()[0], Expr(),
                          views_.RootOf(TileRegion::From(load->args[1]).buffer)});
     } else if (const CallNode* call = CallOf(piece)) {

@@ -44,20 +44,6 @@ Expr FirstElement(const Var& barrier) {
   return TensorRegion(n);
 }
 
-/*! The load, by a thread that is elected already. */
-Stmt ElectedLoad(const Stmt& copy, const Var& barrier) {
-  const CallNode* call = AsTileOp(copy);
-  const Array<Expr> args = {call->args[0], call->args[1], FirstElement(barrier)};
-  auto load = make_object<CallNode>(*CallOp("tl.tileop.tma_copy", args).get());
-  auto attrs = make_object<DictAttrsNode>();
-  for (const auto& [key, value] : TileOpAttrs(call)) {
-    if (key == "eviction_policy") attrs->__dict__.Set(key, value);
-  }
-  attrs->__dict__.Set("elected", int64_t(1));
-  load->attrs = DictAttrs(attrs);
-  return MakeEvaluate(Call(load), copy->span);
-}
-
 }  // namespace
 
 std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop,
@@ -91,7 +77,8 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   for (size_t i = 0; i < body.size(); ++i) {
     const Span& span = body[i]->span;
     if (loads[i]) {
-      std::vector<Stmt> issue = {ElectedLoad(body[i], out.barrier)};
+      const Call load = ElectedTmaLoad(AsTileOp(body[i]), FirstElement(out.barrier));
+      std::vector<Stmt> issue = {MakeEvaluate(load, span)};
       if (!arrived) {
         const Expr arrive = CallOp(kMbarrierArriveExpectTx, {element, MakeInt(bytes)});
         issue.insert(issue.begin(), MakeEvaluate(arrive, span));

@@ -7,12 +7,11 @@
  *      marked `tl.warp_role`: threads [0, P) fill the slots of the shared buffers, threads
  *      [P, P + C) are the kernel that was, whose reads wait for the fills and release the slots.
  * The block has P + C threads, `barrier_init` has the mbarriers, loads by TMA are
- *      `tl.tileop.tma_copy`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
- *      Other kernels are unchanged.
- * Establishes: both roles run the same control flow, so every fill is awaited and released once;
- * order and stage that the user gave hold for the consumer's loop. Function attributes:
- * `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or why there is none.
- * Refuses nothing: what the plan does not understand stays an ordinary pipeline.
+ *      `tl.tileop.tma_copy` and `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and
+ * `tl.tileop.release`. Other kernels are unchanged. Establishes: both roles run the same control
+ * flow, so every fill is awaited and released once; order and stage that the user gave hold for the
+ * consumer's loop. Function attributes: `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or
+ * why there is none. Refuses nothing: what the plan does not understand stays an ordinary pipeline.
  */
 #include <algorithm>
 
@@ -32,7 +31,6 @@ namespace {
 
 constexpr const char* kApplied = "tl_tiled_ws_applied";
 constexpr int kFirstWithTma = 90;
-constexpr const char* kTmaCopy = "tl.tileop.tma_copy";
 constexpr DLDataType kUInt64{kDLUInt, 64, 1};
 
 Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
@@ -251,17 +249,8 @@ class RoleEmitter {
     const ChannelBarriers& b = barriers_[node.channel];
     const Use& use =
         *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
-    auto call =
-        make_object<CallNode>(*CallOp(kTmaCopy, {copy->args[0], copy->args[1],
-                                                 WholeRegion(b.full, 1, b.Slot(use.number))})
-                                   .get());
-    auto attrs = make_object<DictAttrsNode>();
-    for (const auto& [key, value] : TileOpAttrs(copy)) {
-      if (key == "eviction_policy") attrs->__dict__.Set(key, value);
-    }
-    attrs->__dict__.Set("elected", int64_t(1));
-    call->attrs = DictAttrs(attrs);
-    return MakeEvaluate(Call(call), node.stmt->span);
+    const Expr full = WholeRegion(b.full, 1, b.Slot(use.number));
+    return MakeEvaluate(ElectedTmaLoad(copy, full), node.stmt->span);
   }
 
   // --- consumer

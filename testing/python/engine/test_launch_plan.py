@@ -9,6 +9,7 @@ from tilelang.engine.launch_plan import (
     TensorParam,
     format_expr,
 )
+from tilelang.engine.tensor_map import Im2col
 
 M = ("var", "m")
 N = ("var", "n")
@@ -77,6 +78,23 @@ def test_json_gives_tensor_maps_back():
     assert (
         "A_desc = tensor_map(A, float16, shape=(64, m), byte_strides=((n * 2),), box=(64, 128), "
         "swizzle=128)\n    launch k(A_desc) " in before.script()
+    )
+
+
+def test_json_gives_tensor_maps_in_im2col_mode_back():
+    columns = Im2col((-1, -1), (-1, -1), channels=32, pixels=128)
+    before = described(
+        shape=(64, 7, 9, M),
+        strides=(128, 896, 8064),
+        box=(),
+        element_strides=(1, 2, 2, 1),
+        swizzle=64,
+        im2col=columns,
+    )
+    assert LaunchPlan.from_json(before.to_json()) == before
+    assert (
+        "byte_strides=(128, 896, 8064), element_strides=(1, 2, 2, 1), im2col=(pixels (-1, -1) to "
+        "(-1, -1), 32 channels of 128), swizzle=64)" in before.script()
     )
 
 

@@ -65,6 +65,14 @@ def test_bytes_of_a_box():
     assert TensorMap("A", "float32", shape, strides, im2col=columns).box_bytes == 32 * 100 * 4
 
 
+def test_a_window_that_does_not_fit_is_refused():
+    columns = Im2col((-1, 0), (-2, -7), 32, 100)
+    shape, strides = (64, 8, 8, 2), (64, 512, 4096)
+    TensorMap("A", "float32", shape, strides, im2col=columns)
+    with pytest.raises(ValueError, match="wanted a window that fits into the padded image"):
+        TensorMap("A", "float32", (64, 8, 7, 2), strides, im2col=columns)
+
+
 def test_address():
     assert len(encode_tensor_map(describe(), 1 << 20)) == BYTES
     with pytest.raises(ValueError, match="its data 8 bytes past a multiple of 16"):

@@ -21,7 +21,7 @@ PROGRAMS = {"quickstart", "eager", "softmax", "rms_norm"}
 RUNS = {
     "block_sparse_attention": ("--length 100", 1),
     "block_sparse_gemm": ("--size 130 72 136", 1),
-    "convolution": ("--image 1 5 6 16", 3),
+    "convolution": ("--image 1 5 6 32", 3),
     "dequantize_gemm": ("--size 40 136 160", 2),
     "elementwise": ("--size 70 77", 1),
     "flash_attention": ("--length 150 --dim 64 --key-heads 1", 2),
@@ -39,7 +39,7 @@ RUNS = {
     "reduction": ("--size 700 100", 1),
 }
 # These have other instructions on sm_80, which is emulated where the GPU is another one.
-ON_SM_80 = ["flash_attention", "gemm_sp", "gemm_splitk"]
+ON_SM_80 = ["convolution", "flash_attention", "gemm_sp", "gemm_splitk"]
 # What users' programs have most, with an example of each.
 NAMES = {
     "Tensor": "gemm",

@@ -95,14 +95,16 @@ def test_outside_of_the_matrix_is_zero():
     with pytest.warns(DeprecationWarning, match=r"T\.im2col"):
 
         @T.prim_func
-        def main(A: T.Tensor((1, 4, 4, 3), "float32"), B: T.Tensor((32, 64), "float32")):
-            with T.Kernel(1, threads=64):
+        def main(A: T.Tensor((1, 4, 4, 3), "float32"), B: T.Tensor((2, 32, 64), "float32")):
+            with T.Kernel(2, threads=64) as bx:
                 S = T.alloc_shared((32, 64), "float32")
-                T.c2d_im2col(A, S, 0, 0, 3, 1, 1, 1)
-                T.copy(S, B)
+                T.c2d_im2col(A, S, 0, -bx, 3, 1, 1, 1)
+                T.copy(S, B[bx, 0, 0])
 
-    b = torch.full((32, 64), 7.0, device=DEVICE)
+    b = torch.full((2, 32, 64), 7.0, device=DEVICE)
     tilelang.compile(main)(torch.ones(1, 4, 4, 3, device=DEVICE), b)
+    b, in_front = b
+    assert not in_front.any()
     assert not b[16:].any()
     assert not b[:, 27:].any()
     # Every input is counted once for each pixel whose window has it: 3 of them along each axis, 2

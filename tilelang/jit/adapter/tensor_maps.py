@@ -27,7 +27,7 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
         descriptor: Descriptor, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> bytes:
         if 0 in shape:
-            shape, strides = (1,) * len(shape), (_NOWHERE,) * len(strides)
+            shape, strides = _least_shape(descriptor), (_NOWHERE,) * len(strides)
             address = address or _NOWHERE
         try:
             described = _describe(descriptor, shape, strides)
@@ -37,6 +37,14 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
         return encode(described, address)
 
     return make
+
+
+def _least_shape(descriptor: Descriptor) -> tuple[int, ...]:
+    """Extents that are not 0, nor are those of the pixels of a map in im2col mode."""
+    if descriptor.im2col is None:
+        return (1,) * len(descriptor.shape)
+    corners = zip(descriptor.im2col.lower, descriptor.im2col.upper, strict=True)
+    return (1, *[max(1, lower - upper + 1) for lower, upper in corners], 1)
 
 
 def _describe(
@@ -52,11 +60,13 @@ def _describe(
         swizzle=descriptor.swizzle,
         l2_promotion=descriptor.l2_promotion,
         oob_fill=descriptor.oob_fill,
+        im2col=descriptor.im2col,
     )
 
 
 def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
-    """The ``CUtensorMap`` that the CUDA driver makes (CUDA Driver API, cuTensorMapEncodeTiled).
+    """The ``CUtensorMap`` that the CUDA driver makes (CUDA Driver API, cuTensorMapEncodeTiled and
+    cuTensorMapEncodeIm2col).
 
     Raises `RuntimeError` where the driver refuses it.
     """
@@ -71,22 +81,33 @@ def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
     )
     # Of one dimension too the driver refuses a null pointer to strides, though it reads none.
     strides = tensor_map.byte_strides or (_NOWHERE,)
-    made = check(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType(tensor_map.data_type),
-            len(tensor_map.shape),
-            address,
-            [driver.cuuint64_t(extent) for extent in tensor_map.shape],
-            [driver.cuuint64_t(stride) for stride in strides],
-            [driver.cuuint32_t(extent) for extent in tensor_map.box],
-            [driver.cuuint32_t(step) for step in tensor_map.element_strides],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle((0, 32, 64, 128).index(tensor_map.swizzle)),
-            driver.CUtensorMapL2promotion((0, 64, 128, 256).index(tensor_map.l2_promotion)),
-            nan if tensor_map.oob_fill == "nan" else none,
-        ),
-        f"cuTensorMapEncodeTiled({tensor_map.name})",
+    tensor = (
+        driver.CUtensorMapDataType(tensor_map.data_type),
+        len(tensor_map.shape),
+        address,
+        [driver.cuuint64_t(extent) for extent in tensor_map.shape],
+        [driver.cuuint64_t(stride) for stride in strides],
     )
+    access = (
+        [driver.cuuint32_t(step) for step in tensor_map.element_strides],
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle((0, 32, 64, 128).index(tensor_map.swizzle)),
+        driver.CUtensorMapL2promotion((0, 64, 128, 256).index(tensor_map.l2_promotion)),
+        nan if tensor_map.oob_fill == "nan" else none,
+    )
+    im2col = tensor_map.im2col
+    if im2col is None:
+        box = [driver.cuuint32_t(extent) for extent in tensor_map.box]
+        made = check(
+            driver.cuTensorMapEncodeTiled(*tensor, box, *access),
+            f"cuTensorMapEncodeTiled({tensor_map.name})",
+        )
+    else:
+        pixels = list(im2col.lower), list(im2col.upper), im2col.channels, im2col.pixels
+        made = check(
+            driver.cuTensorMapEncodeIm2col(*tensor, *pixels, *access),
+            f"cuTensorMapEncodeIm2col({tensor_map.name})",
+        )
     return ctypes.string_at(int(made.getPtr()), emulated.BYTES)
 
 

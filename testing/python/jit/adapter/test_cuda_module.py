@@ -2,8 +2,10 @@ import pytest
 import torch
 
 from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, TensorParam
+from tilelang.engine.tensor_map import Im2col, TensorMap
 from tilelang.jit.adapter import cuda_adapter
 from tilelang.jit.adapter.cuda_module import check
+from tilelang.jit.adapter.tensor_maps import encode_for_driver
 from tilelang.testing import requires_cuda
 
 SOURCE = """
@@ -29,6 +31,35 @@ def add(shared_bytes=512, block=(128, 1, 1), outputs=(1,), arch=None, **options)
     kernel = KernelLaunch("add", (("ceildiv", M, 128), 1, 1), block, shared_bytes, args, **options)
     plan = LaunchPlan("main", params, (kernel,), outputs, "add.py:3")
     return cuda_adapter(plan, compile_cubin(SOURCE, arch or cuda_arch(), ["add"]).cubin)
+
+
+def test_what_the_driver_is_told_of_pixels(monkeypatch):
+    from cuda.bindings import driver
+
+    told = []
+
+    def encode(*arguments):
+        told.extend(arguments)
+        return driver.CUresult.CUDA_SUCCESS, driver.CUtensorMap()
+
+    monkeypatch.setattr(driver, "cuTensorMapEncodeIm2col", encode)
+    described = TensorMap(
+        "A",
+        "float16",
+        (64, 7, 9, 2),
+        (64, 448, 4032),
+        element_strides=(1, 2, 2, 1),
+        swizzle=64,
+        im2col=Im2col((-1, -2), (-3, -4), channels=32, pixels=100),
+    )
+    assert len(encode_for_driver(described, 1 << 20)) == 128
+    numbers = [[int(n) for n in x] if isinstance(x, list) else int(x) for x in told]
+    none, swizzle_64, promotion_128 = 0, 2, 2
+    assert numbers == [
+        *(6, 4, 1 << 20, [64, 7, 9, 2], [128, 896, 8064]),
+        *([-1, -2], [-3, -4], 32, 100, [1, 2, 2, 1]),
+        *(none, swizzle_64, promotion_128, none),
+    ]
 
 
 def test_a_driver_error_has_its_name_and_call(monkeypatch):
