@@ -24,17 +24,8 @@ def test_quickstart_prints_its_error_and_its_source():
     assert "__global__" in output
 
 
-@pytest.mark.parametrize(
-    ("example", "line"),
-    [
-        ("softmax", "roundings off"),
-        ("rms_norm", "roundings off"),
-        ("eager", "roundings off"),
-        ("flash_attention", "relative error"),
-    ],
-)
-def test_example_checks_itself(example: str, line: str):
-    assert line in run(f"examples/{example}.py")
+def test_an_example_checks_itself():
+    assert "roundings off" in run("examples/softmax.py")
 
 
 def test_readme_shows_the_quickstart():
