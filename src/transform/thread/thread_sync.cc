@@ -6,8 +6,8 @@
  * accesses of one byte by two threads, one of them a write, have one between them on every path:
  * `tvm_storage_sync`, or `tl.sync_threads_partial` in a region that whole warps run, chosen by the
  * thread index. Barriers that are there count. A barrier stands as late as possible but outside of
- * loops that do not need it each iteration; one that the others make superfluous is dropped. Off
- * with `tl.disable_thread_storage_sync`.
+ * loops that do not need it each iteration; one that the others make superfluous is dropped. None
+ * are placed with `tl.disable_thread_storage_sync`; fences (below) are.
  *
  * An asynchronous copy writes where it is issued, as far as earlier accesses are concerned, and
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
@@ -16,11 +16,11 @@
  * An engine's read of what threads wrote (a store by TMA, an operand of wgmma), and its write of
  * what threads read or wrote, also needs a fence between proxies in those threads: it stands in
  * front of the last barrier on each way from the one to the other. Where threads arrive at an
- * mbarrier, someone may count on what they have read: a fence stands in front of that, if an engine
- * writes the buffer. What a bulk copy or a wgmma reads it may read until the wait for its group. An
- * engine's write that an mbarrier announces is ordered with accesses of its own buffer by the
- * program, and by barriers with those of other buffers in the same bytes. One that all threads wait
- * for at once is ordered with what is behind it.
+ * mbarrier or at the barrier of a cluster, someone may count on what they have read: a fence stands
+ * in front of that, if an engine writes the buffer. What a bulk copy or a wgmma reads it may read
+ * until the wait for its group. An engine's write that an mbarrier announces is ordered with
+ * accesses of its own buffer by the program, and by barriers with those of other buffers in the
+ * same bytes. One that all threads wait for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -100,9 +100,13 @@ class SyncPlanner {
  public:
   explicit SyncPlanner(const Stmt& body) : tree_(BuildSyncTree(body)), conflict_(tree_) {}
 
-  Stmt Plan() {
-    while (std::optional<Conflict> found = Walk()) Place(*found);
-    Prune(tree_.root.get());
+  /*! Without barriers of its own where `places_barriers` is false: fences are no part of an order
+   * that the program keeps by itself. */
+  Stmt Plan(bool places_barriers) {
+    if (places_barriers) {
+      while (std::optional<Conflict> found = Walk()) Place(*found);
+      Prune(tree_.root.get());
+    }
     if (NoteEngines(*tree_.root)) {
       places_fences_ = true;
       Walk();
@@ -134,8 +138,11 @@ class SyncPlanner {
     if (node.mark != Mark::kNone) NoteBarrier(node, state);
     if (node.mark == Mark::kBlock) state->pending.clear();
     if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
-    if (!Check(node, *state)) return false;
-    if (places_fences_) PlaceFences(node, state);
+    if (places_fences_) {
+      PlaceFences(node, state);
+    } else if (!Check(node, *state)) {
+      return false;
+    }
     for (const SharedAccess& a : node.accesses) {
       if (!a.announced && !a.waited) state->pending.insert({&a, {}});
       if (a.flight != SharedAccess::Flight::kNone) state->in_flight[&a] = 0;
@@ -221,7 +228,7 @@ class SyncPlanner {
 
   void PlaceFences(const SyncNode& node, State* state) {
     const auto* evaluate = node.stmt.as<EvaluateNode>();
-    const bool arrives = evaluate && ArrivesAtMbarrier(evaluate->value);
+    const bool arrives = evaluate && TellsOthers(evaluate->value);
     if (arrives) {
       for (const auto& [access, barriers] : state->unfenced) {
         if (!access->writes) Fence(node, barriers);
@@ -252,9 +259,13 @@ class SyncPlanner {
     return it->second;
   }
 
-  static bool ArrivesAtMbarrier(const Expr& e) {
-    return IsCallTo(e, kMbarrierArrive) || IsCallTo(e, kMbarrierArriveWarp) ||
-           IsCallTo(e, kMbarrierArriveRemote) || IsCallTo(e, kMbarrierArriveExpectTx);
+  /*! An arrival that someone may count on who then lets an engine write. */
+  static bool TellsOthers(const Expr& e) {
+    constexpr const char* kArrivals[] = {kMbarrierArrive,       kMbarrierArriveWarp,
+                                         kMbarrierArriveRemote, kMbarrierArriveExpectTx,
+                                         "tl.cluster_arrive",   kClusterSync};
+    return std::any_of(std::begin(kArrivals), std::end(kArrivals),
+                       [&](const char* op) { return IsCallTo(e, op); });
   }
 
   /*! Between an access of a thread and that of an engine, with or without a barrier between. */
@@ -528,18 +539,24 @@ class SyncPlanner {
 
 /*! Kernels have shared memory and barriers of their own: each launch is planned by itself. */
 class KernelPlanner : public StmtExprMutator {
+ public:
+  explicit KernelPlanner(bool places_barriers) : places_barriers_(places_barriers) {}
+
  protected:
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    return SyncPlanner(GetRef<Stmt>(op)).Plan();
+    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers_);
   }
+
+ private:
+  const bool places_barriers_;
 };
 
 PrimFunc ThreadSync(PrimFunc f) {
-  if (PassConfigFlag("tl.disable_thread_storage_sync", false)) return f;
-  return WithBody(f, KernelPlanner().Mutate(f->body));
+  const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
+  return WithBody(f, KernelPlanner(places_barriers).Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });

@@ -33,7 +33,7 @@ def ring(before_arrival, arrive="mbarrier_arrive_warp"):
                 intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
                 intrinsic("mbarrier_wait", address(full, 0), k % 2)
                 before_arrival(S, B, tx)
-                intrinsic(arrive, address(full, 0))
+                intrinsic(arrive, *([address(full, 0)] if arrive.startswith("mbarrier") else []))
 
     return func
 
@@ -52,14 +52,15 @@ def nothing(S, B, tx):
 
 
 @pytest.mark.parametrize(("before", "fences"), [(read, 1), (read_and_fence, 1), (nothing, 0)])
-@pytest.mark.parametrize("arrive", ["mbarrier_arrive_warp", "mbarrier_arrive"])
+@pytest.mark.parametrize(
+    "arrive", ["mbarrier_arrive_warp", "mbarrier_arrive", "cluster_arrive", "cluster_sync"]
+)
+@pytest.mark.parametrize("config", [{}, {"tl.disable_thread_storage_sync": True}])
 def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(
-    statements, before, fences, arrive
+    statements, before, fences, arrive, config
 ):
-    lines = [
-        line.strip()
-        for line in statements("ThreadSync", ring(before, arrive), arch="sm_90a").splitlines()
-    ]
+    text = statements("ThreadSync", ring(before, arrive), config, arch="sm_90a")
+    lines = [line.strip() for line in text.splitlines()]
     assert lines.count(FENCE) == fences
     if fences:
         place = next(i for i, line in enumerate(lines) if f"tl.{arrive}(" in line)
