@@ -39,6 +39,8 @@ def matmul(
     A block for each multiprocessor works on one tile of C after the other, so that the operands of
     the next one are loaded while this one is stored, in `parts`, which take less shared memory.
     """
+    if block_N % parts:
+        raise ValueError(f"parts is {parts}, wanted a divisor of block_N, {block_N}")
     blocks, width, out_dtype = processors(), block_N // parts, out_dtype or dtype
 
     @T.prim_func

@@ -40,6 +40,8 @@ def mla_decode(
     """
     scale = LOG2_E / (dim + rope_dim) ** 0.5
     steps = -(-length // (block_N * split))
+    if dim % pieces:
+        raise ValueError(f"pieces is {pieces}, wanted a divisor of dim, {dim}")
     width = dim // pieces
     columns = [slice(first, first + width) for first in range(0, dim, width)]
 

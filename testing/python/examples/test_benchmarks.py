@@ -64,7 +64,7 @@ def test_without_a_gpu_nothing_is_claimed():
 
 
 @pytest.mark.parametrize(
-    ("name", "only"), [("gemm_ragged", "^1 x"), ("attention_backward", "128 full")]
+    ("name", "only"), [("gemm_ragged", "^1 x"), ("attention_backward", "128 full|64 causal")]
 )
 def test_small_sizes_are_emulated(name, only):
     done = subprocess.run(

@@ -137,3 +137,13 @@ def test_example_of_a_name(name):
         and node.value.id == "T"
     }
     assert name in used
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "options"),
+    [("gemm", "matmul", {"parts": 3}), ("mla_decode", "mla_decode", {"pieces": 3})],
+)
+def test_parts_divide_what_they_are_of(name, program, options):
+    module = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    with pytest.raises(ValueError, match="is 3, wanted a divisor of"):
+        module[program].get_tir(1, 64, 64, **options)

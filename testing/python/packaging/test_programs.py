@@ -24,8 +24,9 @@ def test_quickstart_prints_its_error_and_its_source():
     assert "__global__" in output
 
 
-def test_an_example_checks_itself():
-    assert "roundings off" in run("examples/softmax.py")
+@pytest.mark.parametrize("example", ["softmax", "rms_norm", "eager"])
+def test_example_checks_itself(example: str):
+    assert "roundings off" in run(f"examples/{example}.py")
 
 
 def test_readme_shows_the_quickstart():
