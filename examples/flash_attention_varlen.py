@@ -11,6 +11,10 @@ from flash_attention import LOG2_E, reference
 import tilelang
 import tilelang.language as T
 
+# The score of what is no key: finite, because a row may have no keys in a tile, and a power of two,
+# so that its product with the scale is exact, rounded before the maximum is subtracted or not.
+NO_KEY = -(2.0**100)
+
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def flash_attention_varlen(
@@ -82,9 +86,8 @@ def flash_attention_varlen(
                     )
                     if step < masked:
                         for i, j in T.Parallel(block_M, block_N):
-                            # Finite, because a row may have no keys in this tile.
                             keys = T.min(length, first + i + 1) if causal else length
-                            scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], -1e30)
+                            scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], NO_KEY)
                     T.copy(row_max, row_max_before)
                     T.reduce_max(scores, row_max, dim=1, clear=False)
                     for i in T.Parallel(block_M):

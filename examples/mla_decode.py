@@ -12,6 +12,9 @@ import tilelang
 import tilelang.language as T
 
 LOG2_E = 1.44269504
+# The score of what is no key: finite, because a tile may have no keys at all, and a power of two,
+# so that its product with the scale is exact, rounded before the maximum is subtracted or not.
+NO_KEY = -(2.0**100)
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -90,8 +93,7 @@ def mla_decode(
                     )
                 if first + block_N > length:
                     for i, j in T.Parallel(block_H, block_N):
-                        # Finite, because a tile may have no keys at all.
-                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], -1e30)
+                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
                 T.copy(row_max, row_max_before)
                 T.reduce_max(scores, row_max, dim=1, clear=False)
                 for i in T.Parallel(block_H):
