@@ -35,8 +35,7 @@ def flash_attention_varlen(
     key_heads = key_heads or heads
     positions = T.dynamic("positions")
     scale = LOG2_E / dim**0.5
-    # Tiles of keys that some rows have a part of: the first rows may begin in the middle of one.
-    masked = -(-block_M // block_N) + (block_M % block_N > 0) if causal else 1
+    diagonal = -(-block_M // block_N) if causal else 1
 
     @T.prim_func
     def main(
@@ -63,10 +62,11 @@ def flash_attention_varlen(
             head = by // (heads // key_heads)
             start = starts[bz]
             length = starts[bz + 1] - start
-            first = (T.ceildiv(longest, block_M) - 1 - bx if causal else bx) * block_M
-            # Tiles behind the end of their sequence have nothing to do.
-            if first < length:
-                last = T.min(length, first + block_M) if causal else length
+            # Blocks behind the end of their sequence have nothing to do. Causal tiles are counted from
+            # the end, so that the one with rows of nobody is that with the fewest keys.
+            if bx * block_M < length:
+                first = length - (bx + 1) * block_M if causal else bx * block_M
+                last = first + block_M if causal else length
                 tiles = T.ceildiv(last, block_N)
                 T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
                 T.clear(out)
@@ -74,7 +74,7 @@ def flash_attention_varlen(
                 T.fill(row_max, -T.infinity(T.float32))
                 for step in T.Pipelined(tiles, num_stages=num_stages):
                     # From the last keys on, so that a mask stands in front of the loop.
-                    key = (tiles - 1 - step) * block_N
+                    key = last - (step + 1) * block_N if causal else (tiles - 1 - step) * block_N
                     T.copy(K[start + key : start + key + block_N, head, :], K_shared)
                     T.gemm(
                         Q_shared,
@@ -84,10 +84,10 @@ def flash_attention_varlen(
                         policy=T.GemmWarpPolicy.FullRow,
                         clear_accum=True,
                     )
-                    if step < masked:
+                    if step < diagonal or (causal and step == tiles - 1):
                         for i, j in T.Parallel(block_M, block_N):
-                            keys = T.min(length, first + i + 1) if causal else length
-                            scores[i, j] = T.if_then_else(key + j < keys, scores[i, j], NO_KEY)
+                            seen = 0 <= key + j <= first + i if causal else key + j < length
+                            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
                     T.copy(row_max, row_max_before)
                     T.reduce_max(scores, row_max, dim=1, clear=False)
                     for i in T.Parallel(block_M):
@@ -107,7 +107,7 @@ def flash_attention_varlen(
                 # Rows are stored as a whole, and asked once whether they are of the sequence.
                 T.copy(out, out_shared)
                 for i, j in T.Parallel(block_M, dim):
-                    if first + i < length:
+                    if 0 <= first + i < length:
                         Output[start + first + i, by, j] = out_shared[i, j]
         return Output
 

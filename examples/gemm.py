@@ -33,15 +33,17 @@ def matmul(
     group=8,
     parts=1,
     out_dtype=None,
+    cluster=1,
 ):
     """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`.
 
     A block for each multiprocessor works on one tile of C after the other, so that the operands of
-    the next one are loaded while this one is stored, in `parts`, which take less shared memory.
+    the next one are loaded while this one is stored, in `parts`, which take less shared memory. The
+    blocks of a cluster work on neighbours in M, so that each loads a part of B's tile for all.
     """
     if block_N % parts:
         raise ValueError(f"parts is {parts}, wanted a divisor of block_N, {block_N}")
-    blocks, width, out_dtype = processors(), block_N // parts, out_dtype or dtype
+    clusters, width, out_dtype = processors() // cluster, block_N // parts, out_dtype or dtype
 
     @T.prim_func
     def main(
@@ -49,7 +51,7 @@ def matmul(
         B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
         C: T.Tensor((M, N), out_dtype),
     ):
-        with T.Kernel(blocks, threads=threads) as block:
+        with T.Kernel(clusters * cluster, threads=threads, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared(
                 (block_N, block_K) if transpose_B else (block_K, block_N), dtype
@@ -58,8 +60,9 @@ def matmul(
             # Two, so that one is filled while the other one is stored.
             C_shared = [T.alloc_shared((block_M, width), out_dtype) for _ in range(min(parts, 2))]
 
-            tiles = [T.ceildiv(M, block_M), T.ceildiv(N, block_N)]
-            for by, bx in T.Persistent(tiles, blocks, block, group_size=group):
+            tiles = [T.ceildiv(M, block_M * cluster), T.ceildiv(N, block_N)]
+            for row, bx in T.Persistent(tiles, clusters, block // cluster, group_size=group):
+                by = row * cluster + block % cluster
                 T.clear(C_local)
                 for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
                     T.copy(A[by * block_M, k * block_K], A_shared)

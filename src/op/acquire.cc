@@ -1,7 +1,8 @@
 /*!
  * acquire(barrier element, parity, buffer regions..) waits for the phase of an mbarrier after which
  * the thread may read or overwrite the buffers; release(barrier element, buffer regions..) arrives
- * at it, once for each warp, when its lanes are done with them; release(barrier element, condition,
+ * at it, once for each warp, when its lanes are done with them, with the attribute `blocks` at those
+ * of so many blocks of the cluster; release(barrier element, condition,
  * buffer regions..) does so where the condition holds, which is the same for all lanes. The buffers
  * tell planners what the barrier is about; no data moves.
  */
@@ -47,8 +48,13 @@ std::unique_ptr<TileOperator> MakeAcquire(const CallNode* call, const Span& span
 std::unique_ptr<TileOperator> MakeRelease(const CallNode* call, const Span& span) {
   const bool conditional = call->args.size() > 1 && !call->args[1].as<TensorRegionNode>();
   const Expr condition = conditional ? call->args[1] : Expr(MakeInt(kBool, 1));
-  return std::make_unique<BarrierOperator>(kMbarrierArriveWarp, call, Array<Expr>{}, condition,
-                                           span);
+  const int64_t blocks = TileOpIntAttr(call, kClusterBlocks, 1);
+  if (blocks == 1) {
+    return std::make_unique<BarrierOperator>(kMbarrierArriveWarp, call, Array<Expr>{}, condition,
+                                             span);
+  }
+  return std::make_unique<BarrierOperator>(kMbarrierArriveWarpCluster, call,
+                                           Array<Expr>{MakeInt(blocks)}, condition, span);
 }
 
 OperatorRegistration acquire(kAcquire, "tl.acquire", MakeAcquire);

@@ -18,6 +18,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {kMbarrierArriveWarp, "tl::mbarrier_arrive_warp", "tl/mbarrier.h", 0, {kBarrier}},
       // mbarrier_arrive_remote(barrier, rank of its block in the cluster)
       {kMbarrierArriveRemote, "tl::mbarrier_arrive_remote", "tl/mbarrier.h", 0, {kBarrier, kNone}},
+      // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster)
+      {kMbarrierArriveWarpCluster,
+       "tl::mbarrier_arrive_warp_cluster",
+       "tl/mbarrier.h",
+       0,
+       {kBarrier, kNone}},
       // mbarrier_expect_tx(barrier, bytes)
       {kMbarrierExpectTx, "tl::mbarrier_expect_tx", "tl/mbarrier.h", 0, {kBarrier, kNone}},
       {kMbarrierArriveExpectTx,

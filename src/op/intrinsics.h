@@ -118,6 +118,7 @@ inline constexpr const char* kMbarrierWaitCluster = "tl.mbarrier_wait_cluster";
 inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
 /*! Once for the warp, behind what all its lanes did; all lanes call it. */
 inline constexpr const char* kMbarrierArriveWarp = "tl.mbarrier_arrive_warp";
+inline constexpr const char* kMbarrierArriveWarpCluster = "tl.mbarrier_arrive_warp_cluster";
 inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
 inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
 inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expect_tx";

@@ -141,6 +141,8 @@ class OperatorRegistration {
  * see acquire.cc. */
 inline constexpr const char* kAcquire = "tl.tileop.acquire";
 inline constexpr const char* kRelease = "tl.tileop.release";
+/*! Attribute of a release: how many blocks of the cluster it tells. */
+inline constexpr const char* kClusterBlocks = "blocks";
 
 /*! The operator of a statement: a tile operator's call or a parallel loop; nullptr for others. */
 std::unique_ptr<TileOperator> OperatorOf(const Stmt& s);

@@ -216,7 +216,7 @@ bool IsTmaLoad(const CallNode* call) {
   return IsCallTo(e, kTmaIm2col) || (IsCallTo(e, kTmaCopy) && call->args.size() > 2);
 }
 
-Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier) {
+Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask) {
   Array<Expr> args = copy->args;
   args.push_back(barrier);
   const bool pixels = IsCallTo(GetRef<Expr>(copy), kIm2col);
@@ -226,6 +226,7 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier) {
     if (key == "eviction_policy") attrs->__dict__.Set(key, value);
   }
   attrs->__dict__.Set("elected", int64_t(1));
+  if (cluster_mask) attrs->__dict__.Set("cluster_mask", cluster_mask);
   load->attrs = DictAttrs(attrs);
   return Call(load);
 }

@@ -17,8 +17,9 @@ inline constexpr const char* kTmaIm2col = "tl.tileop.tma_im2col";
 /*! The call is a load by TMA whose mbarrier is its last argument, and which fills args[1]. */
 bool IsTmaLoad(const CallNode* call);
 /*! The load by TMA of a `tl.tileop.copy` or `tl.tileop.im2col` that WhyNotTmaLoad lets be one,
- * issued by a thread that is elected already. */
-Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier);
+ * issued by a thread that is elected already, into the blocks of the cluster in
+ * `cluster_mask`, 0 for this one. */
+Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask);
 
 /*!
  * Why a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory cannot be made by TMA,

@@ -42,6 +42,10 @@ def _statement(file: str, statement: Any) -> str:
         role = f"producer, by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"
         if statement.get("reason"):
             role += f", not TMA: {_first_line(statement['reason'])}"
+        if statement.get("blocks"):
+            role += f", a part by each of the {int(statement['blocks'])} blocks of a cluster"
+        if statement.get("why_own"):
+            role += f", by each block of a cluster for itself: {statement['why_own']}"
     return f"{', '.join(words)}: {role}"
 
 

@@ -159,6 +159,11 @@ def FlattenBuffer() -> Pass:
     return get_function("transform.FlattenBuffer")()
 
 
+def NameWarpGroups() -> Pass:
+    """What a warp agrees on in descriptors of wgmma is asked once, at the kernel's beginning."""
+    return get_function("transform.NameWarpGroups")()
+
+
 def Simplify() -> Pass:
     """TVM's statement simplifier, the form that knows blocks."""
     return tvm.s_tir.transform.StmtSimplify()
@@ -187,6 +192,7 @@ __all__ = [
     "LowerTileOp",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
+    "NameWarpGroups",
     "Pass",
     "PassConfigKey",
     "PassContext",

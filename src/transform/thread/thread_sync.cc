@@ -261,9 +261,10 @@ class SyncPlanner {
 
   /*! An arrival that someone may count on who then lets an engine write. */
   static bool TellsOthers(const Expr& e) {
-    constexpr const char* kArrivals[] = {kMbarrierArrive,       kMbarrierArriveWarp,
-                                         kMbarrierArriveRemote, kMbarrierArriveExpectTx,
-                                         "tl.cluster_arrive",   kClusterSync};
+    constexpr const char* kArrivals[] = {
+        kMbarrierArrive,       kMbarrierArriveWarp,     kMbarrierArriveWarpCluster,
+        kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive",
+        kClusterSync};
     return std::any_of(std::begin(kArrivals), std::end(kArrivals),
                        [&](const char* op) { return IsCallTo(e, op); });
   }

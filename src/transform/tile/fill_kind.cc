@@ -36,8 +36,10 @@ Call IntoSlot(const CallNode* call, const Var& tile) {
   return selector.Mutate(GetRef<Call>(call)).as_or_throw<Call>();
 }
 
-std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Placements& placed,
-                      int64_t versions) {
+}  // namespace
+
+std::string WhyNotTmaFill(const CallNode* call, const KernelInfo& kernel, const Placements& placed,
+                          int64_t versions) {
   const Views& views = placed.views;
   const Var src = TileRegion::From(call->args[0]).buffer;
   const Var dst = TileRegion::From(call->args[1]).buffer;
@@ -57,6 +59,8 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Plac
   return WhyNotTmaLoad(IntoSlot(call, dst).get(),
                        layout.defined() ? ExpandLayout(layout, {2}) : layout, kernel.arch);
 }
+
+namespace {
 
 /*! The expression is a multiple of `unit` for all values of its variables. */
 bool IsMultiple(const Expr& e, int64_t unit, Analyzer* analyzer) {
@@ -152,7 +156,7 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& 
     *why = "it is no copy of a tile";
     return FillBy::kNothing;
   }
-  *why = WhyNotTma(call, kernel, placed, versions);
+  *why = WhyNotTmaFill(call, kernel, placed, versions);
   if (why->empty()) return FillBy::kTma;
   const Any prefer = TileOpAttr(call, "prefer_instruction");
   if (prefer != nullptr && prefer.cast<String>() == "tma") return FillBy::kNothing;

@@ -7,8 +7,8 @@
  *      block, in a cluster of the cluster. The annotation is gone. In a kernel with tensor maps
  *      that thread prefetches them first: `tl.prefetch_tma_descriptor()`, for all there are.
  * Establishes: each mbarrier is initialised once, and no block uses one before that. Where blocks
- *      arrive at mbarriers of other blocks, waits at these acquire for the cluster, and no block
- *      exits while others may still arrive.
+ *      arrive at mbarriers of other blocks, or copy to all of them, no block exits while others may
+ *      still do; waits for arrivals that a program makes itself acquire for the cluster.
  * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
  *      intrinsics on chips that do not have them.
  */
@@ -71,18 +71,23 @@ class ChipChecker : public StmtExprVisitor {
 };
 
 /*! The buffers at whose mbarriers other blocks arrive, or whose copies to all of the cluster they
- * count. */
+ * count, and of these the ones that tell of what other blocks wrote. What a copy wrote, its bytes
+ * tell of; what makes room for one, says nothing of memory. */
 class RemoteBarriers : public StmtExprVisitor {
  public:
-  std::unordered_set<const Object*> buffers;
+  std::unordered_set<const Object*> buffers, acquired;
 
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const CallNode* op) final {
     Default(op);
-    if (!FillsOtherBlocks(op) && !IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote)) return;
+    const bool arrives = IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote);
+    const bool makes_room = IsCallTo(GetRef<Expr>(op), kMbarrierArriveWarpCluster);
+    if (!FillsOtherBlocks(op) && !arrives && !makes_room) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (p.access == Access::kBarrier) buffers.insert(p.buffer.get());
+      if (p.access != Access::kBarrier) continue;
+      buffers.insert(p.buffer.get());
+      if (arrives) acquired.insert(p.buffer.get());
     }
   }
 };
@@ -139,8 +144,8 @@ class Lowerer : public StmtExprMutator {
     Expr call = Default<Expr>(op);
     if (FillsOtherBlocks(op)) CheckBlocks(op);
     if (!IsCallTo(call, kMbarrierWait)) return call;
-    const bool remote = remote_.count(AsAddressOf(op->args[0])->source.get());
-    return remote ? CallOp(kMbarrierWaitCluster, call.as<CallNode>()->args) : call;
+    const bool acquires = acquired_.count(AsAddressOf(op->args[0])->source.get());
+    return acquires ? CallOp(kMbarrierWaitCluster, call.as<CallNode>()->args) : call;
   }
 
   Stmt Mutate_(const EvaluateNode* op) final {
@@ -166,13 +171,15 @@ class Lowerer : public StmtExprMutator {
     RemoteBarriers remote;
     remote(op->body);
     for (const Var& buffer : barriers) {
-      if (ScopeOf(buffer) == "shared.cluster_barrier") remote.buffers.insert(buffer.get());
+      if (ScopeOf(buffer) != "shared.cluster_barrier") continue;
+      remote.buffers.insert(buffer.get());
+      remote.acquired.insert(buffer.get());
     }
-    remote_ = remote.buffers;
+    acquired_ = remote.acquired;
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
     first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
     std::vector<Stmt> body = {ByOneThread(first), Sync(cluster_blocks_ > 1), Mutate(op->body)};
-    if (!remote_.empty()) body.push_back(Sync(true));
+    if (!remote.buffers.empty()) body.push_back(Sync(true));
     return MakeSeq(body);
   }
 
@@ -222,7 +229,7 @@ class Lowerer : public StmtExprMutator {
   KernelScope scope_;
   int64_t cluster_blocks_ = 1;
   Span span_;
-  std::unordered_set<const Object*> remote_;
+  std::unordered_set<const Object*> acquired_;
 };
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {

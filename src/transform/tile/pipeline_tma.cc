@@ -77,7 +77,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   for (size_t i = 0; i < body.size(); ++i) {
     const Span& span = body[i]->span;
     if (loads[i]) {
-      const Call load = ElectedTmaLoad(AsTileOp(body[i]), FirstElement(out.barrier));
+      const Call load = ElectedTmaLoad(AsTileOp(body[i]), FirstElement(out.barrier), 0);
       std::vector<Stmt> issue = {MakeEvaluate(load, span)};
       if (!arrived) {
         const Expr arrive = CallOp(kMbarrierArriveExpectTx, {element, MakeInt(bytes)});

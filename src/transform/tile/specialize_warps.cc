@@ -14,6 +14,7 @@
  * why there is none. Refuses nothing: what the plan does not understand stays an ordinary pipeline.
  */
 #include <algorithm>
+#include <map>
 
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
@@ -60,24 +61,29 @@ struct ChannelBarriers {
     return Call(kAcquire, barrier, number, {parity}, span);
   }
   Stmt Release(const Expr& number, const Span& span) const {
-    return Call(kRelease, empty, number, {}, span);
+    return Call(kRelease, empty, number, {}, span, channel->blocks);
   }
   /*! Gives up the slot of the fill before `next`, the number of a fill, if there is one. */
   Stmt ReleaseBefore(const Expr& next, const Expr& is_one, const Span& span) const {
     const Expr slot = next + MakeInt(next->dtype(), channel->versions - 1);
-    return Call(kRelease, empty, slot, {is_one}, span);
+    return Call(kRelease, empty, slot, {is_one}, span, channel->blocks);
   }
   Expr Address(const Expr& number) const { return AddressOf(full, {Slot(number)}); }
 
  private:
   Stmt Call(const char* op, const Var& barrier, const Expr& number, const Array<Expr>& scalars,
-            const Span& span) const {
+            const Span& span, int64_t blocks = 1) const {
     Array<Expr> args = {WholeRegion(barrier, 1, Slot(number))};
     for (const Expr& e : scalars) args.push_back(e);
     for (const Var& v : buffers) {
       args.push_back(WholeRegion(v, channel->versions > 1 ? 1 : 0, Slot(number)));
     }
-    return MakeEvaluate(CallOp(op, args), span);
+    if (blocks == 1) return MakeEvaluate(CallOp(op, args), span);
+    auto attrs = make_object<DictAttrsNode>();
+    attrs->__dict__.Set(kClusterBlocks, blocks);
+    auto call = make_object<CallNode>(*CallOp(op, args).get());
+    call->attrs = DictAttrs(attrs);
+    return MakeEvaluate(tl::Call(call), span);
   }
 };
 
@@ -250,7 +256,11 @@ class RoleEmitter {
     const Use& use =
         *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
     const Expr full = WholeRegion(b.full, 1, b.Slot(use.number));
-    return MakeEvaluate(ElectedTmaLoad(copy, full), node.stmt->span);
+    if (!node.split) return MakeEvaluate(ElectedTmaLoad(copy, full, 0), node.stmt->span);
+    const int64_t blocks = b.channel->blocks;
+    const Call part = PartOfLoad(copy, *node.split, blocks, block_rank);
+    const int64_t all = (int64_t(1) << blocks) - 1;
+    return MakeEvaluate(ElectedTmaLoad(part.get(), full, all), node.stmt->span);
   }
 
   // --- consumer
@@ -412,6 +422,8 @@ class RoleEmitter {
   Stmt Elected(const Stmt& body) const { return MakeIf(elect, body, Span()); }
   /*! True in one thread of the producer. */
   Expr elect;
+  /*! Number of the block in its cluster. */
+  Expr block_rank;
 
  private:
   const WarpRoles& roles_;
@@ -437,7 +449,11 @@ class KernelReader : public StmtExprVisitor {
         info.thread_vars.push_back(axis->var);
         info.is_flat &= tag == "threadIdx.x" || IsConst(op->value, 1);
         if (tag == "threadIdx.x") info.threads = ToInt(op->value);
+      } else {
+        blocks_[tag] = axis->var;
       }
+    } else if (op->attr_key == kClusterDims) {
+      NoteCluster(op->node.cast<Array<Expr>>());
     } else if (op->attr_key == "tl.aliased_buffer") {
       info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
     }
@@ -447,6 +463,18 @@ class KernelReader : public StmtExprVisitor {
     if (!info.block) info.block = op;
     Default(op);
   }
+
+ private:
+  void NoteCluster(const Array<Expr>& dims) {
+    const char* const tags[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const int64_t extent = ToInt(dims[d]);
+      info.cluster_blocks *= extent;
+      if (extent > 1) info.cluster.emplace_back(blocks_.at(tags[d]), extent);
+    }
+  }
+
+  std::map<std::string, Var> blocks_;
 };
 
 /*! Rewrites the kernels that have a plan. */
@@ -544,6 +572,7 @@ class Specializer : public StmtExprMutator {
     const int64_t P = roles_->producer_threads, C = roles_->consumer_threads;
     const Var thread = kernel_->thread_vars[0];
     emit->elect = ElectOne(thread, P);
+    emit->block_rank = BlockRank(*kernel_);
     Stmt producer = emit->Producer();
     if (roles_->one_producer_thread) producer = emit->Elected(producer);
     // The kernel's own threads were numbered from 0.

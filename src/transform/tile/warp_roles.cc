@@ -83,6 +83,7 @@ class Planner {
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills();
+    ShareFills(kernel_, placed_, &roles_);
     CountThreads();
     PlaceReleases(kernel_, views_, &roles_);
   }

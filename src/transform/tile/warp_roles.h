@@ -11,6 +11,7 @@
  */
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ struct RoleNode {
   FillBy fill = FillBy::kNothing;
   /*! Of a fill, its channel. */
   size_t channel = 0;
+  /*! Of a fill that the blocks of a cluster share: the dimension, of those longer than 1, of which
+   * each of them loads a part. */
+  std::optional<size_t> split;
+  /*! Of a fill in a kernel with clusters, why each block makes it for itself. */
+  std::string why_own;
   /*! The producer runs it: a fill, or control and scalars that fills depend on. */
   bool in_producer = false;
   /*! Of a copy, why TMA does not make it. */
@@ -89,8 +95,11 @@ struct Channel {
   std::vector<Var> buffers;
   std::vector<Window> windows;
   int64_t versions = 1;
+  /*! Blocks that fill its slots together: those of the cluster, or 1. */
+  int64_t blocks = 1;
   bool by_cp_async = false, by_threads = false;
-  /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. */
+  /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. Room for what
+   * several blocks fill is in all of them. */
   int64_t full_arrivals = 1, empty_arrivals = 0;
   /*! The consumer writes to the buffers, or may read them through the async proxy. */
   bool consumer_writes = false, read_by_gemm = false;
@@ -122,6 +131,9 @@ struct KernelInfo {
   bool is_flat = true;
   int64_t threads = 0;
   int arch = 0;
+  /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
+  int64_t cluster_blocks = 1;
+  std::vector<std::pair<Var, int64_t>> cluster;
   /*! Names of tensors of which several may be one (T.annotate_restrict_buffers). */
   std::vector<std::string> aliased;
 };
@@ -158,6 +170,9 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
  */
 FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
                   int64_t versions, std::string* why);
+/*! Why TMA does not make it; "" if it does. */
+std::string WhyNotTmaFill(const CallNode* copy, const KernelInfo& kernel, const Placements& placed,
+                          int64_t versions);
 /*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
  */
 Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
@@ -170,6 +185,15 @@ bool IsGemm(const Stmt& s);
 /*! Gives loops of two products order and stage, where that has them run at once; true if any. The
  * channels are known. */
 bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+
+// --- share_fills.cc
+/*! Finds the fills that all blocks of a cluster make alike. The channels are known. */
+void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* roles);
+/*! Number of the block in its cluster, x innermost (PTX ISA, %cluster_ctarank). */
+Expr BlockRank(const KernelInfo& kernel);
+/*! The part of a copy that the block of rank `rank` makes of `parts`, in the dimension `split` of
+ * those that are longer than 1. */
+Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& rank);
 
 // --- late_release.cc
 /*! Sets where each window gives up its slot. */

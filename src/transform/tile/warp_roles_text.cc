@@ -32,6 +32,8 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
         {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
     if (fills) entry.Set("channel", int64_t(node->channel));
     if (fills && node->fill != FillBy::kTma) entry.Set("reason", String(node->why));
+    if (node->split) entry.Set("blocks", roles.channels[node->channel].blocks);
+    if (!node->why_own.empty()) entry.Set("why_own", String(node->why_own));
     statements.push_back(entry);
   });
   return statements;

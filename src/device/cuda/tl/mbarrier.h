@@ -60,6 +60,23 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
 }
 
 /*!
+ * Arrives once for the warp at the mbarriers that the first `blocks` blocks of the cluster, 1 to 32,
+ * have at this address, after what all its lanes have read there; each of them calls it. It orders
+ * no writes of memory for the other blocks: a release at the scope of the cluster waits for all that
+ * are on their way. PTX ISA, mbarrier.arrive and mapa.
+ */
+TL_DEVICE void mbarrier_arrive_warp_cluster(uint64_t* barrier, uint32_t blocks) {
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b32 lane, remote;\nbar.warp.sync 0xffffffff;\n"
+      "mov.u32 lane, %%laneid;\nsetp.lt.u32 p, lane, %1;\n"
+      "mapa.shared::cluster.u32 remote, %0, lane;\n"
+      "@p mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(
+          detail::shared_address(barrier)),
+      "r"(blocks)
+      : "memory");
+}
+
+/*!
  * The current phase waits for `bytes` more bytes of asynchronous copies, at most 2^20 - 1 in all.
  * PTX ISA, mbarrier.expect_tx.
  */

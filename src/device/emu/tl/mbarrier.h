@@ -69,6 +69,14 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
   emu::thread_arrives(emu::mbarrier_at(theirs, "arrival", where), count, where);
 }
 
+/*! Arrives once for the warp at the mbarriers of the first `blocks` blocks of the cluster. */
+TL_DEVICE void mbarrier_arrive_warp_cluster(uint64_t* barrier, uint32_t blocks,
+                                            emu::Location where = emu::here()) {
+  emu::masked_sync("mbarrier_arrive_warp_cluster", ~0u, nullptr, nullptr, where);
+  const unsigned lane = emu::worker->current->linear % emu::kWarpSize;
+  if (lane < blocks) mbarrier_arrive_remote(barrier, lane, 1, where);
+}
+
 /*! The current phase waits for `bytes` more bytes of asynchronous copies. */
 TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, uint32_t bytes,
                                   emu::Location where = emu::here()) {

@@ -1,0 +1,174 @@
+/*! Tiles that all blocks of a cluster load: each block loads a part of the tile for all of them. */
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../op/im2col.h"
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../op/region_nest.h"
+#include "../../tvm/analyzer.h"
+#include "../../tvm/functor.h"
+#include "../thread/effects.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+/*! Which values that the producer computes are the same in all blocks of a cluster. */
+class Agreement {
+ public:
+  Agreement(const KernelInfo& kernel, const RoleSequence& body) {
+    for (const auto& [block, extent] : kernel.cluster) {
+      const Var cluster = MakeVar("cluster", block->dtype());
+      const Var rank = MakeVar("rank", block->dtype());
+      analyzer_.BindConst(rank, extent);
+      ranks_.insert(rank.get());
+      in_cluster_.map[block.get()] = cluster * MakeInt(block->dtype(), extent) + rank;
+    }
+    FindDiffering(body);
+  }
+
+  /*! The same fills happen in all blocks, as far as the control around the body says. */
+  bool OfControl(const RoleSequence& sequence) {
+    for (const RoleNode* n = sequence.owner; n; n = n->parent->owner) {
+      if (!OfOwn(*n)) return false;
+    }
+    return !has_own_jumps_;
+  }
+
+  bool Of(const Expr& e) {
+    Finder finder;
+    finder.differing = &differing_;
+    finder.ranks = &ranks_;
+    finder(analyzer_.Simplify(in_cluster_.Mutate(e)));
+    return finder.agrees;
+  }
+
+ private:
+  struct Finder : StmtExprVisitor {
+    const std::unordered_set<const Object*>*differing, *ranks;
+    bool agrees = true;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) final { agrees &= !differing->count(op) && !ranks->count(op); }
+    void Visit_(const CallNode* op) final {
+      agrees &= !IsCallTo(GetRef<Expr>(op), kBlockRank);
+      Default(op);
+    }
+  };
+
+  /*! What a loop or branch evaluates itself. */
+  bool OfOwn(const RoleNode& node) {
+    if (const ForNode* loop = node.Loop()) {
+      return Of(loop->min) && Of(loop->extent) && (!loop->step || Of(*loop->step));
+    }
+    if (node.kind == RoleNode::Kind::kWhile) return Of(node.stmt.as<WhileNode>()->condition);
+    return node.kind != RoleNode::Kind::kIf || Of(node.stmt.as<IfThenElseNode>()->condition);
+  }
+
+  /*! Names and variables that have another value in some block, until no more are found. */
+  void FindDiffering(const RoleSequence& body) {
+    size_t known;
+    do {
+      known = differing_.size();
+      ForEachNode(body, [&](const RoleNode* node) {
+        if (!node->in_producer) return;
+        const bool own_way = !OfControl(*node->parent);
+        if (const auto* bind = node->stmt.as<BindNode>()) {
+          if (!Of(bind->value)) differing_.insert(bind->var.get());
+        } else if (const auto* store = node->stmt.as<BufferStoreNode>()) {
+          const bool same =
+              Of(store->value) && std::all_of(store->indices.begin(), store->indices.end(),
+                                              [&](const Expr& i) { return Of(i); });
+          if (own_way || !same) differing_.insert(store->buffer.get());
+        } else if (own_way && (IsBreak(node->stmt) || IsContinue(node->stmt))) {
+          has_own_jumps_ = true;
+        }
+      });
+    } while (differing_.size() != known);
+  }
+
+  Analyzer analyzer_;
+  Substituter in_cluster_;
+  std::unordered_set<const Object*> ranks_, differing_;
+  bool has_own_jumps_ = false;
+};
+
+bool Agrees(const TileRegion& region, Agreement* agreement) {
+  return std::all_of(region.ranges.begin(), region.ranges.end(), [&](const Range& r) {
+    return agreement->Of(r->min) && agreement->Of(r->extent);
+  });
+}
+
+/*! The windows of a channel are in loops and branches that the blocks go through alike. */
+bool Agrees(const Channel& channel, Agreement* agreement) {
+  return std::all_of(channel.windows.begin(), channel.windows.end(),
+                     [&](const Window& w) { return agreement->OfControl(*w.sequence); });
+}
+
+/*! The dimension in which TMA can load each block's part by itself, the outermost there is. */
+std::optional<size_t> FindSplit(const RoleNode& fill, const KernelInfo& kernel,
+                                const Placements& placed, int64_t versions) {
+  const CallNode* copy = AsTileOp(fill.stmt);
+  const TileRegion dst = TileRegion::From(copy->args[1]);
+  const size_t dims = NonUnitDims(dst).size();
+  for (size_t k = 0; k < dims; ++k) {
+    const auto extent = AsInt(dst.ranges[NonUnitDims(dst)[k]]->extent);
+    if (!extent || *extent % kernel.cluster_blocks) continue;
+    const Call part = PartOfLoad(copy, k, kernel.cluster_blocks, MakeVar("rank"));
+    if (WhyNotTmaFill(part.get(), kernel, placed, versions).empty()) return k;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Expr BlockRank(const KernelInfo& kernel) {
+  Expr rank = MakeInt(0);
+  int64_t scale = 1;
+  for (const auto& [block, extent] : kernel.cluster) {
+    rank = rank + CastTo(kInt32, FloorModOf(block, extent)) * MakeInt(scale);
+    scale *= extent;
+  }
+  return rank;
+}
+
+Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& rank) {
+  auto part = make_object<CallNode>(*copy);
+  part->args = copy->args.Map([&](const Expr& operand) {
+    TileRegion region = TileRegion::From(operand);
+    const size_t dim = NonUnitDims(region)[split];
+    const Range whole = region.ranges[dim];
+    const DLDataType t = whole->min->dtype();
+    auto r = make_object<RangeNode>();
+    const int64_t extent = ToInt(whole->extent) / parts;
+    r->min = whole->min + CastTo(t, rank) * MakeInt(t, extent);
+    r->extent = MakeInt(whole->extent->dtype(), extent);
+    region.ranges.Set(dim, Range(r));
+    return region.ToExpr();
+  });
+  return Call(part);
+}
+
+void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* roles) {
+  if (kernel.cluster_blocks == 1) return;
+  Agreement agreement(kernel, roles->body);
+  ForEachNode(roles->body, [&](RoleNode* node) {
+    if (node->fill == FillBy::kNothing) return;
+    Channel& channel = roles->channels[node->channel];
+    const CallNode* copy = AsTileOp(node->stmt);
+    if (node->fill != FillBy::kTma || IsCallTo(GetRef<Expr>(copy), kIm2col)) {
+      node->why_own = "it is no copy of boxes by TMA";
+    } else if (!Agrees(channel, &agreement)) {
+      node->why_own = "loops or branches around it depend on the block";
+    } else if (!Agrees(TileRegion::From(copy->args[0]), &agreement)) {
+      node->why_own = "its place depends on the block";
+    } else if (!(node->split = FindSplit(*node, kernel, placed, channel.versions))) {
+      node->why_own = "TMA does not load a part of it for each block";
+    } else {
+      channel.blocks = kernel.cluster_blocks;
+    }
+  });
+  for (Channel& c : roles->channels) c.empty_arrivals *= c.blocks;
+}
+
+}  // namespace tl
