@@ -28,7 +28,6 @@ def flash_attention(
     block_N=64,
     num_stages=2,
     threads=128,
-    cluster=1,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of
@@ -43,8 +42,7 @@ def flash_attention(
     ):
         Output = T.empty(shape, dtype)
         LogSum = T.empty((batch, heads, length), T.float32) if log_sum else None
-        grid = T.ceildiv(length, block_M), heads, batch
-        with T.Kernel(*grid, threads=threads, cluster_dims=cluster) as (bx, by, bz):
+        with T.Kernel(T.ceildiv(length, block_M), heads, batch, threads=threads) as (bx, by, bz):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)

@@ -35,6 +35,7 @@ def flash_attention_varlen(
     key_heads = key_heads or heads
     positions = T.dynamic("positions")
     scale = LOG2_E / dim**0.5
+    # Tiles of keys of which some rows see a part only; the last one of a causal block may be one more.
     diagonal = -(-block_M // block_N) if causal else 1
 
     @T.prim_func

@@ -31,7 +31,6 @@ def mla_decode(
     num_stages=1,
     pieces=4,
     threads=256,
-    cluster=1,
 ):
     """softmax((Q KV^T + Q_rope K_rope^T) / sqrt(dim + rope_dim)) KV.
 
@@ -40,8 +39,7 @@ def mla_decode(
     of a tile of heads; then the kernel takes a `workspace` too.
 
     The keys of a step come in `pieces` along `dim`: each is loaded again while the others are in
-    use, so that one buffer for each will do, and a step has twice the keys. The blocks of a
-    `cluster` have heads of one token, and each loads a part of the keys for all.
+    use, so that one buffer for each will do, and a step has twice the keys.
     """
     scale = LOG2_E / (dim + rope_dim) ** 0.5
     steps = -(-length // (block_N * split))
@@ -52,8 +50,7 @@ def mla_decode(
 
     @T.macro
     def attend(Q, Q_rope, KV, K_rope, Output, LogSum):
-        grid = T.ceildiv(heads, block_H), batch, split
-        with T.Kernel(*grid, threads=threads, cluster_dims=cluster) as (bx, by, bz):
+        with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
             Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
             Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
             KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]

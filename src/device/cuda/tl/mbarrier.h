@@ -128,13 +128,18 @@ TL_MBARRIER_POLL(mbarrier_test_wait, "mbarrier.test_wait")
 TL_MBARRIER_POLL(mbarrier_try_wait, "mbarrier.try_wait")
 #undef TL_MBARRIER_POLL
 
+/*! Nanoseconds that a thread may sleep before it asks an mbarrier again, as many as CUTLASS has: of
+ * a chip at the limit of its power, warps that ask all the time cost speed. */
+constexpr uint32_t kMbarrierSleep = 10000000;
+
 /*! Waits until the phase with this parity has ended: 0 for the first phase, 1 for the second, ...
  */
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
-      "{\n.reg .pred p;\nTL_WAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "{\n.reg .pred p;\nTL_WAIT_%=:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1, %2;\n"
       "@!p bra TL_WAIT_%=;\n}" ::"r"(detail::shared_address(barrier)),
-      "r"(parity)
+      "r"(parity), "r"(kMbarrierSleep)
       : "memory");
 }
 
@@ -142,9 +147,9 @@ TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity) {
 TL_DEVICE void mbarrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred p;\nTL_WAIT_%=:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1, %2;\n"
       "@!p bra TL_WAIT_%=;\n}" ::"r"(detail::shared_address(barrier)),
-      "r"(parity)
+      "r"(parity), "r"(kMbarrierSleep)
       : "memory");
 }
 
