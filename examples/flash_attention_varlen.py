@@ -35,7 +35,7 @@ def flash_attention_varlen(
     key_heads = key_heads or heads
     positions = T.dynamic("positions")
     scale = LOG2_E / dim**0.5
-    # Tiles of keys of which some rows see a part only; the last one of a causal block may be one more.
+    # Tiles of keys of which some rows see a part only; a causal block's last one may be another.
     diagonal = -(-block_M // block_N) if causal else 1
 
     @T.prim_func
@@ -63,8 +63,8 @@ def flash_attention_varlen(
             head = by // (heads // key_heads)
             start = starts[bz]
             length = starts[bz + 1] - start
-            # Blocks behind the end of their sequence have nothing to do. Causal tiles are counted from
-            # the end, so that the one with rows of nobody is that with the fewest keys.
+            # Blocks behind the end of their sequence have nothing to do. Causal tiles are counted
+            # from the end, so that the one with rows of nobody is that with the fewest keys.
             if bx * block_M < length:
                 first = length - (bx + 1) * block_M if causal else bx * block_M
                 last = first + block_M if causal else length
