@@ -12,8 +12,6 @@ namespace tl {
 
 /*! Attribute with the user's own C++, from T.Kernel(prelude=..). */
 inline constexpr const char* kPrelude = "pragma_import_c";
-/*! Attribute with the order in which blocks take tiles, from T.use_swizzle. */
-inline constexpr const char* kSwizzle = "threadblock_swizzle_pattern";
 
 /*! Attribute with the number of blocks that a multiprocessor is to hold, from
  * T.annotate_min_blocks_per_sm. */

@@ -97,6 +97,8 @@ inline constexpr const char* kDemanded = "demanded";
 /*! Attribute around a kernel's body; its node has the extents of a cluster in blocks, three
  * constants. */
 inline constexpr const char* kClusterDims = "cluster_dims";
+/*! Attribute with the order in which blocks take tiles, from T.use_swizzle. */
+inline constexpr const char* kSwizzle = "threadblock_swizzle_pattern";
 
 /*! Attribute on statements of a kernel, from T.annotate_l2_hit_ratio: its node names a tensor, its
  * value is the share of the accesses to it that persist in L2. */

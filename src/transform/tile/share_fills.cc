@@ -160,7 +160,10 @@ void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* r
       node->why_own = "it is no copy of boxes by TMA";
     } else if (!Agrees(channel, &agreement)) {
       node->why_own = "loops or branches around it depend on the block";
-    } else if (!Agrees(TileRegion::From(copy->args[0]), &agreement)) {
+    } else if (kernel.is_swizzled) {
+      node->why_own = "T.use_swizzle deals blocks of a cluster places apart";
+    } else if (!Agrees(TileRegion::From(copy->args[0]), &agreement) ||
+               !Agrees(TileRegion::From(copy->args[1]), &agreement)) {
       node->why_own = "its place depends on the block";
     } else if (!(node->split = FindSplit(*node, kernel, placed, channel.versions))) {
       node->why_own = "TMA does not load a part of it for each block";

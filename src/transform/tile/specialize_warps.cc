@@ -454,6 +454,8 @@ class KernelReader : public StmtExprVisitor {
       }
     } else if (op->attr_key == kClusterDims) {
       NoteCluster(op->node.cast<Array<Expr>>());
+    } else if (op->attr_key == kSwizzle) {
+      info.is_swizzled = true;
     } else if (op->attr_key == "tl.aliased_buffer") {
       info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
     }

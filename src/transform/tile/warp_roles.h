@@ -134,6 +134,8 @@ struct KernelInfo {
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
   int64_t cluster_blocks = 1;
   std::vector<std::pair<Var, int64_t>> cluster;
+  /*! Block indices are not those of the grid (T.use_swizzle). */
+  bool is_swizzled = false;
   /*! Names of tensors of which several may be one (T.annotate_restrict_buffers). */
   std::vector<std::string> aliased;
 };

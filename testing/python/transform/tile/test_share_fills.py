@@ -14,8 +14,8 @@ def compiled(program, **options):
     return tilelang.compile(program, target=HOPPER, **options)
 
 
-def gemm(M, N, K, cluster, transpose_B=True, grid_of="MN"):
-    """Blocks of a cluster are neighbours in the first dimension of the grid."""
+def gemm(M, N, K, cluster, transpose_B=True, panel=0):
+    """Blocks of a cluster are neighbours in the first dimension of the grid, that of M."""
 
     @T.prim_func
     def main(
@@ -23,11 +23,9 @@ def gemm(M, N, K, cluster, transpose_B=True, grid_of="MN"):
         B: T.Tensor((N, K) if transpose_B else (K, N), T.float16),
         C: T.Tensor((M, N), T.float32),
     ):
-        grid = [T.ceildiv(M, 64), T.ceildiv(N, 64)]
-        with T.Kernel(
-            *(grid if grid_of == "MN" else grid[::-1]), threads=128, cluster_dims=cluster
-        ) as (first, second):
-            by, bx = (first, second) if grid_of == "MN" else (second, first)
+        grid = T.ceildiv(M, 64), T.ceildiv(N, 64)
+        with T.Kernel(*grid, threads=128, cluster_dims=cluster) as (by, bx):
+            T.use_swizzle(max(1, panel), enable=panel > 0)
             A_shared = T.alloc_shared((64, 64), T.float16)
             B_shared = T.alloc_shared((64, 64), T.float16)
             C_local = T.alloc_fragment((64, 64), T.float32)
@@ -83,6 +81,30 @@ def test_what_depends_on_both_axes_of_a_cluster_is_loaded_by_each():
     assert not any("multicast" in line for line in loads(kernel))
     assert "mbarrier_arrive_warp_cluster" not in kernel.get_kernel_source()
     check(kernel, 128, 128, 128)
+
+
+def test_blocks_in_another_order_than_the_grids_load_for_themselves():
+    kernel = compiled(gemm(256, 256, 128, 2, panel=2))
+    assert not any("multicast" in line for line in loads(kernel))
+    assert PER_BLOCK + "T.use_swizzle" in str(kernel.explain())
+    check(kernel, 256, 256, 128)
+
+
+def test_a_slot_of_each_block_is_filled_by_it():
+    @T.prim_func
+    def main(A: T.Tensor((4, 64, 64), T.float16), C: T.Tensor((4, 2, 64, 64), T.float16)):
+        with T.Kernel(4, threads=128, cluster_dims=2) as block:
+            S = T.alloc_shared((2, 64, 64), T.float16)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k, :, :], S[block % 2, :, :])
+                for i, j in T.Parallel(64, 64):
+                    C[k, block % 2, i, j] = S[block % 2, i, j]
+
+    kernel = compiled(main)
+    assert not any("multicast" in line for line in loads(kernel))
+    a, c = torch.randn(4, 64, 64).half(), torch.zeros(4, 2, 64, 64).half()
+    kernel(a, c)
+    assert torch.equal(c, a[:, None].expand(4, 2, 64, 64))
 
 
 def batched(loop_of, rows=64):
