@@ -283,7 +283,7 @@ TmaIssue TmaIssueOf(const CallNode* call) {
 
 Expr ElectOne(const Expr& thread, int64_t threads) {
   // elect.sync takes whole warps (PTX ISA).
-  if (threads % 32 || PassConfigFlag("tl.disable_shuffle_elect", false)) {
+  if (threads % kWarpThreads || PassConfigFlag("tl.disable_shuffle_elect", false)) {
     return EqualOf(thread, MakeInt(thread->dtype(), 0));
   }
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));

@@ -21,6 +21,8 @@
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
+#include "../../target/chip.h"
+#include "../../target/registers.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -31,16 +33,8 @@ namespace {
 
 /*! The only architecture here whose target has setmaxnreg (PTX ISA: sm_90a). */
 constexpr int kArch = 90;
-/*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
- * Specifications per Compute Capability"). */
-constexpr int64_t kRegisters = 65536, kRegistersOfThread = 255;
-/*! Those that blocks give to their threads at most. */
-constexpr int64_t kRegistersOfBlocks = 64512;
-constexpr int64_t kLeast = 24, kMost = 240, kStep = 8;
-/*! Shared memory of a multiprocessor, and what the system takes of it for each block (same table).
- */
-constexpr int64_t kSharedBytes = 228 * 1024, kSharedBytesOfSystem = 1024;
-constexpr int64_t kMostBlocks = 4, kMostThreads = 2048;
+/*! Blocks that the compiler lets share a multiprocessor. */
+constexpr int64_t kMostBlocks = 4;
 /*! Registers of a thread for addresses and intermediate values, beside its buffers. */
 constexpr int64_t kOther = 64;
 /*! Numbers of producer and of consumer groups that registers are moved for. */
@@ -60,7 +54,7 @@ struct Role {
     for (const ThreadRange& r : ranges) n += r.threads;
     return n;
   }
-  int64_t Groups() const { return Threads() / WarpGroups::kThreads; }
+  int64_t Groups() const { return Threads() / kWarpGroupThreads; }
 };
 
 /*! What a program says of registers, with its place. */
@@ -133,45 +127,35 @@ struct Registers {
   int64_t producer, consumer, blocks;
 };
 
-/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
-int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
-  const int64_t each = std::min(kRegistersOfThread, kRegisters / (blocks * threads));
-  return std::min(each / kStep * kStep * threads, kRegistersOfBlocks / blocks);
-}
-
-/*! Most registers, a multiple of kStep, that `threads` of `all` can have beside `others`. */
-int64_t MostBeside(int64_t others, int64_t threads, int64_t all) {
-  return std::min(kMost, (all - others) / threads / kStep * kStep);
-}
-
 [[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k, int64_t all,
                              int64_t most) {
-  ThrowAt(hint.span, "ValueError",
-          "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
-              "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
-              std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
-              std::to_string(all) + " registers for all threads: " +
-              (most < kLeast ? "fewer threads" : "at most " + std::to_string(most) + " here"));
+  ThrowAt(
+      hint.span, "ValueError",
+      "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
+          "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
+          std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
+          std::to_string(all) + " registers for all threads: " +
+          (most < kLeastRegisters ? "fewer threads" : "at most " + std::to_string(most) + " here"));
 }
 
 /*! How many blocks a multiprocessor has room for: the program's number, or what shared memory and
  * the registers of consumers allow. */
-int64_t BlocksOf(const KernelReader& k) {
+int64_t BlocksOf(const KernelReader& k, const Chip& chip) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint) return 1;
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
-  for (int64_t blocks = kMostBlocks; blocks > 1; --blocks) {
-    if (blocks * (k.SharedBytes() + kSharedBytesOfSystem) > kSharedBytes) continue;
-    if (blocks * k.Threads() > kMostThreads) continue;
+  const int64_t most = std::min(kMostBlocks, chip.BlocksThatFit(k.Threads(), k.SharedBytes()));
+  for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersOfBlock(k.Threads(), blocks);
-    if (MostBeside(k.producer.Threads() * kLeast, k.consumer.Threads(), all) >= wanted) {
+    if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
+        wanted) {
       return blocks;
     }
   }
   return 1;
 }
 
-std::optional<Registers> Choose(const KernelReader& k) {
+std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
   const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
   if (!k.producer_hint && !k.consumer_hint) {
     const std::pair<int64_t, int64_t> groups{k.producer.Groups(), k.consumer.Groups()};
@@ -185,18 +169,20 @@ std::optional<Registers> Choose(const KernelReader& k) {
     if (!usual || k.producer.moves_data) return std::nullopt;
   }
   Registers r;
-  r.blocks = BlocksOf(k);
+  r.blocks = BlocksOf(k, chip);
   const int64_t all = RegistersOfBlock(k.Threads(), r.blocks);
-  r.producer = k.producer_hint ? k.producer_hint->registers : kLeast;
+  r.producer = k.producer_hint ? k.producer_hint->registers : kLeastRegisters;
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
-                               : MostBeside(copying * r.producer, computing, all);
-  if (r.consumer >= kLeast && copying * r.producer + computing * r.consumer <= all) return r;
+                               : MostRegistersBeside(copying * r.producer, computing, all);
+  if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all)
+    return r;
   if (k.consumer_hint) {
     RefuseHint(*k.consumer_hint, "consumer", k, all,
-               MostBeside(copying * r.producer, computing, all));
+               MostRegistersBeside(copying * r.producer, computing, all));
   }
   if (!k.producer_hint) return std::nullopt;
-  RefuseHint(*k.producer_hint, "producer", k, all, MostBeside(computing * kLeast, copying, all));
+  RefuseHint(*k.producer_hint, "producer", k, all,
+             MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
 /*! Removes the attributes, and sets the registers of roles. */
@@ -260,7 +246,7 @@ class KernelAnnotator : public StmtExprMutator {
     } else if (k.stays) {
       WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
     } else {
-      registers = Choose(k);
+      registers = Choose(k, ChipOf(arch_, op->span));
     }
     const Stmt launch = Annotator(registers).Mutate(GetRef<Stmt>(op));
     if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
