@@ -160,7 +160,8 @@ def annotate_min_blocks_per_sm(blocks: int) -> None:
     """Ask for registers to be so few that ``blocks`` blocks fit on a multiprocessor.
 
     It is the second argument of ``__launch_bounds__`` (CUDA C++ Programming Guide, "Launch
-    Bounds").
+    Bounds"). More than the target has room for, by its threads and the kernel's shared memory, is
+    lowered to what it has, with a warning that says so.
 
     Raises
     ------

@@ -13,6 +13,9 @@
  * epilogue then run beside the products of another one. Left alone: kernels with other numbers of
  * warp groups than kUsual, and producers that move data themselves, which takes registers, unless
  * the program gives numbers.
+ * T.annotate_min_blocks_per_sm counts as what the multiprocessor has room for, with a warning where
+ * that is less: ptxas would take no notice of more threads than there are, and where shared memory
+ * ends, fewer registers buy nothing. In a number that has room, a role always has registers left.
  * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
  */
 #include <algorithm>
@@ -70,11 +73,13 @@ class KernelReader : public StmtExprVisitor {
   std::optional<Hint> producer_hint, consumer_hint;
   bool stays = false;
   std::optional<int64_t> min_blocks;  // the program's
-  int64_t local_bits = 0;             // in buffers of a thread
+  Span min_blocks_span;
+  int64_t threads = 1;
+  int64_t local_bits = 0;  // in buffers of a thread
   int64_t dynamic_bytes = 0, static_bytes = 0;
 
   int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
-  int64_t Threads() const { return producer.Threads() + consumer.Threads(); }
+  int64_t OfRoles() const { return producer.Threads() + consumer.Threads(); }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -82,7 +87,14 @@ class KernelReader : public StmtExprVisitor {
     const std::string key = op->attr_key;
     if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
     if (key == kConsumerRegisters) consumer_hint = Hint{ToInt(op->value), op->span};
-    if (key == kMinBlocks) min_blocks = ToInt(op->value);
+    if (key == kMinBlocks) {
+      min_blocks = ToInt(op->value);
+      min_blocks_span = op->span;
+    }
+    if (key == "thread_extent") {
+      const std::string tag = op->node.cast<IterVar>()->thread_tag;
+      if (tag.rfind("threadIdx", 0) == 0) threads *= ToInt(op->value);
+    }
     stays |= key == kNoSetMaxNReg;
     const ThreadRange outside = range_;
     Role* const around = role_;
@@ -138,15 +150,29 @@ struct Registers {
           (most < kLeastRegisters ? "fewer threads" : "at most " + std::to_string(most) + " here"));
 }
 
-/*! How many blocks a multiprocessor has room for: the program's number, or what shared memory and
- * the registers of consumers allow. */
+/*! Lowers the program's number of blocks to what there is room for. */
+void LowerMinBlocks(KernelReader* k, const Chip& chip) {
+  if (!k->min_blocks) return;
+  const int64_t most = chip.BlocksThatFit(k->threads, k->SharedBytes());
+  if (*k->min_blocks <= most) return;
+  LogAt(LogLevel::kWarning, k->min_blocks_span,
+        "T.annotate_min_blocks_per_sm found " + std::to_string(*k->min_blocks) + " blocks of " +
+            std::to_string(k->threads) + " threads and " + std::to_string(k->SharedBytes()) +
+            " bytes of shared memory, wanted at most the " + std::to_string(most) +
+            " that a multiprocessor of sm_" + std::to_string(chip.sm) +
+            " has room for, which is what is asked for; write " + std::to_string(most));
+  k->min_blocks = most;
+}
+
+/*! How many blocks share a multiprocessor: the program's number, or what shared memory and the
+ * registers of consumers allow. */
 int64_t BlocksOf(const KernelReader& k, const Chip& chip) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint) return 1;
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
-  const int64_t most = std::min(kMostBlocks, chip.BlocksThatFit(k.Threads(), k.SharedBytes()));
+  const int64_t most = std::min(kMostBlocks, chip.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
-    const int64_t all = RegistersOfBlock(k.Threads(), blocks);
+    const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
     if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
         wanted) {
       return blocks;
@@ -170,7 +196,7 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
   }
   Registers r;
   r.blocks = BlocksOf(k, chip);
-  const int64_t all = RegistersOfBlock(k.Threads(), r.blocks);
+  const int64_t all = RegistersOfBlock(k.OfRoles(), r.blocks);
   r.producer = k.producer_hint ? k.producer_hint->registers : kLeastRegisters;
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
                                : MostRegistersBeside(copying * r.producer, computing, all);
@@ -180,7 +206,11 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
     RefuseHint(*k.consumer_hint, "consumer", k, all,
                MostRegistersBeside(copying * r.producer, computing, all));
   }
-  if (!k.producer_hint) return std::nullopt;
+  if (!k.producer_hint) {
+    ThrowBug(k.consumer.span, "AnnotateWarpGroupRegAlloc",
+             "no registers for " + std::to_string(r.blocks) + " blocks of " +
+                 std::to_string(k.OfRoles()) + " threads");
+  }
   RefuseHint(*k.producer_hint, "producer", k, all,
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
@@ -188,12 +218,14 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
 /*! Removes the attributes, and sets the registers of roles. */
 class Annotator : public StmtExprMutator {
  public:
-  explicit Annotator(const std::optional<Registers>& registers) : registers_(registers) {}
+  Annotator(const std::optional<Registers>& registers, const std::optional<int64_t>& min_blocks)
+      : registers_(registers), min_blocks_(min_blocks) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
+    if (key == kMinBlocks) return MakeAttr(op->node, key, MakeInt(*min_blocks_), Mutate(op->body));
     const bool ours = key == kThreadRange || key == kWarpRole || key == kProducerRegisters ||
                       key == kConsumerRegisters || key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
@@ -207,6 +239,7 @@ class Annotator : public StmtExprMutator {
 
  private:
   std::optional<Registers> registers_;
+  std::optional<int64_t> min_blocks_;
 };
 
 void WarnOfHints(const KernelReader& k, const std::string& why) {
@@ -238,6 +271,8 @@ class KernelAnnotator : public StmtExprMutator {
     if (op->attr_key != "thread_extent") return Default<Stmt>(op);
     KernelReader k;
     k(GetRef<Stmt>(op));
+    const Chip& chip = ChipOf(arch_, op->span);
+    LowerMinBlocks(&k, chip);
     std::optional<Registers> registers;
     if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
       WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
@@ -246,9 +281,9 @@ class KernelAnnotator : public StmtExprMutator {
     } else if (k.stays) {
       WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
     } else {
-      registers = Choose(k, ChipOf(arch_, op->span));
+      registers = Choose(k, chip);
     }
-    const Stmt launch = Annotator(registers).Mutate(GetRef<Stmt>(op));
+    const Stmt launch = Annotator(registers, k.min_blocks).Mutate(GetRef<Stmt>(op));
     if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
     return Inside(launch, [&](const Stmt& body) {
       return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
