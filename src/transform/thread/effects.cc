@@ -53,10 +53,7 @@ std::unordered_set<const Object*> WrittenBuffers(const Stmt& s) {
   return std::move(collector.written);
 }
 
-bool IsPureInteger(const Expr& e) {
-  const auto* type = e->ty.as<PrimTypeNode>();
-  if (!type || type->dtype.lanes != 1) return false;
-  if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
+bool IsArithmetic(const Expr& e) {
   struct Finder : StmtExprVisitor {
     bool found = false;
     using StmtExprVisitor::Visit_;
@@ -65,6 +62,13 @@ bool IsPureInteger(const Expr& e) {
   } finder;
   finder(e);
   return !finder.found;
+}
+
+bool IsPureInteger(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.lanes != 1) return false;
+  if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
+  return IsArithmetic(e);
 }
 
 bool Uses(const Expr& e, const Var& v) {

@@ -10,8 +10,11 @@ namespace tl {
  * use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
 
-/*! An integer made of variables and arithmetic alone: its value is the same wherever its variables
- * are in scope. */
+/*! Made of variables and arithmetic alone: its value is the same wherever its variables are in
+ * scope, and nobody sees that it is computed. */
+bool IsArithmetic(const Expr& e);
+
+/*! An integer that is `IsArithmetic`. */
 bool IsPureInteger(const Expr& e);
 
 bool Uses(const Expr& e, const Var& v);
