@@ -29,6 +29,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "shared_memory.h"
 
 namespace tl {
@@ -260,42 +261,32 @@ Stmt Inside(const Stmt& s, const Change& change) {
   return AttrStmt(n);
 }
 
-/*! Each launch by itself. */
-class KernelAnnotator : public StmtExprMutator {
- public:
-  explicit KernelAnnotator(int arch) : arch_(arch) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    KernelReader k;
-    k(GetRef<Stmt>(op));
-    const Chip& chip = ChipOf(arch_, op->span);
-    LowerMinBlocks(&k, chip);
-    std::optional<Registers> registers;
-    if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
-      WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
-    } else if (arch_ != kArch) {
-      WarnOfHints(k, "the target moves no registers between warp groups");
-    } else if (k.stays) {
-      WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
-    } else {
-      registers = Choose(k, chip);
-    }
-    const Stmt launch = Annotator(registers, k.min_blocks).Mutate(GetRef<Stmt>(op));
-    if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
-    return Inside(launch, [&](const Stmt& body) {
-      return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
-    });
+Stmt Annotate(const Stmt& kernel, int arch) {
+  KernelReader k;
+  k(kernel);
+  const Chip& chip = ChipOf(arch, kernel->span);
+  LowerMinBlocks(&k, chip);
+  std::optional<Registers> registers;
+  if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
+    WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
+  } else if (arch != kArch) {
+    WarnOfHints(k, "the target moves no registers between warp groups");
+  } else if (k.stays) {
+    WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
+  } else {
+    registers = Choose(k, chip);
   }
-
- private:
-  int arch_;
-};
+  const Stmt launch = Annotator(registers, k.min_blocks).Mutate(kernel);
+  if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
+  return Inside(launch, [&](const Stmt& body) {
+    return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
+  });
+}
 
 PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
-  return WithBody(f, KernelAnnotator(TargetArch(f)).Mutate(f->body));
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    return Annotate(GetRef<Stmt>(op), arch);
+  });
 }
 
 Registration registration([] {

@@ -43,6 +43,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "shared_conflict.h"
 #include "thread_subset.h"
 
@@ -554,26 +555,11 @@ class SyncPlanner {
       completed_;
 };
 
-/*! Kernels have shared memory and barriers of their own: each launch is planned by itself. */
-class KernelPlanner : public StmtExprMutator {
- public:
-  explicit KernelPlanner(bool places_barriers) : places_barriers_(places_barriers) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers_);
-  }
-
- private:
-  const bool places_barriers_;
-};
-
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
-  return WithBody(f, KernelPlanner(places_barriers).Mutate(f->body));
+  return ForEachKernel(f, [&](const AttrStmtNode* op) {
+    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers);
+  });
 }
 
 Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });

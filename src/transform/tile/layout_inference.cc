@@ -32,6 +32,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
@@ -338,34 +339,19 @@ class Annotator : public StmtExprMutator {
   }
 };
 
-/*! Kernels of a function are independent: each is the body of its outermost thread_extent
- * attribute. */
-class PerKernel : public StmtExprMutator {
- public:
-  explicit PerKernel(int arch) : arch_(arch) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+PrimFunc LayoutInference(PrimFunc f) {
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
     OpCollector ops;
-    ops(GetRef<Stmt>(op));
+    ops(kernel);
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, GetRef<Stmt>(op), arch_);
+    annotate.layout_map = InferLayouts(&ops, kernel, arch);
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
     }
-    return annotate.Mutate(GetRef<Stmt>(op));
-  }
-
- private:
-  int arch_;
-};
-
-PrimFunc LayoutInference(PrimFunc f) {
-  Stmt body = PerKernel(TargetArch(f)).Mutate(f->body);
-  return WithBody(std::move(f), body);
+    return annotate.Mutate(kernel);
+  });
 }
 
 Registration registration([] { RegisterPass("LayoutInference", LayoutInference); });
