@@ -71,18 +71,6 @@ bool IsPureInteger(const Expr& e) {
   return IsArithmetic(e);
 }
 
-bool Uses(const Expr& e, const Var& v) {
-  struct Finder : StmtExprVisitor {
-    const Object* v;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { found |= op == v; }
-  } finder;
-  finder.v = v.get();
-  finder(e);
-  return finder.found;
-}
-
 bool IsBreak(const Stmt& s) {
   const auto* op = s.as<EvaluateNode>();
   return s.as<BreakNode>() || (op && IsCallTo(op->value, "tirx.break_loop"));

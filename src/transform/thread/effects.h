@@ -17,8 +17,6 @@ bool IsArithmetic(const Expr& e);
 /*! An integer that is `IsArithmetic`. */
 bool IsPureInteger(const Expr& e);
 
-bool Uses(const Expr& e, const Var& v);
-
 /*! Jumps, as TVM's nodes and as the calls that its parser makes. */
 bool IsBreak(const Stmt& s);
 bool IsContinue(const Stmt& s);

@@ -16,10 +16,7 @@ constexpr int64_t kCpAsyncBits = 32;  // the narrowest cp.async (PTX ISA, cp.asy
 
 std::string NameOf(const CallNode* call) { return std::string(OpOf(call)->name); }
 
-bool IsParameter(const Var& v, const KernelInfo& kernel) {
-  return std::any_of(kernel.params.begin(), kernel.params.end(),
-                     [&](const Var& p) { return p.same_as(v); });
-}
+bool IsParameter(const Var& v, const KernelInfo& kernel) { return Contains(kernel.params, v); }
 
 bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
   const auto it = kernel.block->annotations.find(kSafeValues);
