@@ -10,8 +10,8 @@ namespace tl {
 inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
 /*! Those that blocks give to their threads at most. */
 inline constexpr int64_t kRegistersOfBlocks = 64512;
-/*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on. More than
- * kMostRegisters serve no thread. */
+/*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
+ * what a thread gets at most. */
 inline constexpr int64_t kLeastRegisters = 24, kMostRegisters = 240, kRegisterStep = 8;
 
 /*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */

@@ -94,7 +94,7 @@ class KernelReader : public StmtExprVisitor {
     }
     if (key == "thread_extent") {
       const std::string tag = op->node.cast<IterVar>()->thread_tag;
-      if (tag.rfind("threadIdx", 0) == 0) threads *= ToInt(op->value);
+      if (tag.rfind("threadIdx", 0) == 0) threads *= AsInt(op->value).value_or(1);
     }
     stays |= key == kNoSetMaxNReg;
     const ThreadRange outside = range_;

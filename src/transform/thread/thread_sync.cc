@@ -232,8 +232,9 @@ class SyncPlanner {
   /*! Lanes that meet can pass a fence in front of that, and then one of them speaks for all. What
    * a barrier has ordered for other warps, too, stays with that one. */
   void NoteSyncWarp(const SyncNode& node, State* state) {
+    const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto& [access, barriers] : state->unfenced) {
-      const bool all = IsInsideAll(*access->node, DivergentAround(node)) ||
+      const bool all = IsInsideAll(*access->node, regions) ||
                        (subsets_.Meeting(&node) &&
                         subsets_.Contains(subsets_.At(&node), subsets_.At(access->node)));
       if (all && barriers.erase(nullptr)) barriers.insert(&node);
