@@ -5,6 +5,7 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
+#include "kernel_scope.h"
 #include "pipeline.h"
 #include "versions.h"
 #include "warp_roles.h"
@@ -50,9 +51,17 @@ std::string WhyNotTma(const CallNode* call, const KernelInfo& kernel, const Plac
     if (TileOpAttr(call, key) != nullptr) return key;
   }
   const Layout layout = placed.Find(dst);
-  if (versions == 1) return WhyNotTmaLoad(call, layout, kernel.arch);
-  return WhyNotTmaLoad(IntoSlot(call, dst).get(),
-                       layout.defined() ? ExpandLayout(layout, {2}) : layout, kernel.arch);
+  Analyzer analyzer;
+  std::string why;
+  WithFacts(&analyzer, LeadingAssumptions(kernel.block->body), [&] {
+    if (versions == 1) {
+      why = WhyNotTmaLoad(call, layout, kernel.arch, &analyzer);
+    } else {
+      const Layout slots = layout.defined() ? ExpandLayout(layout, {2}) : layout;
+      why = WhyNotTmaLoad(IntoSlot(call, dst).get(), slots, kernel.arch, &analyzer);
+    }
+  });
+  return why;
 }
 
 /*! The expression is a multiple of `unit` for all values of its variables. */

@@ -260,13 +260,13 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch) {
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch,
+                              Analyzer* analyzer) {
   OpCollector& ops = *collected;
-  Analyzer analyzer;
-  ops.scope.BindTo(&analyzer);
+  ops.scope.BindTo(analyzer);
   Placements placed;
   placed.arch = arch;
-  placed.analyzer = &analyzer;
+  placed.analyzer = analyzer;
   const Views views(kernel);
   placed.views = views;
   RefuseMixedRanges(ops.operators, views);
@@ -345,7 +345,9 @@ PrimFunc LayoutInference(PrimFunc f) {
     OpCollector ops;
     ops(kernel);
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, kernel, arch);
+    Analyzer analyzer;
+    WithFacts(&analyzer, LeadingAssumptions(kernel),
+              [&] { annotate.layout_map = InferLayouts(&ops, kernel, arch, &analyzer); });
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
