@@ -76,14 +76,15 @@ def norm_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-def median_times(functions: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of each function by name, the L2 cache flushed; the functions take turns, so
-    that the chip's clock is the same for all."""
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(ROUNDS):
+def median_times(functions: Mapping[Any, Callable[[], Any]], rep: float = 100) -> dict[Any, float]:
+    """Milliseconds of each function by name, the L2 cache flushed; the functions take turns of
+    `rep` milliseconds, so that the chip's clock is the same for all. The first turn of each only
+    warms the chip up: a cool one is faster."""
+    times: dict[Any, list[float]] = {name: [] for name in functions}
+    for _ in range(1 + ROUNDS):
         for name, function in functions.items():
-            times[name].append(do_bench(function, return_mode="median"))
-    return {name: statistics.median(found) for name, found in times.items()}
+            times[name].append(do_bench(function, rep=rep, return_mode="median"))
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
 
 
 def checked_error(row: Row, kernel: Any, inputs: list[Any]) -> float:
@@ -95,22 +96,22 @@ def checked_error(row: Row, kernel: Any, inputs: list[Any]) -> float:
 
 
 def tune(row: Row, inputs: list[Any]) -> list[dict[str, Any]]:
-    """Compile all configurations in parallel and time each: the fastest first. What does not
-    compile, and what spills, stands at the end with the reason."""
+    """Compile all configurations in parallel, check each and time them in turns: the fastest first.
+    What does not compile stands at the end with the reason."""
     tried = [row.config, *(c for c in row.configs if c != row.config)]
     kernels = row.program.par_compile([{**row.arguments, **c} for c in tried], ignore_error=True)
-    found = []
-    for config, kernel in zip(tried, kernels, strict=True):
-        entry: dict[str, Any] = {"config": config, "ms": float("inf")}
+    found: list[dict[str, Any]] = []
+    functions = {}
+    for number, (config, kernel) in enumerate(zip(tried, kernels, strict=True)):
+        found.append({"config": config, "ms": float("inf")})
         if isinstance(kernel, Exception):
-            entry["failed"] = str(kernel).splitlines()[0]
-        else:
-            entry["registers"], entry["spilled"] = kernel.n_regs, kernel.n_spills
-            checked_error(row, kernel, inputs)
-            entry["ms"] = do_bench(
-                lambda kernel=kernel: row.call(kernel, *inputs), rep=30, return_mode="median"
-            )
-        found.append(entry)
+            found[-1]["failed"] = str(kernel).splitlines()[0]
+            continue
+        found[-1].update(registers=kernel.n_regs, spilled=kernel.n_spills)
+        checked_error(row, kernel, inputs)
+        functions[number] = functools.partial(row.call, kernel, *inputs)
+    for number, milliseconds in median_times(functions, rep=30).items():
+        found[number]["ms"] = milliseconds
     return sorted(found, key=lambda entry: entry["ms"])
 
 

@@ -27,7 +27,7 @@ def flash_attention(
     block_M=128,
     block_N=64,
     num_stages=2,
-    threads=128,
+    threads=256,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of

@@ -28,7 +28,7 @@ def flash_attention_varlen(
     block_M=128,
     block_N=64,
     num_stages=2,
-    threads=128,
+    threads=256,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim); sequence b has the positions
     starts[b] to starts[b + 1], at most `longest`."""

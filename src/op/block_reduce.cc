@@ -1,12 +1,11 @@
 #include "block_reduce.h"
 
+#include "../target/chip.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
 
 namespace tl {
 namespace {
-
-constexpr int kLaneBits = 5;
 
 struct BitRun {
   int low, count;
@@ -52,7 +51,7 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   ThreadGroups out;
   int64_t all = 1;
   while (all < num_threads) all *= 2;
-  const int64_t in_warp = bits & ((1 << kLaneBits) - 1);
+  const int64_t in_warp = bits & (kWarpThreads - 1);
   out.leads = MakeInt(kBool, 1);
   for (const BitRun& run : RunsOf(in_warp)) {
     out.butterflies.push_back({int64_t(1) << run.count, int64_t(1) << run.low});
@@ -76,15 +75,14 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
 }
 
 ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads) {
-  constexpr int64_t kWarp = int64_t(1) << kLaneBits;
   ThreadGroups out;
   out.group = MakeInt(0);
   out.complete = MakeInt(kBool, 1);
-  if (num_threads % kWarp == 0) {
-    out.butterflies = {{kWarp, 1}};
-    out.leads = EqualOf(FloorModOf(thread, kWarp), MakeInt(0));
-    out.part = FloorDivOf(thread, kWarp);
-    out.num_parts = num_threads / kWarp;
+  if (num_threads % kWarpThreads == 0) {
+    out.butterflies = {{kWarpThreads, 1}};
+    out.leads = EqualOf(FloorModOf(thread, kWarpThreads), MakeInt(0));
+    out.part = FloorDivOf(thread, kWarpThreads);
+    out.num_parts = num_threads / kWarpThreads;
   } else {
     out.leads = MakeInt(kBool, 1);
     out.part = thread;

@@ -1,5 +1,6 @@
 /*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
 #include "../layout/mma_fragment.h"
+#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "gemm.h"
@@ -226,7 +227,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
     if (want.k == 0) break;
   }
   if (plan.fma_begin == op.K()) plan.why_fma.clear();
-  if (first) plan.warps = MostWarps(op, context.num_threads / 32, *first);
+  if (first) plan.warps = MostWarps(op, context.num_threads / kWarpThreads, *first);
   return plan;
 }
 

@@ -70,7 +70,7 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.named_barrier_arrive", "tl::named_barrier_arrive", "tl/sync.h", 0, {kNone, kNone}},
       {kSyncGrid, "tl::sync_grid", "tl/grid.h", 0, {}},
       // sync_warp(mask): the lanes whose bit is set
-      {"tl.sync_warp", "tl::sync_warp", "tl/sync.h", 0, {kNone}},
+      {kSyncWarp, "tl::sync_warp", "tl/sync.h", 0, {kNone}},
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
       {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}},
       // warp_scan<op, lanes>(value): over lanes 0 to this one

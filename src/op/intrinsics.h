@@ -109,6 +109,7 @@ inline constexpr const char* kClusterSize = "tl.cluster_size";
 /*! Barrier `id` (0 to 15) for `threads` threads, both constants; kSync is barrier 0 for the block.
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
+inline constexpr const char* kSyncWarp = "tl.sync_warp";
 /*! Waits for all threads of the grid; the launch has to be cooperative. */
 inline constexpr const char* kSyncGrid = "tl.sync_grid";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";

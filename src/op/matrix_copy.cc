@@ -12,7 +12,6 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kWarp = 32;
 constexpr int64_t kSide = 8;       // rows and columns of a matrix
 constexpr int64_t kMostPairs = 4;  // matrices, a pair of registers each, that an instruction moves
 
@@ -40,7 +39,7 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
 
 bool HasInstruction(int arch, bool loads, int64_t num_threads, const Span& span) {
   const Chip& chip = ChipOf(arch, span);
-  return (loads ? chip.has_ldmatrix : chip.has_stmatrix) && num_threads % kWarp == 0;
+  return (loads ? chip.has_ldmatrix : chip.has_stmatrix) && num_threads % kWarpThreads == 0;
 }
 
 /*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
@@ -50,9 +49,9 @@ bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
   if (registers % 2 || f->ThreadExtent() > num_threads) return false;
   const std::vector<int64_t> held = HeldElements(f, num_threads);
   auto at = [&](int64_t warp, int64_t pair, Holder h) {
-    return held[(warp * kWarp + h.lane) * registers + 2 * pair + h.reg];
+    return held[(warp * kWarpThreads + h.lane) * registers + 2 * pair + h.reg];
   };
-  for (int64_t warp = 0; warp < num_threads / kWarp; ++warp) {
+  for (int64_t warp = 0; warp < num_threads / kWarpThreads; ++warp) {
     for (int64_t pair = 0; pair < registers / 2; ++pair) {
       for (int64_t row = 0; row < kSide; ++row) {
         const int64_t first = at(warp, pair, HolderOf(row, 0, transposed));
@@ -194,8 +193,8 @@ class MatrixCopy {
   /*! One instruction for `count` matrices from pair number `first` on: lane 8 m + k gives row k of
    * matrix m. */
   std::optional<Stmt> Instruction(int64_t count, const Expr& first) {
-    const Expr lane = FloorModOf(scope_->thread, kWarp), row = FloorModOf(lane, kSide);
-    const Expr warp = FloorDivOf(scope_->thread, kWarp) * kWarp;
+    const Expr lane = FloorModOf(scope_->thread, kWarpThreads), row = FloorModOf(lane, kSide);
+    const Expr warp = FloorDivOf(scope_->thread, kWarpThreads) * kWarpThreads;
     const Expr pair = first + FloorModOf(FloorDivOf(lane, kSide), count);
     const Expr thread = warp + (transposed_ ? FloorDivOf(row, 2) : row * 4);
     const Expr reg = pair * 2 + (transposed_ ? FloorModOf(row, 2) : Expr(MakeInt(0)));

@@ -66,9 +66,7 @@ class UseCollector : public StmtExprVisitor {
 
  private:
   static void Add(std::vector<Var>* list, const Var& v) {
-    const bool known =
-        std::any_of(list->begin(), list->end(), [&](const Var& u) { return u.same_as(v); });
-    if (!known) list->push_back(v);
+    if (!Contains(*list, v)) list->push_back(v);
   }
 };
 

@@ -4,6 +4,7 @@
  * thread takes a line; else a warp takes one, a vector of lanes at a time with a carry between
  * them.
  */
+#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -12,7 +13,6 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kWarp = 32;
 /*! A line of fewer elements keeps fewer lanes busy than a thread alone would waste. */
 constexpr int64_t kShortLine = 8;
 
@@ -38,7 +38,7 @@ class ScanEmitter {
 
   Stmt Emit() {
     const bool by_thread = lines_ >= scope_->num_threads || length_ <= kShortLine;
-    const int64_t lanes = by_thread ? 1 : std::min(kWarp, scope_->num_threads);
+    const int64_t lanes = by_thread ? 1 : std::min(kWarpThreads, scope_->num_threads);
     const int64_t workers = scope_->num_threads / lanes;
     const Expr worker = FloorDivOf(scope_->thread, lanes);
     Var step = MakeVar("l");

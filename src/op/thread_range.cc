@@ -1,5 +1,6 @@
 #include "thread_range.h"
 
+#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 
@@ -18,8 +19,8 @@ std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op) {
   }
   for (const ThreadRange& r : ranges) {
     const int64_t end = r.first + r.threads;
-    if (r.first % WarpGroups::kThreads == 0 && r.threads > 0 &&
-        r.threads % WarpGroups::kThreads == 0 && end <= 32 * WarpGroups::kThreads) {
+    if (r.first % kWarpGroupThreads == 0 && r.threads > 0 && r.threads % kWarpGroupThreads == 0 &&
+        end <= 32 * kWarpGroupThreads) {
       continue;
     }
     ThrowBug(op->span, "ThreadRangesOf",
@@ -33,8 +34,8 @@ std::optional<WarpGroups> WarpGroups::Of(const AttrStmtNode* op) {
   if (op->attr_key != kThreadRange) return std::nullopt;
   WarpGroups all(0);
   for (const ThreadRange& r : ThreadRangesOf(op)) {
-    for (int64_t t = r.first; t < r.first + r.threads; t += kThreads) {
-      all.bits_ |= uint32_t(1) << (t / kThreads);
+    for (int64_t t = r.first; t < r.first + r.threads; t += kWarpGroupThreads) {
+      all.bits_ |= uint32_t(1) << (t / kWarpGroupThreads);
     }
   }
   return all;

@@ -23,8 +23,6 @@ std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op);
 /*! A set of warp groups of a block. */
 class WarpGroups {
  public:
-  static constexpr int64_t kThreads = 128;
-
   static WarpGroups All() { return WarpGroups(~uint32_t(0)); }
   /*! Those of a `tl.thread_range` attribute, nullopt for other attributes. */
   static std::optional<WarpGroups> Of(const AttrStmtNode* op);

@@ -242,7 +242,8 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
   return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch) {
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch,
+                          Analyzer* analyzer) {
   if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
   std::string why = WhyNotTmaAsked(copy);
   if (!why.empty()) return why;
@@ -250,13 +251,12 @@ std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arc
   if (!IsGlobal(src.buffer) || !IsShared(dst.buffer)) {
     return "a copy that is not from global to shared memory";
   }
-  Analyzer analyzer;
   TmaPlan plan;
   const Layout layout = annotated.defined() ? annotated : ProposeTmaLayout(dst);
   if (IsCallTo(GetRef<Expr>(copy), kIm2col)) {
-    return PlanIm2col(Im2col::From(copy), layout, &analyzer, &plan);
+    return PlanIm2col(Im2col::From(copy), layout, analyzer, &plan);
   }
-  return PlanTma(src, dst, layout, TmaProof::kFully, &analyzer, &plan);
+  return PlanTma(src, dst, layout, TmaProof::kFully, analyzer, &plan);
 }
 
 int64_t TmaBytes(const TileRegion& dst) {
@@ -284,7 +284,7 @@ TmaIssue TmaIssueOf(const CallNode* call) {
 
 Expr ElectOne(const Expr& thread, int64_t threads) {
   // elect.sync takes whole warps (PTX ISA).
-  if (threads % 32 || PassConfigFlag("tl.disable_shuffle_elect", false)) {
+  if (threads % kWarpThreads || PassConfigFlag("tl.disable_shuffle_elect", false)) {
     return EqualOf(thread, MakeInt(thread->dtype(), 0));
   }
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));

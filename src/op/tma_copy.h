@@ -23,12 +23,13 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
 
 /*!
  * Why a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory cannot be made by TMA,
- * as words behind "found"; "" if it can, for every shape that a call may bring. Decided before
- * layouts are: `annotated` is the shared tile's layout that the user gave, undefined if none. The
- * tensor has to be a parameter, or a view of one with the same dtype, which the call cannot tell;
- * and it must have no safe value (T.annotate_safe_value) but 0.
+ * as words behind "found"; "" if it can, for every shape that the analyzer has not excluded.
+ * Decided before layouts are: `annotated` is the shared tile's layout that the user gave, undefined
+ * if none. The tensor has to be a parameter, or a view of one with the same dtype, which the call
+ * cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
  */
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch);
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch,
+                          Analyzer* analyzer);
 
 /*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
 std::string WhyNotTmaAsked(const CallNode* copy);

@@ -2,10 +2,11 @@
 
 #include <vector>
 
+#include "chip.h"
+
 namespace tl {
 namespace {
 
-constexpr int kWarpGroup = 128;
 /*! The warps of a group have 16 rows each; columns come in eights. */
 constexpr int64_t kWarpRows = 16, kColumnUnit = 8;
 
@@ -52,7 +53,8 @@ std::string WhyNot(const WgmmaInstruction& i, const GemmShape& s, bool k_major) 
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
   }
-  if (s.num_threads % kWarpGroup) return multiple("threads", s.num_threads, kWarpGroup);
+  if (s.num_threads % kWarpGroupThreads)
+    return multiple("threads", s.num_threads, kWarpGroupThreads);
   if (s.m % WgmmaInstruction::kRows) return multiple("M", s.m, WgmmaInstruction::kRows);
   if (s.n % kColumnUnit) return multiple("N", s.n, kColumnUnit);
   if (s.k % i.k) return multiple("K", s.k, i.k);
@@ -92,7 +94,7 @@ std::optional<WgmmaChoice> SelectWgmma(const GemmShape& shape, bool k_major, Gem
   }
   *why = WhyNot(*i, shape, k_major);
   if (!why->empty()) return std::nullopt;
-  const int64_t warps = shape.num_threads / 32;
+  const int64_t warps = shape.num_threads / kWarpThreads;
   const auto split = PartitionWarps(shape.m, shape.n, warps, kWarpRows, kColumnUnit, policy, 4);
   if (!split) {
     *why = "no way to share " + std::to_string(shape.m) + "x" + std::to_string(shape.n) +

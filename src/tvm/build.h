@@ -1,5 +1,6 @@
 /*! Builders for expressions and statements. Arithmetic goes through TVM's folding constructors. */
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -130,6 +131,12 @@ std::optional<int64_t> IntAnnotation(const Map<String, Any>& m, const char* key)
 /*! Function attribute, nullptr-valued Any if absent. */
 Any GetAttr(const PrimFunc& f, const char* key);
 PrimFunc WithAttr(PrimFunc f, const char* key, const Any& value);
+/*! Whether a list has the very variable. */
+template <typename List>
+bool Contains(const List& list, const Var& v) {
+  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
+}
+
 PrimFunc WithBody(PrimFunc f, const Stmt& body);
 
 }  // namespace tl

@@ -148,4 +148,16 @@ TL_FOR_EACH_STMT(X)
 TL_FOR_EACH_EXPR(X)
 #undef X
 
+bool Uses(const ObjectRef& node, const Var& v) {
+  struct Finder : StmtExprVisitor {
+    const Object* v;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { found |= op == v; }
+  } finder;
+  finder.v = v.get();
+  finder(node);
+  return finder.found;
+}
+
 }  // namespace tl

@@ -84,6 +84,9 @@ class StmtExprMutator {
   ObjectPtr<Engine> engine_;
 };
 
+/*! Whether a variable (or buffer) is mentioned below a statement or expression. */
+bool Uses(const ObjectRef& node, const Var& v);
+
 /*! Replaces variables (loop variables, buffers) by expressions, everywhere below a statement or
  * expression. */
 class Substituter : public StmtExprMutator {

@@ -11,6 +11,7 @@ from typing import Any
 from cuda.bindings import nvrtc
 
 from tilelang._paths import device_include_dirs
+from tilelang.cuda.compile_error import explain_failure
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,13 @@ class Cubin:
         log: what the compilers said; nothing of ptxas where the driver's cache had the binary.
     """
 
-    def __init__(self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str]):
+    def __init__(
+        self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str], location: str
+    ):
         self.arch = arch
         self._source, self._kernel_names, self._flags = source, kernel_names, flags
-        self.cubin, self.log = _run(source, flags)
+        self._location = location
+        self.cubin, self.log = _run(source, flags, location)
 
     @cached_property
     def resource_usage(self) -> dict[str, ResourceUsage]:
@@ -53,7 +57,8 @@ class Cubin:
         usage = parse_resource_usage(self.log)
         if not usage:
             # The driver's cache had the binary, so ptxas did not run and said nothing.
-            usage = parse_resource_usage(_run(self._source, [*self._flags, "--no-cache"])[1])
+            flags = [*self._flags, "--no-cache"]
+            usage = parse_resource_usage(_run(self._source, flags, self._location)[1])
         return _select(usage, self._kernel_names)
 
 
@@ -63,6 +68,7 @@ def compile_cubin(
     kernel_names: Sequence[str],
     options: Sequence[str] = (),
     fast_math: bool = False,
+    location: str = "",
 ) -> Cubin:
     """Compiles CUDA C++ to a cubin with NVRTC.
 
@@ -72,13 +78,15 @@ def compile_cubin(
         kernel_names: the kernels whose resources are wanted.
         options: further NVRTC options, such as ``"--maxrregcount=128"``.
         fast_math: approximate division, square root and functions, and flushed subnormals.
+        location: ``file:line`` of the program that the source comes from, for errors.
 
     Raises:
-        RuntimeError: the source does not compile; the text has the options and the compiler's log.
+        RuntimeError: the source does not compile; the text has what was found and wanted, a repair,
+            the options and the compiler's log.
 
     Example: ``compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]``
     """
-    return Cubin(source, arch, kernel_names, _flags(arch, options, fast_math))
+    return Cubin(source, arch, kernel_names, _flags(arch, options, fast_math), location)
 
 
 def configured(get: Callable[[str], Any]) -> dict[str, Any]:
@@ -97,14 +105,18 @@ def configured(get: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def compile_ptx(
-    source: str, arch: str, options: Sequence[str] = (), fast_math: bool = False
+    source: str,
+    arch: str,
+    options: Sequence[str] = (),
+    fast_math: bool = False,
+    location: str = "",
 ) -> str:
     """Compiles CUDA C++ to PTX; arguments and errors are those of `compile_cubin`.
 
     Example: ``compile_ptx(source, "sm_90a").startswith("//")``
     """
     flags = _flags(arch.replace("sm_", "compute_"), options, fast_math)
-    ptx, _ = _run(source, flags, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+    ptx, _ = _run(source, flags, location, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
     return ptx.rstrip(b"\0").decode()
 
 
@@ -123,13 +135,14 @@ def _flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
 def _run(
     source: str,
     flags: list[str],
+    location: str,
     size_of: Any = nvrtc.nvrtcGetCUBINSize,
     read: Any = nvrtc.nvrtcGetCUBIN,
 ) -> tuple[bytes, str]:
     """The binary, the cubin by default, and what the compiler said."""
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
     try:
-        log = _compile(program, flags)
+        log = _compile(program, flags, location)
         binary = bytes(_call(size_of, program))
         _call(read, program, binary)
     finally:
@@ -148,16 +161,18 @@ def _describe(error: Any) -> str:
     return nvrtc.nvrtcGetErrorString(error)[1].decode()
 
 
-def _compile(program: Any, flags: list[str]) -> str:
+def _compile(program: Any, flags: list[str], location: str) -> str:
     (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
     log = bytes(_call(nvrtc.nvrtcGetProgramLogSize, program))
     _call(nvrtc.nvrtcGetProgramLog, program, log)
-    text = log.rstrip(b"\0 \n").decode(errors="replace")
+    # ptxas ends each part of what it says by a zero.
+    text = log.replace(b"\0", b"").rstrip().decode(errors="replace")
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         version = ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+        compiler = f"NVRTC {version}"
         raise RuntimeError(
-            f"NVRTC {version} does not compile the kernel: {_describe(error)}\n"
-            f"options: {' '.join(flags)}\n{text}"
+            f"{explain_failure(text or _describe(error), location, compiler)}\n"
+            f"{compiler}: {_describe(error)}\noptions: {' '.join(flags)}\n{text}"
         )
     return text
 

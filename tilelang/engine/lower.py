@@ -78,7 +78,8 @@ def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin:
     from tilelang.cuda.nvrtc import compile_cubin, configured
 
     keywords = configured(lambda key: current_config(PassConfigKey(key)))
-    return compile_cubin(source, target.arch, [k.name for k in plan.kernels], **keywords)
+    names = [kernel.name for kernel in plan.kernels]
+    return compile_cubin(source, target.arch, names, location=plan.location, **keywords)
 
 
 def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:

@@ -71,6 +71,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,
+        transform.RemoveUnusedBindings,
         transform.NameWarpGroups,
     ]
     return _run(mod, passes, dump)

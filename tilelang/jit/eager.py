@@ -10,7 +10,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import tvm
@@ -39,6 +39,31 @@ Bound = tuple[Any, ...]
 left out."""
 _Kernels = dict[tuple[tuple[Any, ...], Hashable], JITKernel]
 """By the values of the constants and the surroundings."""
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def deferred_kernel(
+    kernels: dict[_Key, JITKernel],
+    key: _Key,
+    trace: Callable[[], tvm.tirx.PrimFunc],
+    compiler: Callable[[], Compiler],
+    lock: threading.Lock,
+) -> Callable[[], JITKernel]:
+    """Traces, unless `kernels` has the key; what is returned compiles, in any thread, and gives the
+    same kernel each time."""
+    kernel = kernels.get(key)
+    if kernel is not None:
+        return lambda: kernel
+    program = trace()
+    compile = compiler()
+
+    def finish() -> JITKernel:
+        compiled = compile(program)
+        # Of two threads that compile the same, both use the kernel of the first.
+        with lock:
+            return kernels.setdefault(key, compiled)
+
+    return finish
 
 
 class _Variant:
@@ -320,20 +345,13 @@ class EagerCalls:
     # From a variant to a kernel.
 
     def _deferred(self, variant: _Variant, read: tuple[Any, ...]) -> Callable[[], JITKernel]:
-        key = (read, self._surroundings())
-        kernel = variant.kernels.get(key)
-        if kernel is not None:
-            return lambda: kernel
-        program = self._trace(variant, read)
-        compile = self._compiler()
-
-        def finish() -> JITKernel:
-            compiled = compile(program)
-            # Of two threads that compile the same, both use the kernel of the first.
-            with self._lock:
-                return variant.kernels.setdefault(key, compiled)
-
-        return finish
+        return deferred_kernel(
+            variant.kernels,
+            (read, self._surroundings()),
+            lambda: self._trace(variant, read),
+            self._compiler,
+            self._lock,
+        )
 
     def _trace(self, variant: _Variant, read: tuple[Any, ...]) -> tvm.tirx.PrimFunc:
         return self.function.trace(variant.values, variant.constants(read))

@@ -19,7 +19,7 @@ import tilelang
 from tilelang.emulator.checks import Checks
 from tilelang.jit.cache_key import hashable
 from tilelang.jit.compile import compile, current_target, map_parallel, surroundings
-from tilelang.jit.eager import Compiler, EagerCalls
+from tilelang.jit.eager import Compiler, EagerCalls, deferred_kernel
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.language.eager import EagerFunction
@@ -192,21 +192,13 @@ class JITImpl:
     def _lazy_deferred(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], JITKernel]:
-        """Traces; what is returned compiles, in any thread, once for each key."""
-        key = self._lazy_key(args, kwargs)
-        kernel = self._kernels.get(key)
-        if kernel is not None:
-            return lambda: kernel
-        program = self._lazy_program(args, kwargs)
-        compile = self._compiler()
-
-        def finish() -> JITKernel:
-            compiled = compile(program)
-            # Of two threads that compile the same, both return the kernel of the first.
-            with self._lock:
-                return self._kernels.setdefault(key, compiled)
-
-        return finish
+        return deferred_kernel(
+            self._kernels,
+            self._lazy_key(args, kwargs),
+            lambda: self._lazy_program(args, kwargs),
+            self._compiler,
+            self._lock,
+        )
 
     def _lazy_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         return self._lazy_deferred(args, kwargs)()

@@ -191,7 +191,11 @@ class JITKernel:
         from tilelang.cuda.nvrtc import configured
 
         found = configured(self.pass_configs.get)
-        return {**found, "options": [*self.compile_flags, *found["options"]]}
+        return {
+            **found,
+            "options": [*self.compile_flags, *found["options"]],
+            "location": self.artifact.launch_plan.location,
+        }
 
     @property
     def cubin(self) -> bytes:

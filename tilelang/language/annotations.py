@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import enclosing_kernel
 from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, is_number
 from tilelang.language.thread_reductions import ReduceScope
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
@@ -77,9 +77,7 @@ def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
     -------
     ``T.annotate_layout({A_shared: tilelang.layout.make_swizzled_layout(A_shared)})``
     """
-    current_tracer("T.annotate_layout").kernel_scope("T.annotate_layout")
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel("T.annotate_layout")
     for buffer, given in layouts.items():
         layout = _checked_layout(buffer, given, kernel.num_threads)
         if buffer in kernel.layouts:
@@ -160,7 +158,8 @@ def annotate_min_blocks_per_sm(blocks: int) -> None:
     """Ask for registers to be so few that ``blocks`` blocks fit on a multiprocessor.
 
     It is the second argument of ``__launch_bounds__`` (CUDA C++ Programming Guide, "Launch
-    Bounds").
+    Bounds"). More than the target has room for, by its threads and the kernel's shared memory, is
+    lowered to what it has, with a warning that says so.
 
     Raises
     ------
@@ -295,9 +294,7 @@ def import_source(source: str | None = None) -> None:
     -------
     ``T.import_source("__device__ float twice(float x) { return x + x; }")``
     """
-    current_tracer("T.import_source").kernel_scope("T.import_source")
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel("T.import_source")
     if source is None:
         return
     if not isinstance(source, str):
@@ -348,9 +345,7 @@ def annotate_safe_value(values: Any, value: Any = None) -> None:
     -------
     ``T.annotate_safe_value({A: -T.infinity(T.float32)})``
     """
-    current_tracer("T.annotate_safe_value").kernel_scope("T.annotate_safe_value")
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel("T.annotate_safe_value")
     pairs = dict(values) if isinstance(values, Mapping) else {values: value}
     for buffer in pairs:
         if not is_buffer(buffer) or buffer.scope() != "global":

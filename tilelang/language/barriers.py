@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.allocation import allocate
 from tilelang.language.intrinsics import address_of
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import enclosing_kernel
 from tilelang.language.ops import device_call
 from tilelang.language.scalars import as_expr, as_int, describe, is_buffer, is_scalar_expr
 from tilelang.language.tracer import current_tracer
@@ -77,9 +77,7 @@ def _allocate(name: str, arrive_count: Any, scope: str) -> ir.Var:
                 f"arrive_count of {name} is {count}, wanted 1 to {_MAX_ARRIVALS} arrivals"
             )
     buffer = allocate(name, (len(counts),), "uint64", scope, scope)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
-    kernel.barriers[buffer] = [tirx.const(count, "int32") for count in counts]
+    enclosing_kernel(name).barriers[buffer] = [tirx.const(count, "int32") for count in counts]
     return buffer
 
 
@@ -197,9 +195,7 @@ def ptx_arrive_cluster_barrier(bar: Any, cta_id: Any) -> None:
 
 
 def _arrive_remote(name: str, bar: Any, cta_id: Any) -> None:
-    current_tracer(name).kernel_scope(name)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel(name)
     rank = _integer(name, "cta_id", cta_id, 0, kernel.cluster_blocks - 1)
     _emit(name, "mbarrier_arrive_remote", bar, rank)
 

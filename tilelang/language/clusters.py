@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm.tirx.script.builder import ir as tir_builder
-
-from tilelang.language.launch import KernelLaunchFrame, axis_of
-from tilelang.language.ops import device_call, intrinsic_call
+from tilelang.language.launch import axis_of, enclosing_kernel
+from tilelang.language.ops import emit_device_op, intrinsic_call
 from tilelang.language.tracer import current_tracer
-
-
-def _emit(name: str) -> None:
-    current_tracer(f"T.{name}").kernel_scope(f"T.{name}")
-    tir_builder.evaluate(device_call(name, []))
 
 
 def cluster_arrive() -> None:
@@ -29,7 +22,7 @@ def cluster_arrive() -> None:
     -------
     ``T.cluster_arrive(); T.cluster_wait()``
     """
-    _emit("cluster_arrive")
+    emit_device_op("cluster_arrive", [])
 
 
 def cluster_arrive_relaxed() -> None:
@@ -39,7 +32,7 @@ def cluster_arrive_relaxed() -> None:
     -------
     ``T.cluster_arrive_relaxed(); T.cluster_wait()``
     """
-    _emit("cluster_arrive_relaxed")
+    emit_device_op("cluster_arrive_relaxed", [])
 
 
 def cluster_wait() -> None:
@@ -50,7 +43,7 @@ def cluster_wait() -> None:
     -------
     ``T.cluster_arrive(); T.cluster_wait()``
     """
-    _emit("cluster_wait")
+    emit_device_op("cluster_wait", [])
 
 
 def cluster_sync() -> None:
@@ -60,7 +53,7 @@ def cluster_sync() -> None:
     -------
     ``T.cluster_sync()``
     """
-    _emit("cluster_sync")
+    emit_device_op("cluster_sync", [])
 
 
 def block_rank_in_cluster() -> Any:
@@ -80,13 +73,6 @@ def block_rank_in_cluster() -> Any:
     return intrinsic_call("block_rank_in_cluster", "int32", [])
 
 
-def _kernel(name: str) -> KernelLaunchFrame:
-    current_tracer(name).kernel_scope(name)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
-    return kernel
-
-
 def get_cluster_dims() -> list[int]:
     """Return the numbers of blocks of a cluster in x, y and z, [1, 1, 1] without clusters;
     ValueError outside of a kernel.
@@ -95,7 +81,7 @@ def get_cluster_dims() -> list[int]:
     -------
     ``width, height, _ = T.get_cluster_dims()``
     """
-    return _kernel("T.get_cluster_dims").cluster_dims
+    return enclosing_kernel("T.get_cluster_dims").cluster_dims
 
 
 def get_cluster_size() -> int:
@@ -105,7 +91,7 @@ def get_cluster_size() -> int:
     -------
     ``share = 128 // T.get_cluster_size()``
     """
-    return _kernel("T.get_cluster_size").cluster_blocks
+    return enclosing_kernel("T.get_cluster_size").cluster_blocks
 
 
 def get_cluster_id(dim: int = 0) -> Any:
@@ -116,7 +102,7 @@ def get_cluster_id(dim: int = 0) -> Any:
     -------
     ``tile = T.get_cluster_id()``
     """
-    kernel, axis = _kernel("T.get_cluster_id"), axis_of(dim)
+    kernel, axis = enclosing_kernel("T.get_cluster_id"), axis_of(dim)
     return kernel.blocks[axis] // kernel.cluster_dims[axis]
 
 
@@ -137,7 +123,7 @@ def get_cluster_extent(dim: int = 0) -> Any:
     -------
     ``clusters = T.get_cluster_extent()``
     """
-    kernel, axis = _kernel("T.get_cluster_extent"), axis_of(dim)
+    kernel, axis = enclosing_kernel("T.get_cluster_extent"), axis_of(dim)
     return kernel.get_block_extent(axis) // kernel.cluster_dims[axis]
 
 

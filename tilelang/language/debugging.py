@@ -10,7 +10,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.allocation import alloc_shared
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype_of
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import KernelLaunchFrame, enclosing_kernel
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.scalars import (
     as_dtype,
@@ -64,9 +64,7 @@ def print(
     -------
     ``T.print(C_local, msg="accumulators")``
     """
-    current_tracer("T.print").kernel_scope("T.print")
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel("T.print")
     obj = as_expr(obj)
     if obj is None:
         assert msg, "T.print found neither an object nor a message, wanted one of them"

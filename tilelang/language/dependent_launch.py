@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from tvm.tirx.script.builder import ir as tir_builder
-
-from tilelang.language.ops import device_call
-from tilelang.language.tracer import current_tracer
-
-
-def _emit(name: str) -> None:
-    current_tracer(f"T.{name}").kernel_scope(f"T.{name}")
-    tir_builder.evaluate(device_call(name, []))
+from tilelang.language.ops import emit_device_op
 
 
 def pdl_trigger() -> None:
@@ -26,7 +18,7 @@ def pdl_trigger() -> None:
     -------
     ``T.pdl_trigger()`` before the last tiles are written
     """
-    _emit("pdl_trigger")
+    emit_device_op("pdl_trigger", [])
 
 
 def pdl_sync() -> None:
@@ -46,7 +38,7 @@ def pdl_sync() -> None:
     -------
     ``T.pdl_sync(); T.copy(A[bx * 128], A_shared)``
     """
-    _emit("pdl_sync")
+    emit_device_op("pdl_sync", [])
 
 
 __all__ = ["pdl_sync", "pdl_trigger"]

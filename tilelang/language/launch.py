@@ -303,8 +303,9 @@ def _thread_extents(threads: Any) -> list[int]:
     return [e for e in extents if e is not None]
 
 
-def _current(name: str) -> KernelLaunchFrame:
-    current_tracer(name).kernel_scope(name)
+def enclosing_kernel(what: str) -> KernelLaunchFrame:
+    """Return the kernel around a use of ``what``, ValueError outside of kernels."""
+    current_tracer(what).kernel_scope(what)
     frame = KernelLaunchFrame.Current()
     assert frame is not None
     return frame
@@ -318,7 +319,7 @@ def get_block_binding(dim: int = 0) -> ir.Var:
     -------
     ``bx = T.get_block_binding()``
     """
-    return _current("T.get_block_binding").get_block_binding(dim)
+    return enclosing_kernel("T.get_block_binding").get_block_binding(dim)
 
 
 def get_block_bindings() -> list[ir.Var]:
@@ -328,7 +329,7 @@ def get_block_bindings() -> list[ir.Var]:
     -------
     ``bx, by, bz = T.get_block_bindings()``
     """
-    return _current("T.get_block_bindings").get_block_bindings()
+    return enclosing_kernel("T.get_block_bindings").get_block_bindings()
 
 
 def get_thread_binding(dim: int = 0) -> ir.Var:
@@ -339,7 +340,7 @@ def get_thread_binding(dim: int = 0) -> ir.Var:
     -------
     ``tx = T.get_thread_binding()``
     """
-    return _current("T.get_thread_binding").get_thread_binding(dim)
+    return enclosing_kernel("T.get_thread_binding").get_thread_binding(dim)
 
 
 def get_thread_bindings() -> list[ir.Var]:
@@ -349,7 +350,7 @@ def get_thread_bindings() -> list[ir.Var]:
     -------
     ``tx, ty, tz = T.get_thread_bindings()``
     """
-    return _current("T.get_thread_bindings").get_thread_bindings()
+    return enclosing_kernel("T.get_thread_bindings").get_thread_bindings()
 
 
 def get_block_extent(dim: int = 0) -> Any:
@@ -359,7 +360,7 @@ def get_block_extent(dim: int = 0) -> Any:
     -------
     ``T.get_block_extent(1)``
     """
-    return _current("T.get_block_extent").get_block_extent(dim)
+    return enclosing_kernel("T.get_block_extent").get_block_extent(dim)
 
 
 def get_block_extents() -> list[Any]:
@@ -369,7 +370,7 @@ def get_block_extents() -> list[Any]:
     -------
     ``blocks = math.prod(T.get_block_extents())``
     """
-    return _current("T.get_block_extents").get_block_extents()
+    return enclosing_kernel("T.get_block_extents").get_block_extents()
 
 
 def get_thread_extent(dim: int = 0) -> int:
@@ -379,7 +380,7 @@ def get_thread_extent(dim: int = 0) -> int:
     -------
     ``threads = T.get_thread_extent(0)``
     """
-    return _current("T.get_thread_extent").get_thread_extent(dim)
+    return enclosing_kernel("T.get_thread_extent").get_thread_extent(dim)
 
 
 def get_thread_extents() -> list[int]:
@@ -389,4 +390,4 @@ def get_thread_extents() -> list[int]:
     -------
     ``threads = math.prod(T.get_thread_extents())``
     """
-    return _current("T.get_thread_extents").get_thread_extents()
+    return enclosing_kernel("T.get_thread_extents").get_thread_extents()

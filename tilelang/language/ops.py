@@ -33,6 +33,18 @@ def device_call(name: str, arguments: list[Any]) -> ir.Call:
     return ir.Call(ir.Op.get(f"tl.{name}"), args, ret_ty=_VOID)
 
 
+def emit_device_op(name: str, arguments: list[Any]) -> None:
+    """Add the statement ``tl.<name>(arguments)`` to the kernel that is being traced.
+
+    Raises
+    ------
+    ValueError
+        If there is no enclosing ``T.Kernel``.
+    """
+    current_tracer(f"T.{name}").kernel_scope(f"T.{name}")
+    tir_builder.evaluate(device_call(name, arguments))
+
+
 def emit_tile_op(name: str, arguments: list[Any], attrs: dict[str, Any] | None = None) -> None:
     """Add the statement ``tl.tileop.<name>(arguments)`` to the kernel that is being traced.
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from tvm import ir
-from tvm.tirx.script.builder import ir as tir_builder
-
-from tilelang.language.ops import device_call
+from tilelang.language.ops import emit_device_op
 from tilelang.language.scalars import as_int
-from tilelang.language.tracer import current_tracer
-
-
-def _emit(name: str, call: ir.Call) -> None:
-    current_tracer(name).kernel_scope(name)
-    tir_builder.evaluate(call)
 
 
 def fence_proxy_async() -> None:
@@ -28,7 +19,7 @@ def fence_proxy_async() -> None:
     -------
     ``T.fence_proxy_async(); T.mbarrier_arrive(full)``
     """
-    _emit("T.fence_proxy_async", device_call("fence_proxy_async", []))
+    emit_device_op("fence_proxy_async", [])
 
 
 def tma_store_arrive() -> None:
@@ -44,7 +35,7 @@ def tma_store_arrive() -> None:
     -------
     ``T.tma_store_arrive(); T.tma_store_wait(0)``
     """
-    _emit("T.tma_store_arrive", device_call("tma_store_arrive", []))
+    emit_device_op("tma_store_arrive", [])
 
 
 def tma_store_wait(count: int = 0, read: bool = True) -> None:
@@ -72,7 +63,7 @@ def tma_store_wait(count: int = 0, read: bool = True) -> None:
     if groups is None or groups < 0:
         raise ValueError(f"count of T.tma_store_wait is {count!r}, wanted a constant, 0 or more")
     word = "true" if read else "false"
-    _emit("T.tma_store_wait", device_call("tma_store_wait", [groups, word]))
+    emit_device_op("tma_store_wait", [groups, word])
 
 
 __all__ = ["fence_proxy_async", "tma_store_arrive", "tma_store_wait"]

@@ -9,7 +9,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.allocation import alloc_local
 from tilelang.language.intrinsics import address_of
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import enclosing_kernel
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.scalars import as_dtype
 from tilelang.language.tracer import current_tracer
@@ -21,13 +21,6 @@ _GENERATORS = {
 }
 _STATE_WORDS = 12
 _FUNCTIONS = {"uniform": "rng_uniform", "normal": "rng_normal"}
-
-
-def _kernel(name: str) -> KernelLaunchFrame:
-    current_tracer(name).kernel_scope(name)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
-    return kernel
 
 
 def rng_init(
@@ -59,7 +52,7 @@ def rng_init(
     -------
     ``T.rng_init(seed=42)``, then ``x = T.rng_rand_float()``
     """
-    kernel = _kernel("T.rng_init")
+    kernel = enclosing_kernel("T.rng_init")
     assert generator in _GENERATORS, (
         f"generator of T.rng_init is {generator!r}, wanted one of {', '.join(_GENERATORS)}"
     )
@@ -77,7 +70,7 @@ def rng_init(
 
 
 def _draw(name: str, function: str, dtype: str, words: list[str]) -> ir.Call:
-    kernel = _kernel(name)
+    kernel = enclosing_kernel(name)
     if kernel.random_state is None:
         raise ValueError(f"{name} found no generator; call T.rng_init(seed) before it")
     generator, state = kernel.random_state

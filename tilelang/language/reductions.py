@@ -94,7 +94,18 @@ def reduce(
             f"{name} found {src.source.name} as its source and its result, wanted two tiles; "
             "allocate one for the result"
         )
-    arguments = [reduce_type, axis, bool(clear)]
+    _emit(name, src, dst, [reduce_type, axis, bool(clear)], attrs)
+
+
+def _emit(
+    name: str,
+    src: ir.TensorRegion,
+    dst: ir.TensorRegion,
+    arguments: list[Any],
+    attrs: dict[str, Any],
+) -> None:
+    """Reduce between fragments, to and from which tiles in shared memory are copied, or in the
+    memory of each thread."""
     if _is_of_thread(src) and _is_of_thread(dst):
         emit_tile_op(
             "reduce", [whole_region(src, name), whole_region(dst, name), *arguments], attrs
@@ -112,6 +123,7 @@ def reduce(
     if _is_fragment(dst):
         emit_tile_op("reduce", [source, whole_region(dst, name), *arguments], attrs)
         return
+    *_, clear = arguments
     result = _staged(dst, load=not clear)
     emit_tile_op("reduce", [source, result, *arguments], attrs)
     copy(result, dst)

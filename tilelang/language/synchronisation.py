@@ -9,23 +9,15 @@ from tvm import tirx
 from tvm.tirx.op import tvm_storage_sync
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.launch import KernelLaunchFrame
-from tilelang.language.ops import device_call
+from tilelang.language.launch import enclosing_kernel
+from tilelang.language.ops import device_call, emit_device_op
 from tilelang.language.scalars import as_int
-from tilelang.language.tracer import current_tracer
 from tilelang.language.warp_groups import running_groups
 
 _WARP = 32
 _WARPS_PER_GROUP = 4
 _ALL_LANES = 0xFFFFFFFF
 _BARRIERS = 16
-
-
-def _kernel(name: str) -> KernelLaunchFrame:
-    current_tracer(name).kernel_scope(name)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
-    return kernel
 
 
 def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
@@ -52,7 +44,7 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     -------
     ``if tx < 64: T.sync_threads(4, 64)``
     """
-    kernel = _kernel("T.sync_threads")
+    kernel = enclosing_kernel("T.sync_threads")
     barrier = 0 if barrier_id is None else as_int(barrier_id)
     threads = as_int(arrive_count)
     if arrive_count is None:
@@ -102,7 +94,7 @@ def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
     -------
     ``T.named_barrier_arrive(3, 128)`` in a producer warp
     """
-    kernel = _kernel("T.named_barrier_arrive")
+    kernel = enclosing_kernel("T.named_barrier_arrive")
     barrier, threads = as_int(barrier_id), as_int(arrive_count)
     if barrier is None or not 1 <= barrier < _BARRIERS:
         raise ValueError(
@@ -129,11 +121,10 @@ def sync_warp(mask: int | None = None) -> None:
     -------
     ``T.sync_warp()``
     """
-    _kernel("T.sync_warp")
     lanes = _ALL_LANES if mask is None else as_int(mask)
     if lanes is None or not 0 < lanes <= _ALL_LANES:
         raise ValueError(f"mask of T.sync_warp is {mask!r}, wanted an int from 1 to 0xFFFFFFFF")
-    tir_builder.evaluate(device_call("sync_warp", [tirx.const(lanes, "uint32")]))
+    emit_device_op("sync_warp", [tirx.const(lanes, "uint32")])
 
 
 def sync_grid() -> None:
@@ -150,8 +141,7 @@ def sync_grid() -> None:
     -------
     ``T.sync_grid()`` between the partial sums of all blocks and their sum
     """
-    _kernel("T.sync_grid")
-    tir_builder.evaluate(device_call("sync_grid", []))
+    emit_device_op("sync_grid", [])
 
 
 def storage_sync(scope: str) -> None:
@@ -182,7 +172,7 @@ def storage_sync(scope: str) -> None:
 
 
 def _thread_index(name: str) -> Any:
-    return _kernel(name).linear_thread_index()
+    return enclosing_kernel(name).linear_thread_index()
 
 
 def _positive(name: str, value: Any, default: int) -> int:

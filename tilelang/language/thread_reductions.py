@@ -11,7 +11,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.allocation import alloc_local, alloc_shared
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import KernelLaunchFrame, enclosing_kernel
 from tilelang.language.regions import store, store_element
 from tilelang.language.scalars import as_dtype, as_int, describe
 from tilelang.language.tracer import Frame, Tracer, current_tracer
@@ -105,9 +105,7 @@ def tvm_thread_allreduce(size: Any, *arguments: Any, dtype: str = "handle") -> i
     """
     name = "T.tvm_thread_allreduce"
     tracer = current_tracer(name)
-    tracer.kernel_scope(name)
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel(name)
     scopes = [s.frame for s in tracer.scopes if isinstance(s.frame, ReduceScope)]
     if not scopes:
         raise ValueError(

@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.launch import enclosing_kernel
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import BuilderFrame, Frame, Tracer, current_tracer
 
@@ -39,8 +39,7 @@ class WarpGroupFrame(Frame):
 
     def open(self, tracer: Tracer) -> None:
         """Enter the branch and the attribute that names its threads."""
-        kernel = KernelLaunchFrame.Current()
-        assert kernel is not None
+        kernel = enclosing_kernel("T.ws")
         thread = kernel.linear_thread_index()
         inside: ir.Expr | None = None
         numbers: list[int] = []
@@ -104,9 +103,7 @@ def ws(*warp_group_ids: int) -> WarpGroupFrame:
     ``with T.ws(0): T.copy(A, A_shared)``
     """
     tracer = current_tracer("T.ws")
-    tracer.kernel_scope("T.ws")
-    kernel = KernelLaunchFrame.Current()
-    assert kernel is not None
+    kernel = enclosing_kernel("T.ws")
     for scope in tracer.scopes:
         if scope.kind == "parallel" or isinstance(scope.frame, WarpGroupFrame):
             raise ValueError(

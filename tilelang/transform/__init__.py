@@ -126,6 +126,11 @@ def UnswitchLoops() -> Pass:
     return get_function("transform.UnswitchLoops")()
 
 
+def RemoveUnusedBindings() -> Pass:
+    """Removes names of numbers that nobody reads."""
+    return get_function("transform.RemoveUnusedBindings")()
+
+
 def PlanSharedMemory() -> Pass:
     """Gives every dynamic shared buffer its offset, one place to several where their lives allow.
 
@@ -201,6 +206,7 @@ __all__ = [
     "PlaceWgmmaWaits",
     "PlanSharedMemory",
     "ProducerConsumerWarpSpecialized",
+    "RemoveUnusedBindings",
     "Simplify",
     "StmtSimplify",
     "ThreadSync",

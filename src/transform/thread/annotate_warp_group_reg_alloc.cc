@@ -13,6 +13,9 @@
  * epilogue then run beside the products of another one. Left alone: kernels with other numbers of
  * warp groups than kUsual, and producers that move data themselves, which takes registers, unless
  * the program gives numbers.
+ * T.annotate_min_blocks_per_sm counts as what the multiprocessor has room for, with a warning where
+ * that is less: ptxas would take no notice of more threads than there are, and where shared memory
+ * ends, fewer registers buy nothing. In a number that has room, a role always has registers left.
  * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
  */
 #include <algorithm>
@@ -21,9 +24,12 @@
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
+#include "../../target/chip.h"
+#include "../../target/registers.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "shared_memory.h"
 
 namespace tl {
@@ -31,16 +37,8 @@ namespace {
 
 /*! The only architecture here whose target has setmaxnreg (PTX ISA: sm_90a). */
 constexpr int kArch = 90;
-/*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
- * Specifications per Compute Capability"). */
-constexpr int64_t kRegisters = 65536, kRegistersOfThread = 255;
-/*! Those that blocks give to their threads at most. */
-constexpr int64_t kRegistersOfBlocks = 64512;
-constexpr int64_t kLeast = 24, kMost = 240, kStep = 8;
-/*! Shared memory of a multiprocessor, and what the system takes of it for each block (same table).
- */
-constexpr int64_t kSharedBytes = 228 * 1024, kSharedBytesOfSystem = 1024;
-constexpr int64_t kMostBlocks = 4, kMostThreads = 2048;
+/*! Blocks that the compiler lets share a multiprocessor. */
+constexpr int64_t kMostBlocks = 4;
 /*! Registers of a thread for addresses and intermediate values, beside its buffers. */
 constexpr int64_t kOther = 64;
 /*! Numbers of producer and of consumer groups that registers are moved for. */
@@ -60,7 +58,7 @@ struct Role {
     for (const ThreadRange& r : ranges) n += r.threads;
     return n;
   }
-  int64_t Groups() const { return Threads() / WarpGroups::kThreads; }
+  int64_t Groups() const { return Threads() / kWarpGroupThreads; }
 };
 
 /*! What a program says of registers, with its place. */
@@ -76,11 +74,13 @@ class KernelReader : public StmtExprVisitor {
   std::optional<Hint> producer_hint, consumer_hint;
   bool stays = false;
   std::optional<int64_t> min_blocks;  // the program's
-  int64_t local_bits = 0;             // in buffers of a thread
+  Span min_blocks_span;
+  int64_t threads = 1;
+  int64_t local_bits = 0;  // in buffers of a thread
   int64_t dynamic_bytes = 0, static_bytes = 0;
 
   int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
-  int64_t Threads() const { return producer.Threads() + consumer.Threads(); }
+  int64_t OfRoles() const { return producer.Threads() + consumer.Threads(); }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -88,7 +88,14 @@ class KernelReader : public StmtExprVisitor {
     const std::string key = op->attr_key;
     if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
     if (key == kConsumerRegisters) consumer_hint = Hint{ToInt(op->value), op->span};
-    if (key == kMinBlocks) min_blocks = ToInt(op->value);
+    if (key == kMinBlocks) {
+      min_blocks = ToInt(op->value);
+      min_blocks_span = op->span;
+    }
+    if (key == "thread_extent") {
+      const std::string tag = op->node.cast<IterVar>()->thread_tag;
+      if (tag.rfind("threadIdx", 0) == 0) threads *= AsInt(op->value).value_or(1);
+    }
     stays |= key == kNoSetMaxNReg;
     const ThreadRange outside = range_;
     Role* const around = role_;
@@ -133,45 +140,49 @@ struct Registers {
   int64_t producer, consumer, blocks;
 };
 
-/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
-int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
-  const int64_t each = std::min(kRegistersOfThread, kRegisters / (blocks * threads));
-  return std::min(each / kStep * kStep * threads, kRegistersOfBlocks / blocks);
-}
-
-/*! Most registers, a multiple of kStep, that `threads` of `all` can have beside `others`. */
-int64_t MostBeside(int64_t others, int64_t threads, int64_t all) {
-  return std::min(kMost, (all - others) / threads / kStep * kStep);
-}
-
 [[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k, int64_t all,
                              int64_t most) {
-  ThrowAt(hint.span, "ValueError",
-          "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
-              "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
-              std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
-              std::to_string(all) + " registers for all threads: " +
-              (most < kLeast ? "fewer threads" : "at most " + std::to_string(most) + " here"));
+  ThrowAt(
+      hint.span, "ValueError",
+      "found " + std::to_string(hint.registers) + " registers for each thread of the " + role +
+          "s, with " + std::to_string(k.producer.Threads()) + " threads that copy and " +
+          std::to_string(k.consumer.Threads()) + " that compute, wanted at most " +
+          std::to_string(all) + " registers for all threads: " +
+          (most < kLeastRegisters ? "fewer threads" : "at most " + std::to_string(most) + " here"));
 }
 
-/*! How many blocks a multiprocessor has room for: the program's number, or what shared memory and
- * the registers of consumers allow. */
-int64_t BlocksOf(const KernelReader& k) {
+/*! Lowers the program's number of blocks to what there is room for. */
+void LowerMinBlocks(KernelReader* k, const Chip& chip) {
+  if (!k->min_blocks) return;
+  const int64_t most = chip.BlocksThatFit(k->threads, k->SharedBytes());
+  if (*k->min_blocks <= most) return;
+  LogAt(LogLevel::kWarning, k->min_blocks_span,
+        "T.annotate_min_blocks_per_sm found " + std::to_string(*k->min_blocks) + " blocks of " +
+            std::to_string(k->threads) + " threads and " + std::to_string(k->SharedBytes()) +
+            " bytes of shared memory, wanted at most the " + std::to_string(most) +
+            " that a multiprocessor of sm_" + std::to_string(chip.sm) +
+            " has room for, which is what is asked for; write " + std::to_string(most));
+  k->min_blocks = most;
+}
+
+/*! How many blocks share a multiprocessor: the program's number, or what shared memory and the
+ * registers of consumers allow. */
+int64_t BlocksOf(const KernelReader& k, const Chip& chip) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint) return 1;
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
-  for (int64_t blocks = kMostBlocks; blocks > 1; --blocks) {
-    if (blocks * (k.SharedBytes() + kSharedBytesOfSystem) > kSharedBytes) continue;
-    if (blocks * k.Threads() > kMostThreads) continue;
-    const int64_t all = RegistersOfBlock(k.Threads(), blocks);
-    if (MostBeside(k.producer.Threads() * kLeast, k.consumer.Threads(), all) >= wanted) {
+  const int64_t most = std::min(kMostBlocks, chip.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
+  for (int64_t blocks = most; blocks > 1; --blocks) {
+    const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
+    if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
+        wanted) {
       return blocks;
     }
   }
   return 1;
 }
 
-std::optional<Registers> Choose(const KernelReader& k) {
+std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
   const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
   if (!k.producer_hint && !k.consumer_hint) {
     const std::pair<int64_t, int64_t> groups{k.producer.Groups(), k.consumer.Groups()};
@@ -185,29 +196,37 @@ std::optional<Registers> Choose(const KernelReader& k) {
     if (!usual || k.producer.moves_data) return std::nullopt;
   }
   Registers r;
-  r.blocks = BlocksOf(k);
-  const int64_t all = RegistersOfBlock(k.Threads(), r.blocks);
-  r.producer = k.producer_hint ? k.producer_hint->registers : kLeast;
+  r.blocks = BlocksOf(k, chip);
+  const int64_t all = RegistersOfBlock(k.OfRoles(), r.blocks);
+  r.producer = k.producer_hint ? k.producer_hint->registers : kLeastRegisters;
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
-                               : MostBeside(copying * r.producer, computing, all);
-  if (r.consumer >= kLeast && copying * r.producer + computing * r.consumer <= all) return r;
+                               : MostRegistersBeside(copying * r.producer, computing, all);
+  if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all)
+    return r;
   if (k.consumer_hint) {
     RefuseHint(*k.consumer_hint, "consumer", k, all,
-               MostBeside(copying * r.producer, computing, all));
+               MostRegistersBeside(copying * r.producer, computing, all));
   }
-  if (!k.producer_hint) return std::nullopt;
-  RefuseHint(*k.producer_hint, "producer", k, all, MostBeside(computing * kLeast, copying, all));
+  if (!k.producer_hint) {
+    ThrowBug(k.consumer.span, "AnnotateWarpGroupRegAlloc",
+             "no registers for " + std::to_string(r.blocks) + " blocks of " +
+                 std::to_string(k.OfRoles()) + " threads");
+  }
+  RefuseHint(*k.producer_hint, "producer", k, all,
+             MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
 /*! Removes the attributes, and sets the registers of roles. */
 class Annotator : public StmtExprMutator {
  public:
-  explicit Annotator(const std::optional<Registers>& registers) : registers_(registers) {}
+  Annotator(const std::optional<Registers>& registers, const std::optional<int64_t>& min_blocks)
+      : registers_(registers), min_blocks_(min_blocks) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
+    if (key == kMinBlocks) return MakeAttr(op->node, key, MakeInt(*min_blocks_), Mutate(op->body));
     const bool ours = key == kThreadRange || key == kWarpRole || key == kProducerRegisters ||
                       key == kConsumerRegisters || key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
@@ -221,6 +240,7 @@ class Annotator : public StmtExprMutator {
 
  private:
   std::optional<Registers> registers_;
+  std::optional<int64_t> min_blocks_;
 };
 
 void WarnOfHints(const KernelReader& k, const std::string& why) {
@@ -241,40 +261,32 @@ Stmt Inside(const Stmt& s, const Change& change) {
   return AttrStmt(n);
 }
 
-/*! Each launch by itself. */
-class KernelAnnotator : public StmtExprMutator {
- public:
-  explicit KernelAnnotator(int arch) : arch_(arch) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    KernelReader k;
-    k(GetRef<Stmt>(op));
-    std::optional<Registers> registers;
-    if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
-      WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
-    } else if (arch_ != kArch) {
-      WarnOfHints(k, "the target moves no registers between warp groups");
-    } else if (k.stays) {
-      WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
-    } else {
-      registers = Choose(k);
-    }
-    const Stmt launch = Annotator(registers).Mutate(GetRef<Stmt>(op));
-    if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
-    return Inside(launch, [&](const Stmt& body) {
-      return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
-    });
+Stmt Annotate(const Stmt& kernel, int arch) {
+  KernelReader k;
+  k(kernel);
+  const Chip& chip = ChipOf(arch, kernel->span);
+  LowerMinBlocks(&k, chip);
+  std::optional<Registers> registers;
+  if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
+    WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
+  } else if (arch != kArch) {
+    WarnOfHints(k, "the target moves no registers between warp groups");
+  } else if (k.stays) {
+    WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
+  } else {
+    registers = Choose(k, chip);
   }
-
- private:
-  int arch_;
-};
+  const Stmt launch = Annotator(registers, k.min_blocks).Mutate(kernel);
+  if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
+  return Inside(launch, [&](const Stmt& body) {
+    return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
+  });
+}
 
 PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
-  return WithBody(f, KernelAnnotator(TargetArch(f)).Mutate(f->body));
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    return Annotate(GetRef<Stmt>(op), arch);
+  });
 }
 
 Registration registration([] {

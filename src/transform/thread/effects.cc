@@ -53,10 +53,7 @@ std::unordered_set<const Object*> WrittenBuffers(const Stmt& s) {
   return std::move(collector.written);
 }
 
-bool IsPureInteger(const Expr& e) {
-  const auto* type = e->ty.as<PrimTypeNode>();
-  if (!type || type->dtype.lanes != 1) return false;
-  if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
+bool IsArithmetic(const Expr& e) {
   struct Finder : StmtExprVisitor {
     bool found = false;
     using StmtExprVisitor::Visit_;
@@ -67,16 +64,11 @@ bool IsPureInteger(const Expr& e) {
   return !finder.found;
 }
 
-bool Uses(const Expr& e, const Var& v) {
-  struct Finder : StmtExprVisitor {
-    const Object* v;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { found |= op == v; }
-  } finder;
-  finder.v = v.get();
-  finder(e);
-  return finder.found;
+bool IsPureInteger(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.lanes != 1) return false;
+  if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
+  return IsArithmetic(e);
 }
 
 bool IsBreak(const Stmt& s) {

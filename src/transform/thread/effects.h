@@ -10,11 +10,12 @@ namespace tl {
  * use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
 
-/*! An integer made of variables and arithmetic alone: its value is the same wherever its variables
- * are in scope. */
-bool IsPureInteger(const Expr& e);
+/*! Made of variables and arithmetic alone: its value is the same wherever its variables are in
+ * scope, and nobody sees that it is computed. */
+bool IsArithmetic(const Expr& e);
 
-bool Uses(const Expr& e, const Var& v);
+/*! An integer that is `IsArithmetic`. */
+bool IsPureInteger(const Expr& e);
 
 /*! Jumps, as TVM's nodes and as the calls that its parser makes. */
 bool IsBreak(const Stmt& s);

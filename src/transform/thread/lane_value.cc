@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "../../tvm/functor.h"
 #include "effects.h"
 
 namespace tl {

@@ -19,6 +19,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "effects.h"
 
 namespace tl {
@@ -182,12 +183,6 @@ class AsyncCopyLowerer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) override {
-    if (op->attr_key == "thread_extent" && !in_kernel_) {
-      in_kernel_ = true;
-      const Stmt kernel = Default<Stmt>(op);
-      in_kernel_ = false;
-      return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
-    }
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
@@ -203,11 +198,13 @@ class AsyncCopyLowerer : public StmtExprMutator {
 
  private:
   int arch_;
-  bool in_kernel_ = false;
 };
 
 PrimFunc LowerAsyncCopy(PrimFunc f) {
-  return WithBody(f, AsyncCopyLowerer(TargetArch(f)).Mutate(f->body));
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    const Stmt kernel = AsyncCopyLowerer(arch).Mutate(GetRef<Stmt>(op));
+    return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
+  });
 }
 
 Registration registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });

@@ -15,13 +15,14 @@
 
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
+#include "../../target/chip.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 
 namespace tl {
 namespace {
 
-constexpr int64_t kWarp = 32, kWarpGroup = 4 * kWarp;
 constexpr int64_t kAllLanes = 0xffffffff;
 
 /*! An integer expression of one variable: no load, no call. */
@@ -48,10 +49,10 @@ class Namer : public StmtExprMutator {
   std::vector<Stmt> Binds() const {
     std::vector<Stmt> binds;
     for (const auto& [value, name] : names_) {
-      const Expr first = CallOp(
-          "tl.shfl_sync",
-          {MakeInt(DLDataType{kDLUInt, 32, 1}, kAllLanes), value, MakeInt(0), MakeInt(kWarp)},
-          value->ty);
+      const Expr first = CallOp("tl.shfl_sync",
+                                {MakeInt(DLDataType{kDLUInt, 32, 1}, kAllLanes), value, MakeInt(0),
+                                 MakeInt(kWarpThreads)},
+                                value->ty);
       binds.push_back(MakeBind(name, first, Span()));
     }
     return binds;
@@ -75,7 +76,7 @@ class Namer : public StmtExprMutator {
   bool AgreesInWarps(const Expr& e) const {
     const IntProgram value(e, {thread_});
     for (int64_t t = 0; t < threads_; ++t) {
-      const int64_t first = t / kWarp * kWarp;
+      const int64_t first = t / kWarpThreads * kWarpThreads;
       if (value(&t) != value(&first)) return false;
     }
     return true;
@@ -86,7 +87,7 @@ class Namer : public StmtExprMutator {
       if (tvm::ffi::StructuralEqual()(value, e)) return name;
     }
     const auto* quotient = e.as<FloorDivNode>();
-    const bool is_group = quotient->a.same_as(thread_) && IsConst(quotient->b, kWarpGroup);
+    const bool is_group = quotient->a.same_as(thread_) && IsConst(quotient->b, kWarpGroupThreads);
     names_.emplace_back(e, MakeVar(is_group ? "warp_group" : "of_warp", e->dtype()));
     return names_.back().second;
   }
@@ -97,50 +98,33 @@ class Namer : public StmtExprMutator {
   std::vector<std::pair<Expr, Var>> names_;
 };
 
-/*! Finds the kernels: what stands inside of their axes. */
-class Kernels : public StmtExprMutator {
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    const IterVar axis = op->node.cast<IterVar>();
-    const std::string tag = axis->thread_tag;
-    const std::optional<int64_t> extent = AsInt(op->value);
-    if (tag == "threadIdx.x" && extent) {
-      thread_ = axis->var;
-      threads_ = *extent;
-    } else if (tag.rfind("threadIdx", 0) == 0 && extent != 1) {
-      is_flat_ = false;
-    }
-    auto attr = make_object<AttrStmtNode>(*op);
-    const auto* inner = op->body.as<AttrStmtNode>();
-    if (inner && inner->attr_key == "thread_extent") {
-      attr->body = Mutate(op->body);
-    } else {
-      attr->body = Named(op->body);
-    }
-    return AttrStmt(attr);
+/*! A kernel with names; `thread` has threadIdx.x of the axes around `op` so far. */
+Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
+  const IterVar axis = op->node.cast<IterVar>();
+  const std::string tag = axis->thread_tag;
+  if (tag == "threadIdx.x") {
+    thread = axis->var;
+    threads = ToInt(op->value);
+  } else if (tag.rfind("threadIdx", 0) == 0 && !IsConst(op->value, 1)) {
+    return GetRef<Stmt>(op);
   }
-
- private:
-  Stmt Named(const Stmt& body) {
-    const bool is_flat = is_flat_ && thread_.defined();
-    is_flat_ = true;
-    if (!is_flat) return body;
-    Namer namer(thread_, threads_);
-    const Stmt named = namer.Mutate(body);
+  auto attr = make_object<AttrStmtNode>(*op);
+  const auto* inner = op->body.as<AttrStmtNode>();
+  if (inner && inner->attr_key == "thread_extent") {
+    attr->body = NameInKernel(inner, thread, threads);
+  } else if (thread.defined()) {
+    Namer namer(thread, threads);
+    const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();
-    if (stmts.empty()) return body;
     stmts.push_back(named);
-    return MakeSeq(stmts);
+    attr->body = MakeSeq(stmts);
   }
+  return AttrStmt(attr);
+}
 
-  Var thread_;
-  int64_t threads_ = 0;
-  bool is_flat_ = true;
-};
-
-PrimFunc NameWarpGroups(PrimFunc f) { return WithBody(f, Kernels().Mutate(f->body)); }
+PrimFunc NameWarpGroups(PrimFunc f) {
+  return ForEachKernel(f, [](const AttrStmtNode* op) { return NameInKernel(op, Var(), 0); });
+}
 
 Registration registration([] { RegisterPass("NameWarpGroups", NameWarpGroups); });
 

@@ -29,6 +29,7 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "effects.h"
 
 namespace tl {
@@ -367,18 +368,13 @@ class WaitPlacer {
   std::unordered_map<const Object*, int> numbers_;
 };
 
-class KernelWalk : public StmtExprMutator {
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    const Views views(GetRef<Stmt>(op));
-    if (!Effects(views, GetRef<Stmt>(op)).has_store) return GetRef<Stmt>(op);
-    return WaitPlacer(GetRef<Stmt>(op)).Place(GetRef<Stmt>(op));
-  }
-};
-
-PrimFunc PlaceStoreWaits(PrimFunc f) { return WithBody(f, KernelWalk().Mutate(f->body)); }
+PrimFunc PlaceStoreWaits(PrimFunc f) {
+  return ForEachKernel(f, [](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
+    const Views views(kernel);
+    return Effects(views, kernel).has_store ? WaitPlacer(kernel).Place(kernel) : kernel;
+  });
+}
 
 Registration registration([] { RegisterPass("PlaceStoreWaits", PlaceStoreWaits); });
 

@@ -25,6 +25,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "shared_lifetime.h"
 #include "shared_memory.h"
 
@@ -216,69 +217,62 @@ class Plan {
   int64_t dynamic_bytes_ = 0;
 };
 
-class Planner : public StmtExprMutator {
+[[noreturn]] void Refuse(const Plan& plan, const Span& span, int arch, const std::string& what,
+                         int64_t found, int64_t limit, const std::string& repair) {
+  ThrowAt(span, "ValueError",
+          "found " + std::to_string(found) + " bytes of " + what +
+              " in one block, wanted at most " + std::to_string(limit) + " (sm_" +
+              std::to_string(arch) + "). " + repair + "." + plan.Table());
+}
+
+void CheckFits(const Plan& plan, const Span& span, const Chip& chip) {
+  const int64_t total = plan.StaticBytes() + plan.DynamicBytes();
+  if (plan.StaticBytes() > kMaxStaticBytes) {
+    Refuse(plan, span, chip.sm, "static shared memory", plan.StaticBytes(), kMaxStaticBytes,
+           "Allocate it with scope \"shared.dyn\"");
+  }
+  if (total > chip.shared_bytes_per_block) {
+    Refuse(plan, span, chip.sm, "shared memory", total, chip.shared_bytes_per_block,
+           "Make the tiles smaller or num_stages lower");
+  }
+}
+
+class OffsetWriter : public StmtExprMutator {
  public:
-  explicit Planner(const PrimFunc& f) : arch_(TargetArch(f)) {}
+  std::unordered_map<const Object*, int64_t> offsets;
 
  protected:
   using StmtExprMutator::Mutate_;
-
-  Stmt Mutate_(const AttrStmtNode* op) override {
-    if (in_kernel_ || op->attr_key != "thread_extent") return Default<Stmt>(op);
-    const Plan plan(GetRef<Stmt>(op), ChipOf(arch_, op->span).shared_bytes_per_block);
-    if (plan.uses().empty()) return GetRef<Stmt>(op);
-    CheckFits(plan, op->span.defined() ? op->span : plan.uses()[0].alloc->buffer->span);
-    if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
-      LogAt(
-          LogLevel::kInfo, op->span,
-          std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
-    }
-    offsets_.clear();
-    for (const Use& use : plan.uses()) {
-      if (!use.IsStatic()) offsets_[use.alloc] = use.offset;
-    }
-    in_kernel_ = true;
-    Stmt planned = Default<Stmt>(op);
-    in_kernel_ = false;
-    return planned;
-  }
-
   Stmt Mutate_(const AllocBufferNode* op) override {
-    auto it = offsets_.find(op);
-    if (it == offsets_.end()) return GetRef<Stmt>(op);
+    auto it = offsets.find(op);
+    if (it == offsets.end()) return GetRef<Stmt>(op);
     AllocBuffer planned = GetRef<AllocBuffer>(op);
     planned.CopyOnWrite()->annotations.Set(kSharedOffset, it->second);
     return planned;
   }
-
- private:
-  void CheckFits(const Plan& plan, const Span& span) const {
-    const Chip& chip = ChipOf(arch_, span);
-    const int64_t total = plan.StaticBytes() + plan.DynamicBytes();
-    if (plan.StaticBytes() > kMaxStaticBytes) {
-      Refuse(plan, span, "static shared memory", plan.StaticBytes(), kMaxStaticBytes,
-             "Allocate it with scope \"shared.dyn\"");
-    }
-    if (total > chip.shared_bytes_per_block) {
-      Refuse(plan, span, "shared memory", total, chip.shared_bytes_per_block,
-             "Make the tiles smaller or num_stages lower");
-    }
-  }
-
-  void Refuse(const Plan& plan, const Span& span, const std::string& what, int64_t found,
-              int64_t limit, const std::string& repair) const {
-    ThrowAt(span, "ValueError",
-            "found " + std::to_string(found) + " bytes of " + what +
-                " in one block, wanted at most " + std::to_string(limit) + " (sm_" +
-                std::to_string(arch_) + "). " + repair + "." + plan.Table());
-  }
-
-  int arch_;
-  bool in_kernel_ = false;
-  std::unordered_map<const Object*, int64_t> offsets_;
 };
 
-PrimFunc PlanSharedMemory(PrimFunc f) { return WithBody(f, Planner(f).Mutate(f->body)); }
+Stmt PlanKernel(const Stmt& kernel, const Chip& chip) {
+  const Plan plan(kernel, chip.shared_bytes_per_block);
+  if (plan.uses().empty()) return kernel;
+  const Span span = kernel->span.defined() ? kernel->span : plan.uses()[0].alloc->buffer->span;
+  CheckFits(plan, span, chip);
+  if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
+    LogAt(LogLevel::kInfo, kernel->span,
+          std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
+  }
+  OffsetWriter writer;
+  for (const Use& use : plan.uses()) {
+    if (!use.IsStatic()) writer.offsets[use.alloc] = use.offset;
+  }
+  return writer.Mutate(kernel);
+}
+
+PrimFunc PlanSharedMemory(PrimFunc f) {
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    return PlanKernel(GetRef<Stmt>(op), ChipOf(arch, op->span));
+  });
+}
 
 Registration registration([] { RegisterPass("PlanSharedMemory", PlanSharedMemory); });
 

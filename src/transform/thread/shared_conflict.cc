@@ -33,10 +33,6 @@ std::vector<Var> VarsOf(const Expr& e) {
   return std::move(collector.vars);
 }
 
-bool Contains(const std::vector<Var>& vars, const Var& v) {
-  return std::any_of(vars.begin(), vars.end(), [&](const Var& u) { return u.same_as(v); });
-}
-
 std::vector<Var> ThreadVars(const SyncNode* node) {
   std::vector<Var> vars;
   for (const SyncNode* n = node; n; n = n->parent) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "../../target/chip.h"
+
 namespace tl {
 namespace {
 
-constexpr size_t kWarp = 32;
+constexpr size_t kWarp = kWarpThreads;
 
 /*! Restricts the box by what holds at `node`; false if a condition that the threads do not share
  * cannot be evaluated. */

@@ -17,10 +17,11 @@
  * what threads read or wrote, also needs a fence between proxies in those threads: it stands in
  * front of the last barrier on each way from the one to the other. Where threads arrive at an
  * mbarrier or at the barrier of a cluster, someone may count on what they have read: a fence stands
- * in front of that, if an engine writes the buffer. What a bulk copy or a wgmma reads it may read
- * until the wait for its group. An engine's write that an mbarrier announces is ordered with
- * accesses of its own buffer by the program, and by barriers with those of other buffers in the
- * same bytes. One that all threads wait for at once is ordered with what is behind it.
+ * in front of that, if an engine writes the buffer, or in front of the `sync_warp` after which a
+ * lane arrives for others. What a bulk copy or a wgmma reads it may read until the wait for its
+ * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
+ * the program, and by barriers with those of other buffers in the same bytes. One that all threads
+ * wait for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -42,6 +43,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "shared_conflict.h"
 #include "thread_subset.h"
 
@@ -81,7 +83,7 @@ struct State {
    * its own and later ones. */
   std::map<const SharedAccess*, int64_t, Earlier> in_flight;
   /*! Threads' writes, and reads of what an engine writes, that no fence between proxies followed,
-   * with the last barriers that did. */
+   * with the last barriers that did; nullptr is a way without one. */
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
@@ -177,6 +179,7 @@ class SyncPlanner {
         exits_.back().continues.Join(*state);
         return true;
       case Kind::kLeaf:
+        if (CallsAny(node, {kSyncWarp})) NoteSyncWarp(node, state);
         return true;
     }
     return true;
@@ -226,24 +229,35 @@ class SyncPlanner {
     }
   }
 
+  /*! Lanes that meet can pass a fence in front of that, and then one of them speaks for all. What
+   * a barrier has ordered for other warps, too, stays with that one. */
+  void NoteSyncWarp(const SyncNode& node, State* state) {
+    const std::vector<const SyncNode*> regions = DivergentAround(node);
+    for (auto& [access, barriers] : state->unfenced) {
+      const bool all = IsInsideAll(*access->node, regions) ||
+                       (subsets_.Meeting(&node) &&
+                        subsets_.Contains(subsets_.At(&node), subsets_.At(access->node)));
+      if (all && barriers.erase(nullptr)) barriers.insert(&node);
+    }
+  }
+
   void PlaceFences(const SyncNode& node, State* state) {
-    const auto* evaluate = node.stmt.as<EvaluateNode>();
-    const bool arrives = evaluate && TellsOthers(evaluate->value);
-    if (arrives) {
+    if (TellsOthers(node)) {
       for (const auto& [access, barriers] : state->unfenced) {
-        if (!access->writes) Fence(node, barriers);
+        if (access->writes) continue;
+        for (const SyncNode* barrier : barriers) Fence(node, barrier);
       }
     }
-    if (node.fence || (evaluate && IsCallTo(evaluate->value, kFenceProxyAsync))) {
-      PassFence(node, state);
-    }
+    if (node.fence || CallsAny(node, {kFenceProxyAsync})) PassFence(node, state);
     for (const SharedAccess& a : node.accesses) {
       if (!a.engine) {
-        if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {};
+        if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {nullptr};
         continue;
       }
       for (const auto& [access, barriers] : state->unfenced) {
-        if (NeedsFence(*access, barriers.empty(), a)) Fence(node, barriers);
+        for (const SyncNode* barrier : barriers) {
+          if (NeedsFence(*access, !barrier, a)) Fence(node, barrier);
+        }
       }
     }
   }
@@ -260,13 +274,16 @@ class SyncPlanner {
   }
 
   /*! An arrival that someone may count on who then lets an engine write. */
-  static bool TellsOthers(const Expr& e) {
-    constexpr const char* kArrivals[] = {
-        kMbarrierArrive,       kMbarrierArriveWarp,     kMbarrierArriveWarpCluster,
-        kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive",
-        kClusterSync};
-    return std::any_of(std::begin(kArrivals), std::end(kArrivals),
-                       [&](const char* op) { return IsCallTo(e, op); });
+  static bool TellsOthers(const SyncNode& node) {
+    return CallsAny(node, {kMbarrierArrive, kMbarrierArriveWarp, kMbarrierArriveWarpCluster,
+                           kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive",
+                           kClusterSync});
+  }
+
+  static bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {
+    const auto* op = node.stmt.as<EvaluateNode>();
+    return op && std::any_of(ops.begin(), ops.end(),
+                             [&](const char* name) { return IsCallTo(op->value, name); });
   }
 
   /*! Between an access of a thread and that of an engine, with or without a barrier between. */
@@ -280,21 +297,23 @@ class SyncPlanner {
     return !no_barrier || conflict_.MayConflict(access, engine, {});
   }
 
-  /*! In front of the barriers, or of the node if there are none. */
-  static void Fence(const SyncNode& node, const std::set<const SyncNode*>& barriers) {
-    for (const SyncNode* barrier : barriers) const_cast<SyncNode*>(barrier)->fence = true;
-    if (barriers.empty()) const_cast<SyncNode&>(node).fence = true;
+  /*! In front of the barrier, or of the node where there is none. */
+  static void Fence(const SyncNode& node, const SyncNode* barrier) {
+    const_cast<SyncNode*>(barrier ? barrier : &node)->fence = true;
   }
 
   /*! What the threads that run the node did is over for engines, too. */
   static void PassFence(const SyncNode& node, State* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
-      const bool passes = std::all_of(regions.begin(), regions.end(), [&](const SyncNode* r) {
-        return it->first->node->IsInside(r);
-      });
+      const bool passes = IsInsideAll(*it->first->node, regions);
       it = passes ? state->unfenced.erase(it) : std::next(it);
     }
+  }
+
+  static bool IsInsideAll(const SyncNode& node, const std::vector<const SyncNode*>& regions) {
+    return std::all_of(regions.begin(), regions.end(),
+                       [&](const SyncNode* r) { return node.IsInside(r); });
   }
 
   /*! The threads of a set meet: what was done by them is ordered with what they do next. */
@@ -538,26 +557,11 @@ class SyncPlanner {
       completed_;
 };
 
-/*! Kernels have shared memory and barriers of their own: each launch is planned by itself. */
-class KernelPlanner : public StmtExprMutator {
- public:
-  explicit KernelPlanner(bool places_barriers) : places_barriers_(places_barriers) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
-    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers_);
-  }
-
- private:
-  const bool places_barriers_;
-};
-
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
-  return WithBody(f, KernelPlanner(places_barriers).Mutate(f->body));
+  return ForEachKernel(f, [&](const AttrStmtNode* op) {
+    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers);
+  });
 }
 
 Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });

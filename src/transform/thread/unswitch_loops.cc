@@ -36,18 +36,6 @@ bool HasCalls(const Stmt& s) {
   return finder.found;
 }
 
-/*! Comparisons of pure integers, joined by logic. */
-bool IsMovable(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) override { found = true; }
-    void Visit_(const CallNode*) override { found = true; }
-  } finder;
-  finder(e);
-  return !finder.found;
-}
-
 /*! Variables that statements give values to: what they compute with them cannot be moved in front.
  */
 struct Definitions : StmtExprVisitor {
@@ -79,7 +67,7 @@ void SplitConjuncts(const Expr& condition, const Var& loop_var, Split* out) {
     SplitConjuncts(both->b, loop_var, out);
     return;
   }
-  Expr* side = IsMovable(condition) && !Uses(condition, loop_var) ? &out->outside : &out->inside;
+  Expr* side = IsArithmetic(condition) && !Uses(condition, loop_var) ? &out->outside : &out->inside;
   *side = side->defined() ? *side && condition : condition;
 }
 
@@ -130,7 +118,7 @@ class Unswitcher : public StmtExprMutator {
     inside(loop->body);
     for (size_t k = 0; k < body.size(); ++k) {
       const auto* branch = body[k].as<IfThenElseNode>();
-      if (!branch || !IsMovable(branch->condition) || Uses(branch->condition, loop->loop_var) ||
+      if (!branch || !IsArithmetic(branch->condition) || Uses(branch->condition, loop->loop_var) ||
           UsesAny(branch->condition, inside.vars)) {
         continue;
       }
@@ -157,7 +145,7 @@ class Unswitcher : public StmtExprMutator {
   static std::optional<Stmt> MergeIfs(const Stmt& a, const Stmt& b) {
     const auto *first = a.as<IfThenElseNode>(), *second = b.as<IfThenElseNode>();
     if (!first || !second || first->else_case || second->else_case) return std::nullopt;
-    if (!IsMovable(first->condition)) return std::nullopt;
+    if (!IsArithmetic(first->condition)) return std::nullopt;
     if (!ffi::StructuralEqual()(first->condition, second->condition)) return std::nullopt;
     auto n = make_object<IfThenElseNode>(*first);
     n->then_case = MakeSeq({first->then_case, second->then_case});

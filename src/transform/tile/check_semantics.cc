@@ -93,15 +93,7 @@ class Checker : public StmtExprVisitor {
   }
 
   static bool Mentions(const Array<Expr>& indices, const Var& var) {
-    struct Finder : StmtExprVisitor {
-      const Object* wanted;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) final { found |= v == wanted; }
-    } finder;
-    finder.wanted = var.get();
-    for (const Expr& e : indices) finder(e);
-    return finder.found;
+    return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, var); });
   }
 
   void CheckAccess(const Var& buffer, const Array<Expr>& indices) {

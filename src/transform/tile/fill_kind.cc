@@ -5,6 +5,7 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
+#include "kernel_scope.h"
 #include "pipeline.h"
 #include "versions.h"
 #include "warp_roles.h"
@@ -16,10 +17,7 @@ constexpr int64_t kCpAsyncBits = 32;  // the narrowest cp.async (PTX ISA, cp.asy
 
 std::string NameOf(const CallNode* call) { return std::string(OpOf(call)->name); }
 
-bool IsParameter(const Var& v, const KernelInfo& kernel) {
-  return std::any_of(kernel.params.begin(), kernel.params.end(),
-                     [&](const Var& p) { return p.same_as(v); });
-}
+bool IsParameter(const Var& v, const KernelInfo& kernel) { return Contains(kernel.params, v); }
 
 bool HasSafeValue(const Var& v, const KernelInfo& kernel) {
   const auto it = kernel.block->annotations.find(kSafeValues);
@@ -55,9 +53,17 @@ std::string WhyNotTmaFill(const CallNode* call, const KernelInfo& kernel, const 
     if (TileOpAttr(call, key) != nullptr) return key;
   }
   const Layout layout = placed.Find(dst);
-  if (versions == 1) return WhyNotTmaLoad(call, layout, kernel.arch);
-  return WhyNotTmaLoad(IntoSlot(call, dst).get(),
-                       layout.defined() ? ExpandLayout(layout, {2}) : layout, kernel.arch);
+  Analyzer analyzer;
+  std::string why;
+  WithFacts(&analyzer, LeadingAssumptions(kernel.block->body), [&] {
+    if (versions == 1) {
+      why = WhyNotTmaLoad(call, layout, kernel.arch, &analyzer);
+    } else {
+      const Layout slots = layout.defined() ? ExpandLayout(layout, {2}) : layout;
+      why = WhyNotTmaLoad(IntoSlot(call, dst).get(), slots, kernel.arch, &analyzer);
+    }
+  });
+  return why;
 }
 
 namespace {

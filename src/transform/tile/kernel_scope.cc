@@ -1,8 +1,69 @@
 #include "kernel_scope.h"
 
+#include <algorithm>
+
+#include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
+#include "../thread/analyzing_mutator.h"
+#include "../thread/effects.h"
 
 namespace tl {
+namespace {
+
+class AssumptionReader {
+ public:
+  std::vector<Expr> found;
+
+  /*! Whether what follows is still in front of all that the kernel does. */
+  bool Read(const Stmt& s) {
+    if (const auto* op = s.as<AttrStmtNode>()) {
+      if (op->attr_key == "thread_extent") inside_.push_back(op->node.cast<IterVar>()->var);
+      return Read(op->body);
+    }
+    if (const auto* op = s.as<SBlockRealizeNode>()) return Read(op->block);
+    if (const auto* op = s.as<SBlockNode>()) return Read(op->body);
+    if (const auto* op = s.as<SeqStmtNode>()) {
+      return std::all_of(op->seq.begin(), op->seq.end(), [&](const Stmt& t) { return Read(t); });
+    }
+    if (s.as<DeclBufferNode>() || s.as<AllocBufferNode>()) return true;
+    if (const auto* op = s.as<BindNode>()) {
+      inside_.push_back(op->var);
+      return true;
+    }
+    if (const Stmt role = RoleOf(s); role.defined()) {
+      // Both roles begin with what stood in front of the kernel's statements.
+      Read(role);
+      return true;
+    }
+    const Expr condition = AssumptionOf(s);
+    if (!condition.defined()) return false;
+    const bool of_parameters =
+        IsArithmetic(condition) && std::none_of(inside_.begin(), inside_.end(),
+                                                [&](const Var& v) { return Uses(condition, v); });
+    if (of_parameters) found.push_back(condition);
+    return true;
+  }
+
+ private:
+  /*! What warp specialisation lets a range of threads run. */
+  static Stmt RoleOf(const Stmt& s) {
+    const auto* branch = s.as<IfThenElseNode>();
+    const auto* range = branch ? branch->then_case.as<AttrStmtNode>() : nullptr;
+    if (!range || range->attr_key != kThreadRange) return Stmt();
+    const auto* role = range->body.as<AttrStmtNode>();
+    return role && role->attr_key == kWarpRole ? role->body : Stmt();
+  }
+
+  std::vector<Var> inside_;  // of the kernel
+};
+
+}  // namespace
+
+std::vector<Expr> LeadingAssumptions(const Stmt& kernel) {
+  AssumptionReader reader;
+  reader.Read(kernel);
+  return std::move(reader.found);
+}
 
 void KernelScope::NoteAxis(const AttrStmtNode* op) {
   if (op->attr_key != "thread_extent") return;

@@ -43,4 +43,15 @@ class KernelScope {
   std::vector<ThreadRange> ranges_;
 };
 
+/*! What T.assume states of parameters alone in front of all that a kernel does: it holds in the
+ * whole kernel, and for tensor maps that the launch makes. */
+std::vector<Expr> LeadingAssumptions(const Stmt& kernel);
+
+/*! Runs `body` while the analyzer knows `facts`, from the one with this index on. */
+template <typename F>
+void WithFacts(Analyzer* analyzer, const std::vector<Expr>& facts, F body, size_t first = 0) {
+  if (first == facts.size()) return body();
+  analyzer->WithConstraint(facts[first], [&] { WithFacts(analyzer, facts, body, first + 1); });
+}
+
 }  // namespace tl

@@ -32,6 +32,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
@@ -259,13 +260,13 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch) {
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch,
+                              Analyzer* analyzer) {
   OpCollector& ops = *collected;
-  Analyzer analyzer;
-  ops.scope.BindTo(&analyzer);
+  ops.scope.BindTo(analyzer);
   Placements placed;
   placed.arch = arch;
-  placed.analyzer = &analyzer;
+  placed.analyzer = analyzer;
   const Views views(kernel);
   placed.views = views;
   RefuseMixedRanges(ops.operators, views);
@@ -338,34 +339,21 @@ class Annotator : public StmtExprMutator {
   }
 };
 
-/*! Kernels of a function are independent: each is the body of its outermost thread_extent
- * attribute. */
-class PerKernel : public StmtExprMutator {
- public:
-  explicit PerKernel(int arch) : arch_(arch) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+PrimFunc LayoutInference(PrimFunc f) {
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
     OpCollector ops;
-    ops(GetRef<Stmt>(op));
+    ops(kernel);
     Annotator annotate;
-    annotate.layout_map = InferLayouts(&ops, GetRef<Stmt>(op), arch_);
+    Analyzer analyzer;
+    WithFacts(&analyzer, LeadingAssumptions(kernel),
+              [&] { annotate.layout_map = InferLayouts(&ops, kernel, arch, &analyzer); });
     for (const OperatorUse& use : ops.operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
     }
-    return annotate.Mutate(GetRef<Stmt>(op));
-  }
-
- private:
-  int arch_;
-};
-
-PrimFunc LayoutInference(PrimFunc f) {
-  Stmt body = PerKernel(TargetArch(f)).Mutate(f->body);
-  return WithBody(std::move(f), body);
+    return annotate.Mutate(kernel);
+  });
 }
 
 Registration registration([] { RegisterPass("LayoutInference", LayoutInference); });

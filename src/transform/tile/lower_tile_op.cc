@@ -102,7 +102,12 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     const bool outside = has_async_owner;
     has_async_owner |= op->attr_key == kAsyncCopy;
     Stmt result;
-    scope_.Within(op, [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
+    const std::vector<Expr> facts =
+        outermost ? LeadingAssumptions(GetRef<Stmt>(op)) : std::vector<Expr>();
+    WithFacts(&analyzer_, facts, [&] {
+      scope_.Within(op,
+                    [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
+    });
     has_async_owner = outside;
     if (outermost) in_kernel_ = false;
     return result;

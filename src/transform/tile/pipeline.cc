@@ -71,10 +71,6 @@ Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
   return out;
 }
 
-bool Contains(const std::vector<Var>& list, const Var& v) {
-  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
-}
-
 Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
                               const Array<String>& reasons) {
   Array<Any> statements;

@@ -63,8 +63,6 @@ Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body
 /*! Adds entries to kPipelines. */
 PrimFunc WithPipelines(PrimFunc f, const Array<Any>& entries);
 
-/*! Whether a list has the very variable. */
-bool Contains(const std::vector<Var>& list, const Var& v);
 /*! List annotation of integers, nullopt if absent. */
 std::optional<std::vector<int64_t>> ListAnnotation(const Map<String, Any>& annotations,
                                                    const char* key);

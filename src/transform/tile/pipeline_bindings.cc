@@ -7,25 +7,13 @@
 namespace tl {
 namespace {
 
-bool Mentions(const Stmt& s, const Var& v) {
-  struct Finder : StmtExprVisitor {
-    const Object* wanted;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { found |= op == wanted; }
-  } finder;
-  finder.wanted = v.get();
-  finder(s);
-  return finder.found;
-}
-
 /*! A buffer that `value`, computed by statement `at`, reads, and that is written before a user
  * would compute it; undefined if there is none. */
 Var ChangedBeforeUse(const std::vector<Stmt>& source, size_t at, const Var& name, const Expr& value,
                      const std::vector<BufferUse>& uses, const Views& views) {
   size_t last = at;
   for (size_t j = at + 1; j < source.size(); ++j) {
-    if (Mentions(source[j], name)) last = j;
+    if (Uses(source[j], name)) last = j;
   }
   for (const Var& read : views.UseOf(MakeEvaluate(value, Span())).reads) {
     for (size_t j = at + 1; j <= last; ++j) {

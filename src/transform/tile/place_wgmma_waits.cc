@@ -20,6 +20,7 @@
 
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 #include "wgmma_tree.h"
 
 namespace tl {
@@ -210,30 +211,16 @@ bool Issues(const WgmmaNode& node) {
   return node.issue || any(node.body) || any(node.otherwise);
 }
 
-class PerKernel : public StmtExprMutator {
- public:
-  explicit PerKernel(int arch) : arch_(arch) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+PrimFunc PlaceWgmmaWaits(PrimFunc f) {
+  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const Views views(kernel);
     Analyzer analyzer;
-    const std::unique_ptr<WgmmaNode> tree = BuildWgmmaTree(kernel, &views, &analyzer, arch_);
+    const std::unique_ptr<WgmmaNode> tree = BuildWgmmaTree(kernel, &views, &analyzer, arch);
     if (!Issues(*tree)) return kernel;
     Planner(&views, &analyzer).Plan(tree.get());
     return WithWaits(*tree);
-  }
-
- private:
-  int arch_;
-};
-
-PrimFunc PlaceWgmmaWaits(PrimFunc f) {
-  Stmt body = PerKernel(TargetArch(f)).Mutate(f->body);
-  return WithBody(std::move(f), body);
+  });
 }
 
 Registration registration([] { RegisterPass("PlaceWgmmaWaits", PlaceWgmmaWaits); });

@@ -3,6 +3,8 @@
  * what is made of it do (FlashAttention-3, section 3.2, without its ping-pong). */
 #include <algorithm>
 
+#include "../../target/chip.h"
+#include "../../target/registers.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 #include "pipeline_hazards.h"
@@ -97,11 +99,10 @@ class OverlapPlanner {
     return bits / 32 / kernel_.threads;
   }
 
-  /*! Of a consumer's thread (spec of setmaxnreg: annotate_warp_group_reg_alloc.cc). */
+  /*! Of a consumer's thread, beside one warp group that copies. */
   int64_t MostRegisters() const {
-    constexpr int64_t kOfBlock = 64512, kProducers = 128, kOfProducer = 24, kMost = 240, kStep = 8;
-    const int64_t left = (kOfBlock - kProducers * kOfProducer) / kernel_.threads;
-    return std::min(kMost, left / kStep * kStep);
+    return MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, kernel_.threads,
+                               RegistersOfBlock(kernel_.threads + kWarpGroupThreads, 1));
   }
 
   /*! One version of everything will do. */

@@ -19,18 +19,6 @@
 namespace tl {
 namespace {
 
-bool Reads(const Expr& e, const Var& buffer) {
-  struct Finder : StmtExprVisitor {
-    const Object* buffer;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) final { found |= op == buffer; }
-  } finder;
-  finder.buffer = buffer.get();
-  finder(e);
-  return finder.found;
-}
-
 template <typename... Nodes>
 std::optional<std::pair<Expr, Expr>> Operands(const Expr& e) {
   std::optional<std::pair<Expr, Expr>> out;
@@ -163,10 +151,10 @@ class Verifier : public StmtExprVisitor {
     const Expr old = LoadOf(op->buffer, op->indices);
     const auto operands = OperandsOf(r.reduction, op->value);
     const ffi::StructuralEqual same;
-    if (operands && same(operands->first, old) && !Reads(operands->second, op->buffer)) {
+    if (operands && same(operands->first, old) && !Uses(operands->second, op->buffer)) {
       return Visit(operands->second);
     }
-    if (operands && same(operands->second, old) && !Reads(operands->first, op->buffer)) {
+    if (operands && same(operands->second, old) && !Uses(operands->first, op->buffer)) {
       return Visit(operands->first);
     }
     Refuse(op->span, op->buffer,

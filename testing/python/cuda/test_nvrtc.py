@@ -1,7 +1,11 @@
 """Compiling to a cubin, and what ptxas says about it."""
 
+import re
+
 import pytest
 
+import tilelang
+import tilelang.language as T
 from tilelang.cuda.nvrtc import ResourceUsage, compile_cubin, parse_resource_usage
 
 SOURCE = """#include <tl/common.h>
@@ -74,6 +78,81 @@ def test_an_error_has_the_line_and_the_options():
         "architecture=sm_80",
     ]:
         assert text in str(error.value)
+
+
+@T.prim_func
+def product(
+    A: T.Tensor((64, 64), "float16"),
+    B: T.Tensor((64, 256), "float16"),
+    C: T.Tensor((64, 256), "float32"),
+):
+    with T.Kernel(1, threads=128):
+        T.annotate_min_blocks_per_sm(5)
+        A_shared = T.alloc_shared((64, 64), "float16")
+        B_shared = T.alloc_shared((64, 256), "float16")
+        C_local = T.alloc_fragment((64, 256), "float32")
+        T.copy(A, A_shared)
+        T.copy(B, B_shared)
+        T.gemm(A_shared, B_shared, C_local, clear_accum=True)
+        T.copy(C_local, C)
+
+
+def test_too_few_registers():
+    target = {"kind": "cuda", "arch": "sm_90a"}
+    kernel = tilelang.compile(product, target=target, execution_backend="emulate")
+    where = re.escape(f"{__file__}:{kernel.artifact.launch_plan.location.split(':')[-1]}")
+    wanted = (
+        rf"{where}: product_kernel: found an instruction that takes 1\d\d registers of a thread or "
+        "more, wanted at most the 96 that each has; compute a smaller tile in it, or let fewer "
+        r"threads and blocks share a multiprocessor\nNVRTC \S+: NVRTC_ERROR_COMPILATION\n"
+        r"options: --gpu-architecture=sm_90a[^\0]* Insufficient registers[^\0]*"
+    )
+    for read in (lambda: kernel.cubin, lambda: kernel.resource_usage):
+        with pytest.raises(RuntimeError) as error:
+            read()
+        assert re.fullmatch(wanted, str(error.value))
+
+
+def test_too_much_static_shared_memory():
+    source = """extern "C" __global__ void k(int* a) {
+  __shared__ int s[60000];
+  s[threadIdx.x] = a[0];
+  __syncthreads();
+  a[1] = s[a[2]];
+}"""
+    with pytest.raises(RuntimeError) as error:
+        compile_cubin(source, "sm_90a", ["k"], location="user.py:3")
+    assert str(error.value).startswith(
+        "user.py:3: k: found 240000 bytes of static shared memory, wanted at most 232448; "
+        'allocate tiles in scope "shared.dyn", or smaller ones\n'
+    )
+
+
+def test_too_many_bytes_of_arguments():
+    source = """struct Numbers { int x[20000]; };
+extern "C" __global__ void k(int* a, Numbers numbers) { a[0] = numbers.x[a[1]]; }"""
+    with pytest.raises(RuntimeError) as error:
+        compile_cubin(source, "sm_90a", ["k"])
+    assert str(error.value).startswith(
+        "k: found 80008 bytes of arguments, wanted at most 32764; pass a tensor of them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "found"),
+    [
+        ('asm("bar.sync 17;");', [], "Barrier number '17' out of range, expected to be in"),
+        ("undefined();", [], 'identifier "undefined" is undefined`'),
+        ("", ["--bogus"], "unrecognized option --bogus found`"),
+    ],
+)
+def test_an_error_names_what_was_found(body, options, found):
+    source = f'extern "C" __global__ void k() {{ {body} }}'
+    with pytest.raises(RuntimeError) as error:
+        compile_cubin(source, "sm_80", ["k"], options, location="user.py:3")
+    first = str(error.value).splitlines()[0]
+    assert first.startswith(f"user.py:3: found `{found}")
+    assert "wanted source and options that NVRTC 1" in first
 
 
 def test_an_unknown_architecture_is_an_error():

@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 
+from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.utils.target import cuda_arch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -147,3 +148,16 @@ def test_parts_divide_what_they_are_of(name, program, options):
     module = runpy.run_path(str(EXAMPLES / f"{name}.py"))
     with pytest.raises(ValueError, match="is 3, wanted a divisor of"):
         module[program].get_tir(1, 64, 64, **options)
+
+
+@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_varlen"])
+def test_products_of_the_default_tiles_overlap(name, monkeypatch):
+    """ptxas says where it lets the products of a kernel wait for each other, C7510 to C7515."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
+    source = program.get_kernel_source(2, 2, 4096, 128, causal=True)
+    compiled = compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"], fast_math=True)
+    assert "C75" not in compiled.log
+    assert compiled.resource_usage["main_kernel"].spill_stores == 0

@@ -121,6 +121,41 @@ def test_a_wait_for_the_wrong_phase_is_found():
     assert "race" in str(error.value) or "deadlock" in str(error.value)
 
 
+def test_one_lane_arrives_for_a_warp_whose_lanes_have_passed_a_fence():
+    """An engine refills a tile that all lanes have read."""
+
+    @T.prim_func
+    def main(A: T.Tensor((6, 128), "float32"), B: T.Tensor((6, 128), "float32")):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((1, 128), "float32")
+            full = T.alloc_barrier(1)
+            empty = T.alloc_barrier(4)
+            with T.ws(0):
+                for k in T.serial(6):
+                    T.mbarrier_wait_parity(empty[0], (k + 1) % 2)
+                    T.tma_copy(A[k : k + 1, :], S, barrier=full[0])
+                    if tx == 0:
+                        T.mbarrier_arrive(full[0])
+            with T.ws(1):
+                for k in T.serial(6):
+                    T.mbarrier_wait_parity(full[0], k % 2)
+                    B[k, tx - 128] = S[0, tx - 128] * 2.0
+                    T.sync_warp()
+                    if tx % 32 == 0:
+                        T.mbarrier_arrive(empty[0])
+
+    kernel = compiled(main)
+    assert (
+        "      tl::fence_proxy_async();\n"
+        "      tl::sync_warp(4294967295u);\n"
+        "      if (tx % 32 == 0) {\n"
+        "        tl::mbarrier_arrive(empty);\n"
+    ) in kernel.get_kernel_source()
+    a = torch.randn(6, 128)
+    assert torch.equal(kernel(a), 2 * a)
+
+
 def test_a_lost_arrival_is_a_deadlock_that_names_the_barrier():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32")):

@@ -247,6 +247,58 @@ def test_strides_that_only_the_call_knows_are_checked_then():
         kernel(random((64, 42)), b)
 
 
+def product_of_assumed_strides(first=(), later=()):
+    """A @ B of any sizes; dimensions in `first` are assumed to be multiples of 8 in front of the
+    kernel's statements, those in `later` behind the first of them."""
+    sizes = {name: T.dynamic(name) for name in "mnk"}
+    m, n, k = sizes.values()
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, n), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128) as (bx, by):
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            O_shared = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            for name in first:
+                T.assume(sizes[name] % 8 == 0)
+            T.clear(F)
+            for name in later:
+                T.assume(sizes[name] % 8 == 0)
+            for i in T.Pipelined(T.ceildiv(k, 64), num_stages=2):
+                T.copy(A[by * 64, i * 64], S)
+                T.copy(B[i * 64, bx * 64], W)
+                T.gemm(S, W, F)
+            T.copy(F, O_shared)
+            T.copy(O_shared, C[by * 64, bx * 64])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "loads", "stores"),
+    [("", "", 0, 0), ("nk", "", 2, 1), ("n", "", 1, 1), ("k", "", 1, 0), ("", "nk", 0, 0)],
+)
+def test_strides_that_are_assumed_are_those_of_tma(first, later, loads, stores):
+    source = tilelang.lower(
+        product_of_assumed_strides(first, later), target="cuda -arch=sm_90a"
+    ).kernel_source
+    assert (source.count("tl::tma_load<"), source.count("tl::tma_store<")) == (loads, stores)
+
+
+def test_a_tensor_that_breaks_what_is_assumed_is_refused():
+    kernel = build(product_of_assumed_strides("nk"))
+    a, b, c = random((40, 72)), random((72, 136)), torch.empty(40, 136, dtype=torch.float16)
+    kernel(a, b, c)
+    assert torch.allclose(c.double(), a.double() @ b.double(), rtol=2**-10, atol=1e-2)
+    with pytest.raises(ValueError, match=r"tensor map of `A`: found strides of 136 bytes"):
+        kernel(random((40, 68)), random((68, 136)), c)
+
+
 def test_operands_that_do_not_go_together_are_refused():
     def kernel(copy):
         @T.prim_func

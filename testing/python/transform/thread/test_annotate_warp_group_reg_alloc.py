@@ -117,6 +117,35 @@ def test_the_program_says_how_many_blocks_share_the_registers(registers):
         registers(specialised(1, 1, head=two + hint))
 
 
+@pytest.mark.parametrize(
+    ("groups", "shared", "arch", "asked", "most", "wanted"),
+    [
+        ((1, 2), 0, "sm_90a", 5, 5, [24, 32]),
+        ((1, 2), 0, "sm_90a", 6, 5, [24, 32]),
+        ((1, 1), 0, "sm_90a", 100, 8, [24, 32]),
+        ((1, 1), 75 * 1024, "sm_90a", 3, 3, [24, 136]),
+        ((1, 1), 75 * 1024 + 16, "sm_90a", 3, 2, [24, 224]),
+        ((1, 1), 0, "sm_80", 9, 8, []),
+        ((1, 1), 0, "sm_89", 9, 6, []),
+        ((1, 1), 32 * 1024, "sm_75", 3, 2, []),
+    ],
+)
+def test_more_blocks_than_there_is_room_for(
+    statements, caplog, groups, shared, arch, asked, most, wanted
+):
+    func = specialised(*groups, head=f"T.attr(0, 'tl.min_blocks_per_sm', {asked})", shared=shared)
+    with caplog.at_level(logging.WARNING, "tilelang"):
+        text = statements("AnnotateWarpGroupRegAlloc", func, arch=arch)
+    assert f'"tl.min_blocks_per_sm": {most}' in text
+    assert [int(n) for n in re.findall(r"warpgroup_reg_\w+\((\d+)", text)] == wanted
+    words = (
+        f"found {asked} blocks of {128 * sum(groups)} threads and {shared} bytes of shared memory, "
+        f"wanted at most the {most} that a multiprocessor of {arch.rstrip('a')} has room for"
+    )
+    assert (words in caplog.text) == (most < asked)
+    assert (f"write {most}\n" in caplog.text) == (most < asked)
+
+
 def test_hints(registers, caplog):
     producer = "T.attr(0, 'tl.producer_registers', 40)\n"
     consumer = "T.attr(0, 'tl.consumer_registers', 208)\n"

@@ -1,5 +1,7 @@
 """Fences between what threads do and what engines do."""
 
+import re
+
 import pytest
 import tvm
 from tvm.script import tirx as T
@@ -65,6 +67,55 @@ def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(
     if fences:
         place = next(i for i, line in enumerate(lines) if f"tl.{arrive}(" in line)
         assert lines[place - 1] == FENCE
+
+
+def one_lane_arrives(before):
+    """Lanes read what an engine fills; behind `before`, one of each warp arrives at an mbarrier."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((128,), "float32", scope="shared.dyn")
+            full = T.sblock_alloc_buffer((1,), "uint64", scope="shared.barrier")
+            for k in range(4):
+                intrinsic("bulk_load", "", address(S, 0), address(A, 0), 512, address(full, 0))
+                intrinsic("mbarrier_wait", address(full, 0), k % 2)
+                read(S, B, tx)
+                before(k)
+                if tx % 32 == 0:
+                    intrinsic("mbarrier_arrive", address(full, 0))
+
+    return func
+
+
+def sync_warp(k):
+    intrinsic("sync_warp", T.uint32(0xFFFFFFFF))
+
+
+def sync_warp_in_some_iterations(k):
+    with T.If(k < 2), T.Then():
+        sync_warp(k)
+
+
+def sync_warp_behind_a_barrier(k):
+    T.evaluate(T.tvm_storage_sync("shared"))
+    sync_warp(k)
+
+
+@pytest.mark.parametrize(
+    ("before", "behind_fences"),
+    [
+        (sync_warp, ["sync_warp"]),
+        (sync_warp_in_some_iterations, ["sync_warp", "mbarrier_arrive"]),
+        (sync_warp_behind_a_barrier, ["tvm_storage_sync"]),
+    ],
+)
+def test_each_lane_passes_a_fence_before_one_arrives_for_all(statements, before, behind_fences):
+    text = statements("ThreadSync", one_lane_arrives(before), {}, arch="sm_90a")
+    lines = [line.strip() for line in text.splitlines()]
+    places = [i for i, line in enumerate(lines) if line == FENCE]
+    assert [re.match(r"T\.(?:tl\.)?(\w+)", lines[i + 1])[1] for i in places] == behind_fences
 
 
 def test_reads_of_bytes_that_an_engine_fills_under_another_name():

@@ -1,0 +1,28 @@
+/*! How registers are dealt to the threads of a block, and to its warp groups by setmaxnreg. */
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace tl {
+
+/*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
+ * Specifications per Compute Capability": the same for all chips of the table of chip.h). */
+inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
+/*! Those that blocks give to their threads at most. */
+inline constexpr int64_t kRegistersOfBlocks = 64512;
+/*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
+ * what a thread gets at most. */
+inline constexpr int64_t kLeastRegisters = 24, kMostRegisters = 240, kRegisterStep = 8;
+
+/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
+inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+  const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
+  return std::min(each / kRegisterStep * kRegisterStep * threads, kRegistersOfBlocks / blocks);
+}
+
+/*! Most registers that each of `threads` can have of `all`, beside what `others` have. */
+inline int64_t MostRegistersBeside(int64_t others, int64_t threads, int64_t all) {
+  return std::min(kMostRegisters, (all - others) / threads / kRegisterStep * kRegisterStep);
+}
+
+}  // namespace tl
