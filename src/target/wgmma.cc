@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "../tvm/registry.h"
+
 namespace tl {
 namespace {
 
@@ -62,6 +64,25 @@ std::string WhyNot(const WgmmaInstruction& i, const GemmShape& s, bool k_major) 
   }
   return "";
 }
+
+/*! Rows as a program asks for them by hand: elements along K of an instruction, types, their names
+ * in the device headers, whether operands may have other orders than K-major, and the numbers of
+ * columns. */
+Array<Any> WgmmaRows() {
+  Array<Any> rows;
+  for (const WgmmaInstruction& i : Table()) {
+    Array<int64_t> columns;
+    for (int64_t n = kColumnUnit; n <= WgmmaInstruction::kMaxColumns; n += kColumnUnit) {
+      if (i.HasColumns(n)) columns.push_back(n);
+    }
+    rows.push_back(Array<Any>{i.k, String(DTypeName(i.operand)), String(DTypeName(i.accumulator)),
+                              String(i.operand_name), String(i.accumulator_name), i.any_order,
+                              columns});
+  }
+  return rows;
+}
+
+Registration registration([] { RegisterFunction("target.WgmmaRows", WgmmaRows); });
 
 }  // namespace
 

@@ -10,12 +10,14 @@
  *      arrive at mbarriers of other blocks, waits at these acquire for the cluster, and no block
  *      exits while others may still arrive.
  * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
- *      intrinsics on chips that do not have them.
+ *      intrinsics on chips that do not have them; T.thread_return where other blocks may still
+ * arrive at mbarriers.
  */
 #include <algorithm>
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
+#include "../../target/mma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -25,6 +27,7 @@ namespace tl {
 namespace {
 
 constexpr int kFirstWithBarriers = 90;
+constexpr int kWgmmaArch = 90;
 
 /*! More mbarriers than this with equal counts are initialised in a loop. */
 constexpr size_t kMaxUnrolled = 2;
@@ -57,15 +60,31 @@ class ChipChecker : public StmtExprVisitor {
 
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
-    if (row && row->first_arch > arch_) {
+    const int first = row ? FirstArch(op, *row) : 0;
+    if (first > arch_) {
       const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
-      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_,
-                 row->first_arch);
+      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_, first);
+    }
+    if (row && IsWgmmaProduct(op) && arch_ != kWgmmaArch) {
+      ThrowAt(span_, "ValueError",
+              "found " + row->function + " for sm_" + std::to_string(arch_) +
+                  ", wanted sm_90a, which alone has wgmma; use T.gemm, which takes the chip's own");
     }
     Default(op);
   }
 
  private:
+  static int FirstArch(const CallNode* op, const Intrinsic& row) {
+    const bool sparse = row.op == kMmaSpSync;
+    if (!sparse && row.op != kMmaSync) return row.first_arch;
+    const auto word = [&](int i) {
+      return std::string(op->args[i].as_or_throw<StringImm>()->value);
+    };
+    const MmaInstruction* mma = FindMma(ToInt(op->args[0]), ToInt(op->args[1]), ToInt(op->args[2]),
+                                        word(3), word(5), sparse);
+    return mma ? mma->min_arch : row.first_arch;
+  }
+
   const int arch_;
   Span span_;
 };
@@ -172,7 +191,10 @@ class Lowerer : public StmtExprMutator {
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
     first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
     std::vector<Stmt> body = {ByOneThread(first), Sync(cluster_blocks_ > 1), Mutate(op->body)};
-    if (!remote_.empty()) body.push_back(Sync(true));
+    if (!remote_.empty()) {
+      RefuseReturns(op->body);
+      body.push_back(Sync(true));
+    }
     return MakeSeq(body);
   }
 
@@ -187,6 +209,22 @@ class Lowerer : public StmtExprMutator {
             "cluster_mask: found " + std::to_string(mask) + " in a cluster of " +
                 std::to_string(cluster_blocks_) +
                 " blocks, wanted a bit for each block that there is; T.Kernel(.., cluster_dims=)");
+  }
+
+  /*! A block that is left does not come to the barrier at the kernel's end. */
+  static void RefuseReturns(const Stmt& body) {
+    struct Finder : StmtExprVisitor {
+      using StmtExprVisitor::Visit_;
+      void Visit_(const EvaluateNode* op) final {
+        if (!IsCallTo(op->value, kThreadReturn)) return;
+        ThrowAt(
+            op->span, "ValueError",
+            "found T.thread_return in a kernel whose blocks arrive at mbarriers of other blocks, "
+            "wanted all threads to reach its end, where they wait for that; put what follows "
+            "into an `if`");
+      }
+    } finder;
+    finder(body);
   }
 
   static Stmt Sync(bool cluster) {

@@ -27,6 +27,7 @@ class TreeBuilder {
       bool found = false;
       using StmtExprVisitor::Visit_;
       void Visit_(const EvaluateNode* op) override {
+        found |= IsCallTo(op->value, kWarpgroupCommit);
         const CallNode* call = AsTileOp(GetRef<Stmt>(op));
         if (!call) return;
         found |= IsTileOp(call, kWgmmaWait) || TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
@@ -103,7 +104,11 @@ class TreeBuilder {
     if (IsTileOp(call, kGemm)) node->issue = IssueOf(call, s->span);
     if (!node->issue) node->touched = conflicts_.Touched(s);
     // What a loop leaves early has other groups in flight than its end.
-    if (IsBreak(s) || IsContinue(s) || s.as<WhileNode>()) node->touched.everything = true;
+    const auto* evaluate = s.as<EvaluateNode>();
+    const bool returns = evaluate && IsCallTo(evaluate->value, kThreadReturn);
+    if (IsBreak(s) || IsContinue(s) || returns || s.as<WhileNode>()) {
+      node->touched.everything = true;
+    }
   }
 
   std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {

@@ -75,6 +75,20 @@ TL_DEVICE uint64_t wgmma_descriptor_advance(uint64_t descriptor, uint32_t bytes)
   return descriptor + (bytes >> 4);
 }
 
+/*! Sets a descriptor whose fields are given as it holds them: `layout_type` 0 to 3 for a swizzle of
+ * 0, 128, 64 and 32 bytes, `leading` and `stride` in 16 bytes. PTX ISA, Matrix Descriptor Format.
+ */
+template <int layout_type, int leading, int stride>
+TL_DEVICE void initialize_wgmma_descriptor(uint64_t* descriptor, const void* start) {
+  constexpr int kSwizzle = layout_type == 0 ? 0 : 256 >> layout_type;
+  *descriptor = wgmma_descriptor<kSwizzle>(start, 16 * leading, 16 * stride);
+}
+
+/*! Moves a descriptor by `bytes` bytes, a multiple of 16. */
+TL_DEVICE void increase_descriptor_offset(uint64_t* descriptor, int bytes) {
+  *descriptor += uint64_t(int64_t(bytes >> 4));
+}
+
 }  // namespace tl
 
 #define TL_ASSERT_WGMMA_EXISTS(M, N, K, TA, TB, TC, major)                                         \
