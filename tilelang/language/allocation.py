@@ -109,7 +109,14 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir
     -------
     ``T.alloc_buffer((128,), T.float16, scope="shared")``
     """
-    scopes = ("shared.dyn", "shared", "local.fragment", "local", "local.var")
+    scopes = (
+        "shared.dyn",
+        "shared",
+        "shared.barrier",
+        "local.fragment",
+        "local",
+        "local.var",
+    )
     if scope == "global":
         return alloc_global(shape, dtype)
     if scope not in scopes:

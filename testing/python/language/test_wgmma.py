@@ -1,0 +1,290 @@
+"""Products of warp groups by hand: descriptors, the calls, their errors, and kernels whose products the
+emulator checks against exact sums."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.cuda.nvrtc import compile_cubin
+from tilelang.layout import make_swizzled_layout
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+WORDS = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
+WORDS |= {"float8_e4m3fn": "e4m3", "int32": "s32"}
+SWIZZLES = {128: 1, 64: 2, 32: 3}
+
+
+def build(func, target=HOPPER, **config):
+    return tilelang.compile(func, target=target, execution_backend="emulate", pass_configs=config)
+
+
+@T.macro
+def store_accumulator(c, C, columns):
+    """Where a lane of a warp group holds its elements (PTX ISA, wgmma)."""
+    tx = T.get_thread_binding()
+    for i in T.serial(columns // 2):
+        row = 16 * (tx // 32) + tx % 32 // 4 + 8 * (i // 2 % 2)
+        C[row, 8 * (i // 4) + 2 * (tx % 4) + i % 2] = c[i]
+
+
+def product(dtype, accum, n, k, b_k_major=True, registers=False, scale=(), word=None):
+    """One tile of 64 x n from tiles of shared memory whose rows a swizzle takes as a whole."""
+    size = T.dtype(dtype).bits // 8
+    shape_b = (n, k) if b_k_major else (k, n)
+    step = 32 // size
+    word = word or WORDS[dtype]
+    out = "fp32" if accum == "float32" else WORDS[accum]
+    fields = {row: (SWIZZLES[row * size], 1, row * size // 2) for row in (k, shape_b[1])}
+
+    @T.prim_func
+    def main(A: T.Tensor((64, k), dtype), B: T.Tensor(shape_b, dtype), C: T.Tensor((64, n), accum)):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, k), dtype)
+            b = T.alloc_shared(shape_b, dtype)
+            T.annotate_layout({a: make_swizzled_layout(a), b: make_swizzled_layout(b)})
+            c = T.alloc_local((n // 2,), accum)
+            held = T.alloc_local((k // step, 4 * 4 // size), dtype)
+            desc_a, desc_b = T.alloc_wgmma_desc(), T.alloc_descriptor("wgmma")
+            T.initialize_wgmma_descriptor(desc_a, a, *fields[k])
+            T.initialize_wgmma_descriptor(desc_b, b[0, 0], *fields[shape_b[1]])
+            T.copy(A, a)
+            T.copy(B, b)
+            if registers:
+                tx = T.get_thread_binding()
+                row = 16 * (tx // 32) + tx % 32 // 4
+                for s, i in T.grid(k // step, 16 // size):
+                    word_of = i // (4 // size)
+                    held[s, i] = a[
+                        row + 8 * (word_of % 2),
+                        s * step
+                        + step // 2 * (word_of // 2)
+                        + 4 // size * (tx % 4)
+                        + i % (4 // size),
+                    ]
+            T.warpgroup_fence_operand(c)
+            T.warpgroup_arrive()
+            for s in T.unroll(k // step):
+                types = (word, word, out)
+                if registers:
+                    T.ptx_wgmma_rs(accum, f"m64n{n}k{step}", b_k_major, *types, held, s * 16 // size,
+                                   desc_b, 0, c, 0, s > 0, *scale)  # fmt: skip
+                else:
+                    T.ptx_wgmma_ss(accum, f"m64n{n}k{step}", True, b_k_major, *types, desc_a, s * 32,
+                                   desc_b.data, 0, c.data, 0, s > 0, *scale)  # fmt: skip
+                T.increase_descriptor_offset(desc_b, 32 if b_k_major else step * n * size)
+            T.warpgroup_commit_batch()
+            T.warpgroup_wait(0)
+            T.warpgroup_fence_operand(c)
+            store_accumulator(c, C, n)
+
+    return main
+
+
+def data(dtype, *shape):
+    torch_dtype = T.dtype(dtype).as_torch()
+    return torch.randint(-3, 4, shape).to(torch_dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accum", "n", "k", "options"),
+    [
+        ("float16", "float32", 64, 64, {}),
+        ("float16", "float16", 32, 32, {"word": "float16", "scale": (-1, 1)}),
+        ("float16", "float32", 64, 64, {"b_k_major": False}),
+        ("bfloat16", "float32", 16, 64, {"registers": True, "scale": (1, -1)}),
+        ("float32", "float32", 8, 32, {}),
+        ("int8", "int32", 16, 32, {"registers": True}),
+        ("float8_e4m3fn", "float32", 40, 128, {}),
+    ],
+)
+def test_a_product(dtype, accum, n, k, options):
+    kernel = build(product(dtype, accum, n, k, **options))
+    source = kernel.get_kernel_source()
+    a, b = data(dtype, 64, k), data(dtype, n, k)
+    c = torch.zeros(64, n, dtype=T.dtype(accum).as_torch())
+    kernel(a, b if options.get("b_k_major", True) else b.T.contiguous(), c)
+    sign = -1 if options.get("scale") else 1
+    assert torch.equal(c.double(), sign * (a.double() @ b.double().T))
+    if not options:
+        return
+    usage = compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]
+    assert usage.spill_stores == 0
+
+
+def test_the_compiler_orders_what_threads_write():
+    """The descriptors stand before everything: the products say what they read."""
+    source = build(product("float16", "float32", 64, 64)).get_kernel_source()
+    at = [
+        source.index(text)
+        for text in (
+            "tl::initialize_wgmma_descriptor<1, 1, 64>(&desc_a, a);",
+            "tl::store(b",
+            "tl::fence_proxy_async();",
+            "__syncthreads();",
+            "tl::wgmma_ss<64, 64, 16, half_t, half_t, float, true, true>(c, tl::wgmma_descriptor_ad",
+            "tl::increase_descriptor_offset(&desc_b, 32);",
+        )
+    ]
+    assert at == sorted(at)
+
+
+def rounds(stages):
+    """The tile is written anew in each iteration, the descriptors are not."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64, 32), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            T.annotate_layout({a: make_swizzled_layout(a)})
+            c = T.alloc_local((32,), "float32")
+            desc = T.alloc_wgmma_desc()
+            T.initialize_wgmma_descriptor(desc, a, 2, 1, 32)
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=stages):
+                T.copy(A[k, :, :], a)
+                T.warpgroup_arrive()
+                for s in T.unroll(2):
+                    T.ptx_wgmma_ss("float32", "m64n64k16", 1, 1, "fp16", "fp16", "fp32", desc, s * 32,
+                                   desc, s * 32, c, 0, 1)  # fmt: skip
+                T.warpgroup_commit_batch()
+                T.warpgroup_wait(0)
+            store_accumulator(c, C, 64)
+
+    return main
+
+
+@pytest.mark.parametrize("stages", [0, 2])
+def test_a_loop_writes_what_products_read(stages, monkeypatch):
+    kernel = build(rounds(stages))
+    a = data("float16", 4, 64, 32)
+    for seed in ("0", "5"):
+        monkeypatch.setenv("TILELANG_EMULATE_SEED", seed)
+        c = torch.zeros(64, 64)
+        kernel(a, c)
+        assert torch.equal(c, sum(x.float() @ x.float().T for x in a))
+    loop = kernel.get_kernel_source().split("for (int k = 0; k < 4; ++k)")[1]
+    assert loop.count("__syncthreads();") == 2
+    if stages:
+        assert "its order with other statements is the program's" in str(kernel.explain())
+        assert "synchronises threads itself (tl.initialize_wgmma" in str(kernel.explain())
+
+
+def test_a_synchronous_product_beside_them_waits_for_itself():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        D: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_local((32,), "float32")
+            sums = T.alloc_fragment((64, 64), "float32")
+            desc = T.alloc_wgmma_desc()
+            T.copy(A, a)
+            T.initialize_wgmma_descriptor(desc, a[0, 0], 1, 1, 64)
+            T.warpgroup_arrive()
+            for s in T.unroll(4):
+                T.ptx_wgmma_ss("float32", "m64n64k16", True, True, "fp16", "fp16", "fp32", desc,
+                               s * 32, desc, s * 32, c, 0, s > 0)  # fmt: skip
+            T.warpgroup_commit_batch()
+            T.gemm(a, a, sums, transpose_B=True, clear_accum=True)
+            T.warpgroup_wait(0)
+            store_accumulator(c, C, 64)
+            T.copy(sums, D)
+
+    kernel = build(main)
+    assert kernel.get_kernel_source().count("tl::warpgroup_wait<0>();") == 2
+    a, c, d = data("float16", 64, 64), torch.zeros(64, 64), torch.zeros(64, 64)
+    kernel(a, c, d)
+    assert torch.equal(c, a.float() @ a.float().T)
+    assert torch.equal(d, c)
+
+
+HEAD = """\
+S = T.alloc_shared((64, 64), "float16")
+c = T.alloc_local((32,), "float32")
+d = T.alloc_wgmma_desc()
+"""
+
+
+def issued(
+    *, prefix="m64n64k16", types=("fp16", "fp16", "fp32"), c="c", at="0", a="d", dtype="float32"
+):
+    words = ", ".join(map(repr, types))
+    return f"T.ptx_wgmma_ss({dtype!r}, {prefix!r}, 1, 1, {words}, {a}, 0, d, 0, {c}, {at}, 0)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("T.alloc_descriptor('mma')", ValueError, "is 'mma', wanted one of wgmma, tcgen05_smem, "),
+        ("T.alloc_wgmma_desc('int8')", ValueError, "dtype of T.alloc_descriptor is int8, wanted u"),
+        ("T.initialize_wgmma_descriptor(S, S)", ValueError, "found S in memory 'shared.dyn', wante"),
+        ("T.initialize_wgmma_descriptor(d, A)", ValueError, "found A in memory 'global', wanted 's"),
+        ("T.initialize_wgmma_descriptor(d, 3)", TypeError, "found 3 of type int, wanted an elemen"),
+        ("T.initialize_wgmma_descriptor(d, S, 4)", ValueError, "layout_type_ of .* is 4, wanted on"),
+        ("T.initialize_wgmma_descriptor(d, S, 1, n)", ValueError, "lbo of .* is n, wanted a consta"),
+        ("T.increase_descriptor_offset(d, 8)", ValueError, "off of .* is 8 bytes, wanted a multiple"),
+        ("T.increase_descriptor_offset(d, 0.5)", TypeError, "off of .* is 0.5 of type float, wante"),
+        ("T.warpgroup_wait(8)", ValueError, "n of T.warpgroup_wait is 8, wanted a constant from 0"),
+        ("T.warpgroup_fence_operand(S)", ValueError, "found S in memory 'shared.dyn'.*T.wait_wgmma"),
+        ("T.warpgroup_fence_operand(c, 8, 32)", IndexError, "touches elements 8 to 39 of c, which h"),
+        ("T.warpgroup_fence_operand(c, num_regs=0)", ValueError, "num_regs of .* is 0, wanted a po"),
+        ("T.warpgroup_fence_operand(c, dtype='int8')", ValueError, "is int8, wanted float32, that"),
+        (issued(prefix="m64n60k16"), ValueError, "found 'm64n60k16' of float16 and float16 into fl"),
+        (issued(types=("fp16", "bf16", "fp32")), ValueError, "of float16 and bfloat16 into float32"),
+        (issued(types=("e4m3", "e5m2", "fp32"), prefix="m64n64k32"), ValueError, "A and B of one t"),
+        (issued(prefix="m64n128k16"), IndexError, "touches elements 0 to 63 of c, which has 32"),
+        (issued(c="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local'; allocate it w"),
+        (issued(a="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local.descriptor.wgmma"),
+        (issued(types=("fp16", "fp16", "fp16"), dtype="float16"), TypeError, "c of float32, wanted f"),
+        (issued(dtype="float16"), ValueError, "dtype of .* is float16, wanted float32, that of C"),
+    ],
+)  # fmt: skip
+def test_errors(trace, statement, error, message):
+    with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
+        trace(HEAD + statement)
+
+
+def compiled_body(trace, text, target=HOPPER):
+    return build(trace(HEAD + text), target)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (issued(), r"found a product with the descriptor d, which describes nothing"),
+        (
+            "T.initialize_wgmma_descriptor(d, S)\nd[0] = 3",
+            "found a use of the descriptor d that may",
+        ),
+        (
+            "T.call_extern('void', 'f', d.data)",
+            "found a use of the descriptor d that may change it",
+        ),
+        (
+            "T.annotate_layout({S: tilelang.layout.make_swizzled_layout(S)})\n"
+            "T.initialize_wgmma_descriptor(d, S, 2, 1, 32)\n" + issued(),
+            "of a swizzle of 64 bytes for S, whose layout has one of 128 bytes, wanted the same",
+        ),
+    ],
+)
+def test_what_nobody_could_order_is_refused(define, trace, text, message):
+    func = trace(HEAD + text, tilelang=tilelang)
+    with pytest.raises(ValueError, match=rf"{message}[\s\S]*--> "):
+        build(func)
+
+
+@pytest.mark.parametrize(
+    ("arch", "message"),
+    [
+        ("sm_80", "for sm_80, wanted sm_90 or later"),
+        ("sm_100a", "for sm_100, wanted sm_90a, which"),
+    ],
+)
+def test_other_chips_have_no_such_product(trace, arch, message):
+    func = trace(HEAD + "T.initialize_wgmma_descriptor(d, S, 1, 1, 64)\n" + issued())
+    with pytest.raises(ValueError, match=message):
+        build(func, {"kind": "cuda", "arch": arch})

@@ -1,0 +1,539 @@
+"""Products of warp groups by hand (sm_90a): descriptors of shared memory, ``wgmma.mma_async`` and
+what goes with it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, NamedTuple
+
+from tvm import ir, tirx
+from tvm.tirx.script.builder import ir as tir_builder
+
+from tilelang._ffi import get_function
+from tilelang.language.allocation import allocate
+from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.intrinsics import address_of
+from tilelang.language.mma import type_of
+from tilelang.language.ops import device_call
+from tilelang.language.places import constant, flag, in_memory, moved, place_of
+from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
+from tilelang.language.tracer import current_tracer
+from tilelang.language.unavailable import alloc_tcgen05_instr_desc, alloc_tcgen05_smem_desc
+
+_SCOPE = "local.descriptor.wgmma"
+_KINDS = {
+    "tcgen05_smem": alloc_tcgen05_smem_desc,
+    "tcgen05_instr": alloc_tcgen05_instr_desc,
+}
+_FIELD = 2**14
+_ROWS = 64
+
+
+def _emit(name: str, call: ir.Call) -> None:
+    current_tracer(name).kernel_scope(name)
+    tir_builder.evaluate(call)
+
+
+def alloc_descriptor(kind: str = "wgmma", dtype: Any = "uint64") -> ir.Var:
+    """Allocate a register of each thread for a descriptor.
+
+    Parameters
+    ----------
+    kind
+        ``wgmma``: that of an operand in shared memory (``alloc_wgmma_desc``). ``tcgen05_smem`` and
+        ``tcgen05_instr`` are for sm_100.
+    dtype
+        uint64.
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; for another ``kind`` or ``dtype``.
+    NotImplementedError
+        For the descriptors of sm_100.
+
+    Example
+    -------
+    ``desc = T.alloc_descriptor("wgmma")``
+    """
+    if kind in _KINDS:
+        _KINDS[kind]()
+    if kind != "wgmma":
+        known = ", ".join(["wgmma", *_KINDS])
+        raise ValueError(f"kind of T.alloc_descriptor is {kind!r}, wanted one of {known}")
+    if data_type(dtype) != "uint64":
+        raise ValueError(f"dtype of T.alloc_descriptor is {dtype}, wanted uint64")
+    return allocate("T.alloc_descriptor", [1], "uint64", _SCOPE, _SCOPE)
+
+
+def alloc_wgmma_desc(dtype: Any = "uint64") -> ir.Var:
+    """Allocate the descriptor of an operand of wgmma: a buffer of one uint64 in each thread, which
+    ``T.initialize_wgmma_descriptor`` sets.
+
+    Raises
+    ------
+    ValueError
+        As ``alloc_descriptor``.
+
+    Example
+    -------
+    ``desc_a = T.alloc_wgmma_desc()``
+    """
+    return alloc_descriptor("wgmma", dtype)
+
+
+def _descriptor(name: str, value: Any) -> ir.TensorLoad:
+    place = place_of(name, value, "a descriptor")
+    in_memory(name, place, (_SCOPE,), "allocate it with T.alloc_wgmma_desc")
+    return place
+
+
+def initialize_wgmma_descriptor(
+    desc: Any, addr: Any, layout_type_: int = 0, lbo: int = 0, sbo: int = 0
+) -> None:
+    """Let a descriptor describe an operand of wgmma in shared memory (PTX ISA, Matrix Descriptor
+    Format). The fields are given as the descriptor holds them.
+
+    Parameters
+    ----------
+    desc
+        A descriptor of ``T.alloc_wgmma_desc``.
+    addr
+        Where the operand begins: an element of dynamic shared memory, a buffer, or a pointer. The
+        buffer is row-major unless a layout is given to it (``T.annotate_layout``) or ``T.gemm``
+        places it.
+    layout_type_
+        0 for no swizzle; 1, 2, 3 for one of 128, 64, 32 bytes.
+    lbo, sbo
+        Leading and stride offset, in units of 16 bytes: how far apart are 16-byte columns, and
+        groups of 8 rows, of an operand whose elements along K lie side by side (the first means
+        nothing where it is swizzled); see the PTX ISA, Strides, for others.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``desc`` is no descriptor, ``addr`` not in dynamic shared memory; for other numbers;
+        outside of a kernel; if the tile's layout has another swizzle.
+
+    Example
+    -------
+    ``T.initialize_wgmma_descriptor(desc_a, A_shared[0, 0], 1, 1, 64)`` for 128-byte rows
+    """
+    name = "T.initialize_wgmma_descriptor"
+    register = _descriptor(name, desc)
+    tile = place_of(name, addr, "an element of shared memory")
+    in_memory(name, tile, ("shared.dyn",), "allocate it with T.alloc_shared")
+    swizzle = constant(name, "layout_type_", layout_type_, (0, 1, 2, 3))
+    offsets = [_field(name, "lbo", lbo), _field(name, "sbo", sbo)]
+    pointers = [address_of(register), address_of(tile)]
+    _emit(name, device_call("initialize_wgmma_descriptor", [swizzle, *offsets, *pointers]))
+
+
+def _field(name: str, word: str, value: Any) -> int:
+    number = as_int(value)
+    if number is None or not 0 <= number < _FIELD:
+        raise ValueError(
+            f"{word} of {name} is {value!r}, wanted a constant from 0 to {_FIELD - 1}, in units of "
+            "16 bytes"
+        )
+    return number
+
+
+def _bytes(name: str, word: str, value: Any) -> Any:
+    value = as_expr(value)
+    number = as_int(value)
+    is_integer = is_scalar_expr(value) and value.ty.dtype.startswith(("int", "uint"))
+    if number is None and not is_integer:
+        raise TypeError(f"{word} of {name} is {describe(value)}, wanted an integer")
+    if number is not None and number % 16:
+        raise ValueError(f"{word} of {name} is {number} bytes, wanted a multiple of 16")
+    return as_dtype(value, "int32")
+
+
+def increase_descriptor_offset(desc: Any, off: Any) -> None:
+    """Move a descriptor by ``off`` bytes in shared memory, a multiple of 16.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``desc`` is no descriptor, ``off`` no integer or a constant that is no multiple; outside
+        of a kernel.
+
+    Example
+    -------
+    ``T.increase_descriptor_offset(desc_a, 32)`` to the next 16 elements of float16 along K
+    """
+    name = "T.increase_descriptor_offset"
+    register = _descriptor(name, desc)
+    arguments = [address_of(register), _bytes(name, "off", off)]
+    _emit(name, device_call("increase_descriptor_offset", arguments))
+
+
+def warpgroup_arrive() -> None:
+    """Order this warp's accesses of registers before the products that it issues next; all lanes of
+    the four warps get here (PTX ISA, wgmma.fence).
+
+    Raises
+    ------
+    ValueError
+        Outside of a kernel; when it is compiled for a chip before sm_90.
+
+    Example
+    -------
+    ``T.warpgroup_arrive()`` before the first ``T.ptx_wgmma_ss``
+    """
+    _emit("T.warpgroup_arrive", device_call("warpgroup_arrive", []))
+
+
+def warpgroup_commit_batch() -> None:
+    """Make the products that this warp has issued since the last call a group (PTX ISA,
+    wgmma.commit_group).
+
+    Raises
+    ------
+    ValueError
+        As ``warpgroup_arrive``.
+
+    Example
+    -------
+    ``T.warpgroup_commit_batch(); T.warpgroup_wait(0)``
+    """
+    _emit("T.warpgroup_commit_batch", device_call("warpgroup_commit_batch", []))
+
+
+def warpgroup_wait(n: int) -> None:
+    """Wait until at most ``n`` groups of this warp's products are in flight, 0 to 7 (PTX ISA,
+    wgmma.wait_group). The operands of the others may be written, their accumulators used.
+
+    Raises
+    ------
+    ValueError
+        For another ``n``; as ``warpgroup_arrive``.
+
+    Example
+    -------
+    ``T.warpgroup_wait(0)``
+    """
+    groups = as_int(n)
+    if groups is None or not 0 <= groups <= 7:
+        raise ValueError(f"n of T.warpgroup_wait is {n!r}, wanted a constant from 0 to 7")
+    _emit("T.warpgroup_wait", device_call("warpgroup_wait", [groups]))
+
+
+def warpgroup_fence_operand(
+    buf: Any, offset: Any = 0, num_regs: int | None = None, dtype: Any = None
+) -> None:
+    """Keep the compiler from moving accesses of accumulators across this point: before the first
+    product into them and behind the wait.
+
+    Parameters
+    ----------
+    buf
+        Memory of the thread (``T.alloc_local``) that products accumulate in.
+    offset
+        The first element.
+    num_regs
+        How many registers of 32 bits; by default all up to the buffer's end.
+    dtype
+        That of the buffer.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        For other memory or another ``dtype``; outside of a kernel; if the buffer ends before.
+
+    Example
+    -------
+    ``T.warpgroup_fence_operand(C_local, num_regs=64)``
+    """
+    name = "T.warpgroup_fence_operand"
+    place = place_of(name, buf, "memory of the thread")
+    in_memory(
+        name,
+        place,
+        ("local",),
+        "accumulators of T.wgmma_gemm are fenced by T.wait_wgmma",
+    )
+    found = str(place.source.dtype)
+    if found not in ("float32", "float16", "int32", "uint32"):
+        raise ValueError(
+            f"{name} found {place.source.name} of {found}, wanted accumulators of float32, "
+            "float16 or int32"
+        )
+    if dtype is not None and str(data_type(dtype)) != found:
+        raise ValueError(f"dtype of {name} is {dtype}, wanted {found}, that of the buffer")
+    size = 1
+    for extent in place.source.shape:
+        size *= int(extent)
+    packed = 32 // data_type(found).bits
+    whole = None if as_int(offset) is None else (size - int(offset)) // packed
+    registers = whole if num_regs is None else as_int(num_regs)
+    if registers is None or registers < 1:
+        raise ValueError(f"num_regs of {name} is {num_regs!r}, wanted a positive constant")
+    count = registers * packed
+    first = moved(name, place, offset, count)
+    _emit(name, device_call("warpgroup_fence_operand", [count, address_of(first)]))
+
+
+class _Product(NamedTuple):
+    """A row of the table of products."""
+
+    k: int
+    operand: str
+    accumulator: str
+    operand_name: str
+    accumulator_name: str
+    any_order: bool
+    columns: list[int]
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """Operands and accumulator as a program names them."""
+        tensor_float = self.operand_name == "tfloat32_t"
+        return "tfloat32" if tensor_float else self.operand, self.accumulator
+
+    def __str__(self) -> str:
+        columns = f"{self.columns[0]} to {self.columns[-1]}"
+        return f"m64n<{columns}>k{self.k} {' x '.join(self.types)}"
+
+
+@functools.cache
+def _rows() -> list[_Product]:
+    return [_Product(*row) for row in get_function("target.WgmmaRows")()]
+
+
+def _product(name: str, prefix: str, types: tuple[Any, Any, Any]) -> tuple[_Product, int]:
+    """Return the row of a product and its number of columns."""
+    a, b, c = (type_of(name, t) for t in types)
+    shape = re.fullmatch(r"m64n(\d+)k(\d+)", str(prefix))
+    found = [row for row in _rows() if row.types == (a, c)]
+    if a == b and found and shape and int(shape[2]) == found[0].k:
+        columns = int(shape[1])
+        if columns in found[0].columns:
+            return found[0], columns
+    known = "; ".join(str(row) for row in _rows())
+    raise ValueError(
+        f"{name} found {prefix!r} of {a} and {b} into {c}, wanted A and B of one type, and one of "
+        f"{known}; T.gemm chooses one"
+    )
+
+
+def _operand(name: str, word: str, desc: Any, offset: Any) -> ir.Expr:
+    """Return the value of a descriptor ``offset`` bytes further on."""
+    load = _descriptor(name, desc)
+    moved_by = _bytes(name, f"{word}_offset", offset)
+    if as_int(moved_by) == 0:
+        return load
+    call = ir.Op.get("tl.wgmma_descriptor_advance")
+    return ir.Call(call, [load, moved_by], ret_ty=ir.PrimType("uint64"))
+
+
+def _k_major(name: str, word: str, row: _Product, value: Any) -> str:
+    major = flag(name, word, value)
+    if not major and not row.any_order:
+        raise ValueError(
+            f"{word} of {name} is False, wanted True: operands of {row.types[0]} have their "
+            "elements along K side by side"
+        )
+    return "true" if major else "false"
+
+
+def _accumulator(name: str, row: _Product, columns: int, C: Any, offset: Any) -> ir.Call:
+    place = place_of(name, C, "memory of the thread")
+    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    if str(place.source.dtype) != row.accumulator:
+        raise TypeError(
+            f"{name} found {place.source.name} of {place.source.dtype}, wanted {row.accumulator}"
+        )
+    return address_of(moved(name, place, offset, columns // 2))
+
+
+def _signs(name: str, row: _Product, scale_in_a: Any, scale_in_b: Any) -> list[str]:
+    """Return the template arguments of the signs, none where both are positive."""
+    signs = [
+        constant(name, word, value, (1, -1))
+        for word, value in (("scale_in_a", scale_in_a), ("scale_in_b", scale_in_b))
+    ]
+    if -1 in signs and row.accumulator == "int32":
+        raise ValueError(f"{name} found a sign of integers, wanted scale_in_a and scale_in_b of 1")
+    return ["true" if sign < 0 else "false" for sign in signs] if -1 in signs else []
+
+
+def _check_dtype(name: str, row: _Product, dtype: Any) -> None:
+    if type_of(name, dtype) != row.accumulator:
+        raise ValueError(f"dtype of {name} is {dtype}, wanted {row.accumulator}, that of C")
+
+
+def ptx_wgmma_ss(
+    dtype: Any,
+    wgmma_prefix: str,
+    a_is_k_major: Any,
+    b_is_k_major: Any,
+    a_dtype: Any,
+    b_dtype: Any,
+    accum_dtype: Any,
+    A_desc: Any,
+    A_offset: Any,
+    B_desc: Any,
+    B_offset: Any,
+    C: Any,
+    C_offset: Any,
+    scale_out: Any,
+    scale_in_a: int = 1,
+    scale_in_b: int = 1,
+) -> None:
+    """Issue one product of a warp group, ``C = A @ B + (C if scale_out else 0)``, with both
+    operands from shared memory (PTX ISA, wgmma.mma_async; sm_90a). All lanes of the four warps get
+    here; lane ``l`` of warp ``w`` holds elements ``(16 * w + l / 4 + 8 * (i / 2 % 2), 8 * (i / 4)
+    + 2 * (l % 4) + i % 2)`` of C.
+
+    ``T.warpgroup_arrive`` comes before, ``T.warpgroup_commit_batch`` and ``T.warpgroup_wait``
+    behind; until then nobody touches C or writes the operands. What threads have written to the
+    operands the compiler orders before, by a barrier and a fence; what engines load, the program.
+
+    Parameters
+    ----------
+    dtype
+        Type of the accumulator.
+    wgmma_prefix
+        ``m64n128k16`` and the like.
+    a_is_k_major, b_is_k_major
+        Whether the operand's elements along K lie side by side.
+    a_dtype, b_dtype, accum_dtype
+        Words of PTX (``fp16``, ``bf16``, ``tf32``, ``e4m3``, ``e5m2``, ``s8``, ``u8``, ``fp32``) or
+        data types; A and B have one.
+    A_desc, B_desc
+        Descriptors (``T.alloc_wgmma_desc``).
+    A_offset, B_offset
+        Bytes behind what they describe, multiples of 16.
+    C
+        Memory of the thread (``T.alloc_local``), or a pointer to it.
+    C_offset
+        The first element of it.
+    scale_out
+        Whether the product is added to C.
+    scale_in_a, scale_in_b
+        1 or -1, the sign of an operand of floats.
+
+    Raises
+    ------
+    ValueError
+        If there is no such product; for other memory and signs; if a descriptor is never
+        initialised; outside of a kernel; when it is compiled for another chip.
+    TypeError
+        If C has another type, or an operand is no descriptor.
+    IndexError
+        If C does not hold the product.
+
+    Example
+    -------
+    ``T.ptx_wgmma_ss("float32", "m64n64k16", True, True, "fp16", "fp16", "fp32", desc_a, 0, desc_b,
+    0, C_local, 0, k > 0)``
+    """
+    name = "T.ptx_wgmma_ss"
+    row, columns = _product(name, wgmma_prefix, (a_dtype, b_dtype, accum_dtype))
+    _check_dtype(name, row, dtype)
+    majors = [
+        _k_major(name, "a_is_k_major", row, a_is_k_major),
+        _k_major(name, "b_is_k_major", row, b_is_k_major),
+    ]
+    operands = [
+        _accumulator(name, row, columns, C, C_offset),
+        _operand(name, "A", A_desc, A_offset),
+        _operand(name, "B", B_desc, B_offset),
+    ]
+    _issue(name, "wgmma_ss", row, columns, majors, operands, scale_out, scale_in_a, scale_in_b)
+
+
+def ptx_wgmma_rs(
+    dtype: Any,
+    wgmma_prefix: str,
+    b_is_k_major: Any,
+    a_dtype: Any,
+    b_dtype: Any,
+    accum_dtype: Any,
+    A: Any,
+    A_offset: Any,
+    B_desc: Any,
+    B_offset: Any,
+    C: Any,
+    C_offset: Any,
+    scale_out: Any,
+    scale_in_a: int = 1,
+    scale_in_b: int = 1,
+) -> None:
+    """``ptx_wgmma_ss`` with A from registers: each warp holds its 16 rows as ``ptx_mma`` of this
+    type, and nobody writes them before ``T.warpgroup_wait``. Parameters but these are those of
+    ``ptx_wgmma_ss``.
+
+    Parameters
+    ----------
+    A
+        Memory of the thread (``T.alloc_local``) of ``a_dtype``, or a pointer to it: 16 bytes.
+    A_offset
+        The first element of it.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        As ``ptx_wgmma_ss``.
+
+    Example
+    -------
+    ``T.ptx_wgmma_rs("float32", "m64n64k16", True, "fp16", "fp16", "fp32", A_local, 0, desc_b, 0,
+    C_local, 0, True)``
+    """
+    name = "T.ptx_wgmma_rs"
+    row, columns = _product(name, wgmma_prefix, (a_dtype, b_dtype, accum_dtype))
+    _check_dtype(name, row, dtype)
+    place = place_of(name, A, "memory of the thread")
+    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    stored = "float32" if row.types[0] == "tfloat32" else row.types[0]
+    found = str(place.source.dtype)
+    if found.replace("e4m3fn", "e4m3") != stored.replace("e4m3fn", "e4m3"):
+        raise TypeError(f"{name} found {place.source.name} of {found}, wanted {stored}")
+    elements = 128 // data_type(found).bits
+    operands = [
+        _accumulator(name, row, columns, C, C_offset),
+        address_of(moved(name, place, A_offset, elements)),
+        _operand(name, "B", B_desc, B_offset),
+    ]
+    majors = [_k_major(name, "b_is_k_major", row, b_is_k_major)]
+    _issue(name, "wgmma_rs", row, columns, majors, operands, scale_out, scale_in_a, scale_in_b)
+
+
+def _issue(
+    name: str,
+    op: str,
+    row: _Product,
+    columns: int,
+    majors: list[str],
+    operands: list[ir.Expr],
+    scale_out: Any,
+    scale_in_a: Any,
+    scale_in_b: Any,
+) -> None:
+    words = [row.operand_name, row.operand_name, row.accumulator_name, *majors]
+    signs = _signs(name, row, scale_in_a, scale_in_b)
+    adds = as_expr(scale_out)
+    if not isinstance(adds, bool | int) and not is_scalar_expr(adds):
+        raise TypeError(f"scale_out of {name} is {describe(adds)}, wanted a scalar condition")
+    if is_scalar_expr(adds) and adds.ty.dtype != "bool":
+        adds = adds != tirx.const(0, adds.ty.dtype)
+    arguments = [_ROWS, columns, row.k, *words, *signs, *operands, as_dtype(adds, "bool")]
+    _emit(name, device_call(op + "_signed" * bool(signs), arguments))
+
+
+__all__ = [
+    "alloc_descriptor",
+    "alloc_wgmma_desc",
+    "increase_descriptor_offset",
+    "initialize_wgmma_descriptor",
+    "ptx_wgmma_rs",
+    "ptx_wgmma_ss",
+    "warpgroup_arrive",
+    "warpgroup_commit_batch",
+    "warpgroup_fence_operand",
+    "warpgroup_wait",
+]
