@@ -4,10 +4,10 @@ One file for each idea: function.py and macros.py (what is traced), launch.py, t
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
 synchronisation.py, thread_reductions.py, barriers.py, proxies.py, clusters.py, warp_groups.py,
-register_counts.py, dependent_launch.py; instructions by hand are in mma.py, wgmma.py and
-tensor_maps.py, TVM's names in tvm_names.py; unavailable.py has what is refused. Below them,
-source.py and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds
-the state of a trace. ops.py, regions.py and places.py make the IR.
+register_counts.py, dependent_launch.py; instructions by hand are in mma.py, wgmma.py,
+descriptors.py and tensor_maps.py, TVM's names in tvm_names.py; unavailable.py has what is refused.
+Below them, source.py and rewrite.py turn a Python function into one that calls hooks.py, and
+tracer.py holds the state of a trace. ops.py, regions.py and places.py make the IR.
 """
 
 import typing as _typing
@@ -109,6 +109,12 @@ from tilelang.language.copies import (
 )
 from tilelang.language.debugging import device_assert, print
 from tilelang.language.dependent_launch import pdl_sync, pdl_trigger
+from tilelang.language.descriptors import (
+    alloc_descriptor,
+    alloc_wgmma_desc,
+    increase_descriptor_offset,
+    initialize_wgmma_descriptor,
+)
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -421,10 +427,6 @@ from tilelang.language.warps import (
     syncthreads_or,
 )
 from tilelang.language.wgmma import (
-    alloc_descriptor,
-    alloc_wgmma_desc,
-    increase_descriptor_offset,
-    initialize_wgmma_descriptor,
     ptx_wgmma_rs,
     ptx_wgmma_ss,
     warpgroup_arrive,

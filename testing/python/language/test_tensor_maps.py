@@ -1,5 +1,5 @@
-"""Tensor maps of the program's own and loads of boxes by hand: what they load, the errors, and a GEMM
-whose loads and products are all by hand."""
+"""Tensor maps of the program's own and loads of boxes by hand: what they load, the errors, and a
+GEMM whose loads and products are all by hand."""
 
 import pytest
 import torch
@@ -92,7 +92,7 @@ def test_sizes_of_the_call_are_the_maps():
         kernel(a, b)
         assert torch.equal(b[:4], a[-4:, -8:])
         assert torch.equal(b[4:], torch.zeros(4, 8))
-    with pytest.raises(ValueError, match="multiples? of 16"):
+    with pytest.raises(ValueError, match=r"multiples? of 16"):
         kernel(torch.randn(16, 15), torch.ones(8, 8))
 
 
@@ -188,21 +188,21 @@ HEAD = "S = T.alloc_shared((8, 8), 'float32')\nbar = T.alloc_barrier(1)\n"
 @pytest.mark.parametrize(
     ("statement", "error", "message"),
     [
-        ("T.create_tma_descriptor('float32', 6, A)", ValueError, "rank of .* is 6, wanted one of 1"),
-        ("T.create_tma_descriptor('float32', 1, A, 16)", ValueError, "found 1 numbers .* wanted 8 f"),
+        ("T.create_tma_descriptor('float32', 6, A)", ValueError, "rank of .* is 6, wanted one of "),
+        ("T.create_tma_descriptor('float32', 1, A, 16)", ValueError, "found 1 numbers .* wanted 8"),
         (MAP.format(swizzle=4), ValueError, "swizzle of .* is 4, wanted a constant 0 to 3"),
-        (MAP.format(swizzle=0).replace("A", "A[1, 0]"), ValueError, "an element of A that is not the"),
-        (MAP.format(swizzle=0).replace("A", "S"), ValueError, "found S in memory 'shared.dyn', want"),
-        (MAP.format(swizzle=0).replace("A", "3"), TypeError, "found 3 of type int, wanted a paramet"),
-        (MAP.format(swizzle=0).replace("16,", "0.5,"), TypeError, "found 0.5 of type float, wanted "),
-        (MAP.format(swizzle=0).replace("'float32'", "'int4'"), ValueError, "dtype of .* is 'int4', "),
-        (MAP.format(swizzle=0).replace("8, 8, 1", "n, 8, 1"), ValueError, "box of .* is n, wanted a"),
-        ("T.tma_load(A, bar, S, 0, 0)", TypeError, "wanted a tensor map of T.create_tma_descriptor"),
+        (MAP.format(swizzle=0).replace("A", "A[1, 0]"), ValueError, "an element of A that is not "),
+        (MAP.format(swizzle=0).replace("A", "S"), ValueError, "found S in memory 'shared.dyn', wa"),
+        (MAP.format(swizzle=0).replace("A", "3"), TypeError, "found 3 of type int, wanted a param"),
+        (MAP.format(swizzle=0).replace("16,", "0.5,"), TypeError, "found 0.5 of type float, wante"),
+        (MAP.format(swizzle=0).replace("'float32'", "'int4'"), ValueError, "dtype of .* is 'int4'"),
+        (MAP.format(swizzle=0).replace("8, 8, 1", "n, 8, 1"), ValueError, "box of .* is n, wanted"),
+        ("T.tma_load(A, bar, S, 0, 0)", TypeError, "wanted a tensor map of T.create_tma_descripto"),
         ("T.tma_load(m, S, S, 0, 0)", TypeError, "wanted a barrier of T.alloc_barrier"),
-        ("T.tma_load(m, bar, A, 0, 0)", ValueError, "found A in memory 'global', wanted 'shared.dyn'"),
-        ("T.tma_load(m, bar, S, 0)", ValueError, "found 1 coordinates, wanted 2, one for each dime"),
-        ("T.tma_load(m, bar, S, 0, 0, 3)", ValueError, "eviction_policy of .* is 3, wanted one of 0"),
-        ("T.tma_load(m, bar, S, 0, 0, cluster_mask=2)", ValueError, "cluster_mask of .* is 2, wanted"),
+        ("T.tma_load(m, bar, A, 0, 0)", ValueError, "found A in memory 'global', wanted 'shared.d"),
+        ("T.tma_load(m, bar, S, 0)", ValueError, "found 1 coordinates, wanted 2, one for each dim"),
+        ("T.tma_load(m, bar, S, 0, 0, 3)", ValueError, "eviction_policy of .* is 3, wanted one of"),
+        ("T.tma_load(m, bar, S, 0, 0, cluster_mask=2)", ValueError, "cluster_mask of .* is 2, wan"),
         ("T.tma_load(m, bar, S, 0, 0.5)", TypeError, "found 0.5 of type float, wanted an integer"),
     ],
 )  # fmt: skip

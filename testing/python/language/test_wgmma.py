@@ -1,5 +1,5 @@
-"""Products of warp groups by hand: descriptors, the calls, their errors, and kernels whose products the
-emulator checks against exact sums."""
+"""Products of warp groups by hand: descriptors, the calls, their errors, and kernels whose sums are
+exact."""
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 WORDS = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 WORDS |= {"float8_e4m3fn": "e4m3", "int32": "s32"}
 SWIZZLES = {128: 1, 64: 2, 32: 3}
+FORM = ("float32", "m64n64k16", True, True, "fp16", "fp16", "fp32")
 
 
 def build(func, target=HOPPER, **config):
@@ -66,12 +67,14 @@ def product(dtype, accum, n, k, b_k_major=True, registers=False, scale=(), word=
             T.warpgroup_arrive()
             for s in T.unroll(k // step):
                 types = (word, word, out)
+                form, out_of = (b_k_major, *types), (c.data, 0, s > 0, *scale)
+                prefix = f"m64n{n}k{step}"
                 if registers:
-                    T.ptx_wgmma_rs(accum, f"m64n{n}k{step}", b_k_major, *types, held, s * 16 // size,
-                                   desc_b, 0, c, 0, s > 0, *scale)  # fmt: skip
+                    operands = (held, s * 16 // size, desc_b, 0)
+                    T.ptx_wgmma_rs(accum, prefix, *form, *operands, *out_of)
                 else:
-                    T.ptx_wgmma_ss(accum, f"m64n{n}k{step}", True, b_k_major, *types, desc_a, s * 32,
-                                   desc_b.data, 0, c.data, 0, s > 0, *scale)  # fmt: skip
+                    operands = (desc_a, s * 32, desc_b.data, 0)
+                    T.ptx_wgmma_ss(accum, prefix, True, *form, *operands, *out_of)
                 T.increase_descriptor_offset(desc_b, 32 if b_k_major else step * n * size)
             T.warpgroup_commit_batch()
             T.warpgroup_wait(0)
@@ -122,7 +125,7 @@ def test_the_compiler_orders_what_threads_write():
             "tl::store(b",
             "tl::fence_proxy_async();",
             "__syncthreads();",
-            "tl::wgmma_ss<64, 64, 16, half_t, half_t, float, true, true>(c, tl::wgmma_descriptor_ad",
+            "tl::wgmma_ss<64, 64, 16, half_t, half_t, float, true, true>(c, tl::wgmma_desc",
             "tl::increase_descriptor_offset(&desc_b, 32);",
         )
     ]
@@ -145,8 +148,7 @@ def rounds(stages):
                 T.copy(A[k, :, :], a)
                 T.warpgroup_arrive()
                 for s in T.unroll(2):
-                    T.ptx_wgmma_ss("float32", "m64n64k16", 1, 1, "fp16", "fp16", "fp32", desc, s * 32,
-                                   desc, s * 32, c, 0, 1)  # fmt: skip
+                    T.ptx_wgmma_ss(*FORM, desc, s * 32, desc, s * 32, c, 0, 1)
                 T.warpgroup_commit_batch()
                 T.warpgroup_wait(0)
             store_accumulator(c, C, 64)
@@ -186,8 +188,7 @@ def test_a_synchronous_product_beside_them_waits_for_itself():
             T.initialize_wgmma_descriptor(desc, a[0, 0], 1, 1, 64)
             T.warpgroup_arrive()
             for s in T.unroll(4):
-                T.ptx_wgmma_ss("float32", "m64n64k16", True, True, "fp16", "fp16", "fp32", desc,
-                               s * 32, desc, s * 32, c, 0, s > 0)  # fmt: skip
+                T.ptx_wgmma_ss(*FORM, desc, s * 32, desc, s * 32, c, 0, s > 0)
             T.warpgroup_commit_batch()
             T.gemm(a, a, sums, transpose_B=True, clear_accum=True)
             T.warpgroup_wait(0)
@@ -221,25 +222,25 @@ def issued(
     [
         ("T.alloc_descriptor('mma')", ValueError, "is 'mma', wanted one of wgmma, tcgen05_smem, "),
         ("T.alloc_wgmma_desc('int8')", ValueError, "dtype of T.alloc_descriptor is int8, wanted u"),
-        ("T.initialize_wgmma_descriptor(S, S)", ValueError, "found S in memory 'shared.dyn', wante"),
-        ("T.initialize_wgmma_descriptor(d, A)", ValueError, "found A in memory 'global', wanted 's"),
+        ("T.initialize_wgmma_descriptor(S, S)", ValueError, "found S in memory 'shared.dyn', want"),
+        ("T.initialize_wgmma_descriptor(d, A)", ValueError, "found A in memory 'global', wanted '"),
         ("T.initialize_wgmma_descriptor(d, 3)", TypeError, "found 3 of type int, wanted an elemen"),
-        ("T.initialize_wgmma_descriptor(d, S, 4)", ValueError, "layout_type_ of .* is 4, wanted on"),
-        ("T.initialize_wgmma_descriptor(d, S, 1, n)", ValueError, "lbo of .* is n, wanted a consta"),
-        ("T.increase_descriptor_offset(d, 8)", ValueError, "off of .* is 8 bytes, wanted a multiple"),
-        ("T.increase_descriptor_offset(d, 0.5)", TypeError, "off of .* is 0.5 of type float, wante"),
+        ("T.initialize_wgmma_descriptor(d, S, 4)", ValueError, "layout_type_ of .* is 4, wanted o"),
+        ("T.initialize_wgmma_descriptor(d, S, 1, n)", ValueError, "lbo of .* is n, wanted a const"),
+        ("T.increase_descriptor_offset(d, 8)", ValueError, "off of .* is 8 bytes, wanted a multip"),
+        ("T.increase_descriptor_offset(d, 0.5)", TypeError, "off of .* is 0.5 of type float, want"),
         ("T.warpgroup_wait(8)", ValueError, "n of T.warpgroup_wait is 8, wanted a constant from 0"),
-        ("T.warpgroup_fence_operand(S)", ValueError, "found S in memory 'shared.dyn'.*T.wait_wgmma"),
-        ("T.warpgroup_fence_operand(c, 8, 32)", IndexError, "touches elements 8 to 39 of c, which h"),
-        ("T.warpgroup_fence_operand(c, num_regs=0)", ValueError, "num_regs of .* is 0, wanted a po"),
+        ("T.warpgroup_fence_operand(S)", ValueError, "found S in memory 'shared.dyn'.*T.wait_wgmm"),
+        ("T.warpgroup_fence_operand(c, 8, 32)", IndexError, "touches elements 8 to 39 of c, which"),
+        ("T.warpgroup_fence_operand(c, num_regs=0)", ValueError, "num_regs of .* is 0, wanted a p"),
         ("T.warpgroup_fence_operand(c, dtype='int8')", ValueError, "is int8, wanted float32, that"),
-        (issued(prefix="m64n60k16"), ValueError, "found 'm64n60k16' of float16 and float16 into fl"),
-        (issued(types=("fp16", "bf16", "fp32")), ValueError, "of float16 and bfloat16 into float32"),
-        (issued(types=("e4m3", "e5m2", "fp32"), prefix="m64n64k32"), ValueError, "A and B of one t"),
+        (issued(prefix="m64n60k16"), ValueError, "found 'm64n60k16' of float16 and float16 into f"),
+        (issued(types=("fp16", "bf16", "fp32")), ValueError, "of float16 and bfloat16 into float3"),
+        (issued(types=("e4m3", "e5m2", "fp32"), prefix="m64n64k32"), ValueError, "A and B of one "),
         (issued(prefix="m64n128k16"), IndexError, "touches elements 0 to 63 of c, which has 32"),
-        (issued(c="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local'; allocate it w"),
-        (issued(a="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local.descriptor.wgmma"),
-        (issued(types=("fp16", "fp16", "fp16"), dtype="float16"), TypeError, "c of float32, wanted f"),
+        (issued(c="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local'; allocate it "),
+        (issued(a="S"), ValueError, "found S in memory 'shared.dyn', wanted 'local.descriptor.wgm"),
+        (issued(types=("fp16", "fp16", "fp16"), dtype="float16"), TypeError, "c of float32, wante"),
         (issued(dtype="float16"), ValueError, "dtype of .* is float16, wanted float32, that of C"),
     ],
 )  # fmt: skip
