@@ -62,7 +62,13 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {kWgmmaShared, "tl::wgmma_ss", "tl/wgmma_ss.h", 8, {kReadWrite, kNone, kNone, kNone}},
       // wgmma_rs<m, n, k, A, B, C, B is K-major>(c, registers of a, b, sum)
       {kWgmmaRegisters, "tl::wgmma_rs", "tl/wgmma_rs.h", 7, {kReadWrite, kRead, kNone, kNone}},
-      // The same with two more: whether A and B are negated
+      // wgmma_sp_ss<m, n, k, A, B, C, B is K-major>(c, a, b, metadata, sum): half of A is stored
+      {kWgmmaSparse,
+       "tl::wgmma_sp_ss",
+       "tl/wgmma_sp.h",
+       7,
+       {kReadWrite, kNone, kNone, kNone, kNone}},
+      // The first two with two more: whether A and B are negated
       {kWgmmaSharedSigned, "tl::wgmma_ss", "tl/wgmma_ss.h", 10, {kReadWrite, kNone, kNone, kNone}},
       {kWgmmaRegistersSigned,
        "tl::wgmma_rs",
@@ -96,7 +102,8 @@ std::vector<Intrinsic> HopperIntrinsics() {
   };
   for (Intrinsic& row : rows) {
     row.first_arch = 90;
-    row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h";
+    row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
+                    row.header == "tl/wgmma_sp.h";
   }
   return rows;
 }

@@ -137,6 +137,7 @@ inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
 inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
 inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
 inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
+inline constexpr const char* kWgmmaSparse = "tl.wgmma_sp_ss";
 /*! Descriptors that a program keeps itself (T.alloc_wgmma_desc): buffers of scope
  * `kDescriptorScope` of one uint64, which these two alone write. */
 inline constexpr const char* kInitializeWgmmaDescriptor = "tl.initialize_wgmma_descriptor";

@@ -199,6 +199,7 @@ from tilelang.language.gemms import (
     gemm_sp,
     wait_wgmma,
     wgmma_gemm,
+    wgmma_gemm_sp,
     wgmma_mma,
 )
 from tilelang.language.header import empty
@@ -428,6 +429,7 @@ from tilelang.language.warps import (
 )
 from tilelang.language.wgmma import (
     ptx_wgmma_rs,
+    ptx_wgmma_sp,
     ptx_wgmma_ss,
     warpgroup_arrive,
     warpgroup_commit_batch,

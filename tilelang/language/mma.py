@@ -259,22 +259,32 @@ def ptx_mma_sp(
     name = "T.ptx_mma_sp"
     row = _row(name, shape, True, (A_dtype, B_dtype, C_dtype))
     _check_form(name, row, dtype, A_layout, B_layout, saturate)
-    constant(name, "sparse_selector", sparse_selector, (0,))
-    place = place_of(name, metadata, _LANES)
-    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
-    if str(place.source.dtype) not in ("uint32", "int32"):
-        raise TypeError(
-            f"metadata of {name} is {place.source.name} of {place.source.dtype}, wanted uint32"
-        )
-    word = moved(name, place, meta_index, 1)
-    if str(place.source.dtype) != "uint32":
-        word = tirx.reinterpret("uint32", word)
+    word = metadata_word(name, metadata, meta_index, sparse_selector)
     pointers = [
         _registers(name, accumulator, c_index, row.types[1], row.c),
         _registers(name, multiplicand_a, a_index, row.types[0], row.a),
         _registers(name, multiplicand_b, b_index, row.types[0], row.b),
     ]
     _emit(name, device_call("mma_sp_sync", [*_words(row), *pointers, word]))
+
+
+def metadata_word(name: str, metadata: Any, index: Any, selector: Any) -> ir.Expr:
+    """Return a lane's metadata of a sparse operand of the function ``name``.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        For other memory; for a selector other than 0.
+    """
+    constant(name, "sparse_selector", selector, (0,))
+    place = place_of(name, metadata, _LANES)
+    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    if str(place.source.dtype) not in ("uint32", "int32"):
+        raise TypeError(
+            f"metadata of {name} is {place.source.name} of {place.source.dtype}, wanted uint32"
+        )
+    word = moved(name, place, index, 1)
+    return word if str(place.source.dtype) == "uint32" else tirx.reinterpret("uint32", word)
 
 
 def _matrix_copy(name: str, op: str, trans: Any, num: Any, shared: Any, registers: Any) -> None:

@@ -13,7 +13,7 @@ from tilelang._ffi import get_function
 from tilelang.language.descriptors import bytes_of, descriptor_of
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.intrinsics import address_of
-from tilelang.language.mma import type_of
+from tilelang.language.mma import metadata_word, type_of
 from tilelang.language.ops import device_call
 from tilelang.language.places import constant, flag, in_memory, moved, place_of
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
@@ -142,6 +142,7 @@ class _Product(NamedTuple):
     operand_name: str
     accumulator_name: str
     any_order: bool
+    sparse: bool
     columns: list[int]
 
     @property
@@ -160,16 +161,19 @@ def _rows() -> list[_Product]:
     return [_Product(*row) for row in get_function("target.WgmmaRows")()]
 
 
-def _product(name: str, prefix: str, types: tuple[Any, Any, Any]) -> tuple[_Product, int]:
+def _product(
+    name: str, prefix: str, types: tuple[Any, Any, Any], sparse: bool = False
+) -> tuple[_Product, int]:
     """Return the row of a product and its number of columns."""
     a, b, c = (type_of(name, t) for t in types)
     shape = re.fullmatch(r"m64n(\d+)k(\d+)", str(prefix))
-    found = [row for row in _rows() if row.types == (a, c)]
+    rows = [row for row in _rows() if row.sparse == sparse]
+    found = [row for row in rows if row.types == (a, c)]
     if a == b and found and shape and int(shape[2]) == found[0].k:
         columns = int(shape[1])
         if columns in found[0].columns:
             return found[0], columns
-    known = "; ".join(str(row) for row in _rows())
+    known = "; ".join(map(str, rows))
     raise ValueError(
         f"{name} found {prefix!r} of {a} and {b} into {c}, wanted A and B of one type, and one of "
         f"{known}; T.gemm chooses one"
@@ -360,6 +364,61 @@ def ptx_wgmma_rs(
     _issue(name, "wgmma_rs", row, columns, majors, operands, scale_out, scale_in_a, scale_in_b)
 
 
+def ptx_wgmma_sp(
+    dtype: Any,
+    wgmma_prefix: str,
+    b_is_k_major: Any,
+    a_dtype: Any,
+    b_dtype: Any,
+    accum_dtype: Any,
+    A_desc: Any,
+    A_offset: Any,
+    B_desc: Any,
+    B_offset: Any,
+    C: Any,
+    C_offset: Any,
+    metadata: Any,
+    meta_index: Any,
+    sparse_selector: int,
+    scale_out: Any,
+) -> None:
+    """``ptx_wgmma_ss`` where half of the elements of A are zeros and not stored; A has its elements
+    along K side by side (PTX ISA, wgmma.mma_async.sp). Parameters but these are those of
+    ``ptx_wgmma_ss``.
+
+    Parameters
+    ----------
+    wgmma_prefix
+        ``m64n128k32`` and the like: K is that of B, 64 bytes of elements.
+    metadata, meta_index
+        Memory of the thread of 32-bit integers, and which of them tells this lane's share of which
+        elements are stored, for the 16 rows of its warp as for ``ptx_mma_sp``.
+    sparse_selector
+        0: which lanes hold the metadata.
+
+    Raises
+    ------
+    ValueError, TypeError, IndexError
+        As ``ptx_wgmma_ss``; for another ``sparse_selector``.
+
+    Example
+    -------
+    ``T.ptx_wgmma_sp("float32", "m64n64k32", True, "fp16", "fp16", "fp32", desc_a, 0, desc_b, 0,
+    C_local, 0, e, 0, 0, True)``
+    """
+    name = "T.ptx_wgmma_sp"
+    row, columns = _product(name, wgmma_prefix, (a_dtype, b_dtype, accum_dtype), sparse=True)
+    _check_dtype(name, row, dtype)
+    operands = [
+        _accumulator(name, row, columns, C, C_offset),
+        _operand(name, "A", A_desc, A_offset),
+        _operand(name, "B", B_desc, B_offset),
+        metadata_word(name, metadata, meta_index, sparse_selector),
+    ]
+    majors = [_k_major(name, "b_is_k_major", row, b_is_k_major)]
+    _issue(name, "wgmma_sp_ss", row, columns, majors, operands, scale_out, 1, 1)
+
+
 def _issue(
     name: str,
     op: str,
@@ -384,6 +443,7 @@ def _issue(
 
 __all__ = [
     "ptx_wgmma_rs",
+    "ptx_wgmma_sp",
     "ptx_wgmma_ss",
     "warpgroup_arrive",
     "warpgroup_commit_batch",

@@ -101,7 +101,7 @@ class TreeBuilder {
       node->kind = WgmmaNode::Kind::kWait;
       return;
     }
-    if (IsTileOp(call, kGemm)) node->issue = IssueOf(call, s->span);
+    if (call && IsGemm(call)) node->issue = IssueOf(call, s->span);
     if (!node->issue) node->touched = conflicts_.Touched(s);
     // What a loop leaves early has other groups in flight than its end.
     const auto* evaluate = s.as<EvaluateNode>();
@@ -120,7 +120,7 @@ class TreeBuilder {
     const GemmPlan plan = PlanGemm(op, context);
     if (!plan.UsesWgmma()) return nullptr;
     return std::make_unique<WgmmaIssue>(
-        WgmmaIssue{issues_++, op, call->args[2], plan.wgmma, op.asynchronous});
+        WgmmaIssue{issues_++, op, AccumulatorOf(call), plan.wgmma, op.asynchronous});
   }
 
   Layout LayoutOf(const Var& buffer) const {

@@ -58,7 +58,7 @@ NAMES = {
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
-    "wgmma": "wgmma_gemm wgmma_mma wait_wgmma",
+    "wgmma": "wgmma_gemm wgmma_mma wgmma_gemm_sp wait_wgmma",
     "mbarriers and clusters": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity "
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
     "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
@@ -70,6 +70,7 @@ NAMES = {
     "instructions by hand": "ptx_mma ptx_mma_sp ptx_ldmatrix ptx_stmatrix alloc_descriptor "
     "alloc_wgmma_desc initialize_wgmma_descriptor increase_descriptor_offset warpgroup_arrive "
     "warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_wgmma_ss ptx_wgmma_rs "
+    "ptx_wgmma_sp "
     "create_tma_descriptor tma_load ptx_arrive_barrier ptx_init_barrier_thread_count "
     "ptx_fence_barrier_init",
     "refused": "alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc "

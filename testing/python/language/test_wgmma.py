@@ -8,6 +8,7 @@ import tilelang
 import tilelang.language as T
 from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.layout import make_swizzled_layout
+from tilelang.utils.sparse import compress
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 WORDS = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
@@ -113,6 +114,47 @@ def test_a_product(dtype, accum, n, k, options):
         return
     usage = compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]
     assert usage.spill_stores == 0
+
+
+def test_half_of_a_is_stored():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "float16"),
+        E: T.Tensor((64, 4), "uint16"),
+        B: T.Tensor((16, 64), "float16"),
+        C: T.Tensor((64, 16), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((16, 64), "float16")
+            T.annotate_layout({a: make_swizzled_layout(a), b: make_swizzled_layout(b)})
+            c, e = T.alloc_local((8,), "float32"), T.alloc_local((2,), "uint32")
+            desc_a, desc_b = T.alloc_wgmma_desc(), T.alloc_wgmma_desc()
+            T.initialize_wgmma_descriptor(desc_a, a, 2, 1, 32)
+            T.initialize_wgmma_descriptor(desc_b, b, 1, 1, 64)
+            T.copy(A, a)
+            T.copy(B, b)
+            for s in T.serial(2):
+                row = 16 * (tx // 32) + tx % 32 // 4
+                low, high = E[row, 2 * s + tx % 2], E[row + 8, 2 * s + tx % 2]
+                e[s] = T.cast(low, "uint32") | (T.cast(high, "uint32") << T.uint32(16))
+            T.warpgroup_arrive()
+            for s in T.unroll(2):
+                operands = (desc_a, s * 32, desc_b, s * 64, c, 0, e, s, 0)
+                form = ("float32", "m64n16k32", True, "fp16", "fp16", "fp32")
+                T.ptx_wgmma_sp(*form, *operands, s > 0)
+            T.warpgroup_commit_batch()
+            T.warpgroup_wait(0)
+            store_accumulator(c, C, 16)
+
+    kernel = build(main)
+    dense = data("float16", 64, 16, 4)
+    dense[:, :, :2] = 0
+    a, e = compress(dense.reshape(64, 64))
+    b, c = data("float16", 16, 64), torch.zeros(64, 16)
+    kernel(a, e.view(torch.uint16), b, c)
+    assert torch.equal(c, dense.reshape(64, 64).float() @ b.float().T)
+    compile_cubin(kernel.get_kernel_source(), "sm_90a", ["main_kernel"])
 
 
 def test_the_compiler_orders_what_threads_write():
@@ -249,10 +291,6 @@ def test_errors(trace, statement, error, message):
         trace(HEAD + statement)
 
 
-def compiled_body(trace, text, target=HOPPER):
-    return build(trace(HEAD + text), target)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -272,7 +310,7 @@ def compiled_body(trace, text, target=HOPPER):
         ),
     ],
 )
-def test_what_nobody_could_order_is_refused(define, trace, text, message):
+def test_what_nobody_could_order_is_refused(trace, text, message):
     func = trace(HEAD + text, tilelang=tilelang)
     with pytest.raises(ValueError, match=rf"{message}[\s\S]*--> "):
         build(func)
