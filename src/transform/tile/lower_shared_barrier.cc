@@ -144,6 +144,8 @@ class Lowerer : public StmtExprMutator {
       first.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {}), Span()));
     }
     auto n = make_object<SBlockNode>(*op);
+    const std::unordered_set<const Object*> outside = remote_;
+    NoteRemoteBarriers(op);
     if (op->annotations.count(kBarrierInit)) {
       n->body = WithBarriers(op, std::move(first));
       n->annotations.erase(kBarrierInit);
@@ -151,6 +153,11 @@ class Lowerer : public StmtExprMutator {
       n->body = Mutate(op->body);
       if (!first.empty()) n->body = MakeSeq({ByOneThread(first), n->body});
     }
+    if (outside.empty() && !remote_.empty()) {
+      RefuseReturns(op->body);
+      n->body = MakeSeq({n->body, Sync(true)});
+    }
+    remote_ = outside;
     return SBlock(n);
   }
 
@@ -182,20 +189,19 @@ class Lowerer : public StmtExprMutator {
     if (arch_ < kFirstWithBarriers) {
       RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
     }
-    RemoteBarriers remote;
-    remote(op->body);
-    for (const Var& buffer : barriers) {
-      if (ScopeOf(buffer) == "shared.cluster_barrier") remote.buffers.insert(buffer.get());
-    }
-    remote_ = remote.buffers;
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
     first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
     std::vector<Stmt> body = {ByOneThread(first), Sync(cluster_blocks_ > 1), Mutate(op->body)};
-    if (!remote_.empty()) {
-      RefuseReturns(op->body);
-      body.push_back(Sync(true));
-    }
     return MakeSeq(body);
+  }
+
+  void NoteRemoteBarriers(const SBlockNode* op) {
+    RemoteBarriers remote;
+    remote(op->body);
+    remote_.insert(remote.buffers.begin(), remote.buffers.end());
+    for (const Var& buffer : op->alloc_buffers) {
+      if (ScopeOf(buffer) == "shared.cluster_barrier") remote_.insert(buffer.get());
+    }
   }
 
   /*! Refuses a mask with blocks that the cluster does not have; ranks may be known at run time

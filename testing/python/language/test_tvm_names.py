@@ -56,6 +56,7 @@ BAR = "bar = T.alloc_buffer((2,), T.uint64, scope='shared.barrier')\nset = T.all
         ("T.ptx_init_barrier_thread_count(set, 3)", ValueError, "found set of T.alloc_barrier, wh"),
         ("T.ptx_init_barrier_thread_count(bar[0], 0)", ValueError, "thread_count of .* is 0, want"),
         ("T.ptx_arrive_barrier(A[0, 0])", TypeError, "wanted a barrier of T.alloc_barrier"),
+        ("T.alloc_buffer((1,), scope='shared.barrier')", ValueError, "is float32 in memory 'shared"),
         ("T.sblock_attr([1])", TypeError, "found .* wanted a dict from names"),
         ("T.sblock_alloc_buffer((8,), scope='tmem')", ValueError, "is 'tmem', wanted one of"),
     ],
@@ -92,6 +93,28 @@ def test_an_mbarrier_of_the_programs_own():
     before, after = (lane - 1).clamp(0), (lane + 1).clamp(max=31)
     wanted = (31 - lane) + 28 + (31 - before) + (31 - after)
     assert torch.equal(a[32:].long(), wanted)
+
+
+def test_other_blocks_arrive_at_an_mbarrier_of_the_programs_own():
+    @T.prim_func
+    def main(A: T.Tensor((2, 32), "int32")):
+        with T.Kernel(2, threads=32, cluster_dims=2) as bx:
+            bar = T.alloc_buffer((1,), T.uint64, scope="shared.barrier")
+            if T.get_thread_binding() == 0:
+                T.ptx_init_barrier_thread_count(bar, 32)
+                T.ptx_fence_barrier_init()
+            T.cluster_sync()
+            T.mbarrier_arrive(bar, 1 - bx)
+            T.mbarrier_wait_parity(bar, 0)
+            A[bx, T.get_thread_binding()] = 1
+
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert "tl::mbarrier_wait_cluster(bar, 0);" in source
+    assert source.rindex("tl::cluster_sync();") > source.index("A[")
+    a = torch.zeros(2, 32, dtype=torch.int32)
+    kernel(a)
+    assert a.all()
 
 
 def test_an_mbarrier_that_nobody_initialises_is_reported():
