@@ -102,6 +102,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
   };
   for (Intrinsic& row : rows) {
     row.first_arch = 90;
+    // Products have these headers.
     row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
                     row.header == "tl/wgmma_sp.h";
   }

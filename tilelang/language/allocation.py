@@ -126,7 +126,7 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir
         )
     if scope == "shared.barrier" and data_type(dtype) != "uint64":
         raise ValueError(
-            f"dtype of T.alloc_buffer is {dtype} in memory 'shared.barrier', wanted uint64, of which "
+            f"dtype of T.alloc_buffer is {dtype} in memory 'shared.barrier', wanted uint64, which "
             "mbarriers are"
         )
     return allocate("T.alloc_buffer", shape, dtype, scope, scope)

@@ -56,7 +56,7 @@ BAR = "bar = T.alloc_buffer((2,), T.uint64, scope='shared.barrier')\nset = T.all
         ("T.ptx_init_barrier_thread_count(set, 3)", ValueError, "found set of T.alloc_barrier, wh"),
         ("T.ptx_init_barrier_thread_count(bar[0], 0)", ValueError, "thread_count of .* is 0, want"),
         ("T.ptx_arrive_barrier(A[0, 0])", TypeError, "wanted a barrier of T.alloc_barrier"),
-        ("T.alloc_buffer((1,), scope='shared.barrier')", ValueError, "is float32 in memory 'shared"),
+        ("T.alloc_buffer((1,), scope='shared.barrier')", ValueError, "is float32 in memory 'share"),
         ("T.sblock_attr([1])", TypeError, "found .* wanted a dict from names"),
         ("T.sblock_alloc_buffer((8,), scope='tmem')", ValueError, "is 'tmem', wanted one of"),
     ],

@@ -74,7 +74,6 @@ struct WarpProduct {
   int first_row;
   bool sum;
   uint32_t metadata[sparse ? kWarpSize : 1];
-  Location where;
 
   static void check(const WgmmaArguments& arguments, Location where) {
     if (!from_registers) {
@@ -90,9 +89,9 @@ struct WarpProduct {
     each_chunk<N, TB, b_k_major, kParts>(shared, b, 0, read);
   }
 
-  void perform(const AsyncOperation&) const {
+  void perform(const AsyncOperation& operation) const {
     alignas(32) Number a_numbers[K * kWarpRows], b_numbers[K * N], d_numbers[kWarpRows * N];
-    load_a(a_numbers);
+    load_a(a_numbers, operation.where);
     load_operand<N, TB, b_k_major, kParts>(shared, b, 0, b_numbers);
     if (negate_a != negate_b) {
       for (Number& x : a_numbers) x = -x;
@@ -103,7 +102,7 @@ struct WarpProduct {
   }
 
  private:
-  void load_a(Number* numbers) const {
+  void load_a(Number* numbers, Location where) const {
     if constexpr (sparse) {
       static_assert(a_k_major, "a sparse A is K-major");
       Number stored[kWarpRows * kStored], rows[kWarpRows * K];
@@ -185,7 +184,6 @@ void issue_product(void* const* arguments) {
   product.a = first.a;
   product.b = first.b;
   product.sum = first.sum;
-  product.where = where;
   product.first_row = worker->current->linear / kWarpSize % 4 * kWarpRows;
   if (TL_EMU_CHECKS) product.observe(check_issue_product(warp.products.open_group), where);
   check_product_registers(product.d, Product::kRegisterBytes, product.sum, warp.products.open_group,
