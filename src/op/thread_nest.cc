@@ -19,7 +19,8 @@ class ThreadNest : public TileOperator {
     Stmt body = nest_.body;
     for (size_t i = nest_.vars.size(); i-- > 0;) {
       const bool innermost = i + 1 == nest_.vars.size();
-      ForKind kind = innermost ? ForKind::kVectorized : ForKind::kUnrolled;
+      const bool vector = innermost && nest_.max_width != 1;
+      ForKind kind = vector ? ForKind::kVectorized : ForKind::kUnrolled;
       if (!AsInt(nest_.extents[i])) kind = ForKind::kSerial;
       scope->analyzer->Bind(nest_.vars[i], MakeInt(0), nest_.extents[i]);
       body = MakeFor(nest_.vars[i], nest_.extents[i], kind, body, span);

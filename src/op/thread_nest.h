@@ -1,4 +1,5 @@
-/*! Copies and fills of memory of one thread: every thread has its own, and runs all of the nest. */
+/*! Copies, fills and atomic operations with memory of one thread: every thread has its own, and
+ * runs all of the nest. */
 #pragma once
 #include <memory>
 

@@ -363,6 +363,7 @@ from tilelang.language.tvm_names import (
     tvm_warp_shuffle,
     tvm_warp_shuffle_down,
     tvm_warp_shuffle_up,
+    tvm_warp_shuffle_xor,
     type_annotation,
 )
 from tilelang.language.unavailable import (

@@ -18,7 +18,7 @@ from tilelang.language.ops import device_call
 from tilelang.language.places import constant, moved, place_of
 from tilelang.language.scalars import as_int, describe
 from tilelang.language.tracer import current_tracer
-from tilelang.language.warps import shfl_down, shfl_sync, shfl_up
+from tilelang.language.warps import shfl_down, shfl_sync, shfl_up, shfl_xor
 
 _WARP = 32
 _MAX_ARRIVALS = 2**20 - 1
@@ -133,6 +133,25 @@ def tvm_warp_shuffle_down(
     """
     constant("T.tvm_warp_shuffle_down", "warp_size", warp_size, (_WARP,))
     return shfl_down(value, offset, width, mask)
+
+
+def tvm_warp_shuffle_xor(
+    mask: Any, value: Any, lane_mask: Any, width: int, warp_size: int
+) -> ir.Call:
+    """Return the value of the lane whose number differs in the bits ``lane_mask``:
+    ``T.shfl_xor(value, lane_mask, width, mask)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``T.shfl_xor``; for a ``warp_size`` other than 32.
+
+    Example
+    -------
+    ``other = T.tvm_warp_shuffle_xor(0xFFFFFFFF, x, 16, 32, 32)``
+    """
+    constant("T.tvm_warp_shuffle_xor", "warp_size", warp_size, (_WARP,))
+    return shfl_xor(value, lane_mask, width, mask)
 
 
 def ptx_init_barrier_thread_count(barrier: Any, thread_count: int) -> None:
@@ -297,5 +316,6 @@ __all__ = [
     "tvm_warp_shuffle",
     "tvm_warp_shuffle_down",
     "tvm_warp_shuffle_up",
+    "tvm_warp_shuffle_xor",
     "type_annotation",
 ]

@@ -84,8 +84,8 @@ NAMES = {
     "clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z sync_global",
     "TVM's builder": "If Then Else While let LetStmt decl_buffer alloc_buffer launch_thread sblock "
     "sblock_attr sblock_alloc_buffer reads writes func_attr thread_return target tvm_access_ptr "
-    "type_annotation tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down Ramp Broadcast "
-    "Shuffle Cast shift_left shift_right bitwise_and "
+    "type_annotation tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down "
+    "tvm_warp_shuffle_xor Ramp Broadcast Shuffle Cast shift_left shift_right bitwise_and "
     "bitwise_or bitwise_xor bitwise_not truncdiv truncmod clz",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",

@@ -86,12 +86,13 @@ def test_an_mbarrier_of_the_programs_own():
                 A[tx] = x + T.tvm_warp_shuffle(0xFFFFFFFF, x, 3, 32, 32)
                 A[tx] += T.tvm_warp_shuffle_up(0xFFFFFFFF, x, 1, 32, 32)
                 A[tx] += T.tvm_warp_shuffle_down(0xFFFFFFFF, x, 1, 32, 32)
+                A[tx] += T.tvm_warp_shuffle_xor(0xFFFFFFFF, x, 2, 32, 32)
 
     a = torch.zeros(64, dtype=torch.int32)
     build(main)(a)
     lane = torch.arange(32)
     before, after = (lane - 1).clamp(0), (lane + 1).clamp(max=31)
-    wanted = (31 - lane) + 28 + (31 - before) + (31 - after)
+    wanted = (31 - lane) + 28 + (31 - before) + (31 - after) + (31 - (lane ^ 2))
     assert torch.equal(a[32:].long(), wanted)
 
 
@@ -182,6 +183,19 @@ def test_threads_leave():
     wanted[:32] += 1 + 100 * (torch.arange(32) // 8 + 1).clamp(max=4)
     assert torch.equal(a[:2], wanted.expand(2, 64))
     assert not a[2:].any()
+
+
+def test_lanes_that_have_left_miss_at_a_shuffle():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            if tx >= 20:
+                T.thread_return()
+            A[tx] = T.shfl_xor(tx, 16)
+
+    with pytest.raises(EmulationError, match="shfl"):
+        build(main)(torch.zeros(64, dtype=torch.int32))
 
 
 @pytest.mark.parametrize(

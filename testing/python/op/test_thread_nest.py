@@ -1,4 +1,4 @@
-"""Copies and fills of memory of one thread: each thread has its own."""
+"""Copies, fills and atomic operations with memory of one thread: each thread has its own."""
 
 import pytest
 import torch
@@ -29,6 +29,23 @@ def test_each_thread_fills_and_copies_its_own(compiled):
     a, b = torch.randn(32, 2, 4).half(), torch.zeros(32, 2, 4)
     kernel(a, b)
     assert torch.equal(b, a.float() + 2)
+
+
+def test_each_thread_adds_its_own(compiled):
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32"), B: T.Tensor((2, 3), "int32")):
+        with T.Kernel(2, threads=32):
+            tx = T.get_thread_binding()
+            sums, most = T.alloc_local((4,), "float32"), T.alloc_local((3,), "int32")
+            T.fill(sums, tx)
+            T.fill(most, tx)
+            T.atomic_add(A, sums)
+            T.atomic_max(B[1, :], most)
+
+    a, b = torch.zeros(4), torch.zeros(2, 3, dtype=torch.int32)
+    compiled(main)(a, b)
+    assert torch.equal(a, torch.full((4,), 2.0 * 31 * 16))
+    assert b.tolist() == [[0] * 3, [31] * 3]
 
 
 def test_a_fragment_is_no_memory_of_one_thread(compiled):
