@@ -386,7 +386,10 @@ std::string ExprPrinter::Intrinsic(const CallNode* op) {
         (i ? ", " : "<") + (text ? std::string(text->value) : std::to_string(ToInt(op->args[i])));
   }
   if (row->template_args) function += ">";
-  return Function(function, op->args, row->template_args);
+  if (!row->described) return Function(function, op->args, row->template_args);
+  const auto printed = static_cast<ptrdiff_t>(row->template_args + row->access.size());
+  const Array<Expr> args(op->args.begin(), op->args.begin() + printed);
+  return Function(function, args, row->template_args);
 }
 
 bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
@@ -419,7 +422,7 @@ bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
     Done(op, "__syncthreads()", kPrimary);
   } else if (name == "tirx.break_loop" || name == "tirx.continue_loop") {
     Done(op, name == "tirx.break_loop" ? "break" : "continue", kPrimary);
-  } else if (name == "tirx.thread_return") {
+  } else if (name == kThreadReturn) {
     Done(op, "return", kPrimary);
   } else {
     return false;

@@ -6,8 +6,8 @@
 #include "../target/atomic.h"
 
 #include "intrinsics.h"
-#include "parallel_operator.h"
 #include "region_nest.h"
+#include "thread_nest.h"
 #include "tma_reduce.h"
 
 namespace tl {
@@ -19,8 +19,11 @@ std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
  * tells. */
 class AtomicOperator : public TileOperator {
  public:
-  AtomicOperator(ParallelNest nest, const Var& dst, bool adds)
-      : TileOperator(nest.span), nest_(std::move(nest)), dst_(dst), adds_(adds) {}
+  AtomicOperator(ParallelNest nest, std::vector<Var> operands, bool adds)
+      : TileOperator(nest.span),
+        nest_(std::move(nest)),
+        operands_(std::move(operands)),
+        adds_(adds) {}
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   bool Infer(LayoutScope* scope, InferLevel level) final {
@@ -35,12 +38,14 @@ class AtomicOperator : public TileOperator {
  private:
   std::shared_ptr<TileOperator> Loop(int arch) const {
     ParallelNest nest = nest_;
-    nest.max_width = adds_ ? AtomicAddLanes(arch, BufferOf(dst_)->dtype->dtype, IsGlobal(dst_)) : 1;
-    return MakeParallelOperator(nest, Fragment());
+    const Var& dst = operands_[0];
+    nest.max_width = adds_ ? AtomicAddLanes(arch, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
+    return MakeNestOperator(nest, operands_);
   }
 
   ParallelNest nest_;
-  Var dst_;
+  /*! The target, and what is combined with it if that is a tile. */
+  std::vector<Var> operands_;
   bool adds_;
   std::shared_ptr<TileOperator> inferring_;
 };
@@ -52,11 +57,13 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
   const std::string operation = TextOf(call->args[2]);
   ParallelNest nest;
   Expr value = call->args[1];
+  std::vector<Var> operands = {dst.buffer};
   if (value.as<TensorRegionNode>()) {
     const TileRegion src = TileRegion::From(value);
     nest = NestOverBoth("T.atomic", src, dst,
                         IsGlobal(src.buffer) && !IsGlobal(dst.buffer) ? dst : src, span);
     value = LoadOf(src.buffer, ElementOf(src, nest));
+    operands.push_back(src.buffer);
   } else {
     nest = NestOverRegion(dst, span);
   }
@@ -65,7 +72,7 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
   nest.body = MakeEvaluate(
       CallOp("tl.atomic_" + operation, {StringOf("tl::" + TextOf(call->args[3])), target, value}),
       span);
-  return std::make_unique<AtomicOperator>(std::move(nest), dst.buffer, operation == "add");
+  return std::make_unique<AtomicOperator>(std::move(nest), std::move(operands), operation == "add");
 }
 
 OperatorRegistration registration("tl.tileop.atomic", "tl.atomic", MakeAtomic);

@@ -16,8 +16,8 @@
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "matrix_copy.h"
-#include "parallel_operator.h"
 #include "region_nest.h"
+#include "thread_nest.h"
 #include "tma_copy.h"
 
 namespace tl {
@@ -65,7 +65,7 @@ class CopyOperator : public TileOperator {
         dst_(std::move(dst)),
         cp_async_(cp_async),
         tma_(std::move(tma)),
-        nest_(MakeParallelOperator(std::move(nest), Fragment())) {}
+        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})) {}
 
   BufferUse Use() const final { return nest_->Use(); }
   bool Infer(LayoutScope* scope, InferLevel level) final {

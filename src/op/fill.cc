@@ -1,6 +1,6 @@
 /*! T.fill and T.clear: one value for every element of a region. */
-#include "parallel_operator.h"
 #include "region_nest.h"
+#include "thread_nest.h"
 
 namespace tl {
 namespace {
@@ -10,7 +10,7 @@ std::unique_ptr<TileOperator> MakeFill(const CallNode* call, const Span& span) {
   ParallelNest nest = NestOverRegion(dst, span);
   nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, call->args[1]),
                         ElementOf(dst, nest), span);
-  return MakeParallelOperator(nest, Fragment());
+  return MakeNestOperator(nest, {dst.buffer});
 }
 
 OperatorRegistration registration("tl.tileop.fill", "tl.fill", MakeFill);

@@ -6,20 +6,42 @@
 
 namespace tl {
 
-GemmOp ParseGemm(const CallNode* call, const Span& span) {
+namespace {
+
+/*! Arguments: A, B, C, two transposes, policy, clear_accum; with metadata behind A and its
+ * transpose behind that of A. */
+GemmOp ParseOperands(const CallNode* call, bool sparse) {
   GemmOp op;
-  op.a = TileRegion::From(call->args[0]);
-  op.b = TileRegion::From(call->args[1]);
-  op.c = TileRegion::From(call->args[2]);
-  op.trans_a = ToInt(call->args[3]) != 0;
-  op.trans_b = ToInt(call->args[4]) != 0;
-  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[5]));
-  op.clear_accum = call->args[6];
+  size_t next = 0;
+  auto region = [&] { return TileRegion::From(call->args[next++]); };
+  auto flag = [&] { return ToInt(call->args[next++]) != 0; };
+  op.a = region();
+  if (sparse) op.metadata = region();
+  op.b = region();
+  op.c = region();
+  op.trans_a = flag();
+  if (sparse) op.trans_metadata = flag();
+  op.trans_b = flag();
+  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[next++]));
+  op.clear_accum = call->args[next];
+  return op;
+}
+
+bool IsSparse(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmSp); }
+
+}  // namespace
+
+bool IsGemm(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemm) || IsSparse(call); }
+
+GemmOp ParseGemm(const CallNode* call, const Span& span) {
+  GemmOp op = ParseOperands(call, IsSparse(call));
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
   op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
   op.span = span;
   return op;
 }
+
+Expr AccumulatorOf(const CallNode* call) { return call->args[IsSparse(call) ? 3 : 2]; }
 
 namespace {
 
@@ -37,23 +59,6 @@ Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
   const Expr part = FloorDivOf(flat, width);
   return MakeFragment(vars, shape, FloorDivOf(part, num_threads) * width + FloorModOf(flat, width),
                       FloorModOf(part, num_threads), MakeVar("rep"), 1);
-}
-
-/*! Arguments: A, metadata, B, C, three transposes, policy, clear_accum. */
-GemmOp ParseGemmSp(const CallNode* call, const Span& span) {
-  GemmOp op;
-  op.a = TileRegion::From(call->args[0]);
-  op.metadata = TileRegion::From(call->args[1]);
-  op.b = TileRegion::From(call->args[2]);
-  op.c = TileRegion::From(call->args[3]);
-  op.trans_a = ToInt(call->args[4]) != 0;
-  op.trans_metadata = ToInt(call->args[5]) != 0;
-  op.trans_b = ToInt(call->args[6]) != 0;
-  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[7]));
-  op.clear_accum = call->args[8];
-  op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
-  op.span = span;
-  return op;
 }
 
 class GemmOperator : public TileOperator {
@@ -203,12 +208,8 @@ std::unique_ptr<TileOperator> MakeGemm(const CallNode* call, const Span& span) {
   return std::make_unique<GemmOperator>(ParseGemm(call, span));
 }
 
-std::unique_ptr<TileOperator> MakeGemmSp(const CallNode* call, const Span& span) {
-  return std::make_unique<GemmOperator>(ParseGemmSp(call, span));
-}
-
 OperatorRegistration gemm(kGemm, "tl.gemm", MakeGemm);
-OperatorRegistration gemm_sp("tl.tileop.gemm_sp", "tl.gemm_sp", MakeGemmSp);
+OperatorRegistration gemm_sp(kGemmSp, "tl.gemm_sp", MakeGemm);
 
 }  // namespace
 }  // namespace tl

@@ -15,6 +15,7 @@
 namespace tl {
 
 inline constexpr const char* kGemm = "tl.tileop.gemm";
+inline constexpr const char* kGemmSp = "tl.tileop.gemm_sp";
 
 /*! Operands and options of one T.gemm or T.gemm_sp. */
 struct GemmOp {
@@ -36,7 +37,8 @@ struct GemmOp {
   int64_t K() const { return Extent(b, trans_b ? 0 : 1); }
   bool IsSparse() const { return metadata.has_value(); }
   const char* Name() const {
-    return IsSparse() ? "T.gemm_sp" : asynchronous ? "T.wgmma_gemm" : "T.gemm";
+    if (asynchronous) return IsSparse() ? "T.wgmma_gemm_sp" : "T.wgmma_gemm";
+    return IsSparse() ? "T.gemm_sp" : "T.gemm";
   }
   DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
   DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
@@ -96,8 +98,12 @@ struct GemmPlan {
   std::string Text(const GemmOp& op) const;
 };
 
-/*! The operator of a call of tl.tileop.gemm. */
+/*! Is the call one of tl.tileop.gemm or tl.tileop.gemm_sp? */
+bool IsGemm(const CallNode* call);
+/*! The operator of such a call. */
 GemmOp ParseGemm(const CallNode* call, const Span& span);
+/*! The region of C among its arguments. */
+Expr AccumulatorOf(const CallNode* call);
 
 /*! Refuses (ValueError) operands in the wrong memory, slices of C, types without arithmetic, and an
  * asynchronous product that is no wgmma. */
@@ -137,6 +143,10 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
 /*! Refuses a fragment operand that neither is where the instruction wants it nor can be copied. */
 void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& placed);
 
+/*! What a lane of a warp holds of `bits` bits of metadata from bit `first` of a row on, for 16 rows
+ * from row `row` on. */
+Expr MetadataOfLane(const GemmOp& op, const Expr& row, const Expr& lane, const Expr& first,
+                    int bits, LoweringScope* scope);
 /*! Thread programs: the steps of one instruction; K in [begin, K) by multiply and add. */
 Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
                         const GemmOperand& a, const GemmOperand& b, LoweringScope* scope);

@@ -153,39 +153,6 @@ class MmaEmitter {
     return LoadMatrix(operand_b_, depths * tiles, row, k0, b_, reg);
   }
 
-  /*! `bits` (16 or 32) bits of row `row` of the metadata from bit `first` on, a multiple of
-   * `bits`. */
-  Expr MetadataBits(const Expr& row, const Expr& first, int bits) const {
-    const TileRegion& e = *op_.metadata;
-    const DLDataType stored = BufferOf(e.buffer)->dtype->dtype;
-    const DLDataType word{kDLUInt, 32, 1}, raw{kDLUInt, static_cast<uint8_t>(stored.bits), 1};
-    auto element = [&](const Expr& column) {
-      Array<Expr> at = e.Mins();
-      const size_t lead = at.size() - 2;
-      at.Set(lead, at[lead] + (op_.trans_metadata ? column : row));
-      at.Set(lead + 1, at[lead + 1] + (op_.trans_metadata ? row : column));
-      auto [buffer, indices] = scope_->Place(e.buffer, at);
-      return CastTo(word, CastTo(raw, LoadOf(buffer, indices)));
-    };
-    if (stored.bits > bits) {
-      const Expr shift = CastTo(word, FloorModOf(first, stored.bits));
-      return BitAndOf(ShiftRightOf(element(FloorDivOf(first, stored.bits)), shift),
-                      MakeInt(word, (int64_t{1} << bits) - 1));
-    }
-    Expr value = element(FloorDivOf(first, stored.bits));
-    for (int part = 1; part < bits / stored.bits; ++part) {
-      value = BitOrOf(value, ShiftLeftOf(element(FloorDivOf(first, stored.bits) + part),
-                                         MakeInt(word, part * stored.bits)));
-    }
-    return value;
-  }
-
-  /*!
-   * PTX ISA, "Matrix fragments for multiply-accumulate operation with sparse matrix A", sparsity
-   * selector 0, g = lane / 4. Of 32 bits to a row lane 4 g has bits 0 to 15 of rows g (low) and g +
-   * 8 (high), lane 4 g + 1 bits 16 to 31. Of 64 bits lanes 4 g and 4 g + 1 have bits 0 to 31 of
-   * rows g and g + 8, lanes 4 g + 2 and 4 g + 3 bits 32 to 63.
-   */
   void LoadMetadata(const Var& k, std::vector<Stmt>* body) {
     metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
                            {MakeInt(m_tiles_)}, "local");
@@ -193,17 +160,8 @@ class MmaEmitter {
     Var i = MakeVar("i");
     scope_->analyzer->BindConst(i, m_tiles_);
     const int bits = mma_.MetadataBits();
-    const Expr row = (row_warp_ + Expr(i) * m_warps_) * mma_.m + FloorDivOf(lane_, 4);
-    const Expr first = Expr(k) * bits;
-    Expr value;
-    if (bits == 32) {
-      const Expr here = first + FloorModOf(lane_, 2) * 16;
-      value = BitOrOf(MetadataBits(row, here, 16),
-                      ShiftLeftOf(MetadataBits(row + 8, here, 16), MakeInt({kDLUInt, 32, 1}, 16)));
-    } else {
-      value = MetadataBits(row + FloorModOf(lane_, 2) * 8,
-                           first + FloorModOf(FloorDivOf(lane_, 2), 2) * 32, 32);
-    }
+    const Expr row = (row_warp_ + Expr(i) * m_warps_) * mma_.m;
+    const Expr value = MetadataOfLane(op_, row, lane_, Expr(k) * bits, bits, scope_);
     body->push_back(UnrolledFor(i, m_tiles_, MakeStore(metadata_, value, {i}, op_.span), op_.span));
   }
 

@@ -98,9 +98,10 @@ MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t 
 
 [[noreturn]] void RefuseAsynchronous(const GemmOp& op, const std::string& why) {
   ThrowAt(op.span, "ValueError",
-          "T.wgmma_gemm: found a product of " + std::to_string(op.M()) + "x" +
+          op.Name() + std::string(": found a product of ") + std::to_string(op.M()) + "x" +
               std::to_string(op.N()) + "x" + std::to_string(op.K()) + " that is no wgmma: " + why +
-              "; change it, or use T.gemm, which takes any");
+              "; change it, or use " +
+              (op.IsSparse() ? "T.gemm_sp, which is mma.sp" : "T.gemm, which takes any"));
 }
 
 /*! Reads an operand by descriptors; why it cannot, empty if it can. */
@@ -116,6 +117,9 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   if (PassConfigFlag("tl.disable_wgmma", false)) return "tl.disable_wgmma is set";
   std::string why;
   const bool shared_a = IsShared(op.a.buffer);
+  if (op.IsSparse() && !op.asynchronous) return "T.wgmma_gemm_sp asks for it";
+  if (op.IsSparse() && !shared_a) return "A is not in shared memory";
+  if (op.IsSparse() && op.trans_a) return "A must have elements along K side by side";
   const bool k_major = (!shared_a || !op.trans_a) && op.trans_b;
   std::optional<WgmmaChoice> choice = SelectWgmma(want, k_major, op.policy, &why);
   if (!choice) return why;
@@ -141,7 +145,7 @@ bool IsWhole(const TileRegion& r) {
 }
 
 WgmmaOperand GemmPlan::SharedA(const GemmOp& op) const {
-  return {op.a, !op.trans_a, WgmmaInstruction::kRows, wgmma.instruction->k};
+  return {op.a, !op.trans_a, WgmmaInstruction::kRows, wgmma.instruction->StoredK()};
 }
 
 WgmmaOperand GemmPlan::SharedB(const GemmOp& op) const {

@@ -62,6 +62,7 @@ class WgmmaEmitter {
       a_ = Describe(shared_a, GroupRow(), &body);
     }
     b_ = Describe(plan_.SharedB(op_), GroupColumn(), &body);
+    if (op_.metadata) body.push_back(scope_->PlaceAccesses(LoadMetadata(&body)));
     body.push_back(FenceAccumulator(registers_c_, op_.span));
     body.push_back(Command(kWarpgroupArrive));
     body.push_back(scope_->PlaceAccesses(Products(a)));
@@ -111,6 +112,26 @@ class WgmmaEmitter {
     return CallOp(kWgmmaDescriptorAdvance, {d.descriptor, bytes}, PrimTy(kDescriptor));
   }
 
+  /*! All of it before the first product: a register that another instruction writes between two
+   * products makes ptxas run them one after the other. */
+  Stmt LoadMetadata(std::vector<Stmt>* body) {
+    const int64_t steps = op_.K() / wgmma_.k;
+    metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
+                           {MakeInt(steps * m_tiles_)}, "local");
+    auto alloc = make_object<AllocBufferNode>();
+    alloc->buffer = metadata_;
+    body->push_back(AllocBuffer(alloc));
+    Var k = MakeVar("ki"), i = MakeVar("i");
+    scope_->analyzer->BindConst(k, steps);
+    scope_->analyzer->BindConst(i, m_tiles_);
+    const Expr row =
+        (FloorModOf(warp_, plan_.warps.m_warps) + Expr(i) * plan_.warps.m_warps) * kWarpRows;
+    const Expr value = MetadataOfLane(op_, row, FloorModOf(scope_->thread, 32), Expr(k) * wgmma_.k,
+                                      wgmma_.k, scope_);
+    const Stmt store = MakeStore(metadata_, value, {Expr(k) * m_tiles_ + i}, op_.span);
+    return UnrolledFor(k, steps, UnrolledFor(i, m_tiles_, store, op_.span), op_.span);
+  }
+
   /*! Steps along K, in each the blocks of rows and columns of the warp group. */
   Stmt Products(const GemmOperand& a) const {
     const int64_t steps = op_.K() / wgmma_.k, blocks = columns_ / plan_.wgmma.n;
@@ -142,8 +163,13 @@ class WgmmaEmitter {
       for (const Expr& e : {b_k_major, c, fragment, b, sum}) args.push_back(e);
       return CallOp(kWgmmaRegisters, args);
     }
+    const Expr at_a = Advance(a_, i * (kWarpRows * plan_.warps.m_warps), k * wgmma_.StoredK());
+    if (op_.metadata) {
+      const Expr e = LoadOf(metadata_, {k * m_tiles_ + i});
+      for (const Expr& x : {b_k_major, c, at_a, b, e, sum}) args.push_back(x);
+      return CallOp(kWgmmaSparse, args);
+    }
     args.push_back(StringOf(a_.strides.k_major ? "true" : "false"));
-    const Expr at_a = Advance(a_, i * (kWarpRows * plan_.warps.m_warps), at_k);
     for (const Expr& e : {b_k_major, c, at_a, b, sum}) args.push_back(e);
     return CallOp(kWgmmaShared, args);
   }
@@ -157,6 +183,7 @@ class WgmmaEmitter {
   int64_t m_tiles_, columns_;
   Expr warp_;
   Described a_, b_;
+  Var metadata_;
 };
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace tl {
 
 std::vector<Intrinsic> HopperIntrinsics() {
   constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
-                   kReadWrite = Access::kReadWrite, kEngineRead = Access::kEngineRead;
+                   kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
+                   kEngineRead = Access::kEngineRead;
   std::vector<Intrinsic> rows = {
       // mbarrier_init(barrier, arrivals of a phase)
       {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}},
@@ -50,10 +51,36 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/wgmma_shapes.h",
        0,
        {kNone, kNone}},
+      // initialize_wgmma_descriptor<swizzle's number, leading, stride>(descriptor, first element),
+      // strides in 16 bytes
+      {kInitializeWgmmaDescriptor,
+       "tl::initialize_wgmma_descriptor",
+       "tl/wgmma_shapes.h",
+       3,
+       {kWrite, kNone}},
+      // increase_descriptor_offset(descriptor, bytes)
+      {kIncreaseDescriptorOffset,
+       "tl::increase_descriptor_offset",
+       "tl/wgmma_shapes.h",
+       0,
+       {kReadWrite, kNone}},
       // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
       {kWgmmaShared, "tl::wgmma_ss", "tl/wgmma_ss.h", 8, {kReadWrite, kNone, kNone, kNone}},
       // wgmma_rs<m, n, k, A, B, C, B is K-major>(c, registers of a, b, sum)
       {kWgmmaRegisters, "tl::wgmma_rs", "tl/wgmma_rs.h", 7, {kReadWrite, kRead, kNone, kNone}},
+      // wgmma_sp_ss<m, n, k, A, B, C, B is K-major>(c, a, b, metadata, sum): half of A is stored
+      {kWgmmaSparse,
+       "tl::wgmma_sp_ss",
+       "tl/wgmma_sp.h",
+       7,
+       {kReadWrite, kNone, kNone, kNone, kNone}},
+      // The first two with two more: whether A and B are negated
+      {kWgmmaSharedSigned, "tl::wgmma_ss", "tl/wgmma_ss.h", 10, {kReadWrite, kNone, kNone, kNone}},
+      {kWgmmaRegistersSigned,
+       "tl::wgmma_rs",
+       "tl/wgmma_rs.h",
+       9,
+       {kReadWrite, kRead, kNone, kNone}},
       {kWarpgroupArrive, "tl::warpgroup_arrive", "tl/wgmma.h", 0, {}},
       {kWarpgroupCommit, "tl::warpgroup_commit_batch", "tl/wgmma.h", 0, {}},
       // warpgroup_wait<n>(): at most n groups of this warp are still in flight
@@ -79,8 +106,29 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}},
       {kBlockRank, "tl::block_rank_in_cluster", "tl/grid.h", 0, {}},
   };
-  for (Intrinsic& row : rows) row.first_arch = 90;
+  for (Intrinsic& row : rows) {
+    row.first_arch = 90;
+    // Products have these headers.
+    row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
+                    row.header == "tl/wgmma_sp.h";
+  }
   return rows;
+}
+
+bool IsWgmmaProduct(const CallNode* call) {
+  const Intrinsic* row = FindIntrinsic(call);
+  return row && row->described;
+}
+
+bool IsOperandOfWgmma(const CallNode* call, Access access) {
+  if (IsCallTo(GetRef<Expr>(call), kWgmmaDescriptor)) return true;
+  return access == Access::kEngineRead && IsWgmmaProduct(call);
+}
+
+int DescriptorSwizzle(const CallNode* initialize) {
+  // PTX ISA, Matrix Descriptor Format.
+  static constexpr int kBytes[] = {0, 128, 64, 32};
+  return kBytes[ToInt(initialize->args[0])];
 }
 
 }  // namespace tl

@@ -24,13 +24,6 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kCpAsyncCommit, "tl::cp_async_commit", "tl/copy.h", 0, {}},
       // cp_async_wait<n>(): at most n groups of this thread are still in flight
       {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},
-      // ptx_ldmatrix_x4(shared row of this lane, registers)
-      {"tl.ptx_ldmatrix_x1", "tl::ptx_ldmatrix_x1", "tl/mma.h", 0, {kRead, kWrite}},
-      {"tl.ptx_ldmatrix_x2", "tl::ptx_ldmatrix_x2", "tl/mma.h", 0, {kRead, kWrite}},
-      {"tl.ptx_ldmatrix_x4", "tl::ptx_ldmatrix_x4", "tl/mma.h", 0, {kRead, kWrite}},
-      {"tl.ptx_ldmatrix_x1_trans", "tl::ptx_ldmatrix_x1_trans", "tl/mma.h", 0, {kRead, kWrite}},
-      {"tl.ptx_ldmatrix_x2_trans", "tl::ptx_ldmatrix_x2_trans", "tl/mma.h", 0, {kRead, kWrite}},
-      {"tl.ptx_ldmatrix_x4_trans", "tl::ptx_ldmatrix_x4_trans", "tl/mma.h", 0, {kRead, kWrite}},
       // atomic_add<order>(element, value) and its like; fetch_add and its like return the old value
       {kAtomicAdd, "tl::atomic_add", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_max", "tl::atomic_max", "tl/atomic.h", 1, {kAtomic, kNone}},
@@ -42,25 +35,6 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}},
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}},
-      // ptx_stmatrix_x4(shared row of this lane, registers)
-      {"tl.ptx_stmatrix_x1", "tl::ptx_stmatrix_x1", "tl/stmatrix.h", 0, {kWrite, kRead}},
-      {"tl.ptx_stmatrix_x2", "tl::ptx_stmatrix_x2", "tl/stmatrix.h", 0, {kWrite, kRead}},
-      {"tl.ptx_stmatrix_x4", "tl::ptx_stmatrix_x4", "tl/stmatrix.h", 0, {kWrite, kRead}},
-      {"tl.ptx_stmatrix_x1_trans",
-       "tl::ptx_stmatrix_x1_trans",
-       "tl/stmatrix.h",
-       0,
-       {kWrite, kRead}},
-      {"tl.ptx_stmatrix_x2_trans",
-       "tl::ptx_stmatrix_x2_trans",
-       "tl/stmatrix.h",
-       0,
-       {kWrite, kRead}},
-      {"tl.ptx_stmatrix_x4_trans",
-       "tl::ptx_stmatrix_x4_trans",
-       "tl/stmatrix.h",
-       0,
-       {kWrite, kRead}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
@@ -82,9 +56,23 @@ std::vector<Intrinsic> TileIntrinsics() {
   };
 }
 
+/*! ptx_ldmatrix_x4(shared row of this lane, registers), ptx_stmatrix_x4(the same), and their like.
+ */
+std::vector<Intrinsic> MatrixCopies() {
+  std::vector<Intrinsic> rows;
+  for (const char* form : {"_x1", "_x2", "_x4", "_x1_trans", "_x2_trans", "_x4_trans"}) {
+    const std::string load = std::string("ptx_ldmatrix") + form;
+    const std::string store = std::string("ptx_stmatrix") + form;
+    rows.push_back({"tl." + load, "tl::" + load, "tl/mma.h", 0, {kRead, kWrite}, false, 75});
+    rows.push_back({"tl." + store, "tl::" + store, "tl/stmatrix.h", 0, {kWrite, kRead}, false, 90});
+  }
+  return rows;
+}
+
 const std::vector<Intrinsic>& Table() {
   static const std::vector<Intrinsic> table = [] {
     std::vector<Intrinsic> rows = TileIntrinsics();
+    for (Intrinsic& row : MatrixCopies()) rows.push_back(std::move(row));
     for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
     for (Intrinsic& row : TmaIntrinsics()) rows.push_back(std::move(row));
@@ -135,6 +123,12 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
     const TensorLoadNode* load = AsAddressOf(pointer);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
+  }
+  if (!row->described) return out;
+  for (size_t i = row->template_args + row->access.size(); i < call->args.size(); ++i) {
+    const TensorLoadNode* load = AsAddressOf(call->args[i]);
+    TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
+    out.push_back({load->source.as_or_throw<Var>(), load->indices, Access::kEngineRead});
   }
   return out;
 }

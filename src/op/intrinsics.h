@@ -44,6 +44,9 @@ struct Intrinsic {
                                // rows without pointers
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
   int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
+  /*! Behind the arguments that it has stand pointers to what descriptors among them describe, which
+   * wgmma reads; they are not printed. */
+  bool described = false;
 };
 
 /*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc, tma_intrinsics.cc and
@@ -70,6 +73,8 @@ bool IsBulkStore(const CallNode* call);
 bool FillsOtherBlocks(const CallNode* call);
 /*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
 int TmaSwizzle(const CallNode* descriptor);
+/*! An access with which wgmma begins to read an operand. */
+bool IsOperandOfWgmma(const CallNode* call, Access access);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
@@ -110,6 +115,8 @@ inline constexpr const char* kClusterSize = "tl.cluster_size";
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
 inline constexpr const char* kSyncWarp = "tl.sync_warp";
+/*! The thread leaves the kernel. */
+inline constexpr const char* kThreadReturn = "tirx.thread_return";
 /*! Waits for all threads of the grid; the launch has to be cooperative. */
 inline constexpr const char* kSyncGrid = "tl.sync_grid";
 inline constexpr const char* kSync = "tirx.tvm_storage_sync";
@@ -134,6 +141,19 @@ inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
 inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
 inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
 inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
+inline constexpr const char* kWgmmaSparse = "tl.wgmma_sp_ss";
+/*! Descriptors that a program keeps itself (T.alloc_wgmma_desc): buffers of scope
+ * `kDescriptorScope` of one uint64, which these two alone write. */
+inline constexpr const char* kInitializeWgmmaDescriptor = "tl.initialize_wgmma_descriptor";
+inline constexpr const char* kIncreaseDescriptorOffset = "tl.increase_descriptor_offset";
+inline constexpr const char* kDescriptorScope = "local.descriptor.wgmma";
+/*! The same products with signs of A and B. */
+inline constexpr const char* kWgmmaSharedSigned = "tl.wgmma_ss_signed";
+inline constexpr const char* kWgmmaRegistersSigned = "tl.wgmma_rs_signed";
+/*! Is it a product of a warp group? */
+bool IsWgmmaProduct(const CallNode* call);
+/*! Bytes of the swizzle that a descriptor is initialised with: 128, 64, 32 or 0. */
+int DescriptorSwizzle(const CallNode* initialize);
 inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
 inline constexpr const char* kWarpgroupCommit = "tl.warpgroup_commit_batch";
 inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";

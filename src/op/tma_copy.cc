@@ -150,7 +150,8 @@ class TmaCopyOperator : public TileOperator {
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level != InferLevel::kPrefer || !IsShared(Shared().buffer)) return false;
-    if (scope->Find(Shared().buffer).defined()) return false;
+    // Where the program has a pointer, it says itself what lies where.
+    if (scope->Find(Shared().buffer).defined() || scope->IsPointedTo(Shared().buffer)) return false;
     scope->Place(Shared().buffer, ProposeTmaLayout(Shared()), span);
     return true;
   }

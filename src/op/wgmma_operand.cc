@@ -49,6 +49,7 @@ std::string WhyNotSpan(const WgmmaOperand& o, const Matrix& m, int span) {
   const std::string bytes = std::to_string(span) + " bytes", name = o.region.buffer->name;
   if (m.columns % elements) return "a row of " + name + " is no multiple of " + bytes;
   if (o.k_major) {
+    if (o.k > elements) return "an instruction takes more of a row of " + name + " than " + bytes;
     // Steps along K stay in a span or go from the begin of one to that of the next.
     const bool whole = m.column_step % elements == 0;
     const bool within = m.column_step && elements % m.column_step == 0 && m.extent <= m.column_step;

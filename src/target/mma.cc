@@ -3,6 +3,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "../tvm/registry.h"
+
 namespace tl {
 namespace {
 
@@ -78,6 +80,23 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
   return why;
 }
 
+/*! Rows as a program asks for them by hand: "m16n8k16", whether A is sparse, types, their names in
+ * the device headers, and elements of A, B and C that a lane holds. */
+Array<Any> MmaRows() {
+  Array<Any> rows;
+  for (const MmaInstruction& i : Table()) {
+    const std::string shape =
+        "m" + std::to_string(i.m) + "n" + std::to_string(i.n) + "k" + std::to_string(i.k);
+    rows.push_back(Array<Any>{String(shape), i.sparse, String(DTypeName(i.operand)),
+                              String(DTypeName(i.accumulator)), String(i.operand_name),
+                              String(i.accumulator_name), i.ElementsA(), i.ElementsB(),
+                              i.ElementsC()});
+  }
+  return rows;
+}
+
+Registration registration([] { RegisterFunction("target.MmaRows", MmaRows); });
+
 }  // namespace
 
 std::string MmaInstruction::Text() const {
@@ -85,6 +104,17 @@ std::string MmaInstruction::Text() const {
   os << (sparse ? "mma.sp.m" : "mma.m") << m << "n" << n << "k" << k << " (" << DTypeName(operand)
      << " x " << DTypeName(operand) << " -> " << DTypeName(accumulator) << ")";
   return os.str();
+}
+
+const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string& operand,
+                              const std::string& accumulator, bool sparse) {
+  for (const MmaInstruction& i : Table()) {
+    if (i.m == m && i.n == n && i.k == k && i.sparse == sparse && i.operand_name == operand &&
+        i.accumulator_name == accumulator) {
+      return &i;
+    }
+  }
+  return nullptr;
 }
 
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {

@@ -45,6 +45,11 @@ struct MmaInstruction {
   std::string Text() const;
 };
 
+/*! The instruction of this shape and these types, by their names in the device headers; nullptr
+ * without one. */
+const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string& operand,
+                              const std::string& accumulator, bool sparse);
+
 /*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
   int64_t m, n, k;

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "../tvm/registry.h"
 #include "chip.h"
 
 namespace tl {
@@ -27,6 +28,13 @@ const std::vector<WgmmaInstruction>& Table() {
       {32, kE5M2, kF16, "fp8_e5_t", "half_t"},
       {32, kS8, kS32, "int8_t", "int"},
       {32, kU8, kS32, "uint8_t", "int"},
+      {32, kF16, kF32, "half_t", "float", true, false, true},
+      {32, kF16, kF16, "half_t", "half_t", true, false, true},
+      {32, kBF16, kF32, "bfloat16_t", "float", true, false, true},
+      {64, kE4M3, kF32, "fp8_e4_t", "float", false, false, true},
+      {64, kE5M2, kF32, "fp8_e5_t", "float", false, false, true},
+      {64, kS8, kS32, "int8_t", "int", false, false, true},
+      {64, kU8, kS32, "uint8_t", "int", false, false, true},
   };
   return table;
 }
@@ -35,7 +43,7 @@ const std::vector<WgmmaInstruction>& Table() {
 const WgmmaInstruction* RowOf(const GemmShape& s) {
   for (const WgmmaInstruction& i : Table()) {
     if (CanonicalOperand(s.a) == i.operand && CanonicalOperand(s.b) == i.operand &&
-        s.c == i.accumulator && !s.sparse) {
+        s.c == i.accumulator && s.sparse == i.sparse) {
       return &i;
     }
   }
@@ -65,6 +73,25 @@ std::string WhyNot(const WgmmaInstruction& i, const GemmShape& s, bool k_major) 
   return "";
 }
 
+/*! Rows as a program asks for them by hand: elements along K of an instruction, types, their names
+ * in the device headers, whether operands may have other orders than K-major, whether half of A is
+ * stored, and the numbers of columns. */
+Array<Any> WgmmaRows() {
+  Array<Any> rows;
+  for (const WgmmaInstruction& i : Table()) {
+    Array<int64_t> columns;
+    for (int64_t n = kColumnUnit; n <= WgmmaInstruction::kMaxColumns; n += kColumnUnit) {
+      if (i.HasColumns(n)) columns.push_back(n);
+    }
+    rows.push_back(Array<Any>{i.k, String(DTypeName(i.operand)), String(DTypeName(i.accumulator)),
+                              String(i.operand_name), String(i.accumulator_name), i.any_order,
+                              i.sparse, columns});
+  }
+  return rows;
+}
+
+Registration registration([] { RegisterFunction("target.WgmmaRows", WgmmaRows); });
+
 }  // namespace
 
 bool WgmmaInstruction::HasColumns(int64_t n) const {
@@ -80,8 +107,9 @@ int64_t WgmmaInstruction::ColumnsFor(int64_t n) const {
 }
 
 std::string WgmmaInstruction::Text(int64_t n) const {
-  return "wgmma.m64n" + std::to_string(n) + "k" + std::to_string(k) + " (" + DTypeName(operand) +
-         " x " + DTypeName(operand) + " -> " + DTypeName(accumulator) + ")";
+  return std::string(sparse ? "wgmma.sp.m64n" : "wgmma.m64n") + std::to_string(n) + "k" +
+         std::to_string(k) + " (" + DTypeName(operand) + " x " + DTypeName(operand) + " -> " +
+         DTypeName(accumulator) + ")";
 }
 
 std::optional<WgmmaChoice> SelectWgmma(const GemmShape& shape, bool k_major, GemmWarpPolicy policy,

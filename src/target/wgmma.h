@@ -8,9 +8,9 @@
 namespace tl {
 
 /*!
- * PTX ISA, wgmma.mma_async: 64 rows of C, `k` elements (32 bytes) along K, and a number of columns
- * that is chosen for the tile. A is in shared memory or registers, B in shared memory. A and B have
- * one type.
+ * PTX ISA, wgmma.mma_async: 64 rows of C, `k` elements (32 bytes of what is stored of A) along K,
+ * and a number of columns that is chosen for the tile. A is in shared memory or registers, B in
+ * shared memory. A and B have one type.
  */
 struct WgmmaInstruction {
   static constexpr int kRows = 64;
@@ -25,7 +25,11 @@ struct WgmmaInstruction {
   bool any_order = false;
   /*! Rounds its operands, so that it is used only where the user allows it. */
   bool opt_in = false;
+  /*! wgmma.sp: half of A is stored, as for mma.sp, in shared memory and K-major. */
+  bool sparse = false;
 
+  /*! Elements along K of what is stored of A. */
+  int StoredK() const { return sparse ? k / 2 : k; }
   /*! Elements along K of one register of A. */
   int PerRegister() const { return k / 8; }
   /*! Is there one with `n` columns? */

@@ -141,7 +141,7 @@ bool IsFragment(const Var& buffer) { return ScopeOf(buffer) == "local.fragment";
 bool IsGlobal(const Var& buffer) { return ScopeOf(buffer) == "global"; }
 bool IsLocal(const Var& buffer) {
   const std::string s = ScopeOf(buffer);
-  return s == "local" || s == "local.var";
+  return s == "local" || s == "local.var" || s == "local.descriptor.wgmma";
 }
 
 bool IsReducer(const Var& buffer) { return ScopeOf(buffer) == "local.reducer"; }

@@ -98,7 +98,7 @@ bool IsFragment(const Var& buffer);
 bool IsGlobal(const Var& buffer);
 /*! mbarriers: what T.alloc_barrier and T.alloc_cluster_barrier make. */
 bool IsBarrier(const Var& buffer);
-/*! Memory that one thread owns: local, local.var. */
+/*! Memory that one thread owns: local, local.var, local.descriptor.wgmma. */
 bool IsLocal(const Var& buffer);
 /*! What T.alloc_reducer makes: a part of a value in each thread, until it is finalised. */
 bool IsReducer(const Var& buffer);

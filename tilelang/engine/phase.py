@@ -35,6 +35,8 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
         transform.Simplify,
+        transform.CheckReturns,
+        transform.AttachOperands,
     ]
     if checked:
         passes.append(transform.CheckBounds)

@@ -4,9 +4,10 @@ One file for each idea: function.py and macros.py (what is traced), launch.py, t
 dtypes.py, allocation.py, views.py, loops.py, copies.py, gathers.py, fills.py, gemms.py,
 reductions.py, scans.py, reducers.py, atomics.py, annotations.py, math_ops.py, intrinsics.py,
 synchronisation.py, thread_reductions.py, barriers.py, proxies.py, clusters.py, warp_groups.py,
-register_counts.py, dependent_launch.py; unavailable.py has what is refused. Below them, source.py
-and rewrite.py turn a Python function into one that calls hooks.py, and tracer.py holds the state of
-a trace. ops.py and regions.py make the IR.
+register_counts.py, dependent_launch.py; instructions by hand are in mma.py, wgmma.py,
+descriptors.py and tensor_maps.py, TVM's names in tvm_names.py; unavailable.py has what is refused.
+Below them, source.py and rewrite.py turn a Python function into one that calls hooks.py, and
+tracer.py holds the state of a trace. ops.py, regions.py and places.py make the IR.
 """
 
 import typing as _typing
@@ -108,6 +109,12 @@ from tilelang.language.copies import (
 )
 from tilelang.language.debugging import device_assert, print
 from tilelang.language.dependent_launch import pdl_sync, pdl_trigger
+from tilelang.language.descriptors import (
+    alloc_descriptor,
+    alloc_wgmma_desc,
+    increase_descriptor_offset,
+    initialize_wgmma_descriptor,
+)
 from tilelang.language.dtypes import (
     bfloat16,
     bool,
@@ -192,6 +199,7 @@ from tilelang.language.gemms import (
     gemm_sp,
     wait_wgmma,
     wgmma_gemm,
+    wgmma_gemm_sp,
     wgmma_mma,
 )
 from tilelang.language.header import empty
@@ -245,6 +253,12 @@ from tilelang.language.math_ops import (
     pow,
     reinterpret,
     round,
+)
+from tilelang.language.mma import (
+    ptx_ldmatrix,
+    ptx_mma,
+    ptx_mma_sp,
+    ptx_stmatrix,
 )
 from tilelang.language.persistent import Persistent
 from tilelang.language.pointers import handle, make_tensor, make_tensor_from_addr, match_buffer, ptr
@@ -320,6 +334,10 @@ from tilelang.language.synchronisation import (
     sync_warp,
 )
 from tilelang.language.synchronisation import storage_sync as tvm_storage_sync
+from tilelang.language.tensor_maps import (
+    create_tma_descriptor,
+    tma_load,
+)
 from tilelang.language.tensors import (
     Buffer,
     FragmentBuffer,
@@ -333,19 +351,57 @@ from tilelang.language.tensors import (
 )
 from tilelang.language.thread_reductions import comm_reducer, tvm_thread_allreduce
 from tilelang.language.tma import copy_cluster, tma_copy
+from tilelang.language.tvm_names import (
+    ptx_arrive_barrier,
+    ptx_fence_barrier_init,
+    ptx_init_barrier_thread_count,
+    sblock_alloc_buffer,
+    sblock_attr,
+    target,
+    thread_return,
+    tvm_access_ptr,
+    tvm_warp_shuffle,
+    tvm_warp_shuffle_down,
+    tvm_warp_shuffle_up,
+    tvm_warp_shuffle_xor,
+    type_annotation,
+)
 from tilelang.language.unavailable import (
-    alloc_descriptor,
     alloc_tcgen05_instr_desc,
     alloc_tcgen05_instruction_desc,
     alloc_tcgen05_smem_desc,
-    alloc_wgmma_desc,
+    alloc_tmem,
     clc_get_first_ctaid_x,
     clc_get_first_ctaid_y,
     clc_get_first_ctaid_z,
     clc_is_canceled,
     clc_try_cancel,
     clc_try_cancel_multicast,
-    thread_return,
+    deallocate_tmem,
+    gemm_blockscaled,
+    initialize_tcgen05_descriptor,
+    make_blockscaled_gemm_layout,
+    mma_gemm_blockscaled,
+    ptx_mma_block_scale,
+    ptx_mma_sm70,
+    ptx_tcgen05_mma_blockscaled_ss,
+    ptx_tcgen05_mma_ss,
+    ptx_tcgen05_mma_ts,
+    sync_global,
+    tcgen05_after_thread_sync,
+    tcgen05_before_thread_sync,
+    tcgen05_cp_warpx4,
+    tcgen05_gemm,
+    tcgen05_gemm_blockscaled,
+    tcgen05_gemm_sp,
+    tcgen05_mma,
+    tcgen05_mma_arrive,
+    tcgen05_mma_blockscaled,
+    tcgen05_sf_warp_transpose,
+    tma_gather4,
+    tma_gather4_bytes,
+    tma_load_2sm,
+    tma_scatter4,
 )
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
@@ -371,6 +427,15 @@ from tilelang.language.warps import (
     syncthreads_and,
     syncthreads_count,
     syncthreads_or,
+)
+from tilelang.language.wgmma import (
+    ptx_wgmma_rs,
+    ptx_wgmma_sp,
+    ptx_wgmma_ss,
+    warpgroup_arrive,
+    warpgroup_commit_batch,
+    warpgroup_fence_operand,
+    warpgroup_wait,
 )
 from tilelang.language.words import (
     __ffs,

@@ -96,25 +96,38 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
 
 def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir.Var:
     """Allocate a buffer in the memory ``scope``: ``shared.dyn``, ``shared``, ``local.fragment``,
-    ``local``, ``local.var`` or ``global``, which is ``alloc_global``.
+    ``local``, ``local.var``, ``shared.barrier`` (mbarriers, uint64, that the program initialises:
+    ``ptx_init_barrier_thread_count``) or ``global``, which is ``alloc_global``.
 
     Parameters are those of ``alloc_shared``.
 
     Raises
     ------
     ValueError, TypeError
-        For another ``scope``; as ``alloc_shared``.
+        For another ``scope``, mbarriers of another dtype; as ``alloc_shared``.
 
     Example
     -------
     ``T.alloc_buffer((128,), T.float16, scope="shared")``
     """
-    scopes = ("shared.dyn", "shared", "local.fragment", "local", "local.var")
+    scopes = (
+        "shared.dyn",
+        "shared",
+        "shared.barrier",
+        "local.fragment",
+        "local",
+        "local.var",
+    )
     if scope == "global":
         return alloc_global(shape, dtype)
     if scope not in scopes:
         raise ValueError(
             f"scope of T.alloc_buffer is {scope!r}, wanted one of {', '.join(scopes)} or global"
+        )
+    if scope == "shared.barrier" and data_type(dtype) != "uint64":
+        raise ValueError(
+            f"dtype of T.alloc_buffer is {dtype} in memory 'shared.barrier', wanted uint64, which "
+            "mbarriers are"
         )
     return allocate("T.alloc_buffer", shape, dtype, scope, scope)
 

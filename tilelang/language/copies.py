@@ -12,6 +12,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.intrinsics import address_of
 from tilelang.language.loops import loop_layout_notes
 from tilelang.language.ops import device_call, emit_tile_op
+from tilelang.language.places import place_of
 from tilelang.language.regions import (
     element_extents,
     full_region,
@@ -152,18 +153,13 @@ def ptx_cp_async(dst: Any, src: Any, bytes: int, predicate: Any = None) -> None:
 
 
 def _pointer(place: Any, memory: str) -> ir.Call:
-    pointer = place if isinstance(place, ir.Call) else address_of(place)
-    element = pointer.args[0] if pointer.args else None
-    if not isinstance(element, ir.TensorLoad):
-        raise TypeError(
-            f"T.ptx_cp_async found {describe(place)}, wanted an element of {memory} memory"
-        )
+    element = place_of("T.ptx_cp_async", place, f"an element of {memory} memory")
     if not element.source.scope().startswith(memory):
         raise ValueError(
             f"T.ptx_cp_async found {element.source.name} in scope {element.source.scope()}, wanted "
             f"{memory} memory; it copies from global to shared memory"
         )
-    return pointer
+    return address_of(element)
 
 
 def ptx_commit_group() -> None:

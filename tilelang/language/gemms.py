@@ -237,27 +237,89 @@ def gemm_sp(
     -------
     ``T.gemm_sp(A_shared, E_shared, B_shared, C_local, transpose_B=True)``
     """
-    current_tracer("T.gemm_sp")
-    a = _operand(A_sparse, "A_sparse", ("shared", "local.fragment"), "T.gemm_sp")
-    e = _operand(E, "E", ("shared",), "T.gemm_sp")
-    b = _operand(B, "B", ("shared", "local.fragment"), "T.gemm_sp")
-    c = _operand(C, "C", ("local.fragment",), "T.gemm_sp")
-    transposed = _flag(transpose_A, "transpose_A"), _flag(transpose_B, "transpose_B")
-    _check_shapes(a, b, c, *transposed, op="T.gemm_sp", stored=2)
-    dtype = _common_dtype(a, b, "T.gemm_sp")
-    transpose_e = _flag(transpose_E, "transpose_E")
-    _check_metadata(e, a, transpose_e, transposed[0])
     if k_pack != 1 or wg_wait != 0:
         raise NotImplementedError(
             f"T.gemm_sp found k_pack={k_pack}, wg_wait={wg_wait}; no supported target uses them, "
             "leave them out"
         )
-    arguments = [a, e, b, c, transposed[0], transpose_e, transposed[1]]
-    arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum, "T.gemm_sp")]
-    attrs = _options("T.gemm_sp", annotations)
+    transposed = transpose_A, transpose_E, transpose_B
+    arguments, attrs = _gemm_sp(
+        "T.gemm_sp", A_sparse, E, B, C, transposed, policy, clear_accum, annotations
+    )
+    emit_tile_op("gemm_sp", arguments, attrs)
+
+
+def _gemm_sp(
+    op: str,
+    A_sparse: Any,
+    E: Any,
+    B: Any,
+    C: Any,
+    transpose: tuple[Any, Any, Any],
+    policy: Any,
+    clear_accum: Any,
+    annotations: Mapping[str, Any] | None,
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the checked arguments and attributes of the operator of a sparse product."""
+    current_tracer(op)
+    a = _operand(A_sparse, "A_sparse", ("shared", "local.fragment"), op)
+    e = _operand(E, "E", ("shared",), op)
+    b = _operand(B, "B", ("shared", "local.fragment"), op)
+    c = _operand(C, "C", ("local.fragment",), op)
+    names = ("transpose_A", "transpose_E", "transpose_B")
+    transposed = [_flag(t, name, op) for t, name in zip(transpose, names, strict=True)]
+    _check_shapes(a, b, c, transposed[0], transposed[2], op=op, stored=2)
+    dtype = _common_dtype(a, b, op)
+    _check_metadata(op, e, a, transposed[1], transposed[0])
+    arguments = [a, e, b, c, *transposed]
+    arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum, op)]
+    attrs = _options(op, annotations)
     if dtype == "tfloat32":
         attrs.setdefault("allow_tf32", True)
-    emit_tile_op("gemm_sp", arguments, attrs)
+    return arguments, attrs
+
+
+def wgmma_gemm_sp(
+    A_sparse: Any,
+    E: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
+    transpose_B: bool = False,
+    policy: GemmWarpPolicy | int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
+    """Issue ``C += op(A) @ op(B)`` with half of A stored on the tensor cores of warp groups,
+    without waiting for it; `wait_wgmma` does, as for `wgmma_gemm`. ``E`` has been read when it
+    returns.
+
+    Parameters
+    ----------
+    A_sparse, E, B, C, transpose_A, transpose_E, transpose_B, policy, clear_accum, annotations
+        As in `gemm_sp`. ``A_sparse`` is in shared memory and not transposed, ``B`` in shared
+        memory, of float16, bfloat16, int8, uint8 or an 8-bit float; M is a multiple of 64, N of 8,
+        K of 64 bytes of elements, the number of threads of 128. A ``B`` other than of 16 bits has
+        its elements along K side by side.
+
+    Raises
+    ------
+    AssertionError, TypeError
+        As `gemm_sp`.
+    ValueError
+        As `gemm_sp`, and if the product is no wgmma: on chips other than sm_90a, for other types
+        (PTX ISA, wgmma.mma_async.sp), sizes, memories and layouts.
+
+    Example
+    -------
+    ``T.wgmma_gemm_sp(A_shared, E_shared, B_shared, C_local); T.wait_wgmma(0)``
+    """
+    transposed = transpose_A, transpose_E, transpose_B
+    arguments, attrs = _gemm_sp(
+        "T.wgmma_gemm_sp", A_sparse, E, B, C, transposed, policy, clear_accum, annotations
+    )
+    emit_tile_op("gemm_sp", arguments, attrs | {"wg_wait": -1})
 
 
 def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -283,12 +345,12 @@ def _common_dtype(a: ir.TensorRegion, b: ir.TensorRegion, op: str = "T.gemm") ->
 
 
 def _check_metadata(
-    e: ir.TensorRegion, a: ir.TensorRegion, transposed: bool, transposed_a: bool
+    op: str, e: ir.TensorRegion, a: ir.TensorRegion, transposed: bool, transposed_a: bool
 ) -> None:
     dtype = tvm.DataType(e.source.dtype)
     if not str(dtype).startswith(("int", "uint")) or dtype.bits not in (8, 16, 32):
         raise TypeError(
-            f"E of T.gemm_sp is of dtype {e.source.dtype}, wanted an integer of 8, 16 or 32 bits"
+            f"E of {op} is of dtype {e.source.dtype}, wanted an integer of 8, 16 or 32 bits"
         )
     found = [simplify(r.extent) for r in e.region[-2:]]
     m, half_k = (simplify(r.extent) for r in a.region[-2:])
@@ -300,7 +362,7 @@ def _check_metadata(
     wanted = [int(m), bits // dtype.bits]
     if bits % dtype.bits or [as_int(x) for x in found] != wanted:
         raise AssertionError(
-            f"E of T.gemm_sp is {tuple(found)} of {e.source.dtype} (rows, entries), wanted "
+            f"E of {op} is {tuple(found)} of {e.source.dtype} (rows, entries), wanted "
             f"{bits} bits for each of {m} rows: {tuple(wanted)}"
         )
 

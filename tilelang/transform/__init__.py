@@ -51,6 +51,16 @@ def MaterializeKernelLaunch() -> Pass:
     return get_function("transform.MaterializeKernelLaunch")()
 
 
+def CheckReturns() -> Pass:
+    """Refuses work for all threads where some may have left the kernel."""
+    return get_function("transform.CheckReturns")()
+
+
+def AttachOperands() -> Pass:
+    """Products by wgmma descriptors say which memory they read."""
+    return get_function("transform.AttachOperands")()
+
+
 def IfStmtBinding() -> Pass:
     """Copies in branches of T.Pipelined loops stand alone, so that they can run ahead."""
     return get_function("transform.IfStmtBinding")()

@@ -85,7 +85,7 @@ class Effects : public StmtExprVisitor {
     signals |= is("tirx.call_extern") || is("tl.atomic") || is("tl.fetch") || is(kSyncGrid) ||
                is("tl.cluster_arrive") || is(kClusterSync) || is(kMbarrierArriveRemote);
     arrives |= is(kMbarrierArrive);
-    leaves |= is("tirx.ret") || is("tirx.thread_return");
+    leaves |= is("tirx.ret") || is(kThreadReturn);
     Default(op);
   }
   void Visit_(const AttrStmtNode* op) final {

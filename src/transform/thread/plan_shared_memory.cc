@@ -88,9 +88,10 @@ class AllocationCollector : public StmtExprVisitor {
     if (descriptor != op->args.end()) swizzle = TmaSwizzle((*descriptor).as<CallNode>());
     if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (swizzle == 0 || !IsShared(p.buffer)) continue;
-      int64_t& alignment = alignments_[views_.RootOf(p.buffer).get()];
-      alignment = std::max(alignment, 8 * swizzle);
+      if (IsShared(p.buffer)) Align(p.buffer, swizzle);
+    }
+    if (IsCallTo(GetRef<Expr>(op), kInitializeWgmmaDescriptor)) {
+      Align(AsAddressOf(op->args[4])->source.as_or_throw<Var>(), DescriptorSwizzle(op));
     }
     Default(op);
   }
@@ -103,6 +104,12 @@ class AllocationCollector : public StmtExprVisitor {
   }
 
  private:
+  void Align(const Var& buffer, int64_t swizzle) {
+    if (swizzle == 0) return;
+    int64_t& alignment = alignments_[views_.RootOf(buffer).get()];
+    alignment = std::max(alignment, 8 * swizzle);
+  }
+
   const Views views_;
   std::unordered_map<const Object*, int64_t> alignments_;
 };

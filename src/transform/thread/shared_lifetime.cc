@@ -57,7 +57,7 @@ class LifetimeWalk : public StmtExprVisitor {
       if (p.access == Access::kEngineWrite && FillsOtherBlocks(op)) remote_.insert(buffer);
       if (p.access == Access::kEngineWrite) filled_.insert(buffer);
       if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
-      if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) Multiply(buffer);
+      if (IsOperandOfWgmma(op, p.access)) Multiply(buffer);
     }
     const bool waits_for_all = !op->args.empty() && IsConst(op->args[0], 0);
     if (waits_for_all && IsCallTo(GetRef<Expr>(op), kTmaStoreWait)) LandReads(&stored_);

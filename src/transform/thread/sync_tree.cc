@@ -80,12 +80,12 @@ class AccessCollector : public StmtExprVisitor {
     a->waited = access == Access::kEngineFill;
     a->engine = access == Access::kEngineRead || a->announced || a->waited;
     if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
+    if (IsOperandOfWgmma(op, access)) a->flight = SharedAccess::Flight::kWgmma;
     if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
       // The element that its address names says nothing of what an engine touches.
       a->whole |= a->engine;
       return;
     }
-    a->flight = SharedAccess::Flight::kWgmma;
     // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where
     // it begins.
     const size_t rank = a->indices.size();
@@ -252,6 +252,7 @@ class TreeBuilder {
         node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
                                       static_cast<int>(ToInt(call->args[1]))};
       } else if (call) {
+        node->returns = IsCallTo(evaluate->value, kThreadReturn);
         NoteGroups(call, node);
       }
     }

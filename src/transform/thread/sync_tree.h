@@ -75,6 +75,7 @@ struct SyncNode {
   std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
+  bool returns = false;  // kLeaf: the threads that run it leave the kernel
   /*! What is planned in front of the node: nothing, a barrier of the block, or one of the threads
    * that run it, with the id that it gets in the end. */
   enum class Mark { kNone, kBlock, kSubset };

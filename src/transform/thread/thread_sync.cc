@@ -28,8 +28,9 @@
  * since the last barrier on some path, each with the threads for which a barrier ordered it.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
- * warps known here run together; a barrier of the block in a region that not all threads run; more
- * sets of threads than the hardware has barriers.
+ * warps known here run together; a barrier of the block in a region that not all threads run; one
+ * that threads are missing at which left the kernel before; more sets of threads than the hardware
+ * has barriers.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
  * with mbarriers; in one range, the range's threads order it among themselves.
@@ -44,6 +45,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "leaving_threads.h"
 #include "shared_conflict.h"
 #include "thread_subset.h"
 
@@ -113,6 +115,7 @@ class SyncPlanner {
       places_fences_ = true;
       Walk();
     }
+    RefuseBarriersWithoutAll(*tree_.root, &subsets_);
     NoteNamed(*tree_.root);
     AssignBarriers(tree_.root.get());
     return WithBarriers(*tree_.root);

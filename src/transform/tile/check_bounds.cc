@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "../../layout/index_box.h"
+#include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -48,7 +49,7 @@ bool LeavesEarly(const Stmt& s) {
     void Visit_(const ContinueNode*) final { found = true; }
     void Visit_(const EvaluateNode* op) final {
       const Stmt s = GetRef<Stmt>(op);
-      found |= IsBreak(s) || IsContinue(s) || IsCallTo(op->value, "tirx.thread_return");
+      found |= IsBreak(s) || IsContinue(s) || IsCallTo(op->value, kThreadReturn);
     }
   } finder;
   finder(s);

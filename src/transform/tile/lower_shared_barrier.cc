@@ -10,12 +10,14 @@
  *      arrive at mbarriers of other blocks, or copy to all of them, no block exits while others may
  *      still do; waits for arrivals that a program makes itself acquire for the cluster.
  * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
- *      intrinsics on chips that do not have them.
+ *      intrinsics on chips that do not have them; T.thread_return where other blocks may still
+ * arrive at mbarriers.
  */
 #include <algorithm>
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
+#include "../../target/mma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -25,6 +27,7 @@ namespace tl {
 namespace {
 
 constexpr int kFirstWithBarriers = 90;
+constexpr int kWgmmaArch = 90;
 
 /*! More mbarriers than this with equal counts are initialised in a loop. */
 constexpr size_t kMaxUnrolled = 2;
@@ -57,15 +60,31 @@ class ChipChecker : public StmtExprVisitor {
 
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
-    if (row && row->first_arch > arch_) {
+    const int first = row ? FirstArch(op, *row) : 0;
+    if (first > arch_) {
       const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
-      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_,
-                 row->first_arch);
+      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_, first);
+    }
+    if (row && IsWgmmaProduct(op) && arch_ != kWgmmaArch) {
+      ThrowAt(span_, "ValueError",
+              "found " + row->function + " for sm_" + std::to_string(arch_) +
+                  ", wanted sm_90a, which alone has wgmma; use T.gemm, which takes the chip's own");
     }
     Default(op);
   }
 
  private:
+  static int FirstArch(const CallNode* op, const Intrinsic& row) {
+    const bool sparse = row.op == kMmaSpSync;
+    if (!sparse && row.op != kMmaSync) return row.first_arch;
+    const auto word = [&](int i) {
+      return std::string(op->args[i].as_or_throw<StringImm>()->value);
+    };
+    const MmaInstruction* mma = FindMma(ToInt(op->args[0]), ToInt(op->args[1]), ToInt(op->args[2]),
+                                        word(3), word(5), sparse);
+    return mma ? mma->min_arch : row.first_arch;
+  }
+
   const int arch_;
   Span span_;
 };
@@ -73,9 +92,14 @@ class ChipChecker : public StmtExprVisitor {
 /*! The buffers at whose mbarriers other blocks arrive, or whose copies to all of the cluster they
  * count, and of these the ones that tell of what other blocks wrote. What a copy wrote, its bytes
  * tell of; what makes room for one, says nothing of memory. */
-class RemoteBarriers : public StmtExprVisitor {
- public:
+struct RemoteBarriers {
   std::unordered_set<const Object*> buffers, acquired;
+};
+
+/*! Adds those that a statement uses. */
+class RemoteBarrierFinder : public StmtExprVisitor {
+ public:
+  explicit RemoteBarrierFinder(RemoteBarriers* found) : found_(found) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -86,10 +110,13 @@ class RemoteBarriers : public StmtExprVisitor {
     if (!FillsOtherBlocks(op) && !arrives && !makes_room) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kBarrier) continue;
-      buffers.insert(p.buffer.get());
-      if (arrives) acquired.insert(p.buffer.get());
+      found_->buffers.insert(p.buffer.get());
+      if (arrives) found_->acquired.insert(p.buffer.get());
     }
   }
+
+ private:
+  RemoteBarriers* found_;
 };
 
 bool UsesTensorMaps(const Stmt& s) {
@@ -130,6 +157,8 @@ class Lowerer : public StmtExprMutator {
       first.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {}), Span()));
     }
     auto n = make_object<SBlockNode>(*op);
+    const RemoteBarriers outside = remote_;
+    NoteRemoteBarriers(op);
     if (op->annotations.count(kBarrierInit)) {
       n->body = WithBarriers(op, std::move(first));
       n->annotations.erase(kBarrierInit);
@@ -137,6 +166,11 @@ class Lowerer : public StmtExprMutator {
       n->body = Mutate(op->body);
       if (!first.empty()) n->body = MakeSeq({ByOneThread(first), n->body});
     }
+    if (outside.buffers.empty() && !remote_.buffers.empty()) {
+      RefuseReturns(op->body);
+      n->body = MakeSeq({n->body, Sync(true)});
+    }
+    remote_ = outside;
     return SBlock(n);
   }
 
@@ -144,7 +178,7 @@ class Lowerer : public StmtExprMutator {
     Expr call = Default<Expr>(op);
     if (FillsOtherBlocks(op)) CheckBlocks(op);
     if (!IsCallTo(call, kMbarrierWait)) return call;
-    const bool acquires = acquired_.count(AsAddressOf(op->args[0])->source.get());
+    const bool acquires = remote_.acquired.count(AsAddressOf(op->args[0])->source.get());
     return acquires ? CallOp(kMbarrierWaitCluster, call.as<CallNode>()->args) : call;
   }
 
@@ -168,19 +202,19 @@ class Lowerer : public StmtExprMutator {
     if (arch_ < kFirstWithBarriers) {
       RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
     }
-    RemoteBarriers remote;
-    remote(op->body);
-    for (const Var& buffer : barriers) {
-      if (ScopeOf(buffer) != "shared.cluster_barrier") continue;
-      remote.buffers.insert(buffer.get());
-      remote.acquired.insert(buffer.get());
-    }
-    acquired_ = remote.acquired;
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
     first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
     std::vector<Stmt> body = {ByOneThread(first), Sync(cluster_blocks_ > 1), Mutate(op->body)};
-    if (!remote.buffers.empty()) body.push_back(Sync(true));
     return MakeSeq(body);
+  }
+
+  void NoteRemoteBarriers(const SBlockNode* op) {
+    RemoteBarrierFinder{&remote_}(op->body);
+    for (const Var& buffer : op->alloc_buffers) {
+      if (ScopeOf(buffer) != "shared.cluster_barrier") continue;
+      remote_.buffers.insert(buffer.get());
+      remote_.acquired.insert(buffer.get());
+    }
   }
 
   /*! Refuses a mask with blocks that the cluster does not have; ranks may be known at run time
@@ -194,6 +228,22 @@ class Lowerer : public StmtExprMutator {
             "cluster_mask: found " + std::to_string(mask) + " in a cluster of " +
                 std::to_string(cluster_blocks_) +
                 " blocks, wanted a bit for each block that there is; T.Kernel(.., cluster_dims=)");
+  }
+
+  /*! A block that is left does not come to the barrier at the kernel's end. */
+  static void RefuseReturns(const Stmt& body) {
+    struct Finder : StmtExprVisitor {
+      using StmtExprVisitor::Visit_;
+      void Visit_(const EvaluateNode* op) final {
+        if (!IsCallTo(op->value, kThreadReturn)) return;
+        ThrowAt(
+            op->span, "ValueError",
+            "found T.thread_return in a kernel whose blocks arrive at mbarriers of other blocks, "
+            "wanted all threads to reach its end, where they wait for that; put what follows "
+            "into an `if`");
+      }
+    } finder;
+    finder(body);
   }
 
   static Stmt Sync(bool cluster) {
@@ -227,9 +277,9 @@ class Lowerer : public StmtExprMutator {
 
   const int arch_;
   KernelScope scope_;
+  RemoteBarriers remote_;
   int64_t cluster_blocks_ = 1;
   Span span_;
-  std::unordered_set<const Object*> acquired_;
 };
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {

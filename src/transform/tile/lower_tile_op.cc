@@ -5,7 +5,8 @@
  * over fragments. Out: a thread program. Tile operators and parallel loops became loops of one
  * thread, fragments became `local` buffers of its registers, shared buffers have their physical
  * shape and every access its physical indices. Establishes: no tile operator, no fragment and no
- * layout is left; function attribute `tl.notes` has a line for each gemm. Refuses: fragments
+ * layout is left; function attribute `tl.notes` has a line for each gemm. Refuses: a load or a
+ * descriptor by hand that takes a tile for swizzled otherwise than it is (ValueError); fragments
  * without a layout (a bug: LayoutInference places them all).
  */
 #include <unordered_map>
@@ -13,12 +14,14 @@
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/tma_copy.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
 #include "tensor_traffic.h"
+#include "tile_by_hand.h"
 
 namespace tl {
 namespace {
@@ -119,6 +122,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     Array<Var> allocs;
     for (auto [buffer, layout] : layout_map) layouts_[buffer.get()] = layout;
     views_ = Views(op->body);
+    by_elements_ = NamedByElements(op->body, views_);
     if (const auto it = op->annotations.find(kSafeValues); it != op->annotations.end()) {
       safe_values_ = (*it).second.cast<Map<Var, Expr>>();
     }
@@ -158,6 +162,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt Mutate_(const EvaluateNode* op) final {
     if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return Lowered(*tile_op);
+    span_ = op->span;
     return Default<Stmt>(op);
   }
 
@@ -166,6 +171,20 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     auto [buffer, indices] = Place(op->buffer, store->indices);
     if (buffer.same_as(op->buffer)) return store;
     return MakeStore(buffer, store->value, indices, op->span);
+  }
+
+  Expr Mutate_(const CallNode* op) final {
+    const std::optional<int> tile = TileByHand(op);
+    Expr call = Default<Expr>(op);
+    if (!tile) return call;
+    const TensorLoadNode* first = AsAddressOf(op->args[*tile]);
+    const auto buffer = first->source.as_or_throw<Var>();
+    CheckSwizzle(op, LayoutOf(buffer), by_elements_.count(views_.RootOf(buffer).get()), span_);
+    Array<Expr> args = call.as_or_throw<Call>()->args;
+    args.Set(*tile, SharedAddress(buffer, MutateArray(first->indices), this));
+    auto n = make_object<CallNode>(*op);
+    n->args = args;
+    return Call(n);
   }
 
   Expr Mutate_(const TensorLoadNode* op) final {
@@ -267,6 +286,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Views views_;
   TensorTraffic traffic_;
   bool in_kernel_ = false;
+  std::unordered_set<const Object*> by_elements_;
+  Span span_;
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {

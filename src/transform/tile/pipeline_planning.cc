@@ -25,6 +25,7 @@
 #include <numeric>
 #include <set>
 
+#include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -71,11 +72,31 @@ class JumpFinder : public StmtExprVisitor {
   void Note(const StmtNode* op) {
     const Stmt s = GetRef<Stmt>(op);
     const auto* call = s.as<EvaluateNode>();
-    const bool returns = call && IsCallTo(call->value, "tirx.thread_return");
+    const bool returns = call && IsCallTo(call->value, kThreadReturn);
     if (returns || (loops_ == 0 && (IsBreak(s) || IsContinue(s)))) found = s;
   }
   int loops_ = 0;
 };
+
+/*! Products by descriptors and loads of boxes that the program issues itself: they stand in the
+ * order of their waits and barriers, and name one version of a buffer. */
+bool KeepsOwnOrder(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      for (const char* name :
+           {kTmaLoad, kTmaLoadMulticast, kInitializeWgmmaDescriptor, kIncreaseDescriptorOffset,
+            kWarpgroupArrive, kWarpgroupCommit, kWarpgroupWait, kWarpgroupFence}) {
+        found |= IsCallTo(GetRef<Expr>(op), name);
+      }
+      found |= IsWgmmaProduct(op);
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
 
 /*! The statement that keeps a loop from being a pipeline, and why. */
 struct Obstacle {
@@ -152,8 +173,13 @@ class Planner : public StmtExprMutator {
     for (const Stmt& s : source) {
       JumpFinder jumps;
       jumps(s);
-      if (!jumps.found.defined()) continue;
-      return {s, "a jump out of an iteration", "a step works on several iterations"};
+      if (jumps.found.defined()) {
+        return {s, "a jump out of an iteration", "a step works on several iterations"};
+      }
+      if (KeepsOwnOrder(s)) {
+        return {s, "a product or a load of the tensor memory access unit by hand",
+                "its order with other statements is the program's"};
+      }
     }
     return {};
   }

@@ -21,12 +21,16 @@ bool IsForBlock(const std::string& op) {
                                                         "tl.syncthreads_count",
                                                         "tl.syncthreads_and",
                                                         "tl.syncthreads_or",
-                                                        "tirx.thread_return",
+                                                        kThreadReturn,
+                                                        kFenceBarrierInit,
+                                                        kInitializeWgmmaDescriptor,
+                                                        kIncreaseDescriptorOffset,
                                                         "tl.tileop.tma_copy",
                                                         "tl.source_kernel"};
   if (names.count(op)) return true;
-  for (const char* prefix : {"tl.mbarrier_", "tl.cluster_", "tl.warpgroup_", "tl.pdl_", "tl.tma_",
-                             "tl.wgmma", "tl.tileop.wgmma", "tl.cp_async_mbarrier"}) {
+  for (const char* prefix :
+       {"tl.mbarrier_", "tl.cluster_", "tl.warpgroup_", "tl.pdl_", "tl.tma_", "tl.wgmma",
+        "tl.tileop.wgmma", "tl.cp_async_mbarrier", "tl.mma_", "tl.ptx_"}) {
     if (op.rfind(prefix, 0) == 0) return true;
   }
   return false;

@@ -84,8 +84,9 @@ class InitVerifier : public StmtExprVisitor {
       --conditions_;
       return;
     }
+    if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
-      if (Reads(p.access) && p.access != Access::kAtomic) Read(p.buffer);
+      if (Reads(p.access) && p.access != Access::kAtomic && !IsOverwritten(op, p)) Read(p.buffer);
     }
     for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), span_))) {
       Write(buffer);
@@ -96,6 +97,13 @@ class InitVerifier : public StmtExprVisitor {
   }
 
  private:
+  /*! The accumulator of a product by hand, unless it is surely added to. */
+  static bool IsOverwritten(const CallNode* op, const PointerAccess& p) {
+    if (!IsWgmmaProduct(op) || p.access != Access::kReadWrite) return false;
+    const Intrinsic* row = FindIntrinsic(op);
+    return !IsConst(op->args[row->template_args + row->access.size() - 1], 1);
+  }
+
   template <typename Loop>
   void VisitLoop(const Loop* op, const Stmt& s) {
     const auto outside = written_later_;

@@ -27,6 +27,7 @@ class TreeBuilder {
       bool found = false;
       using StmtExprVisitor::Visit_;
       void Visit_(const EvaluateNode* op) override {
+        found |= IsCallTo(op->value, kWarpgroupCommit);
         const CallNode* call = AsTileOp(GetRef<Stmt>(op));
         if (!call) return;
         found |= IsTileOp(call, kWgmmaWait) || TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
@@ -100,10 +101,14 @@ class TreeBuilder {
       node->kind = WgmmaNode::Kind::kWait;
       return;
     }
-    if (IsTileOp(call, kGemm)) node->issue = IssueOf(call, s->span);
+    if (call && IsGemm(call)) node->issue = IssueOf(call, s->span);
     if (!node->issue) node->touched = conflicts_.Touched(s);
     // What a loop leaves early has other groups in flight than its end.
-    if (IsBreak(s) || IsContinue(s) || s.as<WhileNode>()) node->touched.everything = true;
+    const auto* evaluate = s.as<EvaluateNode>();
+    const bool returns = evaluate && IsCallTo(evaluate->value, kThreadReturn);
+    if (IsBreak(s) || IsContinue(s) || returns || s.as<WhileNode>()) {
+      node->touched.everything = true;
+    }
   }
 
   std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {
@@ -115,7 +120,7 @@ class TreeBuilder {
     const GemmPlan plan = PlanGemm(op, context);
     if (!plan.UsesWgmma()) return nullptr;
     return std::make_unique<WgmmaIssue>(
-        WgmmaIssue{issues_++, op, call->args[2], plan.wgmma, op.asynchronous});
+        WgmmaIssue{issues_++, op, AccumulatorOf(call), plan.wgmma, op.asynchronous});
   }
 
   Layout LayoutOf(const Var& buffer) const {

@@ -58,7 +58,7 @@ NAMES = {
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "
     "shfl_xor shfl_down shfl_up shfl_sync any_sync all_sync ballot_sync ballot activemask "
     "match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or",
-    "wgmma": "wgmma_gemm wgmma_mma wait_wgmma",
+    "wgmma": "wgmma_gemm wgmma_mma wgmma_gemm_sp wait_wgmma",
     "mbarriers and clusters": "alloc_barrier alloc_cluster_barrier mbarrier_wait_parity "
     "barrier_wait mbarrier_arrive barrier_arrive mbarrier_expect_tx mbarrier_arrive_expect_tx "
     "ptx_arrive_cluster_barrier cp_async_barrier_noinc fence_proxy_async tma_copy tma_store_arrive "
@@ -67,11 +67,25 @@ NAMES = {
     "get_cluster_extent get_cluster_extents set_max_nreg inc_max_nreg dec_max_nreg pdl_trigger "
     "pdl_sync",
     "scheduling": "PersistentTileScheduler",
-    "refused": "alloc_descriptor alloc_wgmma_desc alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc "
-    "alloc_tcgen05_instruction_desc clc_try_cancel clc_try_cancel_multicast clc_is_canceled "
-    "clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z thread_return",
+    "instructions by hand": "ptx_mma ptx_mma_sp ptx_ldmatrix ptx_stmatrix alloc_descriptor "
+    "alloc_wgmma_desc initialize_wgmma_descriptor increase_descriptor_offset warpgroup_arrive "
+    "warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand ptx_wgmma_ss ptx_wgmma_rs "
+    "ptx_wgmma_sp "
+    "create_tma_descriptor tma_load ptx_arrive_barrier ptx_init_barrier_thread_count "
+    "ptx_fence_barrier_init",
+    "refused": "alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc "
+    "initialize_tcgen05_descriptor ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts "
+    "ptx_tcgen05_mma_blockscaled_ss tcgen05_gemm tcgen05_mma tcgen05_gemm_sp "
+    "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled gemm_blockscaled mma_gemm_blockscaled "
+    "ptx_mma_block_scale make_blockscaled_gemm_layout tcgen05_mma_arrive "
+    "tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tmem deallocate_tmem "
+    "tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tma_gather4 tma_scatter4 tma_gather4_bytes "
+    "tma_load_2sm ptx_mma_sm70 clc_try_cancel clc_try_cancel_multicast clc_is_canceled "
+    "clc_get_first_ctaid_x clc_get_first_ctaid_y clc_get_first_ctaid_z sync_global",
     "TVM's builder": "If Then Else While let LetStmt decl_buffer alloc_buffer launch_thread sblock "
-    "reads writes func_attr Ramp Broadcast Shuffle Cast shift_left shift_right bitwise_and "
+    "sblock_attr sblock_alloc_buffer reads writes func_attr thread_return target tvm_access_ptr "
+    "type_annotation tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down "
+    "tvm_warp_shuffle_xor Ramp Broadcast Shuffle Cast shift_left shift_right bitwise_and "
     "bitwise_or bitwise_xor bitwise_not truncdiv truncmod clz",
     "debugging, extern, random numbers": "print device_assert call_extern call_intrin evaluate "
     "access_ptr address_of rng_init rng_rand rng_rand_float",

@@ -54,13 +54,15 @@ struct WgmmaArguments {
   const void* a_registers;
   uint64_t a, b;
   bool sum;
+  uint32_t metadata = 0;
 };
 
 /*! One warp's part of a product. */
 template <int N, typename TA, typename TB, typename TC, bool from_registers, bool a_k_major,
-          bool b_k_major, bool negate_a, bool negate_b>
+          bool b_k_major, bool negate_a, bool negate_b, bool sparse = false>
 struct WarpProduct {
-  static constexpr int K = wgmma_k<TA>;
+  static constexpr int kParts = sparse ? 2 : 1, kStored = wgmma_k<TA>, K = kParts * kStored;
+  static constexpr bool kSparse = sparse;
   static constexpr bool kFromRegisters = from_registers;
   static constexpr unsigned kRegisterBytes = N / 2 * sizeof(TC);  // of a lane's accumulators
   using Number = decltype(MmaNumber<TA>::of(mma_memory<TA>()));
@@ -71,25 +73,26 @@ struct WarpProduct {
   uint64_t a, b;
   int first_row;
   bool sum;
+  uint32_t metadata[sparse ? kWarpSize : 1];
 
   static void check(const WgmmaArguments& arguments, Location where) {
     if (!from_registers) {
       check_operand<4 * kWarpRows, TA, a_k_major>(arguments.a, "A", where);
     }
-    check_operand<N, TB, b_k_major>(arguments.b, "B", where);
+    check_operand<N, TB, b_k_major, kParts>(arguments.b, "B", where);
   }
 
   /*! Tells the checks what it reads. */
   void observe(const Agent& agent, Location where) const {
     const auto read = [&](const unsigned char* at) { check_read(agent, at, 16, where); };
     if (!from_registers) each_chunk<kWarpRows, TA, a_k_major>(shared, a, first_row, read);
-    each_chunk<N, TB, b_k_major>(shared, b, 0, read);
+    each_chunk<N, TB, b_k_major, kParts>(shared, b, 0, read);
   }
 
-  void perform(const AsyncOperation&) const {
+  void perform(const AsyncOperation& operation) const {
     alignas(32) Number a_numbers[K * kWarpRows], b_numbers[K * N], d_numbers[kWarpRows * N];
-    load_a(a_numbers);
-    load_operand<N, TB, b_k_major>(shared, b, 0, b_numbers);
+    load_a(a_numbers, operation.where);
+    load_operand<N, TB, b_k_major, kParts>(shared, b, 0, b_numbers);
     if (negate_a != negate_b) {
       for (Number& x : a_numbers) x = -x;
     }
@@ -99,8 +102,20 @@ struct WarpProduct {
   }
 
  private:
-  void load_a(Number* numbers) const {
-    if constexpr (from_registers) {
+  void load_a(Number* numbers, Location where) const {
+    if constexpr (sparse) {
+      static_assert(a_k_major, "a sparse A is K-major");
+      Number stored[kWarpRows * kStored], rows[kWarpRows * K];
+      load_operand<kWarpRows, TA, true>(shared, a, first_row, stored);
+      MmaArguments lanes[kWarpSize];
+      void* arguments[kWarpSize];
+      for (int l = 0; l < kWarpSize; ++l) {
+        lanes[l] = {nullptr, nullptr, nullptr, metadata[l], where};
+        arguments[l] = &lanes[l];
+      }
+      expand<kWarpRows, K, TA>(arguments, stored, rows);
+      transpose_rows<K>(rows, numbers);
+    } else if constexpr (from_registers) {
       Number rows[kWarpRows * K];
       mma_operand<kWarpRows, K, TA, WgmmaNumber>([this](int l) { return a_registers[l]; }, rows);
       transpose_rows<K>(rows, numbers);
@@ -163,6 +178,7 @@ void issue_product(void* const* arguments) {
     }
     product.d[l] = lane.d;
     if (Product::kFromRegisters) product.a_registers[l] = lane.a_registers;
+    if (Product::kSparse) product.metadata[l] = lane.metadata;
   }
   product.shared = this_block().dynamic_shared();
   product.a = first.a;

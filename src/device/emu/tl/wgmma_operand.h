@@ -51,18 +51,19 @@ struct WgmmaNumber<tfloat32_t> {
 };
 
 /*! Calls `visit` with the address of each 16 bytes of `rows` rows of an operand from row `first`
- * on, in their order in memory. */
-template <int rows, typename T, bool k_major, typename Visit>
+ * on, in their order in memory. An operand has `parts` times 32 bytes along K. */
+template <int rows, typename T, bool k_major, int parts = 1, typename Visit>
 TL_DEVICE void each_chunk(const unsigned char* shared, uint64_t bits, int first, Visit visit) {
   constexpr int kChunk = 16 / int(sizeof(mma_memory<T>));
   const WgmmaDescriptor descriptor(bits);
   if constexpr (k_major) {
     for (int row = first; row < first + rows; ++row) {
-      visit(shared + descriptor.address(descriptor.k_major(row, 0)));
-      visit(shared + descriptor.address(descriptor.k_major(row, 1)));
+      for (int chunk = 0; chunk < 2 * parts; ++chunk) {
+        visit(shared + descriptor.address(descriptor.k_major(row, chunk)));
+      }
     }
   } else {
-    for (int k = 0; k < wgmma_k<T>; ++k) {
+    for (int k = 0; k < parts * wgmma_k<T>; ++k) {
       for (int chunk = first / kChunk; chunk < (first + rows) / kChunk; ++chunk) {
         visit(shared + descriptor.address(descriptor.mn_major(k, chunk)));
       }
@@ -72,13 +73,13 @@ TL_DEVICE void each_chunk(const unsigned char* shared, uint64_t bits, int first,
 
 /*! `rows` rows of an operand from row `first` on: numbers[row * K + k] where they are K-major, else
  * numbers[k * rows + row]. */
-template <int rows, typename T, bool k_major, typename Number>
+template <int rows, typename T, bool k_major, int parts = 1, typename Number>
 void load_operand(const unsigned char* shared, uint64_t bits, int first, Number* numbers) {
   using Memory = mma_memory<T>;
-  constexpr int kElements = wgmma_k<T> * rows;
+  constexpr int kElements = parts * wgmma_k<T> * rows;
   Memory elements[kElements];
   char* to = reinterpret_cast<char*>(elements);
-  each_chunk<rows, T, k_major>(shared, bits, first, [&](const unsigned char* chunk) {
+  each_chunk<rows, T, k_major, parts>(shared, bits, first, [&](const unsigned char* chunk) {
     __builtin_memcpy(to, chunk, 16);
     to += 16;
   });
@@ -87,7 +88,7 @@ void load_operand(const unsigned char* shared, uint64_t bits, int first, Number*
 
 /*! Refuses a descriptor of which the hardware's reading is not known, or that leaves shared memory.
  */
-template <int rows, typename T, bool k_major>
+template <int rows, typename T, bool k_major, int parts = 1>
 void check_operand(uint64_t bits, const char* name, Location where) {
   constexpr int kChunks = rows * int(sizeof(mma_memory<T>)) / 16;
   const WgmmaDescriptor descriptor(bits);
@@ -97,9 +98,13 @@ void check_operand(uint64_t bits, const char* name, Location where) {
          "multiple of its size, where the offset is 0",
          name, descriptor.base_offset);
   }
+  if (k_major && descriptor.swizzle && descriptor.swizzle < 32 * parts) {
+    fail(where, "%s has %d bytes along K in a swizzle of %u. Give it a swizzle of 64 or 128 bytes",
+         name, 32 * parts, descriptor.swizzle);
+  }
   // A swizzle moves bytes within 128.
-  const uint32_t last =
-      k_major ? descriptor.k_major(rows - 1, 1) : descriptor.mn_major(wgmma_k<T> - 1, kChunks - 1);
+  const uint32_t last = k_major ? descriptor.k_major(rows - 1, 2 * parts - 1)
+                                : descriptor.mn_major(parts * wgmma_k<T> - 1, kChunks - 1);
   const uint32_t end = descriptor.start + last + 16, bytes = this_block().shared_bytes;
   if (end > (bytes + 127) / 128 * 128) {
     fail(where, "%s of a wgmma ends at byte %u of dynamic shared memory, which has %u", name, end,

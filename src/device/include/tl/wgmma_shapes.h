@@ -38,6 +38,11 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 inline constexpr bool wgmma_exists =
     M == 64 && K == wgmma_k<TA> && wgmma_has_columns<N, TC> && wgmma_has_types<TA, TB, TC>;
 
+// wgmma.sp takes twice the K of what it reads of A, which is of the type of B, and no tf32.
+template <int M, int N, int K, typename TA, typename TB, typename TC>
+inline constexpr bool wgmma_sp_exists =
+    wgmma_exists<M, N, K / 2, TA, TB, TC> && is_same<TA, TB> && sizeof(mma_memory<TA>) < 4;
+
 namespace detail {
 
 // PTX ISA, Matrix Descriptor Format: the number of a swizzle by its span in bytes.
@@ -75,8 +80,28 @@ TL_DEVICE uint64_t wgmma_descriptor_advance(uint64_t descriptor, uint32_t bytes)
   return descriptor + (bytes >> 4);
 }
 
+/*! Sets a descriptor whose fields are given as it holds them: `layout_type` 0 to 3 for a swizzle of
+ * 0, 128, 64 and 32 bytes, `leading` and `stride` in 16 bytes. PTX ISA, Matrix Descriptor Format.
+ */
+template <int layout_type, int leading, int stride>
+TL_DEVICE void initialize_wgmma_descriptor(uint64_t* descriptor, const void* start) {
+  constexpr int kSwizzle = layout_type == 0 ? 0 : 256 >> layout_type;
+  *descriptor = wgmma_descriptor<kSwizzle>(start, 16 * leading, 16 * stride);
+}
+
+/*! Moves a descriptor by `bytes` bytes, a multiple of 16. */
+TL_DEVICE void increase_descriptor_offset(uint64_t* descriptor, int bytes) {
+  *descriptor += uint64_t(int64_t(bytes >> 4));
+}
+
 }  // namespace tl
 
+#define TL_ASSERT_WGMMA_SP_EXISTS(M, N, K, TA, TB, TC, major)                                 \
+  static_assert(::tl::wgmma_sp_exists<M, N, K, TA, TB, TC>,                                   \
+                "tl::wgmma_sp_ss<M, N, K, A, B, C> has the shapes and types of tl::wgmma_ss " \
+                "with K of 64 bytes, A and B of one type other than tfloat32_t");             \
+  static_assert((major) || sizeof(::tl::mma_memory<TB>) == 2,                                 \
+                "tl::wgmma_sp_ss takes a B that is not K-major of 16-bit types only")
 #define TL_ASSERT_WGMMA_EXISTS(M, N, K, TA, TB, TC, major)                                         \
   static_assert(::tl::wgmma_exists<M, N, K, TA, TB, TC>,                                           \
                 "tl::wgmma<M, N, K, A, B, C> has M = 64, K of 32 bytes, N = 8, 16, ... 256 (from " \

@@ -1,0 +1,65 @@
+#include "tile_by_hand.h"
+
+#include "../../layout/swizzle.h"
+#include "../../op/intrinsics.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+
+namespace tl {
+
+std::optional<int> TileByHand(const CallNode* call) {
+  const Expr e = GetRef<Expr>(call);
+  if (IsCallTo(e, kInitializeWgmmaDescriptor)) return 4;
+  const bool loads = IsCallTo(e, kTmaLoad) || IsCallTo(e, kTmaLoadMulticast);
+  return loads ? std::optional(3) : std::nullopt;
+}
+
+std::unordered_set<const Object*> NamedByElements(const Stmt& kernel, const Views& views) {
+  struct Collector : StmtExprVisitor {
+    const Views* views;
+    std::unordered_set<const Object*> found;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const SBlockNode* op) final { Visit(op->body); }
+    void Visit_(const BufferStoreNode* op) final {
+      Add(op->buffer);
+      Default(op);
+    }
+    void Visit_(const TensorLoadNode* op) final {
+      Add(op->source.as_or_throw<Var>());
+      Default(op);
+    }
+    void Visit_(const TensorRegionNode* op) final {
+      Add(op->source.as_or_throw<Var>());
+      Default(op);
+    }
+    void Visit_(const CallNode* op) final {
+      const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op));
+      if (!pointee) return Default(op);
+      for (const Expr& index : pointee->indices) Visit(index);
+    }
+    void Add(const Var& buffer) { found.insert(views->RootOf(buffer).get()); }
+  } collector;
+  collector.views = &views;
+  collector(kernel);
+  return std::move(collector.found);
+}
+
+void CheckSwizzle(const CallNode* call, const Layout& layout, bool named_by_elements,
+                  const Span& span) {
+  if (!layout.defined()) return;
+  const bool describes = IsCallTo(GetRef<Expr>(call), kInitializeWgmmaDescriptor);
+  const auto tile = AsAddressOf(call->args[*TileByHand(call)])->source.as_or_throw<Var>();
+  const int swizzle =
+      describes ? DescriptorSwizzle(call) : TmaSwizzle(call->args[1].as_or_throw<Call>().get());
+  const std::optional<int> placed = SwizzleBytes(layout, BufferOf(tile)->dtype->dtype.bits);
+  if (placed == swizzle || (placed == 0 && !named_by_elements)) return;
+  ThrowAt(span, "ValueError",
+          std::string("found ") +
+              (describes ? "T.initialize_wgmma_descriptor" : "T.tma_load with a tensor map") +
+              " of a swizzle of " + std::to_string(swizzle) + " bytes for " +
+              std::string(tile->name) + ", whose layout has " +
+              (placed ? "one of " + std::to_string(*placed) + " bytes" : "no such swizzle") +
+              ", wanted the same; give both the layout's, or T.annotate_layout the tile");
+}
+
+}  // namespace tl
