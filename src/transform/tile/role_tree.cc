@@ -144,6 +144,12 @@ class TreeBuilder {
   std::unordered_set<const Object*> seen_;
 };
 
+bool Encloses(const RoleNode& outer, const RoleNode& node) {
+  const RoleNode* n = &node;
+  while (n && n != &outer) n = n->parent->owner;
+  return n == &outer;
+}
+
 /*! Source text of the user's own may ask for the number of a thread, which specialisation changes.
  */
 bool HasOwnThreads(const SBlockNode* block) {
@@ -193,6 +199,34 @@ RoleNode* LoopAround(const RoleNode& node) {
 
 bool IsRepeated(const RoleSequence& sequence) {
   return !sequence.nodes.empty() && LoopAround(*sequence.nodes[0]);
+}
+
+size_t IndexOf(const RoleNode& node) {
+  const auto& nodes = node.parent->nodes;
+  return std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.get() == &node; }) -
+         nodes.begin();
+}
+
+bool IsUsed(const RoleNode& node, const Var& buffer) {
+  return Contains(node.use.reads, buffer) || Contains(node.use.writes, buffer) ||
+         Contains(node.opaque, buffer);
+}
+
+const RoleNode* JumpOutOfWindow(const WarpRoles& roles) {
+  const RoleNode* jump = nullptr;
+  ForEachNode(roles.body, [&](const RoleNode* node) {
+    if (!IsBreak(node->stmt) && !IsContinue(node->stmt)) return;
+    const RoleNode* loop = LoopAround(*node);
+    for (const Channel& c : roles.channels) {
+      for (const Window& w : c.windows) {
+        const bool on_the_way =
+            loop && w.sequence->owner && Encloses(*loop, *w.sequence->owner) &&
+            (w.sequence == node->parent || Encloses(*w.sequence->owner, *node));
+        if (on_the_way) jump = node;
+      }
+    }
+  });
+  return jump;
 }
 
 std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body) {

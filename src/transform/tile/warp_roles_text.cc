@@ -26,8 +26,8 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
   ForEachNode(roles.body, [&](const RoleNode* node) {
     if (!node->IsLeaf()) return;
     const bool fills = node->fill != FillBy::kNothing;
-    if (!fills && !node->in_producer && !PipelineOf(*node->parent)) return;
-    const char* role = fills ? "producer" : node->in_producer ? "both" : "consumer";
+    if (!fills && !node->IsRunBy(kProducer) && !PipelineOf(*node->parent)) return;
+    const char* role = fills ? "producer" : node->IsRunBy(kProducer) ? "both" : "consumer";
     Map<String, Any> entry = {
         {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
     if (fills) entry.Set("channel", int64_t(node->channel));
@@ -70,8 +70,8 @@ Map<String, Any> DescribeRoles(const WarpRoles& roles) {
                                         {"empty", c.empty_arrivals},
                                         {"count", CountText(roles, c)}});
   }
-  entry.Set("producer_threads", roles.producer_threads);
-  entry.Set("consumer_threads", roles.consumer_threads);
+  entry.Set("producer_threads", roles.roles[kProducer].range.threads);
+  entry.Set("consumer_threads", roles.roles[kConsumer].range.threads);
   entry.Set("statements", DescribeStatements(roles));
   entry.Set("channels", channels);
   return entry;
