@@ -471,7 +471,8 @@ def annotate_ws_pipeline_depth(depths: Mapping[Any, int]) -> None:
     -------
     ``T.annotate_ws_pipeline_depth({A_shared: 4, "B_shared": 2})``
     """
-    current_tracer("T.annotate_ws_pipeline_depth").kernel_scope("T.annotate_ws_pipeline_depth")
+    tracer = current_tracer("T.annotate_ws_pipeline_depth")
+    tracer.kernel_scope("T.annotate_ws_pipeline_depth")
     kernel = KernelLaunchFrame.Current()
     assert kernel is not None
     if not isinstance(depths, Mapping):
@@ -498,7 +499,8 @@ def annotate_ws_pipeline_depth(depths: Mapping[Any, int]) -> None:
                 f"T.annotate_ws_pipeline_depth found {depth!r} for {name}, wanted an int of at "
                 "least 1"
             )
-        kernel.ws_depths.append({"buffer": buffer, "depth": versions})
+        entry = {"buffer": buffer, "depth": versions, "span": tracer.span}
+        kernel.ws_depths.append(entry)
 
 
 __all__ = [

@@ -3,17 +3,18 @@
  *
  * Input: a thread program with its barriers; ranges of threads (`tl.thread_range`), of which warp
  * specialisation marked some as `tl.warp_role`; what the program says of registers
- * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`). Output: none of these
- * attributes; in a kernel for sm_90 that has producers and consumers, each of their bodies opens
- * with `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how
- * many blocks share the registers, if several do.
- * Establishes: all threads together have no more registers than a block has for them, so that no
- * warp group waits for ever. As many blocks run on a multiprocessor as its shared memory has room
- * for and leave consumers the registers of their buffers and kOther more: one block's loads and
- * epilogue then run beside the products of another one. Left alone: kernels with other numbers of
- * warp groups than kUsual, and producers that move data themselves, which takes registers, unless
- * the program gives numbers.
- * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
+ * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`); roles of a schedule
+ * with their registers (`tl.scheduled_role`). Output: none of these attributes; the roles of a
+ * schedule open with what their number is to be; in a kernel for sm_90 that has producers and
+ * consumers, each of their bodies opens with `tl.warpgroup_reg_dealloc` or
+ * `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how many blocks share the registers,
+ * if several do. Establishes: all threads together have no more registers than a block has for
+ * them, so that no warp group waits for ever. As many blocks run on a multiprocessor as its shared
+ * memory has room for and leave consumers the registers of their buffers and kOther more: one
+ * block's loads and epilogue then run beside the products of another one. Left alone: kernels with
+ * other numbers of warp groups than kUsual, and producers that move data themselves, which takes
+ * registers, unless the program gives numbers. Refuses (ValueError): numbers of the program that
+ * need more. Warns of numbers without an effect.
  */
 #include <algorithm>
 #include <map>
@@ -63,6 +64,13 @@ struct Role {
   int64_t Groups() const { return Threads() / WarpGroups::kThreads; }
 };
 
+/*! A role of T.annotate_ws_schedule. */
+struct ScheduledRole {
+  std::string name;
+  ThreadRange range;
+  int64_t registers;
+};
+
 /*! What a program says of registers, with its place. */
 struct Hint {
   int64_t registers;
@@ -75,6 +83,9 @@ class KernelReader : public StmtExprVisitor {
   Role producer, consumer;
   std::optional<Hint> producer_hint, consumer_hint;
   bool stays = false;
+  /*! Those of a schedule; 0 registers for a role that keeps what it has. */
+  std::vector<ScheduledRole> scheduled;
+  int64_t block_threads = 1;
   std::optional<int64_t> min_blocks;  // the program's
   int64_t local_bits = 0;             // in buffers of a thread
   int64_t dynamic_bytes = 0, static_bytes = 0;
@@ -86,6 +97,10 @@ class KernelReader : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
+    if (key == "thread_extent") {
+      const std::string tag = op->node.cast<IterVar>()->thread_tag;
+      if (tag.rfind("threadIdx", 0) == 0) block_threads *= ToInt(op->value);
+    }
     if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
     if (key == kConsumerRegisters) consumer_hint = Hint{ToInt(op->value), op->span};
     if (key == kMinBlocks) min_blocks = ToInt(op->value);
@@ -93,6 +108,9 @@ class KernelReader : public StmtExprVisitor {
     const ThreadRange outside = range_;
     Role* const around = role_;
     if (key == kThreadRange) range_ = ThreadRangesOf(op)[0];
+    if (key == kScheduledRole) {
+      scheduled.push_back({std::string(op->node.cast<String>()), range_, ToInt(op->value)});
+    }
     if (key == kWarpRole) {
       role_ = op->node.cast<String>() == "producer" ? &producer : &consumer;
       role_->Add(range_);
@@ -199,19 +217,56 @@ std::optional<Registers> Choose(const KernelReader& k) {
   RefuseHint(*k.producer_hint, "producer", k, all, MostBeside(computing * kLeast, copying, all));
 }
 
+/*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
+ * roles have theirs. */
+std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, int arch) {
+  const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
+  if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
+  if (arch != kArch || k.stays) {
+    LogAt(LogLevel::kWarning, span,
+          std::string("max_nreg of T.WSRole has no effect: ") +
+              (k.stays ? "T.no_set_max_nreg() lets threads keep what they have"
+                       : "the target moves no registers between warp groups") +
+              "; leave it out");
+    return std::nullopt;
+  }
+  const int64_t all = RegistersOfBlock(k.block_threads, k.min_blocks.value_or(1));
+  const int64_t start = all / k.block_threads / kStep * kStep;
+  int64_t wanted = k.block_threads * start;
+  std::string found;
+  for (const ScheduledRole& role : k.scheduled) {
+    const int64_t each = role.registers ? role.registers : start;
+    wanted += role.range.threads * (each - start);
+    found += (found.empty() ? "" : ", ") + std::to_string(each) + " for each of " +
+             std::to_string(role.range.threads) + " threads of '" + role.name + "'";
+  }
+  if (wanted <= all) return start;
+  ThrowAt(span, "ValueError",
+          "found " + found + ", " + std::to_string(wanted) +
+              " registers with those of idle warps, "
+              "wanted at most " +
+              std::to_string(all) + " for the " + std::to_string(k.block_threads) +
+              " threads of a block; lower max_nreg of a role");
+}
+
 /*! Removes the attributes, and sets the registers of roles. */
 class Annotator : public StmtExprMutator {
  public:
-  explicit Annotator(const std::optional<Registers>& registers) : registers_(registers) {}
+  Annotator(const std::optional<Registers>& registers, const std::optional<int64_t>& start)
+      : registers_(registers), start_(start) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
-    const bool ours = key == kThreadRange || key == kWarpRole || key == kProducerRegisters ||
-                      key == kConsumerRegisters || key == kNoSetMaxNReg;
+    const bool ours = key == kThreadRange || key == kWarpRole || key == kScheduledRole ||
+                      key == kProducerRegisters || key == kConsumerRegisters ||
+                      key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
     const Stmt body = Mutate(op->body);
+    if (key == kScheduledRole && start_ && ToInt(op->value)) {
+      return Set(ToInt(op->value), *start_, op->span, body);
+    }
     if (key != kWarpRole || !registers_) return body;
     const bool producer = op->node.cast<String>() == "producer";
     const int64_t n = producer ? registers_->producer : registers_->consumer;
@@ -220,7 +275,13 @@ class Annotator : public StmtExprMutator {
   }
 
  private:
+  static Stmt Set(int64_t registers, int64_t start, const Span& span, const Stmt& body) {
+    if (registers == start) return body;
+    const char* op = registers < start ? kRegDealloc : kRegAlloc;
+    return MakeSeq({MakeEvaluate(CallOp(op, {MakeInt(registers)}), span), body});
+  }
   std::optional<Registers> registers_;
+  std::optional<int64_t> start_;
 };
 
 void WarnOfHints(const KernelReader& k, const std::string& why) {
@@ -253,6 +314,7 @@ class KernelAnnotator : public StmtExprMutator {
     KernelReader k;
     k(GetRef<Stmt>(op));
     std::optional<Registers> registers;
+    const std::optional<int64_t> start = StartOf(k, op->span, arch_);
     if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
       WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
     } else if (arch_ != kArch) {
@@ -262,7 +324,7 @@ class KernelAnnotator : public StmtExprMutator {
     } else {
       registers = Choose(k);
     }
-    const Stmt launch = Annotator(registers).Mutate(GetRef<Stmt>(op));
+    const Stmt launch = Annotator(registers, start).Mutate(GetRef<Stmt>(op));
     if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
     return Inside(launch, [&](const Stmt& body) {
       return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);

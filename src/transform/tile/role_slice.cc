@@ -249,8 +249,8 @@ std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role,
       Independence check(kernel, views, written);
       VisitOwn(*node, &check);
       why = check.why;
-    } else if (const VarNode* v = node->IsLeaf() && !node->IsRunBy(role) ? SetBy(*node, needed)
-                                                                         : nullptr) {
+    } else if (const VarNode* v =
+                   node->IsLeaf() && !node->IsRunBy(role) ? SetBy(*node, needed) : nullptr) {
       why = "it sets " + std::string(v->name) + ", which another role reads";
     }
     if (!why.empty()) *where = node->stmt->span;

@@ -18,6 +18,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -25,6 +26,7 @@
 #include "role_schedule.h"
 #include "versions.h"
 #include "warp_roles.h"
+#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -340,7 +342,7 @@ class RoleEmitter {
     For loop = GetRef<For>(node.Loop());
     loop.CopyOnWrite()->body = Join(body);
     // A role of a schedule has pipelines of its own in loops that pass nothing on.
-    if (roles_.is_scheduled && UsesIn(node.body).empty()) return loop;
+    if (roles_.is_scheduled && !HasWindow(node)) return loop;
     Annotations* notes = &loop.CopyOnWrite()->annotations;
     const RoleSchedule schedule = Now().keeps_schedule ? ReadSchedule(node) : RoleSchedule();
     for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
@@ -352,6 +354,18 @@ class RoleEmitter {
     for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});
     WriteSchedule(schedule, served, notes);
     return loop;
+  }
+
+  /*! Something is passed on in the loop. */
+  bool HasWindow(const RoleNode& loop) const {
+    const auto is_inside = [&](const Window& w) {
+      const RoleSequence* s = w.sequence;
+      while (s && s != &loop.body) s = s->owner ? s->owner->parent : nullptr;
+      return s != nullptr;
+    };
+    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+      return std::any_of(c.windows.begin(), c.windows.end(), is_inside);
+    });
   }
 
   /*! The role counts the fills of a channel that it has to do with. */
@@ -504,6 +518,8 @@ class Specializer : public StmtExprMutator {
     for (size_t r = 0; r < roles_->roles.size(); ++r) body.push_back(RoleOf(r, &emit));
     block->body = Around(op->body, MakeSeq(body));
     versions.ExpandLayouts(&block->annotations);
+    block->annotations.erase(kWsSchedule);
+    block->annotations.erase(kWsDepths);
     emit.Allocate(block.get());
     return SBlock(block);
   }
@@ -515,7 +531,21 @@ class Specializer : public StmtExprMutator {
     reader.info.arch = TargetArch(function_);
     reader(GetRef<Stmt>(op));
     if (!reader.info.block) return GetRef<Stmt>(op);
-    const WarpRoles roles = PlanWarpRoles(reader.info);
+    const auto schedule = ScheduleOf(reader.info.block);
+    if (reader.info.arch < kFirstWithTma) {
+      if (schedule) RefuseChip(*schedule, reader.info.arch);
+      WarnOfDepths(reader.info.block, {}, "the chip has no TMA");
+      return GetRef<Stmt>(op);
+    }
+    const WarpRoles roles =
+        schedule ? PlanScheduledRoles(reader.info, *schedule) : PlanWarpRoles(reader.info);
+    std::vector<Var> loaded;
+    for (const Channel& c : roles.channels) {
+      if (!schedule) loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
+    }
+    WarnOfDepths(
+        reader.info.block, loaded,
+        schedule ? "the kernel has a schedule, whose pipelines have their depth" : roles.why);
     plans.push_back(DescribeRoles(roles));
     if (!roles.IsApplied()) return GetRef<Stmt>(op);
     applied = true;
@@ -524,6 +554,12 @@ class Specializer : public StmtExprMutator {
     const Stmt kernel = Mutate(GetRef<Stmt>(op));
     kernel_ = nullptr;
     return kernel;
+  }
+
+  [[noreturn]] static void RefuseChip(const Schedule& schedule, int arch) {
+    ThrowAt(schedule.span, "ValueError",
+            "found T.annotate_ws_schedule for sm_" + std::to_string(arch) +
+                ", wanted sm_90 or later, whose warps pass on tiles by mbarriers; leave it out");
   }
 
   static Stmt WithThreads(AttrStmt attr, int64_t threads) {
@@ -549,7 +585,7 @@ class Specializer : public StmtExprMutator {
   static Stmt Around(const Stmt& body, const Stmt& roles) {
     const std::vector<Stmt> stmts = FlatSeq(body);
     const auto* attr = stmts.back().as<AttrStmtNode>();
-    if (!attr) return roles;
+    if (!attr || attr->attr_key == kWsOp) return roles;
     auto n = make_object<AttrStmtNode>(*attr);
     n->body = Around(attr->body, roles);
     return AttrStmt(n);
@@ -586,9 +622,10 @@ class Specializer : public StmtExprMutator {
 };
 
 PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
-  if (TargetArch(f) < kFirstWithTma) return f;
+  const Stmt named = WithoutNames(f->body);
   Specializer specialize(f);
-  const Stmt body = specialize.Mutate(f->body);
+  const Stmt body = specialize.Mutate(named);
+  if (TargetArch(f) < kFirstWithTma) return WithBody(std::move(f), body);
   f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }

@@ -7,12 +7,13 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
-#include "../../tvm/functor.h"
+#include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_reads.h"
 #include "role_schedule.h"
+#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -89,6 +90,9 @@ class Planner {
       const ForNode* loop = PipelineOf(*node->parent);
       if (loop) most_versions_ = std::max(most_versions_, StagesOf(loop));
     });
+    for (const Var& v : kernel_.block->alloc_buffers) {
+      most_versions_ = std::max(most_versions_, DepthOf(kernel_.block, v).value_or(1));
+    }
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
@@ -359,6 +363,8 @@ class Planner {
       const ForNode* loop = PipelineOf(*w.sequence);
       if (loop) channel->versions = std::max(channel->versions, StagesOf(loop));
     }
+    const auto depth = DepthOf(kernel_.block, buffer);
+    if (depth) channel->versions = *depth;
     for (const RoleNode* fill : fills) {
       std::vector<Stmt> body;
       for (const auto& node : fill->parent->nodes) body.push_back(node->stmt);
@@ -371,11 +377,25 @@ class Planner {
     for (const Window& w : channel->windows) {
       const ForNode* loop = PipelineOf(*w.sequence);
       const bool staged = loop && loop->annotations.count(kUserStage);
+      if (depth && staged && *depth < StepsOf(loop)) RefuseDepth(buffer, *depth, loop);
       if (channel->versions > 1 || !staged || StagesOf(loop) == 1) continue;
       return Refuse("more of " + std::string(buffer->name) + " is read than it writes",
                     fills[0]->stmt->span);
     }
     return true;
+  }
+
+  /*! Steps in which an iteration of a loop with stages has statements. */
+  static int64_t StepsOf(const ForNode* loop) {
+    const auto stage = ListAnnotation(loop->annotations, kUserStage);
+    return stage->empty() ? 1 : *std::max_element(stage->begin(), stage->end()) + 1;
+  }
+
+  [[noreturn]] static void RefuseDepth(const Var& buffer, int64_t depth, const ForNode* loop) {
+    ThrowAt(loop->span, "ValueError",
+            "found " + std::to_string(depth) + " versions of " + std::string(buffer->name) +
+                " by T.annotate_ws_pipeline_depth, wanted at least " +
+                std::to_string(StepsOf(loop)) + " for the stages of the loop; give it more");
   }
 
   bool CheckJumps() {
@@ -388,8 +408,9 @@ class Planner {
     const bool one_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
                                         [](const Channel& c) { return c.IsTmaOnly(); });
     const int64_t producers = one_thread ? kWarpGroup : kernel_.threads;
-    roles_.roles = {{"producer", {0, producers}, 0, one_thread, false, std::nullopt},
-                    {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
+    roles_.roles = {
+        {"producer", {0, producers}, 0, one_thread, false, std::nullopt},
+        {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
     roles_.threads = producers + kernel_.threads;
     CountArrivals(&roles_);
     if (roles_.threads > kMostThreads) {
