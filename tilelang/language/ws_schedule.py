@@ -16,8 +16,18 @@ from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
 
-WSID = "tl.ws_id"
-"""Key of the name of an operator or a loop in its ``annotations``."""
+
+
+class _NameKey(str):
+    """Key of the name of an operator or a loop in its ``annotations``, for a ``T.WSSchedule``.
+
+    Example
+    -------
+    ``T.copy(A[0, k * 64], A_shared, annotations={T.WSID: "load_a"})``
+    """
+
+
+WSID = _NameKey("tl.ws_id")
 
 _WARPS_OF_GROUP = 4
 # CUDA C++ Programming Guide, Compute Capabilities: 1024 threads of a block.

@@ -29,6 +29,14 @@ class NeedCollector : public StmtExprVisitor {
     if (IsLocal(buffer)) Add(buffer.get());
     for (const Expr& i : op->indices) Visit(i);
   }
+  void Visit_(const TensorRegionNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    if (IsLocal(buffer)) Add(buffer.get());
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
 
  private:
   void Add(const Object* v) { changed |= needed_->insert(v).second; }

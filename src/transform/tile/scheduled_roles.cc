@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tile_op.h"
+#include "../../tvm/disjoint.h"
 #include "../../tvm/error.h"
+#include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
@@ -19,11 +22,28 @@ bool IsAssumption(const Stmt& s) {
   return evaluate && IsCallTo(evaluate->value, "tirx.assume");
 }
 
+/*! Control of the program, which is that of all roles whatever its name. */
+bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || IsAssumption(s); }
+
 /*! What every role may run for itself. */
 bool IsScalarStatement(const Stmt& s) {
   const auto* store = s.as<BufferStoreNode>();
-  return s.as<BindNode>() || (store && IsLocal(store->buffer)) || IsBreak(s) || IsContinue(s) ||
-         IsAssumption(s);
+  return s.as<BindNode>() || (store && IsLocal(store->buffer)) || IsControl(s);
+}
+
+/*! The statement starts copies to shared memory that it does not wait for. */
+bool StartsCopies(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) final {
+      found |= TileOpIntAttr(op, "is_async_copy", 0) != 0;
+      for (const PointerAccess& p : PointerAccesses(op)) found |= p.access == Access::kAsyncWrite;
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
 }
 
 std::string Quoted(const std::string& name) { return "'" + name + "'"; }
@@ -122,8 +142,8 @@ class SchedulePlanner {
     nodes_of_.assign(schedule_.ops.size(), {});
     ForEachNode(roles_.body, [&](RoleNode* node) {
       if (!node->IsLeaf()) return;
-      const bool in_scope_only = schedule_.FindScope(node->id).has_value();
-      if (!node->id.empty() && !in_scope_only) {
+      const bool has_name = !node->id.empty() && !schedule_.FindScope(node->id);
+      if (has_name && !IsControl(node->stmt)) {
         CheckName(*node);
         const size_t op = *schedule_.FindOp(node->id);
         CheckPlace(*node, op);
@@ -251,6 +271,7 @@ class SchedulePlanner {
                    "T.WSSync; list it in the scope that has both");
       }
       channel.windows.push_back({body, SIZE_MAX, 0, 0, {}});
+      CheckApart(channel);
     }
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       if (node->IsLeaf() && node->role) Extend(*node, &channel);
@@ -275,12 +296,10 @@ class SchedulePlanner {
     const auto used = std::find_if(channel->buffers.begin(), channel->buffers.end(),
                                    [&](const Var& v) { return IsUsed(node, v); });
     if (used == channel->buffers.end()) return;
-    // Scopes may be nested: the innermost window counts.
-    Window* window = nullptr;
-    for (Window& w : channel->windows) {
-      if (AncestorIn(w.sequence, &node) && (!window || IsInside(w, *window))) window = &w;
-    }
-    if (!window) {
+    const auto window =
+        std::find_if(channel->windows.begin(), channel->windows.end(),
+                     [&](const Window& w) { return AncestorIn(w.sequence, &node); });
+    if (window == channel->windows.end()) {
       Refuse(node.stmt->span, "found " + std::string((*used)->name) + " of pipeline " +
                                   Quoted(channel->name) +
                                   " outside of the bodies in which it is passed on, wanted another "
@@ -301,12 +320,24 @@ class SchedulePlanner {
     for (const Var& v : channel->buffers) {
       channel->consumer_writes |= Contains(node.use.writes, v) || Contains(node.opaque, v);
     }
-    const bool to_global = std::any_of(node.use.writes.begin(), node.use.writes.end(), IsGlobal);
-    channel->read_by_engine |= IsGemm(node.stmt) || (AsTileOp(node.stmt) && to_global);
+    // Products and stores may be an engine's.
+    channel->read_by_engine |= AsTileOp(node.stmt) != nullptr;
   }
 
-  static bool IsInside(const Window& inner, const Window& outer) {
-    return inner.sequence->owner && AncestorIn(outer.sequence, inner.sequence->owner);
+  /*! A number of fills takes one window after the other. */
+  void CheckApart(const Channel& channel) const {
+    const Window& w = channel.windows.back();
+    for (const Window& other : channel.windows) {
+      if (&other == &w) continue;
+      const auto is_inside = [](const Window& inner, const Window& outer) {
+        return inner.sequence->owner && AncestorIn(outer.sequence, inner.sequence->owner);
+      };
+      if (!is_inside(w, other) && !is_inside(other, w)) continue;
+      Refuse(w.sequence->nodes[0]->stmt->span,
+             "found pipeline " + Quoted(channel.name) +
+                 " in a body and in one inside of it, wanted bodies apart; give each a pipeline of "
+                 "its own");
+    }
   }
 
   /*! Roles wait for what stands before the wait in the program, or nobody could go on. */
@@ -405,12 +436,20 @@ class SchedulePlanner {
   FillBy KindOf(RoleNode* node, const Channel& channel, const Placements& placed,
                 const std::vector<Var>& written) const {
     const BufferUse& use = node->use;
+    if (StartsCopies(node->stmt)) {
+      Refuse(node->stmt->span, "found copies in operation " + Quoted(node->id) +
+                                   " that the program waits for itself, where pipeline " +
+                                   Quoted(channel.name) +
+                                   " is to announce them, wanted T.copy; it waits where it has to");
+    }
     const bool direct = std::any_of(channel.windows.begin(), channel.windows.end(),
                                     [&](const Window& w) { return w.sequence == node->parent; });
     if (!IsTileLoad(node->stmt)) {
       node->why.clear();
     } else if (!direct) {
       node->why = "it stands in a loop or a branch of its own";
+    } else if (!IsOnlyFilled(*node, use.writes)) {
+      node->why = "its role uses the tile itself, or writes some of it twice";
     } else if (PassConfigFlag("tl.disable_tma_lower", false)) {
       node->why = "tl.disable_tma_lower";
     } else if (std::any_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
@@ -436,6 +475,38 @@ class SchedulePlanner {
                  "; leave it out");
     }
     return FillBy::kThreads;
+  }
+
+  /*! The role does nothing with the buffers but load parts of them that have nothing in common:
+   * the loads of one fill may end in any order, and nobody in the role waits for them. */
+  bool IsOnlyFilled(const RoleNode& node, const std::vector<Var>& buffers) const {
+    bool only = true;
+    ForEachNode(roles_.body, [&](const RoleNode* other) {
+      if (other == &node || !other->IsLeaf() || other->role != node.role) return;
+      if (!AncestorIn(node.parent, other)) return;
+      for (const Var& v : buffers) {
+        if (!IsUsed(*other, v)) continue;
+        only &= IsTileLoad(other->stmt) && !Contains(other->use.reads, v) &&
+                AreApart(TileOf(node), TileOf(*other));
+      }
+    });
+    return only;
+  }
+
+  static TileRegion TileOf(const RoleNode& load) {
+    return TileRegion::From(AsTileOp(load.stmt)->args[1]);
+  }
+
+  static bool AreApart(const TileRegion& a, const TileRegion& b) {
+    if (!a.buffer.same_as(b.buffer)) return false;
+    Analyzer analyzer;
+    for (size_t d = 0; d < a.ranges.size(); ++d) {
+      const auto na = AsInt(a.ranges[d]->extent), nb = AsInt(b.ranges[d]->extent);
+      if (na && nb && AreDisjoint(a.ranges[d]->min, *na, b.ranges[d]->min, *nb, &analyzer)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   /*! All that the role does is issue copies by TMA. */

@@ -1,0 +1,288 @@
+"""Schedules of warp specialisation: what their values take, and programs that they do not fit."""
+
+import re
+
+import pytest
+
+import tilelang
+import tilelang.language as T
+
+SM_90 = {"kind": "cuda", "arch": "sm_90a"}
+ROLES = {"load": T.WSRole(0, 4), "mma": T.WSRole(4, 8)}
+PIPELINES = {"ab": T.WSPipeline(depth=2)}
+LOOP = T.WSScope(
+    "k",
+    {"load": ["load_a", "load_b"], "mma": ["product"]},
+    [T.WSSync("load_a", "product", "ab"), T.WSSync("load_b", "product", "ab")],
+)
+KERNEL = T.WSScope(None, {"mma": ["clear", "store"]})
+
+
+def named(name):
+    return {T.WSID: name}
+
+
+def schedule(**changed):
+    fields = {"num_warps": 8, "roles": ROLES, "pipelines": PIPELINES, "scopes": [LOOP, KERNEL]}
+    return T.WSSchedule(**{**fields, **changed})
+
+
+def gemm(plan, threads=256, loop="k", clear="clear", extra=lambda S, W, F: None, **pipelined):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 128), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.fill(F, 0, annotations=named(clear) if clear else None)
+            for k in T.Pipelined(2, annotations=named(loop), **pipelined):
+                T.copy(A[0, k * 64], S, annotations=named("load_a"))
+                T.copy(B[k * 64, 0], W, annotations=named("load_b"))
+                T.gemm(S, W, F, annotations=named("product"))
+            extra(S, W, F)
+            T.copy(F, C, annotations=named("store"))
+
+    return main
+
+
+@pytest.fixture
+def refused():
+    """What is said of a program when it is lowered, without its place."""
+
+    def run(program, target=SM_90):
+        with pytest.raises(ValueError, match=r"test_ws_schedule\.py:\d+: ") as caught:
+            tilelang.lower(program, target=target)
+        text = str(caught.value).partition("\n")[0]
+        return re.sub(r"\S*test_ws_schedule\.py:\d+:? ?", "", text)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: T.WSRole(0.5, 4), TypeError, "warps_lo of T.WSRole is 0.5 of type float, wanted an int"),
+        (lambda: T.WSRole(0, 6), ValueError, "warps_hi of T.WSRole is 6, wanted a multiple of 4"),
+        (lambda: T.WSRole(4, 4), ValueError, "found warps 4 to 4, wanted 0 <= warps_lo"),
+        (lambda: T.WSRole(0, 36), ValueError, "a block has at most 32 warps"),
+        (lambda: T.WSRole(0, 4, 28), ValueError, "is 28, wanted a multiple of 8 from 24 to 240"),
+        (lambda: T.WSPipeline(0), ValueError, "depth of T.WSPipeline is 0, wanted at least 1"),
+        (lambda: T.WSPipeline(True), TypeError, "depth of T.WSPipeline is True of type bool, wanted an int"),
+        (lambda: T.WSSync("a", 1, "p"), TypeError, "target of T.WSSync is 1 of type int, wanted"),
+        (lambda: T.WSSync("a", "", "p"), ValueError, "target of T.WSSync is the empty string"),
+        (lambda: T.WSSync("a", "b", "p", "full"), TypeError, "wanted a T.WSSyncKind"),
+        (lambda: T.WSScope("k", ["a"]), TypeError, "wanted a mapping of roles"),
+        (lambda: T.WSScope("k", {"r": "a"}), TypeError, "operations of role 'r' are 'a'"),
+        (lambda: T.WSScope("k", {}, [1]), TypeError, "syncs of T.WSScope: found 1"),
+        (lambda: schedule(num_warps=6), ValueError, "num_warps of T.WSSchedule is 6"),
+        (lambda: schedule(num_warps=4), ValueError, "role 'mma' has warps 4 to 7, wanted them"),
+        (lambda: schedule(roles={"load": 1}), TypeError, "roles of T.WSSchedule: found 1"),
+        (lambda: schedule(scopes=LOOP), TypeError, "scopes of T.WSSchedule is"),
+        (
+            lambda: schedule(roles={**ROLES, "mma": T.WSRole(0, 8)}),
+            ValueError,
+            "roles 'load' and 'mma' both have warp 0",
+        ),
+        (
+            lambda: schedule(
+                num_warps=16, roles={"load": T.WSRole(0, 8, 240), "mma": T.WSRole(8, 16, 240)}
+            ),
+            ValueError,
+            "the roles have 122880 registers by max_nreg, wanted at most 64512",
+        ),
+        (lambda: schedule(scopes=[LOOP, LOOP]), ValueError, "two scopes have the body 'k'"),
+        (
+            lambda: schedule(scopes=[LOOP, T.WSScope(None, {"load": ["product"]})]),
+            ValueError,
+            "operation 'product' is given to role 'mma' and to role 'load'",
+        ),
+        (
+            lambda: schedule(scopes=[LOOP, T.WSScope(None, {"store": ["store"]})]),
+            ValueError,
+            "the schedule has no role 'store', wanted one of its own: 'load', 'mma'",
+        ),
+        (
+            lambda: schedule(scopes=[LOOP, T.WSScope(None, {"mma": ["k"]})]),
+            ValueError,
+            "'k' is the body of a scope and an operation",
+        ),
+        (
+            lambda: schedule(num_warps=12, roles={**ROLES, "idle": T.WSRole(8, 12)}),
+            ValueError,
+            "role 'idle' runs no operation",
+        ),
+        (
+            lambda: schedule(pipelines={**PIPELINES, "c": T.WSPipeline(1)}),
+            ValueError,
+            "no T.WSSync uses pipeline 'c'",
+        ),
+        (
+            lambda: schedule(pipelines={}),
+            ValueError,
+            "the schedule has no pipeline 'ab', wanted one of its own: none",
+        ),
+        (
+            lambda: schedule(scopes=[LOOP, with_syncs(("load_a", "load_b"))]),
+            ValueError,
+            "found 'load_a' and 'load_b' in role 'load', wanted two roles",
+        ),
+        (
+            lambda: schedule(scopes=[LOOP, with_syncs(("product", "load_a"))]),
+            ValueError,
+            "pipeline 'ab' is filled by roles 'load' and 'mma'",
+        ),
+        (
+            lambda: schedule(scopes=[LOOP, with_syncs(("load_a", "product"))]),
+            ValueError,
+            "two T.WSSync go from 'load_a' to 'product'",
+        ),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(make, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        make()
+
+
+def with_syncs(*ends):
+    return T.WSScope(None, KERNEL.ops, [T.WSSync(*pair, "ab") for pair in ends])
+
+
+def test_values_compare_and_do_not_change():
+    assert schedule() == schedule()
+    assert LOOP.syncs[0].kind is T.WSSyncKind.FULL_EMPTY
+    with pytest.raises(AttributeError):
+        ROLES["load"].warps_lo = 8
+
+
+def test_a_kernel_takes_one_schedule_for_its_threads():
+    with pytest.raises(ValueError, match=r"threads \[128, 1, 1\], wanted 256 in one dimension"):
+        gemm(schedule(), threads=128)
+    with pytest.raises(ValueError, match="the kernel has a schedule already"):
+        gemm(schedule(), extra=lambda S, W, F: T.annotate_ws_schedule(schedule()))
+    with pytest.raises(TypeError, match=r"found {} of type dict, wanted a T.WSSchedule"):
+        gemm({})
+    with pytest.raises(TypeError, match="id of T.ws_op is 3, wanted a name"):
+        gemm(schedule(), extra=lambda S, W, F: T.ws_op(3))
+
+
+def test_a_name_stands_around_a_parallel_loop():
+    with pytest.raises(ValueError, match=r"T.ws_op\('x'\) stands in a parallel loop"):
+
+        @T.prim_func
+        def main(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=128):
+                for i in T.Parallel(64):
+                    with T.ws_op("x"):
+                        A[i] = 0.0
+
+
+def test_chips_before_sm_90_are_refused(refused):
+    text = refused(gemm(schedule()), {"kind": "cuda", "arch": "sm_80"})
+    assert text.startswith("found T.annotate_ws_schedule for sm_80, wanted sm_90 or later")
+
+
+def test_names_say_nothing_without_a_schedule():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "float32")
+            for _ in T.serial(2, annotations=named("loop")):
+                with T.ws_op("load"):
+                    T.copy(A, S)
+                T.copy(S, A, annotations=named("store"))
+
+    for arch in ("sm_80", "sm_90a"):
+        source = tilelang.lower(main, target={"kind": "cuda", "arch": arch}).kernel_source
+        assert "mbarrier" not in source
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (
+            gemm(schedule(), loop="other"),
+            "found the name 'other', which the schedule does not know, wanted one of 'load_a', "
+            "'load_b', 'product', 'clear', 'store'; add it to a scope",
+        ),
+        (
+            gemm(schedule(), clear=None),
+            "found a statement that no role runs, wanted the name of an operation of the schedule; "
+            'give it annotations={T.WSID: "name"}, or put it under T.ws_op("name")',
+        ),
+        (
+            gemm(schedule(scopes=[LOOP, T.WSScope(None, {"mma": ["clear", "store", "more"]})])),
+            "found no statement with the name 'more' of an operation, wanted one; leave the "
+            "operation out",
+        ),
+        (
+            gemm(
+                schedule(scopes=[LOOP, KERNEL, T.WSScope("j", {})]),
+            ),
+            "found no loop with the name 'j' of a scope, wanted annotations={T.WSID: 'j'} on one",
+        ),
+        (
+            gemm(
+                schedule(
+                    scopes=[
+                        T.WSScope("k", {**LOOP.ops, "mma": ["product", "store"]}, LOOP.syncs),
+                        T.WSScope(None, {"mma": ["clear"]}),
+                    ]
+                )
+            ),
+            "found operation 'store' in the kernel's scope, wanted it in the scope of 'k', which "
+            "lists it; list it where it stands",
+        ),
+        (
+            gemm(schedule(scopes=[T.WSScope("k", LOOP.ops, LOOP.syncs[:1]), KERNEL])),
+            "found operation 'product' of role 'mma' reading W, which operation 'load_b' of role "
+            "'load' writes at , wanted a T.WSSync between them, or one role for both",
+        ),
+        (
+            gemm(schedule(scopes=[LOOP, T.WSScope(None, {"load": ["clear"], "mma": ["store"]})])),
+            "found operation 'product' of role 'mma' writing F, which operation 'clear' of role "
+            "'load' writes at , wanted one role for both: threads have registers of their own; "
+            "pass it on in shared memory",
+        ),
+        (
+            gemm(
+                schedule(scopes=[LOOP, T.WSScope(None, KERNEL.ops, [T.WSSync("load_a", "store", "ab")])])
+            ),
+            "found T.WSSync('load_a', 'store', 'ab') without shared memory that the first writes "
+            "and the second uses, wanted it to order something; leave it out",
+        ),
+        (
+            gemm(schedule(), order=[0, 1, 2], stage=[0, 0, 1]),
+            "found order and stage of T.Pipelined in a kernel with a schedule, wanted the order of "
+            "the program, in which each role runs its operations; leave them out",
+        ),
+        (
+            gemm(
+                schedule(
+                    scopes=[
+                        T.WSScope(
+                            "k",
+                            LOOP.ops,
+                            [LOOP.syncs[0], T.WSSync("load_b", "product", "ab", T.WSSyncKind.FULL)],
+                        ),
+                        KERNEL,
+                    ]
+                )
+            ),
+            "found T.WSSync('load_b', 'product', 'ab') of kind FULL where its source runs several "
+            "times, wanted FULL_EMPTY: the source would overwrite what the target reads; leave the "
+            "kind out",
+        ),
+        (
+            gemm(schedule(), extra=lambda S, W, F: T.sync_threads()),
+            "found a statement that a schedule does not take: it synchronises threads itself "
+            "(tirx.tvm_storage_sync); leave it or the schedule out",
+        ),
+    ],
+)
+def test_a_program_that_a_schedule_does_not_fit_is_refused(refused, program, text):
+    assert refused(program) == text
