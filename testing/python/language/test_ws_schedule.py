@@ -164,9 +164,9 @@ def test_a_kernel_takes_one_schedule_for_its_threads():
         gemm(schedule(), threads=128)
     with pytest.raises(ValueError, match="the kernel has a schedule already"):
         gemm(schedule(), extra=lambda S, W, F: T.annotate_ws_schedule(schedule()))
-    with pytest.raises(TypeError, match=r"found {} of type dict, wanted a T.WSSchedule"):
+    with pytest.raises(TypeError, match=r"found \{\} of type dict, wanted a T.WSSchedule"):
         gemm({})
-    with pytest.raises(TypeError, match="id of T.ws_op is 3, wanted a name"):
+    with pytest.raises(TypeError, match="id of T.ws_op is 3 of type int, wanted a name"):
         gemm(schedule(), extra=lambda S, W, F: T.ws_op(3))
 
 
