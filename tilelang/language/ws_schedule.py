@@ -17,7 +17,6 @@ from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
 
 
-
 class _NameKey(str):
     """Key of the name of an operator or a loop in its ``annotations``, for a ``T.WSSchedule``.
 
@@ -80,8 +79,8 @@ class WSRole:
             warps = _int(getattr(self, name), f"{name} of T.WSRole")
             if warps % _WARPS_OF_GROUP:
                 raise ValueError(
-                    f"{name} of T.WSRole is {warps}, wanted a multiple of {_WARPS_OF_GROUP}: a role "
-                    "has whole warp groups"
+                    f"{name} of T.WSRole is {warps}, wanted a multiple of {_WARPS_OF_GROUP}: a "
+                    "role has whole warp groups"
                 )
         if not 0 <= self.warps_lo < self.warps_hi <= _MOST_WARPS:
             raise ValueError(
@@ -321,9 +320,7 @@ class WSSchedule:
             known.append((sync.source, sync.target))
         for pipeline in self.pipelines:
             if pipeline not in sources:
-                raise ValueError(
-                    f"no T.WSSync uses pipeline {pipeline!r}; use it or leave it out"
-                )
+                raise ValueError(f"no T.WSSync uses pipeline {pipeline!r}; use it or leave it out")
 
     def annotation(self, span: ir.Span) -> dict[str, Any]:
         """Return the schedule as IR, made at ``span``."""
@@ -419,9 +416,7 @@ def annotate_ws_schedule(schedule: WSSchedule) -> None:
     kernel = KernelLaunchFrame.Current()
     assert kernel is not None
     if not isinstance(schedule, WSSchedule):
-        raise TypeError(
-            f"T.annotate_ws_schedule found {describe(schedule)}, wanted a T.WSSchedule"
-        )
+        raise TypeError(f"T.annotate_ws_schedule found {describe(schedule)}, wanted a T.WSSchedule")
     if kernel.ws_schedule is not None:
         raise ValueError("T.annotate_ws_schedule: the kernel has a schedule already; give it one")
     threads = 32 * schedule.num_warps

@@ -129,8 +129,8 @@ class SchedulePlanner : ScheduledProgram {
     Span where;
     const std::string why = SliceRole(kernel_, views_, role, &roles_.body, &where);
     if (why.empty()) return;
-    Refuse(where, "role " + Quoted(roles_.roles[role].name) +
-                      " found a statement that it has to run as well: " + why +
+    Refuse(where, "found a statement that role " + Quoted(roles_.roles[role].name) +
+                      " depends on and cannot run for itself: " + why +
                       "; make it part of the one operation that needs it");
   }
 };

@@ -3,15 +3,18 @@
  *
  * In:  a tile program under thread_extent attributes, pipelined loops annotated as the user wrote
  *      them.
- * Out: for kernels with a plan (warp_roles.h) a tile program with two branches, each a thread range
- *      marked `tl.warp_role`: threads [0, P) fill the slots of the shared buffers, threads
- *      [P, P + C) are the kernel that was, whose reads wait for the fills and release the slots.
- * The block has P + C threads, `barrier_init` has the mbarriers, loads by TMA are
+ * Out: for kernels with a plan (warp_roles.h) a tile program with a branch for each role, a thread
+ *      range. Of the compiler's own plan, marked `tl.warp_role`: threads [0, P) fill the slots of
+ *      the shared buffers, threads [P, P + C) are the kernel that was, whose reads wait for the
+ *      fills and release the slots. Of T.annotate_ws_schedule, marked `tl.scheduled_role` with
+ *      their registers: the roles that the program names. Names of statements are gone.
+ * The block has the threads of all roles, `barrier_init` has the mbarriers, loads by TMA are
  *      `tl.tileop.tma_copy` and `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and
- * `tl.tileop.release`. Other kernels are unchanged. Establishes: both roles run the same control
+ * `tl.tileop.release`. Other kernels are unchanged. Establishes: all roles run the same control
  * flow, so every fill is awaited and released once; order and stage that the user gave hold for the
  * consumer's loop. Function attributes: `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or
- * why there is none. Refuses nothing: what the plan does not understand stays an ordinary pipeline.
+ * why there is none. Refuses (ValueError) schedules that the program does not fit; what the
+ * compiler's own plan does not understand stays an ordinary pipeline.
  */
 #include <algorithm>
 

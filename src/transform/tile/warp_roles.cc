@@ -393,8 +393,8 @@ class Planner {
 
   [[noreturn]] static void RefuseDepth(const Var& buffer, int64_t depth, const ForNode* loop) {
     ThrowAt(loop->span, "ValueError",
-            "found " + std::to_string(depth) + " versions of " + std::string(buffer->name) +
-                " by T.annotate_ws_pipeline_depth, wanted at least " +
+            "found depth " + std::to_string(depth) + " of " + std::string(buffer->name) +
+                " in T.annotate_ws_pipeline_depth, wanted at least " +
                 std::to_string(StepsOf(loop)) + " for the stages of the loop; give it more");
   }
 

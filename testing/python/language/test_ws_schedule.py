@@ -66,13 +66,21 @@ def refused():
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: T.WSRole(0.5, 4), TypeError, "warps_lo of T.WSRole is 0.5 of type float, wanted an int"),
+        (
+            lambda: T.WSRole(0.5, 4),
+            TypeError,
+            "warps_lo of T.WSRole is 0.5 of type float, wanted an int",
+        ),
         (lambda: T.WSRole(0, 6), ValueError, "warps_hi of T.WSRole is 6, wanted a multiple of 4"),
         (lambda: T.WSRole(4, 4), ValueError, "found warps 4 to 4, wanted 0 <= warps_lo"),
         (lambda: T.WSRole(0, 36), ValueError, "a block has at most 32 warps"),
         (lambda: T.WSRole(0, 4, 28), ValueError, "is 28, wanted a multiple of 8 from 24 to 240"),
         (lambda: T.WSPipeline(0), ValueError, "depth of T.WSPipeline is 0, wanted at least 1"),
-        (lambda: T.WSPipeline(True), TypeError, "depth of T.WSPipeline is True of type bool, wanted an int"),
+        (
+            lambda: T.WSPipeline(True),
+            TypeError,
+            "depth of T.WSPipeline is True of type bool, wanted an int",
+        ),
         (lambda: T.WSSync("a", 1, "p"), TypeError, "target of T.WSSync is 1 of type int, wanted"),
         (lambda: T.WSSync("a", "", "p"), ValueError, "target of T.WSSync is the empty string"),
         (lambda: T.WSSync("a", "b", "p", "full"), TypeError, "wanted a T.WSSyncKind"),
@@ -166,7 +174,7 @@ def test_a_kernel_takes_one_schedule_for_its_threads():
         gemm(schedule(), extra=lambda S, W, F: T.annotate_ws_schedule(schedule()))
     with pytest.raises(TypeError, match=r"found \{\} of type dict, wanted a T.WSSchedule"):
         gemm({})
-    with pytest.raises(TypeError, match="id of T.ws_op is 3 of type int, wanted a name"):
+    with pytest.raises(TypeError, match=r"id of T.ws_op is 3 of type int, wanted a name"):
         gemm(schedule(), extra=lambda S, W, F: T.ws_op(3))
 
 
@@ -250,7 +258,9 @@ def test_names_say_nothing_without_a_schedule():
         ),
         (
             gemm(
-                schedule(scopes=[LOOP, T.WSScope(None, KERNEL.ops, [T.WSSync("load_a", "store", "ab")])])
+                schedule(
+                    scopes=[LOOP, T.WSScope(None, KERNEL.ops, [T.WSSync("load_a", "store", "ab")])]
+                )
             ),
             "found T.WSSync('load_a', 'store', 'ab') without shared memory that the first writes "
             "and the second uses, wanted it to order something; leave it out",
@@ -286,3 +296,188 @@ def test_names_say_nothing_without_a_schedule():
 )
 def test_a_program_that_a_schedule_does_not_fit_is_refused(refused, program, text):
     assert refused(program) == text
+
+
+def two_roles(body, more=(), ops=("load", "use"), depth=2):
+    """A loop whose role `load` fills S, and whose role `use` reads it."""
+    plan = T.WSSchedule(
+        num_warps=8,
+        roles={"load": T.WSRole(0, 4), "use": T.WSRole(4, 8)},
+        pipelines={"p": T.WSPipeline(depth), **({"q": T.WSPipeline(1)} if more else {})},
+        scopes=[
+            T.WSScope(
+                "step",
+                {"load": [ops[0]], "use": list(ops[1:])},
+                [T.WSSync(ops[0], op, "p") for op in ops[1:]],
+            ),
+            *more,
+        ],
+    )
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float32"),
+        B: T.Tensor((64, 64), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float32")
+            F = T.alloc_fragment((64, 64), "float32")
+            body(A, B, C, S, F)
+
+    return main
+
+
+@T.macro
+def used_before(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(S, F, annotations=named("use"))
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+
+
+@T.macro
+def some_threads(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        if T.get_thread_binding() % 64 < 32:
+            T.copy(A[k * 64, 0], S, annotations=named("load"))
+            T.copy(S, F, annotations=named("use"))
+
+
+@T.macro
+def half_of_it(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64 : k * 64 + 32, 0:64], S[0:32, :], annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+
+
+@T.macro
+def left(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        with T.ws_op("use"):
+            if B[k, 0] > 0:
+                T.loop_break()
+            T.copy(S, F)
+
+
+@T.macro
+def waits_itself(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.async_copy(A[k * 64, 0], S, annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+
+
+@T.macro
+def by_hand(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        with T.ws_op("load"):
+            T.ptx_cp_async(S[0, T.get_thread_binding() % 16 * 4], A[k, 0], 16)
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+        T.copy(S, F, annotations=named("use"))
+
+
+@T.macro
+def through_a_tensor(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        with T.ws_op("use"):
+            T.copy(S, F)
+            T.copy(F, A[k * 64, 0])
+
+
+@T.macro
+def value_of_a_tile(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        x = S[0, 0]
+        for i, j in T.Parallel(64, 64, annotations=named("use")):
+            F[i, j] = x
+
+
+@T.macro
+def value_of_a_role(A, B, C, S, F):
+    count = T.alloc_var("int32", init=0)
+    for k in T.serial(4, annotations=named("step")):
+        with T.ws_op("load"):
+            T.copy(A[k * 64, 0], S)
+            count += 1
+        with T.ws_op("use"):
+            T.copy(S, F)
+            B[0, 0] = count
+
+
+@T.macro
+def elsewhere(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+    T.copy(S, C, annotations=named("later"))
+
+
+@T.macro
+def no_tma(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        if k > 1:
+            T.copy(A[k * 64, 0], S, prefer_instruction="tma", annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+
+
+def kernel_scope(load=(), use=(), links=()):
+    return T.WSScope(None, {"load": load, "use": use}, [T.WSSync(*link) for link in links])
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        (two_roles(used_before), "found role 'use' using a buffer of pipeline 'p', which role"),
+        (
+            two_roles(some_threads),
+            "found a statement that role 'load' depends on and cannot run for itself: it depends "
+            "on the thread's number; make it part of the one operation that needs it",
+        ),
+        (
+            two_roles(half_of_it),
+            "found a statement that reads more of S than one statement before it has written in "
+            "the same iteration, wanted that for the 2 versions of pipeline 'p'; give it depth=1",
+        ),
+        (two_roles(left), "found a jump out of a body whose roles wait for each other"),
+        (
+            two_roles(waits_itself),
+            "found copies in operation 'load' that the program waits for itself, where pipeline "
+            "'p' is to announce them, wanted T.copy",
+        ),
+        (
+            two_roles(by_hand, depth=1),
+            "found copies in operation 'load' that the program waits for itself",
+        ),
+        (
+            two_roles(through_a_tensor),
+            "found operation 'use' of role 'use' writing A, which operation 'load' of role 'load' "
+            "reads at , wanted one role for both, or regions that are provably apart",
+        ),
+        (
+            two_roles(value_of_a_tile),
+            "found a statement that role 'use' depends on and cannot run for itself: it depends "
+            "on S in shared memory",
+        ),
+        (
+            two_roles(value_of_a_role),
+            "found a statement that role 'use' depends on and cannot run for itself: it sets "
+            "count, which another role reads",
+        ),
+        (
+            two_roles(elsewhere, [kernel_scope(use=["later"], links=[("load", "later", "q")])]),
+            "found S in the pipelines 'p' and 'q', wanted one; write what the second role makes "
+            "of it to another buffer",
+        ),
+        (
+            two_roles(no_tma, depth=1),
+            "found prefer_instruction=\"tma\" in operation 'load', where TMA makes no copy: it "
+            "stands in a loop or a branch of its own; leave it out",
+        ),
+    ],
+)
+def test_a_dependence_that_a_schedule_does_not_keep_is_refused(refused, program, text):
+    assert refused(program).startswith(text)

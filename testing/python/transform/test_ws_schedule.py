@@ -284,11 +284,13 @@ def persistent(tiles, blocks):
 def test_a_role_stores_in_a_persistent_loop(check):
     a, b = ints(320, 128), ints(128, 64)
     kernel = check(persistent(5, 2), [a, b], (a.float() @ b.float()).half())
-    assert "(out, mma to epilogue): out, 2 versions, fill number a running count" in kernel.explain()
+    assert (
+        "(out, mma to epilogue): out, 2 versions, fill number a running count" in kernel.explain()
+    )
 
 
 def mixed(n):
-    """A tile that is loaded once, tiles by cp.async and by TMA, and a target that writes to them."""
+    """A tile that is loaded once, tiles by cp.async and by TMA, a target that writes to them."""
     once = T.WSSync("q", "c", "q", T.WSSyncKind.FULL)
     plan = T.WSSchedule(
         num_warps=12,
@@ -435,7 +437,7 @@ def test_versions_of_what_the_compiler_loads(check):
 
 def test_fewer_versions_than_stages_are_refused():
     program = depths({"S": 1}, order=[0, 1, 2], stage=[0, 0, 1])
-    with pytest.raises(ValueError, match="found 1 versions of S .*, wanted at least 2"):
+    with pytest.raises(ValueError, match=r"found depth 1 of S .*, wanted at least 2"):
         tilelang.lower(program, target=SM_90)
 
 
