@@ -106,7 +106,10 @@ class ChannelMaker : ScheduledProgram {
       CheckApart(channel);
     }
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->IsLeaf() && node->role) Extend(*node, &channel);
+      if (node->IsLeaf() && node->role && *node->role != channel.source) AddUse(*node, &channel);
+    });
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (node->IsLeaf() && node->role == channel.source) AddFill(*node, &channel);
     });
     CheckTargets(channel);
     for (const Window& w : channel.windows) CheckOrder(channel, w);
@@ -123,11 +126,17 @@ class ChannelMaker : ScheduledProgram {
     return body;
   }
 
-  /*! Counts a statement that uses the channel's buffers into its window. */
-  void Extend(const RoleNode& node, Channel* channel) {
+  static bool Writes(const RoleNode& node, const Channel& channel) {
+    return std::any_of(channel.buffers.begin(), channel.buffers.end(), [&](const Var& v) {
+      return Contains(node.use.writes, v) || Contains(node.opaque, v);
+    });
+  }
+
+  /*! The window of a statement that uses the channel's buffers; nullptr for one that does not. */
+  Window* WindowOf(const RoleNode& node, Channel* channel) const {
     const auto used = std::find_if(channel->buffers.begin(), channel->buffers.end(),
                                    [&](const Var& v) { return IsUsed(node, v); });
-    if (used == channel->buffers.end()) return;
+    if (used == channel->buffers.end()) return nullptr;
     const auto window =
         std::find_if(channel->windows.begin(), channel->windows.end(),
                      [&](const Window& w) { return AncestorIn(w.sequence, &node); });
@@ -137,21 +146,31 @@ class ChannelMaker : ScheduledProgram {
                                   " outside of the bodies in which it is passed on, wanted another "
                                   "buffer here");
     }
+    return &*window;
+  }
+
+  /*! The source has the slot while it writes; where others write, too, also while it reads. */
+  void AddFill(const RoleNode& node, Channel* channel) const {
+    Window* const window = WindowOf(node, channel);
+    if (!window) return;
     const size_t index = IndexOf(*AncestorIn(window->sequence, &node));
     window->last_use = std::max(window->last_use, index);
-    if (*node.role == channel->source) {
-      window->first_fill = std::min(window->first_fill, index);
-      window->last_fill = std::max(window->last_fill, index);
-      return;
-    }
+    if (!Writes(node, *channel) && !channel->consumer_writes) return;
+    window->first_fill = std::min(window->first_fill, index);
+    window->last_fill = std::max(window->last_fill, index);
+  }
+
+  void AddUse(const RoleNode& node, Channel* channel) const {
+    Window* const window = WindowOf(node, channel);
+    if (!window) return;
+    const size_t index = IndexOf(*AncestorIn(window->sequence, &node));
+    window->last_use = std::max(window->last_use, index);
     auto use = std::find_if(window->uses.begin(), window->uses.end(),
                             [&](const SlotUse& u) { return u.role == *node.role; });
     if (use == window->uses.end()) use = window->uses.insert(use, {*node.role, index, index});
     use->acquire = std::min(use->acquire, index);
     use->release = std::max(use->release, index);
-    for (const Var& v : channel->buffers) {
-      channel->consumer_writes |= Contains(node.use.writes, v) || Contains(node.opaque, v);
-    }
+    channel->consumer_writes |= Writes(node, *channel);
     // Products and stores may be an engine's.
     channel->read_by_engine |= AsTileOp(node.stmt) != nullptr;
   }
@@ -209,7 +228,7 @@ class ChannelMaker : ScheduledProgram {
       std::vector<Stmt> body;
       for (const auto& node : w.sequence->nodes) body.push_back(node->stmt);
       for (const Var& v : channel.buffers) {
-        for (size_t reader = w.first_fill; reader <= w.last_use; ++reader) {
+        for (size_t reader = 0; reader <= w.last_use; ++reader) {
           const RoleNode& node = *w.sequence->nodes[reader];
           if (!Contains(node.use.reads, v) && !Contains(node.opaque, v)) continue;
           bool supplied = false;

@@ -404,6 +404,47 @@ def test_conditions_and_scalars_are_every_roles(check):
     assert "1 step ahead" in explained
 
 
+def kept(n):
+    """The source goes on with its tile while the other role works on it."""
+    plan = T.WSSchedule(
+        num_warps=12,
+        roles={"all": T.WSRole(0, 4), "also": T.WSRole(8, 12)},
+        pipelines={"tiles": T.WSPipeline(2)},
+        scopes=[
+            T.WSScope(
+                "step", {"all": ["load", "first"], "also": ["then"]}, syncs("tiles", "load", "then")
+            ),
+            T.WSScope(None, {"all": ["clear0", "store0"], "also": ["clear1", "store1"]}),
+        ],
+    )
+
+    @T.prim_func
+    def main(A: T.Tensor((64 * n, 64), "float32"), C: T.Tensor((2, 64, 64), "float32")):
+        with T.Kernel(1, threads=384):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float32")
+            F = [T.alloc_fragment((64, 64), "float32") for _ in range(2)]
+            for i in T.unroll(2, explicit=True):
+                T.fill(F[i], 0, annotations=named(f"clear{i}"))
+            for k in T.serial(n, annotations=named("step")):
+                T.copy(A[k * 64, 0], S, annotations=named("load"))
+                for i, j in T.Parallel(64, 64, annotations=named("then")):
+                    F[1][i, j] += S[63 - i, j]
+                for i, j in T.Parallel(64, 64, annotations=named("first")):
+                    F[0][i, j] += S[i, 63 - j] * k
+            for i in T.unroll(2, explicit=True):
+                T.copy(F[i], C[i, 0:64, 0:64], annotations=named(f"store{i}"))
+
+    return main
+
+
+def test_the_source_reads_its_tile_behind_the_target(check):
+    a = ints(320, 64, dtype=torch.float32)
+    tiles = a.split(64)
+    wanted = [sum(k * tile.flip(1) for k, tile in enumerate(tiles)), sum(tiles).flip(0)]
+    check(kept(5), [a], torch.stack(wanted))
+
+
 def depths(given, stages=2, **kw):
     """A product whose tiles the compiler loads ahead."""
 
