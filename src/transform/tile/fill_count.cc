@@ -13,16 +13,6 @@ constexpr int64_t kWarp = 32;
 /*! Of running counts: remainders of unsigned numbers need no care of signs. */
 constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 
-bool HasLoad(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) final { found = true; }
-  } finder;
-  finder(e);
-  return finder.found;
-}
-
 int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
   int64_t warps = 0;
   for (size_t r = 0; r < roles.roles.size(); ++r) {
@@ -32,6 +22,16 @@ int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
 }
 
 }  // namespace
+
+bool HasLoad(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) final { found = true; }
+  } finder;
+  finder(e);
+  return finder.found;
+}
 
 const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
   const ForNode* loop = sequence->owner ? sequence->owner->Loop() : nullptr;

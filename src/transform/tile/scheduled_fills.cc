@@ -132,6 +132,7 @@ class FillChooser : ScheduledProgram {
     Analyzer analyzer;
     for (size_t d = 0; d < a.ranges.size(); ++d) {
       const auto na = AsInt(a.ranges[d]->extent), nb = AsInt(b.ranges[d]->extent);
+      if (HasLoad(a.ranges[d]->min) || HasLoad(b.ranges[d]->min)) continue;
       if (na && nb && AreDisjoint(a.ranges[d]->min, *na, b.ranges[d]->min, *nb, &analyzer)) {
         return true;
       }

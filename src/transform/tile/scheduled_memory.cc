@@ -16,7 +16,7 @@ struct Touch {
   bool writes;
 };
 
-/*! Gives variables that differ between iterations other names. */
+/*! Gives what differs between iterations other names: variables, and what is read from memory. */
 class Later : public Substituter {
  public:
   explicit Later(const RoleSequence& body) {
@@ -26,6 +26,10 @@ class Later : public Substituter {
       if (bind && LoopAround(*node)) Rename(bind->var);
     });
   }
+
+ protected:
+  using Substituter::Mutate_;
+  Expr Mutate_(const TensorLoadNode* op) final { return MakeVar("element", op->dtype()); }
 
  private:
   void Rename(const Var& v) { map[v.get()] = MakeVar(v->name, v->dtype()); }
@@ -65,13 +69,11 @@ class MemoryChecker {
   }
 
   void Check(const Var& memory, const std::vector<Touch>& touches) {
-    const bool by_thread = !IsShared(memory) && !IsGlobal(memory);
     for (size_t i = 0; i < touches.size(); ++i) {
       for (size_t j = i + 1; j < touches.size(); ++j) {
         const Touch &a = touches[i], &b = touches[j];
         if (*a.node->role == *b.node->role) continue;
-        // What all roles only read is never written; registers are not one memory in any case.
-        if (!by_thread && !a.writes && !b.writes) continue;
+        if (!a.writes && !b.writes) continue;
         if (IsShared(memory) && IsSynced(memory, *a.node, *b.node)) continue;
         if (IsGlobal(memory) && AreApart(memory, *a.node, *b.node)) continue;
         Refuse(memory, a, b);

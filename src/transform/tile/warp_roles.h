@@ -194,6 +194,8 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
 // --- fill_count.cc
 /*! Numbers the fills of all channels, and counts the bytes that TMA brings. */
 void CountFills(WarpRoles* roles);
+/*! The expression reads memory: its value may change. */
+bool HasLoad(const Expr& e);
 /*! Arrivals of a phase of each channel's barriers; the roles have their threads. */
 void CountArrivals(WarpRoles* roles);
 
