@@ -200,7 +200,8 @@ class ChannelMaker : ScheduledProgram {
                  Quoted(channel.name) + ", which role " +
                  Quoted(roles_.roles[channel.source].name) + " fills at " +
                  Where(w.sequence->nodes[w.last_fill]->stmt->span) +
-                 ", wanted it after all of that; change their order in the program");
+                 ", wanted it after all of that; change their order in the program, or give the "
+                 "buffers pipelines of their own");
     }
   }
 

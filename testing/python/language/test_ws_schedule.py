@@ -16,6 +16,7 @@ LOOP = T.WSScope(
     [T.WSSync("load_a", "product", "ab"), T.WSSync("load_b", "product", "ab")],
 )
 KERNEL = T.WSScope(None, {"mma": ["clear", "store"]})
+LOADS = [("load_a", "product"), ("load_b", "product")]
 
 
 def named(name):
@@ -189,6 +190,11 @@ def test_a_name_stands_around_a_parallel_loop():
                         A[i] = 0.0
 
 
+def test_a_name_is_a_string():
+    with pytest.raises(TypeError, match=r"found T.WSID that is no string, wanted the name of"):
+        tilelang.lower(gemm(schedule(), clear=3), target=SM_90)
+
+
 def test_chips_before_sm_90_are_refused(refused):
     text = refused(gemm(schedule()), {"kind": "cuda", "arch": "sm_80"})
     assert text.startswith("found T.annotate_ws_schedule for sm_80, wanted sm_90 or later")
@@ -298,17 +304,17 @@ def test_a_program_that_a_schedule_does_not_fit_is_refused(refused, program, tex
     assert refused(program) == text
 
 
-def two_roles(body, more=(), ops=("load", "use"), depth=2):
+def two_roles(body, more=(), pipelines=(), depth=2):
     """A loop whose role `load` fills S, and whose role `use` reads it."""
     plan = T.WSSchedule(
         num_warps=8,
         roles={"load": T.WSRole(0, 4), "use": T.WSRole(4, 8)},
-        pipelines={"p": T.WSPipeline(depth), **({"q": T.WSPipeline(1)} if more else {})},
+        pipelines={name: T.WSPipeline(depth) for name in ("p", *pipelines)},
         scopes=[
             T.WSScope(
                 "step",
-                {"load": [ops[0]], "use": list(ops[1:])},
-                [T.WSSync(ops[0], op, "p") for op in ops[1:]],
+                {"load": ["load"], "use": ["use"]},
+                [T.WSSync("load", "use", "p")],
             ),
             *more,
         ],
@@ -417,6 +423,24 @@ def elsewhere(A, B, C, S, F):
 
 
 @T.macro
+def around(A, B, C, S, F):
+    T.copy(B, S, annotations=named("first"))
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+    T.copy(S, C, annotations=named("later"))
+
+
+@T.macro
+def two_loops(A, B, C, S, F):
+    for k in T.serial(4, annotations=named("step")):
+        T.copy(A[k * 64, 0], S, annotations=named("load"))
+        T.copy(S, F, annotations=named("use"))
+    for k in T.serial(4, annotations=named("other")):
+        T.copy(A[k * 64, 0], S, annotations=named("again"))
+
+
+@T.macro
 def no_tma(A, B, C, S, F):
     for k in T.serial(4, annotations=named("step")):
         if k > 1:
@@ -424,7 +448,10 @@ def no_tma(A, B, C, S, F):
         T.copy(S, F, annotations=named("use"))
 
 
-def kernel_scope(load=(), use=(), links=()):
+AROUND = [("first", "later", "p"), ("first", "use", "p"), ("load", "later", "p")]
+
+
+def kernel_scope(load, use, links):
     return T.WSScope(None, {"load": load, "use": use}, [T.WSSync(*link) for link in links])
 
 
@@ -468,9 +495,24 @@ def kernel_scope(load=(), use=(), links=()):
             "count, which another role reads",
         ),
         (
-            two_roles(elsewhere, [kernel_scope(use=["later"], links=[("load", "later", "q")])]),
+            two_roles(elsewhere, [kernel_scope([], ["later"], [("load", "later", "q")])], ["q"]),
             "found S in the pipelines 'p' and 'q', wanted one; write what the second role makes "
             "of it to another buffer",
+        ),
+        (
+            two_roles(around, [kernel_scope(["first"], ["later"], AROUND)], depth=1),
+            "found pipeline 'p' in a body and in one inside of it, wanted bodies apart; give each "
+            "a pipeline of its own",
+        ),
+        (
+            two_roles(two_loops, [T.WSScope("other", {"load": ["again"]})], depth=1),
+            "found operation 'again' of role 'load' writing S, which operation 'use' of role 'use' "
+            "reads at , wanted a T.WSSync between them, or one role for both",
+        ),
+        (
+            gemm(schedule(scopes=[T.WSScope("k", LOOP.ops), with_syncs(*LOADS)])),
+            "found 'load_a' and what pipeline 'ab' connects it with in another body than that of "
+            "the scope which lists the T.WSSync; list it in the scope that has both",
         ),
         (
             two_roles(no_tma, depth=1),
@@ -481,3 +523,27 @@ def kernel_scope(load=(), use=(), links=()):
 )
 def test_a_dependence_that_a_schedule_does_not_keep_is_refused(refused, program, text):
     assert refused(program).startswith(text)
+
+
+def stores_of_two_roles(offset):
+    """Two roles write 64 of 128 rows each in every iteration, one of them from row `offset` on."""
+
+    @T.macro
+    def body(A, B, C, S, F):
+        G = T.alloc_fragment((64, 64), "float32")
+        for k in T.serial(2, annotations=named("step")):
+            with T.ws_op("load"):
+                T.copy(B, S)
+                T.copy(B, G)
+                T.copy(G, A[k * 128 + offset, 0])
+            with T.ws_op("use"):
+                T.copy(S, F)
+                T.copy(F, A[k * 128 + 64, 0])
+
+    return two_roles(body)
+
+
+def test_regions_of_a_tensor_that_are_apart_in_any_two_iterations(refused):
+    assert "tl::store" in tilelang.lower(stores_of_two_roles(0), target=SM_90).kernel_source
+    text = refused(stores_of_two_roles(32))
+    assert text.startswith("found operation 'use' of role 'use' writing A, which operation 'load'")
