@@ -90,9 +90,14 @@ struct ChannelBarriers {
  * variables that it writes: a value that one role has says nothing of the other's. */
 class Renamer : public BindingRenamer {
  public:
-  explicit Renamer(const Stmt& s) {
+  /*! `taken`: memory that other roles have; what this one has comes to it. */
+  Renamer(const Stmt& s, std::vector<Var>* taken) {
     for (const Var& v : CollectBufferUse(s).writes) {
       if (!IsLocal(v)) continue;
+      if (!Contains(*taken, v)) {
+        taken->push_back(v);
+        continue;
+      }
       const BufferTypeNode* type = BufferOf(v);
       own.push_back(MakeBuffer(v->name, type->dtype->dtype, type->shape, type->storage_scope));
       map[v.get()] = own.back();
@@ -128,12 +133,12 @@ class RoleEmitter {
     }
   }
 
-  /*! The program of a role. The last one keeps the names of the program. */
+  /*! The program of a role. That of the last one is asked for first. */
   Stmt Program(size_t role) {
     role_ = role;
     const Stmt body = WithCounts(StatementsOf(roles_.body));
+    Renamer rename(body, &taken_);
     if (role + 1 == roles_.roles.size()) return body;
-    Renamer rename(body);
     const Stmt renamed = rename.Mutate(body);
     for (const Var& v : rename.own) own_.push_back(v);
     return renamed;
@@ -450,8 +455,9 @@ class RoleEmitter {
   const Views& views_;
   VersionMaker* versions_;
   std::vector<ChannelBarriers> barriers_;
-  /*! Memory of the threads of all roles but the last. */
-  std::vector<Var> own_;
+  /*! Memory of threads that has the program's names, and what other roles have instead. */
+  std::vector<Var> taken_;
+  Array<Var> own_;
 };
 
 /*! Facts of a kernel's attributes and block. */
@@ -518,7 +524,10 @@ class Specializer : public StmtExprMutator {
     std::vector<Stmt> body;
     for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
     RoleEmitter emit(*roles_, kernel_->thread_vars[0], views, &versions);
-    for (size_t r = 0; r < roles_->roles.size(); ++r) body.push_back(RoleOf(r, &emit));
+    // The last role keeps the names of the program.
+    std::vector<Stmt> branches(roles_->roles.size());
+    for (size_t r = branches.size(); r-- > 0;) branches[r] = RoleOf(r, &emit);
+    body.insert(body.end(), branches.begin(), branches.end());
     block->body = Around(op->body, MakeSeq(body));
     versions.ExpandLayouts(&block->annotations);
     block->annotations.erase(kWsSchedule);
@@ -544,7 +553,8 @@ class Specializer : public StmtExprMutator {
         schedule ? PlanScheduledRoles(reader.info, *schedule) : PlanWarpRoles(reader.info);
     std::vector<Var> loaded;
     for (const Channel& c : roles.channels) {
-      if (!schedule) loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
+      if (!schedule && roles.IsApplied())
+        loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
     }
     WarnOfDepths(
         reader.info.block, loaded,
