@@ -230,17 +230,22 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, int arch
               "; leave it out");
     return std::nullopt;
   }
-  const int64_t all = RegistersOfBlock(k.block_threads, k.min_blocks.value_or(1));
-  const int64_t start = all / k.block_threads / kStep * kStep;
+  const int64_t blocks = k.min_blocks.value_or(1);
+  const int64_t all = RegistersOfBlock(k.block_threads, blocks);
+  // What ptxas gives by __launch_bounds__; a warp has whole units of kStep.
+  const int64_t each_block = kRegisters / blocks / k.block_threads;
+  const int64_t start = std::min(kRegistersOfThread + 1, each_block / kStep * kStep);
   int64_t wanted = k.block_threads * start;
+  bool moves = false;
   std::string found;
   for (const ScheduledRole& role : k.scheduled) {
     const int64_t each = role.registers ? role.registers : start;
     wanted += role.range.threads * (each - start);
+    moves |= each != start;
     found += (found.empty() ? "" : ", ") + std::to_string(each) + " for each of " +
              std::to_string(role.range.threads) + " threads of '" + role.name + "'";
   }
-  if (wanted <= all) return start;
+  if (!moves || wanted <= all) return start;
   ThrowAt(span, "ValueError",
           "found " + found + ", " + std::to_string(wanted) +
               " registers with those of idle warps, "

@@ -136,7 +136,7 @@ def test_a_gemm(check, n, depth):
     a, b = ints(64, 64 * n), ints(64 * n, 64)
     kernel = check(gemm(n, depth), [a, b], a.float() @ b.float())
     source = kernel.get_kernel_source()
-    # Both have at most the 248 registers that they start with (PTX ISA, setmaxnreg).
+    # Both have at most the 256 registers that they start with (PTX ISA, setmaxnreg).
     assert "tl::warpgroup_reg_dealloc<24>();" in source
     assert "tl::warpgroup_reg_dealloc<240>();" in source
 

@@ -190,10 +190,11 @@ def scheduled(*roles, threads, head=""):
     ("roles", "threads", "wanted"),
     [
         ([(0, 128, 24), (128, 256, 240)], 384, ["dealloc(24)", "alloc(240)"]),
-        # 256 threads start with 248 each, 512 with 120.
+        # 256 threads start with 256 each, 512 with 128.
         ([(0, 128, 24), (128, 128, 240)], 256, ["dealloc(24)", "dealloc(240)"]),
         ([(0, 128, 24), (128, 128, 0), (256, 128, 216)], 512, ["dealloc(24)", "alloc(216)"]),
-        ([(0, 128, 120), (128, 128, 0)], 512, []),
+        ([(0, 128, 120), (128, 128, 0)], 512, ["dealloc(120)"]),
+        ([(0, 128, 128), (128, 128, 0)], 512, []),
     ],
 )
 def test_registers_of_a_schedule(statements, roles, threads, wanted):
@@ -208,7 +209,7 @@ def test_a_schedule_with_too_many_registers_is_refused(statements):
     func = scheduled((0, 128, 24), (128, 256, 240), threads=512)
     message = (
         r"found 24 for each of 128 threads of 'r0', 240 for each of 256 threads of 'r128', "
-        r"79872 registers with those of idle warps, wanted at most 64512 for the 512 threads"
+        r"80896 registers with those of idle warps, wanted at most 64512 for the 512 threads"
     )
     with pytest.raises(ValueError, match=message):
         statements("AnnotateWarpGroupRegAlloc", func, arch="sm_90a")
