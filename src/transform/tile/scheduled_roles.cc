@@ -17,6 +17,9 @@ bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || IsAssumpti
 /*! What every role may run for itself. */
 bool IsScalarStatement(const Stmt& s) {
   const auto* store = s.as<BufferStoreNode>();
+  const auto* evaluate = s.as<EvaluateNode>();
+  // What is left of nothing.
+  if (evaluate && AsInt(evaluate->value)) return true;
   return s.as<BindNode>() || (store && IsLocal(store->buffer)) || IsControl(s);
 }
 

@@ -429,8 +429,10 @@ def kept(n):
                 T.fill(F[i], 0, annotations=named(f"clear{i}"))
             for k in T.serial(n, annotations=named("step")):
                 T.copy(A[k * 64, 0], S, annotations=named("load"))
-                for i, j in T.Parallel(64, 64, annotations=named("then")):
-                    F[1][i, j] += S[63 - i, j]
+                with T.ws_op("then"):
+                    V = T.reshape(S, (32, 128))
+                    for i, j in T.Parallel(64, 64):
+                        F[1][i, j] += V[(63 - i) // 2, (63 - i) % 2 * 64 + j]
                 for i, j in T.Parallel(64, 64, annotations=named("first")):
                     F[0][i, j] += S[i, 63 - j] * k
             for i in T.unroll(2, explicit=True):
