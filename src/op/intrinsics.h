@@ -211,6 +211,9 @@ inline constexpr const char* kUnrollFactor = "pragma_unroll_factor";
 /*! Attribute around the body of a range that warp specialisation has made; its node is "producer"
  * or "consumer". */
 inline constexpr const char* kWarpRole = "tl.warp_role";
+/*! The same for a role of T.annotate_ws_schedule: its name, and as value the registers that a
+ * thread of it is to have, 0 for those that it starts with. */
+inline constexpr const char* kScheduledRole = "tl.scheduled_role";
 /*! Attributes around the rest of a kernel: the registers that a thread of a producer or a consumer
  * is to have, their value, or that registers stay as they are. */
 inline constexpr const char* kProducerRegisters = "tl.producer_registers";

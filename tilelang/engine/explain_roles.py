@@ -23,14 +23,26 @@ def roles_text(entry: Any) -> list[str]:
     if entry["reason"]:
         place = f"{file}:{line}: " if line else ""
         return [f"not warp specialised: {place}{_first_line(entry['reason'])}"]
-    producers, consumers = int(entry["producer_threads"]), int(entry["consumer_threads"])
-    lines = [
-        f"warp specialised: threads 0 to {producers - 1} produce, "
-        f"{producers} to {producers + consumers - 1} consume"
-    ]
+    scheduled = bool(int(entry["is_scheduled"]))
+    if scheduled:
+        lines = ["warp specialised by a schedule: " + "; ".join(map(_role, entry["roles"]))]
+    else:
+        producer, consumer = (_threads(role) for role in entry["roles"])
+        lines = [f"warp specialised: threads {producer} produce, {consumer} consume"]
     lines += [f"  {_statement(file, statement)}" for statement in entry["statements"]]
     lines += [f"  {_channel(number, c)}" for number, c in enumerate(entry["channels"])]
     return lines
+
+
+def _threads(role: Any) -> str:
+    first = int(role["first"])
+    return f"{first} to {first + int(role['threads']) - 1}"
+
+
+def _role(role: Any) -> str:
+    registers = int(role["registers"])
+    limited = f" with {registers} registers each" if registers else ""
+    return f"{role['name']}, threads {_threads(role)}{limited}"
 
 
 def _statement(file: str, statement: Any) -> str:
@@ -38,8 +50,8 @@ def _statement(file: str, statement: Any) -> str:
     source = linecache.getline(file, line).strip() if file else ""
     words = [f"line {line}", *([source] if source else [])]
     role = str(statement["role"])
-    if role == "producer":
-        role = f"producer, by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"
+    if statement["by"]:
+        role += f", by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"
         if statement.get("reason"):
             role += f", not TMA: {_first_line(statement['reason'])}"
         if statement.get("blocks"):
@@ -61,8 +73,12 @@ def _channel(number: int, channel: Any) -> str:
     count = str(channel["count"])
     numbered = "filled once" if count == "once" else f"fill number {count}"
     empty = int(channel["empty"])
+    ways = ""
+    if channel["name"]:
+        targets = ", ".join(map(str, channel["targets"]))
+        ways = f" ({channel['name']}, {channel['source']} to {targets})"
     return (
-        f"channel {number}: {', '.join(map(str, channel['buffers']))}, "
+        f"channel {number}{ways}: {', '.join(map(str, channel['buffers']))}, "
         f"{versions} {'version' if versions == 1 else 'versions'}, {bytes_}{numbered}; "
         f"full after {int(channel['full'])}"
         + (f", empty after {empty} arrivals" if empty else " arrivals, never refilled")

@@ -457,6 +457,18 @@ from tilelang.language.words import (
     sts64,
     sts128,
 )
+from tilelang.language.ws_schedule import (
+    WSID,
+    WSPipeline,
+    WSRole,
+    WSSchedule,
+    WSScope,
+    WSSync,
+    WSSyncKind,
+    annotate_ws_pipeline_depth,
+    annotate_ws_schedule,
+    ws_op,
+)
 from tilelang.layout import Fragment, Layout
 
 # Annotations of traced functions are values, `T.Tensor((M, K), dtype)`, which only functions under

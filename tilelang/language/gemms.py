@@ -13,6 +13,7 @@ from tilelang.language.ops import emit_tile_op
 from tilelang.language.regions import region_of, simplify
 from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, unwrap
 from tilelang.language.tracer import current_tracer
+from tilelang.language.ws_schedule import WSID
 
 
 class GemmWarpPolicy(IntEnum):
@@ -323,13 +324,15 @@ def wgmma_gemm_sp(
 
 
 def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Annotations of a gemm, of which there is one."""
-    unknown = set(annotations or {}) - {"allow_tf32"}
+    """Annotations of a gemm: a choice of the instruction, and its name."""
+    given = dict(annotations or {})
+    name = {key: given.pop(key) for key in (WSID,) if key in given}
+    unknown = set(given) - {"allow_tf32"}
     if unknown:
         raise ValueError(
             f"{op} found annotation {sorted(unknown)[0]!r}, wanted 'allow_tf32'; leave it out"
         )
-    return {k: _flag(v, k, op) for k, v in (annotations or {}).items()}
+    return {k: _flag(v, k, op) for k, v in given.items()} | name
 
 
 def _common_dtype(a: ir.TensorRegion, b: ir.TensorRegion, op: str = "T.gemm") -> str:

@@ -57,6 +57,10 @@ class KernelLaunchFrame(Frame):
         self.safe_values: dict[ir.Var, ir.Expr] = {}
         self.barriers: dict[ir.Var, list[ir.Expr]] = {}
         """What reads of global tensors give out of bounds, where it is not zero."""
+        self.ws_schedule: dict[str, Any] | None = None
+        """The program's own warp specialisation."""
+        self.ws_depths: list[dict[str, Any]] = []
+        """Versions of buffers that the compiler's warp specialisation loads."""
 
     @classmethod
     def Current(cls) -> KernelLaunchFrame | None:
@@ -123,6 +127,10 @@ class KernelLaunchFrame(Frame):
             tir_builder.sblock_attr({"safe_value_map": self.safe_values})
         if self.barriers:
             tir_builder.sblock_attr({"barrier_init": self.barriers})
+        if self.ws_schedule is not None:
+            tir_builder.sblock_attr({"tl.ws_schedule": self.ws_schedule})
+        if self.ws_depths:
+            tir_builder.sblock_attr({"tl.ws_pipeline_depths": self.ws_depths})
 
     def builder_frames(self) -> list[IRBuilderFrame]:
         """Return TVM's loops and block."""

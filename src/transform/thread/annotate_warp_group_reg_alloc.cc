@@ -3,10 +3,12 @@
  *
  * Input: a thread program with its barriers; ranges of threads (`tl.thread_range`), of which warp
  * specialisation marked some as `tl.warp_role`; what the program says of registers
- * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`). Output: none of these
- * attributes; in a kernel for sm_90 that has producers and consumers, each of their bodies opens
- * with `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how
- * many blocks share the registers, if several do.
+ * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`); roles of a schedule
+ * with their registers (`tl.scheduled_role`). Output: none of these attributes; the roles of a
+ * schedule open with what their number is to be; in a kernel for sm_90 that has producers and
+ * consumers, each of their bodies opens with `tl.warpgroup_reg_dealloc` or
+ * `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how many blocks share the registers,
+ * if several do.
  * Establishes: all threads together have no more registers than a block has for them, so that no
  * warp group waits for ever. As many blocks run on a multiprocessor as its shared memory has room
  * for and leave consumers the registers of their buffers and kOther more: one block's loads and
@@ -61,6 +63,13 @@ struct Role {
   int64_t Groups() const { return Threads() / kWarpGroupThreads; }
 };
 
+/*! A role of T.annotate_ws_schedule. */
+struct ScheduledRole {
+  std::string name;
+  ThreadRange range;
+  int64_t registers;
+};
+
 /*! What a program says of registers, with its place. */
 struct Hint {
   int64_t registers;
@@ -73,6 +82,8 @@ class KernelReader : public StmtExprVisitor {
   Role producer, consumer;
   std::optional<Hint> producer_hint, consumer_hint;
   bool stays = false;
+  /*! Those of a schedule; 0 registers for a role that keeps what it has. */
+  std::vector<ScheduledRole> scheduled;
   std::optional<int64_t> min_blocks;  // the program's
   Span min_blocks_span;
   int64_t threads = 1;
@@ -100,6 +111,9 @@ class KernelReader : public StmtExprVisitor {
     const ThreadRange outside = range_;
     Role* const around = role_;
     if (key == kThreadRange) range_ = ThreadRangesOf(op)[0];
+    if (key == kScheduledRole) {
+      scheduled.push_back({std::string(op->node.cast<String>()), range_, ToInt(op->value)});
+    }
     if (key == kWarpRole) {
       role_ = op->node.cast<String>() == "producer" ? &producer : &consumer;
       role_->Add(range_);
@@ -216,21 +230,64 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
+/*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
+ * roles have theirs. */
+std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, int arch) {
+  const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
+  if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
+  if (arch != kArch || k.stays) {
+    LogAt(LogLevel::kWarning, span,
+          std::string("max_nreg of T.WSRole has no effect: ") +
+              (k.stays ? "T.no_set_max_nreg() lets threads keep what they have"
+                       : "the target moves no registers between warp groups") +
+              "; leave it out");
+    return std::nullopt;
+  }
+  const int64_t blocks = k.min_blocks.value_or(1);
+  const int64_t all = RegistersOfBlock(k.threads, blocks);
+  // What ptxas gives by __launch_bounds__; a warp has whole units of kRegisterStep.
+  const int64_t each_block = kRegistersOfSm / blocks / k.threads;
+  const int64_t start =
+      std::min(kRegistersOfThread + 1, each_block / kRegisterStep * kRegisterStep);
+  int64_t wanted = k.threads * start;
+  bool moves = false;
+  std::string found;
+  for (const ScheduledRole& role : k.scheduled) {
+    const int64_t each = role.registers ? role.registers : start;
+    wanted += role.range.threads * (each - start);
+    moves |= each != start;
+    found += (found.empty() ? "" : ", ") + std::to_string(each) + " for each of " +
+             std::to_string(role.range.threads) + " threads of '" + role.name + "'";
+  }
+  if (!moves || wanted <= all) return start;
+  ThrowAt(span, "ValueError",
+          "found " + found + ", " + std::to_string(wanted) +
+              " registers with those of idle warps, "
+              "wanted at most " +
+              std::to_string(all) + " for the " + std::to_string(k.threads) +
+              " threads of a block; lower max_nreg of a role");
+}
+
 /*! Removes the attributes, and sets the registers of roles. */
 class Annotator : public StmtExprMutator {
  public:
-  Annotator(const std::optional<Registers>& registers, const std::optional<int64_t>& min_blocks)
-      : registers_(registers), min_blocks_(min_blocks) {}
+  Annotator(const std::optional<Registers>& registers, const std::optional<int64_t>& start,
+            const std::optional<int64_t>& min_blocks)
+      : registers_(registers), start_(start), min_blocks_(min_blocks) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
     if (key == kMinBlocks) return MakeAttr(op->node, key, MakeInt(*min_blocks_), Mutate(op->body));
-    const bool ours = key == kThreadRange || key == kWarpRole || key == kProducerRegisters ||
-                      key == kConsumerRegisters || key == kNoSetMaxNReg;
+    const bool ours = key == kThreadRange || key == kWarpRole || key == kScheduledRole ||
+                      key == kProducerRegisters || key == kConsumerRegisters ||
+                      key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
     const Stmt body = Mutate(op->body);
+    if (key == kScheduledRole && start_ && ToInt(op->value)) {
+      return Set(ToInt(op->value), *start_, op->span, body);
+    }
     if (key != kWarpRole || !registers_) return body;
     const bool producer = op->node.cast<String>() == "producer";
     const int64_t n = producer ? registers_->producer : registers_->consumer;
@@ -239,7 +296,13 @@ class Annotator : public StmtExprMutator {
   }
 
  private:
+  static Stmt Set(int64_t registers, int64_t start, const Span& span, const Stmt& body) {
+    if (registers == start) return body;
+    const char* op = registers < start ? kRegDealloc : kRegAlloc;
+    return MakeSeq({MakeEvaluate(CallOp(op, {MakeInt(registers)}), span), body});
+  }
   std::optional<Registers> registers_;
+  std::optional<int64_t> start_;
   std::optional<int64_t> min_blocks_;
 };
 
@@ -266,6 +329,7 @@ Stmt Annotate(const Stmt& kernel, int arch) {
   k(kernel);
   const Chip& chip = ChipOf(arch, kernel->span);
   LowerMinBlocks(&k, chip);
+  const std::optional<int64_t> start = StartOf(k, kernel->span, arch);
   std::optional<Registers> registers;
   if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
     WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
@@ -276,7 +340,7 @@ Stmt Annotate(const Stmt& kernel, int arch) {
   } else {
     registers = Choose(k, chip);
   }
-  const Stmt launch = Annotator(registers, k.min_blocks).Mutate(kernel);
+  const Stmt launch = Annotator(registers, start, k.min_blocks).Mutate(kernel);
   if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
   return Inside(launch, [&](const Stmt& body) {
     return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);

@@ -198,12 +198,17 @@ class Owners {
   }
 
  private:
-  /*! Indices that are equal for both accesses and all threads need no enumeration. */
+  /*! Indices that are equal for both accesses and all threads need no enumeration. Where an outer
+   * one cannot be evaluated, a slot by a running count, elements that differ in it alone are one:
+   * if that has one thread, so has each of them. */
   void ChooseIndices() {
     const bool known_lanes = pair_.a.lanes != 0 && pair_.b.lanes != 0;
     const size_t rank = pair_.a.indices.size();
     for (size_t i = 0; i < rank; ++i) {
-      if (i + 1 == rank && !known_lanes) break;
+      const bool last = i + 1 == rank;
+      if (last && !known_lanes) break;
+      const bool known = IsPureInteger(pair_.a.indices[i]) && IsPureInteger(pair_.b.indices[i]);
+      if (!last && !known) continue;
       if (!IsFixed(pair_.a.indices[i]) ||
           !ffi::StructuralEqual()(pair_.a.indices[i], pair_.b.indices[i])) {
         indices_.push_back(i);

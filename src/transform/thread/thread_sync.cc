@@ -278,9 +278,9 @@ class SyncPlanner {
 
   /*! An arrival that someone may count on who then lets an engine write. */
   static bool TellsOthers(const SyncNode& node) {
-    return CallsAny(node, {kMbarrierArrive, kMbarrierArriveWarp, kMbarrierArriveWarpCluster,
-                           kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive",
-                           kClusterSync});
+    return CallsAny(
+        node, {kMbarrierArrive, kMbarrierArriveWarp, kMbarrierArriveWarpCluster,
+               kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive", kClusterSync});
   }
 
   static bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {

@@ -132,7 +132,7 @@ bool IsGemm(const Stmt& s) {
 }
 
 Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
-                           const std::vector<Stmt>& gemms) {
+                           const std::vector<RoleGemm>& gemms) {
   Placements placed;
   placed.views = views;
   placed.arch = kernel.arch;
@@ -141,9 +141,15 @@ Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
     placed.PlaceAnnotated(buffer, layout);
   }
   std::vector<std::unique_ptr<TileOperator>> operators;
-  for (const Stmt& s : gemms) operators.push_back(OperatorOf(s));
-  for (const auto& gemm : operators) gemm->PlaceForEngines(&placed);
-  for (const auto& gemm : operators) gemm->Infer(&placed, InferLevel::kStrict);
+  for (const RoleGemm& gemm : gemms) operators.push_back(OperatorOf(gemm.stmt));
+  for (size_t i = 0; i < gemms.size(); ++i) {
+    placed.num_threads = gemms[i].threads;
+    operators[i]->PlaceForEngines(&placed);
+  }
+  for (size_t i = 0; i < gemms.size(); ++i) {
+    placed.num_threads = gemms[i].threads;
+    operators[i]->Infer(&placed, InferLevel::kStrict);
+  }
   return placed;
 }
 

@@ -12,22 +12,23 @@ namespace {
 
 class ReleasePlanner {
  public:
-  ReleasePlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles)
-      : views_(views), wgmma_(kernel, views, roles) {}
+  /*! `kernel` has the threads of the role. */
+  ReleasePlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles, size_t role)
+      : views_(views), wgmma_(kernel, views, roles), role_(role) {}
 
-  void Place(const Channel& channel, Window* w) const {
+  void Place(const Channel& channel, const Window* w, SlotUse* use) const {
     const std::vector<size_t> steps = StepOrder(*w->sequence);
-    const auto last = std::find(steps.begin(), steps.end(), w->release);
+    const auto last = std::find(steps.begin(), steps.end(), use->release);
     if (last == steps.end() || channel.consumer_writes) return;
-    if (!WgmmaAt(*w->sequence, w->release)) return;
+    if (!WgmmaAt(*w->sequence, use->release)) return;
     const size_t at = last - steps.begin(), n = steps.size();
     const auto found = FindWait(*w->sequence, steps, at);
     if (found && found->place < n) {
       // In front of a wait for a later product, which may take long, stands one for this product.
       // ptxas runs products one after the other if some are in flight over the end of an iteration
       // and a wait for a part of them stands in front of a use of accumulators.
-      w->release_beside = steps[found->place];
-      w->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
+      use->release_beside = steps[found->place];
+      use->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
       return;
     }
     size_t next = at + 1;
@@ -35,17 +36,17 @@ class ReleasePlanner {
     if (found && found->place < next) return;
     size_t place = found ? found->place : next;
     // A slot that the next fill needs is given up in the same iteration, behind the next product.
-    if (place >= n && !MayBeLate(channel, *w)) place = next;
+    if (place >= n && !MayBeLate(channel, *w, *use)) place = next;
     const bool late = place >= n;
-    if (late && !MayBeLate(channel, *w)) return;
-    w->release_beside = steps[place % n];
-    w->one_fill_late = late;
+    if (late && !MayBeLate(channel, *w, *use)) return;
+    use->release_beside = steps[place % n];
+    use->one_fill_late = late;
   }
 
  private:
   /*! The fill that an iteration waits for needs no slot that it is to give up itself. */
-  static bool MayBeLate(const Channel& channel, const Window& w) {
-    return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w);
+  bool MayBeLate(const Channel& channel, const Window& w, const SlotUse& use) const {
+    return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w, use);
   }
 
   /*! A statement that waits for a product: its place in the steps, and whether it waits for one
@@ -82,13 +83,13 @@ class ReleasePlanner {
     return true;
   }
 
-  /*! Statements of the consumer as a step runs them; none where the compiler is to place some. */
-  static std::vector<size_t> StepOrder(const RoleSequence& sequence) {
+  /*! Statements of the role as a step runs them; none where the compiler is to place some. */
+  std::vector<size_t> StepOrder(const RoleSequence& sequence) const {
     const RoleSchedule schedule = ScheduleOf(sequence);
     std::vector<size_t> steps;
     for (size_t i = 0; i < sequence.nodes.size(); ++i) {
       const RoleNode& node = *sequence.nodes[i];
-      if (node.fill != FillBy::kNothing || node.stmt.as<BindNode>()) continue;
+      if (!node.IsRunBy(role_) || node.stmt.as<BindNode>()) continue;
       if (!schedule.empty() && !schedule[i]) return {};
       steps.push_back(i);
     }
@@ -104,14 +105,14 @@ class ReleasePlanner {
   }
 
   /*! Steps from the first statement of an iteration to the last use of the slot. */
-  static int64_t StageOf(const Window& w) {
+  static int64_t StageOf(const Window& w, const SlotUse& use) {
     const RoleSchedule schedule = ScheduleOf(*w.sequence);
     if (schedule.empty()) return 0;
-    int64_t first = schedule[w.release]->stage;
+    int64_t first = schedule[use.release]->stage;
     for (const auto& place : schedule) {
       if (place) first = std::min(first, place->stage);
     }
-    return schedule[w.release]->stage - first;
+    return schedule[use.release]->stage - first;
   }
 
   std::optional<GemmOp> WgmmaAt(const RoleSequence& sequence, size_t i) const {
@@ -133,16 +134,21 @@ class ReleasePlanner {
 
   const Views& views_;
   WgmmaPlan wgmma_;
+  size_t role_;
 };
 
 }  // namespace
 
 void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
-  const ReleasePlanner planner(kernel, views, *roles);
   for (Channel& channel : roles->channels) {
     for (Window& w : channel.windows) {
-      w.release_beside = w.release;
-      if (channel.empty_arrivals) planner.Place(channel, &w);
+      for (SlotUse& use : w.uses) {
+        use.release_beside = use.release;
+        if (!channel.empty_arrivals) continue;
+        KernelInfo of_role = kernel;
+        of_role.threads = roles->roles[use.role].range.threads;
+        ReleasePlanner(of_role, views, *roles, use.role).Place(channel, &w, &use);
+      }
     }
   }
 }

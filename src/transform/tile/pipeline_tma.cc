@@ -21,14 +21,16 @@ bool WantsTma(const Stmt& s) {
   return prefer != nullptr && prefer.cast<String>() == "tma";
 }
 
-std::vector<Stmt> GemmsOf(const Stmt& s) {
+std::vector<RoleGemm> GemmsOf(const Stmt& s, int64_t threads) {
   struct Collector : StmtExprVisitor {
-    std::vector<Stmt> found;
+    std::vector<RoleGemm> found;
+    int64_t threads;
     using StmtExprVisitor::Visit_;
     void Visit_(const EvaluateNode* op) override {
-      if (IsGemm(GetRef<Stmt>(op))) found.push_back(GetRef<Stmt>(op));
+      if (IsGemm(GetRef<Stmt>(op))) found.push_back({GetRef<Stmt>(op), threads});
     }
   } collector;
+  collector.threads = threads;
   collector(s);
   return collector.found;
 }
@@ -55,7 +57,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   if (std::none_of(body.begin(), body.end(), WantsTma)) return std::nullopt;
   KernelInfo here = kernel;
   here.threads = scope.Threads(loop->span).threads;
-  const Placements placed = DictatedLayouts(here, views, GemmsOf(loop->body));
+  const Placements placed = DictatedLayouts(here, views, GemmsOf(loop->body, here.threads));
   for (const Stmt& s : body) {
     std::string why;
     loads.push_back(WantsTma(s));

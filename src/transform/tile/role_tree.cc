@@ -7,6 +7,7 @@
 #include "../thread/effects.h"
 #include "pipeline.h"
 #include "warp_roles.h"
+#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -77,13 +78,18 @@ class LeafFacts : public StmtExprVisitor {
 
 class TreeBuilder {
  public:
-  TreeBuilder(const Views& views, WarpRoles* roles) : views_(views), roles_(roles) {}
+  TreeBuilder(const KernelInfo& kernel, const Views& views, WarpRoles* roles)
+      : views_(views), roles_(roles), named_(kernel.block->annotations.count(kWsSchedule) != 0) {}
 
   void Build(const Stmt& s, RoleSequence* to) {
     for (const Stmt& t : FlatSeq(s)) {
       // What an attribute says of the rest of a kernel holds for both roles, and goes around them.
       const auto* attr = t.as<AttrStmtNode>();
-      if (attr && !to->owner && attr->attr_key != kThreadRange) {
+      if (attr && attr->attr_key == kWsOp) {
+        Named(std::string(attr->node.cast<String>()), [&] { Build(attr->body, to); });
+        continue;
+      }
+      if (attr && !to->owner && names_.empty() && attr->attr_key != kThreadRange) {
         Build(attr->body, to);
         continue;
       }
@@ -96,8 +102,17 @@ class TreeBuilder {
   }
 
  private:
+  /*! Gives a name to the leaves that `build` finds, unless they have their own. */
+  template <typename F>
+  void Named(const std::string& name, F build) {
+    names_.push_back(name);
+    build();
+    names_.pop_back();
+  }
+
   void Node(const Stmt& s, RoleNode* node, RoleSequence* parent) {
-    node->stmt = s;
+    node->stmt = named_ ? WithoutNames(s) : s;
+    const std::string own = named_ ? NameOf(s) : "";
     node->parent = parent;
     node->use = views_.UseOf(s);
     node->body.owner = node->otherwise.owner = node;
@@ -105,7 +120,9 @@ class TreeBuilder {
     const auto* loop = s.as<ForNode>();
     if (loop && loop->kind != ForKind::kParallel) {
       node->kind = RoleNode::Kind::kFor;
-      Build(loop->body, &node->body);
+      node->id = own;
+      if (own.empty()) return Build(loop->body, &node->body);
+      Named(own, [&] { Build(loop->body, &node->body); });
     } else if (const auto* repeat = s.as<WhileNode>()) {
       node->kind = RoleNode::Kind::kWhile;
       Build(repeat->body, &node->body);
@@ -114,6 +131,7 @@ class TreeBuilder {
       Build(branch->then_case, &node->body);
       if (branch->else_case) Build(*branch->else_case, &node->otherwise);
     } else {
+      node->id = own.empty() && !names_.empty() ? names_.back() : own;
       Leaf(node);
     }
   }
@@ -145,8 +163,16 @@ class TreeBuilder {
 
   const Views& views_;
   WarpRoles* roles_;
+  bool named_;
+  std::vector<std::string> names_;
   std::unordered_set<const Object*> seen_;
 };
+
+bool Encloses(const RoleNode& outer, const RoleNode& node) {
+  const RoleNode* n = &node;
+  while (n && n != &outer) n = n->parent->owner;
+  return n == &outer;
+}
 
 /*! Source text of the user's own may ask for the number of a thread, which specialisation changes.
  */
@@ -165,7 +191,7 @@ bool HasOwnThreads(const SBlockNode* block) {
 
 bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
                    WarpRoles* roles) {
-  TreeBuilder(views, roles).Build(body, &roles->body);
+  TreeBuilder(kernel, views, roles).Build(body, &roles->body);
   if (roles->why.empty() && HasOwnThreads(kernel.block)) {
     roles->why = "the kernel's imported source asks for its threads";
   }
@@ -197,6 +223,33 @@ RoleNode* LoopAround(const RoleNode& node) {
 
 bool IsRepeated(const RoleSequence& sequence) {
   return !sequence.nodes.empty() && LoopAround(*sequence.nodes[0]);
+}
+
+size_t IndexOf(const RoleNode& node) {
+  const auto& nodes = node.parent->nodes;
+  return std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.get() == &node; }) -
+         nodes.begin();
+}
+
+bool IsUsed(const RoleNode& node, const Var& buffer) {
+  return Contains(node.use.reads, buffer) || Contains(node.use.writes, buffer) ||
+         Contains(node.opaque, buffer);
+}
+
+const RoleNode* JumpOutOfWindow(const WarpRoles& roles) {
+  const RoleNode* jump = nullptr;
+  ForEachNode(roles.body, [&](const RoleNode* node) {
+    if (!IsBreak(node->stmt) && !IsContinue(node->stmt)) return;
+    const RoleNode* loop = LoopAround(*node);
+    for (const Channel& c : roles.channels) {
+      for (const Window& w : c.windows) {
+        const bool on_the_way = loop && w.sequence->owner && Encloses(*loop, *w.sequence->owner) &&
+                                (w.sequence == node->parent || Encloses(*w.sequence->owner, *node));
+        if (on_the_way) jump = node;
+      }
+    }
+  });
+  return jump;
 }
 
 std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body) {

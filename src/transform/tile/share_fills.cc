@@ -71,7 +71,7 @@ class Agreement {
     do {
       known = differing_.size();
       ForEachNode(body, [&](const RoleNode* node) {
-        if (!node->in_producer) return;
+        if (!node->IsRunBy(kProducer)) return;
         const bool own_way = !OfControl(*node->parent);
         if (const auto* bind = node->stmt.as<BindNode>()) {
           if (!Of(bind->value)) differing_.insert(bind->var.get());
@@ -171,7 +171,6 @@ void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* r
       channel.blocks = kernel.cluster_blocks;
     }
   });
-  for (Channel& c : roles->channels) c.empty_arrivals *= c.blocks;
 }
 
 }  // namespace tl

@@ -3,15 +3,18 @@
  *
  * In:  a tile program under thread_extent attributes, pipelined loops annotated as the user wrote
  *      them.
- * Out: for kernels with a plan (warp_roles.h) a tile program with two branches, each a thread range
- *      marked `tl.warp_role`: threads [0, P) fill the slots of the shared buffers, threads
- *      [P, P + C) are the kernel that was, whose reads wait for the fills and release the slots.
- * The block has P + C threads, `barrier_init` has the mbarriers, loads by TMA are
+ * Out: for kernels with a plan (warp_roles.h) a tile program with a branch for each role, a thread
+ *      range. Of the compiler's own plan, marked `tl.warp_role`: threads [0, P) fill the slots of
+ *      the shared buffers, threads [P, P + C) are the kernel that was, whose reads wait for the
+ *      fills and release the slots. Of T.annotate_ws_schedule, marked `tl.scheduled_role` with
+ *      their registers: the roles that the program names. Names of statements are gone.
+ * The block has the threads of all roles, `barrier_init` has the mbarriers, loads by TMA are
  *      `tl.tileop.tma_copy` and `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and
- * `tl.tileop.release`. Other kernels are unchanged. Establishes: both roles run the same control
+ * `tl.tileop.release`. Other kernels are unchanged. Establishes: all roles run the same control
  * flow, so every fill is awaited and released once; order and stage that the user gave hold for the
  * consumer's loop. Function attributes: `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or
- * why there is none. Refuses nothing: what the plan does not understand stays an ordinary pipeline.
+ * why there is none. Refuses (ValueError) schedules that the program does not fit; what the
+ * compiler's own plan does not understand stays an ordinary pipeline.
  */
 #include <algorithm>
 #include <map>
@@ -19,6 +22,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -26,6 +30,7 @@
 #include "role_schedule.h"
 #include "versions.h"
 #include "warp_roles.h"
+#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -91,9 +96,14 @@ struct ChannelBarriers {
  * variables that it writes: a value that one role has says nothing of the other's. */
 class Renamer : public BindingRenamer {
  public:
-  explicit Renamer(const Stmt& s) {
+  /*! `taken`: memory that other roles have; what this one has comes to it. */
+  Renamer(const Stmt& s, std::vector<Var>* taken) {
     for (const Var& v : CollectBufferUse(s).writes) {
       if (!IsLocal(v)) continue;
+      if (!Contains(*taken, v)) {
+        taken->push_back(v);
+        continue;
+      }
       const BufferTypeNode* type = BufferOf(v);
       own.push_back(MakeBuffer(v->name, type->dtype->dtype, type->shape, type->storage_scope));
       map[v.get()] = own.back();
@@ -113,11 +123,11 @@ struct RoleStmt {
   size_t stage_of = 0;
 };
 
-/*! Writes the two programs of a plan. */
+/*! Writes the programs of a plan. */
 class RoleEmitter {
  public:
-  RoleEmitter(const WarpRoles& roles, const Views& views, VersionMaker* versions)
-      : roles_(roles), views_(views), versions_(versions) {
+  RoleEmitter(const WarpRoles& roles, const Var& thread, const Views& views, VersionMaker* versions)
+      : roles_(roles), thread_(thread), views_(views), versions_(versions) {
     for (const Channel& c : roles.channels) {
       const std::string name = c.buffers[0]->name;
       const Array<Expr> shape = {MakeInt(c.versions)};
@@ -129,14 +139,16 @@ class RoleEmitter {
     }
   }
 
-  Stmt Producer() {
-    const Stmt body = Role(ProducerOf(roles_.body));
-    Renamer rename(body);
+  /*! The program of a role. That of the last one is asked for first. */
+  Stmt Program(size_t role) {
+    role_ = role;
+    const Stmt body = WithCounts(StatementsOf(roles_.body));
+    Renamer rename(body, &taken_);
+    if (role + 1 == roles_.roles.size()) return body;
     const Stmt renamed = rename.Mutate(body);
     for (const Var& v : rename.own) own_.push_back(v);
     return renamed;
   }
-  Stmt Consumer() const { return Role(ConsumerOf(roles_.body)); }
 
   void Allocate(SBlockNode* block) const {
     Map<Var, Array<Expr>> arrivals;
@@ -195,23 +207,31 @@ class RoleEmitter {
     return s;
   }
 
-  // --- producer
-  std::vector<RoleStmt> ProducerOf(const RoleSequence& sequence) const {
+  const Role& Now() const { return roles_.roles[role_]; }
+
+  /*! What the role does with a window; nullptr if it fills it or has nothing to do with it. */
+  const SlotUse* UseBy(const Window& w) const {
+    const auto it = std::find_if(w.uses.begin(), w.uses.end(),
+                                 [&](const SlotUse& use) { return use.role == role_; });
+    return it == w.uses.end() ? nullptr : &*it;
+  }
+
+  std::vector<RoleStmt> StatementsOf(const RoleSequence& sequence) const {
     std::vector<RoleStmt> out;
     const std::vector<Use> uses = UsesIn(sequence);
     for (size_t i = 0; i < sequence.nodes.size(); ++i) {
       const RoleNode& node = *sequence.nodes[i];
-      if (!node.in_producer) continue;
-      for (const Use& u : uses) {
-        if (u.window->first_fill == i) OpenFill(u, node.stmt->span, &out);
-      }
-      if (node.fill == FillBy::kNothing) {
-        out.push_back({Select(WithBodies(node, true), i, uses)});
-      } else {
-        out.push_back({Select(Fill(node, uses), i, uses), node.fill == FillBy::kTma});
-      }
-      for (const Use& u : uses) {
-        if (u.window->last_fill == i) CloseFill(u, node.stmt->span, &out);
+      if (node.IsRunBy(role_)) {
+        CloseUses(sequence, uses, i, -1, &out);
+        OpenWindows(uses, i, node.stmt->span, &out);
+        const Stmt s = node.fill == FillBy::kNothing ? WithBodies(node) : Fill(node, uses);
+        out.push_back({Select(s, i, uses), node.fill == FillBy::kTma, i, 0, i});
+        for (const Use& u : uses) {
+          const bool filled = u.barriers->channel->source == role_ && u.window->last_fill == i;
+          if (filled) CloseFill(u, node.stmt->span, &out);
+        }
+        CloseUses(sequence, uses, i, 1, &out);
+        CloseLoop(node, i, &out);
       }
       CountLoop(node, &out);
     }
@@ -219,6 +239,18 @@ class RoleEmitter {
     return out;
   }
 
+  /*! The waits in front of statement i. */
+  void OpenWindows(const std::vector<Use>& uses, size_t i, const Span& span,
+                   std::vector<RoleStmt>* out) const {
+    for (const Use& u : uses) {
+      const SlotUse* use = UseBy(*u.window);
+      if (use && use->acquire == i) OpenUse(u, i, span, out);
+      const bool fills = u.barriers->channel->source == role_;
+      if (fills && u.window->first_fill == i) OpenFill(u, span, out);
+    }
+  }
+
+  // --- fills
   void OpenFill(const Use& u, const Span& span, std::vector<RoleStmt>* out) const {
     const Channel& c = *u.barriers->channel;
     const bool alone = c.IsTmaOnly();
@@ -241,7 +273,7 @@ class RoleEmitter {
       out->push_back({MakeEvaluate(CallOp(kCpAsyncMbarrierArriveNoinc, {address}), span)});
     }
     if (c.by_threads) {
-      if (c.read_by_gemm) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
+      if (c.read_by_engine) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
       out->push_back({MakeEvaluate(CallOp(kMbarrierArriveWarp, {address}), span)});
     }
   }
@@ -263,51 +295,31 @@ class RoleEmitter {
     return MakeEvaluate(ElectedTmaLoad(part.get(), full, all), node.stmt->span);
   }
 
-  // --- consumer
-  std::vector<RoleStmt> ConsumerOf(const RoleSequence& sequence) const {
-    std::vector<RoleStmt> out;
-    const std::vector<Use> uses = UsesIn(sequence);
-    for (size_t i = 0; i < sequence.nodes.size(); ++i) {
-      const RoleNode& node = *sequence.nodes[i];
-      const Span& span = node.stmt->span;
-      if (node.fill == FillBy::kNothing) {
-        CloseUses(sequence, uses, i, -1, &out);
-        for (const Use& u : uses) {
-          if (u.window->acquire == i) OpenUse(u, i, span, &out);
-        }
-        out.push_back({Select(WithBodies(node, false), i, uses), false, i, 0, i});
-        CloseUses(sequence, uses, i, 1, &out);
-        CloseLoop(node, i, &out);
-      }
-      CountLoop(node, &out);
-    }
-    CountBody(sequence, &out);
-    return out;
-  }
-
+  // --- uses
   static void OpenUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
     const ChannelBarriers& b = *u.barriers;
     out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1, i});
     // cp.async has no place for a fence after it has written; the reader's serves as well.
-    if (b.channel->by_cp_async && b.channel->read_by_gemm) {
+    if (b.channel->by_cp_async && b.channel->read_by_engine) {
       out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1, i});
     }
   }
 
   /*! The slots that are given up on one side of statement i. */
-  static void CloseUses(const RoleSequence& sequence, const std::vector<Use>& uses, size_t i,
-                        int side, std::vector<RoleStmt>* out) {
+  void CloseUses(const RoleSequence& sequence, const std::vector<Use>& uses, size_t i, int side,
+                 std::vector<RoleStmt>* out) const {
     for (const Use& u : uses) {
-      const Window& w = *u.window;
-      if (w.release_beside != i || w.release_side != side || !u.barriers->empty.defined()) continue;
-      const Span& span = sequence.nodes[w.release]->stmt->span;
-      const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, w.release}); };
+      const SlotUse* use = UseBy(*u.window);
+      if (!use || use->release_beside != i || use->release_side != side) continue;
+      if (!u.barriers->empty.defined()) continue;
+      const Span& span = sequence.nodes[use->release]->stmt->span;
+      const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, use->release}); };
       // TMA overwrites what the consumer has written.
       if (u.barriers->channel->consumer_writes) {
         add(MakeEvaluate(CallOp(kFenceProxyAsync, {}), span));
       }
-      if (w.one_fill_late) {
-        const ForNode* loop = FillCount::CountingLoop(w.sequence);
+      if (use->one_fill_late) {
+        const ForNode* loop = FillCount::CountingLoop(&sequence);
         add(u.barriers->ReleaseBefore(u.number, loop->min < loop->loop_var, span));
       } else {
         add(u.barriers->Release(u.number, span));
@@ -320,37 +332,19 @@ class RoleEmitter {
     const ForNode* loop = node.Loop();
     if (!loop) return;
     for (const Use& u : UsesIn(node.body)) {
-      if (!u.window->one_fill_late) continue;
+      const SlotUse* use = UseBy(*u.window);
+      if (!use || !use->one_fill_late) continue;
       const Expr next = Substitute(u.number, loop->loop_var, loop->min + loop->extent);
       const Expr any = ZeroOf(loop->extent->dtype()) < loop->extent;
       out->push_back({u.barriers->ReleaseBefore(next, any, loop->span), false, i, 1, i});
     }
   }
 
-  // --- both
-  Stmt WithBodies(const RoleNode& node, bool producer) const {
+  // --- control
+  Stmt WithBodies(const RoleNode& node) const {
     if (node.IsLeaf()) return node.stmt;
-    const auto stmts = [&](const RoleSequence& s) {
-      return producer ? ProducerOf(s) : ConsumerOf(s);
-    };
-    const std::vector<RoleStmt> body = stmts(node.body);
-    if (node.kind == RoleNode::Kind::kFor) {
-      For loop = GetRef<For>(node.Loop());
-      loop.CopyOnWrite()->body = Join(body);
-      Annotations* notes = &loop.CopyOnWrite()->annotations;
-      RoleSchedule schedule = producer ? RoleSchedule() : ReadSchedule(node);
-      for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
-      if (producer) notes->erase(kChosen);
-      // The registers that setmaxnreg leaves to it do not hold several iterations' addresses.
-      if (producer && roles_.one_producer_thread && loop->kind == ForKind::kSerial) {
-        notes->Set(kUnrollFactor, int64_t(1));
-      }
-      if (producer || schedule.empty()) return loop;
-      std::vector<ServedStatement> served;
-      for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});
-      WriteSchedule(schedule, served, notes);
-      return loop;
-    }
+    const std::vector<RoleStmt> body = StatementsOf(node.body);
+    if (node.kind == RoleNode::Kind::kFor) return Loop(node, body);
     if (node.kind == RoleNode::Kind::kWhile) {
       auto loop = make_object<WhileNode>(*node.stmt.as<WhileNode>());
       loop->body = Join(body);
@@ -358,15 +352,53 @@ class RoleEmitter {
     }
     auto branch = make_object<IfThenElseNode>(*node.stmt.as<IfThenElseNode>());
     branch->then_case = Join(body);
-    if (branch->else_case) branch->else_case = Join(stmts(node.otherwise));
+    if (branch->else_case) branch->else_case = Join(StatementsOf(node.otherwise));
     return IfThenElse(branch);
+  }
+
+  Stmt Loop(const RoleNode& node, const std::vector<RoleStmt>& body) const {
+    For loop = GetRef<For>(node.Loop());
+    loop.CopyOnWrite()->body = Join(body);
+    // A role of a schedule has pipelines of its own in loops that pass nothing on.
+    if (roles_.is_scheduled && !HasWindow(node)) return loop;
+    Annotations* notes = &loop.CopyOnWrite()->annotations;
+    const RoleSchedule schedule = Now().keeps_schedule ? ReadSchedule(node) : RoleSchedule();
+    for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
+    if (!Now().keeps_schedule) notes->erase(kChosen);
+    // The registers that setmaxnreg leaves to it do not hold several iterations' addresses.
+    if (Now().one_thread && loop->kind == ForKind::kSerial) notes->Set(kUnrollFactor, int64_t(1));
+    if (schedule.empty()) return loop;
+    std::vector<ServedStatement> served;
+    for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});
+    WriteSchedule(schedule, served, notes);
+    return loop;
+  }
+
+  /*! Something is passed on in the loop. */
+  bool HasWindow(const RoleNode& loop) const {
+    const auto is_inside = [&](const Window& w) {
+      const RoleSequence* s = w.sequence;
+      while (s && s != &loop.body) s = s->owner ? s->owner->parent : nullptr;
+      return s != nullptr;
+    };
+    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+      return std::any_of(c.windows.begin(), c.windows.end(), is_inside);
+    });
+  }
+
+  /*! The role counts the fills of a channel that it has to do with. */
+  bool Counts(const FillCount& count) const {
+    if (!count.variable.defined()) return false;
+    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+      return &roles_.counts[c.count] == &count && (c.source == role_ || c.IsUsedBy(role_));
+    });
   }
 
   /*! Behind a loop whose variable counts fills: they have happened. */
   void CountLoop(const RoleNode& node, std::vector<RoleStmt>* out) const {
     for (const FillCount& c : roles_.counts) {
       const bool counted = std::count(c.sequences.begin(), c.sequences.end(), &node.body) > 0;
-      if (!c.variable.defined() || !counted || !FillCount::CountingLoop(&node.body)) continue;
+      if (!Counts(c) || !counted || !FillCount::CountingLoop(&node.body)) continue;
       const Expr extent = node.Loop()->extent;
       const Expr times = AsInt(extent) ? extent : MaxOf(extent, ZeroOf(extent->dtype()));
       Advance(c, times, node.stmt->span, out);
@@ -376,7 +408,7 @@ class RoleEmitter {
   void CountBody(const RoleSequence& sequence, std::vector<RoleStmt>* out) const {
     for (const FillCount& c : roles_.counts) {
       const bool counted = std::count(c.sequences.begin(), c.sequences.end(), &sequence) > 0;
-      if (!c.variable.defined() || !counted || FillCount::CountingLoop(&sequence)) continue;
+      if (!Counts(c) || !counted || FillCount::CountingLoop(&sequence)) continue;
       Advance(c, MakeInt(1), sequence.nodes.back()->stmt->span, out);
     }
   }
@@ -389,10 +421,10 @@ class RoleEmitter {
   }
 
   /*! A role's program, which begins with its counts. */
-  Stmt Role(const std::vector<RoleStmt>& stmts) const {
+  Stmt WithCounts(const std::vector<RoleStmt>& stmts) const {
     std::vector<Stmt> body;
     for (const FillCount& c : roles_.counts) {
-      if (!c.variable.defined()) continue;
+      if (!Counts(c)) continue;
       const Expr none = ZeroOf(BufferOf(c.variable)->dtype->dtype);
       body.push_back(MakeStore(c.variable, none, {MakeInt(0)}, Span()));
     }
@@ -407,7 +439,7 @@ class RoleEmitter {
       elected.clear();
     };
     for (const RoleStmt& s : stmts) {
-      if (s.elected && !roles_.one_producer_thread) {
+      if (s.elected && !Now().one_thread) {
         elected.push_back(s.stmt);
       } else {
         flush();
@@ -419,19 +451,25 @@ class RoleEmitter {
   }
 
  public:
-  Stmt Elected(const Stmt& body) const { return MakeIf(elect, body, Span()); }
-  /*! True in one thread of the producer. */
-  Expr elect;
+  Stmt Elected(const Stmt& body) const {
+    const auto [first, threads] = Now().range;
+    const Expr number = first ? thread_ - MakeInt(thread_->dtype(), first) : Expr(thread_);
+    return MakeIf(ElectOne(number, threads), body, Span());
+  }
   /*! Number of the block in its cluster. */
   Expr block_rank;
 
  private:
   const WarpRoles& roles_;
+  /*! The role that is written. */
+  size_t role_ = 0;
+  Var thread_;
   const Views& views_;
   VersionMaker* versions_;
   std::vector<ChannelBarriers> barriers_;
-  /*! Memory of the producer's threads. */
-  std::vector<Var> own_;
+  /*! Memory of threads that has the program's names, and what other roles have instead. */
+  std::vector<Var> taken_;
+  Array<Var> own_;
 };
 
 /*! Facts of a kernel's attributes and block. */
@@ -495,7 +533,7 @@ class Specializer : public StmtExprMutator {
     AttrStmt attr = Default<Stmt>(op).as_or_throw<AttrStmt>();
     const IterVar axis = op->node.cast<IterVar>();
     if (axis->thread_tag != "threadIdx.x" || !roles_->IsApplied()) return attr;
-    return WithThreads(attr, roles_->producer_threads + roles_->consumer_threads);
+    return WithThreads(attr, roles_->threads);
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
@@ -515,10 +553,16 @@ class Specializer : public StmtExprMutator {
     block->alloc_buffers = versions.Versioned(op->alloc_buffers);
     std::vector<Stmt> body;
     for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
-    RoleEmitter emit(*roles_, views, &versions);
-    for (const Stmt& s : Roles(&emit)) body.push_back(s);
+    RoleEmitter emit(*roles_, kernel_->thread_vars[0], views, &versions);
+    emit.block_rank = BlockRank(*kernel_);
+    // The last role keeps the names of the program.
+    std::vector<Stmt> branches(roles_->roles.size());
+    for (size_t r = branches.size(); r-- > 0;) branches[r] = RoleOf(r, &emit);
+    body.insert(body.end(), branches.begin(), branches.end());
     block->body = Around(op->body, MakeSeq(body));
     versions.ExpandLayouts(&block->annotations);
+    block->annotations.erase(kWsSchedule);
+    block->annotations.erase(kWsDepths);
     emit.Allocate(block.get());
     return SBlock(block);
   }
@@ -530,7 +574,22 @@ class Specializer : public StmtExprMutator {
     reader.info.arch = TargetArch(function_);
     reader(GetRef<Stmt>(op));
     if (!reader.info.block) return GetRef<Stmt>(op);
-    const WarpRoles roles = PlanWarpRoles(reader.info);
+    const auto schedule = ScheduleOf(reader.info.block);
+    if (reader.info.arch < kFirstWithTma) {
+      if (schedule) RefuseChip(*schedule, reader.info.arch);
+      WarnOfDepths(reader.info.block, {}, "the chip has no TMA");
+      return GetRef<Stmt>(op);
+    }
+    const WarpRoles roles =
+        schedule ? PlanScheduledRoles(reader.info, *schedule) : PlanWarpRoles(reader.info);
+    std::vector<Var> loaded;
+    for (const Channel& c : roles.channels) {
+      if (!schedule && roles.IsApplied())
+        loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
+    }
+    WarnOfDepths(
+        reader.info.block, loaded,
+        schedule ? "the kernel has a schedule, whose pipelines have their depth" : roles.why);
     plans.push_back(DescribeRoles(roles));
     if (!roles.IsApplied()) return GetRef<Stmt>(op);
     applied = true;
@@ -539,6 +598,12 @@ class Specializer : public StmtExprMutator {
     const Stmt kernel = Mutate(GetRef<Stmt>(op));
     kernel_ = nullptr;
     return kernel;
+  }
+
+  [[noreturn]] static void RefuseChip(const Schedule& schedule, int arch) {
+    ThrowAt(schedule.span, "ValueError",
+            "found T.annotate_ws_schedule for sm_" + std::to_string(arch) +
+                ", wanted sm_90 or later, whose warps pass on tiles by mbarriers; leave it out");
   }
 
   static Stmt WithThreads(AttrStmt attr, int64_t threads) {
@@ -564,32 +629,35 @@ class Specializer : public StmtExprMutator {
   static Stmt Around(const Stmt& body, const Stmt& roles) {
     const std::vector<Stmt> stmts = FlatSeq(body);
     const auto* attr = stmts.back().as<AttrStmtNode>();
-    if (!attr) return roles;
+    if (!attr || attr->attr_key == kWsOp) return roles;
     auto n = make_object<AttrStmtNode>(*attr);
     n->body = Around(attr->body, roles);
     return AttrStmt(n);
   }
 
-  std::vector<Stmt> Roles(RoleEmitter* emit) const {
-    const int64_t P = roles_->producer_threads, C = roles_->consumer_threads;
+  Stmt RoleOf(size_t r, RoleEmitter* emit) const {
+    const Role& role = roles_->roles[r];
     const Var thread = kernel_->thread_vars[0];
-    emit->elect = ElectOne(thread, P);
-    emit->block_rank = BlockRank(*kernel_);
-    Stmt producer = emit->Producer();
-    if (roles_->one_producer_thread) producer = emit->Elected(producer);
-    // The kernel's own threads were numbered from 0.
-    const Stmt consumer =
-        Substitute(emit->Consumer(), thread, thread - MakeInt(thread->dtype(), P));
-    return {Branch(thread, 0, P, "producer", producer), Branch(thread, P, C, "consumer", consumer)};
+    Stmt body = emit->Program(r);
+    if (role.one_thread) body = emit->Elected(body);
+    if (role.first_number) {
+      body = Substitute(body, thread, thread - MakeInt(thread->dtype(), role.first_number));
+    }
+    return Branch(thread, role, Marked(role, body));
   }
 
-  static Stmt Branch(const Var& thread, int64_t first, int64_t threads, const char* role,
-                     const Stmt& body) {
-    const Stmt marked = MakeAttr(String(role), kWarpRole, MakeInt(1), body);
+  Stmt Marked(const Role& role, const Stmt& body) const {
+    if (!roles_->is_scheduled) return MakeAttr(String(role.name), kWarpRole, MakeInt(1), body);
+    const Expr registers = MakeInt(role.registers.value_or(0));
+    return MakeAttr(String(role.name), kScheduledRole, registers, body);
+  }
+
+  static Stmt Branch(const Var& thread, const Role& role, const Stmt& body) {
+    const auto [first, threads] = role.range;
     const Array<IntImm> range = {MakeInt(first), MakeInt(threads)};
     const DLDataType t = thread->dtype();
     return MakeIf(thread >= MakeInt(t, first) && thread < MakeInt(t, first + threads),
-                  MakeAttr(range, kThreadRange, MakeInt(1), marked), Span());
+                  MakeAttr(range, kThreadRange, MakeInt(1), body), Span());
   }
 
   PrimFunc function_;
@@ -598,9 +666,10 @@ class Specializer : public StmtExprMutator {
 };
 
 PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
-  if (TargetArch(f) < kFirstWithTma) return f;
+  const Stmt named = WithoutNames(f->body);
   Specializer specialize(f);
-  const Stmt body = specialize.Mutate(f->body);
+  const Stmt body = specialize.Mutate(named);
+  if (TargetArch(f) < kFirstWithTma) return WithBody(std::move(f), body);
   f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }

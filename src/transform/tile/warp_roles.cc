@@ -7,48 +7,20 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
-#include "../../tvm/functor.h"
+#include "../../target/chip.h"
+#include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_reads.h"
 #include "role_schedule.h"
+#include "ws_schedule.h"
 
 namespace tl {
 namespace {
 
-constexpr int64_t kWarp = 32, kWarpGroup = 4 * kWarp;
-/*! Of running counts: remainders of unsigned numbers need no care of signs. */
-constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 /*! Of a block (CUDA C++ Programming Guide, Compute Capabilities). */
 constexpr int64_t kMostThreads = 1024;
-
-bool IsUsed(const RoleNode& node, const Var& buffer) {
-  return Contains(node.use.reads, buffer) || Contains(node.use.writes, buffer) ||
-         Contains(node.opaque, buffer);
-}
-
-bool Encloses(const RoleNode& outer, const RoleNode& node) {
-  const RoleNode* n = &node;
-  while (n && n != &outer) n = n->parent->owner;
-  return n == &outer;
-}
-
-size_t IndexOf(const RoleNode& node) {
-  const auto& nodes = node.parent->nodes;
-  return std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.get() == &node; }) -
-         nodes.begin();
-}
-
-bool HasLoad(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) final { found = true; }
-  } finder;
-  finder(e);
-  return finder.found;
-}
 
 /*! Where a statement of a body runs in a step: by the schedule that its loop has; without one, and
  * where the user leaves a statement in place, source order counts. */
@@ -82,7 +54,7 @@ class Planner {
     // Slots are taken and given up elsewhere then.
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
-    CountFills();
+    CountFills(&roles_);
     ShareFills(kernel_, placed_, &roles_);
     CountThreads();
     PlaceReleases(kernel_, views_, &roles_);
@@ -101,7 +73,7 @@ class Planner {
       if (PassConfigFlag(key, false)) return Refuse(key, span);
     }
     if (!kernel_.is_flat) return Refuse("its threads have two dimensions", span);
-    if (kernel_.threads % kWarpGroup) {
+    if (kernel_.threads % kWarpGroupThreads) {
       return Refuse("its " + std::to_string(kernel_.threads) + " threads are not whole warp groups",
                     span);
     }
@@ -110,15 +82,18 @@ class Planner {
 
   /*! Layouts as the consumer's layout inference will find them, and slots that a tile may get. */
   void PlaceOperands() {
-    std::vector<Stmt> gemms;
+    std::vector<RoleGemm> gemms;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back(node->stmt);
+      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back({node->stmt, kernel_.threads});
     });
     placed_ = DictatedLayouts(kernel_, views_, gemms);
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       const ForNode* loop = PipelineOf(*node->parent);
       if (loop) most_versions_ = std::max(most_versions_, StagesOf(loop));
     });
+    for (const Var& v : kernel_.block->alloc_buffers) {
+      most_versions_ = std::max(most_versions_, DepthOf(kernel_.block, v).value_or(1));
+    }
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
@@ -249,8 +224,9 @@ class Planner {
       if (c.versions != channel.versions || c.windows.size() != channel.windows.size()) continue;
       const bool same = std::equal(c.windows.begin(), c.windows.end(), channel.windows.begin(),
                                    [](const Window& a, const Window& b) {
-                                     return a.sequence == b.sequence && a.acquire == b.acquire &&
-                                            a.release == b.release;
+                                     return a.sequence == b.sequence &&
+                                            a.uses[0].acquire == b.uses[0].acquire &&
+                                            a.uses[0].release == b.uses[0].release;
                                    });
       if (!same) continue;
       Merge(channel, &c);
@@ -262,7 +238,7 @@ class Planner {
   static void Merge(const Channel& from, Channel* c) {
     c->buffers.insert(c->buffers.end(), from.buffers.begin(), from.buffers.end());
     c->consumer_writes |= from.consumer_writes;
-    c->read_by_gemm |= from.read_by_gemm;
+    c->read_by_engine |= from.read_by_engine;
     for (size_t w = 0; w < c->windows.size(); ++w) {
       c->windows[w].first_fill = std::min(c->windows[w].first_fill, from.windows[w].first_fill);
       c->windows[w].last_fill = std::max(c->windows[w].last_fill, from.windows[w].last_fill);
@@ -296,8 +272,9 @@ class Planner {
       if (i >= small.first_fill) bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
     }
     const StepPlace place(small.sequence);
-    return bytes <= kFewBytes && !(place(small.acquire) < place(tile.acquire)) &&
-           !(place(tile.release) < place(small.release));
+    const SlotUse &inner = small.uses[0], &outer = tile.uses[0];
+    return bytes <= kFewBytes && !(place(inner.acquire) < place(outer.acquire)) &&
+           !(place(outer.release) < place(inner.release));
   }
 
   /*! All that touches the buffer lies in windows: after the fills of the same body. */
@@ -314,7 +291,7 @@ class Planner {
       auto known = std::find_if(channel->windows.begin(), channel->windows.end(),
                                 [&](const Window& w) { return w.sequence == fill->parent; });
       if (known == channel->windows.end()) {
-        channel->windows.push_back({fill->parent, index, index, 0, 0, 0, 0});
+        channel->windows.push_back({fill->parent, index, index, 0, {SlotUse()}});
       } else {
         known->last_fill = index;
       }
@@ -328,6 +305,7 @@ class Planner {
   bool FindUses(const Var& buffer, Window* w) {
     const std::string name = buffer->name;
     const StepPlace place(w->sequence);
+    SlotUse* const use = &w->uses[0];
     bool used = false;
     for (size_t i = 0; i < w->sequence->nodes.size(); ++i) {
       const RoleNode& node = *w->sequence->nodes[i];
@@ -335,8 +313,8 @@ class Planner {
       if (i < w->last_fill) {
         return Refuse("it uses " + name + ", which a later statement loads", node.stmt->span);
       }
-      if (!used || place(i) < place(w->acquire)) w->acquire = i;
-      if (!used || place(w->release) < place(i)) w->release = i;
+      if (!used || place(i) < place(use->acquire)) use->acquire = i;
+      if (!used || place(use->release) < place(i)) use->release = i;
       w->last_use = i;
       used = true;
     }
@@ -368,7 +346,7 @@ class Planner {
         return;
       }
       channel->consumer_writes |= Contains(node->use.writes, buffer);
-      channel->read_by_gemm |= IsGemm(node->stmt);
+      channel->read_by_engine |= IsGemm(node->stmt);
     });
     if (opaque) return Refuse("what it does with " + name + " is not known", opaque->stmt->span);
     if (outside) {
@@ -386,6 +364,8 @@ class Planner {
       const ForNode* loop = PipelineOf(*w.sequence);
       if (loop) channel->versions = std::max(channel->versions, StagesOf(loop));
     }
+    const auto depth = DepthOf(kernel_.block, buffer);
+    if (depth) channel->versions = *depth;
     for (const RoleNode* fill : fills) {
       std::vector<Stmt> body;
       for (const auto& node : fill->parent->nodes) body.push_back(node->stmt);
@@ -398,6 +378,7 @@ class Planner {
     for (const Window& w : channel->windows) {
       const ForNode* loop = PipelineOf(*w.sequence);
       const bool staged = loop && loop->annotations.count(kUserStage);
+      if (depth && staged && *depth < StepsOf(loop)) RefuseDepth(buffer, *depth, loop);
       if (channel->versions > 1 || !staged || StagesOf(loop) == 1) continue;
       return Refuse("more of " + std::string(buffer->name) + " is read than it writes",
                     fills[0]->stmt->span);
@@ -405,69 +386,36 @@ class Planner {
     return true;
   }
 
-  /*! Jumps take both roles the same way; not out of a body whose fills are still to be used. */
+  /*! Steps in which an iteration of a loop with stages has statements. */
+  static int64_t StepsOf(const ForNode* loop) {
+    const auto stage = ListAnnotation(loop->annotations, kUserStage);
+    return stage->empty() ? 1 : *std::max_element(stage->begin(), stage->end()) + 1;
+  }
+
+  [[noreturn]] static void RefuseDepth(const Var& buffer, int64_t depth, const ForNode* loop) {
+    ThrowAt(loop->span, "ValueError",
+            "found depth " + std::to_string(depth) + " of " + std::string(buffer->name) +
+                " in T.annotate_ws_pipeline_depth, wanted at least " +
+                std::to_string(StepsOf(loop)) + " for the stages of the loop; give it more");
+  }
+
   bool CheckJumps() {
-    const RoleNode* jump = nullptr;
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (!IsBreak(node->stmt) && !IsContinue(node->stmt)) return;
-      const RoleNode* loop = LoopAround(*node);
-      for (const Channel& c : roles_.channels) {
-        for (const Window& w : c.windows) {
-          const bool on_the_way =
-              loop && w.sequence->owner && Encloses(*loop, *w.sequence->owner) &&
-              (w.sequence == node->parent || Encloses(*w.sequence->owner, *node));
-          if (on_the_way) jump = node;
-        }
-      }
-    });
+    const RoleNode* jump = JumpOutOfWindow(roles_);
     if (!jump) return true;
     return Refuse("it leaves a body that loads tiles", jump->stmt->span);
   }
 
-  void CountFills() {
-    for (Channel& channel : roles_.channels) {
-      std::vector<const RoleSequence*> sequences;
-      for (const Window& w : channel.windows) sequences.push_back(w.sequence);
-      auto known = std::find_if(roles_.counts.begin(), roles_.counts.end(),
-                                [&](const FillCount& c) { return c.sequences == sequences; });
-      channel.count = known - roles_.counts.begin();
-      if (known == roles_.counts.end()) {
-        FillCount count{sequences, Var()};
-        const RoleSequence* only = sequences[0];
-        const ForNode* loop = FillCount::CountingLoop(only);
-        const bool in_loops = loop ? IsRepeated(*only->owner->parent) : IsRepeated(*only);
-        if (sequences.size() > 1 || in_loops) {
-          count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
-                                      {MakeInt(1)}, "local.var");
-        }
-        roles_.counts.push_back(count);
-      }
-      const bool once = channel.windows.size() == 1 && !IsRepeated(*channel.windows[0].sequence);
-      channel.empty_arrivals = once ? 0 : kernel_.threads / kWarp;
-    }
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->fill != FillBy::kTma) return;
-      for (Window& w : roles_.channels[node->channel].windows) {
-        if (w.sequence != node->parent) continue;
-        w.tma_bytes += TmaBytes(TileRegion::From(AsTileOp(node->stmt)->args[1]));
-      }
-    });
-  }
-
   void CountThreads() {
-    roles_.consumer_threads = kernel_.threads;
-    roles_.one_producer_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
-                                             [](const Channel& c) { return c.IsTmaOnly(); });
-    roles_.producer_threads = roles_.one_producer_thread ? kWarpGroup : kernel_.threads;
-    for (Channel& c : roles_.channels) {
-      // What a thread copies by cp.async arrives by itself; a warp's stores are one arrival.
-      c.full_arrivals = c.IsTmaOnly() ? 1 : 0;
-      if (c.by_cp_async) c.full_arrivals += roles_.producer_threads;
-      if (c.by_threads) c.full_arrivals += roles_.producer_threads / kWarp;
-    }
-    const int64_t threads = roles_.consumer_threads + roles_.producer_threads;
-    if (threads > kMostThreads) {
-      Refuse("with its producer it would have " + std::to_string(threads) + " threads",
+    const bool one_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
+                                        [](const Channel& c) { return c.IsTmaOnly(); });
+    const int64_t producers = one_thread ? kWarpGroupThreads : kernel_.threads;
+    roles_.roles = {
+        {"producer", {0, producers}, 0, one_thread, false, std::nullopt},
+        {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
+    roles_.threads = producers + kernel_.threads;
+    CountArrivals(&roles_);
+    if (roles_.threads > kMostThreads) {
+      Refuse("with its producer it would have " + std::to_string(roles_.threads) + " threads",
              kernel_.block->span);
     }
   }
@@ -480,19 +428,6 @@ class Planner {
 };
 
 }  // namespace
-
-const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
-  const ForNode* loop = sequence->owner ? sequence->owner->Loop() : nullptr;
-  if (!loop || (loop->step && !IsConst(*loop->step, 1))) return nullptr;
-  return HasLoad(loop->extent) || HasLoad(loop->min) ? nullptr : loop;
-}
-
-Expr FillCount::Number(const RoleSequence* sequence) const {
-  const ForNode* loop = CountingLoop(sequence);
-  const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
-  if (!variable.defined()) return CastTo(kInt32, iteration);
-  return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
-}
 
 WarpRoles PlanWarpRoles(const KernelInfo& kernel) {
   WarpRoles roles;

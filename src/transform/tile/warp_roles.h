@@ -1,13 +1,15 @@
 /*!
- * The plan of warp specialisation: which statements of a kernel the producer's threads run, which
- * the consumer's, and the barriers between them.
+ * The plan of warp specialisation: which statements of a kernel the threads of each role run, and
+ * the barriers between them. The compiler's own plan (warp_roles.cc) has two roles, a producer and
+ * a consumer; that of T.annotate_ws_schedule (scheduled_roles.cc) those that the program names.
  *
- * A *fill* is a copy from global to shared memory that the producer makes. The buffers that are
- * filled together and read over the same statements are a *channel*: an mbarrier `full` and an
- * mbarrier `empty` for each of its versions. A *window* is a place where a channel is used: the
- * statements of one body from the first fill to the last use. Producer and consumer run the same
- * control flow, so both go through the same windows in the same order and agree on the number n of
- * a fill: slot n % versions, phase n / versions.
+ * A *fill* is a statement that writes shared memory for other roles; a producer's are copies from
+ * global memory. The buffers that are filled together and read over the same statements are a
+ * *channel*: an mbarrier `full` and an mbarrier `empty` for each of its versions. A *window* is a
+ * place where a channel is used: the statements of one body from the first fill to the last use.
+ * All roles run the same control flow, so they go through the same windows in the same order and
+ * agree on the number n of a fill: slot n % versions, phase n / versions. What a role waits for
+ * stands before the wait in the program that all roles come from, so no role waits for ever.
  */
 #pragma once
 #include <memory>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "../../op/thread_range.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
@@ -26,6 +29,22 @@ inline constexpr const char* kWarpRoles = "tl.warp_roles";
 
 /*! Who makes a copy: nobody ahead, the tensor memory access unit, cp.async, ordinary stores. */
 enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads };
+
+/*! A part of the block's threads and their registers. */
+struct Role {
+  std::string name;
+  ThreadRange range;
+  /*! The thread that its program calls 0. */
+  int64_t first_number = 0;
+  /*! One thread runs all that the role does. */
+  bool one_thread = false;
+  /*! The order that the user gave to a loop's statements is that of this role. */
+  bool keeps_schedule = false;
+  /*! What setmaxnreg gives to a thread, if the program says so. */
+  std::optional<int64_t> registers;
+};
+/*! The roles of the compiler's own plan. */
+inline constexpr size_t kProducer = 0, kConsumer = 1;
 
 struct RoleNode;
 
@@ -56,27 +75,38 @@ struct RoleNode {
   std::optional<size_t> split;
   /*! Of a fill in a kernel with clusters, why each block makes it for itself. */
   std::string why_own;
-  /*! The producer runs it: a fill, or control and scalars that fills depend on. */
-  bool in_producer = false;
+  /*! The roles that run it, a bit each: control and scalars may be several roles'. */
+  uint32_t run_by = 0;
   /*! Of a copy, why TMA does not make it. */
   std::string why;
+  /*! The name that the program gives to it, a leaf of the innermost one around it (T.WSID). */
+  std::string id;
+  /*! Of a statement that is an operation of a schedule, the role that the schedule gives it. */
+  std::optional<size_t> role;
 
   bool IsLeaf() const { return kind == Kind::kLeaf; }
+  bool IsRunBy(size_t r) const { return run_by >> r & 1; }
   const ForNode* Loop() const { return kind == Kind::kFor ? stmt.as<ForNode>() : nullptr; }
+};
+
+/*! What a role that did not fill it does with a window's slot. */
+struct SlotUse {
+  size_t role = kConsumer;
+  /*! The statements that use the buffers first and last, in the order in which they run. */
+  size_t acquire = 0, release = 0;
+  /*! The role gives the slot up in front of this statement (side -1) or behind it (1): that of
+   * this fill, or of the one before; then that of the last fill behind the loop. */
+  size_t release_beside = 0;
+  int release_side = 1;
+  bool one_fill_late = false;
 };
 
 struct Window {
   const RoleSequence* sequence;
   size_t first_fill, last_fill, last_use;
-  /*! The statements that use the buffers first and last, in the order in which they run. */
-  size_t acquire, release;
+  std::vector<SlotUse> uses;
   /*! What TMA brings in one fill. */
   int64_t tma_bytes = 0;
-  /*! The consumer gives the slot up in front of this statement (side -1) or behind it (1): that of
-   * this fill, or of the one before; then that of the last fill behind the loop. */
-  size_t release_beside = 0;
-  int release_side = 1;
-  bool one_fill_late = false;
 };
 
 /*! How often the fills of channels with the same windows have happened. */
@@ -92,6 +122,10 @@ struct FillCount {
 };
 
 struct Channel {
+  /*! Of a schedule, the pipeline. */
+  std::string name;
+  /*! The role that fills it. */
+  size_t source = kProducer;
   std::vector<Var> buffers;
   std::vector<Window> windows;
   int64_t versions = 1;
@@ -101,20 +135,22 @@ struct Channel {
   /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. Room for what
    * several blocks fill is in all of them. */
   int64_t full_arrivals = 1, empty_arrivals = 0;
-  /*! The consumer writes to the buffers, or may read them through the async proxy. */
-  bool consumer_writes = false, read_by_gemm = false;
+  /*! A role that uses the buffers writes to them, or may read them through the async proxy. */
+  bool consumer_writes = false, read_by_engine = false;
   size_t count = 0;
 
   bool IsTmaOnly() const { return !by_cp_async && !by_threads; }
+  bool IsUsedBy(size_t role) const;
 };
 
 struct WarpRoles {
   RoleSequence body;
   std::vector<Channel> channels;
   std::vector<FillCount> counts;
-  int64_t producer_threads = 0, consumer_threads = 0;
-  /*! One thread runs all that the producer does. */
-  bool one_producer_thread = false;
+  std::vector<Role> roles;
+  /*! All threads of the block, and whether the program says who does what. */
+  int64_t threads = 0;
+  bool is_scheduled = false;
   /*! Why the kernel stays as it is, and the statement that is the cause; empty if it does not. */
   std::string why;
   Span where;
@@ -161,8 +197,21 @@ const ForNode* PipelineOf(const RoleSequence& sequence);
 int64_t StagesOf(const ForNode* loop);
 /*! A loop encloses the sequence. */
 bool IsRepeated(const RoleSequence& sequence);
+/*! The place of a node in its body. */
+size_t IndexOf(const RoleNode& node);
+bool IsUsed(const RoleNode& node, const Var& buffer);
+/*! A jump that leaves a body in which fills are still to be used; nullptr if there is none. */
+const RoleNode* JumpOutOfWindow(const WarpRoles& roles);
 /*! Global memory that the kernel writes to, under the names of its parameters. */
 std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body);
+
+// --- fill_count.cc
+/*! Numbers the fills of all channels, and counts the bytes that TMA brings. */
+void CountFills(WarpRoles* roles);
+/*! The expression reads memory: its value may change. */
+bool HasLoad(const Expr& e);
+/*! Arrivals of a phase of each channel's barriers; the roles have their threads. */
+void CountArrivals(WarpRoles* roles);
 
 // --- fill_kind.cc
 /*!
@@ -175,10 +224,15 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& 
 /*! Why TMA does not make it; "" if it does. */
 std::string WhyNotTmaFill(const CallNode* copy, const KernelInfo& kernel, const Placements& placed,
                           int64_t versions);
+/*! A product and how many threads make it. */
+struct RoleGemm {
+  Stmt stmt;
+  int64_t threads;
+};
 /*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
  */
 Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
-                           const std::vector<Stmt>& gemms);
+                           const std::vector<RoleGemm>& gemms);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
@@ -198,17 +252,20 @@ Expr BlockRank(const KernelInfo& kernel);
 Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& rank);
 
 // --- late_release.cc
-/*! Sets where each window gives up its slot. */
+/*! Sets where the roles that use a window give up its slot. */
 void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 
-// --- producer_slice.cc
+// --- role_slice.cc
 /*!
- * Marks what the producer runs (`in_producer`): the nodes that fill, the control around them, and
- * the scalar statements that either depends on. Returns why that is not possible, with the
- * statement in `where`; "" if it is.
+ * Marks what the producer and the consumer run (`run_by`): of the producer the nodes that fill, the
+ * control around them, and the scalar statements that either depends on. Returns why that is not
+ * possible, with the statement in `where`; "" if it is.
  */
 std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequence* body,
                           Span* where);
+/*! The same for one role of a schedule: its operations and what they depend on. */
+std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role, RoleSequence* body,
+                      Span* where);
 
 template <typename F>
 void ForEachNode(const RoleSequence& sequence, F f) {

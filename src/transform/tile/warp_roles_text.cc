@@ -26,12 +26,16 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
   ForEachNode(roles.body, [&](const RoleNode* node) {
     if (!node->IsLeaf()) return;
     const bool fills = node->fill != FillBy::kNothing;
-    if (!fills && !node->in_producer && !PipelineOf(*node->parent)) return;
-    const char* role = fills ? "producer" : node->in_producer ? "both" : "consumer";
+    const bool both = !fills && node->IsRunBy(kProducer);
+    if (roles.is_scheduled ? !node->role : !fills && !both && !PipelineOf(*node->parent)) return;
+    const std::string role = node->role ? roles.roles[*node->role].name
+                             : both     ? "both"
+                                        : "consumer";
     Map<String, Any> entry = {
         {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
     if (fills) entry.Set("channel", int64_t(node->channel));
-    if (fills && node->fill != FillBy::kTma) entry.Set("reason", String(node->why));
+    if (fills && node->fill != FillBy::kTma && !node->why.empty())
+      entry.Set("reason", String(node->why));
     if (node->split) entry.Set("blocks", roles.channels[node->channel].blocks);
     if (!node->why_own.empty()) entry.Set("why_own", String(node->why_own));
     statements.push_back(entry);
@@ -44,6 +48,14 @@ String CountText(const WarpRoles& roles, const Channel& c) {
   if (count.variable.defined()) return "a running count";
   const ForNode* loop = FillCount::CountingLoop(count.sequences[0]);
   return loop ? String(loop->loop_var->name) : String("once");
+}
+
+Array<String> TargetsOf(const WarpRoles& roles, const Channel& c) {
+  Array<String> names;
+  for (size_t r = 0; r < roles.roles.size(); ++r) {
+    if (c.IsUsedBy(r)) names.push_back(roles.roles[r].name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -65,15 +77,25 @@ Map<String, Any> DescribeRoles(const WarpRoles& roles) {
     for (const Var& v : c.buffers) buffers.push_back(v->name);
     Array<Any> bytes;
     for (const Window& w : c.windows) bytes.push_back(w.tma_bytes);
-    channels.push_back(Map<String, Any>{{"buffers", buffers},
+    channels.push_back(Map<String, Any>{{"name", String(c.name)},
+                                        {"source", String(roles.roles[c.source].name)},
+                                        {"targets", TargetsOf(roles, c)},
+                                        {"buffers", buffers},
                                         {"versions", c.versions},
                                         {"bytes", bytes},
                                         {"full", c.full_arrivals},
                                         {"empty", c.empty_arrivals},
                                         {"count", CountText(roles, c)}});
   }
-  entry.Set("producer_threads", roles.producer_threads);
-  entry.Set("consumer_threads", roles.consumer_threads);
+  Array<Any> described;
+  for (const Role& role : roles.roles) {
+    described.push_back(Map<String, Any>{{"name", String(role.name)},
+                                         {"first", role.range.first},
+                                         {"threads", role.range.threads},
+                                         {"registers", role.registers.value_or(0)}});
+  }
+  entry.Set("roles", described);
+  entry.Set("is_scheduled", int64_t(roles.is_scheduled));
   entry.Set("statements", DescribeStatements(roles));
   entry.Set("channels", channels);
   return entry;

@@ -38,6 +38,7 @@ RUNS = {
     "mla_decode": ("--length 70 --split 1 2", 2),
     "quantize": ("--size 10 300", 1),
     "reduction": ("--size 700 100", 1),
+    "ws_schedule": ("--size 200 72 136", 1),
 }
 # These have other instructions on sm_80, which is emulated where the GPU is another one.
 ON_SM_80 = ["convolution", "flash_attention", "gemm_sp", "gemm_splitk"]

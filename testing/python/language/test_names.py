@@ -52,7 +52,8 @@ NAMES = {
     "annotate_restrict_buffers annotate_min_blocks_per_sm annotate_compile_flags "
     "annotate_pass_configs import_source attr",
     "warp groups": "ws annotate_producer_reg_dealloc annotate_consumer_reg_alloc no_set_max_nreg "
-    "disable_warp_group_reg_alloc",
+    "disable_warp_group_reg_alloc annotate_ws_schedule annotate_ws_pipeline_depth ws_op WSID "
+    "WSRole WSPipeline WSSync WSSyncKind WSScope WSSchedule",
     "synchronisation": "sync_threads sync_grid tvm_storage_sync named_barrier_arrive sync_warp "
     "ptx_commit_group "
     "ptx_wait_group shuffle_elect get_lane_idx get_warp_idx get_warp_idx_sync get_warp_group_idx "

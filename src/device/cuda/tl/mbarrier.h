@@ -60,10 +60,10 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
 }
 
 /*!
- * Arrives once for the warp at the mbarriers that the first `blocks` blocks of the cluster, 1 to 32,
- * have at this address, after what all its lanes have read there; each of them calls it. It orders
- * no writes of memory for the other blocks: a release at the scope of the cluster waits for all that
- * are on their way. PTX ISA, mbarrier.arrive and mapa.
+ * Arrives once for the warp at the mbarriers that the first `blocks` blocks of the cluster, 1 to
+ * 32, have at this address, after what all its lanes have read there; each of them calls it. It
+ * orders no writes of memory for the other blocks: a release at the scope of the cluster waits for
+ * all that are on their way. PTX ISA, mbarrier.arrive and mapa.
  */
 TL_DEVICE void mbarrier_arrive_warp_cluster(uint64_t* barrier, uint32_t blocks) {
   asm volatile(

@@ -194,3 +194,66 @@ def test_hints_of_a_kernel_without_roles(registers, caplog):
 
     assert registers(func) is None
     assert "gives the kernel no producers and consumers" in caplog.text
+
+
+def scheduled(*roles, threads, head=""):
+    """A kernel with roles of a schedule, each first thread, threads, registers."""
+    lines = [
+        "@T.prim_func(s_tir=True)",
+        "def func(X: T.Buffer((1024,), 'float32')):",
+        f"    tx = T.launch_thread('threadIdx.x', {threads})",
+        "    with T.sblock('tilelang_root'):",
+        *(f"        {line}" for line in head.splitlines()),
+    ]
+    for first, count, registers in roles:
+        lines += [
+            f"        if tx >= {first} and tx < {first + count}:",
+            f"            with T.attr([{first}, {count}], 'tl.thread_range', 1):",
+            f"                with T.attr('r{first}', 'tl.scheduled_role', {registers}):",
+            "                    X[tx] = X[tx]",
+        ]
+    return tvm.script.from_source("\n".join(lines), extra_vars={"T": T})
+
+
+@pytest.mark.parametrize(
+    ("roles", "threads", "wanted"),
+    [
+        ([(0, 128, 24), (128, 256, 240)], 384, ["dealloc(24)", "alloc(240)"]),
+        # 256 threads start with 256 each, 512 with 128.
+        ([(0, 128, 24), (128, 128, 240)], 256, ["dealloc(24)", "dealloc(240)"]),
+        ([(0, 128, 24), (128, 128, 0), (256, 128, 216)], 512, ["dealloc(24)", "alloc(216)"]),
+        ([(0, 128, 120), (128, 128, 0)], 512, ["dealloc(120)"]),
+        ([(0, 128, 128), (128, 128, 0)], 512, []),
+    ],
+)
+def test_registers_of_a_schedule(statements, roles, threads, wanted):
+    text = statements(
+        "AnnotateWarpGroupRegAlloc", scheduled(*roles, threads=threads), arch="sm_90a"
+    )
+    assert "scheduled_role" not in text
+    assert re.findall(r"warpgroup_reg_(\S+)", text) == wanted
+
+
+def test_a_schedule_with_too_many_registers_is_refused(statements):
+    func = scheduled((0, 128, 24), (128, 256, 240), threads=512)
+    message = (
+        r"found 24 for each of 128 threads of 'r0', 240 for each of 256 threads of 'r128', "
+        r"80896 registers with those of idle warps, wanted at most 64512 for the 512 threads"
+    )
+    with pytest.raises(ValueError, match=message):
+        statements("AnnotateWarpGroupRegAlloc", func, arch="sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("arch", "head", "why"),
+    [
+        ("sm_100", "", "the target moves no registers between warp groups"),
+        ("sm_90a", "T.attr(0, 'tl.no_set_max_nreg', 1)", "lets threads keep what they have"),
+    ],
+)
+def test_registers_of_a_schedule_without_an_effect(statements, caplog, arch, head, why):
+    func = scheduled((0, 128, 24), (128, 128, 240), threads=256, head=head)
+    with caplog.at_level(logging.WARNING, "tilelang"):
+        text = statements("AnnotateWarpGroupRegAlloc", func, arch=arch)
+    assert "warpgroup_reg" not in text
+    assert why in caplog.text

@@ -545,6 +545,25 @@ def test_index_read_from_memory_may_be_any(sync):
     assert sync(func).count("BARRIER") == 1
 
 
+@pytest.mark.parametrize(("element", "barriers"), [("tx", 0), ("63 - tx", 2)])
+def test_a_slot_that_memory_tells_has_the_threads_of_any_slot(sync, element, barriers):
+    source = f"""
+@T.prim_func(s_tir=True)
+def func(A: T.Buffer((64,), "float32")):
+    tx = T.launch_thread("threadIdx.x", 64)
+    with T.sblock("tilelang_root"):
+        S = T.sblock_alloc_buffer((2, 64), "float32", scope="shared.dyn")
+        n = T.sblock_alloc_buffer((1,), "int32", scope="local.var")
+        n[0] = 0
+        for k in range(4):
+            S[n[0] % 2, tx] = A[tx]
+            A[{element}] = S[n[0] % 2, {element}]
+            n[0] = n[0] + 3
+"""
+    func = tvm.script.from_source(source, extra_vars={"T": T})
+    assert sync(func).count("BARRIER") == barriers
+
+
 def test_unknown_function_may_touch_the_whole_buffer(sync):
     @T.prim_func(s_tir=True)
     def func():

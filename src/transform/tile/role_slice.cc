@@ -29,6 +29,14 @@ class NeedCollector : public StmtExprVisitor {
     if (IsLocal(buffer)) Add(buffer.get());
     for (const Expr& i : op->indices) Visit(i);
   }
+  void Visit_(const TensorRegionNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    if (IsLocal(buffer)) Add(buffer.get());
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
 
  private:
   void Add(const Object* v) { changed |= needed_->insert(v).second; }
@@ -57,13 +65,13 @@ bool IsAssumption(const Stmt& s) {
   return evaluate && IsCallTo(evaluate->value, "tirx.assume");
 }
 
-/*! Grows the slice until it is closed. */
+/*! Grows the slice of a role until it is closed. It begins with what only that role runs. */
 class Slicer {
  public:
-  explicit Slicer(RoleSequence* body) : body_(body) {}
+  Slicer(RoleSequence* body, size_t role) : body_(body), role_(role) {}
 
   Names Run() {
-    ForEachNode(*body_, [](RoleNode* node) { node->in_producer = false; });
+    ForEachNode(*body_, [&](RoleNode* node) { node->run_by &= ~(1u << role_); });
     do {
       changed_ = false;
       Mark(body_);
@@ -76,7 +84,7 @@ class Slicer {
     bool any = false;
     for (const auto& node : sequence->nodes) {
       const bool inside = Mark(&node->body), otherwise = Mark(&node->otherwise);
-      if (node->in_producer || inside || otherwise || IsWanted(*node)) {
+      if (node->IsRunBy(role_) || inside || otherwise || IsWanted(*node)) {
         Keep(node.get());
         any |= !IsAssumption(node->stmt);
       }
@@ -86,21 +94,21 @@ class Slicer {
 
   bool IsWanted(const RoleNode& node) const {
     if (!node.IsLeaf()) return false;
-    if (node.fill != FillBy::kNothing) return true;
+    if (node.role) return *node.role == role_;
     if (const auto* bind = node.stmt.as<BindNode>()) return needed_.count(bind->var.get());
     if (const auto* store = node.stmt.as<BufferStoreNode>()) {
       return needed_.count(store->buffer.get());
     }
     if (IsJump(node.stmt)) {
       const RoleNode* loop = LoopAround(node);
-      return loop && loop->in_producer;
+      return loop && loop->IsRunBy(role_);
     }
     return IsAssumption(node.stmt) && Knows(node);
   }
 
-  /*! An assumption holds for the producer where it speaks of what that has. */
+  /*! An assumption holds for the role where it speaks of what that has. */
   bool Knows(const RoleNode& node) const {
-    if (node.parent->owner && !node.parent->owner->in_producer) return false;
+    if (node.parent->owner && !node.parent->owner->IsRunBy(role_)) return false;
     struct Finder : StmtExprVisitor {
       const Names* bound;
       const Names* needed;
@@ -120,14 +128,15 @@ class Slicer {
   }
 
   void Keep(RoleNode* node) {
-    changed_ |= !node->in_producer;
-    node->in_producer = true;
+    changed_ |= !node->IsRunBy(role_);
+    node->run_by |= 1u << role_;
     NeedCollector needs(&needed_);
     VisitOwn(*node, &needs);
     changed_ |= needs.changed;
   }
 
   RoleSequence* body_;
+  size_t role_;
   Names needed_;
   bool changed_ = false;
 };
@@ -199,27 +208,58 @@ class Independence : public StmtExprVisitor {
   const std::vector<Var>& written_;
 };
 
+/*! The scalar or the memory of a thread, of those in `needed`, that a statement sets. */
+const VarNode* SetBy(const RoleNode& node, const Names& needed) {
+  const auto* bind = node.stmt.as<BindNode>();
+  if (bind && needed.count(bind->var.get())) return bind->var.get();
+  for (const auto* list : {&node.use.writes, &node.opaque}) {
+    for (const Var& v : *list) {
+      if (needed.count(v.get())) return v.get();
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequence* body,
                           Span* where) {
-  const Names needed = Slicer(body).Run();
+  ForEachNode(*body, [](RoleNode* node) {
+    const bool fills = node->fill != FillBy::kNothing;
+    node->role = fills ? std::optional(kProducer) : std::nullopt;
+    node->run_by = fills ? 0 : 1u << kConsumer;
+  });
+  const Names needed = Slicer(body, kProducer).Run();
   const std::vector<Var> written = WrittenGlobals(kernel, *body);
   std::string why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
-    if (node->in_producer) {
+    if (node->IsRunBy(kProducer)) {
       Independence check(kernel, views, written);
       VisitOwn(*node, &check);
       why = check.why;
-    } else if (node->IsLeaf()) {
-      for (const auto* list : {&node->use.writes, &node->opaque}) {
-        for (const Var& v : *list) {
-          if (needed.count(v.get())) {
-            why = "it writes " + std::string(v->name) + ", on which loads of tiles depend";
-          }
-        }
-      }
+    } else if (const VarNode* v = node->IsLeaf() ? SetBy(*node, needed) : nullptr) {
+      why = "it writes " + std::string(v->name) + ", on which loads of tiles depend";
+    }
+    if (!why.empty()) *where = node->stmt->span;
+  });
+  return why;
+}
+
+std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role, RoleSequence* body,
+                      Span* where) {
+  const Names needed = Slicer(body, role).Run();
+  const std::vector<Var> written = WrittenGlobals(kernel, *body);
+  std::string why;
+  ForEachNode(*body, [&](const RoleNode* node) {
+    if (!why.empty()) return;
+    if (node->IsRunBy(role) && !node->role) {
+      Independence check(kernel, views, written);
+      VisitOwn(*node, &check);
+      why = check.why;
+    } else if (const VarNode* v =
+                   node->IsLeaf() && !node->IsRunBy(role) ? SetBy(*node, needed) : nullptr) {
+      why = "it sets " + std::string(v->name) + ", which another role reads";
     }
     if (!why.empty()) *where = node->stmt->span;
   });

@@ -1,0 +1,95 @@
+/*! How often a channel's slots are filled, and how many arrivals say so. */
+#include <algorithm>
+
+#include "../../op/operator.h"
+#include "../../op/tma_copy.h"
+#include "../../target/chip.h"
+#include "../../tvm/functor.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+/*! Of running counts: remainders of unsigned numbers need no care of signs. */
+constexpr DLDataType kUInt32{kDLUInt, 32, 1};
+
+int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
+  int64_t warps = 0;
+  for (size_t r = 0; r < roles.roles.size(); ++r) {
+    if (channel.IsUsedBy(r)) warps += roles.roles[r].range.threads / kWarpThreads;
+  }
+  return warps;
+}
+
+}  // namespace
+
+bool HasLoad(const Expr& e) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode*) final { found = true; }
+  } finder;
+  finder(e);
+  return finder.found;
+}
+
+const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
+  const ForNode* loop = sequence->owner ? sequence->owner->Loop() : nullptr;
+  if (!loop || (loop->step && !IsConst(*loop->step, 1))) return nullptr;
+  return HasLoad(loop->extent) || HasLoad(loop->min) ? nullptr : loop;
+}
+
+Expr FillCount::Number(const RoleSequence* sequence) const {
+  const ForNode* loop = CountingLoop(sequence);
+  const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
+  if (!variable.defined()) return CastTo(kInt32, iteration);
+  return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
+}
+
+bool Channel::IsUsedBy(size_t role) const {
+  return std::any_of(windows.begin(), windows.end(), [&](const Window& w) {
+    return std::any_of(w.uses.begin(), w.uses.end(),
+                       [&](const SlotUse& use) { return use.role == role; });
+  });
+}
+
+void CountFills(WarpRoles* roles) {
+  for (Channel& channel : roles->channels) {
+    std::vector<const RoleSequence*> sequences;
+    for (const Window& w : channel.windows) sequences.push_back(w.sequence);
+    auto known = std::find_if(roles->counts.begin(), roles->counts.end(),
+                              [&](const FillCount& c) { return c.sequences == sequences; });
+    channel.count = known - roles->counts.begin();
+    if (known != roles->counts.end()) continue;
+    FillCount count{sequences, Var()};
+    const RoleSequence* only = sequences[0];
+    const ForNode* loop = FillCount::CountingLoop(only);
+    const bool in_loops = loop ? IsRepeated(*only->owner->parent) : IsRepeated(*only);
+    if (sequences.size() > 1 || in_loops) {
+      count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
+                                  {MakeInt(1)}, "local.var");
+    }
+    roles->counts.push_back(count);
+  }
+  ForEachNode(roles->body, [&](const RoleNode* node) {
+    if (node->fill != FillBy::kTma) return;
+    for (Window& w : roles->channels[node->channel].windows) {
+      if (w.sequence != node->parent) continue;
+      w.tma_bytes += TmaBytes(TileRegion::From(AsTileOp(node->stmt)->args[1]));
+    }
+  });
+}
+
+void CountArrivals(WarpRoles* roles) {
+  for (Channel& c : roles->channels) {
+    const int64_t fillers = roles->roles[c.source].range.threads;
+    // What a thread copies by cp.async arrives by itself; a warp's stores are one arrival.
+    c.full_arrivals = c.IsTmaOnly() ? 1 : 0;
+    if (c.by_cp_async) c.full_arrivals += fillers;
+    if (c.by_threads) c.full_arrivals += fillers / kWarpThreads;
+    const bool once = c.windows.size() == 1 && !IsRepeated(*c.windows[0].sequence);
+    c.empty_arrivals = once ? 0 : c.blocks * WarpsThatUse(c, *roles);
+  }
+}
+
+}  // namespace tl

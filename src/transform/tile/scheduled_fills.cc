@@ -1,0 +1,157 @@
+/*! How the roles of a schedule fill the buffers of their pipelines. */
+#include <algorithm>
+
+#include "../../op/intrinsics.h"
+#include "../../op/tile_op.h"
+#include "../../tvm/disjoint.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "pipeline.h"
+#include "scheduled_program.h"
+
+namespace tl {
+namespace {
+
+/*! The statement starts copies to shared memory that it does not wait for. */
+bool StartsCopies(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) final {
+      found |= TileOpIntAttr(op, "is_async_copy", 0) != 0;
+      for (const PointerAccess& p : PointerAccesses(op)) found |= p.access == Access::kAsyncWrite;
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+class FillChooser : ScheduledProgram {
+ public:
+  explicit FillChooser(const ScheduledProgram& program) : ScheduledProgram(program) {}
+
+  void Run() {
+    ChooseFills();
+    for (size_t r = 0; r < roles_.roles.size(); ++r) roles_.roles[r].one_thread = OnlyIssues(r);
+  }
+
+ private:
+  void ChooseFills() {
+    std::vector<RoleGemm> gemms;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (!node->IsLeaf() || !IsGemm(node->stmt)) return;
+      gemms.push_back({node->stmt, roles_.roles[*node->role].range.threads});
+    });
+    const Placements placed = DictatedLayouts(kernel_, views_, gemms);
+    const std::vector<Var> written = WrittenGlobals(kernel_, roles_.body);
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (!node->IsLeaf() || !node->role) return;
+      for (size_t c = 0; c < roles_.channels.size(); ++c) {
+        Channel& channel = roles_.channels[c];
+        const bool fills =
+            channel.source == *node->role &&
+            std::any_of(channel.buffers.begin(), channel.buffers.end(), [&](const Var& v) {
+              return Contains(node->use.writes, v) || Contains(node->opaque, v);
+            });
+        if (!fills) continue;
+        node->channel = c;
+        node->fill = KindOf(node, channel, placed, written);
+        channel.by_cp_async |= node->fill == FillBy::kCpAsync;
+        channel.by_threads |= node->fill == FillBy::kThreads;
+      }
+    });
+  }
+
+  FillBy KindOf(RoleNode* node, const Channel& channel, const Placements& placed,
+                const std::vector<Var>& written) const {
+    const BufferUse& use = node->use;
+    if (StartsCopies(node->stmt)) {
+      Refuse(node->stmt->span, "found copies in operation " + Quoted(node->id) +
+                                   " that the program waits for itself, where pipeline " +
+                                   Quoted(channel.name) +
+                                   " is to announce them, wanted T.copy; it waits where it has to");
+    }
+    const bool direct = std::any_of(channel.windows.begin(), channel.windows.end(),
+                                    [&](const Window& w) { return w.sequence == node->parent; });
+    if (!IsTileLoad(node->stmt)) {
+      node->why.clear();
+    } else if (!direct) {
+      node->why = "it stands in a loop or a branch of its own";
+    } else if (!IsOnlyFilled(*node, use.writes)) {
+      node->why = "its role uses the tile itself, or writes some of it twice";
+    } else if (PassConfigFlag("tl.disable_tma_lower", false)) {
+      node->why = "tl.disable_tma_lower";
+    } else if (std::any_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
+                 return Contains(written, v) || !(IsGlobal(v) || IsLocal(v));
+               })) {
+      node->why = "what it loads depends on memory that the kernel writes";
+    } else {
+      KernelInfo of_role = kernel_;
+      of_role.threads = roles_.roles[*node->role].range.threads;
+      const FillBy kind = KindOfFill(node->stmt, of_role, placed, channel.versions, &node->why);
+      if (kind != FillBy::kNothing) return kind;
+      Refuse(node->stmt->span, "found a copy for pipeline " + Quoted(channel.name) + " that " +
+                                   Quoted(node->id) + " cannot make: " + node->why +
+                                   "; use T.copy without prefer_instruction");
+    }
+    const CallNode* op = AsTileOp(node->stmt);
+    const Any prefer = op ? TileOpAttr(op, "prefer_instruction") : Any(nullptr);
+    if (prefer != nullptr && prefer.cast<String>() == "tma") {
+      Refuse(node->stmt->span,
+             "found prefer_instruction=\"tma\" in operation " + Quoted(node->id) +
+                 ", where TMA makes no copy: " +
+                 (node->why.empty() ? "it loads no tile of a tensor" : node->why) +
+                 "; leave it out");
+    }
+    return FillBy::kThreads;
+  }
+
+  /*! The role does nothing with the buffers but load parts of them that have nothing in common:
+   * the loads of one fill may end in any order, and nobody in the role waits for them. */
+  bool IsOnlyFilled(const RoleNode& node, const std::vector<Var>& buffers) const {
+    bool only = true;
+    ForEachNode(roles_.body, [&](const RoleNode* other) {
+      if (other == &node || !other->IsLeaf() || other->role != node.role) return;
+      if (!AncestorIn(node.parent, other)) return;
+      for (const Var& v : buffers) {
+        if (!IsUsed(*other, v)) continue;
+        only &= IsTileLoad(other->stmt) && !Contains(other->use.reads, v) &&
+                AreApart(TileOf(node), TileOf(*other));
+      }
+    });
+    return only;
+  }
+
+  static TileRegion TileOf(const RoleNode& load) {
+    return TileRegion::From(AsTileOp(load.stmt)->args[1]);
+  }
+
+  static bool AreApart(const TileRegion& a, const TileRegion& b) {
+    if (!a.buffer.same_as(b.buffer)) return false;
+    Analyzer analyzer;
+    for (size_t d = 0; d < a.ranges.size(); ++d) {
+      const auto na = AsInt(a.ranges[d]->extent), nb = AsInt(b.ranges[d]->extent);
+      if (HasLoad(a.ranges[d]->min) || HasLoad(b.ranges[d]->min)) continue;
+      if (na && nb && AreDisjoint(a.ranges[d]->min, *na, b.ranges[d]->min, *nb, &analyzer)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /*! All that the role does is issue copies by TMA. */
+  bool OnlyIssues(size_t role) const {
+    bool only = true;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      if (node->role == role) only &= node->fill == FillBy::kTma;
+    });
+    return only;
+  }
+};
+
+}  // namespace
+
+void ChooseScheduledFills(const ScheduledProgram& program) { FillChooser(program).Run(); }
+
+}  // namespace tl
