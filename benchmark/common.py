@@ -24,7 +24,7 @@ import tilelang
 from tilelang.profiler import do_bench
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent / "examples"
-ROUNDS = 5
+ROUNDS = 6
 
 
 @dataclass
@@ -78,11 +78,11 @@ def norm_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 def median_times(functions: Mapping[Any, Callable[[], Any]], rep: float = 100) -> dict[Any, float]:
     """Milliseconds of each function by name, the L2 cache flushed; the functions take turns of
-    `rep` milliseconds, so that the chip's clock is the same for all. The first turn of each only
-    warms the chip up: a cool one is faster."""
+    `rep` milliseconds, every other time in the opposite order, so that the chip's clock is the same
+    for all. The first turn of each only warms the chip up: a cool one is faster."""
     times: dict[Any, list[float]] = {name: [] for name in functions}
-    for _ in range(1 + ROUNDS):
-        for name, function in functions.items():
+    for turn in range(1 + ROUNDS):
+        for name, function in list(functions.items())[:: -1 if turn % 2 else 1]:
             times[name].append(do_bench(function, rep=rep, return_mode="median"))
     return {name: statistics.median(found[1:]) for name, found in times.items()}
 
