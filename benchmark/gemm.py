@@ -10,7 +10,7 @@ import tilelang.language as T
 SIZES = [(4096, 4096, 4096), (8192, 8192, 8192), (8192, 8192, 1024)]
 
 
-def tile(m, n, k, stages, threads, parts=1, group=8):
+def tile(m, n, k, stages, threads, parts=1, group=(4, 8)):
     """A configuration of the program."""
     return {
         "block_M": m,
@@ -24,7 +24,6 @@ def tile(m, n, k, stages, threads, parts=1, group=8):
 
 
 CONFIG = tile(128, 256, 64, 4, 256, parts=4)
-LARGE = tile(192, 128, 64, 4, 384)
 CONFIGS = [
     tile(*shape, group=group)
     for shape, group in itertools.product(
@@ -38,7 +37,7 @@ CONFIGS = [
             (128, 128, 64, 5, 128),
             (128, 128, 64, 5, 256),
         ],
-        [4, 8, 16],
+        [(4, 8), (4, 16), (8, 8)],
     )
 ]
 
@@ -65,7 +64,7 @@ def gemm_row(size, dtype, transpose_b, config, configs, wanted=1.0):
 def rows(small):
     """Sizes of the table, or one that no tile divides."""
     return [
-        gemm_row(size, dtype, transpose_b, LARGE if size[0] > 4096 else CONFIG, CONFIGS)
+        gemm_row(size, dtype, transpose_b, CONFIG, CONFIGS)
         for size in ([(200, 264, 200)] if small else SIZES)
         for dtype in (T.float16, T.bfloat16)
         for transpose_b in (True, False)

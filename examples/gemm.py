@@ -30,7 +30,7 @@ def matmul(
     block_K=64,
     num_stages=3,
     threads=256,
-    group=8,
+    group=(4, 8),
     parts=1,
     out_dtype=None,
     cluster=1,
@@ -40,10 +40,16 @@ def matmul(
     A block for each multiprocessor works on one tile of C after the other, so that the operands of
     the next one are loaded while this one is stored, in `parts`, which take less shared memory. The
     blocks of a cluster work on neighbours in M, so that each loads a part of B's tile for all.
+
+    Tiles are taken in groups of `group` rows and columns, down the columns of a group: blocks that
+    follow each other, which run near each other on the chip, have most operands in common.
     """
     if block_N % parts:
         raise ValueError(f"parts is {parts}, wanted a divisor of block_N, {block_N}")
     clusters, width, out_dtype = processors() // cluster, block_N // parts, out_dtype or dtype
+    rows, columns = -(-M // (block_M * cluster)), -(-N // block_N)
+    down, across = min(group[0], rows), min(group[1], columns)
+    whole = rows % down == 0 and columns % across == 0
 
     @T.prim_func
     def main(
@@ -60,26 +66,28 @@ def matmul(
             # Two, so that one is filled while the other one is stored.
             C_shared = [T.alloc_shared((block_M, width), out_dtype) for _ in range(min(parts, 2))]
 
-            tiles = [T.ceildiv(M, block_M * cluster), T.ceildiv(N, block_N)]
-            for row, bx in T.Persistent(tiles, clusters, block // cluster, group_size=group):
+            tiles = [T.ceildiv(columns, across), T.ceildiv(rows, down), across, down]
+            for right, below, x, y in T.Persistent(tiles, clusters, block // cluster):
+                row, bx = below * down + y, right * across + x
                 by = row * cluster + block % cluster
-                T.clear(C_local)
-                for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                    T.copy(A[by * block_M, k * block_K], A_shared)
-                    if transpose_B:
-                        T.copy(B[bx * block_N, k * block_K], B_shared)
-                    else:
-                        T.copy(B[k * block_K, bx * block_N], B_shared)
-                    T.gemm(
-                        A_shared,
-                        B_shared,
-                        C_local,
-                        transpose_B=transpose_B,
-                        policy=T.GemmWarpPolicy.FullRow,
-                    )
-                for part in T.unroll(parts, explicit=True):
-                    T.copy(C_local[:, part * width : (part + 1) * width], C_shared[part % 2])
-                    T.copy(C_shared[part % 2], C[by * block_M, bx * block_N + part * width])
+                if whole or (row < rows and bx < columns):
+                    T.clear(C_local)
+                    for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                        T.copy(A[by * block_M, k * block_K], A_shared)
+                        if transpose_B:
+                            T.copy(B[bx * block_N, k * block_K], B_shared)
+                        else:
+                            T.copy(B[k * block_K, bx * block_N], B_shared)
+                        T.gemm(
+                            A_shared,
+                            B_shared,
+                            C_local,
+                            transpose_B=transpose_B,
+                            policy=T.GemmWarpPolicy.FullRow,
+                        )
+                    for part in T.unroll(parts, explicit=True):
+                        T.copy(C_local[:, part * width : (part + 1) * width], C_shared[part % 2])
+                        T.copy(C_shared[part % 2], C[by * block_M, bx * block_N + part * width])
 
     return main
 

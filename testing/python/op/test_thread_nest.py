@@ -5,6 +5,8 @@ import torch
 
 import tilelang.language as T
 
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
+
 
 def test_each_thread_fills_and_copies_its_own(compiled):
     @T.prim_func
