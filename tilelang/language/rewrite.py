@@ -176,7 +176,6 @@ class _Rewriter(ast.NodeTransformer):
         out = [self.at(node), *statements]
         for statement in out:
             ast.copy_location(statement, node)
-            ast.fix_missing_locations(statement)
         return out
 
     def unsupported(self, node: Any) -> NoReturn:
