@@ -52,6 +52,13 @@ def tensors_on_device(device: str) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def on_sm_90a(tensors_on_device: None) -> None:
+    """Kernels for sm_90a run on such a GPU, without one in the emulator."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is not sm_90a")
+
+
 @pytest.fixture(autouse=True)
 def every_schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = request.config.getoption("--seeds")

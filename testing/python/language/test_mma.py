@@ -9,11 +9,12 @@ from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.utils.sparse import compress
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
 def build(func, arch="sm_90a"):
     target = {"kind": "cuda", "arch": arch}
-    return tilelang.compile(func, target=target, execution_backend="emulate")
+    return tilelang.compile(func, target=target)
 
 
 def product(shape, words, dtype, accum, sparse=False):

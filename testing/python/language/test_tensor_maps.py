@@ -10,10 +10,11 @@ from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.layout import make_swizzled_layout
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
 def build(func, target=HOPPER):
-    return tilelang.compile(func, target=target, execution_backend="emulate")
+    return tilelang.compile(func, target=target)
 
 
 def loads(numbers, shape, tile, at, dtype="float16", swizzled=False, kind=None, **options):

@@ -11,6 +11,7 @@ from tilelang.layout import make_swizzled_layout
 from tilelang.utils.sparse import compress
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 WORDS = {"float16": "fp16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
 WORDS |= {"float8_e4m3fn": "e4m3", "int32": "s32"}
 SWIZZLES = {128: 1, 64: 2, 32: 3}
@@ -18,7 +19,7 @@ FORM = ("float32", "m64n64k16", True, True, "fp16", "fp16", "fp32")
 
 
 def build(func, target=HOPPER, **config):
-    return tilelang.compile(func, target=target, execution_backend="emulate", pass_configs=config)
+    return tilelang.compile(func, target=target, pass_configs=config)
 
 
 @T.macro

@@ -12,6 +12,7 @@ from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.utils.sparse import compress
 
 ARCH = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
 def product(
@@ -59,7 +60,7 @@ def product(
 
 
 def build(func, target=ARCH):
-    return tilelang.compile(func, out_idx=-1, target=target, execution_backend="emulate")
+    return tilelang.compile(func, out_idx=-1, target=target)
 
 
 def sparse(m, k, dtype):

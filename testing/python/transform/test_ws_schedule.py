@@ -10,6 +10,7 @@ import tilelang.language as T
 from tilelang.engine.explain_roles import roles_text
 
 SM_90 = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 PASSES = ("HoistViews", "ProducerConsumerWarpSpecialized")
 
 
@@ -27,13 +28,13 @@ def ints(*shape, low=-4, dtype=torch.float16):
 
 @pytest.fixture
 def check():
-    """Compiles a program for the emulator, compares what it computes, returns what is said of it.
+    """Compiles a program, compares what it computes, returns what is said of it.
 
     Sums of small integers are exact in every order.
     """
 
     def run(program, inputs, wanted):
-        kernel = tilelang.compile(program, target=SM_90, execution_backend="emulate")
+        kernel = tilelang.compile(program, target=SM_90)
         found = torch.full_like(wanted, float("nan"))
         kernel(*inputs, found)
         assert torch.equal(found, wanted)

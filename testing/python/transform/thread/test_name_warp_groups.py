@@ -5,15 +5,9 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.utils.target import cuda_arch
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
-pytestmark = [
-    pytest.mark.usefixtures("tensors_on_device"),
-    pytest.mark.skipif(
-        torch.cuda.is_available() and cuda_arch() != "sm_90a", reason="the GPU is not sm_90a"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
 def gemm(threads, policy, block=(128, 64)):
