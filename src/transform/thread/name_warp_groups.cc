@@ -9,7 +9,8 @@
  *      registers, where wgmma takes them from, instead of moving each there (CUTLASS asks for
  *      `canonical_warp_group_idx` in the same way). On an H200 that is a quarter of a GEMM's
  *      instructions between products.
- * Refuses nothing. Kernels whose threads have several dimensions stay as they are.
+ * Refuses nothing. Kernels whose threads have several dimensions, or are no whole warps, whose
+ * lanes could not all be asked, stay as they are.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -112,7 +113,7 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
   const auto* inner = op->body.as<AttrStmtNode>();
   if (inner && inner->attr_key == "thread_extent") {
     attr->body = NameInKernel(inner, thread, threads);
-  } else if (thread.defined()) {
+  } else if (thread.defined() && threads % kWarpThreads == 0) {
     Namer namer(thread, threads);
     const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();

@@ -10,7 +10,8 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
-def gemm(threads, policy, block=(128, 64)):
+def gemm(threads, policy, block=(128, 64), groups=None):
+    """A product of all warp groups, or of `groups`."""
     m, n = block
 
     @T.prim_func
@@ -23,10 +24,11 @@ def gemm(threads, policy, block=(128, 64)):
             A_shared = T.alloc_shared((m, 64), T.float16)
             B_shared = T.alloc_shared((64, n), T.float16)
             C_local = T.alloc_fragment((m, n), T.float32)
-            T.copy(A, A_shared)
-            T.copy(B, B_shared)
-            T.gemm(A_shared, B_shared, C_local, policy=policy, clear_accum=True)
-            T.copy(C_local, C)
+            with T.ws(*(groups or range(threads // 128))):
+                T.copy(A, A_shared)
+                T.copy(B, B_shared)
+                T.gemm(A_shared, B_shared, C_local, policy=policy, clear_accum=True)
+                T.copy(C_local, C)
 
     return main
 
@@ -62,3 +64,14 @@ def test_one_warp_group_needs_none():
     ).get_kernel_source()
     assert descriptors(source)
     assert "shfl_sync" not in source
+
+
+def test_a_block_that_ends_within_a_warp_is_not_asked():
+    # A shuffle of all lanes would wait for lanes that are not there.
+    program = gemm(264, T.GemmWarpPolicy.FullRow, groups=(0, 1))
+    kernel = tilelang.compile(program, target=HOPPER)
+    assert any("tx / 128" in line for line in descriptors(kernel.get_kernel_source()))
+    assert "shfl_sync" not in kernel.get_kernel_source()
+    a, b, c = torch.randn(128, 64).half(), torch.randn(64, 64).half(), torch.zeros(128, 64)
+    kernel(a, b, c)
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-4, atol=1e-3)
