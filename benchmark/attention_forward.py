@@ -59,7 +59,8 @@ def row(batch, heads, length, dim, causal, key_heads=None):
         name=f"{name} {'causal' if causal else 'full'}",
         program=attention.flash_attention,
         arguments={**sizes, "causal": causal, "key_heads": key_heads},
-        config=CONFIG[128 if causal else dim],
+        # Tall tiles have more beyond the diagonal.
+        config=CONFIG[128 if causal and length <= 4096 else dim],
         configs=CONFIGS,
         inputs=lambda device: attention.inputs(**sizes, key_heads=key_heads, device=device),
         error=lambda qkv, found: (error(*qkv, causal, found), BOUND),

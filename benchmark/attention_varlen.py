@@ -18,13 +18,12 @@ def drawn_lengths(count, longest):
     return [longest, *drawn.tolist()]
 
 
-def error(q, k, v, starts, causal, found):
-    """The largest relative error of the first and the last sequence's first and last head."""
+def error(q, k, v, spans, causal, found):
+    """The largest relative error of the first and the last span's first and last head."""
     reference = example("flash_attention").reference
-    last = len(starts) - 2
     errors = []
-    for sequence in {0, last}:
-        here = slice(int(starts[sequence]), int(starts[sequence + 1]))
+    for span in (spans[0], spans[-1]):
+        here = slice(*span.tolist())
         for head in {0, q.shape[1] - 1}:
             qkv = (x[None, here, head : head + 1] for x in (q, k, v))
             wanted = reference(*qkv, causal)[0, :, 0]

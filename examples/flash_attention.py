@@ -11,6 +11,9 @@ import tilelang
 import tilelang.language as T
 
 LOG2_E = 1.44269504
+# The score of what is no key: finite, because a row may have no keys in a tile, and a power of two,
+# so that its product with the scale is exact, rounded before the maximum is subtracted or not.
+NO_KEY = -(2.0**100)
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -63,8 +66,10 @@ def flash_attention(
             T.clear(out)
             T.clear(row_sum)
             T.fill(row_max, -T.infinity(T.float32))
-            last = T.min(length, first + block_M) if causal else length
-            for k in T.Pipelined(T.ceildiv(last, block_N), num_stages=num_stages):
+            tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
+            for step in T.Pipelined(tiles, num_stages=num_stages):
+                # From the last keys on, so that masks stand in front of the loop.
+                k = tiles - 1 - step
                 T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
                 T.gemm(
                     Q_shared,
@@ -78,9 +83,7 @@ def flash_attention(
                 if (k + 1) * block_N > (first if causal else length):
                     for i, j in T.Parallel(block_M, block_N):
                         end = T.min(length, first + i + 1) if causal else length
-                        scores[i, j] = T.if_then_else(
-                            k * block_N + j < end, scores[i, j], -T.infinity(T.float32)
-                        )
+                        scores[i, j] = T.if_then_else(k * block_N + j < end, scores[i, j], NO_KEY)
                 T.copy(row_max, row_max_before)
                 T.reduce_max(scores, row_max, dim=1, clear=False)
                 for i in T.Parallel(block_M):

@@ -6,14 +6,10 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, reference
+from flash_attention import LOG2_E, NO_KEY, reference
 
 import tilelang
 import tilelang.language as T
-
-# The score of what is no key: finite, because a row may have no keys in a tile, and a power of two,
-# so that its product with the scale is exact, rounded before the maximum is subtracted or not.
-NO_KEY = -(2.0**100)
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -30,20 +26,21 @@ def flash_attention_varlen(
     num_stages=2,
     threads=256,
 ):
-    """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim); sequence b has the positions
-    starts[b] to starts[b + 1], at most `longest`."""
+    """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim). `spans` has the positions where
+    each sequence starts and where it ends, at most `longest` later: in any order, best the longest
+    first, so that no long one is left when the others are done."""
     key_heads = key_heads or heads
     positions = T.dynamic("positions")
     scale = LOG2_E / dim**0.5
-    # Tiles of keys of which some rows see a part only; a causal block's last one may be another.
-    diagonal = -(-block_M // block_N) if causal else 1
+    # Tiles of keys of which some rows see a part only: the last ones.
+    masked = -(-block_M // block_N) + (block_M % block_N > 0) if causal else 1
 
     @T.prim_func
     def main(
         Q: T.Tensor((positions, heads, dim), dtype),
         K: T.Tensor((positions, key_heads, dim), dtype),
         V: T.Tensor((positions, key_heads, dim), dtype),
-        starts: T.Tensor((batch + 1,), T.int32),
+        spans: T.Tensor((batch, 2), T.int32),
     ):
         Output = T.empty((positions, heads, dim), dtype)
         with T.Kernel(T.ceildiv(longest, block_M), heads, batch, threads=threads) as (bx, by, bz):
@@ -61,21 +58,20 @@ def flash_attention_varlen(
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
             head = by // (heads // key_heads)
-            start = starts[bz]
-            length = starts[bz + 1] - start
-            # Blocks behind the end of their sequence have nothing to do. Causal tiles are counted
-            # from the end, so that the one with rows of nobody is that with the fewest keys.
+            start = spans[bz, 0]
+            length = spans[bz, 1] - start
+            T.assume(0 <= length <= longest)
+            # Blocks behind the end of their sequence have nothing to do.
             if bx * block_M < length:
-                first = length - (bx + 1) * block_M if causal else bx * block_M
-                last = first + block_M if causal else length
-                tiles = T.ceildiv(last, block_N)
+                first = (T.ceildiv(length, block_M) - 1 - bx if causal else bx) * block_M
+                tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
                 T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
                 T.clear(out)
                 T.clear(row_sum)
                 T.fill(row_max, -T.infinity(T.float32))
                 for step in T.Pipelined(tiles, num_stages=num_stages):
-                    # From the last keys on, so that a mask stands in front of the loop.
-                    key = last - (step + 1) * block_N if causal else (tiles - 1 - step) * block_N
+                    # From the last keys on, so that masks stand in front of the loop.
+                    key = (tiles - 1 - step) * block_N
                     T.copy(K[start + key : start + key + block_N, head, :], K_shared)
                     T.gemm(
                         Q_shared,
@@ -85,10 +81,11 @@ def flash_attention_varlen(
                         policy=T.GemmWarpPolicy.FullRow,
                         clear_accum=True,
                     )
-                    if step < diagonal or (causal and step == tiles - 1):
+                    if step < masked:
                         for i, j in T.Parallel(block_M, block_N):
-                            seen = 0 <= key + j <= first + i if causal else key + j < length
-                            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+                            # Rows behind the end are nobody's.
+                            end = first + i + 1 if causal else length
+                            scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
                     T.copy(row_max, row_max_before)
                     T.reduce_max(scores, row_max, dim=1, clear=False)
                     for i in T.Parallel(block_M):
@@ -108,33 +105,36 @@ def flash_attention_varlen(
                 # Rows are stored as a whole, and asked once whether they are of the sequence.
                 T.copy(out, out_shared)
                 for i, j in T.Parallel(block_M, dim):
-                    if 0 <= first + i < length:
+                    if first + i < length:
                         Output[start + first + i, by, j] = out_shared[i, j]
         return Output
 
     return main
 
 
-def starts_of(lengths, device="cpu"):
-    """Where each sequence starts, and where the last one ends."""
-    return torch.tensor([0, *lengths], device=device).cumsum(0, dtype=torch.int32)
+def spans_of(lengths, device="cpu"):
+    """Where each sequence starts and ends, one behind the other; the longest first."""
+    ends = torch.tensor(lengths).cumsum(0)
+    spans = torch.stack([ends - torch.tensor(lengths), ends], dim=1)
+    first = torch.tensor(lengths).argsort(descending=True)
+    return spans[first].to(device, torch.int32)
 
 
 def inputs(lengths, heads, dim, key_heads=None, dtype=T.float16, device="cpu"):
-    """Q, K and V, normally distributed, and the starts."""
+    """Q, K and V, normally distributed, and the spans."""
     shapes = [(sum(lengths), count, dim) for count in (heads, *[key_heads or heads] * 2)]
     tensors = [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
-    return [*tensors, starts_of(lengths, device)]
+    return [*tensors, spans_of(lengths, device)]
 
 
 def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **tile):
     """||ours - float64|| / ||float64|| over all sequences."""
     torch.manual_seed(0)
-    q, k, v, starts = inputs(lengths, heads, dim, key_heads, device=device)
+    q, k, v, spans = inputs(lengths, heads, dim, key_heads, device=device)
     kernel = flash_attention_varlen(
         len(lengths), heads, max(lengths), dim, causal, key_heads, **tile
     )
-    found = kernel(q, k, v, starts).double()
+    found = kernel(q, k, v, spans).double()
     parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
     wanted = torch.cat([reference(*(x[None] for x in part), causal=causal)[0] for part in parts])
     return float((found - wanted).norm() / wanted.norm())

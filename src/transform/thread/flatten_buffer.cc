@@ -19,6 +19,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "analyzing_mutator.h"
 #include "wide_bounds.h"
 
 namespace tl {
@@ -115,6 +116,18 @@ class Flattener : public StmtExprMutator {
     analyzer_.BindLoop(op);
     bounds_.Range(op->loop_var, op->min, op->extent);
     return Default<Stmt>(op);
+  }
+
+  // What is assumed holds for the rest of a sequence.
+  Stmt Mutate_(const SeqStmtNode* op) override {
+    WideBounds::Before before;
+    std::vector<Stmt> stmts;
+    for (const Stmt& s : FlatSeq(GetRef<Stmt>(op))) {
+      stmts.push_back(Mutate(s));
+      if (const Expr fact = AssumptionOf(s); fact.defined()) bounds_.Assume(fact, &before);
+    }
+    bounds_.PutBack(before);
+    return MakeSeq(stmts);
   }
 
   Stmt Mutate_(const BindNode* op) override {

@@ -3,13 +3,15 @@
  *
  * Input: a thread program. Output: the same without the `Bind` statements whose variable is read
  * nowhere and whose value is arithmetic: Simplify writes such values out where they are
- * used and leaves the name. One that loads or calls stays. Refuses nothing.
+ * used and leaves the name. One that loads or calls stays. And without `assume`: no pass after this
+ * one asks what the program assumes. Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_set>
 
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "analyzing_mutator.h"
 #include "effects.h"
 
 namespace tl {
@@ -29,6 +31,10 @@ class Remover : public StmtExprMutator {
     for (auto s = kept.rbegin(); s != kept.rend(); ++s) *s = Mutate(*s);
     kept.erase(std::remove_if(kept.begin(), kept.end(), IsEmpty), kept.end());
     return MakeSeq(kept);
+  }
+  Stmt Mutate_(const EvaluateNode* op) override {
+    if (AssumptionOf(GetRef<Stmt>(op)).defined()) return MakeSeq({});
+    return Default<Stmt>(op);
   }
   Stmt Mutate_(const BindNode* op) override {
     if (!used_.count(op->var.get()) && IsArithmetic(op->value)) return MakeSeq({});

@@ -1,11 +1,10 @@
 /*!
  * VectorizeLoop: vectorised loops become vector code, as wide as is legal.
  *
- * Input: a thread program with `For(kVectorized)`. Output: none, and no `assume`. A loop of
- * constant extent E becomes code of w lanes, w being the widest power of two that divides E and
- * passes the rules below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any
- * other extent becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last
- * index.
+ * Input: a thread program with `For(kVectorized)`. Output: none. A loop of constant extent E
+ * becomes code of w lanes, w being the widest power of two that divides E and passes the rules
+ * below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any other extent
+ * becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last index.
  *
  * Legal for w lanes:
  *  - each access is invariant, or its w elements are contiguous and start at a multiple of w
@@ -18,7 +17,8 @@
  * within w lanes;
  *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
  * are comparisons that hold in all lanes if they hold in the first or the last one: such code is
- * `if (they hold) vector else scalar loop`, which is how the tail of an array is left to scalars;
+ * `if (they hold) vector else scalar loop`, which is how the tail of an array in memory is left to
+ * scalars;
  *  - nothing inside is a loop, a jump or a call that is not elementwise; atomic additions may stand
  * as statements, as wide as the architecture has them (target/atomic.h).
  * Off with `tirx.disable_vectorize`; `tl.disable_vectorize_256` leaves 16 bytes for every access.
@@ -88,8 +88,10 @@ class VectorBody : public StmtExprMutator {
     if (!LanesAreIndependent(body)) return std::nullopt;
     Stmt result = Mutate(body);
     if (!legal_ || !HasLegalWidths()) return std::nullopt;
-    // A scalar tail would write single elements.
-    if (writes_half_bytes_ && assumption.defined()) return std::nullopt;
+    // A scalar tail would write single elements. In registers, where there is no wide access to be
+    // gained, one selection an element is cheaper than a branch.
+    const bool branches = assumption.defined();
+    if (branches && (writes_half_bytes_ || widest_memory_ == 0)) return std::nullopt;
     return result;
   }
 
@@ -510,12 +512,6 @@ class LoopVectorizer : public AnalyzingMutator {
       if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
     }
     return loop;
-  }
-
-  // No pass after this one asks what the program assumes.
-  Stmt Mutate_(const EvaluateNode* op) override {
-    const Stmt statement = AnalyzingMutator::Mutate_(op);
-    return AssumptionOf(statement).defined() ? MakeEvaluate(MakeInt(0), op->span) : statement;
   }
 
  private:

@@ -49,6 +49,47 @@ void WideBounds::Shapes(const PrimFunc& f) {
   }
 }
 
+void WideBounds::Assume(const Expr& fact, Before* before) {
+  if (const auto* op = fact.as<AndNode>()) {
+    Assume(op->a, before);
+    Assume(op->b, before);
+  }
+  if (const auto* op = fact.as<LENode>()) AssumeOrder(op->a, op->b, 0, before);
+  if (const auto* op = fact.as<LTNode>()) AssumeOrder(op->a, op->b, 1, before);
+  if (const auto* op = fact.as<GENode>()) AssumeOrder(op->b, op->a, 0, before);
+  if (const auto* op = fact.as<GTNode>()) AssumeOrder(op->b, op->a, 1, before);
+}
+
+void WideBounds::AssumeOrder(const Expr& smaller, const Expr& larger, int64_t by, Before* before) {
+  if (!IsInt(smaller) || !IsInt(larger)) return;
+  const Bound low = Of(smaller), high = Of(larger);
+  Narrow(smaller, low.min, high.max - by, before);
+  Narrow(larger, low.min + by, high.max, before);
+}
+
+void WideBounds::Narrow(const Expr& e, int64_t min, int64_t max, Before* before) {
+  const auto* v = e.as<VarNode>();
+  if (!v) return;
+  const Bound known = Of(e);
+  min = std::max(min, known.min);
+  max = std::min(max, known.max);
+  // What cannot be is never run.
+  if (min > max) return;
+  const auto it = twins_.find(v);
+  before->emplace_back(v, it == twins_.end() ? std::nullopt : std::optional<Var>(it->second));
+  Set(GetRef<Var>(v), min, max);
+}
+
+void WideBounds::PutBack(const Before& before) {
+  for (auto it = before.rbegin(); it != before.rend(); ++it) {
+    if (it->second) {
+      twins_[it->first] = *it->second;
+    } else {
+      twins_.erase(it->first);
+    }
+  }
+}
+
 bool WideBounds::FitInt32(const Expr& e) {
   const Bound bound = Of(e);
   return bound.min >= INT32_MIN && bound.max <= INT32_MAX;

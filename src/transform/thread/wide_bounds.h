@@ -4,7 +4,10 @@
  * limits.
  */
 #pragma once
+#include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "../../tvm/analyzer.h"
 
@@ -20,6 +23,12 @@ class WideBounds {
   /*! Variables in the parameters' shapes and strides. */
   void Shapes(const PrimFunc& f);
 
+  /*! What variables were known to be, to be put back. */
+  using Before = std::vector<std::pair<const Object*, std::optional<Var>>>;
+  /*! The comparison `fact`, or each of several, holds from now on. */
+  void Assume(const Expr& fact, Before* before);
+  void PutBack(const Before& before);
+
   Bound Of(const Expr& e) { return analyzer_.ConstBound(Wide(e)); }
   bool FitInt32(const Expr& e);
   /*! The same if values of which only the type is known are small: sums of those are the user's. */
@@ -28,6 +37,9 @@ class WideBounds {
  private:
   void Set(const Var& v, int64_t min, int64_t max);
   void Bind(const Var& twin, int64_t min, int64_t max);
+  /*! `smaller` is at most `larger` - `by`. */
+  void AssumeOrder(const Expr& smaller, const Expr& larger, int64_t by, Before* before);
+  void Narrow(const Expr& e, int64_t min, int64_t max, Before* before);
   Expr Wide(const Expr& e);
 
   bool others_are_small_ = false;

@@ -162,3 +162,18 @@ def test_products_of_the_default_tiles_overlap(name, monkeypatch):
     compiled = compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"], fast_math=True)
     assert "C75" not in compiled.log
     assert compiled.resource_usage["main_kernel"].spill_stores == 0
+
+
+@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_varlen"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_masks_stand_in_front_of_the_loop(name, causal, monkeypatch):
+    """The loop has no branch, and what decides is computed in 32 bits."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
+    source = program.get_kernel_source(2, 2, 4096, 128, causal, block_N=128)
+    masks = [line for line in source.splitlines() if "-1.2676506e+30f" in line]
+    # A length that is a multiple of the tile's needs no mask but a causal one.
+    assert len(masks) == (1 if causal or name == "flash_attention_varlen" else 0)
+    assert not any("int64" in line for line in masks)

@@ -108,6 +108,40 @@ def test_parts_of_a_long_dimension_are_widened():
     assert 'A[T.Cast("int64", bx) * T.int64(1024) + T.Cast("int64", tx)]' in flatten(func)
 
 
+def test_comparisons_are_as_wide_as_what_is_assumed_leaves_them():
+    @T.prim_func(s_tir=True)
+    def func(starts: T.Buffer((9,), "int32"), A: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        length = T.bind(starts[1] - starts[0])
+        if tx < 4:
+            T.assume(length >= 0 and length < 4096)
+            if tx * 128 + 127 < length + 64:
+                A[tx] = T.float32(1)
+        # It is assumed there only.
+        if tx * 128 + 127 < length + 64:
+            A[tx] = T.float32(2)
+
+    conditions = [
+        s.strip() for s in flatten(func).splitlines() if "if tx * 128" in s or "if T.Cast" in s
+    ]
+    assert conditions == [
+        "if tx * 128 + 127 < length + 64:",
+        'if T.Cast("int64", tx * 128 + 127) < T.Cast("int64", length) + T.int64(64):',
+    ]
+
+
+def test_what_cannot_be_changes_nothing():
+    @T.prim_func(s_tir=True)
+    def func(n: T.int32, A: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        T.assume(n < 0)
+        T.assume(n > 8)
+        if tx < n:
+            A[tx] = T.float32(1)
+
+    assert "if tx < n:" in flatten(func)
+
+
 def test_vector_in_another_index_is_a_bug_of_ours():
     buffer = tirx.decl_buffer((8, 8), "float32", name="A")
     store = tirx.BufferStore(buffer, T.Broadcast(T.float32(0), 4), [0, T.Broadcast(0, 4)])

@@ -45,6 +45,18 @@ def test_what_a_condition_or_a_bound_reads_stays(statements):
     assert [line.split(":")[0] for line in text.splitlines()[:3]] == ["count", "first", "index"]
 
 
+def test_assumptions_are_gone_with_what_they_read(statements):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            last = T.bind(n - 1)
+            T.assume(last < 64)
+            A[tx] = tx
+
+    assert statements("RemoveUnusedBindings", func) == "A[tx] = tx"
+
+
 def test_the_source_has_no_name_that_it_does_not_use():
     @TL.prim_func
     def main(A: TL.Tensor((256, 64), "float32")):

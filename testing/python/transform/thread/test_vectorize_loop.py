@@ -224,6 +224,22 @@ def test_condition_that_cuts_a_vector_leaves_a_scalar_tail(vectorize, scale, ali
     )
 
 
+def test_registers_are_selected_without_a_branch(vectorize):
+    """The mask of an attention kernel: no wide access is gained by a branch."""
+
+    @T.prim_func(s_tir=True)
+    def func(n: T.int32):
+        c = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((8,), "float32", scope="local")
+            for e in T.vectorized(8):
+                L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float32(0))
+
+    assert vectorize(func) == (
+        "for e in T.unroll(8):\n    L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float32(0.0))"
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "assumption"),
     [
