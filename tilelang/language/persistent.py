@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.loops import Loop, as_bound, checked_extents
+from tilelang.language.loops import Loop, as_bound, assume, checked_extents
 from tilelang.language.math_ops import ceildiv
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
@@ -39,11 +39,11 @@ class _PersistentLoop(Loop):
         self._frames: list[IRBuilderFrame] = []
 
     def open(self, tracer: Tracer) -> Any:
-        """Enter the loop and the condition under which the wave has a tile for this program."""
+        """Enter the loop and, if the last group is smaller, the condition that it has the tile."""
         last = self.domain[-1]
         grouped = [ceildiv(last, self.group), *self.domain[:-1], self.group]
         total = simplify(math.prod(grouped))
-        waves = simplify(ceildiv(total, self.wave_size))
+        waves, is_whole = self._waves(total)
         loop = tir_builder.serial(0, waves, annotations=self.notes)
         self._frames = [loop]
         wave = loop.__enter__()
@@ -57,20 +57,24 @@ class _PersistentLoop(Loop):
             rest = simplify(tirx.floordiv(rest, extent))
         inner, *outer = places
         values = [*reversed(outer), simplify(rest * self.group + inner)]
-        guards = []
-        if as_int(simplify(total - waves * self.wave_size)) != 0:
-            guards.append(linear < total)
+        if not is_whole:
+            assume(linear < total)
         if as_int(simplify(tirx.floormod(last, self.group))) != 0:
-            guards.append(values[-1] < last)
-        if guards:
-            condition = as_expr(guards[0])
-            for guard in guards[1:]:
-                condition = tirx.And(condition, as_expr(guard))
-            for frame in (tir_builder.If(condition), tir_builder.Then()):
+            for frame in (tir_builder.If(as_expr(values[-1] < last)), tir_builder.Then()):
                 frame.__enter__()
                 self._frames.append(frame)
         names = [self._name(tracer, value) for value in values]
         return names[0] if len(names) == 1 else names
+
+    def _waves(self, total: Any) -> tuple[Any, bool]:
+        """How many tiles the program has, and whether all have as many.
+
+        The loop ends where the tiles do, and has no condition inside: ptxas keeps what it knows to
+        be the same in a warp, such as operand descriptors of products, in registers of the warp.
+        """
+        if as_int(simplify(tirx.floormod(total, self.wave_size))) == 0:
+            return simplify(tirx.floordiv(total, self.wave_size)), True
+        return simplify(ceildiv(total - self.index, self.wave_size)), False
 
     def _name(self, tracer: Tracer, value: Any) -> Any:
         if not is_scalar_expr(value) or isinstance(value, ir.Var | tirx.IntImm):
@@ -80,7 +84,7 @@ class _PersistentLoop(Loop):
         return var
 
     def builder_frames(self) -> list[IRBuilderFrame]:
-        """Return the loop and the branch in it."""
+        """Return the loop and, if there is one, the branch in it."""
         return self._frames
 
 

@@ -199,21 +199,29 @@ class Owners {
 
  private:
   /*! Indices that are equal for both accesses and all threads need no enumeration. Where an outer
-   * one cannot be evaluated, a slot by a running count, elements that differ in it alone are one:
-   * if that has one thread, so has each of them. */
+   * one cannot be evaluated, a slot by a running count or an iteration of unknown number, elements
+   * that differ in it alone are one: if that has one thread, so has each of them. */
   void ChooseIndices() {
     const bool known_lanes = pair_.a.lanes != 0 && pair_.b.lanes != 0;
     const size_t rank = pair_.a.indices.size();
     for (size_t i = 0; i < rank; ++i) {
       const bool last = i + 1 == rank;
       if (last && !known_lanes) break;
-      const bool known = IsPureInteger(pair_.a.indices[i]) && IsPureInteger(pair_.b.indices[i]);
+      const bool known = IsKnown(pair_.a.indices[i]) && IsKnown(pair_.b.indices[i]);
       if (!last && !known) continue;
       if (!IsFixed(pair_.a.indices[i]) ||
           !ffi::StructuralEqual()(pair_.a.indices[i], pair_.b.indices[i])) {
         indices_.push_back(i);
       }
     }
+  }
+  bool IsKnown(const Expr& e) const {
+    const auto is_known = [&](const SyncNode* n) {
+      return AxisOf(LoopOf(n)) || !Uses(e, LoopOf(n)->loop_var);
+    };
+    return IsPureInteger(e) && std::all_of(pair_.same.begin(), pair_.same.end(), is_known) &&
+           std::all_of(pair_.a_free.begin(), pair_.a_free.end(), is_known) &&
+           std::all_of(pair_.b_free.begin(), pair_.b_free.end(), is_known);
   }
   bool IsFixed(const Expr& e) const {
     if (!IsPureInteger(e)) return false;

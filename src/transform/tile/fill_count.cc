@@ -1,5 +1,6 @@
 /*! How often a channel's slots are filled, and how many arrivals say so. */
 #include <algorithm>
+#include <optional>
 
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
@@ -21,6 +22,19 @@ int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
   return warps;
 }
 
+/*! The loops around a sequence, the innermost first, if their variables tell how often it has run:
+ * nothing is conditional, and the inner ones run a constant number of times. */
+std::optional<std::vector<const ForNode*>> LoopsThatCount(const RoleSequence& sequence) {
+  std::vector<const ForNode*> loops;
+  for (const RoleSequence* s = &sequence; IsRepeated(*s); s = s->owner->parent) {
+    if (!loops.empty() && !AsInt(loops.back()->extent)) return std::nullopt;
+    const ForNode* loop = FillCount::CountingLoop(s);
+    if (!loop) return std::nullopt;
+    loops.push_back(loop);
+  }
+  return loops;
+}
+
 }  // namespace
 
 bool HasLoad(const Expr& e) {
@@ -40,10 +54,17 @@ const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
 }
 
 Expr FillCount::Number(const RoleSequence* sequence) const {
-  const ForNode* loop = CountingLoop(sequence);
-  const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
-  if (!variable.defined()) return CastTo(kInt32, iteration);
-  return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
+  if (variable.defined()) {
+    const ForNode* loop = CountingLoop(sequence);
+    const Expr iteration = loop ? loop->loop_var - loop->min : Expr(MakeInt(0));
+    return LoadOf(variable, {MakeInt(0)}) + CastTo(kUInt32, iteration);
+  }
+  Expr number = MakeInt(0), times = MakeInt(1);
+  for (const ForNode* loop : loops) {
+    number = CastTo(kInt32, loop->loop_var - loop->min) * times + number;
+    times = CastTo(kInt32, loop->extent) * times;
+  }
+  return number;
 }
 
 bool Channel::IsUsedBy(size_t role) const {
@@ -61,11 +82,11 @@ void CountFills(WarpRoles* roles) {
                               [&](const FillCount& c) { return c.sequences == sequences; });
     channel.count = known - roles->counts.begin();
     if (known != roles->counts.end()) continue;
-    FillCount count{sequences, Var()};
-    const RoleSequence* only = sequences[0];
-    const ForNode* loop = FillCount::CountingLoop(only);
-    const bool in_loops = loop ? IsRepeated(*only->owner->parent) : IsRepeated(*only);
-    if (sequences.size() > 1 || in_loops) {
+    FillCount count{sequences, {}, Var()};
+    const auto loops = LoopsThatCount(*sequences[0]);
+    if (sequences.size() == 1 && loops) {
+      count.loops = *loops;
+    } else {
       count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
                                   {MakeInt(1)}, "local.var");
     }

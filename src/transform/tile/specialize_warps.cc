@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <map>
 
+#include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
@@ -492,6 +493,8 @@ class KernelReader : public StmtExprVisitor {
       }
     } else if (op->attr_key == kClusterDims) {
       NoteCluster(op->node.cast<Array<Expr>>());
+    } else if (op->attr_key == kMinBlocks) {
+      info.min_blocks = ToInt(op->value);
     } else if (op->attr_key == kSwizzle) {
       info.is_swizzled = true;
     } else if (op->attr_key == "tl.aliased_buffer") {

@@ -112,7 +112,9 @@ struct Window {
 /*! How often the fills of channels with the same windows have happened. */
 struct FillCount {
   std::vector<const RoleSequence*> sequences;
-  /*! Running count where the loop's variable alone does not tell; undefined else. */
+  /*! The loops whose variables tell the number, the innermost first. */
+  std::vector<const ForNode*> loops;
+  /*! Running count where there are no such loops; undefined else. */
   Var variable;
 
   /*! In a window: the number of its fill, from 0. */
@@ -167,6 +169,8 @@ struct KernelInfo {
   bool is_flat = true;
   int64_t threads = 0;
   int arch = 0;
+  /*! Blocks that are to share a multiprocessor, as the program says. */
+  int64_t min_blocks = 1;
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
   int64_t cluster_blocks = 1;
   std::vector<std::pair<Var, int64_t>> cluster;

@@ -46,8 +46,14 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
 String CountText(const WarpRoles& roles, const Channel& c) {
   const FillCount& count = roles.counts[c.count];
   if (count.variable.defined()) return "a running count";
-  const ForNode* loop = FillCount::CountingLoop(count.sequences[0]);
-  return loop ? String(loop->loop_var->name) : String("once");
+  if (count.loops.empty()) return "once";
+  std::string text = count.loops.back()->loop_var->name;
+  for (size_t i = count.loops.size() - 1; i-- > 0;) {
+    const ForNode* loop = count.loops[i];
+    if (i + 2 < count.loops.size()) text = "(" + text + ")";
+    text += " * " + std::to_string(ToInt(loop->extent)) + " + " + std::string(loop->loop_var->name);
+  }
+  return text;
 }
 
 Array<String> TargetsOf(const WarpRoles& roles, const Channel& c) {

@@ -62,11 +62,13 @@ def of_growing_length(A, B, C, S, W, F, bx):
 
 
 @pytest.mark.parametrize(
-    ("order", "programs"), [(while_rows_are_left, 1), (persistent, 3)], ids=["while", "persistent"]
+    ("order", "programs", "number"),
+    [(while_rows_are_left, 1, "a running count"), (persistent, 3, "wave * 3 + k")],
+    ids=["while", "persistent"],
 )
-def test_loop_inside_of_a_loop(build, integers, order, programs):
+def test_loop_inside_of_a_loop(build, integers, order, programs, number):
     kernel = build(rows_of_tiles(order, programs=programs))
-    assert "a running count" in kernel.channels[0]
+    assert f"fill number {number};" in kernel.channels[0]
     a, b = integers(SIZE * 4, SIZE * 3), integers(SIZE, SIZE * 3)
     kernel.check(a, b, wanted=a.double() @ b.double().T)
 

@@ -286,7 +286,7 @@ def test_a_role_stores_in_a_persistent_loop(check):
     a, b = ints(320, 128), ints(128, 64)
     kernel = check(persistent(5, 2), [a, b], (a.float() @ b.float()).half())
     explained = kernel.explain()
-    assert "(out, mma to epilogue): out, 2 versions, fill number a running count" in explained
+    assert "(out, mma to epilogue): out, 2 versions, fill number wave;" in explained
     # A thread writes the same elements of every version.
     assert "sync_threads_partial" not in kernel.get_kernel_source()
 

@@ -46,7 +46,7 @@ def products(num_stages, inner=False):
     return main
 
 
-def two_products(length, num_stages=2, shared=False, **pipeline):
+def two_products(length, num_stages=2, shared=False, blocks=1, **pipeline):
     """The sum, halved before each, of products of a product, which is in registers or `shared`
     memory; the last one counts twice."""
 
@@ -59,6 +59,7 @@ def two_products(length, num_stages=2, shared=False, **pipeline):
         n: T.int32,
     ):
         with T.Kernel(1, threads=128):
+            T.annotate_min_blocks_per_sm(blocks)
             q = T.alloc_shared((64, 64), "float16")
             k = T.alloc_shared((64, 64), "float16")
             v = T.alloc_shared((64, 64), "float16")
@@ -221,13 +222,16 @@ def test_keys_as_values_of_any_length(options):
             assert torch.equal(out, wanted)
 
 
-def test_explained():
-    kernel = tilelang.compile(two_products(4), target=TARGET, execution_backend="emulate")
-    text = kernel.explain()
-    assert (
-        "1 step ahead, products of two iterations at a time, whose tiles take 80 of 240 registers"
-        in text
-    )
+@pytest.mark.parametrize(("blocks", "registers"), [(1, 240), (3, 136)])
+def test_explained(blocks, registers):
+    func = two_products(4, blocks=blocks)
+    text = tilelang.compile(func, target=TARGET, execution_backend="emulate").explain()
+    ahead = "1 step ahead, products of two iterations at a time"
+    assert f"{ahead}, whose tiles take 80 of {registers} registers" in text
+
+
+def test_blocks_that_share_the_registers_leave_too_few_for_two_products():
+    assert "wait 1" not in events(two_products(4, blocks=4))
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
