@@ -101,8 +101,9 @@ class OverlapPlanner {
 
   /*! Of a consumer's thread, beside one warp group that copies. */
   int64_t MostRegisters() const {
-    return MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, kernel_.threads,
-                               RegistersOfBlock(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
+    return MostRegistersBeside(
+        kWarpGroupThreads * kLeastRegisters, kernel_.threads,
+        RegistersOfBlock(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
   }
 
   /*! One version of everything will do. */
