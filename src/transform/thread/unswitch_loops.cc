@@ -7,17 +7,23 @@
  *  - a loop whose body is `if` with `else`, or has statements beside the `if`, is written twice
  * where `tl.loop_unswitching_allow_non_trivial_else` is set and the condition is the same in each
  * iteration;
- *  - neighbours `if c: S` and `if c: T` are `if c: S; T`.
+ *  - neighbours `if c: S` and `if c: T` are `if c: S; T`;
+ *  - `unroll r: if c(r % m): S(r)` over a thread's registers becomes `unroll q: if c(q): unroll p:
+ * S(p * m + q)`: a fragment's row is asked once for all of its elements, which are passed over if
+ * no thread of the warp has something to do. Each S changes a register that the others leave alone.
  * A condition is moved only if it is integer arithmetic on variables of the program outside of what
- * it moves over: no load, whose value could change, and no call. It comes after ThreadSync, whose
+ * it moves over: no load, but of registers that stay the same, whose value could change, and no
+ * call. It comes after ThreadSync, whose
  * barriers need the threads together, and writes no loop twice that has a barrier or another
  * intrinsic of several threads. Off with
  * `tl.disable_loop_unswitching`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include <numeric>
 #include <unordered_set>
 
+#include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "effects.h"
@@ -71,6 +77,76 @@ void SplitConjuncts(const Expr& condition, const Var& loop_var, Split* out) {
   *side = side->defined() ? *side && condition : condition;
 }
 
+/*! Elements of a row for which a branch pays. */
+constexpr int64_t kLeastOfRow = 8;
+
+/*! The smallest m for which `e` depends on r % m alone; nullopt if there is none. */
+std::optional<int64_t> PeriodOf(const Expr& e, const Var& r) {
+  struct Finder : StmtExprVisitor {
+    const VarNode* r;
+    int64_t period = 1;
+    bool found = true;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const FloorModNode* op) override {
+      const auto divisor = op->a.get() == r ? AsInt(op->b) : std::nullopt;
+      if (!divisor || *divisor <= 0) return Default(op);
+      period = std::lcm(period, *divisor);
+    }
+    void Visit_(const VarNode* op) override { found &= op != r; }
+  } finder;
+  finder.r = r.get();
+  finder(e);
+  return finder.found ? std::optional<int64_t>(finder.period) : std::nullopt;
+}
+
+/*! Reads no memory but registers, and not those of `written`; calls nothing. */
+bool ReadsOtherRegisters(const Expr& e, const Var& written) {
+  struct Finder : StmtExprVisitor {
+    Var written;
+    bool fits = true;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode* op) override {
+      const auto buffer = op->source.as_or_throw<Var>();
+      fits &= IsLocal(buffer) && !buffer.same_as(written);
+      Default(op);
+    }
+    void Visit_(const CallNode*) override { fits = false; }
+  } finder;
+  finder.written = written;
+  finder(e);
+  return finder.fits;
+}
+
+/*! Each iteration changes registers of its own, and reads of what is changed only those. */
+bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r) {
+  if (!IsLocal(store->buffer) || store->indices.size() != 1) return false;
+  const auto* ramp = store->indices[0].as<RampNode>();
+  const Expr first = ramp ? ramp->base : store->indices[0];
+  const int64_t lanes = ramp ? ToInt(ramp->lanes) : 1;
+  if (!IsPureInteger(first) || (ramp && !IsConst(ramp->stride, 1))) return false;
+  Analyzer analyzer;
+  const auto step = AsInt(analyzer.Simplify(Substitute(first, r, r + 1) - first));
+  if (!step || std::abs(*step) < lanes) return false;
+  struct Finder : StmtExprVisitor {
+    const BufferStoreNode* store;
+    bool fits = true;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const TensorLoadNode* op) override {
+      if (op->source.same_as(store->buffer)) {
+        fits &= ffi::StructuralEqual()(op->indices, store->indices);
+      }
+      Default(op);
+    }
+    void Visit_(const CallNode* op) override {
+      fits &= IsElementwise(op);
+      Default(op);
+    }
+  } finder;
+  finder.store = store;
+  finder(store->value);
+  return finder.fits;
+}
+
 class Unswitcher : public StmtExprMutator {
  public:
   explicit Unswitcher(bool copy_loops) : copy_loops_(copy_loops) {}
@@ -81,7 +157,10 @@ class Unswitcher : public StmtExprMutator {
   Stmt Mutate_(const ForNode* op) override {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const auto* branch = loop->body.as<IfThenElseNode>();
-    if (branch && !branch->else_case) return HoistConjuncts(loop, branch);
+    if (branch && !branch->else_case) {
+      if (const auto rows = GroupRows(loop, branch)) return *rows;
+      return HoistConjuncts(loop, branch);
+    }
     return copy_loops_ ? CopyForBranches(loop) : loop;
   }
 
@@ -100,6 +179,30 @@ class Unswitcher : public StmtExprMutator {
   }
 
  private:
+  static std::optional<Stmt> GroupRows(const For& loop, const IfThenElseNode* branch) {
+    const auto* store = branch->then_case.as<BufferStoreNode>();
+    const std::optional<int64_t> extent = AsInt(loop->extent);
+    const Var& r = loop->loop_var;
+    if (!store || !extent || loop->kind != ForKind::kUnrolled || !IsConst(loop->min, 0) ||
+        loop->step || !ReadsOtherRegisters(branch->condition, store->buffer)) {
+      return std::nullopt;
+    }
+    const std::optional<int64_t> rows = PeriodOf(branch->condition, r);
+    if (!rows || *rows == 1 || *extent % *rows != 0 || *extent / *rows < kLeastOfRow) {
+      return std::nullopt;
+    }
+    if (!ChangesItsOwnRegisters(store, r)) return std::nullopt;
+    const DLDataType t = r->dtype();
+    const Var row = MakeVar("row", t), element = MakeVar(r->name, t);
+    const Stmt body = Substitute(branch->then_case, r, element * *rows + row);
+    const auto unrolled = [&](const Var& v, int64_t n, const Stmt& s) {
+      return MakeFor(v, MakeInt(t, n), ForKind::kUnrolled, s, loop->span, loop->annotations);
+    };
+    const Stmt elements = unrolled(element, *extent / *rows, body);
+    const Expr condition = Substitute(branch->condition, r, row);
+    return unrolled(row, *rows, MakeIf(condition, elements, branch->span));
+  }
+
   static Stmt HoistConjuncts(For loop, const IfThenElseNode* branch) {
     Split split;
     SplitConjuncts(branch->condition, loop->loop_var, &split);

@@ -61,6 +61,7 @@ class FillChooser : ScheduledProgram {
         channel.by_threads |= node->fill == FillBy::kThreads;
       }
     });
+    ShareFills(kernel_, placed, &roles_);
   }
 
   FillBy KindOf(RoleNode* node, const Channel& channel, const Placements& placed,

@@ -14,10 +14,11 @@
 namespace tl {
 namespace {
 
-/*! Which values that the producer computes are the same in all blocks of a cluster. */
+/*! Which values that decide about fills are the same in all blocks of a cluster. */
 class Agreement {
  public:
-  Agreement(const KernelInfo& kernel, const RoleSequence& body) {
+  /*! `roles` of a schedule may all fill slots; in the compiler's own plan the producer does. */
+  Agreement(const KernelInfo& kernel, const WarpRoles& roles) : of_all_(roles.is_scheduled) {
     for (const auto& [block, extent] : kernel.cluster) {
       const Var cluster = MakeVar("cluster", block->dtype());
       const Var rank = MakeVar("rank", block->dtype());
@@ -25,7 +26,7 @@ class Agreement {
       ranks_.insert(rank.get());
       in_cluster_.map[block.get()] = cluster * MakeInt(block->dtype(), extent) + rank;
     }
-    FindDiffering(body);
+    FindDiffering(roles.body);
   }
 
   /*! The same fills happen in all blocks, as far as the control around the body says. */
@@ -71,7 +72,7 @@ class Agreement {
     do {
       known = differing_.size();
       ForEachNode(body, [&](const RoleNode* node) {
-        if (!node->IsRunBy(kProducer)) return;
+        if (!of_all_ && !node->IsRunBy(kProducer)) return;
         const bool own_way = !OfControl(*node->parent);
         if (const auto* bind = node->stmt.as<BindNode>()) {
           if (!Of(bind->value)) differing_.insert(bind->var.get());
@@ -87,6 +88,7 @@ class Agreement {
     } while (differing_.size() != known);
   }
 
+  bool of_all_;
   Analyzer analyzer_;
   Substituter in_cluster_;
   std::unordered_set<const Object*> ranks_, differing_;
@@ -151,9 +153,11 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
 
 void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* roles) {
   if (kernel.cluster_blocks == 1) return;
-  Agreement agreement(kernel, roles->body);
+  Agreement agreement(kernel, *roles);
   ForEachNode(roles->body, [&](RoleNode* node) {
     if (node->fill == FillBy::kNothing) return;
+    // What roles of a schedule pass on is mostly their own work.
+    if (roles->is_scheduled && node->fill != FillBy::kTma) return;
     Channel& channel = roles->channels[node->channel];
     const CallNode* copy = AsTileOp(node->stmt);
     if (node->fill != FillBy::kTma || IsCallTo(GetRef<Expr>(copy), kIm2col)) {

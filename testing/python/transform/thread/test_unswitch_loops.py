@@ -111,3 +111,47 @@ def test_a_loop_with_a_barrier_is_not_written_twice(unswitch):
 
     kept = unswitch(func, **{"tl.loop_unswitching_allow_non_trivial_else": True})
     assert kept.startswith("for i in range(4):")
+
+
+def rows_of_a_fragment(threshold, target):
+    """Elements r of a fragment whose rows are r % 2."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((2,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            F = T.sblock_alloc_buffer((32,), "float32", scope="local")
+            S = T.sblock_alloc_buffer((2,), "float32", scope="local")
+            for r in T.unroll(16):
+                if threshold(S, A, F, r):
+                    F[target(r) : target(r) + 2] = F[T.Ramp(r * 2, 1, 2)] * T.Broadcast(S[r % 2], 2)
+
+    return func
+
+
+def test_a_row_is_asked_once(unswitch):
+    func = rows_of_a_fragment(lambda S, A, F, r: S[r % 2] < T.float32(1), lambda r: r * 2)
+    assert unswitch(func) == (
+        "for row in T.unroll(2):\n"
+        "    if S[row] < T.float32(1.0):\n"
+        "        for r in T.unroll(8):\n"
+        "            F[(r * 2 + row) * 2:(r * 2 + row) * 2 + 2] = "
+        "F[T.Ramp((r * 2 + row) * 2, 1, 2)] * T.Broadcast(S[(r * 2 + row) % 2], 2)"
+    ).replace("S[row]", "S[row % 2]")
+
+
+@pytest.mark.parametrize(
+    ("condition", "target"),
+    [
+        # Memory that others write, registers that the loop writes, no rows, too short ones.
+        (lambda S, A, F, r: A[r % 2] < T.float32(1), lambda r: r * 2),
+        (lambda S, A, F, r: F[r % 2] < T.float32(1), lambda r: r * 2),
+        (lambda S, A, F, r: S[r // 8] < T.float32(1), lambda r: r * 2),
+        (lambda S, A, F, r: S[r % 4 // 2] < T.float32(1), lambda r: r * 2),
+        # Another element than is read, one that two iterations write.
+        (lambda S, A, F, r: S[r % 2] < T.float32(1), lambda r: 30 - r * 2),
+        (lambda S, A, F, r: S[r % 2] < T.float32(1), lambda r: r),
+    ],
+)
+def test_what_is_not_rows_stays(unswitch, condition, target):
+    assert unswitch(rows_of_a_fragment(condition, target)).startswith("for r in T.unroll(16):")

@@ -190,3 +190,55 @@ def test_persistent_tiles_of_clusters():
     kernel = compiled(main)
     assert sum("multicast" in line for line in loads(kernel)) == 1
     check(kernel, M, N, K, transpose_B=False)
+
+
+def scheduled(rows, depth):
+    """Two blocks of a cluster, `rows` of A apart, whose schedule has two roles that load."""
+    plan = T.WSSchedule(
+        num_warps=12,
+        roles={name: T.WSRole(4 * i, 4 * i + 4) for i, name in enumerate(["a", "b", "mma"])},
+        pipelines={name: T.WSPipeline(depth) for name in ("as", "bs")},
+        scopes=[
+            T.WSScope(
+                "loop",
+                {"a": ["load_a"], "b": ["load_b"], "mma": ["product"]},
+                [T.WSSync("load_a", "product", "as"), T.WSSync("load_b", "product", "bs")],
+            ),
+            T.WSScope(None, {"mma": ["clear", "store"]}),
+        ],
+    )
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 320), T.float16),
+        B: T.Tensor((64, 320), T.float16),
+        C: T.Tensor((128, 64), T.float32),
+    ):
+        with T.Kernel(2, threads=32 * plan.num_warps, cluster_dims=2) as block:
+            T.annotate_ws_schedule(plan)
+            A_shared = T.alloc_shared((64, 64), T.float16)
+            B_shared = T.alloc_shared((64, 64), T.float16)
+            C_local = T.alloc_fragment((64, 64), T.float32)
+            T.fill(C_local, 0, annotations={T.WSID: "clear"})
+            for k in T.Pipelined(5, annotations={T.WSID: "loop"}):
+                T.copy(A[block * rows, k * 64], A_shared, annotations={T.WSID: "load_a"})
+                T.copy(B[0, k * 64], B_shared, annotations={T.WSID: "load_b"})
+                with T.ws_op("product"):
+                    T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C[block * 64, 0], annotations={T.WSID: "store"})
+
+    return main
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(("rows", "shared"), [(64, "B"), (0, "AB")])
+def test_roles_of_a_schedule_share_tiles(rows, shared, depth):
+    kernel = compiled(scheduled(rows, depth))
+    assert all(f"({n}_desc" in line for n, line in zip("AB", loads(kernel), strict=True))
+    parts = ["multicast" in line for line in loads(kernel)]
+    assert parts == [name in shared for name in "AB"]
+    a, b = torch.randint(-4, 5, (128, 320)).half(), torch.randint(-4, 5, (64, 320)).half()
+    c = torch.full((128, 64), float("nan"))
+    kernel(a, b, c)
+    rows_of = torch.cat([a[:64], a[rows : rows + 64]])
+    assert torch.equal(c, (rows_of.double() @ b.double().T).float())

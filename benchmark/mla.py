@@ -1,5 +1,6 @@
 """Decoding with latent attention beside what the chip allows: 600 TFLOP/s, or 80 % of the speed at
-which the keys can be copied, whichever takes longer."""
+which the keys can be copied, whichever takes longer. One program leaves it to the compiler who does
+what, the other one has two groups of warps that take turns."""
 
 import itertools
 
@@ -12,6 +13,7 @@ CONFIGS = [
     {"block_H": 64, "block_N": n, "num_stages": s, "pieces": p, "threads": 256}
     for n, s, p in itertools.product([64, 96, 128], [1, 2], [1, 2, 4, 8])
 ]
+TURNS, TURNS_CONFIGS = {"cluster": 2}, [{"cluster": 1}, {"cluster": 2}]
 # Of an H200's tensor cores, and of what a copy reaches.
 WANTED_FLOPS, WANTED_SHARE = 600e12, 0.8
 # ||ours - reference|| / ||reference||: of float16 weights and results.
@@ -40,23 +42,29 @@ def error(tensors, found):
     return max(norm_error(out, reference(*part)) for *part, out in parts)
 
 
-def rows(small):
+def row(name, program, config, configs, small):
     """The size of the table, or a small one."""
     mla = example("mla_decode")
-    batch, heads, length = (1, 64, 150) if small else SIZES
-    work = flops(batch, heads, length)
+    # Two blocks for each token.
+    batch, heads, length = (1, 128, 150) if small else SIZES
+    return Row(
+        name=f"{batch} x {heads} x {length} x (512 + 64){name}",
+        program=program,
+        arguments={"batch": batch, "heads": heads, "length": length},
+        config=config,
+        configs=configs,
+        inputs=lambda device: mla.inputs(batch, heads, length, device=device),
+        error=lambda tensors, found: (error(tensors, found), BOUND),
+        work=flops(batch, heads, length),
+        limit=lambda tensors: limit(flops(batch, heads, length), tensors),
+    )
+
+
+def rows(small):
+    """Both programs."""
     return [
-        Row(
-            name=f"{batch} x {heads} x {length} x (512 + 64)",
-            program=mla.mla_decode,
-            arguments={"batch": batch, "heads": heads, "length": length},
-            config=CONFIG,
-            configs=CONFIGS,
-            inputs=lambda device: mla.inputs(batch, heads, length, device=device),
-            error=lambda tensors, found: (error(tensors, found), BOUND),
-            work=work,
-            limit=lambda tensors: limit(work, tensors),
-        )
+        row("", example("mla_decode").mla_decode, CONFIG, CONFIGS, small),
+        row(" in turns", example("mla_decode_turns").mla_decode, TURNS, TURNS_CONFIGS, small),
     ]
 
 

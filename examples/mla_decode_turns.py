@@ -1,0 +1,244 @@
+"""Decoding with latent attention by two warp groups that take turns, with a schedule of warp
+specialisation of its own. Each group has half of the results' columns and every other tile of keys:
+while one makes weights of its scores, the other multiplies. For Hopper.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from mla_decode import LOG2_E, NO_KEY, inputs, reference
+
+import tilelang
+import tilelang.language as T
+
+# Keys of a tile, and rows of a block: heads of one token.
+TILE, HEADS = 64, 64
+# A maximum is raised where weights would exceed 2^8: rows are rescaled seldom, and weights of 2^8
+# are as precise as those of 1.
+SLACK = 8
+
+
+def schedule():
+    """Who does what, and what is passed on: tiles of keys a and b in halves and their rotated
+    parts, weights with the maxima that they are relative to, at the end sums of weights."""
+    users = {
+        "a_left": ["scores_a", "left_a"],
+        "a_right": ["scores_a", "right_a"],
+        "a_rope": ["scores_a"],
+        "b_left": ["scores_b", "left_b"],
+        "b_right": ["scores_b", "right_b"],
+        "b_rope": ["scores_b"],
+    }
+    fills = [T.WSSync(f"load_{keys}", use, keys) for keys, uses in users.items() for use in uses]
+    left, right = ["scores_a", "weigh_a", "left_a"], ["scores_b", "follow_a", "right_a", "weigh_b"]
+    steps = T.WSScope(
+        "steps",
+        {
+            "load": [f"load_{keys}" for keys in users],
+            "left": [*left, "follow_b", "left_b"],
+            "right": [*right, "right_b"],
+        },
+        [
+            *fills,
+            *(T.WSSync("weigh_a", use, "weights_a") for use in ("follow_a", "right_a")),
+            *(T.WSSync("weigh_b", use, "weights_b") for use in ("follow_b", "left_b")),
+        ],
+    )
+    whole = T.WSScope(
+        None,
+        {
+            "load": ["load_q"],
+            "left": ["init_a", "sum_a", "out_a"],
+            "right": ["init_b", "sum_b", "out_b"],
+        },
+        [
+            *(T.WSSync("load_q", use, "q") for use in ("scores_a", "scores_b")),
+            T.WSSync("sum_a", "out_b", "sums_a"),
+            T.WSSync("sum_b", "out_a", "sums_b"),
+        ],
+    )
+    pipelines = [*users, "weights_a", "weights_b", "q", "sums_a", "sums_b"]
+    return T.WSSchedule(
+        num_warps=12,
+        roles={
+            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24),
+            "left": T.WSRole(warps_lo=4, warps_hi=8, max_nreg=240),
+            "right": T.WSRole(warps_lo=8, warps_hi=12, max_nreg=240),
+        },
+        pipelines={name: T.WSPipeline(1) for name in pipelines},
+        scopes=[steps, whole],
+    )
+
+
+@T.macro
+def rescaled(out, sums, rescale):
+    """`out` and `sums` relative to a maximum that may have grown."""
+    for i, j in T.Parallel(*out.shape):
+        if rescale[i] < 1:
+            out[i, j] = out[i, j] * rescale[i]
+    for i in T.Parallel(HEADS):
+        sums[i] = sums[i] * rescale[i]
+
+
+@T.macro
+def weighed(scores, weights, top, before, rescale, keys, scale):
+    """Weights of the first `keys` scores of each row, and the maximum that they are relative to."""
+    if keys < TILE:
+        for i, j in T.Parallel(HEADS, TILE):
+            scores[i, j] = T.if_then_else(j < keys, scores[i, j], NO_KEY)
+    T.copy(top, before)
+    T.reduce_max(scores, top, dim=1, clear=False)
+    for i in T.Parallel(HEADS):
+        top[i] = T.if_then_else((top[i] - before[i]) * scale > SLACK, top[i], before[i])
+    for i in T.Parallel(HEADS):
+        rescale[i] = T.exp2((before[i] - top[i]) * scale)
+    for i, j in T.Parallel(HEADS, TILE):
+        scores[i, j] = T.exp2(scores[i, j] * scale - top[i] * scale)
+    T.copy(scores, weights)
+
+
+@T.macro
+def followed(given, top, before, rescale, scale):
+    """The other group's maximum, `given`, instead of ours."""
+    T.copy(top, before)
+    T.copy(given, top)
+    for i in T.Parallel(HEADS):
+        rescale[i] = T.exp2((before[i] - top[i]) * scale)
+
+
+@T.macro
+def added(scores, part, sums):
+    """The weights of a tile in `sums`."""
+    T.reduce_sum(scores, part, dim=1)
+    for i in T.Parallel(HEADS):
+        sums[i] = sums[i] + part[i]
+
+
+@tilelang.jit(
+    target={"kind": "cuda", "arch": "sm_90a"},
+    pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True},
+)
+def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, cluster=1):
+    """softmax((Q KV^T + Q_rope K_rope^T) / sqrt(dim + rope_dim)) KV, as in mla_decode.py: Q (batch,
+    heads, dim), Q_rope (batch, heads, rope_dim), KV (batch, length, dim), K_rope (batch, length,
+    rope_dim). The blocks of a cluster work on heads of one token; each loads a part of the keys for
+    all."""
+    scale = LOG2_E / (dim + rope_dim) ** 0.5
+    plan, half = schedule(), dim // 2
+    halves = [slice(0, half), slice(half, dim)]
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, dim), dtype),
+        Q_rope: T.Tensor((batch, heads, rope_dim), dtype),
+        KV: T.Tensor((batch, length, dim), dtype),
+        K_rope: T.Tensor((batch, length, rope_dim), dtype),
+    ):
+        Output = T.empty((batch, heads, dim), dtype)
+        with T.Kernel(
+            T.ceildiv(heads, HEADS), batch, threads=32 * plan.num_warps, cluster_dims=cluster
+        ) as (bx, by):
+            T.annotate_ws_schedule(plan)
+            Q_shared = [T.alloc_shared((HEADS, half), dtype) for _ in "lr"]
+            # Of the tiles a and b, the groups' own; the results' left and right half.
+            keys = [[T.alloc_shared((TILE, half), dtype) for _ in "lr"] for _ in "ab"]
+            rope = [T.alloc_shared((TILE, rope_dim), dtype) for _ in "ab"]
+            weights_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in "ab"]
+            top_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
+            sums_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
+            Q_rope_local = [T.alloc_fragment((HEADS, rope_dim), dtype) for _ in "ab"]
+            scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
+            weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
+            out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
+            top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+            before = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+            rescale = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+            part = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+            sums = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+
+            rows = slice(bx * HEADS, (bx + 1) * HEADS)
+            with T.ws_op("load_q"):
+                for h, here in enumerate(halves):
+                    T.copy(Q[by, rows, here], Q_shared[h])
+            for g, name in enumerate("ab"):
+                with T.ws_op(f"init_{name}"):
+                    T.copy(Q_rope[by, rows, :], Q_rope_local[g])
+                    T.clear(out[g])
+                    T.clear(sums[g])
+                    T.fill(top[g], -T.infinity(T.float32))
+            for step in T.serial(T.ceildiv(length, 2 * TILE), annotations={T.WSID: "steps"}):
+                for g, name in enumerate("ab"):
+                    first = (step * 2 + g) * TILE
+                    with T.ws_op(f"load_{name}_rope"):
+                        T.copy(K_rope[by, first : first + TILE, :], rope[g])
+                    for h, side in enumerate(["left", "right"]):
+                        with T.ws_op(f"load_{name}_{side}"):
+                            T.copy(KV[by, first : first + TILE, halves[h]], keys[g][h])
+                    with T.ws_op(f"scores_{name}"):
+                        T.gemm(
+                            Q_rope_local[g], rope[g], scores[g], transpose_B=True, clear_accum=True
+                        )
+                        for h in T.unroll(2, explicit=True):
+                            T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
+                # Each group's own product comes first; the other's weights take a while.
+                for g, (name, own, other) in enumerate(
+                    [("a", "left", "right"), ("b", "right", "left")]
+                ):
+                    with T.ws_op(f"weigh_{name}"):
+                        weighed(
+                            *(scores[g], weights[g], top[g], before[g], rescale[g]),
+                            length - (step * 2 + g) * TILE,
+                            scale,
+                        )
+                        T.copy(weights[g], weights_shared[g])
+                        T.copy(top[g], top_shared[g])
+                    with T.ws_op(f"{own}_{name}"):
+                        rescaled(out[g], sums[g], rescale[g])
+                        added(scores[g], part[g], sums[g])
+                        T.gemm(weights[g], keys[g][g], out[g])
+                    o = 1 - g
+                    with T.ws_op(f"follow_{name}"):
+                        followed(top_shared[g], top[o], before[o], rescale[o], scale)
+                        rescaled(out[o], sums[o], rescale[o])
+                    with T.ws_op(f"{other}_{name}"):
+                        T.gemm(weights_shared[g], keys[g][o], out[o])
+            for g, name in enumerate("ab"):
+                with T.ws_op(f"sum_{name}"):
+                    T.copy(sums[g], sums_shared[g])
+            for g, name in enumerate("ab"):
+                with T.ws_op(f"out_{name}"):
+                    for i, j in T.Parallel(HEADS, half):
+                        out[g][i, j] = out[g][i, j] / (sums[g][i] + sums_shared[1 - g][i])
+                    T.copy(out[g], Output[by, rows, halves[g]])
+        return Output
+
+    return main
+
+
+def relative_error(batch, heads, length, dim=512, rope_dim=64, device="cpu", cluster=1):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    tensors = inputs(batch, heads, length, dim, rope_dim, device=device)
+    found = mla_decode(batch, heads, length, dim, rope_dim, cluster=cluster)(*tensors)
+    wanted = reference(*tensors)
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, default=132 if gpu else 1)
+    parser.add_argument("--length", type=int, default=8192 if gpu else 200, help="of the context")
+    parser.add_argument("--cluster", type=int, default=2 if gpu else 1, help="blocks of a cluster")
+    arguments = parser.parse_args()
+    error = relative_error(
+        arguments.batch,
+        64 * arguments.cluster,
+        arguments.length,
+        device="cuda" if gpu else "cpu",
+        cluster=arguments.cluster,
+    )
+    assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
+    print(f"batch {arguments.batch}, context {arguments.length}: relative error {error:.1e}")
