@@ -23,6 +23,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -100,25 +101,27 @@ std::optional<int64_t> PeriodOf(const Expr& e, const Var& r) {
 }
 
 /*! Reads no memory but registers, and not those of `written`; calls nothing. */
-bool ReadsOtherRegisters(const Expr& e, const Var& written) {
+bool ReadsOtherRegisters(const Expr& e, const Var& written, const Views& views) {
   struct Finder : StmtExprVisitor {
     Var written;
+    const Views* views;
     bool fits = true;
     using StmtExprVisitor::Visit_;
     void Visit_(const TensorLoadNode* op) override {
       const auto buffer = op->source.as_or_throw<Var>();
-      fits &= IsLocal(buffer) && !buffer.same_as(written);
+      fits &= IsLocal(buffer) && !views->IsSameMemory(buffer, written);
       Default(op);
     }
     void Visit_(const CallNode*) override { fits = false; }
   } finder;
   finder.written = written;
+  finder.views = &views;
   finder(e);
   return finder.fits;
 }
 
 /*! Each iteration changes registers of its own, and reads of what is changed only those. */
-bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r) {
+bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r, const Views& views) {
   if (!IsLocal(store->buffer) || store->indices.size() != 1) return false;
   const auto* ramp = store->indices[0].as<RampNode>();
   const Expr first = ramp ? ramp->base : store->indices[0];
@@ -129,11 +132,14 @@ bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r) {
   if (!step || std::abs(*step) < lanes) return false;
   struct Finder : StmtExprVisitor {
     const BufferStoreNode* store;
+    const Views* views;
     bool fits = true;
     using StmtExprVisitor::Visit_;
     void Visit_(const TensorLoadNode* op) override {
-      if (op->source.same_as(store->buffer)) {
-        fits &= ffi::StructuralEqual()(op->indices, store->indices);
+      const auto buffer = op->source.as_or_throw<Var>();
+      if (views->IsSameMemory(buffer, store->buffer)) {
+        fits &=
+            buffer.same_as(store->buffer) && ffi::StructuralEqual()(op->indices, store->indices);
       }
       Default(op);
     }
@@ -143,13 +149,14 @@ bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r) {
     }
   } finder;
   finder.store = store;
+  finder.views = &views;
   finder(store->value);
   return finder.fits;
 }
 
 class Unswitcher : public StmtExprMutator {
  public:
-  explicit Unswitcher(bool copy_loops) : copy_loops_(copy_loops) {}
+  Unswitcher(const Stmt& body, bool copy_loops) : views_(body), copy_loops_(copy_loops) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -179,19 +186,19 @@ class Unswitcher : public StmtExprMutator {
   }
 
  private:
-  static std::optional<Stmt> GroupRows(const For& loop, const IfThenElseNode* branch) {
+  std::optional<Stmt> GroupRows(const For& loop, const IfThenElseNode* branch) const {
     const auto* store = branch->then_case.as<BufferStoreNode>();
     const std::optional<int64_t> extent = AsInt(loop->extent);
     const Var& r = loop->loop_var;
     if (!store || !extent || loop->kind != ForKind::kUnrolled || !IsConst(loop->min, 0) ||
-        loop->step || !ReadsOtherRegisters(branch->condition, store->buffer)) {
+        loop->step || !ReadsOtherRegisters(branch->condition, store->buffer, views_)) {
       return std::nullopt;
     }
     const std::optional<int64_t> rows = PeriodOf(branch->condition, r);
     if (!rows || *rows == 1 || *extent % *rows != 0 || *extent / *rows < kLeastOfRow) {
       return std::nullopt;
     }
-    if (!ChangesItsOwnRegisters(store, r)) return std::nullopt;
+    if (!ChangesItsOwnRegisters(store, r, views_)) return std::nullopt;
     const DLDataType t = r->dtype();
     const Var row = MakeVar("row", t), element = MakeVar(r->name, t);
     const Stmt body = Substitute(branch->then_case, r, element * *rows + row);
@@ -255,13 +262,14 @@ class Unswitcher : public StmtExprMutator {
     return IfThenElse(n);
   }
 
+  Views views_;
   bool copy_loops_;
 };
 
 PrimFunc UnswitchLoops(PrimFunc f) {
   if (PassConfigFlag("tl.disable_loop_unswitching", false)) return f;
   const bool copy_loops = PassConfigFlag("tl.loop_unswitching_allow_non_trivial_else", false);
-  return WithBody(f, Unswitcher(copy_loops).Mutate(f->body));
+  return WithBody(f, Unswitcher(f->body, copy_loops).Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("UnswitchLoops", UnswitchLoops); });

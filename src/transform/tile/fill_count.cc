@@ -6,6 +6,7 @@
 #include "../../op/tma_copy.h"
 #include "../../target/chip.h"
 #include "../../tvm/functor.h"
+#include "../thread/effects.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -22,12 +23,23 @@ int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
   return warps;
 }
 
+/*! A jump may leave out some of what the loop repeats. */
+bool HasJump(const RoleNode& loop) {
+  bool found = false;
+  ForEachNode(loop.body, [&](const RoleNode* node) {
+    found |= (IsBreak(node->stmt) || IsContinue(node->stmt)) && LoopAround(*node) == &loop;
+  });
+  return found;
+}
+
 /*! The loops around a sequence, the innermost first, if their variables tell how often it has run:
- * nothing is conditional, and the inner ones run a constant number of times. */
+ * nothing is conditional or jumped over, and the inner ones run a constant number of times. */
 std::optional<std::vector<const ForNode*>> LoopsThatCount(const RoleSequence& sequence) {
   std::vector<const ForNode*> loops;
   for (const RoleSequence* s = &sequence; IsRepeated(*s); s = s->owner->parent) {
-    if (!loops.empty() && !AsInt(loops.back()->extent)) return std::nullopt;
+    const bool is_inner = loops.empty();
+    // Nothing jumps over a window in its own loop: JumpOutOfWindow.
+    if (!is_inner && (!AsInt(loops.back()->extent) || HasJump(*s->owner))) return std::nullopt;
     const ForNode* loop = FillCount::CountingLoop(s);
     if (!loop) return std::nullopt;
     loops.push_back(loop);

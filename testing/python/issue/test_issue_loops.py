@@ -54,6 +54,29 @@ def persistent(A, B, C, S, W, F, bx):
 
 
 @T.macro
+def some_left_out(A, B, C, S, W, F, bx):
+    for row in T.serial(4):
+        T.clear(F)
+        if row == 1:
+            T.copy(F, C[row * SIZE, 0])
+            continue
+        product(A, B, S, W, F, row, 3)
+        T.copy(F, C[row * SIZE, 0])
+
+
+@T.macro
+def some_not_reached(A, B, C, S, W, F, bx):
+    for half in T.serial(2):
+        for i in T.serial(2):
+            T.clear(F)
+            if half * 2 + i == 1:
+                T.copy(F, C[SIZE, 0])
+                break
+            product(A, B, S, W, F, half * 2 + i, 3)
+            T.copy(F, C[(half * 2 + i) * SIZE, 0])
+
+
+@T.macro
 def of_growing_length(A, B, C, S, W, F, bx):
     for row in T.serial(4):
         T.clear(F)
@@ -71,6 +94,17 @@ def test_loop_inside_of_a_loop(build, integers, order, programs, number):
     assert f"fill number {number};" in kernel.channels[0]
     a, b = integers(SIZE * 4, SIZE * 3), integers(SIZE, SIZE * 3)
     kernel.check(a, b, wanted=a.double() @ b.double().T)
+
+
+@pytest.mark.parametrize("order", [some_left_out, some_not_reached], ids=["continue", "break"])
+def test_loop_inside_of_a_loop_that_jumps_over_it(build, integers, order):
+    """Fills that do not happen are not counted."""
+    kernel = build(rows_of_tiles(order))
+    assert "a running count" in kernel.channels[0]
+    a, b = integers(SIZE * 4, SIZE * 3), integers(SIZE, SIZE * 3)
+    wanted = a.double() @ b.double().T
+    wanted[SIZE : SIZE * 2] = 0
+    kernel.check(a, b, wanted=wanted)
 
 
 def test_inner_loop_of_another_length_each_time(build, integers):

@@ -1,7 +1,11 @@
 """Conditions that stay the same leave loops; equal neighbours become one."""
 
 import pytest
+import torch
 from tvm.script import tirx as T
+
+import tilelang
+import tilelang.language as TL
 
 
 @pytest.fixture
@@ -155,3 +159,30 @@ def test_a_row_is_asked_once(unswitch):
 )
 def test_what_is_not_rows_stays(unswitch, condition, target):
     assert unswitch(rows_of_a_fragment(condition, target)).startswith("for r in T.unroll(16):")
+
+
+@pytest.mark.parametrize("other_name", [False, True])
+def test_rows_that_decide_about_themselves(other_name):
+    """The first elements change before the others ask for them, by whatever name."""
+
+    @TL.prim_func
+    def main(A: TL.Tensor((32,), "float32"), C: TL.Tensor((32,), "float32")):
+        with TL.Kernel(1, threads=1):
+            F = TL.alloc_local((32,), "float32")
+            G = TL.view(F, (32,)) if other_name else F
+            for i in TL.unroll(32):
+                F[i] = A[i]
+            for i in TL.unroll(32):
+                if G[i % 2] < 2:
+                    F[i] = F[i] * 2
+            for i in TL.unroll(32):
+                C[i] = F[i]
+
+    kernel = tilelang.compile(main, execution_backend="emulate")
+    a = torch.arange(32).float() + 1
+    c = torch.zeros(32)
+    kernel(a, c)
+    wanted = a.clone()
+    for i in range(32):
+        wanted[i] *= 2 if wanted[i % 2] < 2 else 1
+    assert torch.equal(c, wanted)
