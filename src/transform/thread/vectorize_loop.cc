@@ -116,6 +116,8 @@ class VectorBody : public StmtExprMutator {
 
   Stmt Mutate_(const EvaluateNode* op) override {
     if (AsInt(op->value)) return GetRef<Stmt>(op);
+    // Of each lane; nothing is left to be asked in vector code.
+    if (AssumptionOf(GetRef<Stmt>(op)).defined()) return MakeEvaluate(MakeInt(0), op->span);
     return IsCallTo(op->value, kAtomicAdd) ? AtomicAdd(op) : Fail<Stmt>(op);
   }
 

@@ -442,3 +442,15 @@ def test_lanes_are_followed_through_divisions_and_xors(vectorize, place, is_vect
     text = vectorize(lane_address(place))
     assert ("T.unroll(2)" not in text) == is_vector
     assert ("T.Ramp" in text or "]:" in text) == is_vector
+
+
+def test_an_assumption_does_not_keep_a_loop_scalar(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 16)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                T.assume(tx * 4 + e < n)
+                A[tx * 4 + e] = T.float32(0)
+
+    assert "A[tx * 4:tx * 4 + 4] = T.Broadcast(T.float32(0.0), 4)" in vectorize(func)
