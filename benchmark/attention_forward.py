@@ -11,6 +11,11 @@ CONFIG = {
     64: {"block_M": 192, "block_N": 128, "num_stages": 2, "threads": 384},
     128: {"block_M": 128, "block_N": 128, "num_stages": 2, "threads": 256},
 }
+# Tall tiles have more beyond the diagonal.
+SHORT_CAUSAL = {
+    64: {**CONFIG[128], "hold_Q": True},
+    128: CONFIG[128],
+}
 CONFIGS = [
     {"block_M": m, "block_N": n, "num_stages": s, "threads": t}
     for (m, t), n, s in itertools.product(
@@ -59,9 +64,8 @@ def row(batch, heads, length, dim, causal, key_heads=None):
         name=f"{name} {'causal' if causal else 'full'}",
         program=attention.flash_attention,
         arguments={**sizes, "causal": causal, "key_heads": key_heads},
-        # Tall tiles have more beyond the diagonal.
-        config=CONFIG[128 if causal and length <= 4096 else dim],
-        configs=CONFIGS,
+        config=(SHORT_CAUSAL if causal and length <= 4096 else CONFIG)[dim],
+        configs=[{**c, "hold_Q": hold} for c in CONFIGS for hold in (False, True)],
         inputs=lambda device: attention.inputs(**sizes, key_heads=key_heads, device=device),
         error=lambda qkv, found: (error(*qkv, causal, found), BOUND),
         work=flops(**sizes, causal=causal),

@@ -18,12 +18,11 @@ def drawn_lengths(count, longest):
     return [longest, *drawn.tolist()]
 
 
-def error(q, k, v, spans, causal, found):
-    """The largest relative error of the first and the last span's first and last head."""
+def error(lengths, q, k, v, causal, found):
+    """The largest relative error of the first and the last sequence's first and last head."""
     reference = example("flash_attention").reference
     errors = []
-    for span in (spans[0], spans[-1]):
-        here = slice(*span.tolist())
+    for here in (slice(lengths[0]), slice(sum(lengths) - lengths[-1], None)):
         for head in {0, q.shape[1] - 1}:
             qkv = (x[None, here, head : head + 1] for x in (q, k, v))
             wanted = reference(*qkv, causal)[0, :, 0]
@@ -34,26 +33,23 @@ def error(q, k, v, spans, causal, found):
 def row(lengths, heads, dim, causal):
     """Sequences of these lengths."""
     varlen, padded = example("flash_attention_varlen"), example("flash_attention")
-    batch, longest = len(lengths), max(lengths)
+    batch, longest, config = len(lengths), max(lengths), CONFIG[dim]
 
     def baseline(q, k, v):
-        return padded.flash_attention(batch, heads, longest, dim, causal, **CONFIG[dim])(q, k, v)
+        return padded.flash_attention(batch, heads, longest, dim, causal, **config)(q, k, v)
 
     return Row(
         name=f"{batch} x {heads} x {min(lengths)} to {longest} x {dim} "
         f"{'causal' if causal else 'full'}",
         program=varlen.flash_attention_varlen,
-        arguments={
-            "batch": batch,
-            "heads": heads,
-            "longest": longest,
-            "dim": dim,
-            "causal": causal,
-        },
-        config=CONFIG[dim],
-        configs=CONFIGS,
-        inputs=lambda device: varlen.inputs(lengths, heads, dim, device=device),
-        error=lambda inputs, found: (error(*inputs, causal, found), BOUND),
+        arguments={"heads": heads, "dim": dim, "causal": causal},
+        config=config,
+        # The list of tiles, an input, is for one height.
+        configs=[c for c in CONFIGS if c["block_M"] == config["block_M"]],
+        inputs=lambda device: varlen.inputs(
+            lengths, heads, dim, causal, block_M=config["block_M"], device=device
+        ),
+        error=lambda inputs, found: (error(lengths, *inputs[:3], causal, found), BOUND),
         work=sum(flops(1, heads, length, dim, causal) for length in lengths),
         baseline=baseline,
         baseline_inputs=lambda device: padded.inputs(batch, heads, longest, dim, device=device),

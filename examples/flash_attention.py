@@ -31,10 +31,12 @@ def flash_attention(
     block_N=64,
     num_stages=2,
     threads=256,
+    hold_Q=False,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32, from which gradients are computed."""
+    exponentials, (batch, heads, length) in float32, from which gradients are computed. With
+    `hold_Q` products read Q's tile from registers, where these suffice."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale = LOG2_E / dim**0.5
@@ -63,6 +65,9 @@ def flash_attention(
             # The last rows have the most keys: they start first.
             first = (T.ceildiv(length, block_M) - 1 - bx if causal else bx) * block_M
             T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+            Q_tile = T.alloc_fragment((block_M, dim), dtype) if hold_Q else Q_shared
+            if hold_Q:
+                T.copy(Q_shared, Q_tile)
             T.clear(out)
             T.clear(row_sum)
             T.fill(row_max, -T.infinity(T.float32))
@@ -72,7 +77,7 @@ def flash_attention(
                 k = tiles - 1 - step
                 T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
                 T.gemm(
-                    Q_shared,
+                    Q_tile,
                     K_shared,
                     scores,
                     transpose_B=True,

@@ -4,6 +4,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import itertools
 
 import torch
 from flash_attention import LOG2_E, NO_KEY, reference
@@ -14,23 +15,23 @@ import tilelang.language as T
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def flash_attention_varlen(
-    batch,
     heads,
-    longest,
     dim,
     causal,
     key_heads=None,
     dtype=T.float16,
+    longest=2**20,
     block_M=128,
     block_N=64,
     num_stages=2,
     threads=256,
 ):
-    """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim). `spans` has the positions where
-    each sequence starts and where it ends, at most `longest` later: in any order, best the longest
-    first, so that no long one is left when the others are done."""
+    """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim), sequence by sequence. `tiles`
+    tells of each tile of rows where its sequence starts, how long that is, at most `longest`, and
+    the tile's first row in it: in any order, best those with the most keys first, so that no long
+    one is left when the others are done."""
     key_heads = key_heads or heads
-    positions = T.dynamic("positions")
+    positions, count = T.dynamic("positions"), T.dynamic("count")
     scale = LOG2_E / dim**0.5
     # Tiles of keys of which some rows see a part only: the last ones.
     masked = -(-block_M // block_N) + (block_M % block_N > 0) if causal else 1
@@ -40,10 +41,10 @@ def flash_attention_varlen(
         Q: T.Tensor((positions, heads, dim), dtype),
         K: T.Tensor((positions, key_heads, dim), dtype),
         V: T.Tensor((positions, key_heads, dim), dtype),
-        spans: T.Tensor((batch, 2), T.int32),
+        tiles: T.Tensor((count, 3), T.int32),
     ):
         Output = T.empty((positions, heads, dim), dtype)
-        with T.Kernel(T.ceildiv(longest, block_M), heads, batch, threads=threads) as (bx, by, bz):
+        with T.Kernel(count, heads, threads=threads) as (bx, by):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -58,83 +59,84 @@ def flash_attention_varlen(
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
             head = by // (heads // key_heads)
-            start = spans[bz, 0]
-            length = spans[bz, 1] - start
-            T.assume(0 <= length <= longest)
-            # Blocks behind the end of their sequence have nothing to do.
-            if bx * block_M < length:
-                first = (T.ceildiv(length, block_M) - 1 - bx if causal else bx) * block_M
-                tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
-                T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
-                T.clear(out)
-                T.clear(row_sum)
-                T.fill(row_max, -T.infinity(T.float32))
-                for step in T.Pipelined(tiles, num_stages=num_stages):
-                    # From the last keys on, so that masks stand in front of the loop.
-                    key = (tiles - 1 - step) * block_N
-                    T.copy(K[start + key : start + key + block_N, head, :], K_shared)
-                    T.gemm(
-                        Q_shared,
-                        K_shared,
-                        scores,
-                        transpose_B=True,
-                        policy=T.GemmWarpPolicy.FullRow,
-                        clear_accum=True,
-                    )
-                    if step < masked:
-                        for i, j in T.Parallel(block_M, block_N):
-                            # Rows behind the end are nobody's.
-                            end = first + i + 1 if causal else length
-                            scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
-                    T.copy(row_max, row_max_before)
-                    T.reduce_max(scores, row_max, dim=1, clear=False)
-                    for i in T.Parallel(block_M):
-                        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+            start, length, first = tiles[bx, 0], tiles[bx, 1], tiles[bx, 2]
+            T.assume(0 < length <= longest)
+            T.assume(0 <= first < length)
+            steps = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
+            T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, -T.infinity(T.float32))
+            for step in T.Pipelined(steps, num_stages=num_stages):
+                # From the last keys on, so that masks stand in front of the loop.
+                key = (steps - 1 - step) * block_N
+                T.copy(K[start + key : start + key + block_N, head, :], K_shared)
+                T.gemm(
+                    Q_shared,
+                    K_shared,
+                    scores,
+                    transpose_B=True,
+                    policy=T.GemmWarpPolicy.FullRow,
+                    clear_accum=True,
+                )
+                if step < masked:
                     for i, j in T.Parallel(block_M, block_N):
-                        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                    T.reduce_sum(scores, tile_sum, dim=1)
-                    for i in T.Parallel(block_M):
-                        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-                    for i, j in T.Parallel(block_M, dim):
-                        out[i, j] = out[i, j] * rescale[i]
-                    T.copy(scores, weights)
-                    T.copy(V[start + key : start + key + block_N, head, :], V_shared)
-                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+                        # Rows behind the end are nobody's.
+                        end = first + i + 1 if causal else length
+                        scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for i in T.Parallel(block_M):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
                 for i, j in T.Parallel(block_M, dim):
-                    out[i, j] = out[i, j] / row_sum[i]
-                # Rows are stored as a whole, and asked once whether they are of the sequence.
-                T.copy(out, out_shared)
-                for i, j in T.Parallel(block_M, dim):
-                    if first + i < length:
-                        Output[start + first + i, by, j] = out_shared[i, j]
+                    out[i, j] = out[i, j] * rescale[i]
+                T.copy(scores, weights)
+                T.copy(V[start + key : start + key + block_N, head, :], V_shared)
+                T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(block_M, dim):
+                out[i, j] = out[i, j] / row_sum[i]
+            # Rows are stored as a whole, and asked once whether they are of the sequence.
+            T.copy(out, out_shared)
+            for i, j in T.Parallel(block_M, dim):
+                if first + i < length:
+                    Output[start + first + i, by, j] = out_shared[i, j]
         return Output
 
     return main
 
 
-def spans_of(lengths, device="cpu"):
-    """Where each sequence starts and ends, one behind the other; the longest first."""
-    ends = torch.tensor(lengths).cumsum(0)
-    spans = torch.stack([ends - torch.tensor(lengths), ends], dim=1)
-    first = torch.tensor(lengths).argsort(descending=True)
-    return spans[first].to(device, torch.int32)
+def tiles_of(lengths, block_M, causal):
+    """The tiles of sequences that stand one behind the other; those with the most keys first."""
+    ends = itertools.accumulate(lengths)
+    tiles = [
+        (end - length, length, first)
+        for end, length in zip(ends, lengths, strict=True)
+        for first in range(0, length, block_M)
+    ]
+    tiles.sort(
+        key=lambda tile: min(tile[1], tile[2] + block_M) if causal else tile[1], reverse=True
+    )
+    return torch.tensor(tiles, dtype=torch.int32)
 
 
-def inputs(lengths, heads, dim, key_heads=None, dtype=T.float16, device="cpu"):
-    """Q, K and V, normally distributed, and the spans."""
+def inputs(lengths, heads, dim, causal, key_heads=None, dtype=T.float16, block_M=128, device="cpu"):
+    """Q, K and V, normally distributed, and the tiles."""
     shapes = [(sum(lengths), count, dim) for count in (heads, *[key_heads or heads] * 2)]
     tensors = [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
-    return [*tensors, spans_of(lengths, device)]
+    return [*tensors, tiles_of(lengths, block_M, causal).to(device)]
 
 
 def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **tile):
     """||ours - float64|| / ||float64|| over all sequences."""
     torch.manual_seed(0)
-    q, k, v, spans = inputs(lengths, heads, dim, key_heads, device=device)
-    kernel = flash_attention_varlen(
-        len(lengths), heads, max(lengths), dim, causal, key_heads, **tile
-    )
-    found = kernel(q, k, v, spans).double()
+    block_M = tile.setdefault("block_M", 128)
+    q, k, v, tiles = inputs(lengths, heads, dim, causal, key_heads, block_M=block_M, device=device)
+    found = flash_attention_varlen(heads, dim, causal, key_heads, **tile)(q, k, v, tiles).double()
     parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
     wanted = torch.cat([reference(*(x[None] for x in part), causal=causal)[0] for part in parts])
     return float((found - wanted).norm() / wanted.norm())

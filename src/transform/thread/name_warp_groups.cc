@@ -1,14 +1,18 @@
 /*!
- * NameWarpGroups: what the threads of a warp agree on in descriptors of wgmma is asked once.
+ * NameWarpGroups: what the threads of a warp agree on is asked once.
  *
  * In:  a flat thread program.
- * Out: the same; in descriptors (`tl.wgmma_descriptor`) a quotient of the thread's number that is
- *      the same for all threads of a warp is a name, which the kernel gives it at its beginning as
- *      the value of the warp's first thread: `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`.
+ * Out: the same; in kernels with descriptors of wgmma (`tl.wgmma_descriptor`) a quotient of the
+ *      thread's number in them that is the same for all threads of a warp is a name, which the
+ *      kernel gives it at its beginning as the value of the warp's first thread:
+ *      `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that whole warp groups
+ *      take ask for that name: `if tx < 128` is `if warp_group < 1`.
  * Establishes: ptxas sees that a warp agrees on its descriptors and computes them in uniform
  *      registers, where wgmma takes them from, instead of moving each there (CUTLASS asks for
  *      `canonical_warp_group_idx` in the same way). On an H200 that is a quarter of a GEMM's
- *      instructions between products.
+ *      instructions between products. Behind a branch by the thread's number ptxas takes warps for
+ *      divided, up to the end of the kernel if there are branches or loops that it does not see
+ *      through: then it uses uniform registers for nothing there.
  * Refuses nothing. Kernels whose threads have several dimensions, or are no whole warps, whose
  * lanes could not all be asked, stay as they are.
  */
@@ -41,7 +45,20 @@ bool IsOf(const Expr& e, const Var& variable) {
   return finder.only;
 }
 
-/*! Names the quotients in the descriptors of a kernel. */
+bool HasDescriptors(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) final {
+      found |= IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor);
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+/*! Names the quotients in the descriptors and the warp groups in the branches of a kernel. */
 class Namer : public StmtExprMutator {
  public:
   Namer(const Var& thread, int64_t threads) : thread_(thread), threads_(threads) {}
@@ -72,8 +89,36 @@ class Namer : public StmtExprMutator {
     const Expr e = GetRef<Expr>(op);
     return in_descriptor_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
   }
+  Stmt Mutate_(const IfThenElseNode* op) final {
+    const Stmt branch = Default<Stmt>(op);
+    auto named = make_object<IfThenElseNode>(*branch.as<IfThenElseNode>());
+    in_condition_ = true;
+    named->condition = Mutate(named->condition);
+    in_condition_ = false;
+    return IfThenElse(named);
+  }
+  Expr Mutate_(const LTNode* op) final {
+    const Expr bound = InGroups(op->b);
+    return bound.defined() && op->a.same_as(thread_) ? Group() < bound : Default<Expr>(op);
+  }
+  Expr Mutate_(const LENode* op) final {
+    const Expr bound = InGroups(op->a);
+    if (!bound.defined() || !op->b.same_as(thread_)) return Default<Expr>(op);
+    auto order = make_object<LENode>(*op);
+    order->a = bound;
+    order->b = Group();
+    return LE(order);
+  }
 
  private:
+  /*! In a condition a number of threads that are whole warp groups, as a number of these. */
+  Expr InGroups(const Expr& threads) const {
+    const std::optional<int64_t> number = in_condition_ ? AsInt(threads) : std::nullopt;
+    return number && *number % kWarpGroupThreads == 0 ? MakeInt(*number / kWarpGroupThreads)
+                                                      : Expr();
+  }
+  Expr Group() { return NameOf(FloorDivOf(thread_, kWarpGroupThreads)); }
+
   bool AgreesInWarps(const Expr& e) const {
     const IntProgram value(e, {thread_});
     for (int64_t t = 0; t < threads_; ++t) {
@@ -96,6 +141,7 @@ class Namer : public StmtExprMutator {
   const Var thread_;
   const int64_t threads_;
   bool in_descriptor_ = false;
+  bool in_condition_ = false;
   std::vector<std::pair<Expr, Var>> names_;
 };
 
@@ -113,7 +159,7 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
   const auto* inner = op->body.as<AttrStmtNode>();
   if (inner && inner->attr_key == "thread_extent") {
     attr->body = NameInKernel(inner, thread, threads);
-  } else if (thread.defined() && threads % kWarpThreads == 0) {
+  } else if (thread.defined() && threads % kWarpThreads == 0 && HasDescriptors(op->body)) {
     Namer namer(thread, threads);
     const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();

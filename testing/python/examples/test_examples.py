@@ -152,20 +152,23 @@ def test_parts_divide_what_they_are_of(name, program, options):
         module[program].get_tir(1, 64, 64, **options)
 
 
-@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_varlen"])
+SIZES = {"flash_attention": (2, 2, 4096, 128), "flash_attention_varlen": (2, 128)}
+
+
+@pytest.mark.parametrize("name", SIZES)
 def test_products_of_the_default_tiles_overlap(name, monkeypatch):
     """ptxas says where it lets the products of a kernel wait for each other, C7510 to C7515."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
     monkeypatch.syspath_prepend(EXAMPLES)
     program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
-    source = program.get_kernel_source(2, 2, 4096, 128, causal=True)
+    source = program.get_kernel_source(*SIZES[name], causal=True)
     compiled = compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"], fast_math=True)
     assert "C75" not in compiled.log
     assert compiled.resource_usage["main_kernel"].spill_stores == 0
 
 
-@pytest.mark.parametrize("name", ["flash_attention", "flash_attention_varlen"])
+@pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_masks_stand_in_front_of_the_loop(name, causal, monkeypatch):
     """The loop has no branch, and what decides is computed in 32 bits."""
@@ -173,7 +176,7 @@ def test_masks_stand_in_front_of_the_loop(name, causal, monkeypatch):
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
     monkeypatch.syspath_prepend(EXAMPLES)
     program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
-    source = program.get_kernel_source(2, 2, 4096, 128, causal, block_N=128)
+    source = program.get_kernel_source(*SIZES[name], causal, block_N=128)
     masks = [line for line in source.splitlines() if "-1.2676506e+30f" in line]
     # A length that is a multiple of the tile's needs no mask but a causal one.
     assert len(masks) == (1 if causal or name == "flash_attention_varlen" else 0)

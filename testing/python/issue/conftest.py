@@ -48,15 +48,15 @@ class Kernel:
     @property
     def producer(self):
         """The source of the producer's threads."""
-        return self._branch("if (tx < ")
+        return self._branch(r"if \((tx|warp_group) < ")
 
     @property
     def consumer(self):
-        return self._branch(" <= tx) {")
+        return self._branch(r" <= (tx|warp_group)\) \{")
 
     def _branch(self, begin):
         lines = self.source.splitlines()
-        first = next(i for i, line in enumerate(lines) if begin in line)
+        first = next(i for i, line in enumerate(lines) if re.search(begin, line))
         indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
         last = lines.index(indent + "}", first)
         return "\n".join(lines[first:last])

@@ -1,5 +1,7 @@
 """NameWarpGroups: which warp group it is, descriptors of wgmma ask once."""
 
+import re
+
 import pytest
 import torch
 
@@ -56,6 +58,43 @@ def test_descriptors_use_a_name(threads, policy, block, name, value):
     a, b, c = torch.randn(m, 64).half(), torch.randn(64, n).half(), torch.zeros(m, n)
     kernel(a, b, c)
     torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("threads", "groups", "condition"),
+    [
+        (256, (0,), "warp_group < 1"),
+        (384, (1, 2), "1 <= warp_group"),
+        (512, (1, 2), "1 <= warp_group && warp_group < 3"),
+    ],
+)
+def test_branches_of_warp_groups_ask_for_the_name(threads, groups, condition):
+    rows = 64 * len(groups)
+    program = gemm(threads, T.GemmWarpPolicy.FullRow, (rows, 64), groups)
+    kernel = tilelang.compile(program, target=HOPPER)
+    source = kernel.get_kernel_source()
+    assert f"if ({condition}) {{" in source
+    assert not re.search(r"if \(.*tx.*128", source)
+    a, b, c = torch.randn(rows, 64).half(), torch.randn(64, 64).half(), torch.zeros(rows, 64)
+    kernel(a, b, c)
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-4, atol=1e-3)
+
+
+def test_branches_of_threads_and_kernels_without_wgmma_ask_for_the_thread():
+    @T.prim_func
+    def main(A: T.Tensor((256,), T.float32)):
+        with T.Kernel(1, threads=256):
+            x = T.alloc_shared((256,), T.float32)
+            with T.ws(1):
+                T.fill(x, 2.0)
+            T.copy(x, A)
+
+    source = tilelang.compile(main, target=HOPPER).get_kernel_source()
+    assert "if (128 <= tx)" in source
+    assert "int warp_group" not in source
+    few = gemm(256, T.GemmWarpPolicy.FullRow)
+    source = tilelang.compile(few, target=HOPPER).get_kernel_source()
+    assert "warp_group <" not in source
 
 
 def test_one_warp_group_needs_none():
