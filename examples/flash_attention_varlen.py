@@ -27,9 +27,9 @@ def flash_attention_varlen(
     threads=256,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim), sequence by sequence. `tiles`
-    tells of each tile of rows where its sequence starts, how long that is, at most `longest`, and
-    the tile's first row in it: in any order, best those with the most keys first, so that no long
-    one is left when the others are done."""
+    tells of each tile of block_M rows where its sequence starts, how long that is, at most
+    `longest`, and the tile's first row in it: in any order, best those with the most keys first, so
+    that no long one is left when the others are done."""
     key_heads = key_heads or heads
     positions, count = T.dynamic("positions"), T.dynamic("count")
     scale = LOG2_E / dim**0.5
@@ -121,7 +121,7 @@ def tiles_of(lengths, block_M, causal):
     tiles.sort(
         key=lambda tile: min(tile[1], tile[2] + block_M) if causal else tile[1], reverse=True
     )
-    return torch.tensor(tiles, dtype=torch.int32)
+    return torch.tensor(tiles, dtype=torch.int32).reshape(-1, 3)
 
 
 def inputs(lengths, heads, dim, causal, key_heads=None, dtype=T.float16, block_M=128, device="cpu"):
