@@ -64,7 +64,7 @@ def shared_wavefronts(addresses: Sequence[int], width: int) -> Wavefronts:
     found = least = 0
     for start in range(0, len(addresses), lanes):
         words = _units(addresses[start : start + lanes], width, WORD_BYTES)
-        found += int(np.bincount(words % BANKS).max())
+        found += int(np.max(np.bincount(words % BANKS)))
         least += -(-len(words) // BANKS)
     return Wavefronts(found, least)
 
