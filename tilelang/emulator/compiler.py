@@ -236,7 +236,8 @@ class _Build:
         """The name of a compiled program: of all that it depends on."""
         digest = hashlib.sha256(f"{platform.machine()}\0{_headers_digest()}".encode())
         flags = (*self.command, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS)
-        for text in (program, self.version, *flags):
+        # Reports tell a kernel's lines from the headers' by where these are.
+        for text in (program, self.version, str(device_root()), *flags):
             digest.update(text.encode() + b"\0")
         return digest.hexdigest()
 

@@ -95,7 +95,7 @@ def _check(addresses: Sequence[int], width: int) -> None:
 
 def _units(addresses: Sequence[int], width: int, unit: int) -> np.ndarray:
     """The different units of memory that accesses touch, by number."""
-    starts = np.asarray(addresses, dtype=np.int64)
+    starts: np.ndarray = np.asarray(addresses, dtype=np.int64)
     return np.unique((starts[:, None] + np.arange(width)) // unit)
 
 

@@ -3,10 +3,12 @@
 import ctypes
 import math
 import os
+import shutil
 import subprocess
 
 import pytest
 
+from tilelang._paths import device_root
 from tilelang.emulator.compiler import build_emulated, find_compiler
 
 SOURCE = """#include <tl/common.h>
@@ -61,6 +63,14 @@ def test_a_built_program_is_taken_from_the_cache(built):
     assert again == module.path
     assert again.stat().st_mtime_ns == before
     assert [p.name for p in folder.glob("*.so")] == [module.path.name]
+
+
+def test_installations_share_no_programs(monkeypatch, tmp_path, built):
+    """Reports know the headers of an installation by their place."""
+    copy = shutil.copytree(device_root(), tmp_path / "device")
+    monkeypatch.setattr("tilelang.emulator.compiler.device_root", lambda: copy)
+    folder = shutil.copytree(built[0], tmp_path / "programs")
+    assert build_emulated(SOURCE, NAMES, folder).path.name != built[1].path.name
 
 
 def test_a_failed_build_leaves_nothing_behind(built):
