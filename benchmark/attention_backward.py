@@ -25,7 +25,7 @@ def make_inputs(batch, heads, length, dim, causal, device):
     forward = example("flash_attention")
     q, k, v = forward.inputs(batch, heads, length, dim, device=device)
     kernel = forward.flash_attention(batch, heads, length, dim, causal, log_sum=True)
-    out, log_sum = kernel(q, k, v)
+    out, log_sum = kernel(q, k, v, forward.new_counter(device))
     return [q, k, v, out, log_sum, torch.randn_like(q)]
 
 

@@ -55,6 +55,12 @@ def flops(batch, heads, length, dim, causal):
     return 4.0 * batch * heads * length**2 * dim * (0.5 if causal else 1.0)
 
 
+def make_inputs(*, device, **sizes):
+    """Q, K and V, and a counter."""
+    attention = example("flash_attention")
+    return [*attention.inputs(**sizes, device=device), attention.new_counter(device)]
+
+
 def row(batch, heads, length, dim, causal, key_heads=None):
     """One set of sizes."""
     attention = example("flash_attention")
@@ -66,10 +72,10 @@ def row(batch, heads, length, dim, causal, key_heads=None):
         arguments={**sizes, "causal": causal, "key_heads": key_heads},
         config=(SHORT_CAUSAL if causal and length <= 4096 else CONFIG)[dim],
         configs=[{**c, "hold_Q": hold} for c in CONFIGS for hold in (False, True)],
-        inputs=lambda device: attention.inputs(**sizes, key_heads=key_heads, device=device),
-        error=lambda qkv, found: (error(*qkv, causal, found), BOUND),
+        inputs=lambda device: make_inputs(**sizes, key_heads=key_heads, device=device),
+        error=lambda inputs, found: (error(*inputs[:3], causal, found), BOUND),
         work=flops(**sizes, causal=causal),
-        baseline=lambda q, k, v: cudnn(q, k, v, causal),
+        baseline=lambda q, k, v, counter: cudnn(q, k, v, causal),
     )
 
 

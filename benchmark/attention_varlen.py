@@ -5,7 +5,7 @@ length, every one is.
 """
 
 import torch
-from attention_forward import BOUND, CONFIG, CONFIGS, flops
+from attention_forward import BOUND, CONFIG, CONFIGS, flops, make_inputs
 from common import Row, example, main, norm_error
 
 HEADS, DIM = 32, 128
@@ -35,8 +35,8 @@ def row(lengths, heads, dim, causal):
     varlen, padded = example("flash_attention_varlen"), example("flash_attention")
     batch, longest, config = len(lengths), max(lengths), CONFIG[dim]
 
-    def baseline(q, k, v):
-        return padded.flash_attention(batch, heads, longest, dim, causal, **config)(q, k, v)
+    def baseline(*inputs):
+        return padded.flash_attention(batch, heads, longest, dim, causal, **config)(*inputs)
 
     return Row(
         name=f"{batch} x {heads} x {min(lengths)} to {longest} x {dim} "
@@ -52,7 +52,9 @@ def row(lengths, heads, dim, causal):
         error=lambda inputs, found: (error(lengths, *inputs[:3], causal, found), BOUND),
         work=sum(flops(1, heads, length, dim, causal) for length in lengths),
         baseline=baseline,
-        baseline_inputs=lambda device: padded.inputs(batch, heads, longest, dim, device=device),
+        baseline_inputs=lambda device: make_inputs(
+            batch=batch, heads=heads, length=longest, dim=dim, device=device
+        ),
         baseline_work=flops(batch, heads, longest, dim, causal),
         wanted=0.95,
     )

@@ -14,6 +14,7 @@ import pathlib
 import re
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,13 +77,17 @@ def norm_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-def median_times(functions: Mapping[Any, Callable[[], Any]], rep: float = 100) -> dict[Any, float]:
+def median_times(
+    functions: Mapping[Any, Callable[[], Any]], rep: float = 100, rest: float = 0
+) -> dict[Any, float]:
     """Milliseconds of each function by name, the L2 cache flushed; the functions take turns of
     `rep` milliseconds, every other time in the opposite order, so that the chip's clock is the same
-    for all. The first turn of each only warms the chip up: a cool one is faster."""
+    for all. The first turn of each only warms the chip up: a cool one is faster. With `rest`, the
+    chip idles for so many seconds before each turn, as it does for a lone `do_bench`."""
     times: dict[Any, list[float]] = {name: [] for name in functions}
     for turn in range(1 + ROUNDS):
         for name, function in list(functions.items())[:: -1 if turn % 2 else 1]:
+            time.sleep(rest)
             times[name].append(do_bench(function, rep=rep, return_mode="median"))
     return {name: statistics.median(found[1:]) for name, found in times.items()}
 
@@ -115,24 +120,27 @@ def tune(row: Row, inputs: list[Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda entry: entry["ms"])
 
 
-def side_by_side(row: Row, kernel: Any, inputs: list[Any], device: str) -> dict[str, float]:
+def side_by_side(
+    row: Row, kernel: Any, inputs: list[Any], device: str, rest: float
+) -> dict[str, float]:
     """Milliseconds of ours and of the baseline."""
     functions = {"ours": lambda: row.call(kernel, *inputs)}
     if row.baseline is None:
         assert row.limit is not None
-        return {**median_times(functions), "baseline": row.limit(inputs)}
+        return {**median_times(functions, rest=rest), "baseline": row.limit(inputs)}
     others = row.baseline_inputs(device) if row.baseline_inputs else inputs
-    return median_times({**functions, "baseline": functools.partial(row.baseline, *others)})
+    functions["baseline"] = functools.partial(row.baseline, *others)
+    return median_times(functions, rest=rest)
 
 
-def measure(row: Row, tuned: bool, device: str) -> dict[str, Any]:
+def measure(row: Row, tuned: bool, device: str, rest: float = 0) -> dict[str, Any]:
     """Check a row and time it; all that is known about it."""
     inputs = row.inputs(device)
     trials = tune(row, inputs) if tuned else []
     config = trials[0]["config"] if trials else row.config
     kernel = row.kernel(config)
     error = checked_error(row, kernel, inputs)
-    times = side_by_side(row, kernel, inputs, device)
+    times = side_by_side(row, kernel, inputs, device, rest)
     speed = row.work / times["ours"] * SCALES[row.unit]
     baseline_work = row.work if row.baseline_work is None else row.baseline_work
     baseline = baseline_work / times["baseline"] * SCALES[row.unit]
@@ -182,6 +190,7 @@ def main(description: str, make_rows: Callable[[bool], list[Row]]) -> None:
     parser.add_argument("--emulate", action="store_true", help="check small sizes, time nothing")
     parser.add_argument("--tune", action="store_true", help="try all configurations")
     parser.add_argument("--only", default="", help="rows whose name this regular expression finds")
+    parser.add_argument("--rest", type=float, default=0, help="seconds to idle before each turn")
     parser.add_argument("--output", type=pathlib.Path, help="directory for the details, as JSON")
     arguments = parser.parse_args()
     tilelang.set_log_level("WARNING")
@@ -198,7 +207,7 @@ def main(description: str, make_rows: Callable[[bool], list[Row]]) -> None:
     found = []
     for row in rows:
         torch.manual_seed(0)
-        found.append(measure(row, arguments.tune, "cuda"))
+        found.append(measure(row, arguments.tune, "cuda", arguments.rest))
         print_row(found[-1])
         torch.cuda.empty_cache()
     if arguments.output:

@@ -6,7 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, inputs
+from flash_attention import LOG2_E, inputs, online_softmax
 
 import tilelang
 import tilelang.language as T
@@ -39,9 +39,6 @@ def block_sparse_attention(
             weights = T.alloc_fragment((block_M, block_N), T.float16)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
-            row_max_before = T.alloc_fragment((block_M,), T.float32)
-            rescale = T.alloc_fragment((block_M,), T.float32)
-            tile_sum = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
             T.copy(Q[bz, bx * block_M : (bx + 1) * block_M, by, :], Q_shared)
@@ -64,17 +61,7 @@ def block_sparse_attention(
                             scores[i, j] = T.if_then_else(
                                 k * block_N + j < length, scores[i, j], -T.infinity(T.float32)
                             )
-                    T.copy(row_max, row_max_before)
-                    T.reduce_max(scores, row_max, dim=1, clear=False)
-                    for i in T.Parallel(block_M):
-                        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                    for i, j in T.Parallel(block_M, block_N):
-                        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                    T.reduce_sum(scores, tile_sum, dim=1)
-                    for i in T.Parallel(block_M):
-                        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-                    for i, j in T.Parallel(block_M, dim):
-                        out[i, j] = out[i, j] * rescale[i]
+                    online_softmax(scores, out, row_max, row_sum, scale)
                     T.copy(scores, weights)
                     T.copy(V[bz, k * block_N : (k + 1) * block_N, by, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)

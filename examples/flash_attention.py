@@ -16,6 +16,34 @@ LOG2_E = 1.44269504
 NO_KEY = -(2.0**100)
 
 
+def processors():
+    """Multiprocessors of the GPU; a few blocks where there is none."""
+    if not torch.cuda.is_available():
+        return 4
+    return torch.cuda.get_device_properties().multi_processor_count
+
+
+@T.macro
+def online_softmax(scores, out, row_max, row_sum, scale):
+    """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
+    to."""
+    rows, columns = scores.shape
+    row_max_before = T.alloc_fragment((rows,), T.float32)
+    rescale = T.alloc_fragment((rows,), T.float32)
+    tile_sum = T.alloc_fragment((rows,), T.float32)
+    T.copy(row_max, row_max_before)
+    T.reduce_max(scores, row_max, dim=1, clear=False)
+    for i in T.Parallel(rows):
+        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+    for i, j in T.Parallel(rows, columns):
+        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+    T.reduce_sum(scores, tile_sum, dim=1)
+    for i in T.Parallel(rows):
+        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+    for i, j in T.Parallel(*out.shape):
+        out[i, j] = out[i, j] * rescale[i]
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def flash_attention(
@@ -36,84 +64,87 @@ def flash_attention(
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of
     exponentials, (batch, heads, length) in float32, from which gradients are computed. With
-    `hold_Q` products read Q's tile from registers, where these suffice."""
+    `hold_Q` products read Q's tile from registers, where these suffice.
+
+    A block for each multiprocessor draws one tile of rows after the other from `counter`, so that
+    the operands of the next one are loaded while this one ends, and none waits for a longer one.
+    """
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale = LOG2_E / dim**0.5
+    blocks, row_tiles = processors(), -(-length // block_M)
 
     @T.prim_func
     def main(
-        Q: T.Tensor(shape, dtype), K: T.Tensor(key_shape, dtype), V: T.Tensor(key_shape, dtype)
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        counter: T.Tensor((1,), T.int32),
     ):
         Output = T.empty(shape, dtype)
         LogSum = T.empty((batch, heads, length), T.float32) if log_sum else None
-        with T.Kernel(T.ceildiv(length, block_M), heads, batch, threads=threads) as (bx, by, bz):
+        with T.Kernel(blocks, threads=threads) as block:
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             out_shared = T.alloc_shared((block_M, dim), dtype)
+            Q_tile = T.alloc_fragment((block_M, dim), dtype) if hold_Q else Q_shared
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
-            row_max_before = T.alloc_fragment((block_M,), T.float32)
-            rescale = T.alloc_fragment((block_M,), T.float32)
-            tile_sum = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            head = by // (heads // key_heads)
-            # The last rows have the most keys: they start first.
-            first = (T.ceildiv(length, block_M) - 1 - bx if causal else bx) * block_M
-            T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
-            Q_tile = T.alloc_fragment((block_M, dim), dtype) if hold_Q else Q_shared
-            if hold_Q:
-                T.copy(Q_shared, Q_tile)
-            T.clear(out)
-            T.clear(row_sum)
-            T.fill(row_max, -T.infinity(T.float32))
-            tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
-            for step in T.Pipelined(tiles, num_stages=num_stages):
-                # From the last keys on, so that masks stand in front of the loop.
-                k = tiles - 1 - step
-                T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
-                T.gemm(
-                    Q_tile,
-                    K_shared,
-                    scores,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullRow,
-                    clear_accum=True,
-                )
-                # Tiles that some row has only a part of.
-                if (k + 1) * block_N > (first if causal else length):
-                    for i, j in T.Parallel(block_M, block_N):
-                        end = T.min(length, first + i + 1) if causal else length
-                        scores[i, j] = T.if_then_else(k * block_N + j < end, scores[i, j], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_M):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+            domain = [batch, heads, row_tiles]
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
+                head = by // (heads // key_heads)
+                # The last rows have the most keys: they start first.
+                first = (row_tiles - 1 - bx if causal else bx) * block_M
+                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                if hold_Q:
+                    T.copy(Q_shared, Q_tile)
+                T.clear(out)
+                T.clear(row_sum)
+                T.fill(row_max, -T.infinity(T.float32))
+                tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
+                for step in T.Pipelined(tiles, num_stages=num_stages):
+                    # From the last keys on, so that masks stand in front of the loop.
+                    k = tiles - 1 - step
+                    T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
+                    T.gemm(
+                        Q_tile,
+                        K_shared,
+                        scores,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                        clear_accum=True,
+                    )
+                    # Tiles that some row has only a part of.
+                    if (k + 1) * block_N > (first if causal else length):
+                        for i, j in T.Parallel(block_M, block_N):
+                            end = T.min(length, first + i + 1) if causal else length
+                            key = k * block_N + j
+                            scores[i, j] = T.if_then_else(key < end, scores[i, j], NO_KEY)
+                    online_softmax(scores, out, row_max, row_sum, scale)
+                    T.copy(scores, weights)
+                    T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
+                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
                 for i, j in T.Parallel(block_M, dim):
-                    out[i, j] = out[i, j] * rescale[i]
-                T.copy(scores, weights)
-                T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
-                T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
-            for i, j in T.Parallel(block_M, dim):
-                out[i, j] = out[i, j] / row_sum[i]
-            T.copy(out, out_shared)
-            T.copy(out_shared, Output[bz, first : first + block_M, by, :])
-            if log_sum:
-                for i in T.Parallel(block_M):
-                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                T.copy(row_sum, LogSum[bz, by, first : first + block_M])
+                    out[i, j] = out[i, j] / row_sum[i]
+                T.copy(out, out_shared)
+                T.copy(out_shared, Output[bz, first : first + block_M, by, :])
+                if log_sum:
+                    for i in T.Parallel(block_M):
+                        row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+                    T.copy(row_sum, LogSum[bz, by, first : first + block_M])
         return (Output, LogSum) if log_sum else Output
 
     return main
+
+
+def new_counter(device="cpu"):
+    """What launches that do not run at the same time draw from, one after the other."""
+    return torch.zeros(1, dtype=torch.int32, device=device)
 
 
 def inputs(batch, heads, length, dim, key_heads=None, dtype=T.float16, device="cpu"):
@@ -139,7 +170,7 @@ def relative_error(
     q, k, v = inputs(batch, heads, length, dim, key_heads, dtype, device)
     kernel = flash_attention(batch, heads, length, dim, causal, key_heads, dtype=dtype, **tile)
     wanted = reference(q, k, v, causal)
-    return float((kernel(q, k, v).double() - wanted).norm() / wanted.norm())
+    return float((kernel(q, k, v, new_counter(device)).double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":

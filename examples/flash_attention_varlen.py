@@ -7,7 +7,7 @@ import argparse
 import itertools
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, reference
+from flash_attention import LOG2_E, NO_KEY, new_counter, online_softmax, processors, reference
 
 import tilelang
 import tilelang.language as T
@@ -29,12 +29,13 @@ def flash_attention_varlen(
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim), sequence by sequence. `tiles`
     tells of each tile of block_M rows where its sequence starts, how long that is, at most
     `longest`, and the tile's first row in it: in any order, best those with the most keys first, so
-    that no long one is left when the others are done."""
+    that no long one is left when the others are done. Blocks draw them from `counter`."""
     key_heads = key_heads or heads
     positions, count = T.dynamic("positions"), T.dynamic("count")
     scale = LOG2_E / dim**0.5
     # Tiles of keys of which some rows see a part only: the last ones.
     masked = -(-block_M // block_N) + (block_M % block_N > 0) if causal else 1
+    blocks = processors()
 
     @T.prim_func
     def main(
@@ -42,9 +43,10 @@ def flash_attention_varlen(
         K: T.Tensor((positions, key_heads, dim), dtype),
         V: T.Tensor((positions, key_heads, dim), dtype),
         tiles: T.Tensor((count, 3), T.int32),
+        counter: T.Tensor((1,), T.int32),
     ):
         Output = T.empty((positions, heads, dim), dtype)
-        with T.Kernel(count, heads, threads=threads) as (bx, by):
+        with T.Kernel(blocks, threads=threads) as block:
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -53,58 +55,49 @@ def flash_attention_varlen(
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
-            row_max_before = T.alloc_fragment((block_M,), T.float32)
-            rescale = T.alloc_fragment((block_M,), T.float32)
-            tile_sum = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            head = by // (heads // key_heads)
-            start, length, first = tiles[bx, 0], tiles[bx, 1], tiles[bx, 2]
-            T.assume(0 < length <= longest)
-            T.assume(0 <= first < length)
-            steps = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
-            T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
-            T.clear(out)
-            T.clear(row_sum)
-            T.fill(row_max, -T.infinity(T.float32))
-            for step in T.Pipelined(steps, num_stages=num_stages):
-                # From the last keys on, so that masks stand in front of the loop.
-                key = (steps - 1 - step) * block_N
-                T.copy(K[start + key : start + key + block_N, head, :], K_shared)
-                T.gemm(
-                    Q_shared,
-                    K_shared,
-                    scores,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullRow,
-                    clear_accum=True,
-                )
-                if step < masked:
-                    for i, j in T.Parallel(block_M, block_N):
-                        # Rows behind the end are nobody's.
-                        end = first + i + 1 if causal else length
-                        scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_M):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+            # All tiles of one head, which share keys, then those of the next.
+            for index in T.Persistent([heads * count], blocks, block, 1, counter=counter):
+                by, bx = index // count, index % count
+                head = by // (heads // key_heads)
+                start, length, first = tiles[bx, 0], tiles[bx, 1], tiles[bx, 2]
+                T.assume(0 <= by < heads)
+                T.assume(0 < length <= longest)
+                T.assume(0 <= first < length)
+                steps = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
+                T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
+                T.clear(out)
+                T.clear(row_sum)
+                T.fill(row_max, -T.infinity(T.float32))
+                for step in T.Pipelined(steps, num_stages=num_stages):
+                    # From the last keys on, so that masks stand in front of the loop.
+                    key = (steps - 1 - step) * block_N
+                    T.copy(K[start + key : start + key + block_N, head, :], K_shared)
+                    T.gemm(
+                        Q_shared,
+                        K_shared,
+                        scores,
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                        clear_accum=True,
+                    )
+                    if step < masked:
+                        for i, j in T.Parallel(block_M, block_N):
+                            # Rows behind the end are nobody's.
+                            end = first + i + 1 if causal else length
+                            scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
+                    online_softmax(scores, out, row_max, row_sum, scale)
+                    T.copy(scores, weights)
+                    T.copy(V[start + key : start + key + block_N, head, :], V_shared)
+                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
                 for i, j in T.Parallel(block_M, dim):
-                    out[i, j] = out[i, j] * rescale[i]
-                T.copy(scores, weights)
-                T.copy(V[start + key : start + key + block_N, head, :], V_shared)
-                T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
-            for i, j in T.Parallel(block_M, dim):
-                out[i, j] = out[i, j] / row_sum[i]
-            # Rows are stored as a whole, and asked once whether they are of the sequence.
-            T.copy(out, out_shared)
-            for i, j in T.Parallel(block_M, dim):
-                if first + i < length:
-                    Output[start + first + i, by, j] = out_shared[i, j]
+                    out[i, j] = out[i, j] / row_sum[i]
+                # Rows are stored as a whole, and asked once whether they are of the sequence.
+                T.copy(out, out_shared)
+                for i, j in T.Parallel(block_M, dim):
+                    if first + i < length:
+                        Output[start + first + i, by, j] = out_shared[i, j]
         return Output
 
     return main
@@ -125,18 +118,19 @@ def tiles_of(lengths, block_M, causal):
 
 
 def inputs(lengths, heads, dim, causal, key_heads=None, dtype=T.float16, block_M=128, device="cpu"):
-    """Q, K and V, normally distributed, and the tiles."""
+    """Q, K and V, normally distributed, the tiles and a counter."""
     shapes = [(sum(lengths), count, dim) for count in (heads, *[key_heads or heads] * 2)]
     tensors = [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
-    return [*tensors, tiles_of(lengths, block_M, causal).to(device)]
+    return [*tensors, tiles_of(lengths, block_M, causal).to(device), new_counter(device)]
 
 
 def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **tile):
     """||ours - float64|| / ||float64|| over all sequences."""
     torch.manual_seed(0)
     block_M = tile.setdefault("block_M", 128)
-    q, k, v, tiles = inputs(lengths, heads, dim, causal, key_heads, block_M=block_M, device=device)
-    found = flash_attention_varlen(heads, dim, causal, key_heads, **tile)(q, k, v, tiles).double()
+    given = inputs(lengths, heads, dim, causal, key_heads, block_M=block_M, device=device)
+    q, k, v, *_ = given
+    found = flash_attention_varlen(heads, dim, causal, key_heads, **tile)(*given).double()
     parts = zip(*(x.split(lengths) for x in (q, k, v)), strict=True)
     wanted = torch.cat([reference(*(x[None] for x in part), causal=causal)[0] for part in parts])
     return float((found - wanted).norm() / wanted.norm())

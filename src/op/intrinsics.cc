@@ -24,7 +24,9 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kCpAsyncCommit, "tl::cp_async_commit", "tl/copy.h", 0, {}},
       // cp_async_wait<n>(): at most n groups of this thread are still in flight
       {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},
-      // atomic_add<order>(element, value) and its like; fetch_add and its like return the old value
+      // atomic_add<order>(element, value) and its like; fetch_add and its like return the old
+      // value;
+      // fetch_inc<order>(element, last) counts up, from `last` on to 0
       {kAtomicAdd, "tl::atomic_add", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_max", "tl::atomic_max", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_min", "tl::atomic_min", "tl/atomic.h", 1, {kAtomic, kNone}},
@@ -33,6 +35,7 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.fetch_max", "tl::fetch_max", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.fetch_min", "tl::fetch_min", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}},
+      {kFetchInc, "tl::fetch_inc", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}},
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments

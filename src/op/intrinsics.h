@@ -91,6 +91,7 @@ inline constexpr const char* kMaxNan = "tl.max_nan";
 inline constexpr const char* kMinNan = "tl.min_nan";
 inline constexpr const char* kLoadReadOnly = "tl.load_read_only";
 inline constexpr const char* kAtomicAdd = "tl.atomic_add";
+inline constexpr const char* kFetchInc = "tl.fetch_inc";
 /*!
  * Attribute around copies from global to shared memory that may be asynchronous: someone commits
  * and waits for them. Its value is a condition; where it is false nobody reads what they write, so

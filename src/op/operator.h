@@ -141,6 +141,8 @@ class OperatorRegistration {
  * see acquire.cc. */
 inline constexpr const char* kAcquire = "tl.tileop.acquire";
 inline constexpr const char* kRelease = "tl.tileop.release";
+/*! draw(counter element, slot element, last): see draw.cc. */
+inline constexpr const char* kDraw = "tl.tileop.draw";
 /*! Attribute of a release: how many blocks of the cluster it tells. */
 inline constexpr const char* kClusterBlocks = "blocks";
 

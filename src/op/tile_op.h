@@ -31,6 +31,9 @@ Map<String, Any> TileOpAttrs(const CallNode* call);
 Any TileOpAttr(const CallNode* call, const char* key);
 int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);
 
+/*! Attribute of an operator that one thread runs alone: it elects none. */
+inline constexpr const char* kElected = "elected";
+
 /*! Attribute of tl.tileop.gemm: who waits for the product. Absent: the operator itself;
  * kNobodyWaits: a tl.tileop.wgmma_wait further on. */
 inline constexpr const char* kWgWait = "wg_wait";

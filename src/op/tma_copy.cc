@@ -226,7 +226,7 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
   for (const auto& [key, value] : TileOpAttrs(copy)) {
     if (key == "eviction_policy") attrs->__dict__.Set(key, value);
   }
-  attrs->__dict__.Set("elected", int64_t(1));
+  attrs->__dict__.Set(kElected, int64_t(1));
   if (cluster_mask) attrs->__dict__.Set("cluster_mask", cluster_mask);
   load->attrs = DictAttrs(attrs);
   return Call(load);
@@ -279,7 +279,7 @@ TmaIssue TmaIssueOf(const CallNode* call) {
   issue.eviction_policy = TileOpIntAttr(call, "eviction_policy", 0);
   issue.cluster_mask = TileOpIntAttr(call, "cluster_mask", 0);
   issue.leader_scope_threads = TileOpIntAttr(call, "leader_scope_threads", 0);
-  issue.elected = TileOpIntAttr(call, "elected", 0) != 0;
+  issue.elected = TileOpIntAttr(call, kElected, 0) != 0;
   return issue;
 }
 

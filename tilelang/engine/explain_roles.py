@@ -9,7 +9,12 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-_BY = {"tma": "TMA", "cp.async": "cp.async", "threads": "stores of all its threads"}
+_BY = {
+    "tma": "TMA",
+    "cp.async": "cp.async",
+    "threads": "stores of all its threads",
+    "draw": "one thread from a counter",
+}
 
 
 def roles_text(entry: Any) -> list[str]:

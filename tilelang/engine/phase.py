@@ -48,6 +48,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.IfStmtBinding,
         transform.PipelinePlanning,
         transform.InjectSoftwarePipeline,
+        transform.ApplyAssumptions,
         transform.Simplify,
         transform.AddWrapperForSingleBufStore,
         transform.PlaceWgmmaWaits,

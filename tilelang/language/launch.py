@@ -57,6 +57,8 @@ class KernelLaunchFrame(Frame):
         self.safe_values: dict[ir.Var, ir.Expr] = {}
         self.barriers: dict[ir.Var, list[ir.Expr]] = {}
         """What reads of global tensors give out of bounds, where it is not zero."""
+        self.counters: list[ir.Var] = []
+        """From which the kernel's persistent loops draw their tiles."""
         self.ws_schedule: dict[str, Any] | None = None
         """The program's own warp specialisation."""
         self.ws_depths: list[dict[str, Any]] = []

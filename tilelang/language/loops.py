@@ -13,7 +13,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang._ffi import get_function
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr, unwrap
-from tilelang.language.tracer import Frame, Tracer, current_tracer
+from tilelang.language.tracer import LOOP_KINDS, Frame, Tracer, current_tracer
 from tilelang.layout import Fragment
 
 _MakeLoop = Callable[[], IRBuilderFrame]
@@ -256,11 +256,21 @@ def parallel(
 def loop_break() -> ir.Call:
     """Leave the innermost loop; as a statement this is plain ``break``.
 
+    Raises
+    ------
+    NotImplementedError
+        In a ``T.Persistent`` with ``counter``, whose draws have to be done.
+
     Example
     -------
     ``with T.If(x > 3):`` around ``with T.Then(): T.loop_break()``
     """
-    current_tracer("T.loop_break")
+    tracer = current_tracer("T.loop_break")
+    loop = next((s for s in reversed(tracer.scopes) if s.kind in LOOP_KINDS), None)
+    if loop is not None and loop.kind == "persistent":
+        raise NotImplementedError(
+            "T.loop_break in the persistent loop is not supported; guard with `if`"
+        )
     return tirx.break_loop()
 
 

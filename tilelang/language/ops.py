@@ -117,6 +117,10 @@ class _ScriptNamespace:
         return tile_call("scan", list(arguments))
 
     @staticmethod
+    def draw(*arguments: Any) -> ir.Call:
+        return tile_call("draw", list(arguments))
+
+    @staticmethod
     def reducer_init(*arguments: Any) -> ir.Call:
         return tile_call("reducer_init", list(arguments))
 

@@ -11,70 +11,47 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.allocation import alloc_shared, alloc_var
+from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.loops import Loop, as_bound, assume, checked_extents
 from tilelang.language.math_ops import ceildiv
-from tilelang.language.regions import simplify
+from tilelang.language.ops import emit_tile_op
+from tilelang.language.regions import full_region, region_of, simplify, store
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import Tracer, current_tracer
 
 
 class _PersistentLoop(Loop):
-    """The loop over waves with what it computes from the wave's number."""
+    """The loop over a program's tiles, with what it computes from a tile's number."""
 
-    kind = "serial"
-
-    def __init__(
-        self,
-        domain: Sequence[Any],
-        wave_size: Any,
-        index: Any,
-        group: Any,
-        notes: Mapping[str, Any] | None,
-    ):
+    def __init__(self, domain: Sequence[Any], group: Any):
         self.domain = list(domain)
-        self.wave_size = wave_size
-        self.index = index
         self.group = group
-        self.notes = notes
+        self.grouped = [ceildiv(domain[-1], group), *domain[:-1], group]
+        self.total = simplify(math.prod(self.grouped))
         self._frames: list[IRBuilderFrame] = []
 
-    def open(self, tracer: Tracer) -> Any:
-        """Enter the loop and, if the last group is smaller, the condition that it has the tile."""
+    def _enter(self, frame: IRBuilderFrame) -> Any:
+        value = frame.__enter__()
+        self._frames.append(frame)
+        return value
+
+    def _indices(self, tracer: Tracer, linear: Any) -> Any:
+        """The loop's variables of a tile; if the last group is smaller, enters the condition that
+        it has the tile."""
         last = self.domain[-1]
-        grouped = [ceildiv(last, self.group), *self.domain[:-1], self.group]
-        total = simplify(math.prod(grouped))
-        waves, is_whole = self._waves(total)
-        loop = tir_builder.serial(0, waves, annotations=self.notes)
-        self._frames = [loop]
-        wave = loop.__enter__()
-        IRBuilder.name("wave", wave)
-        tracer.own(wave)
-        linear = tracer.let(wave * self.wave_size + self.index, "tile")
         places = []
         rest: Any = linear
-        for extent in reversed(grouped[1:]):
+        for extent in reversed(self.grouped[1:]):
             places.append(simplify(tirx.floormod(rest, extent)))
             rest = simplify(tirx.floordiv(rest, extent))
         inner, *outer = places
         values = [*reversed(outer), simplify(rest * self.group + inner)]
-        if not is_whole:
-            assume(linear < total)
         if as_int(simplify(tirx.floormod(last, self.group))) != 0:
-            for frame in (tir_builder.If(as_expr(values[-1] < last)), tir_builder.Then()):
-                frame.__enter__()
-                self._frames.append(frame)
+            self._enter(tir_builder.If(as_expr(values[-1] < last)))
+            self._enter(tir_builder.Then())
         names = [self._name(tracer, value) for value in values]
         return names[0] if len(names) == 1 else names
-
-    def _waves(self, total: Any) -> tuple[Any, bool]:
-        """How many tiles the program has, and whether all have as many.
-
-        The loop ends where the tiles do, and has no condition inside: ptxas keeps what it knows to
-        be the same in a warp, such as operand descriptors of products, in registers of the warp.
-        """
-        if as_int(simplify(tirx.floormod(total, self.wave_size))) == 0:
-            return simplify(tirx.floordiv(total, self.wave_size)), True
-        return simplify(ceildiv(total - self.index, self.wave_size)), False
 
     def _name(self, tracer: Tracer, value: Any) -> Any:
         if not is_scalar_expr(value) or isinstance(value, ir.Var | tirx.IntImm):
@@ -88,6 +65,87 @@ class _PersistentLoop(Loop):
         return self._frames
 
 
+class _DealtLoop(_PersistentLoop):
+    """A loop over waves: the tiles of a program follow from its number."""
+
+    kind = "serial"
+
+    def __init__(
+        self,
+        domain: Sequence[Any],
+        group: Any,
+        wave_size: Any,
+        index: Any,
+        notes: Mapping[str, Any] | None,
+    ):
+        super().__init__(domain, group)
+        self.wave_size = wave_size
+        self.index = index
+        self.notes = notes
+
+    def open(self, tracer: Tracer) -> Any:
+        """Enter the loop."""
+        waves, is_whole = self._waves()
+        wave = self._enter(tir_builder.serial(0, waves, annotations=self.notes))
+        IRBuilder.name("wave", wave)
+        tracer.own(wave)
+        linear = tracer.let(wave * self.wave_size + self.index, "tile")
+        if not is_whole:
+            assume(linear < self.total)
+        return self._indices(tracer, linear)
+
+    def _waves(self) -> tuple[Any, bool]:
+        """How many tiles the program has, and whether all have as many.
+
+        The loop ends where the tiles do, and has no condition inside: ptxas keeps what it knows to
+        be the same in a warp, such as operand descriptors of products, in registers of the warp.
+        """
+        if as_int(simplify(tirx.floormod(self.total, self.wave_size))) == 0:
+            return simplify(tirx.floordiv(self.total, self.wave_size)), True
+        return simplify(ceildiv(self.total - self.index, self.wave_size)), False
+
+
+class _DrawnLoop(_PersistentLoop):
+    """A loop that ends when no tile is left: a block's first tile is that of its number, each
+    other one the next that no block has taken.
+
+    Every tile but the first ones is drawn once, and each block that has tiles draws once more in
+    vain: as often as there are tiles, so a counter that wraps there ends where it began.
+    """
+
+    # Of its own: who jumped out would leave draws undone.
+    kind = "persistent"
+
+    def __init__(self, domain: Sequence[Any], group: Any, blocks: Any, block: Any, counter: Any):
+        super().__init__(domain, group)
+        self.blocks = blocks
+        self.block = block
+        self.counter = counter
+
+    def open(self, tracer: Tracer) -> Any:
+        """Take the first tile and enter the loop."""
+        self.span = tracer.span
+        self.tile = alloc_var("int32")
+        tracer.name("next_tile", self.tile)
+        self.drawn = alloc_shared((1,), "int32")
+        tracer.name("drawn", self.drawn)
+        store(self.tile, 0, self.block)
+        number = tirx.BufferLoad(self.tile, [0])
+        self._enter(tir_builder.While(as_expr(number < self.total)))
+        linear = tracer.let(number, "tile")
+        assume(linear >= 0)
+        assume(linear < self.total)
+        return self._indices(tracer, linear)
+
+    def close(self) -> None:
+        """Draw the next tile at the end of the loop, behind the branch in it."""
+        while len(self._frames) > 1:
+            self._frames.pop().__exit__(None, None, None)
+        current_tracer("T.Persistent").at(self.span)
+        emit_tile_op("draw", [self.counter, full_region(self.drawn), self.total - 1])
+        store(self.tile, 0, tirx.BufferLoad(self.drawn, [0]) + self.blocks)
+
+
 def Persistent(
     domain: Sequence[Any],
     wave_size: Any,
@@ -95,6 +153,7 @@ def Persistent(
     group_size: Any = 8,
     num_stages: int = 0,
     annotations: Mapping[str, Any] | None = None,
+    counter: Any = None,
 ) -> Loop:
     """Iterate over the tiles of ``domain`` that program ``index`` of ``wave_size`` works on.
 
@@ -115,12 +174,21 @@ def Persistent(
         Tiles of the last dimension that are taken together.
     num_stages
         As for ``T.Pipelined``.
+    counter
+        An int32 in global memory, a tensor of one or an element. With it a program's first tile is
+        ``index``, and each other one the next that nobody has taken, in the same order: where
+        tiles take different times, no program waits for another. It has to be 0 before the kernel
+        and is 0 again behind it; launches that may run at the same time need counters of their
+        own. Programs are the blocks of a grid of one dimension, without clusters.
 
     Raises
     ------
     ValueError, TypeError
         If ``domain`` has no extent or a negative one; if ``wave_size`` or ``group_size`` is not
-        positive, ``num_stages`` is negative, or one of them is not an integer.
+        positive, ``num_stages`` is negative, or one of them is not an integer; with ``counter``
+        if that is something else, ``wave_size`` is not the number of blocks and ``index`` the
+        block's, if the loop stands in a loop or branch, another one has the counter, or there are
+        stages or annotations. ``break`` and ``continue`` are not supported then.
 
     Example
     -------
@@ -141,8 +209,53 @@ def Persistent(
     place = as_bound(index, "index of T.Persistent")
     group = _smaller(group_size, extents[-1])
     notes = {**({"num_stages": num_stages} if num_stages else {}), **(annotations or {})}
-    return _PersistentLoop(extents, wave_size, place, group, notes or None)
+    if counter is None:
+        return _DealtLoop(extents, group, wave_size, place, notes or None)
+    if notes:
+        raise ValueError(
+            f"T.Persistent found counter and {', '.join(notes)}, wanted one of them: the loop over "
+            "drawn tiles is no pipeline; give the stages to a T.Pipelined in it"
+        )
+    return _DrawnLoop(extents, group, wave_size, place, _counter(counter, wave_size, place))
+
+
+def _counter(counter: Any, wave_size: Any, index: Any) -> Any:
+    """The counter's region, if the enclosing kernel can draw from it."""
+    tracer = current_tracer("T.Persistent")
+    scope = tracer.kernel_scope("T.Persistent with counter")
+    control = tracer.runtime_scope(scope)
+    if control is not None:
+        raise ValueError(
+            f"T.Persistent with counter is in the {control.description}, wanted it in the kernel "
+            "itself: each block has to draw from it once; put the loop or branch inside"
+        )
+    kernel = KernelLaunchFrame.Current()
+    assert kernel is not None
+    blocks, *others = kernel.get_block_extents()
+    one_axis = all(as_int(extent) == 1 for extent in others) and kernel.cluster_blocks == 1
+    if not one_axis or as_int(simplify(wave_size - blocks)) != 0 or index is not kernel.blocks[0]:
+        raise ValueError(
+            f"T.Persistent with counter found wave_size {wave_size} and index {index}, wanted the "
+            f"number of blocks and {kernel.blocks[0].name}, of a grid of one dimension without "
+            "clusters: blocks draw the tiles"
+        )
+    region = region_of(counter, "counter of T.Persistent")
+    buffer = region.source
+    one = all(as_int(r.extent) == 1 for r in region.region)
+    if str(buffer.dtype) != "int32" or buffer.scope() != "global" or not one:
+        raise ValueError(
+            f"counter of T.Persistent is {describe(counter)}, wanted one int32 in global memory"
+        )
+    if any(buffer.same_as(other) for other in kernel.counters):
+        raise ValueError(
+            f"counter {buffer.name} of T.Persistent is that of another loop of the kernel, wanted "
+            "one for each: blocks that are done with a loop begin with the next one"
+        )
+    kernel.counters.append(buffer)
+    return region
 
 
 def _smaller(a: Any, b: Any) -> Any:
+    if as_int(a) == 1:  # also of no tiles at all
+        return 1
     return simplify(tirx.min(as_dtype(a, "int32"), as_dtype(b, "int32")))

@@ -126,7 +126,9 @@ class BuilderFrame(Frame):
         return [self.frame]
 
 
-LOOP_KINDS = frozenset({"serial", "while", "parallel", "pipelined", "unrolled", "vectorized"})
+LOOP_KINDS = frozenset(
+    {"serial", "while", "persistent", "parallel", "pipelined", "unrolled", "vectorized"}
+)
 
 
 class Scope:

@@ -81,6 +81,11 @@ def InjectSoftwarePipeline() -> Pass:
     return get_function("transform.InjectSoftwarePipeline")()
 
 
+def ApplyAssumptions() -> Pass:
+    """What T.assume states decides branches and simplifies indices."""
+    return get_function("transform.ApplyAssumptions")()
+
+
 def AddWrapperForSingleBufStore() -> Pass:
     """Stores of single elements of fragments become loops that layout inference sees."""
     return get_function("transform.AddWrapperForSingleBufStore")()
@@ -192,6 +197,7 @@ def LowerOpaqueBlock() -> Pass:
 __all__ = [
     "AddWrapperForSingleBufStore",
     "AnnotateWarpGroupRegAlloc",
+    "ApplyAssumptions",
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",

@@ -124,8 +124,9 @@ class KernelReader : public StmtExprVisitor {
     role_ = around;
   }
   void Visit_(const BufferStoreNode* op) final {
-    // A scalar that counts is no data.
-    if (role_ && ScopeOf(op->buffer) != "local.var") role_->moves_data = true;
+    // A scalar that counts is no data, nor the number of a tile.
+    const bool is_number = ScopeOf(op->buffer) == "local.var" || IsCallTo(op->value, kFetchInc);
+    if (role_ && !is_number) role_->moves_data = true;
     Default(op);
   }
   void Visit_(const AllocBufferNode* op) final {

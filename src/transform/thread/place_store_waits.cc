@@ -82,7 +82,9 @@ class Effects : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "";
     const auto is = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-    signals |= is("tirx.call_extern") || is("tl.atomic") || is("tl.fetch") || is(kSyncGrid) ||
+    // Who draws a number learns nothing of what others did before they drew theirs.
+    const bool fetches = is("tl.fetch") && name != kFetchInc;
+    signals |= is("tirx.call_extern") || is("tl.atomic") || fetches || is(kSyncGrid) ||
                is("tl.cluster_arrive") || is(kClusterSync) || is(kMbarrierArriveRemote);
     arrives |= is(kMbarrierArrive);
     leaves |= is("tirx.ret") || is(kThreadReturn);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "../../layout/index_box.h"
+#include "../../op/intrinsics.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
@@ -325,6 +326,17 @@ class Owners {
   int64_t size_ = 1;
 };
 
+/*! Both happen in one run of a branch that one elected thread takes; `loop` carries the later one
+ * to another iteration, nullptr if none does. */
+bool HaveOneThread(const SharedAccess& a, const SharedAccess& b, const SyncNode* loop) {
+  for (const SyncNode* n = a.node->parent; n; n = n->parent) {
+    const bool elects = n->kind == SyncNode::Kind::kIf && n->otherwise.empty() &&
+                        IsCallTo(n->condition, kShuffleElect);
+    if (elects && b.node->IsInside(n)) return !loop || loop->depth > n->depth;
+  }
+  return false;
+}
+
 }  // namespace
 
 SharedConflict::SharedConflict(const SyncTree& tree) : opaque_(tree.opaque) {
@@ -364,6 +376,7 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
 }
 
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance) {
+  if (HaveOneThread(a, b, distance.loop)) return false;
   const Pair pair(a, b, distance);
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
   return !Owners(pair, opaque_).EachElementHasOneThread();

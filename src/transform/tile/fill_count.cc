@@ -117,7 +117,7 @@ void CountArrivals(WarpRoles* roles) {
   for (Channel& c : roles->channels) {
     const int64_t fillers = roles->roles[c.source].range.threads;
     // What a thread copies by cp.async arrives by itself; a warp's stores are one arrival.
-    c.full_arrivals = c.IsTmaOnly() ? 1 : 0;
+    c.full_arrivals = c.IsByOne() ? 1 : 0;
     if (c.by_cp_async) c.full_arrivals += fillers;
     if (c.by_threads) c.full_arrivals += fillers / kWarpThreads;
     const bool once = c.windows.size() == 1 && !IsRepeated(*c.windows[0].sequence);

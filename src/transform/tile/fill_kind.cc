@@ -131,6 +131,11 @@ bool IsGemm(const Stmt& s) {
   return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
 }
 
+bool IsDraw(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  return call && NameOf(call) == kDraw;
+}
+
 Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
                            const std::vector<RoleGemm>& gemms) {
   Placements placed;

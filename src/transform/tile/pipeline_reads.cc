@@ -157,7 +157,7 @@ bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const V
 Stmt ElectedLoadOf(const Stmt& s, const Var& buffer, const Views& views) {
   for (const Stmt& piece : FlatSeq(SplitGuard(s).body)) {
     const CallNode* call = AsTileOp(piece);
-    if (call && TileOpIntAttr(call, "elected", 0) && Contains(views.UseOf(piece).writes, buffer)) {
+    if (call && TileOpIntAttr(call, kElected, 0) && Contains(views.UseOf(piece).writes, buffer)) {
       return piece;
     }
   }

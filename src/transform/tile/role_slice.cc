@@ -144,8 +144,14 @@ class Slicer {
 /*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
 class Independence : public StmtExprVisitor {
  public:
-  Independence(const KernelInfo& kernel, const Views& views, const std::vector<Var>& written)
-      : kernel_(kernel), views_(views), written_(written) {}
+  Independence(const KernelInfo& kernel, const Views& views, const RoleSequence& body)
+      : kernel_(kernel), views_(views), written_(WrittenGlobals(kernel, body)) {
+    ForEachNode(body, [&](const RoleNode* node) {
+      if (node->fill != FillBy::kDraw) return;
+      const std::vector<Var>& slots = node->use.writes;
+      drawn_.insert(drawn_.end(), slots.begin(), slots.end());
+    });
+  }
   std::string why;
 
  protected:
@@ -195,7 +201,7 @@ class Independence : public StmtExprVisitor {
       Refuse("it reads " + name + ", which the kernel writes");
     } else if (IsFragment(root) || IsReducer(root)) {
       Refuse("it depends on " + name + ", which the consumer has");
-    } else if (IsShared(root)) {
+    } else if (IsShared(root) && !Contains(drawn_, root)) {
       Refuse("it depends on " + name + " in shared memory");
     }
   }
@@ -205,7 +211,9 @@ class Independence : public StmtExprVisitor {
 
   const KernelInfo& kernel_;
   const Views& views_;
-  const std::vector<Var>& written_;
+  std::vector<Var> written_;
+  /*! What the producer draws, it has itself. */
+  std::vector<Var> drawn_;
 };
 
 /*! The scalar or the memory of a thread, of those in `needed`, that a statement sets. */
@@ -230,14 +238,12 @@ std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequ
     node->run_by = fills ? 0 : 1u << kConsumer;
   });
   const Names needed = Slicer(body, kProducer).Run();
-  const std::vector<Var> written = WrittenGlobals(kernel, *body);
-  std::string why;
+  Independence check(kernel, views, *body);
+  std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
     if (node->IsRunBy(kProducer)) {
-      Independence check(kernel, views, written);
       VisitOwn(*node, &check);
-      why = check.why;
     } else if (const VarNode* v = node->IsLeaf() ? SetBy(*node, needed) : nullptr) {
       why = "it writes " + std::string(v->name) + ", on which loads of tiles depend";
     }
@@ -249,14 +255,12 @@ std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequ
 std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role, RoleSequence* body,
                       Span* where) {
   const Names needed = Slicer(body, role).Run();
-  const std::vector<Var> written = WrittenGlobals(kernel, *body);
-  std::string why;
+  Independence check(kernel, views, *body);
+  std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
     if (node->IsRunBy(role) && !node->role) {
-      Independence check(kernel, views, written);
       VisitOwn(*node, &check);
-      why = check.why;
     } else if (const VarNode* v =
                    node->IsLeaf() && !node->IsRunBy(role) ? SetBy(*node, needed) : nullptr) {
       why = "it sets " + std::string(v->name) + ", which another role reads";

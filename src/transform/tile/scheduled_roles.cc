@@ -100,6 +100,10 @@ class SchedulePlanner : ScheduledProgram {
         CheckPlace(*node, op);
         node->role = schedule_.ops[op].role;
         nodes_of_[op].push_back(node);
+      } else if (IsDraw(node->stmt)) {
+        Refuse(node->stmt->span,
+               "found T.Persistent with counter in a kernel with a schedule, wanted tiles that "
+               "every role knows by their numbers; leave counter out");
       } else if (!IsScalarStatement(node->stmt)) {
         Refuse(node->stmt->span,
                "found a statement that no role runs, wanted the name of an operation of the "

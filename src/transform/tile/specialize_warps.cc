@@ -254,7 +254,7 @@ class RoleEmitter {
   // --- fills
   void OpenFill(const Use& u, const Span& span, std::vector<RoleStmt>* out) const {
     const Channel& c = *u.barriers->channel;
-    const bool alone = c.IsTmaOnly();
+    const bool alone = c.IsByOne();
     if (u.barriers->empty.defined()) {
       // Before the first phase has ended the parity of the one before it has: the slots are empty.
       const Expr parity = XorOf(u.barriers->Parity(u.number), MakeInt(u.number->dtype(), 1));
@@ -273,6 +273,7 @@ class RoleEmitter {
     if (c.by_cp_async) {
       out->push_back({MakeEvaluate(CallOp(kCpAsyncMbarrierArriveNoinc, {address}), span)});
     }
+    if (c.by_draw) out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span), true});
     if (c.by_threads) {
       if (c.read_by_engine) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
       out->push_back({MakeEvaluate(CallOp(kMbarrierArriveWarp, {address}), span)});
@@ -285,6 +286,7 @@ class RoleEmitter {
       return MakeAttr(String(kDemanded), kAsyncCopy, MakeInt(kBool, 1), node.stmt);
     }
     const CallNode* copy = AsTileOp(node.stmt);
+    if (node.fill == FillBy::kDraw) return MakeEvaluate(ElectedDraw(copy), node.stmt->span);
     const ChannelBarriers& b = barriers_[node.channel];
     const Use& use =
         *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
@@ -294,6 +296,14 @@ class RoleEmitter {
     const Call part = PartOfLoad(copy, *node.split, blocks, block_rank);
     const int64_t all = (int64_t(1) << blocks) - 1;
     return MakeEvaluate(ElectedTmaLoad(part.get(), full, all), node.stmt->span);
+  }
+
+  static Call ElectedDraw(const CallNode* draw) {
+    auto attrs = make_object<DictAttrsNode>();
+    attrs->__dict__.Set(kElected, int64_t(1));
+    auto elected = make_object<CallNode>(*draw);
+    elected->attrs = DictAttrs(attrs);
+    return Call(elected);
   }
 
   // --- uses

@@ -47,6 +47,7 @@ class Planner {
   void Run() {
     if (!CheckKernel() || !BuildRoleTree(kernel_, kernel_.block->body, views_, &roles_)) return;
     PlaceOperands();
+    MarkDraws();
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
@@ -94,6 +95,15 @@ class Planner {
     for (const Var& v : kernel_.block->alloc_buffers) {
       most_versions_ = std::max(most_versions_, DepthOf(kernel_.block, v).value_or(1));
     }
+  }
+
+  /*! Which tile comes next is drawn by who loads it. */
+  void MarkDraws() {
+    ForEachNode(roles_.body, [&](RoleNode* node) {
+      if (!node->IsLeaf() || !IsDraw(node->stmt)) return;
+      node->fill = FillBy::kDraw;
+      draw_ = node;
+    });
   }
 
   /*! Every copy from global to shared memory of a pipelined loop becomes a fill. */
@@ -207,6 +217,7 @@ class Planner {
       Channel& channel = (*channels)[node->channel];
       channel.by_cp_async |= node->fill == FillBy::kCpAsync;
       channel.by_threads |= node->fill == FillBy::kThreads;
+      channel.by_draw |= node->fill == FillBy::kDraw;
     });
     if (!torn) return true;
     return Refuse("it fills two buffers that are not used over the same statements",
@@ -407,7 +418,11 @@ class Planner {
 
   void CountThreads() {
     const bool one_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
-                                        [](const Channel& c) { return c.IsTmaOnly(); });
+                                        [](const Channel& c) { return c.IsByOne(); });
+    if (draw_ && !one_thread) {
+      Refuse("one thread draws tiles, and several load them", draw_->stmt->span);
+      return;
+    }
     const int64_t producers = one_thread ? kWarpGroupThreads : kernel_.threads;
     roles_.roles = {
         {"producer", {0, producers}, 0, one_thread, false, std::nullopt},
@@ -425,6 +440,8 @@ class Planner {
   Views views_;
   Placements placed_;
   int64_t most_versions_ = 1;
+  /*! A statement that draws the number of a tile, nullptr if there is none. */
+  const RoleNode* draw_ = nullptr;
 };
 
 }  // namespace

@@ -27,8 +27,10 @@ namespace tl {
  */
 inline constexpr const char* kWarpRoles = "tl.warp_roles";
 
-/*! Who makes a copy: nobody ahead, the tensor memory access unit, cp.async, ordinary stores. */
-enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads };
+/*! Who makes a copy: nobody ahead, the tensor memory access unit, cp.async, ordinary stores. What
+ * is drawn from a counter is no copy; one thread makes it, and the producer itself reads it, too.
+ */
+enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads, kDraw };
 
 /*! A part of the block's threads and their registers. */
 struct Role {
@@ -133,7 +135,7 @@ struct Channel {
   int64_t versions = 1;
   /*! Blocks that fill its slots together: those of the cluster, or 1. */
   int64_t blocks = 1;
-  bool by_cp_async = false, by_threads = false;
+  bool by_cp_async = false, by_threads = false, by_draw = false;
   /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. Room for what
    * several blocks fill is in all of them. */
   int64_t full_arrivals = 1, empty_arrivals = 0;
@@ -141,7 +143,8 @@ struct Channel {
   bool consumer_writes = false, read_by_engine = false;
   size_t count = 0;
 
-  bool IsTmaOnly() const { return !by_cp_async && !by_threads; }
+  /*! One thread does all that fills it. */
+  bool IsByOne() const { return !by_cp_async && !by_threads; }
   bool IsUsedBy(size_t role) const;
 };
 
@@ -240,6 +243,8 @@ Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
+/*! It draws the number of a tile from a counter. */
+bool IsDraw(const Stmt& s);
 
 // --- product_overlap.cc
 /*! Gives loops of two products order and stage, where that has them run at once; true if any. The

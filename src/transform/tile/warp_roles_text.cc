@@ -14,6 +14,8 @@ String NameOf(FillBy fill) {
       return "cp.async";
     case FillBy::kThreads:
       return "threads";
+    case FillBy::kDraw:
+      return "draw";
     case FillBy::kNothing:
       return "";
   }

@@ -160,6 +160,17 @@ TL_NATIVE(or, uint32_t, uint32_t, "or.b32", "r")
 TL_NATIVE(or, int64_t, uint64_t, "or.b64", "l")
 TL_NATIVE(or, uint64_t, uint64_t, "or.b64", "l")
 
+/*! Counts up, from `last` on to 0 (PTX ISA, atom, inc). */
+template <MemoryOrder order, typename T>
+TL_DEVICE T fetch_inc(T* at, T last) {
+  static_assert(sizeof(T) == 4, "tl::fetch_inc counts in 32 bits");
+  const uint32_t operand = bit_cast<uint32_t>(last);
+  uint32_t old;
+  detail::fence_before<order>();
+  TL_ORDER(TL_ATOM, "inc.u32", "r")
+  return bit_cast<T>(old);
+}
+
 #undef TL_NATIVE
 #undef TL_LOOP
 #undef TL_FLOAT_EXTREMA

@@ -114,6 +114,15 @@ TL_ATOMIC(min, tl::min(old, value))
 TL_ATOMIC(or, old | value)
 #undef TL_ATOMIC
 
+/*! Counts up, from `last` on to 0. */
+template <MemoryOrder order, typename T>
+TL_DEVICE T fetch_inc(emu::PointerTo<T> at, T last, emu::Location where = emu::here()) {
+  static_assert(sizeof(T) == 4, "tl::fetch_inc counts in 32 bits");
+  return emu::update<order>(at, where, [last](T old) {
+    return uint32_t(old) >= uint32_t(last) ? T(0) : T(uint32_t(old) + 1);
+  });
+}
+
 /*! Adds N elements at `at`, which is aligned as the vector is. */
 template <MemoryOrder order, typename T, int N>
 TL_DEVICE vec<T, N> fetch_add(emu::PointerTo<T> at, const vec<T, N>& value,

@@ -760,3 +760,39 @@ def test_kernels_have_nothing_to_do_with_each_other(sync):
     text = mod["main"].script()
     assert text.count("tvm_storage_sync") == 1
     assert text.index("Q[tx] =") < text.index("tvm_storage_sync") < text.index("Q[31 - tx]")
+
+
+def elected(inside):
+    """One thread writes and reads in turns, elected once or in each iteration."""
+
+    @T.prim_func(s_tir=True)
+    def once(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((1,), "float32", scope="shared.dyn")
+            if T.call_intrin("bool", "tl.shuffle_elect", 64):
+                for i in range(4):
+                    S[0] = A[i]
+                    A[i + 4] = S[0] + T.cast(tx * 0, "float32")
+
+    @T.prim_func(s_tir=True)
+    def again(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((1,), "float32", scope="shared.dyn")
+            for i in range(4):
+                if T.call_intrin("bool", "tl.shuffle_elect", 64):
+                    S[0] = A[i]
+                    A[i + 4] = S[0] + T.cast(tx * 0, "float32")
+
+    return once if inside else again
+
+
+def test_what_one_elected_thread_does_needs_no_barrier(sync):
+    assert "BARRIER" not in sync(elected(True))
+
+
+def test_another_election_may_elect_another_thread(sync):
+    text = sync(elected(False))
+    assert text.startswith("for i in range(4):\n    BARRIER\n    if T.")
+    assert text.count("BARRIER") == 1

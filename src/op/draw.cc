@@ -1,0 +1,54 @@
+/*!
+ * draw(counter element, slot element, last): one thread takes the value of a counter in global
+ * memory into shared memory and counts it up, from `last` on to 0. What blocks draw from one
+ * counter before it is 0 again are different numbers; in which order, nobody knows. With the
+ * attribute `elected` the thread that gets there draws.
+ */
+#include "../tvm/build.h"
+#include "intrinsics.h"
+#include "operator.h"
+#include "tma_copy.h"
+
+namespace tl {
+namespace {
+
+/*! PTX ISA, elect.sync. */
+constexpr int kFirstWithElect = 90;
+
+class DrawOperator : public TileOperator {
+ public:
+  DrawOperator(const CallNode* call, const Span& s)
+      : TileOperator(s),
+        counter_(TileRegion::From(call->args[0])),
+        slot_(TileRegion::From(call->args[1])),
+        last_(call->args[2]),
+        elected_(TileOpIntAttr(call, kElected, 0) != 0) {}
+
+  // What else changes the counter meanwhile changes it by atomic operations, too.
+  BufferUse Use() const final { return {{counter_.buffer}, {slot_.buffer}}; }
+  bool Infer(LayoutScope*, InferLevel) final { return false; }
+
+  Stmt Lower(LoweringScope* scope) const final {
+    const Expr place = AddressOf(counter_.buffer, counter_.Mins());
+    const Expr number =
+        CallOp(kFetchInc, {StringOf("tl::relaxed"), place, last_}, PrimTy(last_->dtype()));
+    const Stmt draw = scope->PlaceAccesses(MakeStore(slot_.buffer, number, slot_.Mins(), span));
+    if (elected_) return draw;
+    const Expr first = EqualOf(scope->thread, MakeInt(scope->thread->dtype(), 0));
+    return MakeIf(scope->arch < kFirstWithElect ? first : ElectThread(*scope, 0), draw, span);
+  }
+
+ private:
+  TileRegion counter_, slot_;
+  Expr last_;
+  bool elected_;
+};
+
+std::unique_ptr<TileOperator> MakeDraw(const CallNode* call, const Span& span) {
+  return std::make_unique<DrawOperator>(call, span);
+}
+
+OperatorRegistration registration(kDraw, "tl.draw", MakeDraw);
+
+}  // namespace
+}  // namespace tl
