@@ -70,13 +70,25 @@ bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
 
 /*! The digits explain the whole table, not only the axes. */
 bool ExplainTable(const Tables& t, const std::vector<Digit>& digits) {
+  // What each index of an axis adds; the table is the sum over the axes.
+  struct Place {
+    int64_t thread = 0, reg = 0;
+  };
+  std::vector<std::vector<Place>> added(t.shape.size());
+  for (size_t d = 0; d < t.shape.size(); ++d) added[d].resize(t.shape[d]);
+  for (const Digit& g : digits) {
+    for (int64_t i = 0; i < t.shape[g.dim]; ++i) {
+      const int64_t digit = i / g.divisor % g.extent;
+      added[g.dim][i].thread += digit * g.thread_stride;
+      added[g.dim][i].reg += digit * g.register_stride;
+    }
+  }
   std::vector<int64_t> point(t.shape.size(), 0);
   for (size_t k = 0; k < t.thread.size(); ++k) {
     int64_t thread = t.thread[0], reg = t.reg[0];
-    for (const Digit& g : digits) {
-      const int64_t digit = point[g.dim] / g.divisor % g.extent;
-      thread += digit * g.thread_stride;
-      reg += digit * g.register_stride;
+    for (size_t d = 0; d < point.size(); ++d) {
+      thread += added[d][point[d]].thread;
+      reg += added[d][point[d]].reg;
     }
     if (thread != t.thread[k] || reg != t.reg[k]) return false;
     for (size_t d = point.size(); d-- > 0;) {

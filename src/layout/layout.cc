@@ -57,9 +57,8 @@ const std::vector<int64_t>& LayoutNode::OutputShape() const {
   return output_shape_.Get([&] {
     std::vector<int64_t> extent(index.size(), 1);
     const std::vector<int64_t>& table = Table();
-    for (size_t k = 0; k < table.size(); ++k) {
-      int64_t& e = extent[k % index.size()];
-      e = std::max(e, table[k] + 1);
+    for (size_t k = 0; k < table.size(); k += extent.size()) {
+      for (size_t c = 0; c < extent.size(); ++c) extent[c] = std::max(extent[c], table[k + c] + 1);
     }
     return extent;
   });
