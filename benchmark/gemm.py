@@ -24,8 +24,8 @@ def tile(m, n, k, stages, threads, parts=1, group=(4, 8)):
 
 
 CONFIG = tile(128, 256, 64, 4, 256, parts=4)
-# Where an operand stays in L2, groups of tiles may have more columns.
-SMALL = {**CONFIG, "group": (4, 16)}
+# Where operands stay in L2, groups of tiles may have more columns.
+SMALL, SMALL_BYTES = {**CONFIG, "group": (4, 16)}, 2**25
 CONFIGS = [
     tile(*shape, group=group)
     for shape, group in itertools.product(
@@ -63,10 +63,15 @@ def gemm_row(size, dtype, transpose_b, config, configs, wanted=1.0):
     )
 
 
+def config_of(size):
+    """By the bytes of A."""
+    return SMALL if 2 * size[0] * size[2] <= SMALL_BYTES else CONFIG
+
+
 def rows(small):
     """Sizes of the table, or one that no tile divides."""
     return [
-        gemm_row(size, dtype, transpose_b, SMALL if size[0] <= 4096 else CONFIG, CONFIGS)
+        gemm_row(size, dtype, transpose_b, config_of(size), CONFIGS)
         for size in ([(200, 264, 200)] if small else SIZES)
         for dtype in (T.float16, T.bfloat16)
         for transpose_b in (True, False)

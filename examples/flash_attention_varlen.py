@@ -28,8 +28,8 @@ def flash_attention_varlen(
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim), sequence by sequence. `tiles`
     tells of each tile of block_M rows where its sequence starts, how long that is, at most
-    `longest`, and the tile's first row in it: in any order, best those with the most keys first, so
-    that no long one is left when the others are done. Blocks draw them from `counter`."""
+    `longest`, the tile's first row in it, and the head: in any order, best such that neighbours
+    share keys and no long one is left when the others are done. Blocks draw them from `counter`."""
     key_heads = key_heads or heads
     positions, count = T.dynamic("positions"), T.dynamic("count")
     scale = LOG2_E / dim**0.5
@@ -42,7 +42,7 @@ def flash_attention_varlen(
         Q: T.Tensor((positions, heads, dim), dtype),
         K: T.Tensor((positions, key_heads, dim), dtype),
         V: T.Tensor((positions, key_heads, dim), dtype),
-        tiles: T.Tensor((count, 3), T.int32),
+        tiles: T.Tensor((count, 4), T.int32),
         counter: T.Tensor((1,), T.int32),
     ):
         Output = T.empty((positions, heads, dim), dtype)
@@ -57,11 +57,12 @@ def flash_attention_varlen(
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            # All tiles of one head, which share keys, then those of the next.
-            for index in T.Persistent([heads * count], blocks, block, 1, counter=counter):
-                by, bx = index // count, index % count
+            # The next tile's rows come while this one's are still read.
+            T.annotate_ws_pipeline_depth({Q_shared: 2})
+            for tile in T.Persistent([count], blocks, block, 1, counter=counter):
+                start, length, first = tiles[tile, 0], tiles[tile, 1], tiles[tile, 2]
+                by = tiles[tile, 3]
                 head = by // (heads // key_heads)
-                start, length, first = tiles[bx, 0], tiles[bx, 1], tiles[bx, 2]
                 T.assume(0 <= by < heads)
                 T.assume(0 < length <= longest)
                 T.assume(0 <= first < length)
@@ -103,25 +104,25 @@ def flash_attention_varlen(
     return main
 
 
-def tiles_of(lengths, block_M, causal):
-    """The tiles of sequences that stand one behind the other; those with the most keys first."""
+def tiles_of(lengths, heads, block_M, causal):
+    """The tiles of sequences that stand one behind the other: the longest sequence first, and of a
+    head those with the most keys first."""
     ends = itertools.accumulate(lengths)
+    longest_first = sorted(zip(lengths, ends, strict=True), reverse=True)
     tiles = [
-        (end - length, length, first)
-        for end, length in zip(ends, lengths, strict=True)
-        for first in range(0, length, block_M)
+        (end - length, length, first, head)
+        for length, end in longest_first
+        for head in range(heads)
+        for first in range(0, length, block_M)[:: -1 if causal else 1]
     ]
-    tiles.sort(
-        key=lambda tile: min(tile[1], tile[2] + block_M) if causal else tile[1], reverse=True
-    )
-    return torch.tensor(tiles, dtype=torch.int32).reshape(-1, 3)
+    return torch.tensor(tiles, dtype=torch.int32).reshape(-1, 4)
 
 
 def inputs(lengths, heads, dim, causal, key_heads=None, dtype=T.float16, block_M=128, device="cpu"):
     """Q, K and V, normally distributed, the tiles and a counter."""
     shapes = [(sum(lengths), count, dim) for count in (heads, *[key_heads or heads] * 2)]
     tensors = [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
-    return [*tensors, tiles_of(lengths, block_M, causal).to(device), new_counter(device)]
+    return [*tensors, tiles_of(lengths, heads, block_M, causal).to(device), new_counter(device)]
 
 
 def relative_error(lengths, heads, dim, causal, device="cpu", key_heads=None, **tile):
