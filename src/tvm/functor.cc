@@ -160,4 +160,19 @@ bool Uses(const ObjectRef& node, const Var& v) {
   return finder.found;
 }
 
+bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops) {
+  struct Finder : StmtExprVisitor {
+    const std::vector<const char*>* ops;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      for (const char* name : *ops) found |= IsCallTo(GetRef<Expr>(op), name);
+      Default(op);
+    }
+  } finder;
+  finder.ops = &ops;
+  finder(node);
+  return finder.found;
+}
+
 }  // namespace tl

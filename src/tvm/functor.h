@@ -11,6 +11,7 @@
 #include <tvm/ffi/extra/structural_visit.h>
 
 #include <unordered_map>
+#include <vector>
 
 #include "stmt.h"
 
@@ -86,6 +87,8 @@ class StmtExprMutator {
 
 /*! Whether a variable (or buffer) is mentioned below a statement or expression. */
 bool Uses(const ObjectRef& node, const Var& v);
+/*! Whether one of the ops is called below a statement or expression. */
+bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops);
 
 /*! Replaces variables (loop variables, buffers) by expressions, everywhere below a statement or
  * expression. */

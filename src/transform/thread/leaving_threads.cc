@@ -11,19 +11,11 @@ using Kind = SyncNode::Kind;
 
 /*! Calls at which all threads of the block meet, beside its barriers. */
 bool IsMeeting(const SyncNode& node) {
-  static constexpr const char* kNames[] = {
+  static const std::vector<const char*> calls = {
       kSyncGrid,         kClusterSync,           "tl.cluster_arrive",  "tl.cluster_arrive_relaxed",
       "tl.cluster_wait", "tl.syncthreads_count", "tl.syncthreads_and", "tl.syncthreads_or"};
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      for (const char* name : kNames) found |= IsCallTo(GetRef<Expr>(op), name);
-      Default(op);
-    }
-  } finder;
-  if (node.kind == Kind::kLeaf) finder(node.stmt);
-  return node.kind == Kind::kBarrier || finder.found;
+  if (node.kind == Kind::kLeaf) return HasCall(node.stmt, calls);
+  return node.kind == Kind::kBarrier;
 }
 
 bool IsDivergent(const SyncNode& node) {

@@ -45,19 +45,6 @@ bool IsOf(const Expr& e, const Var& variable) {
   return finder.only;
 }
 
-bool HasDescriptors(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      found |= IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor);
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
-}
-
 /*! Names the quotients in the descriptors and the warp groups in the branches of a kernel. */
 class Namer : public StmtExprMutator {
  public:
@@ -90,11 +77,12 @@ class Namer : public StmtExprMutator {
     return in_descriptor_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
   }
   Stmt Mutate_(const IfThenElseNode* op) final {
-    const Stmt branch = Default<Stmt>(op);
-    auto named = make_object<IfThenElseNode>(*branch.as<IfThenElseNode>());
+    auto named = make_object<IfThenElseNode>(*op);
     in_condition_ = true;
-    named->condition = Mutate(named->condition);
+    named->condition = Mutate(op->condition);
     in_condition_ = false;
+    named->then_case = Mutate(op->then_case);
+    if (op->else_case) named->else_case = Mutate(*op->else_case);
     return IfThenElse(named);
   }
   Expr Mutate_(const LTNode* op) final {
@@ -159,7 +147,8 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
   const auto* inner = op->body.as<AttrStmtNode>();
   if (inner && inner->attr_key == "thread_extent") {
     attr->body = NameInKernel(inner, thread, threads);
-  } else if (thread.defined() && threads % kWarpThreads == 0 && HasDescriptors(op->body)) {
+  } else if (thread.defined() && threads % kWarpThreads == 0 &&
+             HasCall(op->body, {kWgmmaDescriptor})) {
     Namer namer(thread, threads);
     const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();

@@ -14,16 +14,6 @@
 namespace tl {
 namespace {
 
-bool HasAssumption(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) final { found |= AssumptionOf(GetRef<Stmt>(op)).defined(); }
-  } finder;
-  finder(s);
-  return finder.found;
-}
-
 class Applier : public AnalyzingMutator {
  public:
   using AnalyzingMutator::AnalyzingMutator;
@@ -63,7 +53,7 @@ class Applier : public AnalyzingMutator {
 };
 
 PrimFunc ApplyAssumptions(PrimFunc f) {
-  if (!HasAssumption(f->body)) return f;
+  if (!HasCall(f->body, {"tirx.assume"})) return f;
   Applier apply(f);
   const Stmt body = apply.Mutate(f->body);
   return WithBody(std::move(f), body);

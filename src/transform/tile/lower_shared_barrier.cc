@@ -119,19 +119,6 @@ class RemoteBarrierFinder : public StmtExprVisitor {
   RemoteBarriers* found_;
 };
 
-bool UsesTensorMaps(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      found |= IsCallTo(GetRef<Expr>(op), kCreateTmaDescriptor);
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
-}
-
 class Lowerer : public StmtExprMutator {
  public:
   explicit Lowerer(int arch) : arch_(arch) {}
@@ -153,7 +140,7 @@ class Lowerer : public StmtExprMutator {
   Stmt Mutate_(const SBlockNode* op) final {
     // The first copy of a block then does not wait for its tensor map.
     std::vector<Stmt> first;
-    if (UsesTensorMaps(op->body)) {
+    if (HasCall(op->body, {kCreateTmaDescriptor})) {
       first.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {}), Span()));
     }
     auto n = make_object<SBlockNode>(*op);
