@@ -179,7 +179,8 @@ def Persistent(
         ``index``, and each other one the next that nobody has taken, in the same order: where
         tiles take different times, no program waits for another. It has to be 0 before the kernel
         and is 0 again behind it; launches that may run at the same time need counters of their
-        own. Programs are the blocks of a grid of one dimension, without clusters.
+        own. Programs are the blocks of a grid of one dimension, without clusters and without a
+        ``T.annotate_ws_schedule``.
 
     Raises
     ------

@@ -8,6 +8,7 @@
 
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
+#include "../../op/thread_range.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
@@ -326,13 +327,35 @@ class Owners {
   int64_t size_ = 1;
 };
 
-/*! Both happen in one run of a branch that one elected thread takes; `loop` carries the later one
- * to another iteration, nullptr if none does. */
+/*! Threads of the range around a node, or else of the block; 0 if that is not known. */
+int64_t ThreadsAround(const SyncNode* node) {
+  int64_t threads = 0;
+  if (node->range) {
+    const auto* attr = node->range->stmt.as<AttrStmtNode>();
+    for (const ThreadRange& r : ThreadRangesOf(attr)) threads += r.threads;
+    return threads;
+  }
+  if (const std::optional<std::vector<Axis>> axes = ThreadAxes(node)) {
+    threads = 1;
+    for (const Axis& axis : *axes) threads *= axis.extent;
+  }
+  return threads;
+}
+
+/*! A branch that one thread takes, of all that get to it. */
+bool ElectsOne(const SyncNode* node) {
+  if (node->kind != SyncNode::Kind::kIf || !node->otherwise.empty()) return false;
+  if (!IsCallTo(node->condition, kShuffleElect)) return false;
+  // One of so many consecutive threads; 0 is the block.
+  const int64_t of = ToInt(node->condition.as<CallNode>()->args[0]);
+  return of == 0 || of == ThreadsAround(node);
+}
+
+/*! Both happen in one run of such a branch; `loop` carries the later one to another iteration,
+ * nullptr if none does. */
 bool HaveOneThread(const SharedAccess& a, const SharedAccess& b, const SyncNode* loop) {
   for (const SyncNode* n = a.node->parent; n; n = n->parent) {
-    const bool elects = n->kind == SyncNode::Kind::kIf && n->otherwise.empty() &&
-                        IsCallTo(n->condition, kShuffleElect);
-    if (elects && b.node->IsInside(n)) return !loop || loop->depth > n->depth;
+    if (ElectsOne(n) && b.node->IsInside(n)) return !loop || loop->depth > n->depth;
   }
   return false;
 }

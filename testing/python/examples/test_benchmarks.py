@@ -64,6 +64,15 @@ def test_functions_take_turns_behind_one_that_warms_up(common, monkeypatch):
     assert found == {"a": 4.0, "b": 5.0}
 
 
+def test_the_chip_rests_before_each_turn(common, monkeypatch):
+    events = []
+    monkeypatch.setattr(common, "do_bench", lambda function, **options: function() or 1.0)
+    monkeypatch.setattr(common.time, "sleep", events.append)
+    monkeypatch.setattr(common, "ROUNDS", 1)
+    common.median_times({name: functools.partial(events.append, name) for name in "ab"}, rest=0.5)
+    assert events == [0.5, "a", 0.5, "b", 0.5, "b", 0.5, "a"]
+
+
 def test_a_wrong_result_is_not_timed(common, device):
     with pytest.raises(SystemExit, match="relative error"):
         common.measure(row(common, 0.0), False, device)
