@@ -43,6 +43,8 @@ class _PersistentLoop(Loop):
         places = []
         rest: Any = linear
         for extent in reversed(self.grouped[1:]):
+            if as_int(extent) == 0:  # then there are no tiles
+                extent = 1
             places.append(simplify(tirx.floormod(rest, extent)))
             rest = simplify(tirx.floordiv(rest, extent))
         inner, *outer = places
@@ -257,6 +259,6 @@ def _counter(counter: Any, wave_size: Any, index: Any) -> Any:
 
 
 def _smaller(a: Any, b: Any) -> Any:
-    if as_int(a) == 1:  # also of no tiles at all
+    if as_int(a) == 1 or as_int(b) == 0:  # also of no tiles at all
         return 1
     return simplify(tirx.min(as_dtype(a, "int32"), as_dtype(b, "int32")))

@@ -47,6 +47,21 @@ def test_tiles_are_dealt_in_waves(domain, wave_size, group_size):
         assert [int(order[(index, *tile)]) for tile in mine] == list(range(1, len(mine) + 1))
 
 
+@pytest.mark.parametrize("domain", [(0,), (0, 4), (4, 0), (2, 0, 3)])
+def test_no_tiles(domain):
+    @T.prim_func
+    def main(counter: T.Tensor((1,), "int32"), A: T.Tensor((1,), "int32")):
+        with T.Kernel(2, threads=1) as bx:
+            for _ in T.Persistent(domain, 2, bx):
+                A[0] = 1
+            for _ in T.Persistent(domain, 2, bx, counter=counter):
+                A[0] = 2
+
+    counter, a = (torch.zeros(1, dtype=torch.int32, device=DEVICE) for _ in range(2))
+    tilelang.compile(main, execution_backend="auto")(counter, a)
+    assert int(a) == int(counter) == 0
+
+
 def test_dynamic_extents_and_a_break(traced):
     text = traced("""
         for i, j in T.Persistent([n, 8], 4, bx):
