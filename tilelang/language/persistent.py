@@ -24,12 +24,19 @@ from tilelang.language.tracer import Tracer, current_tracer
 class _PersistentLoop(Loop):
     """The loop over a program's tiles, with what it computes from a tile's number."""
 
-    def __init__(self, domain: Sequence[Any], group: Any):
+    def __init__(self, domain: Sequence[Any], group: Any, programs: Any):
         self.domain = list(domain)
         self.group = group
+        self.programs = programs
         self.grouped = [ceildiv(domain[-1], group), *domain[:-1], group]
         self.total = simplify(math.prod(self.grouped))
         self._frames: list[IRBuilderFrame] = []
+        numbers = as_int(self.total), as_int(programs)
+        if None not in numbers and sum(n for n in numbers if n) >= 2**31:
+            raise ValueError(
+                f"T.Persistent found {self.total} tiles and {programs} programs, wanted less than "
+                "2^31 of both: their numbers are int32; take larger tiles"
+            )
 
     def _enter(self, frame: IRBuilderFrame) -> Any:
         value = frame.__enter__()
@@ -80,8 +87,7 @@ class _DealtLoop(_PersistentLoop):
         index: Any,
         notes: Mapping[str, Any] | None,
     ):
-        super().__init__(domain, group)
-        self.wave_size = wave_size
+        super().__init__(domain, group, wave_size)
         self.index = index
         self.notes = notes
 
@@ -91,7 +97,7 @@ class _DealtLoop(_PersistentLoop):
         wave = self._enter(tir_builder.serial(0, waves, annotations=self.notes))
         IRBuilder.name("wave", wave)
         tracer.own(wave)
-        linear = tracer.let(wave * self.wave_size + self.index, "tile")
+        linear = tracer.let(wave * self.programs + self.index, "tile")
         if not is_whole:
             assume(linear < self.total)
         return self._indices(tracer, linear)
@@ -102,9 +108,9 @@ class _DealtLoop(_PersistentLoop):
         The loop ends where the tiles do, and has no condition inside: ptxas keeps what it knows to
         be the same in a warp, such as operand descriptors of products, in registers of the warp.
         """
-        if as_int(simplify(tirx.floormod(self.total, self.wave_size))) == 0:
-            return simplify(tirx.floordiv(self.total, self.wave_size)), True
-        return simplify(ceildiv(self.total - self.index, self.wave_size)), False
+        if as_int(simplify(tirx.floormod(self.total, self.programs))) == 0:
+            return simplify(tirx.floordiv(self.total, self.programs)), True
+        return simplify(ceildiv(self.total - self.index, self.programs)), False
 
 
 class _DrawnLoop(_PersistentLoop):
@@ -119,8 +125,7 @@ class _DrawnLoop(_PersistentLoop):
     kind = "persistent"
 
     def __init__(self, domain: Sequence[Any], group: Any, blocks: Any, block: Any, counter: Any):
-        super().__init__(domain, group)
-        self.blocks = blocks
+        super().__init__(domain, group, blocks)
         self.block = block
         self.counter = counter
 
@@ -145,7 +150,7 @@ class _DrawnLoop(_PersistentLoop):
             self._frames.pop().__exit__(None, None, None)
         current_tracer("T.Persistent").at(self.span)
         emit_tile_op("draw", [self.counter, full_region(self.drawn), self.total - 1])
-        store(self.tile, 0, tirx.BufferLoad(self.drawn, [0]) + self.blocks)
+        store(self.tile, 0, tirx.BufferLoad(self.drawn, [0]) + self.programs)
 
 
 def Persistent(
@@ -188,7 +193,8 @@ def Persistent(
     ------
     ValueError, TypeError
         If ``domain`` has no extent or a negative one; if ``wave_size`` or ``group_size`` is not
-        positive, ``num_stages`` is negative, or one of them is not an integer; with ``counter``
+        positive, ``num_stages`` is negative, or one of them is not an integer; if a constant number
+        of tiles and programs does not fit into int32; with ``counter``
         if that is something else, ``wave_size`` is not the number of blocks and ``index`` the
         block's, if the loop stands in a loop or branch, another one has the counter, or there are
         stages or annotations. ``break`` and ``continue`` are not supported then.

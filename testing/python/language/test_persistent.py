@@ -85,6 +85,7 @@ def test_stages_and_annotations_are_the_loops(traced):
     [
         ("[], 4, bx", ValueError, "T.Persistent has no extent"),
         ("[4, 1.5], 4, bx", TypeError, "extent 1 of T.Persistent is 1.5"),
+        ("[2**16, 2**15], 4, bx", ValueError, "found 2147483648 tiles and 4 programs"),
         ("[4], 0, bx", ValueError, "wave_size of T.Persistent is 0"),
         ("[4], 4, bx, 0", ValueError, "group_size of T.Persistent is 0"),
         ("[4], 4, bx, num_stages=-1", ValueError, "num_stages of T.Persistent is -1"),
