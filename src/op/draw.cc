@@ -12,9 +12,6 @@
 namespace tl {
 namespace {
 
-/*! PTX ISA, elect.sync. */
-constexpr int kFirstWithElect = 90;
-
 class DrawOperator : public TileOperator {
  public:
   DrawOperator(const CallNode* call, const Span& s)
@@ -34,8 +31,9 @@ class DrawOperator : public TileOperator {
         CallOp(kFetchInc, {StringOf("tl::relaxed"), place, last_}, PrimTy(last_->dtype()));
     const Stmt draw = scope->PlaceAccesses(MakeStore(slot_.buffer, number, slot_.Mins(), span));
     if (elected_) return draw;
+    const bool elects = scope->arch >= FindIntrinsic(kShuffleElect)->first_arch;
     const Expr first = EqualOf(scope->thread, MakeInt(scope->thread->dtype(), 0));
-    return MakeIf(scope->arch < kFirstWithElect ? first : ElectThread(*scope, 0), draw, span);
+    return MakeIf(elects ? ElectThread(*scope, 0) : first, draw, span);
   }
 
  private:

@@ -25,8 +25,8 @@ std::vector<Intrinsic> TileIntrinsics() {
       // cp_async_wait<n>(): at most n groups of this thread are still in flight
       {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},
       // atomic_add<order>(element, value) and its like; fetch_add and its like return the old
-      // value;
-      // fetch_inc<order>(element, last) counts up, from `last` on to 0
+      // value,
+      // fetch_inc<order>(element, last), which counts up, from `last` on to 0, too
       {kAtomicAdd, "tl::atomic_add", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_max", "tl::atomic_max", "tl/atomic.h", 1, {kAtomic, kNone}},
       {"tl.atomic_min", "tl::atomic_min", "tl/atomic.h", 1, {kAtomic, kNone}},

@@ -135,7 +135,7 @@ class Planner {
   bool RefuseWithoutTma() {
     const RoleNode* first = nullptr;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (!first && node->fill != FillBy::kNothing) first = node;
+      if (!first && PipelineOf(*node->parent) && node->fill != FillBy::kNothing) first = node;
     });
     if (!first) return Refuse("no pipelined loop copies tiles to shared memory", Span());
     return Refuse("TMA makes no copy of a pipelined loop: " + first->why, first->stmt->span);

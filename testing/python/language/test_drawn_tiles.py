@@ -219,3 +219,22 @@ def test_a_schedule_of_the_programs_own(monkeypatch):
 
     with pytest.raises(ValueError, match=r"found T\.Persistent with counter in a kernel"):
         tilelang.compile(main, target=HOPPER)
+
+
+def test_nothing_to_load_ahead(on_sm_90a):
+    """A draw alone makes no producer."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), T.float32), counter: T.Tensor((1,), T.int32)):
+        with T.Kernel(2, threads=128) as block:
+            for i in T.Persistent([4], 2, block, counter=counter):
+                for _ in T.Pipelined(2, num_stages=2):
+                    for j in T.Parallel(64):
+                        A[i, j] += 1
+
+    kernel = tilelang.compile(main, target=HOPPER)
+    assert "no pipelined loop copies tiles to shared memory" in kernel.explain()
+    a, counter = torch.zeros(4, 64, device=DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    kernel(a, counter)
+    assert (a == 2).all()
+    assert int(counter) == 0
