@@ -191,6 +191,18 @@ def test_refused(statements, message, define):
     refused(statements, define, ValueError, message)
 
 
+def test_blocks_of_a_cluster(define):
+    """They would have to work on one tile together."""
+    text = f"""
+@T.prim_func
+def main(counter: T.Tensor((4,), T.int32)):
+    with T.Kernel(4, threads=32, cluster_dims=2) as bx:
+        {ONE.replace("    pass", "            pass")}
+"""
+    with pytest.raises(ValueError, match="of a grid of one dimension without clusters"):
+        define(text)
+
+
 @pytest.mark.parametrize("jump", ["break", "continue", "T.loop_break()"])
 def test_jumps_out_of_a_tile(jump, define):
     statements = ONE.replace("pass", f"if i == 3:\n        {jump}")
