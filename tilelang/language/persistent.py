@@ -149,7 +149,8 @@ class _DrawnLoop(_PersistentLoop):
         while len(self._frames) > 1:
             self._frames.pop().__exit__(None, None, None)
         current_tracer("T.Persistent").at(self.span)
-        emit_tile_op("draw", [self.counter, full_region(self.drawn), self.total - 1])
+        last = as_dtype(self.total - 1, "int32")
+        emit_tile_op("draw", [self.counter, full_region(self.drawn), last])
         store(self.tile, 0, tirx.BufferLoad(self.drawn, [0]) + self.programs)
 
 

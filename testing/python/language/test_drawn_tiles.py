@@ -63,6 +63,20 @@ def test_a_number_of_tiles_that_the_call_tells(n):
     assert counter.tolist() == [7, 0]
 
 
+def test_a_number_of_tiles_in_64_bits():
+    @T.prim_func
+    def main(counter: T.Tensor((1,), T.int32), n: T.int64, times: T.Tensor((90,), T.int32)):
+        with T.Kernel(4, threads=32) as block:
+            for i in T.Persistent([n], 4, block, 1, counter=counter):
+                if T.get_thread_binding() == 0:
+                    T.atomic_add(times[i], 1)
+
+    counter, times = (torch.zeros(n, dtype=torch.int32, device=DEVICE) for n in (1, 90))
+    tilelang.compile(main, execution_backend="auto")(counter, 70, times)
+    assert times.tolist() == [1] * 70 + [0] * 20
+    assert int(counter) == 0
+
+
 def triangle(n, blocks, transposed=False, num_stages=2):
     """The lower triangle of A in tiles, times B: tiles of a row of tiles of different lengths."""
 
