@@ -10,6 +10,10 @@
  * or demanded: `prefer_instruction="cp_async"` commits and waits here unless the pipeline does, and
  * T.async_copy commits only. LowerAsyncCopy refuses a demand that it cannot meet.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include <algorithm>
+
 #include "../layout/annotation.h"
 #include "../target/chip.h"
 #include "../tvm/error.h"
@@ -136,10 +140,56 @@ class CopyOperator : public TileOperator {
     const std::string why = PlanTmaCopy(scope, &plan);
     if (!why.empty() && tma_.demanded) RefuseTma("T.copy", why, span);
     if (!why.empty()) return std::nullopt;
-    const Stmt store = MakeIf(ElectThread(*scope, 0),
-                              IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
+    std::optional<Stmt> store = StoreByGroups(plan, scope);
+    if (!store) {
+      store = MakeIf(ElectThread(*scope, 0),
+                     IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
+    }
     const bool again = scope->StoresTo(dst_.buffer).repeated;
-    return WaitedStore(store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
+    return WaitedStore(*store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
+  }
+
+  /*! In a range of several warp groups each stores rows of its own: where it has also made them, it
+   * waits for no other. */
+  std::optional<Stmt> StoreByGroups(const TmaPlan& whole, LoweringScope* scope) const {
+    const int64_t groups = scope->num_threads / kWarpGroupThreads;
+    const size_t rank = src_.ranges.size();
+    if (!scope->in_range || groups < 2 || scope->num_threads % kWarpGroupThreads || rank < 2) {
+      return std::nullopt;
+    }
+    const auto rows = std::find_if(whole.dims.begin(), whole.dims.end(),
+                                   [&](const TmaDim& d) { return d.shared == rank - 2; });
+    if (rows == whole.dims.end() || !StaysInGroups(rows->global, *scope)) return std::nullopt;
+    const int64_t part = ToInt(src_.ranges[rank - 2]->extent) / groups;
+    if (part * groups != ToInt(src_.ranges[rank - 2]->extent)) return std::nullopt;
+    const Expr first = FloorDivOf(scope->thread, kWarpGroupThreads) * part;
+    const TileRegion src = RowsOf(src_, rank - 2, first, part);
+    const TileRegion dst = RowsOf(dst_, rows->global, first, part);
+    TmaPlan plan;
+    const Layout layout = LayoutFrom(scope->LayoutOf(src.buffer), src.buffer);
+    if (!PlanTma(dst, src, layout, Proof(), scope->analyzer, &plan).empty()) return std::nullopt;
+    return MakeIf(ElectThread(*scope, kWarpGroupThreads),
+                  IssueTmaStore(src, dst, plan, tma_.issue, scope, span), span);
+  }
+
+  /*! A row of the tensor is always stored by the same warp group, which has its stores in order. */
+  bool StaysInGroups(size_t dim, const LoweringScope& scope) const {
+    const StoreTraffic traffic = scope.StoresTo(dst_.buffer);
+    return !traffic.repeated ||
+           std::all_of(traffic.regions.begin(), traffic.regions.end(), [&](const TileRegion& r) {
+             if (!ffi::StructuralEqual()(r.Extents(), dst_.Extents())) return false;
+             const auto [min, extent] = std::pair(r.ranges[dim]->min, r.ranges[dim]->extent);
+             return scope.analyzer->CanProveEqual(FloorModOf(min, extent),
+                                                  MakeInt(min->dtype(), 0));
+           });
+  }
+
+  static TileRegion RowsOf(const TileRegion& tile, size_t dim, const Expr& first, int64_t count) {
+    TileRegion rows = tile;
+    const Expr& min = tile.ranges[dim]->min;
+    rows.ranges.Set(dim,
+                    MakeRange(min + CastTo(min->dtype(), first), MakeInt(min->dtype(), count)));
+    return rows;
   }
 
   std::string PlanTmaCopy(LoweringScope* scope, TmaPlan* plan) const {

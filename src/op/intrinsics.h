@@ -68,6 +68,8 @@ struct PointerAccess {
 };
 /*! A copy from shared memory that is part of a bulk group, which tma_store_wait waits for. */
 bool IsBulkStore(const CallNode* call);
+/*! Elements of the box that a store by tensor map copies; 0 for other calls. */
+int64_t StoredBox(const CallNode* call);
 /*! A copy into shared memory of other blocks of the cluster, at the places that it names in this
  * one's: these may be written before this block gets to the call. */
 bool FillsOtherBlocks(const CallNode* call);

@@ -2,6 +2,7 @@
 
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
+#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
@@ -190,6 +191,19 @@ Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const Nest
   return UnrollAndVectorize(outer, MakeInt(registers / width), lane, width, body, nest.span);
 }
 
+/*! The number of a thread's vector in a pass: round robin, or, where warp groups work apart and
+ * vectors go round, each group in a part of its own. */
+Expr VectorOf(const Var& pass, const Expr& passes, const Expr& total, int64_t per_pass,
+              const NestLowering& ctx) {
+  const std::optional<int64_t> elements = AsInt(total);
+  if (!ctx.in_range || !elements || *elements % per_pass || ctx.num_threads % kWarpGroupThreads) {
+    return pass * ctx.num_threads + ctx.thread;
+  }
+  const Expr group = FloorDivOf(ctx.thread, kWarpGroupThreads);
+  return (group * ToInt(passes) + pass) * kWarpGroupThreads +
+         FloorModOf(ctx.thread, kWarpGroupThreads);
+}
+
 Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   const int64_t width = PlanVectorWidth(nest, ctx.num_threads, false, ctx.analyzer);
   Expr total = MakeInt(1);
@@ -200,7 +214,7 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   ctx.analyzer->Bind(outer, MakeInt(0), passes);
   ctx.analyzer->BindConst(lane, width);
 
-  Expr vec = Expr(outer) * ctx.num_threads + ctx.thread, start = vec * width;
+  const Expr vec = VectorOf(outer, passes, total, per_pass, ctx), start = vec * width;
   const size_t last = nest.vars.size() - 1;
   std::vector<Expr> coords(nest.vars.size(), Expr()),
       extents(nest.extents.begin(), nest.extents.end());

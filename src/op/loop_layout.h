@@ -28,6 +28,8 @@ struct NestLowering {
   FragmentLookup fragment;
   /*! Per-thread registers that a fragment became. */
   std::function<Var(const Var&)> registers;
+  /*! See LoweringScope. */
+  bool in_range = false;
 };
 
 /*!

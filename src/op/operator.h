@@ -28,6 +28,8 @@ struct StoreTraffic {
   bool by_copies_only;
   /*! It is stored to more than once: a later store counts on this one being complete. */
   bool repeated;
+  /*! The regions of it that copies store to. */
+  std::vector<TileRegion> regions;
 };
 
 /*! What layout inference offers to an operator. */
@@ -97,6 +99,9 @@ class LoweringScope {
   /*! Linear number of the thread in its block. */
   Expr thread;
   int64_t num_threads = 0;
+  /*! The threads are warp groups of a range (`tl.thread_range`), which wait for each other only
+   * where they share data: each best works on a part of its own. */
+  bool in_range = false;
   int arch = 0;
   /*! The operator stands under an `async_copy` attribute: who put it there commits and waits. */
   bool has_async_owner = false;

@@ -87,9 +87,12 @@ class ParallelOperator : public TileOperator {
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    NestLowering ctx{scope->thread, scope->num_threads, scope->analyzer,
+    NestLowering ctx{scope->thread,
+                     scope->num_threads,
+                     scope->analyzer,
                      [scope](const Var& b) { return scope->FragmentOf(b); },
-                     [scope](const Var& b) { return scope->RegistersOf(b); }};
+                     [scope](const Var& b) { return scope->RegistersOf(b); },
+                     scope->in_range};
     Fragment layout = layout_;
     if (!layout.defined() && !accesses_.empty()) {
       layout = *ChooseLoopLayout(nest_, accesses_, ctx.fragment);

@@ -74,6 +74,17 @@ bool FillsOtherBlocks(const CallNode* call) {
   return IsOneOf(call, {kTmaLoadMulticast, kBulkLoadMulticast, kBulkCopyRemote});
 }
 
+int64_t StoredBox(const CallNode* call) {
+  if (!IsOneOf(call, {kTmaStore, kTmaReduce})) return 0;
+  const auto* descriptor = call->args[1].as<CallNode>();
+  if (!descriptor || !IsCallTo(call->args[1], kCreateTmaDescriptor)) return 0;
+  // Behind type, rank and address: extents, strides and the box.
+  const int64_t rank = ToInt(descriptor->args[1]);
+  int64_t elements = 1;
+  for (int64_t k = 0; k < rank; ++k) elements *= ToInt(descriptor->args[3 + 2 * rank + k]);
+  return elements;
+}
+
 int TmaSwizzle(const CallNode* descriptor) {
   // Behind type, rank and address: extents, strides, box and element strides, and the interleave.
   const int64_t number = ToInt(descriptor->args[3 + 4 * ToInt(descriptor->args[1]) + 1]);

@@ -160,6 +160,16 @@ bool Uses(const ObjectRef& node, const Var& v) {
   return finder.found;
 }
 
+std::vector<Var> VarsOf(const ObjectRef& node) {
+  struct Collector : StmtExprVisitor {
+    std::vector<Var> vars;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const VarNode* op) override { vars.push_back(GetRef<Var>(op)); }
+  } collector;
+  collector(node);
+  return std::move(collector.vars);
+}
+
 bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops) {
   struct Finder : StmtExprVisitor {
     const std::vector<const char*>* ops;

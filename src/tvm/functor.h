@@ -87,6 +87,8 @@ class StmtExprMutator {
 
 /*! Whether a variable (or buffer) is mentioned below a statement or expression. */
 bool Uses(const ObjectRef& node, const Var& v);
+/*! The variables mentioned below a statement or expression, each as often as that. */
+std::vector<Var> VarsOf(const ObjectRef& node);
 /*! Whether one of the ops is called below a statement or expression. */
 bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops);
 

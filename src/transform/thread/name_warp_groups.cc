@@ -3,10 +3,10 @@
  *
  * In:  a flat thread program.
  * Out: the same; in kernels with descriptors of wgmma (`tl.wgmma_descriptor`) a quotient of the
- *      thread's number in them that is the same for all threads of a warp is a name, which the
- *      kernel gives it at its beginning as the value of the warp's first thread:
- *      `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that whole warp groups
- *      take ask for that name: `if tx < 128` is `if warp_group < 1`.
+ *      thread's number in them, in named barriers and in stores by TMA that is the same for all
+ *      threads of a warp is a name, which the kernel gives it at its beginning as the value of the
+ *      warp's first thread: `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that
+ *      whole warp groups take ask for that name: `if tx < 128` is `if warp_group < 1`.
  * Establishes: ptxas sees that a warp agrees on its descriptors and computes them in uniform
  *      registers, where wgmma takes them from, instead of moving each there (CUTLASS asks for
  *      `canonical_warp_group_idx` in the same way). On an H200 that is a quarter of a GEMM's
@@ -66,15 +66,17 @@ class Namer : public StmtExprMutator {
  protected:
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) final {
-    const bool outside = in_descriptor_;
-    in_descriptor_ |= IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor);
+    const bool outside = is_of_warp_;
+    for (const char* name : {kWgmmaDescriptor, kSyncPartial, kTmaStore}) {
+      is_of_warp_ |= IsCallTo(GetRef<Expr>(op), name);
+    }
     const Expr call = Default<Expr>(op);
-    in_descriptor_ = outside;
+    is_of_warp_ = outside;
     return call;
   }
   Expr Mutate_(const FloorDivNode* op) final {
     const Expr e = GetRef<Expr>(op);
-    return in_descriptor_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
+    return is_of_warp_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
   }
   Stmt Mutate_(const IfThenElseNode* op) final {
     auto named = make_object<IfThenElseNode>(*op);
@@ -128,7 +130,7 @@ class Namer : public StmtExprMutator {
 
   const Var thread_;
   const int64_t threads_;
-  bool in_descriptor_ = false;
+  bool is_of_warp_ = false;
   bool in_condition_ = false;
   std::vector<std::pair<Expr, Var>> names_;
 };

@@ -9,6 +9,7 @@
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
+#include "../../target/chip.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
@@ -24,16 +25,6 @@ constexpr int64_t kMaxPoints = 1 << 19;
 constexpr int64_t kMaxNames = int64_t(1) << 31;
 /*! Up to here owners are in an array, beyond in a map of those that there are. */
 constexpr int64_t kMaxDenseNames = 1 << 19;
-
-std::vector<Var> VarsOf(const Expr& e) {
-  struct Collector : StmtExprVisitor {
-    std::vector<Var> vars;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { vars.push_back(GetRef<Var>(op)); }
-  } collector;
-  collector(e);
-  return std::move(collector.vars);
-}
 
 std::vector<Var> ThreadVars(const SyncNode* node) {
   std::vector<Var> vars;
@@ -157,7 +148,7 @@ bool DifferInSomeIndex(const Pair& pair, const std::vector<Var>& opaque, Analyze
   return false;
 }
 
-/*! The thread that touches an element, by the element's number. */
+/*! The thread or the warp group that touches an element, by the element's number. */
 class OwnerTable {
  public:
   static constexpr int kNobody = -1, kSeveral = -2;
@@ -175,26 +166,27 @@ class OwnerTable {
   std::unordered_map<int64_t, int> sparse_;
 };
 
-/*! Enumerates which thread touches which element; the loops of `same` are part of an element's
- * name. */
+/*! Enumerates which thread, or which warp group, touches which element; the loops of `same` are
+ * part of an element's name. */
 class Owners {
  public:
-  Owners(const Pair& pair, const std::vector<Var>& opaque) : pair_(pair), opaque_(opaque) {
+  Owners(const Pair& pair, const std::vector<Var>& opaque, SharedConflict::Between between)
+      : pair_(pair), opaque_(opaque), between_(between) {
     ChooseIndices();
     decided_ = ChooseKeys() && ChooseSize();
   }
 
-  bool EachElementHasOneThread() {
+  bool EachElementHasOneOwner() {
     if (!decided_) return false;
     OwnerTable owners(size_);
     bool one = true;
-    decided_ = Enumerate(pair_.a, pair_.a_free, [&](int64_t element, int thread) {
+    decided_ = Enumerate(pair_.a, pair_.a_free, [&](int64_t element, int by) {
       int& owner = owners[element];
-      owner = owner == OwnerTable::kNobody || owner == thread ? thread : OwnerTable::kSeveral;
+      owner = owner == OwnerTable::kNobody || owner == by ? by : OwnerTable::kSeveral;
     });
-    decided_ = decided_ && Enumerate(pair_.b, pair_.b_free, [&](int64_t element, int thread) {
+    decided_ = decided_ && Enumerate(pair_.b, pair_.b_free, [&](int64_t element, int by) {
                  const int owner = owners[element];
-                 one &= owner == OwnerTable::kNobody || owner == thread;
+                 one &= owner == OwnerTable::kNobody || owner == by;
                });
     return decided_ && one;
   }
@@ -281,6 +273,7 @@ class Owners {
     for (const SyncNode* loop : free) {
       if (IsUsed(access, loop) && !AddAxis(loop, &*axes)) return false;
     }
+    axes->insert(axes->end(), access.inner.begin(), access.inner.end());
     IndexBox box(*axes);
     if (box.Points() > kMaxPoints) return false;
     std::vector<IntProgram> programs;
@@ -291,20 +284,27 @@ class Owners {
     for (const auto& [condition, value] : access.guards) box.Require(condition, value);
     return box.ForEach([&](const std::vector<int64_t>& point) {
       int64_t thread = 0, key = 0;
-      for (size_t i = 0; i < threads + keys_.size(); ++i) {
+      for (size_t i = threads; i-- > 0;) thread = thread * box.axes()[i].extent + point[i];
+      for (size_t i = threads; i < threads + keys_.size(); ++i) {
         const Axis& axis = box.axes()[i];
-        int64_t& number = i < threads ? thread : key;
-        number = number * axis.extent + point[i] - axis.min;
+        key = key * axis.extent + point[i] - axis.min;
       }
-      // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
-      // that acts on each element: against a thread's own access it is somebody else.
-      if (access.by_warp && pair_.a.by_warp != pair_.b.by_warp) thread += kNoThread;
-      return VisitElements(access, programs, point, key, static_cast<int>(thread), visit);
+      return VisitElements(access, programs, point, key, Owner(access, thread), visit);
     });
   }
 
+  int Owner(const SharedAccess& access, int64_t thread) const {
+    if (between_ == SharedConflict::Between::kWarpGroups) {
+      return static_cast<int>(thread / kWarpGroupThreads);
+    }
+    // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
+    // that acts on each element: against a thread's own access it is somebody else.
+    const bool other = access.by_warp && pair_.a.by_warp != pair_.b.by_warp;
+    return static_cast<int>(thread + (other ? kNoThread : 0));
+  }
+
   bool VisitElements(const SharedAccess& access, const std::vector<IntProgram>& programs,
-                     const std::vector<int64_t>& point, int64_t element, int thread,
+                     const std::vector<int64_t>& point, int64_t element, int owner,
                      const std::function<void(int64_t, int)>& visit) const {
     int64_t lanes = 1;
     for (size_t i = 0; i < programs.size(); ++i) {
@@ -314,12 +314,13 @@ class Owners {
       if (index < 0 || index + width > extents_[i]) return false;
       element = element * extents_[i] + index;
     }
-    for (int64_t lane = 0; lane < lanes; ++lane) visit(element + lane, thread);
+    for (int64_t lane = 0; lane < lanes; ++lane) visit(element + lane, owner);
     return true;
   }
 
   const Pair& pair_;
   const std::vector<Var>& opaque_;
+  const SharedConflict::Between between_;
   bool decided_;
   std::vector<size_t> indices_;
   std::vector<int64_t> extents_;
@@ -386,23 +387,25 @@ bool SharedConflict::ShareBytes(const Var& a, const Var& b) const {
   return x->second.first < y->second.second && y->second.first < x->second.second;
 }
 
-bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance) {
+bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance,
+                                 Between between) {
   if (!a.writes && !b.writes) return false;
   // What two buffers with disjoint lives keep in the same bytes has nothing in common.
   if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
   if (a.atomic && b.atomic) return false;
   if (a.whole || b.whole) return true;
-  const auto key = std::make_tuple(&a, &b, distance.loop, distance.next);
+  const auto key = std::make_tuple(&a, &b, distance.loop, distance.next, between);
   auto it = known_.find(key);
-  if (it == known_.end()) it = known_.emplace(key, Decide(a, b, distance)).first;
+  if (it == known_.end()) it = known_.emplace(key, Decide(a, b, distance, between)).first;
   return it->second;
 }
 
-bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance) {
+bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance,
+                            Between between) {
   if (HaveOneThread(a, b, distance.loop)) return false;
   const Pair pair(a, b, distance);
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
-  return !Owners(pair, opaque_).EachElementHasOneThread();
+  return !Owners(pair, opaque_, between).EachElementHasOneOwner();
 }
 
 }  // namespace tl

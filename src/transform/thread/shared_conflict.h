@@ -1,5 +1,6 @@
 /*!
- * SharedConflict: may two accesses of shared memory by two different threads touch one byte?
+ * SharedConflict: may two accesses of shared memory by two different threads, or by threads of two
+ * warp groups, touch one byte?
  *
  * Accesses of two buffers do if the buffers have offsets and share bytes. For those of one buffer
  * there are two ways to a "no". In some index the accesses differ for all threads, decided
@@ -29,20 +30,24 @@ class SharedConflict {
     const SyncNode* loop = nullptr;
     bool next = true;  // the very next iteration, otherwise any one after it
   };
+  /*! Whose accesses they are: those of one are in order. */
+  enum class Between : uint8_t { kThreads, kWarpGroups };
   /*! `a` is executed before `b`. */
-  bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance);
+  bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance,
+                   Between between = Between::kThreads);
   /*! Have two buffers bytes in common, or are they one? */
   bool ShareBytes(const Var& a, const Var& b) const;
 
  private:
-  bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance);
+  bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance, Between between);
   void NotePlace(const AllocBufferNode* alloc);
 
   Analyzer analyzer_;
   std::vector<Var> opaque_;
   /*! First byte and the one after the last one, of buffers that have an offset. */
   std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
-  std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool>, bool>
+  std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool, Between>,
+           bool>
       known_;
 };
 

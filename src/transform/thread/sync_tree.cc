@@ -1,9 +1,12 @@
 #include "sync_tree.h"
 
+#include <algorithm>
+
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
+#include "thread_subset.h"
 #include "uniformity.h"
 
 namespace tl {
@@ -81,6 +84,7 @@ class AccessCollector : public StmtExprVisitor {
     a->engine = access == Access::kEngineRead || a->announced || a->waited;
     if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
     if (IsOperandOfWgmma(op, access)) a->flight = SharedAccess::Flight::kWgmma;
+    if (NameBox(op, a)) return;
     if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
       // The element that its address names says nothing of what an engine touches.
       a->whole |= a->engine;
@@ -93,6 +97,21 @@ class AccessCollector : public StmtExprVisitor {
       opaque_->push_back(MakeVar("part"));
       a->indices.Set(i, opaque_->back());
     }
+  }
+
+  /*! A box that TMA stores lies dense from its address on: where it begins with a row and is whole
+   * rows, of the last two dimensions, these are what is read. */
+  static bool NameBox(const CallNode* op, SharedAccess* a) {
+    const int64_t elements = StoredBox(op);
+    const size_t rank = a->indices.size();
+    if (elements == 0 || rank < 2 || a->whole) return false;
+    const auto columns = AsInt(BufferOf(a->buffer)->shape[rank - 1]);
+    if (!columns || elements % *columns || !IsConst(a->indices[rank - 1], 0)) return false;
+    const Axis row{MakeVar("row"), 0, elements / *columns};
+    a->indices.Set(rank - 2, a->indices[rank - 2] + row.var);
+    a->lanes = static_cast<int>(*columns);
+    a->inner.push_back(row);
+    return true;
   }
 
   /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
@@ -296,8 +315,7 @@ Stmt BarrierBefore(const SyncNode& node) {
   if (node.mark == SyncNode::Mark::kBlock) {
     return MakeEvaluate(CallOp(kSync, {StringOf("shared")}), span);
   }
-  return MakeEvaluate(
-      CallOp(kSyncPartial, {MakeInt(node.barrier.id), MakeInt(node.barrier.threads)}), span);
+  return MakeEvaluate(CallOp(kSyncPartial, {node.barrier.id, MakeInt(node.barrier.threads)}), span);
 }
 
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
@@ -367,6 +385,37 @@ SyncTree BuildSyncTree(const Stmt& body) {
   tree.opaque = std::move(builder.opaque);
   tree.accesses = builder.accesses;
   return tree;
+}
+
+SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
+  SharedAccess end = copy;
+  end.node = wait;
+  end.flight = SharedAccess::Flight::kNone;
+  for (const SyncNode* n = copy.node; !wait->IsInside(n); n = n->parent) {
+    const auto* loop = n->stmt.as<ForNode>();
+    if (const std::optional<Axis> axis = loop ? AxisOf(loop) : std::nullopt) {
+      end.inner.push_back(*axis);
+    }
+  }
+  const std::optional<std::vector<Axis>> threads = ThreadAxes(wait);
+  const auto is_known = [&](const Expr& e, const std::vector<Axis>& others) {
+    const std::vector<Var> vars = VarsOf(e);
+    const auto is_among = [](const std::vector<Axis>& axes, const Var& v) {
+      return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.var.same_as(v); });
+    };
+    return std::all_of(vars.begin(), vars.end(), [&](const Var& v) {
+      return (threads && is_among(*threads, v)) || is_among(others, v);
+    });
+  };
+  end.guards.clear();
+  for (const auto& guard : copy.guards) {
+    if (is_known(guard.first, {})) end.guards.push_back(guard);
+  }
+  end.whole |= copy.flight != SharedAccess::Flight::kBulkCopy ||
+               !std::all_of(end.indices.begin(), end.indices.end(), [&](const Expr& e) {
+                 return IsPureInteger(e) && is_known(e, end.inner);
+               });
+  return end;
 }
 
 Stmt WithBarriers(const SyncNode& root) { return Rebuild(root); }

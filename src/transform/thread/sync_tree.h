@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "../../layout/index_box.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/stmt.h"
 
@@ -32,6 +33,9 @@ struct SharedAccess {
   std::vector<std::pair<Expr, bool>> guards;
   const SyncNode* node;
   int order;  // in the program's text
+  /*! Variables of the indices that are neither threads nor loops, and run over what the access
+   * touches. */
+  std::vector<Axis> inner = {};
   /*! An engine acts: what threads wrote before is to pass a fence between proxies. */
   bool engine = false;
   /*! An engine's write whose order with other accesses of the buffer is the program's affair. */
@@ -76,11 +80,17 @@ struct SyncNode {
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
   bool returns = false;  // kLeaf: the threads that run it leave the kernel
-  /*! What is planned in front of the node: nothing, a barrier of the block, or one of the threads
-   * that run it, with the id that it gets in the end. */
-  enum class Mark { kNone, kBlock, kSubset };
+  /*! What is planned in front of the node: nothing, a barrier of the block, one of the threads that
+   * run it, or one of each of their warp groups. */
+  enum class Mark { kNone, kBlock, kSubset, kGroups };
   Mark mark = Mark::kNone;
-  Named barrier{};
+  /*! The named barrier of kSubset and kGroups, which it gets in the end: its id is a thread's own.
+   */
+  struct Planned {
+    Expr id;
+    int threads;
+  };
+  Planned barrier{};
   /*! A fence between proxies goes in front of the node, and of its barrier. */
   bool fence = false;
 
@@ -95,6 +105,10 @@ struct SyncTree {
 };
 
 SyncTree BuildSyncTree(const Stmt& body);
+
+/*! What a copy has touched when the thread that issued it waits for it: the same as it touches
+ * there, where threads and constant loops around the copy alone decide that, else any element. */
+SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait);
 
 /*! The statements again, with the barriers and fences that the nodes are marked with. */
 Stmt WithBarriers(const SyncNode& root);

@@ -7,8 +7,6 @@
 namespace tl {
 namespace {
 
-constexpr size_t kWarp = kWarpThreads;
-
 /*! Restricts the box by what holds at `node`; false if a condition that the threads do not share
  * cannot be evaluated. */
 bool RequireAt(const SyncNode* node, IndexBox* box) {
@@ -72,14 +70,23 @@ int ThreadSubsets::At(const SyncNode* node) { return Find(node).set; }
 
 std::optional<int> ThreadSubsets::Meeting(const SyncNode* node) {
   const Place place = Find(node);
-  const std::vector<bool>& members = sets_[place.set];
-  if (!place.exact || members.empty()) return std::nullopt;
-  for (size_t first = 0; first < members.size(); first += kWarp) {
-    if (first + kWarp > members.size()) return std::nullopt;
-    const auto warp = members.begin() + static_cast<std::ptrdiff_t>(first);
-    if (std::count(warp, warp + kWarp, *warp) != kWarp) return std::nullopt;
-  }
+  if (!place.exact || !IsWhole(place.set, kWarpThreads)) return std::nullopt;
   return Size(place.set);
+}
+
+bool ThreadSubsets::AreWarpGroups(const SyncNode* node) {
+  const std::optional<int> threads = Meeting(node);
+  return threads && *threads > kWarpGroupThreads && IsWhole(Find(node).set, kWarpGroupThreads);
+}
+
+bool ThreadSubsets::IsWhole(int set, int64_t of) const {
+  const std::vector<bool>& members = sets_[set];
+  for (size_t first = 0; first < members.size(); first += of) {
+    if (first + of > members.size()) return false;
+    const auto part = members.begin() + static_cast<std::ptrdiff_t>(first);
+    if (std::count(part, part + of, *part) != of) return false;
+  }
+  return !members.empty();
 }
 
 int ThreadSubsets::Union(int a, int b) {
@@ -99,6 +106,11 @@ bool ThreadSubsets::Contains(int set, int part) const {
 
 int ThreadSubsets::Size(int set) const {
   return static_cast<int>(std::count(sets_[set].begin(), sets_[set].end(), true));
+}
+
+int ThreadSubsets::First(int set) const {
+  const auto first = std::find(sets_[set].begin(), sets_[set].end(), true);
+  return static_cast<int>(first - sets_[set].begin());
 }
 
 }  // namespace tl

@@ -3,7 +3,6 @@
 #include <map>
 #include <vector>
 
-#include "../../layout/index_box.h"
 #include "sync_tree.h"
 
 namespace tl {
@@ -23,10 +22,16 @@ class ThreadSubsets {
   /*! Number of threads of a subset that can meet at a barrier in front of a node: `At` is exact
    * and consists of whole warps. nullopt otherwise. */
   std::optional<int> Meeting(const SyncNode* node);
+  /*! Whether those that can meet are two whole warp groups or more, each of which could by itself.
+   */
+  bool AreWarpGroups(const SyncNode* node);
 
   int Union(int a, int b);
   bool Contains(int set, int part) const;
   int Size(int set) const;
+  /*! The lowest thread of a set that has some, and the one behind the highest. */
+  int First(int set) const;
+  int End(int set) const { return static_cast<int>(sets_[set].size()); }
 
  private:
   struct Place {
@@ -34,6 +39,8 @@ class ThreadSubsets {
     bool exact;
   };
   Place Find(const SyncNode* node);
+  /*! Some threads, and with one of `of` consecutive ones all. */
+  bool IsWhole(int set, int64_t of) const;
   int Intern(std::vector<bool> members);
 
   std::vector<std::vector<bool>> sets_;

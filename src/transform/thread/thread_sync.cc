@@ -5,7 +5,9 @@
  * their offsets where several have a byte in common. Output: the same with barriers such that two
  * accesses of one byte by two threads, one of them a write, have one between them on every path:
  * `tvm_storage_sync`, or `tl.sync_threads_partial` in a region that whole warps run, chosen by the
- * thread index. Barriers that are there count. A barrier stands as late as possible but outside of
+ * thread index; where several warp groups run a range of threads and each waits for accesses of its
+ * own only, one for each of them, so that none waits for another. Barriers that are there count. A
+ * barrier stands as late as possible but outside of
  * loops that do not need it each iteration; one that the others make superfluous is dropped. None
  * are placed with `tl.disable_thread_storage_sync`; fences (below) are.
  *
@@ -41,6 +43,7 @@
 #include <utility>
 
 #include "../../op/intrinsics.h"
+#include "../../target/chip.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -63,6 +66,7 @@ struct Pending {
   const SharedAccess* access;
   SharedConflict::Distance distance;
   int ordered_for = ThreadSubsets::kNone;  // the threads that have met at a barrier since
+  bool in_groups = false;                  // each of their warp groups has met by itself since
 };
 
 // By place in the program, so that the plan is the same each time.
@@ -71,9 +75,9 @@ struct Earlier {
     return a->order < b->order;
   }
   bool operator()(const Pending& a, const Pending& b) const { return Key(a) < Key(b); }
-  static std::tuple<int, int, bool, int> Key(const Pending& p) {
+  static std::tuple<int, int, bool, int, bool> Key(const Pending& p) {
     return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next,
-            p.ordered_for};
+            p.ordered_for, p.in_groups};
   }
 };
 using PendingSet = std::set<Pending, Earlier>;
@@ -143,6 +147,7 @@ class SyncPlanner {
     if (node.mark != Mark::kNone) NoteBarrier(node, state);
     if (node.mark == Mark::kBlock) state->pending.clear();
     if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
+    if (node.mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
     if (places_fences_) {
       PlaceFences(node, state);
     } else if (!Check(node, *state)) {
@@ -201,7 +206,9 @@ class SyncPlanner {
           continue;
         }
         if (later.announced && later.buffer.same_as(earlier.access->buffer)) continue;
-        if (!conflict_.MayConflict(*earlier.access, later, earlier.distance)) continue;
+        using Between = SharedConflict::Between;
+        const Between between = earlier.in_groups ? Between::kWarpGroups : Between::kThreads;
+        if (!conflict_.MayConflict(*earlier.access, later, earlier.distance, between)) continue;
         found_ = Conflict{earlier, &later};
         return false;
       }
@@ -331,6 +338,16 @@ class SyncPlanner {
     state->pending = std::move(ordered);
   }
 
+  /*! Each warp group of a set meets: the same, for its own accesses. */
+  void OrderInGroups(int set, State* state) {
+    PendingSet ordered;
+    for (Pending p : state->pending) {
+      p.in_groups |= subsets_.Contains(set, subsets_.At(p.access->node));
+      ordered.insert(p);
+    }
+    state->pending = std::move(ordered);
+  }
+
   /*! A named barrier counts where exactly the threads that run it meet there. */
   void VisitBarrier(const SyncNode& node, State* state) {
     if (!node.named) {
@@ -355,11 +372,7 @@ class SyncPlanner {
       if (!is_complete || !node.groups.Contains(copy->node->groups)) left[copy] = groups;
       std::unique_ptr<SharedAccess>& end = completed_[{&node, copy}];
       if (!end) {
-        end = std::make_unique<SharedAccess>(*copy);
-        end->whole = true;
-        end->flight = SharedAccess::Flight::kNone;
-        end->guards.clear();
-        end->node = &node;
+        end = std::make_unique<SharedAccess>(EndOf(*copy, &node));
         end->order = tree_.accesses + static_cast<int>(completed_.size());
       }
       state->pending.insert({end.get(), {}});
@@ -486,12 +499,21 @@ class SyncPlanner {
       place = region;
       break;
     }
-    if (place->mark != Mark::kNone) {
+    if (place->mark != Mark::kNone && place->mark != Mark::kGroups) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
     if (!regions.empty() && !subsets_.Meeting(place)) RefuseDivergentConflict(c, *regions[0]);
-    const_cast<SyncNode*>(place)->mark = regions.empty() ? Mark::kBlock : Mark::kSubset;
+    const_cast<SyncNode*>(place)->mark = regions.empty()              ? Mark::kBlock
+                                         : MayMeetInGroups(*place, c) ? Mark::kGroups
+                                                                      : Mark::kSubset;
+  }
+
+  /*! A barrier of each warp group orders the conflict, and nothing yet asks for more here. */
+  bool MayMeetInGroups(const SyncNode& place, const Conflict& c) {
+    return place.mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
+           !conflict_.MayConflict(*c.earlier.access, *c.later, c.earlier.distance,
+                                  SharedConflict::Between::kWarpGroups);
   }
 
   [[noreturn]] static void RefuseDivergentConflict(const Conflict& c, const SyncNode& region) {
@@ -521,28 +543,72 @@ class SyncPlanner {
     for (const auto& n : node.otherwise) NoteNamed(*n);
   }
 
-  /*! One barrier for each set of threads. */
-  void AssignBarriers(SyncNode* node) {
+  /*! One barrier for each set of threads, and one for each warp group that meets by itself; where
+   * there are too few for these, they meet with the others that run the node. */
+  void AssignBarriers(SyncNode* root) {
+    AssignSubsets(root);
+    std::vector<SyncNode*> nodes;
+    CollectGroups(root, &nodes);
+    if (nodes.empty()) return;
+    int first = kBarriers, end = 0;
+    for (const SyncNode* node : nodes) {
+      const int set = subsets_.At(node);
+      first = std::min<int>(first, subsets_.First(set) / kWarpGroupThreads);
+      end = std::max<int>(end, subsets_.End(set) / kWarpGroupThreads);
+    }
+    const std::optional<int> id = FreeBarriers(end - first);
+    for (SyncNode* node : nodes) {
+      node->mark = id ? Mark::kGroups : Mark::kSubset;
+      if (!id) continue;
+      const Expr group = FloorDivOf(ThreadNumber(*ThreadAxes(node)), kWarpGroupThreads);
+      node->barrier = {group + (*id - first), kWarpGroupThreads};
+    }
+    if (!id) AssignSubsets(root);
+  }
+
+  static void CollectGroups(SyncNode* node, std::vector<SyncNode*>* nodes) {
+    if (node->mark == Mark::kGroups) nodes->push_back(node);
+    for (const auto& n : node->body) CollectGroups(n.get(), nodes);
+    for (const auto& n : node->otherwise) CollectGroups(n.get(), nodes);
+  }
+
+  /*! In the block, x fastest. */
+  static Expr ThreadNumber(const std::vector<Axis>& axes) {
+    Expr number = axes.back().var;
+    for (size_t i = axes.size() - 1; i-- > 0;) number = number * axes[i].extent + axes[i].var;
+    return number;
+  }
+
+  void AssignSubsets(SyncNode* node) {
     if (node->mark == Mark::kSubset) {
       const int set = subsets_.At(node);
       auto it = barrier_of_.find(set);
       if (it == barrier_of_.end()) it = barrier_of_.emplace(set, FreeBarrier(*node)).first;
-      node->barrier = {it->second, subsets_.Size(set)};
+      node->barrier = {MakeInt(it->second), subsets_.Size(set)};
     }
-    for (const auto& n : node->body) AssignBarriers(n.get());
-    for (const auto& n : node->otherwise) AssignBarriers(n.get());
+    for (const auto& n : node->body) AssignSubsets(n.get());
+    for (const auto& n : node->otherwise) AssignSubsets(n.get());
   }
 
   int FreeBarrier(const SyncNode& node) {
-    int id = kFirstBarrier;
-    while (taken_.count(id)) ++id;
-    if (id >= kBarriers) {
+    const std::optional<int> id = FreeBarriers(1);
+    if (!id) {
       ThrowAt(node.stmt->span, "ValueError",
               "found more sets of threads that need a barrier of their own than the " +
                   std::to_string(kBarriers - kFirstBarrier) +
                   " that a block has for them, wanted fewer; let regions have the same condition");
     }
-    taken_.insert(id);
+    return *id;
+  }
+
+  /*! The first of so many that follow each other. */
+  std::optional<int> FreeBarriers(int count) {
+    int id = kFirstBarrier;
+    for (int end = id; end < id + count; ++end) {
+      if (end == kBarriers) return std::nullopt;
+      if (taken_.count(end)) id = end + 1;
+    }
+    for (int end = id; end < id + count; ++end) taken_.insert(end);
     return id;
   }
 

@@ -237,7 +237,14 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Stmt InRange(const AttrStmtNode* op) {
     const std::vector<ThreadRange> ranges = ThreadRangesOf(op);
     if (ranges.size() != 1) return Default<Stmt>(op);
-    const auto [first, threads] = ranges[0];
+    const bool was_in_range = std::exchange(in_range, true);
+    const Stmt result = InOneRange(op, ranges[0]);
+    in_range = was_in_range;
+    return result;
+  }
+
+  Stmt InOneRange(const AttrStmtNode* op, ThreadRange range) {
+    const auto [first, threads] = range;
     Stmt result;
     if (first == 0) {
       const Expr inside = thread < MakeInt(thread->dtype(), threads);

@@ -21,7 +21,9 @@ class TrafficCollector : public StmtExprVisitor {
     for (const Var& v : use.reads) Other(v);
     for (const Var& v : use.writes) {
       if (copy && IsShared(TileRegion::From(call->args[0]).buffer)) {
-        traffic_->copies_[Root(v)] += loops_ > 0 ? 2 : 1;
+        TensorTraffic::Copies& copies = traffic_->copies_[Root(v)];
+        copies.regions.push_back(TileRegion::From(call->args[1]));
+        copies.in_loop |= loops_ > 0;
       } else {
         Other(v);
       }
@@ -106,7 +108,8 @@ TensorTraffic::TensorTraffic(const Stmt& kernel) : views_(kernel) {
 StoreTraffic TensorTraffic::StoresTo(const Var& tensor) const {
   const Object* root = views_.RootOf(tensor).get();
   auto it = copies_.find(root);
-  return {!others_.count(root), it == copies_.end() || it->second > 1};
+  const Copies copies = it == copies_.end() ? Copies() : it->second;
+  return {!others_.count(root), copies.regions.size() != 1 || copies.in_loop, copies.regions};
 }
 
 }  // namespace tl

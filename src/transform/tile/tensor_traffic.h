@@ -23,7 +23,11 @@ class TensorTraffic {
  private:
   friend class TrafficCollector;
   Views views_;
-  std::unordered_map<const Object*, int> copies_;  // statements; two for one in a loop
+  struct Copies {
+    std::vector<TileRegion> regions;  // of each statement
+    bool in_loop = false;
+  };
+  std::unordered_map<const Object*, Copies> copies_;
   std::unordered_set<const Object*> others_, pointed_to_;
 };
 
