@@ -10,10 +10,14 @@ namespace {
 String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
   std::set<std::string> headers;
   std::set<std::string> preludes;
+  WgmmaProducts products;
+  // C++ of the user's own may have other products than the kernels.
+  bool own_source = false;
   std::string body;
   for (const PrimFunc& kernel : kernels) {
     if (const Any text = GetAttr(kernel, "tl.source"); text != nullptr) {
       const std::string name = GetAttr(kernel, "global_symbol").cast<String>();
+      own_source = true;
       if (line_directives) body += "\n#line 0 " + StringLiteral(name + ".cu");
       body += "\n" + std::string(text.cast<String>()) + "\n";
       const std::string prelude = KernelFacts(kernel).prelude;
@@ -23,9 +27,12 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
     KernelPrinter printer(line_directives);
     body += "\n" + printer.Run(kernel);
     headers.insert(printer.headers().begin(), printer.headers().end());
+    products.Add(printer.products());
     if (!printer.prelude().empty()) preludes.insert(printer.prelude());
   }
-  std::string source = "#include <tl/common.h>\n";
+  own_source |= !preludes.empty();
+  std::string source = own_source ? "" : products.Definition();
+  source += "#include <tl/common.h>\n";
   for (const std::string& header : headers) source += "#include <" + header + ">\n";
   for (const std::string& prelude : preludes) source += "\n" + prelude + "\n";
   return source + body;

@@ -387,6 +387,7 @@ std::string ExprPrinter::Intrinsic(const CallNode* op) {
   }
   if (row->template_args) function += ">";
   if (!row->described) return Function(function, op->args, row->template_args);
+  products_.Add(op);
   const auto printed = static_cast<ptrdiff_t>(row->template_args + row->access.size());
   const Array<Expr> args(op->args.begin(), op->args.begin() + printed);
   return Function(function, args, row->template_args);

@@ -13,6 +13,7 @@
 #include "../tvm/analyzer.h"
 #include "../tvm/functor.h"
 #include "names.h"
+#include "wgmma_products.h"
 
 namespace tl {
 
@@ -54,6 +55,7 @@ class ExprPrinter : protected StmtExprVisitor {
   NameScopes names_;
   Analyzer analyzer_;
   std::set<std::string> headers_;
+  WgmmaProducts products_;
   /*! One-element buffers that became plain variables. */
   std::unordered_set<const Object*> scalars_;
   /*! Place of the statement that is being printed. */

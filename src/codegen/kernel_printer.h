@@ -17,6 +17,7 @@ class KernelPrinter : private ExprPrinter {
   std::string Run(const PrimFunc& kernel);
   /*! Headers of the intrinsics that the kernel uses. */
   const std::set<std::string>& headers() const { return headers_; }
+  const WgmmaProducts& products() const { return products_; }
   /*! C++ of the user's own that stands before the kernels. */
   const std::string& prelude() const { return prelude_; }
 

@@ -112,6 +112,25 @@ class WgmmaEmitter {
     return CallOp(kWgmmaDescriptorAdvance, {d.descriptor, bytes}, PrimTy(kDescriptor));
   }
 
+  /*! The steps along K of the warp group's only block of rows and columns, in one operand. */
+  Expr Steps(const Described& d) const {
+    const int64_t count = op_.K() / wgmma_.k;
+    if (count == 1) return d.descriptor;
+    auto bytes = [&](int64_t k) {
+      return ToInt(scope_->analyzer->Simplify(d.strides.Offset(MakeInt(0), MakeInt(k * wgmma_.k))));
+    };
+    int64_t row = 1;
+    while (row < count && bytes(row) == row * bytes(1)) ++row;
+    const int64_t row_bytes = row < count ? bytes(row) : 0;
+    for (int64_t k = 0; k < count; ++k) {
+      TVM_FFI_ICHECK(bytes(k) == k / row * row_bytes + k % row * bytes(1));
+    }
+    return CallOp(
+        kWgmmaSteps,
+        {MakeInt(count), MakeInt(bytes(1)), MakeInt(row), MakeInt(row_bytes), d.descriptor},
+        PrimTy(kDescriptor));
+  }
+
   /*! All of it before the first product: a register that another instruction writes between two
    * products makes ptxas run them one after the other. */
   Stmt LoadMetadata(std::vector<Stmt>* body) {
@@ -132,9 +151,16 @@ class WgmmaEmitter {
     return UnrolledFor(k, steps, UnrolledFor(i, m_tiles_, store, op_.span), op_.span);
   }
 
+  /*! Is the product of a warp group one block of rows and columns? Its steps along K are then one
+   * call, for which the C++ compiler needs less time than for several. */
+  bool IsOneBlock() const { return m_tiles_ == 1 && columns_ == plan_.wgmma.n && !op_.metadata; }
+
   /*! Steps along K, in each the blocks of rows and columns of the warp group. */
   Stmt Products(const GemmOperand& a) const {
     const int64_t steps = op_.K() / wgmma_.k, blocks = columns_ / plan_.wgmma.n;
+    if (IsOneBlock()) {
+      return MakeEvaluate(Product(a, MakeInt(0), MakeInt(0), MakeInt(0)), op_.span);
+    }
     Var k = MakeVar("ki"), i = MakeVar("i"), j = MakeVar("j");
     scope_->analyzer->BindConst(k, steps);
     scope_->analyzer->BindConst(i, m_tiles_);
@@ -147,7 +173,7 @@ class WgmmaEmitter {
   Expr Product(const GemmOperand& a, const Expr& k, const Expr& i, const Expr& j) const {
     const Expr at_k = k * wgmma_.k;
     const Expr c = AddressOf(registers_c_, {i * (columns_ / 2) + j * (plan_.wgmma.n / 2)});
-    const Expr b = Advance(b_, j * plan_.wgmma.n, at_k);
+    const Expr b = IsOneBlock() ? Steps(b_) : Advance(b_, j * plan_.wgmma.n, at_k);
     Array<Expr> args = {MakeInt(WgmmaInstruction::kRows),
                         MakeInt(plan_.wgmma.n),
                         MakeInt(wgmma_.k),
@@ -163,7 +189,9 @@ class WgmmaEmitter {
       for (const Expr& e : {b_k_major, c, fragment, b, sum}) args.push_back(e);
       return CallOp(kWgmmaRegisters, args);
     }
-    const Expr at_a = Advance(a_, i * (kWarpRows * plan_.warps.m_warps), k * wgmma_.StoredK());
+    const Expr at_a =
+        IsOneBlock() ? Steps(a_)
+                     : Advance(a_, i * (kWarpRows * plan_.warps.m_warps), k * wgmma_.StoredK());
     if (op_.metadata) {
       const Expr e = LoadOf(metadata_, {k * m_tiles_ + i});
       for (const Expr& x : {b_k_major, c, at_a, b, e, sum}) args.push_back(x);

@@ -51,6 +51,9 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/wgmma_shapes.h",
        0,
        {kNone, kNone}},
+      // wgmma_steps<count, bytes, row, bytes of a row>(descriptor): step k is (k / row) * bytes of
+      // a row + (k % row) * bytes behind the first
+      {kWgmmaSteps, "tl::wgmma_steps", "tl/wgmma_shapes.h", 4, {kNone}},
       // initialize_wgmma_descriptor<swizzle's number, leading, stride>(descriptor, first element),
       // strides in 16 bytes
       {kInitializeWgmmaDescriptor,

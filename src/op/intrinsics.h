@@ -142,6 +142,8 @@ inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
  * the wait that leaves no group of then in flight. */
 inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
 inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
+/*! What stands for a descriptor where a product has several steps along K. */
+inline constexpr const char* kWgmmaSteps = "tl.wgmma_steps";
 inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
 inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
 inline constexpr const char* kWgmmaSparse = "tl.wgmma_sp_ss";

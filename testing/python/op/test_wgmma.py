@@ -7,6 +7,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.cuda.nvrtc import compile_ptx
 from tilelang.layout import make_swizzled_layout
 
 ARCH = {"kind": "cuda", "arch": "sm_90a"}
@@ -142,10 +143,35 @@ def test_columns_of_integers():
     assert "wgmma_ss<64, 24, 32" in check((64, 24, 32), "int8", "int32")
 
 
+@pytest.mark.parametrize(("form", "place"), [("sS", "shared"), ("fS", "registers")])
+def test_steps_along_k(form, place):
+    """Nine of them are two assembly statements, which the headers need not have: without the list
+    of products each is one."""
+    source = check((64, 32, 144), "float16", "float32", form)
+    products, _, rest = source.partition("\n")
+    assert products.endswith(f"sparse) {place}(float, 16, 1) {place}(float, 16, 8)")
+    for text, statements in ((source, 2), (rest, 9)):
+        ptx = compile_ptx(text, "sm_90a")
+        assert ptx.count("wgmma.mma_async.") == 9
+        assert ptx.count("setp.ne.b32 q") == statements
+
+
+def test_products_of_own_source():
+    """They are not known, so all products that there are can be had."""
+
+    def call(*args, **options):
+        T.import_source("#include <tl/wgmma_ss.h>")
+        T.gemm(*args, **options)
+
+    kernel = build(gemm((64, 32, 32), "float16", "float32", "sS", call=call))
+    assert "TL_WGMMA_PRODUCTS" not in kernel.get_kernel_source()
+
+
 @pytest.mark.parametrize("clear", [False, True])
 def test_clear_accum(clear):
     source = check((64, 16, 32), "float16", "float32", clear_accum=clear)
-    assert ("0 < ki" in source) is clear
+    assert (", false);" in source) is clear
+    assert (", true);" in source) is not clear
     # The test's own fill is the only one.
     assert source.count("broadcast<float") == 1
 

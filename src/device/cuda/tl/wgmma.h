@@ -2,6 +2,7 @@
  * and what wgmma_ss.h and wgmma_rs.h share. */
 #pragma once
 
+#include <tl/wgmma_registers.h>
 #include <tl/wgmma_shapes.h>
 
 namespace tl {
@@ -42,25 +43,40 @@ struct WgmmaSigns {
   static constexpr char text[] = {',', a ? '-' : ' ', '1', ',', b ? '-' : ' ', '1', 0};
 };
 
-// A product with a count of accumulator registers, of float or of 32 bits.
-template <int registers>
+// A product with a count of accumulator registers, of float or of 32 bits, and of steps along K.
+template <typename T, int registers, int steps>
 struct WgmmaShared;
-template <int registers>
+template <typename T, int registers, int steps>
 struct WgmmaRegisters;
 
-#define TL_FLOAT_REGISTER(x) "+f"(x)
-#define TL_WORD_REGISTER(x) "+r"(x)
+// One statement for all steps: compilers pay for a statement's accumulators, not for its text.
+// The first step adds to the accumulators where `sum` is not 0, the others do in any case.
+#define TL_WGMMA_ASSEMBLY(T, n, steps, ...)                                                     \
+  asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %128, 0;\nsetp.ne.b32 q, 1, 0;\n" steps "}" \
+               : TL_OPERANDS_##n(TL_REGISTER_##T)                                               \
+               : TL_PADDING_##n "r"(sum), "n"(N), "C"(Types::text), "C"(Rest::text), __VA_ARGS__)
 
-template <template <int> class Product, int N, typename Types, typename Rest, typename TC,
-          typename A>
-TL_DEVICE void wgmma(TC* d, A a, uint64_t b, bool sum) {
-  constexpr int kRegisters = N / 2 * int(sizeof(TC)) / 4;
+// The steps along K from `first` on, as many to a statement as there may be.
+template <template <typename, int, int> class Product, int registers, int N, typename Types,
+          typename Rest, int steps, int first, typename T, typename A, typename B>
+TL_DEVICE void wgmma_from(T* d, A a, B b, bool sum) {
+  constexpr int kSteps = steps - first < TL_WGMMA_STEPS ? steps - first : TL_WGMMA_STEPS;
+  Product<T, registers, kSteps>::template run<N, Types, Rest, first>(d, a, b, int(sum));
+  if constexpr (first + kSteps < steps) {
+    wgmma_from<Product, registers, N, Types, Rest, steps, first + kSteps>(d, a, b, true);
+  }
+}
+
+template <template <typename, int, int> class Product, int N, typename Types, typename Rest,
+          typename TC, typename A, typename B>
+TL_DEVICE void wgmma(TC* d, A a, B b, bool sum) {
+  constexpr int kRegisters = N / 2 * int(sizeof(TC)) / 4, kSteps = kWgmmaSteps<B>;
   if constexpr (is_same<TC, float>) {
-    Product<kRegisters>::template run<N, Types, Rest>(d, a, b, int(sum));
+    wgmma_from<Product, kRegisters, N, Types, Rest, kSteps, 0>(d, a, b, sum);
   } else {
     uint32_t registers[kRegisters];
     memcpy(registers, d, sizeof(registers));
-    Product<kRegisters>::template run<N, Types, Rest>(registers, a, b, int(sum));
+    wgmma_from<Product, kRegisters, N, Types, Rest, kSteps, 0>(registers, a, b, sum);
     memcpy(d, registers, sizeof(registers));
   }
 }

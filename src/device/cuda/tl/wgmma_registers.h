@@ -1,8 +1,8 @@
 /*!
- * Lists of the registers of an accumulator, for inline assembly: TL_NAMES_<n> names operands 0 to n
- * - 1, TL_OPERANDS_<n>(kind) gives d[0] to d[n - 1], and TL_WGMMA_SIZES gives each n
- * and the numbers of the operands behind to the macro for its kinds of registers: there are
- * products with n accumulators of float, of 32 bits (int, or two half_t), or of both.
+ * What the assembly of products is made of. Accumulators are its operands 0 to n - 1, and constants
+ * take the numbers up to 127, so that what follows has the same numbers for each n: TL_NAMES_<n>
+ * names the accumulators, TL_OPERANDS_<n>(kind) gives d[0] to d[n - 1], TL_PADDING_<n> the
+ * constants.
  */
 #pragma once
 
@@ -120,61 +120,95 @@
 #define TL_OPERANDS_128(kind) \
   TL_OPERANDS_124(kind), kind(d[124]), kind(d[125]), kind(d[126]), kind(d[127])
 
-#define TL_WGMMA_SIZES(floats, words, both)                                                        \
-  words(2, 3, 4, 5, 6, 7, 8, 9, 10) both(4, 5, 6, 7, 8, 9, 10, 11, 12) words(                      \
-      6, 7, 8, 9, 10, 11, 12, 13, 14) both(8, 9, 10, 11, 12, 13, 14, 15, 16)                       \
-      words(10, 11, 12, 13, 14, 15, 16, 17, 18) both(12, 13, 14, 15, 16, 17, 18, 19, 20) words(    \
-          14, 15, 16, 17, 18, 19, 20, 21, 22) both(16, 17, 18, 19, 20, 21, 22, 23, 24)             \
-          words(18, 19, 20, 21, 22, 23, 24, 25, 26) both(20, 21, 22, 23, 24, 25, 26, 27, 28)       \
-              words(22, 23, 24, 25, 26, 27, 28, 29, 30) both(                                      \
-                  24, 25, 26, 27, 28, 29, 30, 31, 32) words(26, 27, 28, 29, 30, 31, 32, 33, 34)    \
-                  both(28, 29, 30, 31, 32, 33, 34, 35, 36) words(                                  \
-                      30, 31, 32, 33, 34, 35, 36, 37, 38) both(32, 33, 34, 35, 36, 37, 38, 39, 40) \
-                      words(34, 35, 36, 37, 38, 39, 40, 41,                                        \
-                            42) both(36, 37, 38, 39, 40, 41, 42, 43,                               \
-                                     44) words(38, 39, 40, 41, 42, 43, 44, 45,                     \
-                                               46) both(40, 41, 42, 43, 44, 45, 46, 47, 48)        \
-                          words(42, 43, 44, 45, 46, 47, 48, 49,                                    \
-                                50) both(44, 45, 46, 47, 48, 49, 50, 51,                           \
-                                         52) words(46, 47, 48, 49, 50, 51, 52, 53,                 \
-                                                   54) both(48, 49, 50, 51, 52, 53, 54, 55, 56)    \
-                              words(50, 51, 52, 53, 54, 55, 56, 57,                                \
-                                    58) both(52, 53, 54, 55, 56, 57, 58, 59,                       \
-                                             60) words(54, 55, 56, 57, 58, 59, 60, 61, 62)         \
-                                  both(56, 57, 58, 59, 60, 61, 62, 63,                             \
-                                       64) words(58, 59, 60, 61, 62, 63, 64, 65,                   \
-                                                 66) both(60, 61, 62, 63, 64, 65, 66, 67, 68)      \
-                                      words(62, 63, 64, 65, 66, 67, 68, 69,                        \
-                                            70) both(64, 65, 66, 67, 68, 69, 70, 71, 72)           \
-                                          floats(68, 69, 70, 71, 72, 73, 74, 75,                   \
-                                                 76) both(72, 73, 74, 75, 76, 77, 78, 79, 80)      \
-                                              floats(76, 77, 78, 79, 80, 81, 82, 83,               \
-                                                     84) both(80, 81, 82, 83, 84, 85, 86, 87, 88)  \
-                                                  floats(84, 85, 86, 87, 88, 89, 90, 91, 92)       \
-                                                      both(88, 89, 90, 91, 92, 93, 94, 95, 96)     \
-                                                          floats(92, 93, 94, 95, 96, 97, 98, 99,   \
-                                                                 100) both(96, 97, 98, 99, 100,    \
-                                                                           101, 102, 103, 104)     \
-                                                              floats(100, 101, 102, 103, 104, 105, \
-                                                                     106, 107,                     \
-                                                                     108) both(104, 105, 106, 107, \
-                                                                               108, 109, 110, 111, \
-                                                                               112)                \
-                                                                  floats(108, 109, 110, 111, 112,  \
-                                                                         113, 114, 115,            \
-                                                                         116) both(112, 113, 114,  \
-                                                                                   115, 116, 117,  \
-                                                                                   118, 119, 120)  \
-                                                                      floats(116, 117, 118, 119,   \
-                                                                             120, 121, 122, 123,   \
-                                                                             124) both(120, 121,   \
-                                                                                       122, 123,   \
-                                                                                       124, 125,   \
-                                                                                       126, 127,   \
-                                                                                       128)        \
-                                                                          floats(124, 125, 126,    \
-                                                                                 127, 128, 129,    \
-                                                                                 130, 131, 132)    \
-                                                                              both(128, 129, 130,  \
-                                                                                   131, 132, 133,  \
-                                                                                   134, 135, 136)
+#define TL_PADDING_128
+#define TL_PADDING_124 TL_PADDING_128 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_120 TL_PADDING_124 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_116 TL_PADDING_120 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_112 TL_PADDING_116 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_108 TL_PADDING_112 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_104 TL_PADDING_108 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_100 TL_PADDING_104 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_96 TL_PADDING_100 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_92 TL_PADDING_96 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_88 TL_PADDING_92 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_84 TL_PADDING_88 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_80 TL_PADDING_84 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_76 TL_PADDING_80 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_72 TL_PADDING_76 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_68 TL_PADDING_72 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_64 TL_PADDING_68 "n"(0), "n"(0), "n"(0), "n"(0),
+#define TL_PADDING_62 TL_PADDING_64 "n"(0), "n"(0),
+#define TL_PADDING_60 TL_PADDING_62 "n"(0), "n"(0),
+#define TL_PADDING_58 TL_PADDING_60 "n"(0), "n"(0),
+#define TL_PADDING_56 TL_PADDING_58 "n"(0), "n"(0),
+#define TL_PADDING_54 TL_PADDING_56 "n"(0), "n"(0),
+#define TL_PADDING_52 TL_PADDING_54 "n"(0), "n"(0),
+#define TL_PADDING_50 TL_PADDING_52 "n"(0), "n"(0),
+#define TL_PADDING_48 TL_PADDING_50 "n"(0), "n"(0),
+#define TL_PADDING_46 TL_PADDING_48 "n"(0), "n"(0),
+#define TL_PADDING_44 TL_PADDING_46 "n"(0), "n"(0),
+#define TL_PADDING_42 TL_PADDING_44 "n"(0), "n"(0),
+#define TL_PADDING_40 TL_PADDING_42 "n"(0), "n"(0),
+#define TL_PADDING_38 TL_PADDING_40 "n"(0), "n"(0),
+#define TL_PADDING_36 TL_PADDING_38 "n"(0), "n"(0),
+#define TL_PADDING_34 TL_PADDING_36 "n"(0), "n"(0),
+#define TL_PADDING_32 TL_PADDING_34 "n"(0), "n"(0),
+#define TL_PADDING_30 TL_PADDING_32 "n"(0), "n"(0),
+#define TL_PADDING_28 TL_PADDING_30 "n"(0), "n"(0),
+#define TL_PADDING_26 TL_PADDING_28 "n"(0), "n"(0),
+#define TL_PADDING_24 TL_PADDING_26 "n"(0), "n"(0),
+#define TL_PADDING_22 TL_PADDING_24 "n"(0), "n"(0),
+#define TL_PADDING_20 TL_PADDING_22 "n"(0), "n"(0),
+#define TL_PADDING_18 TL_PADDING_20 "n"(0), "n"(0),
+#define TL_PADDING_16 TL_PADDING_18 "n"(0), "n"(0),
+#define TL_PADDING_14 TL_PADDING_16 "n"(0), "n"(0),
+#define TL_PADDING_12 TL_PADDING_14 "n"(0), "n"(0),
+#define TL_PADDING_10 TL_PADDING_12 "n"(0), "n"(0),
+#define TL_PADDING_8 TL_PADDING_10 "n"(0), "n"(0),
+#define TL_PADDING_6 TL_PADDING_8 "n"(0), "n"(0),
+#define TL_PADDING_4 TL_PADDING_6 "n"(0), "n"(0),
+#define TL_PADDING_2 TL_PADDING_4 "n"(0), "n"(0),
+
+#define TL_REGISTER_float(x) "+f"(x)
+#define TL_REGISTER_uint32_t(x) "+r"(x)
+
+/*!
+ * The products that a program has: of A from shared memory, from registers, and with half of it
+ * stored. Each is the type and number of its accumulator registers and the steps along K that are
+ * one assembly statement, TL_WGMMA_STEPS at most. The compiler takes long for each of them, so the
+ * code generator names those of its program. Without such a list there are all, of one step.
+ */
+#ifdef TL_WGMMA_PRODUCTS
+#define TL_WGMMA_STEPS 8
+#else
+#define TL_WGMMA_STEPS 1
+// clang-format off
+#define TL_WGMMA_EACH(product) \
+  product(uint32_t, 2, 1) product(float, 4, 1) product(uint32_t, 4, 1) product(uint32_t, 6, 1) \
+  product(float, 8, 1) product(uint32_t, 8, 1) product(uint32_t, 10, 1) product(float, 12, 1) \
+  product(uint32_t, 12, 1) product(uint32_t, 14, 1) product(float, 16, 1) \
+  product(uint32_t, 16, 1) product(uint32_t, 18, 1) product(float, 20, 1) \
+  product(uint32_t, 20, 1) product(uint32_t, 22, 1) product(float, 24, 1) \
+  product(uint32_t, 24, 1) product(uint32_t, 26, 1) product(float, 28, 1) \
+  product(uint32_t, 28, 1) product(uint32_t, 30, 1) product(float, 32, 1) \
+  product(uint32_t, 32, 1) product(uint32_t, 34, 1) product(float, 36, 1) \
+  product(uint32_t, 36, 1) product(uint32_t, 38, 1) product(float, 40, 1) \
+  product(uint32_t, 40, 1) product(uint32_t, 42, 1) product(float, 44, 1) \
+  product(uint32_t, 44, 1) product(uint32_t, 46, 1) product(float, 48, 1) \
+  product(uint32_t, 48, 1) product(uint32_t, 50, 1) product(float, 52, 1) \
+  product(uint32_t, 52, 1) product(uint32_t, 54, 1) product(float, 56, 1) \
+  product(uint32_t, 56, 1) product(uint32_t, 58, 1) product(float, 60, 1) \
+  product(uint32_t, 60, 1) product(uint32_t, 62, 1) product(float, 64, 1) \
+  product(uint32_t, 64, 1) product(float, 68, 1) product(float, 72, 1) product(uint32_t, 72, 1) \
+  product(float, 76, 1) product(float, 80, 1) product(uint32_t, 80, 1) product(float, 84, 1) \
+  product(float, 88, 1) product(uint32_t, 88, 1) product(float, 92, 1) product(float, 96, 1) \
+  product(uint32_t, 96, 1) product(float, 100, 1) product(float, 104, 1) \
+  product(uint32_t, 104, 1) product(float, 108, 1) product(float, 112, 1) \
+  product(uint32_t, 112, 1) product(float, 116, 1) product(float, 120, 1) \
+  product(uint32_t, 120, 1) product(float, 124, 1) product(float, 128, 1) \
+  product(uint32_t, 128, 1)
+// clang-format on
+#define TL_WGMMA_PRODUCTS(shared, registers, sparse) \
+  TL_WGMMA_EACH(shared) TL_WGMMA_EACH(registers) TL_WGMMA_EACH(sparse)
+#endif
+#define TL_WGMMA_NONE(T, n, steps)

@@ -29,42 +29,22 @@ struct WgmmaStored {
   uint32_t metadata;
 };
 
-template <int registers>
+template <typename T, int registers, int steps>
 struct WgmmaSparse;
 
-#define TL_WGMMA_SP(T, kind, n, a, b, e, s, columns, types, rest)                                 \
-  template <int N, typename Types, typename Rest>                                                 \
-  static TL_DEVICE void run(T* d, WgmmaStored a_stored, uint64_t b_shared, int sum) {             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s                                          \
-                 ", 0;\n"                                                                         \
-                 "wgmma.mma_async.sp.sync.aligned.m64n%" #columns "%" #types " {" TL_NAMES_##n    \
-                 "}, "                                                                            \
-                 "%" #a ", %" #b ", %" #e ", 0, p%" #rest ";\n}"                                  \
-                 : TL_OPERANDS_##n(kind)                                                          \
-                 : "l"(a_stored.shared), "l"(b_shared), "r"(a_stored.metadata), "r"(sum), "n"(N), \
-                   "C"(Types::text), "C"(Rest::text));                                            \
-  }
-#define TL_WGMMA_FLOATS(n, i1, i2, i3, i4, i5, i6, ...)                 \
-  template <>                                                           \
-  struct WgmmaSparse<n> {                                               \
-    TL_WGMMA_SP(float, TL_FLOAT_REGISTER, n, n, i1, i2, i3, i4, i5, i6) \
+#define TL_WGMMA_SP(T, n, steps)                                                      \
+  template <>                                                                         \
+  struct WgmmaSparse<T, n, steps> {                                                   \
+    template <int N, typename Types, typename Rest, int first>                        \
+    static TL_DEVICE void run(T* d, WgmmaStored a, uint64_t b, int sum) {             \
+      TL_WGMMA_ASSEMBLY(T, n,                                                         \
+                        "wgmma.mma_async.sp.sync.aligned.m64n%129%130 {" TL_NAMES_##n \
+                        "}, %132, %133, %134, 0, p%131;\n",                           \
+                        "l"(a.shared), "l"(b), "r"(a.metadata));                      \
+    }                                                                                 \
   };
-#define TL_WGMMA_WORDS(n, i1, i2, i3, i4, i5, i6, ...)                    \
-  template <>                                                             \
-  struct WgmmaSparse<n> {                                                 \
-    TL_WGMMA_SP(uint32_t, TL_WORD_REGISTER, n, n, i1, i2, i3, i4, i5, i6) \
-  };
-#define TL_WGMMA_BOTH(n, i1, i2, i3, i4, i5, i6, ...)                     \
-  template <>                                                             \
-  struct WgmmaSparse<n> {                                                 \
-    TL_WGMMA_SP(float, TL_FLOAT_REGISTER, n, n, i1, i2, i3, i4, i5, i6)   \
-    TL_WGMMA_SP(uint32_t, TL_WORD_REGISTER, n, n, i1, i2, i3, i4, i5, i6) \
-  };
-TL_WGMMA_SIZES(TL_WGMMA_FLOATS, TL_WGMMA_WORDS, TL_WGMMA_BOTH)
+TL_WGMMA_PRODUCTS(TL_WGMMA_NONE, TL_WGMMA_NONE, TL_WGMMA_SP)
 #undef TL_WGMMA_SP
-#undef TL_WGMMA_FLOATS
-#undef TL_WGMMA_WORDS
-#undef TL_WGMMA_BOTH
 
 }  // namespace detail
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <tl/wgmma.h>
-#include <tl/wgmma_registers.h>
 
 namespace tl {
 namespace detail {
@@ -15,53 +14,54 @@ struct WgmmaSignsShared {
       ',', b_major ? '0' : '1', 0};
 };
 
-#define TL_WGMMA_SS(T, kind, n, a, b, s, columns, types, rest)                              \
-  template <int N, typename Types, typename Rest>                                           \
-  static TL_DEVICE void run(T* d, uint64_t a_shared, uint64_t b_shared, int sum) {          \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #s                                    \
-                 ", 0;\n"                                                                   \
-                 "wgmma.mma_async.sync.aligned.m64n%" #columns "%" #types " {" TL_NAMES_##n \
-                 "}, "                                                                      \
-                 "%" #a ", %" #b ", p%" #rest ";\n}"                                        \
-                 : TL_OPERANDS_##n(kind)                                                    \
-                 : "l"(a_shared), "l"(b_shared), "r"(sum), "n"(N), "C"(Types::text),        \
-                   "C"(Rest::text));                                                        \
-  }
-#define TL_WGMMA_FLOATS(n, i1, i2, i3, i4, i5, ...)                 \
-  template <>                                                       \
-  struct WgmmaShared<n> {                                           \
-    TL_WGMMA_SS(float, TL_FLOAT_REGISTER, n, n, i1, i2, i3, i4, i5) \
+#define TL_WGMMA_SS_STEP(names, sum, a, b) \
+  "wgmma.mma_async.sync.aligned.m64n%129%130 {" names "}, %" #a ", %" #b ", " sum "%131;\n"
+#define TL_WGMMA_SS_INPUT(k) "l"(wgmma_step(a, first + k)), "l"(wgmma_step(b, first + k))
+#define TL_WGMMA_SS_STEPS_1(names) TL_WGMMA_SS_STEP(names, "p", 132, 133)
+#define TL_WGMMA_SS_STEPS_2(names) TL_WGMMA_SS_STEPS_1(names) TL_WGMMA_SS_STEP(names, "q", 134, 135)
+#define TL_WGMMA_SS_STEPS_3(names) TL_WGMMA_SS_STEPS_2(names) TL_WGMMA_SS_STEP(names, "q", 136, 137)
+#define TL_WGMMA_SS_STEPS_4(names) TL_WGMMA_SS_STEPS_3(names) TL_WGMMA_SS_STEP(names, "q", 138, 139)
+#define TL_WGMMA_SS_STEPS_5(names) TL_WGMMA_SS_STEPS_4(names) TL_WGMMA_SS_STEP(names, "q", 140, 141)
+#define TL_WGMMA_SS_STEPS_6(names) TL_WGMMA_SS_STEPS_5(names) TL_WGMMA_SS_STEP(names, "q", 142, 143)
+#define TL_WGMMA_SS_STEPS_7(names) TL_WGMMA_SS_STEPS_6(names) TL_WGMMA_SS_STEP(names, "q", 144, 145)
+#define TL_WGMMA_SS_STEPS_8(names) TL_WGMMA_SS_STEPS_7(names) TL_WGMMA_SS_STEP(names, "q", 146, 147)
+#define TL_WGMMA_SS_INPUTS_1 TL_WGMMA_SS_INPUT(0)
+#define TL_WGMMA_SS_INPUTS_2 TL_WGMMA_SS_INPUTS_1, TL_WGMMA_SS_INPUT(1)
+#define TL_WGMMA_SS_INPUTS_3 TL_WGMMA_SS_INPUTS_2, TL_WGMMA_SS_INPUT(2)
+#define TL_WGMMA_SS_INPUTS_4 TL_WGMMA_SS_INPUTS_3, TL_WGMMA_SS_INPUT(3)
+#define TL_WGMMA_SS_INPUTS_5 TL_WGMMA_SS_INPUTS_4, TL_WGMMA_SS_INPUT(4)
+#define TL_WGMMA_SS_INPUTS_6 TL_WGMMA_SS_INPUTS_5, TL_WGMMA_SS_INPUT(5)
+#define TL_WGMMA_SS_INPUTS_7 TL_WGMMA_SS_INPUTS_6, TL_WGMMA_SS_INPUT(6)
+#define TL_WGMMA_SS_INPUTS_8 TL_WGMMA_SS_INPUTS_7, TL_WGMMA_SS_INPUT(7)
+
+#define TL_WGMMA_SS(T, n, steps)                                                       \
+  template <>                                                                          \
+  struct WgmmaShared<T, n, steps> {                                                    \
+    template <int N, typename Types, typename Rest, int first, typename A, typename B> \
+    static TL_DEVICE void run(T* d, A a, B b, int sum) {                               \
+      TL_WGMMA_ASSEMBLY(T, n, TL_WGMMA_SS_STEPS_##steps(TL_NAMES_##n),                 \
+                        TL_WGMMA_SS_INPUTS_##steps);                                   \
+    }                                                                                  \
   };
-#define TL_WGMMA_WORDS(n, i1, i2, i3, i4, i5, ...)                    \
-  template <>                                                         \
-  struct WgmmaShared<n> {                                             \
-    TL_WGMMA_SS(uint32_t, TL_WORD_REGISTER, n, n, i1, i2, i3, i4, i5) \
-  };
-#define TL_WGMMA_BOTH(n, i1, i2, i3, i4, i5, ...)                     \
-  template <>                                                         \
-  struct WgmmaShared<n> {                                             \
-    TL_WGMMA_SS(float, TL_FLOAT_REGISTER, n, n, i1, i2, i3, i4, i5)   \
-    TL_WGMMA_SS(uint32_t, TL_WORD_REGISTER, n, n, i1, i2, i3, i4, i5) \
-  };
-TL_WGMMA_SIZES(TL_WGMMA_FLOATS, TL_WGMMA_WORDS, TL_WGMMA_BOTH)
+TL_WGMMA_PRODUCTS(TL_WGMMA_SS, TL_WGMMA_NONE, TL_WGMMA_NONE)
 #undef TL_WGMMA_SS
-#undef TL_WGMMA_FLOATS
-#undef TL_WGMMA_WORDS
-#undef TL_WGMMA_BOTH
 
 }  // namespace detail
 
 /*!
  * Issues d = a * b + (sum ? d : 0) of the warp group, a and b from shared memory: a is M x K, b is
- * K x N, `negate_a` and `negate_b` change their signs. Lane l of warp w of the group holds elements
+ * K x N, or several such steps along K (tl::wgmma_steps); `negate_a` and `negate_b` change their
+ * signs. Lane l of warp w of the group holds elements
  * (16 * w + l / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (l % 4) + i % 2) of d. All 128 threads call
  * it; nobody touches d or writes the operands before warpgroup_wait. tf32 is the upper 19 bits of a
  * float. PTX ISA, wgmma.mma_async.
  */
 template <int M, int N, int K, typename TA, typename TB, typename TC, bool a_k_major = true,
-          bool b_k_major = true, bool negate_a = false, bool negate_b = false>
-TL_DEVICE void wgmma_ss(TC* d, uint64_t a, uint64_t b, bool sum) {
+          bool b_k_major = true, bool negate_a = false, bool negate_b = false, typename A,
+          typename B>
+TL_DEVICE void wgmma_ss(TC* d, A a, B b, bool sum) {
   TL_ASSERT_WGMMA_EXISTS(M, N, K, TA, TB, TC, a_k_major && b_k_major);
+  TL_ASSERT_WGMMA_STEPS(A, B);
   using Types = detail::WgmmaTypes<TA, TB, TC>;
   if constexpr (is_same<TC, int>) {
     detail::wgmma<detail::WgmmaShared, N, Types, detail::WgmmaNoRest>(d, a, b, sum);

@@ -80,6 +80,35 @@ TL_DEVICE uint64_t wgmma_descriptor_advance(uint64_t descriptor, uint32_t bytes)
   return descriptor + (bytes >> 4);
 }
 
+/*!
+ * The operand of `count` steps along K: step k's descriptor is k * `step` bytes behind the first,
+ * and where K's elements lie in several rows, (k / `row`) * `row_bytes` + (k % `row`) * `step`.
+ */
+template <int count, int step, int row, int row_bytes>
+struct WgmmaSteps {
+  uint64_t first;
+};
+template <int count, int step, int row, int row_bytes>
+TL_DEVICE WgmmaSteps<count, step, row, row_bytes> wgmma_steps(uint64_t first) {
+  return {first};
+}
+
+namespace detail {
+
+// A descriptor alone is an operand of one step.
+template <typename Operand>
+inline constexpr int kWgmmaSteps = 1;
+template <int count, int step, int row, int row_bytes>
+inline constexpr int kWgmmaSteps<WgmmaSteps<count, step, row, row_bytes>> = count;
+
+TL_DEVICE uint64_t wgmma_step(uint64_t descriptor, int) { return descriptor; }
+template <int count, int step, int row, int row_bytes>
+TL_DEVICE uint64_t wgmma_step(WgmmaSteps<count, step, row, row_bytes> operand, int k) {
+  return wgmma_descriptor_advance(operand.first, k / row * row_bytes + k % row * step);
+}
+
+}  // namespace detail
+
 /*! Sets a descriptor whose fields are given as it holds them: `layout_type` 0 to 3 for a swizzle of
  * 0, 128, 64 and 32 bytes, `leading` and `stride` in 16 bytes. PTX ISA, Matrix Descriptor Format.
  */
@@ -102,6 +131,9 @@ TL_DEVICE void increase_descriptor_offset(uint64_t* descriptor, int bytes) {
                 "with K of 64 bytes, A and B of one type other than tfloat32_t");             \
   static_assert((major) || sizeof(::tl::mma_memory<TB>) == 2,                                 \
                 "tl::wgmma_sp_ss takes a B that is not K-major of 16-bit types only")
+#define TL_ASSERT_WGMMA_STEPS(A, B)                                           \
+  static_assert(::tl::detail::kWgmmaSteps<A> == ::tl::detail::kWgmmaSteps<B>, \
+                "tl::wgmma_ss takes an A and a B of as many steps along K")
 #define TL_ASSERT_WGMMA_EXISTS(M, N, K, TA, TB, TC, major)                                         \
   static_assert(::tl::wgmma_exists<M, N, K, TA, TB, TC>,                                           \
                 "tl::wgmma<M, N, K, A, B, C> has M = 64, K of 32 bytes, N = 8, 16, ... 256 (from " \
