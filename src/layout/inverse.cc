@@ -288,11 +288,12 @@ int64_t ContiguousRegisters(const Fragment& f) {
   const std::vector<int64_t>& registers = f->Table();
   const int64_t row = shape.back();
   auto holds = [&](int64_t width) {
-    for (int64_t k = 0; k < static_cast<int64_t>(registers.size()); ++k) {
-      const int64_t lane = k % row % width;
-      const int64_t first = k - lane;
-      if (registers[first] % width || registers[k] != registers[first] + lane) return false;
-      if (threads[k * f->replicate] != threads[first * f->replicate]) return false;
+    for (int64_t first = 0; first < static_cast<int64_t>(registers.size()); first += width) {
+      if (registers[first] % width) return false;
+      for (int64_t lane = 1; lane < width; ++lane) {
+        if (registers[first + lane] != registers[first] + lane) return false;
+        if (threads[(first + lane) * f->replicate] != threads[first * f->replicate]) return false;
+      }
     }
     return true;
   };

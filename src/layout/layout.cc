@@ -214,9 +214,11 @@ int64_t ContiguousElements(const Layout& layout) {
   const std::vector<int64_t> at = layout->Addresses();
   const int64_t row = layout->Shape().back();
   auto holds = [&](int64_t width) {
-    for (int64_t k = 0; k < static_cast<int64_t>(at.size()); ++k) {
-      const int64_t lane = k % row % width;
-      if (at[k - lane] % width || at[k] != at[k - lane] + lane) return false;
+    for (int64_t first = 0; first < static_cast<int64_t>(at.size()); first += width) {
+      if (at[first] % width) return false;
+      for (int64_t lane = 1; lane < width; ++lane) {
+        if (at[first + lane] != at[first] + lane) return false;
+      }
     }
     return true;
   };

@@ -1,5 +1,7 @@
 #include "swizzle.h"
 
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include "../tvm/registry.h"
 
 namespace tl {
@@ -143,13 +145,26 @@ Layout MakeRowMajorLayout(const std::vector<int64_t>& shape) {
 }
 
 std::optional<int> SwizzleBytes(const Layout& layout, int bits) {
-  const std::vector<int64_t> shape = layout->Shape(), addresses = layout->Addresses();
-  if (addresses == MakeLinearLayout(shape)->Addresses()) return 0;
-  if (shape.size() < 2) return std::nullopt;
-  const int64_t rows = shape[shape.size() - 2], cols = shape.back();
+  const std::vector<int64_t> shape = layout->Shape();
+  const bool is_matrix = shape.size() >= 2;
+  const int64_t rows = is_matrix ? shape[shape.size() - 2] : 1, cols = is_matrix ? shape.back() : 1;
+  std::vector<std::pair<int, Layout>> swizzles;
   for (int chunks : {8, 4, 2}) {
-    if (cols % (chunks * 128 / bits) || (rows % 8 && rows != 4)) continue;
-    if (addresses == MakeBankSwizzle(shape, bits, chunks)->Addresses()) return chunks * 16;
+    if (!is_matrix || cols % (chunks * 128 / bits) || (rows % 8 && rows != 4)) continue;
+    swizzles.push_back({chunks * 16, MakeBankSwizzle(shape, bits, chunks)});
+    // Most layouts are of the same text, which needs no tables; of four rows some are linear.
+    if (rows != 4 && ffi::StructuralEqual()(layout, swizzles.back().second)) {
+      return swizzles.back().first;
+    }
+  }
+  const std::vector<int64_t> addresses = layout->Addresses();
+  bool linear = true;
+  for (size_t k = 0; k < addresses.size() && linear; ++k) {
+    linear = addresses[k] == static_cast<int64_t>(k);
+  }
+  if (linear) return 0;
+  for (const auto& [bytes, swizzle] : swizzles) {
+    if (addresses == swizzle->Addresses()) return bytes;
   }
   return std::nullopt;
 }

@@ -61,10 +61,13 @@ class RegisterRewriter : public StmtExprMutator {
   /*! The register of an access. Where it runs in step with the loop's own register number, that
    * number is the answer. */
   Expr Register(const Var& buffer, const Array<Expr>& indices) {
-    Expr index = ctx_.fragment(buffer)->MapIndex(indices)[0];
+    const Fragment fragment = ctx_.fragment(buffer);
+    Expr index = fragment->MapIndex(indices)[0];
     if (!ReadsOnly(indices, nest_.vars)) return index;
+    const std::vector<int64_t> extents = StaticExtents(nest_);
+    const bool same_number = AreIteration(indices, nest_) && fragment->Shape() == extents;
     const std::vector<int64_t> accessed =
-        EvaluateOverBox({index}, nest_.vars, StaticExtents(nest_));
+        same_number ? fragment->Table() : EvaluateOverBox({index}, nest_.vars, extents);
     const std::vector<int64_t>& own = layout_->Table();
     const int64_t offset = accessed[0] - own[0];
     for (size_t k = 0; k < own.size(); ++k) {

@@ -110,6 +110,12 @@ bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
   return visitor.ok;
 }
 
+bool AreIteration(const Array<Expr>& indices, const ParallelNest& nest) {
+  return indices.size() == nest.vars.size() &&
+         std::equal(indices.begin(), indices.end(), nest.vars.begin(),
+                    [](const Expr& index, const Var& var) { return index.same_as(var); });
+}
+
 bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access) {
   return ReadsOnly(access.indices, AllVars(nest, access));
 }
@@ -151,7 +157,10 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
     index = index * shared->divisor + names.back();
   }
   // Other iterations must name elements of their own, else they have no places of their own.
-  if (!IsInjective(MakeLayout(nest.vars, extents, names))) return std::nullopt;
+  const bool all_named = std::all_of(nest.vars.begin(), nest.vars.end(), [&](const Var& v) {
+    return std::any_of(names.begin(), names.end(), [&](const Expr& e) { return e.same_as(v); });
+  });
+  if (!all_named && !IsInjective(MakeLayout(nest.vars, extents, names))) return std::nullopt;
   return MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
                       fragment->replica, fragment->replicate);
 }
@@ -264,14 +273,18 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   std::vector<int64_t> extents = StaticExtents(nest);
   extents.insert(extents.end(), access.inner_extents.begin(), access.inner_extents.end());
   const int64_t inner = Product(access.inner_extents);
-  const std::vector<int64_t> at = EvaluateOverBox(access.indices, vars, extents);
   const std::vector<int64_t>& runs = loop_layout->ThreadTable();
   const std::vector<int64_t>& holds = fragment->ThreadTable();
   const std::vector<int64_t> shape = fragment->Shape();
-  const size_t rank = shape.size();
-  for (size_t point = 0; point * rank < at.size(); ++point) {
-    int64_t element = 0;
-    for (size_t d = 0; d < rank; ++d) {
+  // The usual case: an iteration has the element of its own number.
+  const bool same_number = extents == shape && AreIteration(access.indices, nest);
+  if (same_number && fragment->replicate == loop_layout->replicate && runs == holds) return true;
+  std::vector<int64_t> at;
+  if (!same_number) at = EvaluateOverBox(access.indices, vars, extents);
+  const size_t rank = shape.size(), points = Product(extents);
+  for (size_t point = 0; point < points; ++point) {
+    int64_t element = same_number ? point : 0;
+    for (size_t d = 0; d < rank && !same_number; ++d) {
       const int64_t x = at[point * rank + d];
       if (x < 0 || x >= shape[d]) return false;
       element = element * shape[d] + x;

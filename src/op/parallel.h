@@ -46,6 +46,8 @@ std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest);
 std::vector<int64_t> StaticExtents(const ParallelNest& nest);
 /*! The indices are functions of `vars` alone: no other variable, no load. */
 bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars);
+/*! Are the indices the nest's variables, in order? */
+bool AreIteration(const Array<Expr>& indices, const ParallelNest& nest);
 /*! The indices are functions of the nest's variables and of the loops in it. */
 bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access);
 
