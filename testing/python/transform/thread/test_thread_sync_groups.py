@@ -1,4 +1,4 @@
-"""ThreadSync where several warp groups run a range: none waits for another that it shares nothing with."""
+"""ThreadSync where several warp groups run a range: they wait only for whom they share with."""
 
 import re
 
