@@ -3,16 +3,18 @@
  *
  * In:  a flat thread program.
  * Out: the same; in kernels with descriptors of wgmma (`tl.wgmma_descriptor`) a quotient of the
- *      thread's number in them, in named barriers and in stores by TMA that is the same for all
- *      threads of a warp is a name, which the kernel gives it at its beginning as the value of the
- *      warp's first thread: `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that
- *      whole warp groups take ask for that name: `if tx < 128` is `if warp_group < 1`.
+ *      thread's number in them that is the same for all threads of a warp is a name, which the
+ *      kernel gives it at its beginning as the value of the warp's first thread:
+ *      `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that whole warp groups
+ *      take ask for that name: `if tx < 128` is `if warp_group < 1`.
  * Establishes: ptxas sees that a warp agrees on its descriptors and computes them in uniform
  *      registers, where wgmma takes them from, instead of moving each there (CUTLASS asks for
  *      `canonical_warp_group_idx` in the same way). On an H200 that is a quarter of a GEMM's
  *      instructions between products. Behind a branch by the thread's number ptxas takes warps for
  *      divided, up to the end of the kernel if there are branches or loops that it does not see
  *      through: then it uses uniform registers for nothing there.
+ *      Named barriers and stores behind loops keep the thread's number: the name would live through
+ *      the loops for them, which took their uniform registers from attention's gradients.
  * Refuses nothing. Kernels whose threads have several dimensions, or are no whole warps, whose
  * lanes could not all be asked, stay as they are.
  */
@@ -66,17 +68,15 @@ class Namer : public StmtExprMutator {
  protected:
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) final {
-    const bool outside = is_of_warp_;
-    for (const char* name : {kWgmmaDescriptor, kSyncPartial, kTmaStore}) {
-      is_of_warp_ |= IsCallTo(GetRef<Expr>(op), name);
-    }
+    const bool outside = in_descriptor_;
+    in_descriptor_ |= IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor);
     const Expr call = Default<Expr>(op);
-    is_of_warp_ = outside;
+    in_descriptor_ = outside;
     return call;
   }
   Expr Mutate_(const FloorDivNode* op) final {
     const Expr e = GetRef<Expr>(op);
-    return is_of_warp_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
+    return in_descriptor_ && IsOf(e, thread_) && AgreesInWarps(e) ? NameOf(e) : Default<Expr>(op);
   }
   Stmt Mutate_(const IfThenElseNode* op) final {
     auto named = make_object<IfThenElseNode>(*op);
@@ -130,7 +130,7 @@ class Namer : public StmtExprMutator {
 
   const Var thread_;
   const int64_t threads_;
-  bool is_of_warp_ = false;
+  bool in_descriptor_ = false;
   bool in_condition_ = false;
   std::vector<std::pair<Expr, Var>> names_;
 };

@@ -52,7 +52,7 @@ def run(program):
 def assert_apart(source, stores=1):
     """No barrier of both consumer groups."""
     assert source.count("tl::tma_store<") == stores
-    assert "tl::sync_threads_partial(tl::add(warp_group, 2), 128)" in source
+    assert "tl::sync_threads_partial(tx / 128 + 2, 128)" in source
     assert ", 256)" not in source
     assert "shuffle_elect<256>" not in source
 
