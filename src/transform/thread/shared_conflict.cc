@@ -294,6 +294,7 @@ class Owners {
   }
 
   int Owner(const SharedAccess& access, int64_t thread) const {
+    if (between_ == SharedConflict::Between::kAccesses) return &access == &pair_.b;
     if (between_ == SharedConflict::Between::kWarpGroups) {
       return static_cast<int>(thread / kWarpGroupThreads);
     }
@@ -402,7 +403,7 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
 
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance,
                             Between between) {
-  if (HaveOneThread(a, b, distance.loop)) return false;
+  if (between != Between::kAccesses && HaveOneThread(a, b, distance.loop)) return false;
   const Pair pair(a, b, distance);
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
   return !Owners(pair, opaque_, between).EachElementHasOneOwner();

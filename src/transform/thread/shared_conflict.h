@@ -30,8 +30,9 @@ class SharedConflict {
     const SyncNode* loop = nullptr;
     bool next = true;  // the very next iteration, otherwise any one after it
   };
-  /*! Whose accesses they are: those of one are in order. */
-  enum class Between : uint8_t { kThreads, kWarpGroups };
+  /*! Whose accesses they are: those of one are in order. Of the two in kAccesses none are, whoever
+   * makes them: an engine does not see what its own thread wrote. */
+  enum class Between : uint8_t { kThreads, kWarpGroups, kAccesses };
   /*! `a` is executed before `b`. */
   bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance,
                    Between between = Between::kThreads);

@@ -304,7 +304,8 @@ class SyncPlanner {
     if (own && (access.writes || no_barrier)) return false;
     if (!conflict_.ShareBytes(access.buffer, engine.buffer)) return false;
     // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
-    return !no_barrier || conflict_.MayConflict(access, engine, {});
+    return !no_barrier ||
+           conflict_.MayConflict(access, engine, {}, SharedConflict::Between::kAccesses);
   }
 
   /*! In front of the barrier, or of the node where there is none. */

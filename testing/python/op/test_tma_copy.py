@@ -659,3 +659,25 @@ def test_copies_between_blocks_that_cannot_be_are_refused():
         ValueError, match=r"T.copy_cluster: found a tile that lies in several pieces"
     ):
         build(kernel(dst_block=1))
+
+
+@pytest.mark.parametrize("threads", [1, 32])
+def test_a_thread_that_stores_what_it_wrote_itself_is_fenced(threads):
+    """No barrier stands between: the thread has written the whole tile."""
+
+    @T.prim_func
+    def main(B: T.Tensor((8, 128), "float16")):
+        with T.Kernel(1, threads=threads):
+            S = T.alloc_shared((8, 64), "float16")
+            if T.get_thread_binding() == 0:
+                for i, j in T.grid(8, 64):
+                    S[i, j] = i
+            T.copy(S, B[0, 0])
+
+    kernel = build(main, pass_configs={"tl.disable_shuffle_elect": True})
+    source = kernel.get_kernel_source()
+    assert "tl::tma_store<" in source
+    assert source.index("S[") < source.index("tl::fence_proxy_async()")
+    b = torch.zeros((8, 128), dtype=torch.float16)
+    kernel(b)
+    assert torch.equal(b[:, :64], torch.arange(8).half()[:, None].expand(8, 64))
