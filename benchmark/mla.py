@@ -7,6 +7,8 @@ import itertools
 import torch
 from common import Row, example, main, median_times, norm_error
 
+import tilelang.language as T
+
 SIZES = (132, 128, 8192)
 CONFIG = {"block_H": 64, "block_N": 128, "num_stages": 1, "pieces": 4, "threads": 256}
 CONFIGS = [
@@ -16,8 +18,6 @@ CONFIGS = [
 TURNS, TURNS_CONFIGS = {"cluster": 2}, [{"cluster": 1}, {"cluster": 2}]
 # Of an H200's tensor cores, and of what a copy reaches.
 WANTED_FLOPS, WANTED_SHARE = 600e12, 0.8
-# ||ours - reference|| / ||reference||: of float16 weights and results.
-BOUND = 1e-3
 
 
 def flops(batch, heads, length, dim=512, rope_dim=64):
@@ -42,19 +42,21 @@ def error(tensors, found):
     return max(norm_error(out, reference(*part)) for *part, out in parts)
 
 
-def row(name, program, config, configs, small):
+def row(name, program, config, configs, dtype, small):
     """The size of the table, or a small one."""
     mla = example("mla_decode")
     # Two blocks for each token.
     batch, heads, length = (1, 128, 150) if small else SIZES
+    # ||ours - reference|| / ||reference||, of rounded weights and results.
+    bound = torch.finfo(dtype.as_torch()).eps
     return Row(
-        name=f"{batch} x {heads} x {length} x (512 + 64){name}",
+        name=f"{batch} x {heads} x {length} x (512 + 64) {dtype}{name}",
         program=program,
-        arguments={"batch": batch, "heads": heads, "length": length},
+        arguments={"batch": batch, "heads": heads, "length": length, "dtype": dtype},
         config=config,
         configs=configs,
-        inputs=lambda device: mla.inputs(batch, heads, length, device=device),
-        error=lambda tensors, found: (error(tensors, found), BOUND),
+        inputs=lambda device: mla.inputs(batch, heads, length, dtype=dtype, device=device),
+        error=lambda tensors, found: (error(tensors, found), bound),
         work=flops(batch, heads, length),
         limit=lambda tensors: limit(flops(batch, heads, length), tensors),
     )
@@ -62,9 +64,12 @@ def row(name, program, config, configs, small):
 
 def rows(small):
     """Both programs."""
+    programs = [
+        ("", example("mla_decode").mla_decode, CONFIG, CONFIGS),
+        (" in turns", example("mla_decode_turns").mla_decode, TURNS, TURNS_CONFIGS),
+    ]
     return [
-        row("", example("mla_decode").mla_decode, CONFIG, CONFIGS, small),
-        row(" in turns", example("mla_decode_turns").mla_decode, TURNS, TURNS_CONFIGS, small),
+        row(*program, dtype, small) for dtype in (T.float16, T.bfloat16) for program in programs
     ]
 
 

@@ -24,15 +24,17 @@ def schedule():
     """Who does what, and what is passed on: tiles of keys a and b in halves and their rotated
     parts, weights with the maxima that they are relative to, at the end sums of weights."""
     users = {
+        "a_rope": ["scores_a"],
         "a_left": ["scores_a", "left_a"],
         "a_right": ["scores_a", "right_a"],
-        "a_rope": ["scores_a"],
+        "b_rope": ["scores_b"],
         "b_left": ["scores_b", "left_b"],
         "b_right": ["scores_b", "right_b"],
-        "b_rope": ["scores_b"],
     }
     fills = [T.WSSync(f"load_{keys}", use, keys) for keys, uses in users.items() for use in uses]
-    left, right = ["scores_a", "weigh_a", "left_a"], ["scores_b", "follow_a", "right_a", "weigh_b"]
+    # What the right group can do of its own comes before it waits for the left one's weights.
+    left = ["scores_a", "top_a", "weigh_a", "left_a"]
+    right = ["scores_b", "top_b", "follow_a", "right_a", "weigh_b"]
     steps = T.WSScope(
         "steps",
         {
@@ -83,15 +85,21 @@ def rescaled(out, sums, rescale):
 
 
 @T.macro
-def weighed(scores, weights, top, before, rescale, keys, scale):
-    """Weights of the first `keys` scores of each row, and the maximum that they are relative to."""
+def topmost(scores, tile_top, keys):
+    """The largest of the first `keys` scores of each row; the others are those of no key."""
     if keys < TILE:
         for i, j in T.Parallel(HEADS, TILE):
             scores[i, j] = T.if_then_else(j < keys, scores[i, j], NO_KEY)
+    T.reduce_max(scores, tile_top, dim=1)
+
+
+@T.macro
+def weighed(scores, weights, tile_top, top, before, rescale, scale):
+    """Weights of the scores, and the maximum that they are relative to."""
     T.copy(top, before)
-    T.reduce_max(scores, top, dim=1, clear=False)
     for i in T.Parallel(HEADS):
-        top[i] = T.if_then_else((top[i] - before[i]) * scale > SLACK, top[i], before[i])
+        if (tile_top[i] - before[i]) * scale > SLACK:
+            top[i] = tile_top[i]
     for i in T.Parallel(HEADS):
         rescale[i] = T.exp2((before[i] - top[i]) * scale)
     for i, j in T.Parallel(HEADS, TILE):
@@ -152,6 +160,7 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
             scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
             weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
             out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
+            tile_top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
             top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
             before = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
             rescale = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
@@ -182,22 +191,23 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
                         )
                         for h in T.unroll(2, explicit=True):
                             T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
+                    with T.ws_op(f"top_{name}"):
+                        topmost(scores[g], tile_top[g], length - first)
                 # Each group's own product comes first; the other's weights take a while.
                 for g, (name, own, other) in enumerate(
                     [("a", "left", "right"), ("b", "right", "left")]
                 ):
                     with T.ws_op(f"weigh_{name}"):
                         weighed(
-                            *(scores[g], weights[g], top[g], before[g], rescale[g]),
-                            length - (step * 2 + g) * TILE,
+                            *(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]),
                             scale,
                         )
                         T.copy(weights[g], weights_shared[g])
                         T.copy(top[g], top_shared[g])
                     with T.ws_op(f"{own}_{name}"):
                         rescaled(out[g], sums[g], rescale[g])
-                        added(scores[g], part[g], sums[g])
                         T.gemm(weights[g], keys[g][g], out[g])
+                        added(scores[g], part[g], sums[g])  # beside the product
                     o = 1 - g
                     with T.ws_op(f"follow_{name}"):
                         followed(top_shared[g], top[o], before[o], rescale[o], scale)

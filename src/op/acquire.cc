@@ -1,10 +1,10 @@
 /*!
  * acquire(barrier element, parity, buffer regions..) waits for the phase of an mbarrier after which
  * the thread may read or overwrite the buffers; release(barrier element, buffer regions..) arrives
- * at it, once for each warp, when its lanes are done with them, with the attribute `blocks` at
- * those of so many blocks of the cluster; release(barrier element, condition, buffer regions..)
- * does so where the condition holds, which is the same for all lanes. The buffers tell planners
- * what the barrier is about; no data moves.
+ * at it, once for each warp, when its lanes are done with them, which is to read or to fill them,
+ * with the attribute `blocks` at those of so many blocks of the cluster; release(barrier element,
+ * condition, buffer regions..) does so where the condition holds, which is the same for all lanes.
+ * The buffers tell planners what the barrier is about; no data moves.
  */
 #include "intrinsics.h"
 #include "operator.h"

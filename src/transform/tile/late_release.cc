@@ -28,6 +28,7 @@ class ReleasePlanner {
       // ptxas runs products one after the other if some are in flight over the end of an iteration
       // and a wait for a part of them stands in front of a use of accumulators.
       use->release_beside = steps[found->place];
+      use->is_waited_for = true;
       use->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
       return;
     }

@@ -50,6 +50,7 @@ class SchedulePlanner : ScheduledProgram {
     CountFills(&roles_);
     CountArrivals(&roles_);
     PlaceReleases(kernel_, views_, &roles_);
+    RefineReleases(&roles_);
   }
 
  private:

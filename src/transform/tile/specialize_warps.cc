@@ -69,6 +69,10 @@ struct ChannelBarriers {
   Stmt Release(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {}, span, channel->blocks);
   }
+  /*! The slot is filled by this warp's lanes; says nothing of what else they have in flight. */
+  Stmt Announce(const Expr& number, const Span& span) const {
+    return Call(kRelease, full, number, {}, span);
+  }
   /*! Gives up the slot of the fill before `next`, the number of a fill, if there is one. */
   Stmt ReleaseBefore(const Expr& next, const Expr& is_one, const Span& span) const {
     const Expr slot = next + MakeInt(next->dtype(), channel->versions - 1);
@@ -276,7 +280,7 @@ class RoleEmitter {
     if (c.by_draw) out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span), true});
     if (c.by_threads) {
       if (c.read_by_engine) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
-      out->push_back({MakeEvaluate(CallOp(kMbarrierArriveWarp, {address}), span)});
+      out->push_back({u.barriers->Announce(u.number, span)});
     }
   }
 
@@ -322,7 +326,7 @@ class RoleEmitter {
     for (const Use& u : uses) {
       const SlotUse* use = UseBy(*u.window);
       if (!use || use->release_beside != i || use->release_side != side) continue;
-      if (!u.barriers->empty.defined()) continue;
+      if (!u.barriers->empty.defined() || use->is_implied) continue;
       const Span& span = sequence.nodes[use->release]->stmt->span;
       const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, use->release}); };
       // TMA overwrites what the consumer has written.
@@ -344,7 +348,7 @@ class RoleEmitter {
     if (!loop) return;
     for (const Use& u : UsesIn(node.body)) {
       const SlotUse* use = UseBy(*u.window);
-      if (!use || !use->one_fill_late) continue;
+      if (!use || !use->one_fill_late || use->is_implied) continue;
       const Expr next = Substitute(u.number, loop->loop_var, loop->min + loop->extent);
       const Expr any = ZeroOf(loop->extent->dtype()) < loop->extent;
       out->push_back({u.barriers->ReleaseBefore(next, any, loop->span), false, i, 1, i});

@@ -101,6 +101,10 @@ struct SlotUse {
   size_t release_beside = 0;
   int release_side = 1;
   bool one_fill_late = false;
+  /*! An asynchronous product uses it last, which the role finds complete there in any case. */
+  bool is_waited_for = false;
+  /*! It is given up by another role, which comes there later: this one does not arrive. */
+  bool is_implied = false;
 };
 
 struct Window {
@@ -263,6 +267,10 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
 // --- late_release.cc
 /*! Sets where the roles that use a window give up its slot. */
 void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+
+// --- scheduled_releases.cc
+/*! Leaves out arrivals that another role's imply, and moves some. Releases are placed. */
+void RefineReleases(WarpRoles* roles);
 
 // --- role_slice.cc
 /*!

@@ -441,7 +441,7 @@ def test_stores_of_threads_join_the_producer(plan, program, copy):
     assert "producer, by stores of all its threads, channel 0, not TMA: " in lines[2]
     assert "full after 8, empty after 8 arrivals" in lines[-1]
     body = role(program(mixed(copy)), "producer")
-    assert "T.tl.mbarrier_arrive_warp(T.address_of(S_full[k % 2]))" in body
+    assert "T.tl.release(S_full[k % 2], S[k % 2], W[k % 2])" in body
     assert "cp_async" not in body
 
 

@@ -1,0 +1,112 @@
+/*! How the roles of a schedule give up slots beside what they announce to each other.
+ *
+ * A role need not arrive if another one that does can only have got there after it: it waits for
+ * something that the first announces behind its last use. And arrivals at all blocks of a cluster
+ * stand behind the next announcement, whose fence would wait until they have come there. */
+#include <algorithm>
+
+#include "../../target/chip.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+const SlotUse* UseBy(const Window& w, size_t role) {
+  const auto it = std::find_if(w.uses.begin(), w.uses.end(),
+                               [&](const SlotUse& use) { return use.role == role; });
+  return it == w.uses.end() ? nullptr : &*it;
+}
+
+class ReleaseRefiner {
+ public:
+  explicit ReleaseRefiner(WarpRoles* roles) : roles_(*roles) {}
+
+  void Run() {
+    for (Channel& channel : roles_.channels) {
+      if (!channel.empty_arrivals) continue;
+      for (size_t r = 0; r < roles_.roles.size(); ++r) {
+        // A fence of the role's own belongs to the arrival of one that writes.
+        if (!channel.IsUsedBy(r) || channel.consumer_writes) continue;
+        if (IsImplied(channel, r)) OmitOf(r, &channel);
+      }
+      if (channel.blocks == 1) continue;
+      for (Window& w : channel.windows) {
+        for (SlotUse& use : w.uses) MoveBehindAnnouncement(*w.sequence, &use);
+      }
+    }
+  }
+
+ private:
+  /*! Windows of the sequence in which the threads of the role write for others and then arrive. An
+   * engine arrives when it is done, not when their program comes by. */
+  std::vector<const Window*> Announcements(const RoleSequence* sequence, size_t role) const {
+    std::vector<const Window*> out;
+    for (const Channel& c : roles_.channels) {
+      if (c.source != role || !c.by_threads || c.by_cp_async) continue;
+      for (const Window& w : c.windows) {
+        if (w.sequence == sequence) out.push_back(&w);
+      }
+    }
+    return out;
+  }
+
+  /*! In every window another role gives the slot up after role `r` is done with it. */
+  bool IsImplied(const Channel& channel, size_t r) const {
+    return std::all_of(channel.windows.begin(), channel.windows.end(), [&](const Window& w) {
+      const SlotUse* use = UseBy(w, r);
+      return use && std::any_of(w.uses.begin(), w.uses.end(), [&](const SlotUse& later) {
+               return later.role != r && !later.is_implied && Follows(*w.sequence, later, *use);
+             });
+    });
+  }
+
+  /*! The role of `later` waits, before it gives up the slot, for what the role of `use` announces
+   * in the same iteration when its products with the slot are over, whether or not it arrives. */
+  bool Follows(const RoleSequence& sequence, const SlotUse& later, const SlotUse& use) const {
+    if (!use.is_waited_for) return false;
+    const auto announced = Announcements(&sequence, use.role);
+    return std::any_of(announced.begin(), announced.end(), [&](const Window* w) {
+      const bool is_over = use.release_side < 0 ? use.release_beside <= w->last_fill
+                                                : use.release_beside < w->last_fill;
+      const SlotUse* awaited = UseBy(*w, later.role);
+      return is_over && awaited && awaited->acquire <= later.release;
+    });
+  }
+
+  void OmitOf(size_t r, Channel* channel) const {
+    for (Window& w : channel->windows) {
+      for (SlotUse& use : w.uses) use.is_implied |= use.role == r;
+    }
+    channel->empty_arrivals -= channel->blocks * roles_.roles[r].range.threads / kWarpThreads;
+  }
+
+  /*! Unless the role would wait for a fill with the slot still in its hands. */
+  void MoveBehindAnnouncement(const RoleSequence& sequence, SlotUse* use) const {
+    if (!use->is_waited_for) return;
+    size_t first = SIZE_MAX;
+    for (const Window* w : Announcements(&sequence, use->role)) {
+      if (w->last_fill >= use->release_beside) first = std::min(first, w->last_fill);
+    }
+    const size_t from = use->release_beside + (use->release_side > 0);
+    if (first == SIZE_MAX || AcquiresWithin(sequence, use->role, from, first)) return;
+    use->release_beside = first;
+    use->release_side = 1;
+  }
+
+  bool AcquiresWithin(const RoleSequence& sequence, size_t role, size_t from, size_t to) const {
+    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+      return std::any_of(c.windows.begin(), c.windows.end(), [&](const Window& w) {
+        const SlotUse* use = w.sequence == &sequence ? UseBy(w, role) : nullptr;
+        return use && from <= use->acquire && use->acquire <= to;
+      });
+    });
+  }
+
+  WarpRoles& roles_;
+};
+
+}  // namespace
+
+void RefineReleases(WarpRoles* roles) { ReleaseRefiner(roles).Run(); }
+
+}  // namespace tl

@@ -1,0 +1,169 @@
+"""What the roles of a schedule say to each other when they give up slots."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import schedule
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+HOW = (
+    {"asynchronous": "late"},
+    {"order": "adversarial", "asynchronous": "early"},
+    {"order": "random", "asynchronous": "random", "seed": 5},
+)
+
+
+def syncs(pipeline, source, targets):
+    return [T.WSSync(source, t, pipeline) for t in targets.split()]
+
+
+def weights_of_another_role(n, depth=1, of_scores=True, cluster=1):
+    """Two roles use the tiles K and R: `left` for scores, `right` R by itself and then K, for which
+    it waits for weights that `left` makes `of_scores`, or of nothing. The blocks of a cluster load
+    the tiles together. Adds up Q R + weights K, and the scores."""
+    plan = T.WSSchedule(
+        num_warps=12,
+        roles={"load": T.WSRole(0, 4), "left": T.WSRole(4, 8), "right": T.WSRole(8, 12)},
+        pipelines={"k": T.WSPipeline(depth), "r": T.WSPipeline(depth), "w": T.WSPipeline(1)},
+        scopes=[
+            T.WSScope(
+                "step",
+                {"load": ["k", "r"], "left": ["scores", "weigh"], "right": ["alone", "mix"]},
+                [
+                    *syncs("k", "k", "scores mix"),
+                    *syncs("r", "r", "scores alone"),
+                    *syncs("w", "weigh", "mix"),
+                ],
+            ),
+            T.WSScope(None, {"left": ["begin0", "store0"], "right": ["begin1", "store1"]}),
+        ],
+    )
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 64), "float16"),
+        K: T.Tensor((64 * n, 64), "float16"),
+        R: T.Tensor((64 * n, 64), "float16"),
+        Scores: T.Tensor((2, 64, 64), "float32"),
+        Out: T.Tensor((2, 64, 64), "float32"),
+    ):
+        with T.Kernel(2, threads=384, cluster_dims=cluster) as block:
+            T.annotate_ws_schedule(plan)
+            k_tile = T.alloc_shared((64, 64), "float16")
+            r_tile = T.alloc_shared((64, 64), "float16")
+            weights = T.alloc_shared((64, 64), "float16")
+            q0 = T.alloc_fragment((64, 64), "float16")
+            q1 = T.alloc_fragment((64, 64), "float16")
+            scores = T.alloc_fragment((64, 64), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            out = T.alloc_fragment((64, 64), "float32")
+            with T.ws_op("begin0"):
+                T.copy(Q, q0)
+                T.clear(scores)
+                T.clear(total)
+            with T.ws_op("begin1"):
+                T.copy(Q, q1)
+                T.clear(out)
+            for step in T.serial(n, annotations={T.WSID: "step"}):
+                T.copy(K[step * 64, 0], k_tile, annotations={T.WSID: "k"})
+                T.copy(R[step * 64, 0], r_tile, annotations={T.WSID: "r"})
+                with T.ws_op("scores"):
+                    T.gemm(q0, k_tile, scores, transpose_B=True, clear_accum=of_scores)
+                    T.gemm(q0, r_tile, scores, transpose_B=True)
+                with T.ws_op("weigh"):
+                    if of_scores:
+                        for i, j in T.Parallel(64, 64):
+                            total[i, j] += scores[i, j]
+                        T.copy(scores, weights)
+                    else:
+                        T.fill(weights, 2)
+                T.gemm(q1, r_tile, out, annotations={T.WSID: "alone"})
+                T.gemm(weights, k_tile, out, annotations={T.WSID: "mix"})
+            T.copy(
+                total if of_scores else scores, Scores[block, 0, 0], annotations={T.WSID: "store0"}
+            )
+            T.copy(out, Out[block, 0, 0], annotations={T.WSID: "store1"})
+
+    return main
+
+
+def events(role, **kw):
+    """What a role waits for and says, in the order of its text; slots left out."""
+    func = weights_of_another_role(3, **kw)
+    source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
+    source = source[source.index("__global__") :]
+    left, right = source.index("if (1 <= warp_group"), source.index("if (2 <= warp_group")
+    text = source[left:right] if role == "left" else source[right:]
+    found = re.findall(
+        r"mbarrier_wait\((\w+)|mbarrier_arrive_warp\((\w+)|mbarrier_arrive_warp_cluster\((\w+)"
+        r"|(commit)_batch|warpgroup_wait<(\d)>|(for) \(int step =",
+        text,
+    )
+    names = ("acquire {}", "release {}", "release {} of all", "{}", "wait {}", "{}")
+    return [name.format(x) for row in found for name, x in zip(names, row, strict=True) if x]
+
+
+def arrivals(**kw):
+    explained = tilelang.compile(weights_of_another_role(3, **kw), target=TARGET).explain()
+    return [int(n) for n in re.findall(r"empty after (\d+) arrivals", explained)]
+
+
+def test_who_is_waited_for_by_the_last_user_does_not_arrive():
+    """`right` waits for weights of scores with K, so it gives K up for both; R it uses before."""
+    assert arrivals() == [4, 8, 4]
+    loop = ["acquire k_tile_full", "commit", "acquire r_tile_full", "commit", "wait 0"]
+    announced = ["release r_tile_empty", "acquire weights_empty", "release weights_full"]
+    assert events("left") == ["for", *loop, *announced]
+    ends = [e for e in events("right") if e.startswith("release")]
+    assert ends == ["release k_tile_empty", "release r_tile_empty", "release weights_empty"]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_who_announces_something_else_arrives(depth):
+    """Weights of nothing say nothing of the products with K."""
+    assert arrivals(depth=depth, of_scores=False) == [8, 8, 4]
+
+
+def test_an_announcement_waits_for_no_other_product():
+    found = events("left", depth=2, of_scores=False)
+    announced = found.index("release weights_full")
+    last = announced - found[announced::-1].index("commit")
+    assert [e for e in found[last:announced] if e.startswith("wait")] == ["wait 1"]
+    # With the scores it hands over what is made of them.
+    found = events("left", depth=2)
+    assert "wait 0" in found[found.index("commit") : found.index("release weights_full")]
+
+
+def test_arrivals_at_a_cluster_stand_behind_the_announcement():
+    assert arrivals(cluster=2) == [8, 16, 4]
+    found = events("left", cluster=2)
+    assert found[-3:] == [
+        "acquire weights_empty",
+        "release weights_full",
+        "release r_tile_empty of all",
+    ]
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize(
+    "kw",
+    [{}, {"depth": 2}, {"depth": 2, "of_scores": False}, {"of_scores": False}, {"cluster": 2}],
+    ids=str,
+)
+def test_results(kw, how):
+    n = 4
+    q, k, r = (torch.randint(-2, 3, (rows, 64)).half() for rows in (64, 64 * n, 64 * n))
+    tiles = list(zip(k.float().split(64), r.float().split(64), strict=True))
+    scores = [q.float() @ (a + b).T for a, b in tiles]
+    weights = scores if kw.get("of_scores", True) else [torch.full((64, 64), 2.0)] * n
+    wanted = sum(q.float() @ b + w @ a for (a, b), w in zip(tiles, weights, strict=True))
+    kernel = tilelang.compile(weights_of_another_role(n, **kw), target=TARGET)
+    found = [torch.full((2, 64, 64), float("nan")) for _ in "so"]
+    with schedule(**how):
+        kernel(q, k, r, *found)
+    assert torch.equal(found[0], sum(scores).expand(2, -1, -1))
+    assert torch.equal(found[1], wanted.expand(2, -1, -1))
