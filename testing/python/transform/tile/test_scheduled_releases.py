@@ -148,22 +148,35 @@ def test_arrivals_at_a_cluster_stand_behind_the_announcement():
     ]
 
 
-@pytest.mark.parametrize("how", HOW, ids=str)
-@pytest.mark.parametrize(
-    "kw",
-    [{}, {"depth": 2}, {"depth": 2, "of_scores": False}, {"of_scores": False}, {"cluster": 2}],
-    ids=str,
-)
-def test_results(kw, how):
+def check(kw, **compiling):
     n = 4
     q, k, r = (torch.randint(-2, 3, (rows, 64)).half() for rows in (64, 64 * n, 64 * n))
     tiles = list(zip(k.float().split(64), r.float().split(64), strict=True))
     scores = [q.float() @ (a + b).T for a, b in tiles]
     weights = scores if kw.get("of_scores", True) else [torch.full((64, 64), 2.0)] * n
     wanted = sum(q.float() @ b + w @ a for (a, b), w in zip(tiles, weights, strict=True))
-    kernel = tilelang.compile(weights_of_another_role(n, **kw), target=TARGET)
+    kernel = tilelang.compile(weights_of_another_role(n, **kw), target=TARGET, **compiling)
     found = [torch.full((2, 64, 64), float("nan")) for _ in "so"]
-    with schedule(**how):
-        kernel(q, k, r, *found)
+    kernel(q, k, r, *found)
     assert torch.equal(found[0], sum(scores).expand(2, -1, -1))
     assert torch.equal(found[1], wanted.expand(2, -1, -1))
+
+
+CASES = pytest.mark.parametrize(
+    "kw",
+    [{}, {"depth": 2}, {"depth": 2, "of_scores": False}, {"of_scores": False}, {"cluster": 2}],
+    ids=str,
+)
+
+
+@CASES
+@pytest.mark.usefixtures("on_sm_90a")
+def test_results(kw):
+    check(kw)
+
+
+@CASES
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_results_in_other_orders(kw, how):
+    with schedule(**how):
+        check(kw, execution_backend="emulate")
