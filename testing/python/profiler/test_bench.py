@@ -24,18 +24,37 @@ def test_budgets_give_the_numbers_of_runs():
     assert 6 < calls < 40
 
 
-def test_return_modes_are_ordered():
-    low, _ = bench(return_mode="min")
-    middle, _ = bench(return_mode="median")
-    high, _ = bench(return_mode="max")
-    assert 1 <= low < middle < high
+@pytest.fixture
+def timed(monkeypatch):
+    """do_bench of a function whose runs take 1, 2 and 4 ms by a clock of its own."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def run(**options):
+        runs = iter([1, 1, 1, 1, 1, 2, 4])
+
+        def function():
+            now[0] += next(runs) / 1000
+
+        return do_bench(function, device="cpu", _n_warmup=2, _n_repeat=3, **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"), [("min", 1), ("median", 2), ("mean", 7 / 3), ("max", 4)]
+)
+def test_return_modes(timed, mode, wanted):
+    assert timed(return_mode=mode) == pytest.approx(wanted)
+
+
+def test_an_unknown_return_mode_is_refused():
     with pytest.raises(AssertionError, match="return_mode 'best'"):
         bench(return_mode="best")
 
 
-def test_quantiles():
-    (low, high), _ = bench(quantiles=[0.0, 1.0])
-    assert 1 <= low < high
+def test_quantiles(timed):
+    assert timed(quantiles=[0.0, 0.5, 1.0]) == pytest.approx([1, 2, 4])
 
 
 def test_an_estimate_over_the_baseline_stops():
