@@ -189,11 +189,10 @@ def reference(q, q_rope, kv, k_rope):
     return (scores / (q.shape[2] + q_rope.shape[2]) ** 0.5).softmax(-1) @ kv
 
 
-def relative_error(batch, heads, length, dim=512, rope_dim=64, split=1, device="cpu", **tile):
+def relative_error(kernel, batch, heads, length, dim=512, rope_dim=64, split=1, device="cpu"):
     """||ours - reference|| / ||reference||"""
     torch.manual_seed(0)
     tensors = inputs(batch, heads, length, dim, rope_dim, device=device)
-    kernel = mla_decode(batch, heads, length, dim, rope_dim, split, **tile)
     found = kernel(*tensors, *workspace(batch, heads, dim, split, device))
     wanted = reference(*tensors)
     return float((found.double() - wanted).norm() / wanted.norm())
@@ -207,9 +206,9 @@ if __name__ == "__main__":
     parser.add_argument("--split", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
     batch, length = arguments.batch, arguments.length
+    heads, device = (128, "cuda") if gpu else (64, "cpu")
     for split in arguments.split:
-        error = relative_error(
-            batch, 128 if gpu else 64, length, split=split, device="cuda" if gpu else "cpu"
-        )
+        kernel = mla_decode(batch, heads, length, split=split)
+        error = relative_error(kernel, batch, heads, length, split=split, device=device)
         assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
         print(f"batch {batch}, context {length}, split {split}: relative error {error:.1e}")
