@@ -179,19 +179,27 @@ class Owners {
   bool EachElementHasOneOwner() {
     if (!decided_) return false;
     OwnerTable owners(size_);
-    bool one = true;
-    decided_ = Enumerate(pair_.a, pair_.a_free, [&](int64_t element, int by) {
-      int& owner = owners[element];
-      owner = owner == OwnerTable::kNobody || owner == by ? by : OwnerTable::kSeveral;
-    });
-    decided_ = decided_ && Enumerate(pair_.b, pair_.b_free, [&](int64_t element, int by) {
-                 const int owner = owners[element];
-                 one &= owner == OwnerTable::kNobody || owner == by;
-               });
-    return decided_ && one;
+    const auto note = [&](int64_t first, int64_t count, int by) {
+      for (int64_t i = first; i < first + count; ++i) {
+        int& owner = owners[i];
+        owner = owner == OwnerTable::kNobody || owner == by ? by : OwnerTable::kSeveral;
+      }
+      return true;
+    };
+    const auto compare = [&](int64_t first, int64_t count, int by) {
+      for (int64_t i = first; i < first + count; ++i) {
+        const int owner = owners[i];
+        if (owner != OwnerTable::kNobody && owner != by) return false;
+      }
+      return true;
+    };
+    return Enumerate(pair_.a, pair_.a_free, note) && Enumerate(pair_.b, pair_.b_free, compare);
   }
 
  private:
+  /*! Told of elements that follow each other and who touches them; false ends the enumeration. */
+  using Visit = std::function<bool(int64_t first, int64_t count, int by)>;
+
   /*! Indices that are equal for both accesses and all threads need no enumeration. Where an outer
    * one cannot be evaluated, a slot by a running count or an iteration of unknown number, elements
    * that differ in it alone are one: if that has one thread, so has each of them. */
@@ -263,9 +271,10 @@ class Owners {
     return size_ <= kMaxNames;
   }
 
-  /*! Calls `visit` for each element that a thread touches; false if that cannot be decided. */
+  /*! Calls `visit` for the elements that threads touch; false if those cannot be told, or it says
+   * so. */
   bool Enumerate(const SharedAccess& access, const std::vector<const SyncNode*>& free,
-                 const std::function<void(int64_t, int)>& visit) const {
+                 const Visit& visit) const {
     std::optional<std::vector<Axis>> axes = ThreadAxes(access.node);
     if (!axes) return false;
     const size_t threads = axes->size();
@@ -306,7 +315,7 @@ class Owners {
 
   bool VisitElements(const SharedAccess& access, const std::vector<IntProgram>& programs,
                      const std::vector<int64_t>& point, int64_t element, int owner,
-                     const std::function<void(int64_t, int)>& visit) const {
+                     const Visit& visit) const {
     int64_t lanes = 1;
     for (size_t i = 0; i < programs.size(); ++i) {
       const int64_t index = programs[i](point.data());
@@ -315,8 +324,7 @@ class Owners {
       if (index < 0 || index + width > extents_[i]) return false;
       element = element * extents_[i] + index;
     }
-    for (int64_t lane = 0; lane < lanes; ++lane) visit(element + lane, owner);
-    return true;
+    return visit(element, lanes, owner);
   }
 
   const Pair& pair_;
