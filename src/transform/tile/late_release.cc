@@ -1,6 +1,6 @@
 /*! Where the consumer gives up a slot that an asynchronous product reads: where it would wait for
  * that product or for a later one anyway, or behind the next one, so that one product is in flight
- * all the time. */
+ * all the time; else behind the operation. */
 #include <algorithm>
 
 #include "pipeline.h"
@@ -34,6 +34,8 @@ class ReleasePlanner {
     }
     size_t next = at + 1;
     while (!WgmmaAt(*w->sequence, steps[next % n])) ++next;
+    // Unless there is a better place: behind what else the operation of a schedule does.
+    use->release_beside = steps[EndOfOperation(*w->sequence, steps, at)];
     if (found && found->place < next) return;
     size_t place = found ? found->place : next;
     // A slot that the next fill needs is given up in the same iteration, behind the next product.
@@ -45,6 +47,15 @@ class ReleasePlanner {
   }
 
  private:
+  /*! The last step of the operation that step `at` belongs to. */
+  static size_t EndOfOperation(const RoleSequence& sequence, const std::vector<size_t>& steps,
+                               size_t at) {
+    const std::string& id = sequence.nodes[steps[at]]->id;
+    if (id.empty()) return at;
+    while (at + 1 < steps.size() && sequence.nodes[steps[at + 1]]->id == id) ++at;
+    return at;
+  }
+
   /*! The fill that an iteration waits for needs no slot that it is to give up itself. */
   bool MayBeLate(const Channel& channel, const Window& w, const SlotUse& use) const {
     return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w, use);

@@ -21,10 +21,11 @@ def syncs(pipeline, source, targets):
     return [T.WSSync(source, t, pipeline) for t in targets.split()]
 
 
-def weights_of_another_role(n, depth=1, of_scores=True, cluster=1):
+def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False):
     """Two roles use the tiles K and R: `left` for scores, `right` R by itself and then K, for which
     it waits for weights that `left` makes `of_scores`, or of nothing. The blocks of a cluster load
-    the tiles together. Adds up Q R + weights K, and the scores."""
+    the tiles together. Adds up Q R + weights K, and the scores; `tallied`: and 1, beside the last
+    product."""
     plan = T.WSSchedule(
         num_warps=12,
         roles={"load": T.WSRole(0, 4), "left": T.WSRole(4, 8), "right": T.WSRole(8, 12)},
@@ -61,6 +62,7 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1):
             scores = T.alloc_fragment((64, 64), "float32")
             total = T.alloc_fragment((64, 64), "float32")
             out = T.alloc_fragment((64, 64), "float32")
+            tally = T.alloc_fragment((64, 64), "float32")
             with T.ws_op("begin0"):
                 T.copy(Q, q0)
                 T.clear(scores)
@@ -68,6 +70,7 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1):
             with T.ws_op("begin1"):
                 T.copy(Q, q1)
                 T.clear(out)
+                T.clear(tally)
             for step in T.serial(n, annotations={T.WSID: "step"}):
                 T.copy(K[step * 64, 0], k_tile, annotations={T.WSID: "k"})
                 T.copy(R[step * 64, 0], r_tile, annotations={T.WSID: "r"})
@@ -82,11 +85,18 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1):
                     else:
                         T.fill(weights, 2)
                 T.gemm(q1, r_tile, out, annotations={T.WSID: "alone"})
-                T.gemm(weights, k_tile, out, annotations={T.WSID: "mix"})
+                with T.ws_op("mix"):
+                    T.gemm(weights, k_tile, out)
+                    if tallied:
+                        for i, j in T.Parallel(64, 64):
+                            tally[i, j] += 1
             T.copy(
                 total if of_scores else scores, Scores[block, 0, 0], annotations={T.WSID: "store0"}
             )
-            T.copy(out, Out[block, 0, 0], annotations={T.WSID: "store1"})
+            with T.ws_op("store1"):
+                for i, j in T.Parallel(64, 64):
+                    out[i, j] += tally[i, j]
+                T.copy(out, Out[block, 0, 0])
 
     return main
 
@@ -138,6 +148,18 @@ def test_an_announcement_waits_for_no_other_product():
     assert "wait 0" in found[found.index("commit") : found.index("release weights_full")]
 
 
+def test_an_operation_is_over_when_all_of_it_is():
+    """What stands behind its last product runs beside that one, and then the slots are given up."""
+    source = tilelang.lower(
+        weights_of_another_role(3, tallied=True), target="cuda -arch=sm_90a"
+    ).kernel_source
+    loop = source[source.index("if (2 <= warp_group") :]
+    last = loop.index("wgmma_ss")
+    tallied, waited = loop.index("tally", last), loop.index("warpgroup_wait<0>", last)
+    assert loop.index("_commit_batch", last) < tallied < waited
+    assert waited < loop.index("k_tile_empty", last) < loop.index("weights_empty", last)
+
+
 def test_arrivals_at_a_cluster_stand_behind_the_announcement():
     assert arrivals(cluster=2) == [8, 16, 4]
     found = events("left", cluster=2)
@@ -159,12 +181,19 @@ def check(kw, **compiling):
     found = [torch.full((2, 64, 64), float("nan")) for _ in "so"]
     kernel(q, k, r, *found)
     assert torch.equal(found[0], sum(scores).expand(2, -1, -1))
-    assert torch.equal(found[1], wanted.expand(2, -1, -1))
+    assert torch.equal(found[1], (wanted + n * kw.get("tallied", False)).expand(2, -1, -1))
 
 
 CASES = pytest.mark.parametrize(
     "kw",
-    [{}, {"depth": 2}, {"depth": 2, "of_scores": False}, {"of_scores": False}, {"cluster": 2}],
+    [
+        {},
+        {"depth": 2},
+        {"depth": 2, "of_scores": False},
+        {"of_scores": False},
+        {"cluster": 2},
+        {"tallied": True},
+    ],
     ids=str,
 )
 
