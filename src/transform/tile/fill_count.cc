@@ -79,11 +79,15 @@ Expr FillCount::Number(const RoleSequence* sequence) const {
   return number;
 }
 
+const SlotUse* Window::UseBy(size_t role) const {
+  const auto it =
+      std::find_if(uses.begin(), uses.end(), [&](const SlotUse& use) { return use.role == role; });
+  return it == uses.end() ? nullptr : &*it;
+}
+
 bool Channel::IsUsedBy(size_t role) const {
-  return std::any_of(windows.begin(), windows.end(), [&](const Window& w) {
-    return std::any_of(w.uses.begin(), w.uses.end(),
-                       [&](const SlotUse& use) { return use.role == role; });
-  });
+  return std::any_of(windows.begin(), windows.end(),
+                     [&](const Window& w) { return w.UseBy(role) != nullptr; });
 }
 
 void CountFills(WarpRoles* roles) {

@@ -209,8 +209,7 @@ class ChannelMaker : ScheduledProgram {
     for (size_t r = 0; r < roles_.roles.size(); ++r) {
       if (!channel.IsUsedBy(r)) continue;
       for (const Window& w : channel.windows) {
-        const bool uses = std::any_of(w.uses.begin(), w.uses.end(),
-                                      [&](const SlotUse& use) { return use.role == r; });
+        const bool uses = w.UseBy(r) != nullptr;
         const bool fills = w.first_fill != SIZE_MAX;
         if (uses && fills) continue;
         Refuse(w.sequence->nodes[0]->stmt->span,

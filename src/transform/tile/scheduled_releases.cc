@@ -1,7 +1,8 @@
 /*! How the roles of a schedule give up slots beside what they announce to each other.
  *
  * A role need not arrive if another one that does can only have got there after it: it waits for
- * something that the first announces behind its last use. And arrivals at all blocks of a cluster
+ * something that the first announces behind its last use. The first still waits for its products
+ * where it would have arrived. And arrivals at all blocks of a cluster
  * stand behind the next announcement, whose fence would wait until they have come there. */
 #include <algorithm>
 
@@ -10,12 +11,6 @@
 
 namespace tl {
 namespace {
-
-const SlotUse* UseBy(const Window& w, size_t role) {
-  const auto it = std::find_if(w.uses.begin(), w.uses.end(),
-                               [&](const SlotUse& use) { return use.role == role; });
-  return it == w.uses.end() ? nullptr : &*it;
-}
 
 class ReleaseRefiner {
  public:
@@ -53,7 +48,7 @@ class ReleaseRefiner {
   /*! In every window another role gives the slot up after role `r` is done with it. */
   bool IsImplied(const Channel& channel, size_t r) const {
     return std::all_of(channel.windows.begin(), channel.windows.end(), [&](const Window& w) {
-      const SlotUse* use = UseBy(w, r);
+      const SlotUse* use = w.UseBy(r);
       return use && std::any_of(w.uses.begin(), w.uses.end(), [&](const SlotUse& later) {
                return later.role != r && !later.is_implied && Follows(*w.sequence, later, *use);
              });
@@ -61,14 +56,14 @@ class ReleaseRefiner {
   }
 
   /*! The role of `later` waits, before it gives up the slot, for what the role of `use` announces
-   * in the same iteration when its products with the slot are over, whether or not it arrives. */
+   * in the same iteration behind the place where it would give it up. */
   bool Follows(const RoleSequence& sequence, const SlotUse& later, const SlotUse& use) const {
     if (!use.is_waited_for) return false;
     const auto announced = Announcements(&sequence, use.role);
     return std::any_of(announced.begin(), announced.end(), [&](const Window* w) {
       const bool is_over = use.release_side < 0 ? use.release_beside <= w->last_fill
                                                 : use.release_beside < w->last_fill;
-      const SlotUse* awaited = UseBy(*w, later.role);
+      const SlotUse* awaited = w->UseBy(later.role);
       return is_over && awaited && awaited->acquire <= later.release;
     });
   }
@@ -82,7 +77,7 @@ class ReleaseRefiner {
 
   /*! Unless the role would wait for a fill with the slot still in its hands. */
   void MoveBehindAnnouncement(const RoleSequence& sequence, SlotUse* use) const {
-    if (!use->is_waited_for) return;
+    if (!use->is_waited_for || use->is_implied) return;
     size_t first = SIZE_MAX;
     for (const Window* w : Announcements(&sequence, use->role)) {
       if (w->last_fill >= use->release_beside) first = std::min(first, w->last_fill);
@@ -96,7 +91,7 @@ class ReleaseRefiner {
   bool AcquiresWithin(const RoleSequence& sequence, size_t role, size_t from, size_t to) const {
     return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
       return std::any_of(c.windows.begin(), c.windows.end(), [&](const Window& w) {
-        const SlotUse* use = w.sequence == &sequence ? UseBy(w, role) : nullptr;
+        const SlotUse* use = w.sequence == &sequence ? w.UseBy(role) : nullptr;
         return use && from <= use->acquire && use->acquire <= to;
       });
     });

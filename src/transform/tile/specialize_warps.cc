@@ -69,6 +69,10 @@ struct ChannelBarriers {
   Stmt Release(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {}, span, channel->blocks);
   }
+  /*! A release without an arrival: what it would wait for is over. */
+  Stmt Withhold(const Expr& number, const Span& span) const {
+    return Call(kRelease, empty, number, {MakeInt(kBool, 0)}, span, channel->blocks);
+  }
   /*! The slot is filled by this warp's lanes; says nothing of what else they have in flight. */
   Stmt Announce(const Expr& number, const Span& span) const {
     return Call(kRelease, full, number, {}, span);
@@ -214,13 +218,6 @@ class RoleEmitter {
 
   const Role& Now() const { return roles_.roles[role_]; }
 
-  /*! What the role does with a window; nullptr if it fills it or has nothing to do with it. */
-  const SlotUse* UseBy(const Window& w) const {
-    const auto it = std::find_if(w.uses.begin(), w.uses.end(),
-                                 [&](const SlotUse& use) { return use.role == role_; });
-    return it == w.uses.end() ? nullptr : &*it;
-  }
-
   std::vector<RoleStmt> StatementsOf(const RoleSequence& sequence) const {
     std::vector<RoleStmt> out;
     const std::vector<Use> uses = UsesIn(sequence);
@@ -248,7 +245,7 @@ class RoleEmitter {
   void OpenWindows(const std::vector<Use>& uses, size_t i, const Span& span,
                    std::vector<RoleStmt>* out) const {
     for (const Use& u : uses) {
-      const SlotUse* use = UseBy(*u.window);
+      const SlotUse* use = u.window->UseBy(role_);
       if (use && use->acquire == i) OpenUse(u, i, span, out);
       const bool fills = u.barriers->channel->source == role_;
       if (fills && u.window->first_fill == i) OpenFill(u, span, out);
@@ -323,23 +320,28 @@ class RoleEmitter {
   /*! The slots that are given up on one side of statement i. */
   void CloseUses(const RoleSequence& sequence, const std::vector<Use>& uses, size_t i, int side,
                  std::vector<RoleStmt>* out) const {
+    std::vector<RoleStmt> withheld;
     for (const Use& u : uses) {
-      const SlotUse* use = UseBy(*u.window);
+      const SlotUse* use = u.window->UseBy(role_);
       if (!use || use->release_beside != i || use->release_side != side) continue;
-      if (!u.barriers->empty.defined() || use->is_implied) continue;
+      if (!u.barriers->empty.defined()) continue;
       const Span& span = sequence.nodes[use->release]->stmt->span;
       const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, use->release}); };
       // TMA overwrites what the consumer has written.
       if (u.barriers->channel->consumer_writes) {
         add(MakeEvaluate(CallOp(kFenceProxyAsync, {}), span));
       }
-      if (use->one_fill_late) {
+      if (use->is_implied) {
+        withheld.push_back({u.barriers->Withhold(u.number, span), false, i, side, use->release});
+      } else if (use->one_fill_late) {
         const ForNode* loop = FillCount::CountingLoop(&sequence);
         add(u.barriers->ReleaseBefore(u.number, loop->min < loop->loop_var, span));
       } else {
         add(u.barriers->Release(u.number, span));
       }
     }
+    // Behind the arrivals, none of which they are to hold up.
+    out->insert(out->end(), withheld.begin(), withheld.end());
   }
 
   /*! Behind loops that give up slots one fill late: the last ones. */
@@ -347,8 +349,8 @@ class RoleEmitter {
     const ForNode* loop = node.Loop();
     if (!loop) return;
     for (const Use& u : UsesIn(node.body)) {
-      const SlotUse* use = UseBy(*u.window);
-      if (!use || !use->one_fill_late || use->is_implied) continue;
+      const SlotUse* use = u.window->UseBy(role_);
+      if (!use || !use->one_fill_late) continue;
       const Expr next = Substitute(u.number, loop->loop_var, loop->min + loop->extent);
       const Expr any = ZeroOf(loop->extent->dtype()) < loop->extent;
       out->push_back({u.barriers->ReleaseBefore(next, any, loop->span), false, i, 1, i});

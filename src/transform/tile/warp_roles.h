@@ -101,9 +101,10 @@ struct SlotUse {
   size_t release_beside = 0;
   int release_side = 1;
   bool one_fill_late = false;
-  /*! An asynchronous product uses it last, which the role finds complete there in any case. */
+  /*! The role comes to wait there for the product that uses it last, whether or not it arrives. */
   bool is_waited_for = false;
-  /*! It is given up by another role, which comes there later: this one does not arrive. */
+  /*! It is given up by another role, which comes there later: this one waits for the products that
+   * read it, but does not arrive. */
   bool is_implied = false;
 };
 
@@ -111,6 +112,8 @@ struct Window {
   const RoleSequence* sequence;
   size_t first_fill, last_fill, last_use;
   std::vector<SlotUse> uses;
+  /*! What the role does with the slot; nullptr if it fills it or has nothing to do with it. */
+  const SlotUse* UseBy(size_t role) const;
   /*! What TMA brings in one fill. */
   int64_t tma_bytes = 0;
 };

@@ -21,11 +21,12 @@ def syncs(pipeline, source, targets):
     return [T.WSSync(source, t, pipeline) for t in targets.split()]
 
 
-def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False):
+def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False, rows=64):
     """Two roles use the tiles K and R: `left` for scores, `right` R by itself and then K, for which
     it waits for weights that `left` makes `of_scores`, or of nothing. The blocks of a cluster load
     the tiles together. Adds up Q R + weights K, and the scores; `tallied`: and 1, beside the last
-    product."""
+    product. With more than 64 `rows` of Q, it is shared, and `left` uses R first, and writes to
+    the other rows."""
     plan = T.WSSchedule(
         num_warps=12,
         roles={"load": T.WSRole(0, 4), "left": T.WSRole(4, 8), "right": T.WSRole(8, 12)},
@@ -58,13 +59,15 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False
             r_tile = T.alloc_shared((64, 64), "float16")
             weights = T.alloc_shared((64, 64), "float16")
             q0 = T.alloc_fragment((64, 64), "float16")
+            q_rows = T.alloc_shared((rows, 64), "float16")
+            q = q0 if rows == 64 else q_rows[0:64, :]
             q1 = T.alloc_fragment((64, 64), "float16")
             scores = T.alloc_fragment((64, 64), "float32")
             total = T.alloc_fragment((64, 64), "float32")
             out = T.alloc_fragment((64, 64), "float32")
             tally = T.alloc_fragment((64, 64), "float32")
             with T.ws_op("begin0"):
-                T.copy(Q, q0)
+                T.copy(Q, q)
                 T.clear(scores)
                 T.clear(total)
             with T.ws_op("begin1"):
@@ -75,9 +78,12 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False
                 T.copy(K[step * 64, 0], k_tile, annotations={T.WSID: "k"})
                 T.copy(R[step * 64, 0], r_tile, annotations={T.WSID: "r"})
                 with T.ws_op("scores"):
-                    T.gemm(q0, k_tile, scores, transpose_B=True, clear_accum=of_scores)
-                    T.gemm(q0, r_tile, scores, transpose_B=True)
+                    first, second = (k_tile, r_tile) if rows == 64 else (r_tile, k_tile)
+                    T.gemm(q, first, scores, transpose_B=True, clear_accum=of_scores)
+                    T.gemm(q, second, scores, transpose_B=True)
                 with T.ws_op("weigh"):
+                    if rows > 64:
+                        T.fill(q_rows[64:rows, :], 1)
                     if of_scores:
                         for i, j in T.Parallel(64, 64):
                             total[i, j] += scores[i, j]
@@ -130,6 +136,13 @@ def test_who_is_waited_for_by_the_last_user_does_not_arrive():
     assert events("left") == ["for", *loop, *announced]
     ends = [e for e in events("right") if e.startswith("release")]
     assert ends == ["release k_tile_empty", "release r_tile_empty", "release weights_empty"]
+
+
+def test_who_does_not_arrive_waits():
+    """The rows that `left` writes to are not those that its product with K still reads."""
+    found = events("left", of_scores=False, rows=128)
+    assert "release k_tile_empty" not in found
+    assert "wait 0" in found[: found.index("release weights_full")]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -193,6 +206,7 @@ CASES = pytest.mark.parametrize(
         {"of_scores": False},
         {"cluster": 2},
         {"tallied": True},
+        {"of_scores": False, "rows": 128},
     ],
     ids=str,
 )
