@@ -6,6 +6,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
+#include "whole_registers.h"
 
 namespace tl {
 
@@ -172,7 +173,7 @@ Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& l
 
 Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
   Var outer = MakeVar("r"), lane = MakeVar("v");
-  const int64_t width = ContiguousRegisters(layout);
+  const int64_t width = IsOfWholeRegisters(nest.body) ? 1 : ContiguousRegisters(layout);
   const int64_t registers = layout->RegisterExtent();
   Expr reg = Expr(outer) * width + lane;
   auto inverse = InvertFragment(layout, ctx.thread, reg, ctx.num_threads);

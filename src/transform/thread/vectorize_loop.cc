@@ -21,6 +21,7 @@
  * scalars;
  *  - nothing inside is a loop, a jump or a call that is not elementwise; atomic additions may stand
  * as statements, as wide as the architecture has them (target/atomic.h).
+ * A loop over whole registers (op/whole_registers.h) is unrolled.
  * Off with `tirx.disable_vectorize`; `tl.disable_vectorize_256` leaves 16 bytes for every access.
  * It relies on buffers that start at a multiple of 16 bytes: tensors by the call's check, shared
  * and local memory by their declaration.
@@ -30,6 +31,7 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
+#include "../../op/whole_registers.h"
 #include "../../target/access_width.h"
 #include "../../target/atomic.h"
 #include "../../tvm/registry.h"
@@ -508,7 +510,7 @@ class LoopVectorizer : public AnalyzingMutator {
     if (extent == 1) return Substitute(loop->body, loop->loop_var, loop->min);
     ForNode* n = loop.CopyOnWrite();
     n->kind = extent ? ForKind::kUnrolled : ForKind::kSerial;
-    if (!extent || loop->step || !enabled_) return loop;
+    if (!extent || loop->step || !enabled_ || IsOfWholeRegisters(loop->body)) return loop;
     for (int lanes = kMaxLanes; lanes > 1; lanes /= 2) {
       if (*extent % lanes != 0) continue;
       if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;

@@ -216,8 +216,8 @@ DEFECTS = {
     ),
     "compiled gemm without some zeros": Defect(
         "compiled gemm",
-        "for (int r = 0; r < 16",
-        "for (int r = 1; r < 16",
+        "for (int r = 0; r < 32",
+        "for (int r = 1; r < 32",
         "uninitialized",
         ("tl::mma_sync",),
         "C_local + 0",

@@ -231,12 +231,61 @@ def test_registers_are_selected_without_a_branch(vectorize):
     def func(n: T.int32):
         c = T.launch_thread("threadIdx.x", 64)
         with T.sblock("tilelang_root"):
-            L = T.sblock_alloc_buffer((8,), "float32", scope="local")
+            L = T.sblock_alloc_buffer((8,), "float16", scope="local")
             for e in T.vectorized(8):
-                L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float32(0))
+                L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float16(0))
 
     assert vectorize(func) == (
-        "for e in T.unroll(8):\n    L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float32(0.0))"
+        "for e in T.unroll(8):\n    L[e] = T.if_then_else(c * 8 + e < n, L[e], T.float16(0.0))"
+    )
+
+
+def registers(dtype, statement):
+    """`statement(L, e)` for the four elements of a local buffer."""
+
+    @T.prim_func(s_tir=True)
+    def func():
+        T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((4,), dtype, scope="local")
+            for e in T.vectorized(4):
+                L[e] = statement(L[e])
+
+    return func
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
+def test_registers_that_hold_one_element_make_no_vectors(vectorize, dtype):
+    text = vectorize(registers(dtype, lambda x: x * x))
+    assert text == "for e in T.unroll(4):\n    L[e] = L[e] * L[e]"
+
+
+def test_registers_that_hold_several_elements_make_vectors(vectorize):
+    text = vectorize(registers("float16", lambda x: x + x))
+    assert text == "L[0:4] = L[T.Ramp(0, 1, 4)] + L[T.Ramp(0, 1, 4)]"
+
+
+def test_rounding_in_registers_is_of_vectors(vectorize):
+    def rounded(x):
+        return T.Cast("float32", T.Cast("float16", x))
+
+    assert vectorize(registers("float32", rounded)) == (
+        'L[0:4] = T.Cast("float32x4", T.Cast("float16x4", L[T.Ramp(0, 1, 4)]))'
+    )
+
+
+def test_a_branch_over_registers_is_asked_once(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(n: T.int32):
+        T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            L = T.sblock_alloc_buffer((4,), "float32", scope="local")
+            for e in T.vectorized(4):
+                if n > 0:
+                    L[e] = L[e] * T.float32(2)
+
+    assert vectorize(func) == (
+        "if n > 0:\n    L[0:4] = L[T.Ramp(0, 1, 4)] * T.Broadcast(T.float32(2.0), 4)"
     )
 
 
@@ -401,13 +450,13 @@ def test_select_is_elementwise(vectorize):
     def func():
         T.launch_thread("threadIdx.x", 16)
         with T.sblock("tilelang_root"):
-            L = T.sblock_alloc_buffer((4,), "float32", scope="local")
+            L = T.sblock_alloc_buffer((4,), "float16", scope="local")
             for e in T.vectorized(4):
-                L[e] = T.Select(L[e] < T.float32(0), T.float32(0), L[e])
+                L[e] = T.Select(L[e] < T.float16(0), T.float16(0), L[e])
 
     assert vectorize(func) == (
-        "L[0:4] = T.Select(L[T.Ramp(0, 1, 4)] < T.Broadcast(T.float32(0.0), 4), "
-        "T.Broadcast(T.float32(0.0), 4), L[T.Ramp(0, 1, 4)])"
+        "L[0:4] = T.Select(L[T.Ramp(0, 1, 4)] < T.Broadcast(T.float16(0.0), 4), "
+        "T.Broadcast(T.float16(0.0), 4), L[T.Ramp(0, 1, 4)])"
     )
 
 

@@ -1,0 +1,15 @@
+/*! Statements over registers of which each holds one element. */
+#pragma once
+#include "../tvm/build.h"
+
+namespace tl {
+
+/*!
+ * The statement accesses nothing but fragments and memory of the thread, makes no values of less
+ * than 32 bits, of which a register holds several, and has no branch, which is asked once for a
+ * vector. Vectors bring nothing there: no instruction takes two registers, and NVVM makes scalars
+ * of them, which in an attention is a twelfth of compilation.
+ */
+bool IsOfWholeRegisters(const Stmt& s);
+
+}  // namespace tl
