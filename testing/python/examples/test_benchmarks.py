@@ -89,7 +89,12 @@ def test_without_a_gpu_nothing_is_claimed():
 
 
 @pytest.mark.parametrize(
-    ("name", "only"), [("gemm_ragged", "^1 x"), ("attention_backward", "128 full|64 causal")]
+    ("name", "only"),
+    [
+        ("gemm_ragged", "^1 x"),
+        ("attention_backward", "128 full|64 causal"),
+        ("mla_limit", "float16 products( and loads)?$"),
+    ],
 )
 def test_small_sizes_are_emulated(name, only):
     done = subprocess.run(
