@@ -144,6 +144,8 @@ def _gemm(machine: Machine, statement: Gemm, frame: Frame) -> None:
     places, extents = _places(machine, statement.c, frame)
     if a.shape[1] != b.shape[0] or [a.shape[0], b.shape[1]] != extents[-2:]:
         raise Invalid("a product of other extents")
+    c: np.ndarray
+    ec: np.ndarray
     if clear:
         c, ec = np.zeros(a.shape[0] * b.shape[1]), np.zeros(1)
     else:
