@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <regex>
-#include <unordered_set>
 #include <utility>
 
 #include "../op/intrinsics.h"
@@ -16,8 +15,6 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kManyRegisters = kMostRegisters * 2 / 3;
-
 bool HasLoads(const Expr& e) {
   struct Finder : StmtExprVisitor {
     bool found = false;
@@ -26,29 +23,6 @@ bool HasLoads(const Expr& e) {
   } finder;
   finder(e);
   return finder.found;
-}
-
-/*! Registers that the operands of a statement's wgmma products have in a thread. */
-int64_t RegistersOfProducts(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    std::unordered_set<const Object*> seen;
-    int64_t bits = 0;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      if (IsWgmmaProduct(op)) {
-        for (const PointerAccess& p : PointerAccesses(op)) Add(p.buffer);
-      }
-      Default(op);
-    }
-    void Add(const Var& buffer) {
-      if (!IsLocal(buffer) || !seen.insert(buffer.get()).second) return;
-      int64_t own = BufferOf(buffer)->dtype->dtype.bits;
-      for (const Expr& extent : BufferOf(buffer)->shape) own *= ToInt(extent);
-      bits += own;
-    }
-  } finder;
-  finder(s);
-  return finder.bits / 32;
 }
 
 int64_t ThreadsOf(const PrimFunc& kernel) {
@@ -196,9 +170,8 @@ void KernelPrinter::Visit_(const ForNode* op) {
   analyzer_.BindLoop(op);
   std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
   if (!factor) factor = std::exchange(unroll_factor_, std::nullopt);
-  // NVVM unrolls as it likes; where products have most of the registers, those of a second
-  // iteration's addresses are spilled.
-  if (!factor && op->kind == ForKind::kSerial && RegistersOfProducts(op->body) > kManyRegisters) {
+  // NVVM unrolls as it likes, and ptxas keeps what describes operands for the next iteration.
+  if (!factor && op->kind == ForKind::kSerial && RegistersOfProducts(op->body) > kMostRegisters) {
     factor = 1;
   }
   if (factor) {

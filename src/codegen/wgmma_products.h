@@ -21,4 +21,8 @@ class WgmmaProducts {
   std::set<std::string> found_;
 };
 
+/*! Registers of a thread for the operands of a statement's products: the elements of those in
+ * registers, and two for the descriptor of each step's operand in shared memory. */
+int64_t RegistersOfProducts(const Stmt& s);
+
 }  // namespace tl

@@ -104,3 +104,10 @@ def test_small_sizes_are_emulated(name, only):
     )
     assert done.returncode == 0, done.stderr
     assert "relative error" in done.stdout
+
+
+def test_the_limit_of_mla_is_not_one_of_registers(common):
+    """Unrolled by NVVM, its loops had 2200 bytes of spills and ran at three quarters."""
+    limit = importlib.import_module("mla_limit")
+    kernel = limit.products(1, 128, 512, "float16", True)
+    assert kernel.n_spills == 0
