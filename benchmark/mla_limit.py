@@ -110,7 +110,11 @@ def row(name, loads, dtype, small, scale):
     def inputs(device):
         return [x * scale for x in mla.inputs(batch, heads, length, dtype=dtype, device=device)]
 
-    bound = torch.finfo(dtype.as_torch()).eps if scale else 1.0
+    def relative_error(tensors, found):
+        # Zeros have to be zeros.
+        return error(tensors, found) if scale else float(max(x.abs().max() for x in found))
+
+    bound = torch.finfo(dtype.as_torch()).eps
     work = flops(batch, heads, length)
     return Row(
         name=f"{batch} x {heads} x {length} {dtype} {name}",
@@ -118,7 +122,7 @@ def row(name, loads, dtype, small, scale):
         arguments={"batch": batch, "heads": heads, "length": length, "dtype": dtype},
         config={"loads": loads},
         inputs=inputs,
-        error=lambda tensors, found: (error(tensors, found) if scale else 0.0, bound),
+        error=lambda tensors, found: (relative_error(tensors, found), bound),
         work=work,
         limit=lambda tensors: limit(work, tensors),
     )

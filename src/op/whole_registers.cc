@@ -26,16 +26,15 @@ class Finder : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const CastNode* op) final {
-    Type(op->dtype());
+    narrow |= op->dtype().bits < 32 && op->dtype().code != kDLBool;
     Default(op);
   }
 
  private:
   void Touch(const Var& buffer) {
     memory |= !IsLocal(buffer) && !IsFragment(buffer);
-    Type(BufferOf(buffer)->dtype->dtype);
+    narrow |= BufferOf(buffer)->dtype->dtype.bits < 32;
   }
-  void Type(DLDataType type) { narrow |= type.bits < 32 && type.code != kDLBool; }
 };
 
 }  // namespace
