@@ -19,6 +19,8 @@ def products(batch, heads, length, dtype, loads):
     of one tile and its half of the results of both, the tile always being the first one, with Q's
     first columns for weights. Scores (batch, 2, heads, TILE), of each group, and Output (batch,
     heads, DIM) are float32 sums over the steps."""
+    assert heads == 2 * HEADS, "two blocks share the loads of a token"
+    assert length % (2 * TILE) == 0, "whole steps"
     half, steps = DIM // 2, length // (2 * TILE)
 
     @T.prim_func
@@ -59,10 +61,10 @@ def products(batch, heads, length, dtype, loads):
                     T.barrier_wait(asked, step % 2)
                     for part in T.unroll(8, explicit=True):
                         first = (step * 2 + part // 4) * TILE
-                        column = bx % 2 * half + part % 4 * 64
+                        column = bx * half + part % 4 * 64
                         box = KV[by, first : first + TILE, column : column + 64]
                         T.tma_copy(box, loaded[part, :, :], barrier=full)
-                    mine = (step * 2 + bx % 2) * TILE
+                    mine = (step * 2 + bx) * TILE
                     T.tma_copy(K_rope[by, mine : mine + TILE, :], loaded[8, :, :], barrier=full)
                     if tx == 0:
                         T.barrier_arrive(full)

@@ -241,7 +241,7 @@ def test_registers_are_selected_without_a_branch(vectorize):
 
 
 def registers(dtype, statement):
-    """`statement(L, e)` for the four elements of a local buffer."""
+    """L[e] = statement(L[e]) for the four elements of a local buffer."""
 
     @T.prim_func(s_tir=True)
     def func():
@@ -263,6 +263,7 @@ def test_registers_that_hold_one_element_make_no_vectors(vectorize, dtype):
 def test_registers_that_hold_several_elements_make_vectors(vectorize):
     text = vectorize(registers("float16", lambda x: x + x))
     assert text == "L[0:4] = L[T.Ramp(0, 1, 4)] + L[T.Ramp(0, 1, 4)]"
+    assert vectorize(registers("bool", lambda x: x)) == "L[0:4] = L[T.Ramp(0, 1, 4)]"
 
 
 def test_rounding_in_registers_is_of_vectors(vectorize):
