@@ -1,12 +1,15 @@
 # Two commands: `make quickstart` and `make test`. What they install goes into $(VENV), where stamp files say
 # what has been done, so that a second make does nothing. Another interpreter lives beside the first:
 #   make PYTHON=python3.12 VENV=.venv312 test
+# Paths here are relative: make takes a space in the checkout's own path for the end of a name.
 
 PYTHON ?= python3
 VENV ?= .venv
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
+# Where the programs of $(VENV) are, as an absolute path, for who does not run in this folder.
+SCRIPTS = "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("scripts"))')"
 SOURCES := CMakeLists.txt VERSION README.md LICENSE \
   $(shell find cmake src tilelang -type f -not -name '*.so' -not -name '*.pyc')
 CPP_SOURCES = $(shell find src -name '*.cc' -o -name '*.h')
@@ -14,6 +17,13 @@ FFI_RANGE := 0.1.14.post0 0.1.15.post2
 
 # Everything here is about the package in $(VENV), whatever the shell's path says.
 unexport PYTHONPATH
+
+# Tools keep nothing in a folder that cannot be written to.
+ifneq ($(shell test -w . && echo yes),yes)
+export RUFF_NO_CACHE := true
+export MYPY_CACHE_DIR := /dev/null
+export PYTEST_ADDOPTS += -p no:cacheprovider
+endif
 
 .PHONY: quickstart test lint format dev wheel test-ffi-range benchmark clean
 
@@ -39,8 +49,8 @@ format: $(VENV)/dev-tools
 
 # Builds into the source tree; then: PYTHONPATH=. .venv/bin/pytest
 dev: $(VENV)/dev-tools
-	$(VENV)/bin/cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(abspath $(PY)) \
-	  -DCMAKE_MAKE_PROGRAM=$(abspath $(VENV))/bin/ninja
+	$(VENV)/bin/cmake -S . -B build -G Ninja -DPython_EXECUTABLE=$(SCRIPTS)/python \
+	  -DCMAKE_MAKE_PROGRAM=$(SCRIPTS)/ninja
 	$(VENV)/bin/cmake --build build
 
 wheel: $(VENV)/dependencies
@@ -49,9 +59,9 @@ wheel: $(VENV)/dependencies
 # The wheel as it is shipped, run with the oldest and with the newest tvm-ffi.
 test-ffi-range: wheel $(VENV)/dev-tools
 	for version in $(FFI_RANGE); do \
-	  site=$(abspath build)/ffi-$$version && rm -rf $$site && \
-	  $(PIP) --no-deps --target $$site apache-tvm-ffi==$$version dist/tilelang-$$(cat VERSION)-*.whl && \
-	  PYTHONPATH=$$site $(VENV)/bin/pytest -n 2 || exit 1; done
+	  site="$$PWD/build/ffi-$$version" && rm -rf "$$site" && \
+	  $(PIP) --no-deps --target "$$site" apache-tvm-ffi==$$version dist/tilelang-$$(cat VERSION)-*.whl && \
+	  PYTHONPATH="$$site" $(VENV)/bin/pytest -n 2 || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist tilelang/lib tilelang/jit/adapter/cython/_adapter*.so

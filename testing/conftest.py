@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forms", help="file to which the forms of generated code are added")
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
 
 
@@ -28,9 +30,22 @@ def pytest_configure(config: pytest.Config) -> None:
             " or `.venv/bin/pytest`, or PYTHONPATH=. to test the source tree on purpose"
         )
     os.environ["PYTHONPATH"] = ":".join(asked_for)
-    assert config.cache is not None
-    os.environ.setdefault("TILELANG_CACHE_DIR", str(config.cache.mkdir("tilelang")))
+    os.environ.setdefault("TILELANG_CACHE_DIR", kernel_cache(config))
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
+    if config.getoption("--forms"):
+        from tilelang.testing.forms import watch
+
+        watch(os.path.abspath(config.getoption("--forms")))
+
+
+def kernel_cache(config: pytest.Config) -> str:
+    """A folder beside pytest's own notes, or a temporary one where the checkout is read-only."""
+    # Without the plugin "cacheprovider" there is no such attribute.
+    if getattr(config, "cache", None) is not None and os.access(ROOT, os.W_OK):
+        return str(config.cache.mkdir("tilelang"))
+    folder = tempfile.TemporaryDirectory(prefix="tilelang-tests-")
+    config.add_cleanup(folder.cleanup)
+    return folder.name
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,13 @@ def _load() -> None:
         raise ImportError(
             f"tilelang: found apache-tvm {tvm.__version__}, wanted {TVM_VERSION}; {advice}"
         )
+    if not _LIBRARY.is_file():
+        raise ImportError(
+            f"tilelang: found {_LIBRARY.parents[1]}, which has no compiled library "
+            "(lib/libtilelang.so), wanted an installed or a built package. A source tree hides the "
+            "installed package where it is the current directory or in PYTHONPATH: start Python in "
+            "another directory, or build the source tree by `make dev`"
+        )
     wrong = list(tvm_ffi.load_module(str(_LIBRARY)).tl_register())
     if wrong:
         raise ImportError(

@@ -1,7 +1,7 @@
 """The environment variables that tilelang reads: ``from tilelang.env import env``.
 
 Each is read at every access, so that a change of `os.environ` counts at once; an assignment to the
-attribute wins over the environment.
+attribute wins over the environment. An empty variable counts as one that is not set.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class EnvVar(Generic[T]):
         if instance is None:
             return self
         assigned = instance.__dict__.get(self.name)
-        return self.parse(os.environ.get(self.name, self.default)) if assigned is None else assigned
+        # A variable that is set to nothing is not set.
+        text = os.environ.get(self.name) or self.default
+        return self.parse(text) if assigned is None else assigned
 
     def __set__(self, instance: Any, value: T | None) -> None:
         """Overrides the environment; None goes back to it."""
@@ -64,7 +66,7 @@ class Environment:
     )
     TL_LOWER_TRACE = EnvVar("TL_LOWER_TRACE", "0", parse_bool)
     TL_LOWER_TRACE_DIR = EnvVar("TL_LOWER_TRACE_DIR", "./dump_ir", Path)
-    TILELANG_ENABLE_DATA_RACE_CHECK = EnvVar("TILELANG_ENABLE_DATA_RACE_CHECK", "0", parse_bool)
+    TILELANG_ENABLE_DATA_RACE_CHECK = EnvVar("TILELANG_ENABLE_DATA_RACE_CHECK", "1", parse_bool)
     TILELANG_DEFAULT_TARGET = EnvVar("TILELANG_DEFAULT_TARGET", "auto", str)
     TILELANG_EMULATE_CHECKS = EnvVar("TILELANG_EMULATE_CHECKS", "0", str)
     TILELANG_EXECUTION_BACKEND = EnvVar("TILELANG_EXECUTION_BACKEND", "auto", str)

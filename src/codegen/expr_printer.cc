@@ -373,7 +373,9 @@ std::string ExprPrinter::ElementAddress(const TensorLoadNode* target) {
   const auto buffer = target->source.as_or_throw<Var>();
   const bool packed = IsHalfByte(BufferOf(buffer)->dtype->dtype);
   const Expr& index = target->indices[0];
-  return "&" + Name(buffer.get()) + "[" + Print(packed ? ByteOf(buffer, index) : index) + "]";
+  headers_.insert("tl/buffer.h");
+  const std::string place = Print(packed ? ByteOf(buffer, index) : index);
+  return "tl::raw(" + Name(buffer.get()) + " + (" + place + "))";
 }
 
 std::string ExprPrinter::Intrinsic(const CallNode* op) {

@@ -51,11 +51,17 @@ void KernelFacts::Visit_(const DeclBufferNode* op) {
     used.insert(buffer.get());
     // A pointer to another type says nothing of what is written through it.
     written.insert(buffer.get());
+    read.insert(buffer.get());
   }
 }
 
 void KernelFacts::Visit_(const BufferStoreNode* op) {
   written.insert(op->buffer.get());
+  Default(op);
+}
+
+void KernelFacts::Visit_(const TensorLoadNode* op) {
+  read.insert(op->source.get());
   Default(op);
 }
 

@@ -27,6 +27,8 @@ class KernelFacts : public StmtExprVisitor {
   std::unordered_set<const Object*> used;
   /*! Buffers that a store, an intrinsic or an unknown function may write. */
   std::unordered_set<const Object*> written;
+  /*! Buffers that the kernel loads from without an intrinsic. */
+  std::unordered_set<const Object*> read;
   std::vector<IterVar> threads;
   std::string swizzle;
   Span swizzle_span;
@@ -49,6 +51,7 @@ class KernelFacts : public StmtExprVisitor {
   void Visit_(const AllocBufferNode* op) override;
   void Visit_(const DeclBufferNode* op) override;
   void Visit_(const BufferStoreNode* op) override;
+  void Visit_(const TensorLoadNode* op) override;
   void Visit_(const CallNode* op) override;
 };
 

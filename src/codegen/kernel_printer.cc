@@ -7,6 +7,7 @@
 #include "../op/intrinsics.h"
 #include "../op/views.h"
 #include "../target/registers.h"
+#include "../transform/thread/effects.h"
 #include "../transform/thread/shared_memory.h"
 #include "../tvm/error.h"
 #include "c_types.h"
@@ -32,10 +33,11 @@ int64_t ThreadsOf(const PrimFunc& kernel) {
   return threads;
 }
 
-bool IsTensorMap(const PrimFunc& kernel, const Var& param) {
-  const Any maps = GetAttr(kernel, kTensorMaps);
-  if (maps == nullptr) return false;
-  const auto list = maps.cast<Array<Var>>();
+/*! Whether an attribute of the kernel lists the parameter. */
+bool IsIn(const PrimFunc& kernel, const char* key, const Var& param) {
+  const Any params = GetAttr(kernel, key);
+  if (params == nullptr) return false;
+  const auto list = params.cast<Array<Var>>();
   return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
 }
 
@@ -66,16 +68,22 @@ std::string KernelPrinter::Run(const PrimFunc& kernel) {
 
 std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& facts) {
   const Any noalias = GetAttr(kernel, "tirx.noalias");
-  const char* restrict = noalias != nullptr && !noalias.cast<bool>() ? "" : "__restrict__ ";
+  const bool overlaps = noalias != nullptr && !noalias.cast<bool>();
+  // What a __restrict__ pointer points to changes by stores of this thread only, so NVVM moves its
+  // loads over barriers, behind which they read what other threads have written.
+  const auto is_restrict = [&](const Var& p) {
+    const bool changes = facts.written.count(p.get()) || IsIn(kernel, kTmaWritten, p);
+    return !overlaps && !facts.aliased.count(p->name) && !(changes && facts.read.count(p.get()));
+  };
   std::string params;
   for (const Var& p : kernel->params) {
     if (!params.empty()) params += ", ";
-    if (IsTensorMap(kernel, p)) {
+    if (IsIn(kernel, kTensorMaps, p)) {
       params += "const __grid_constant__ CUtensorMap ";
     } else if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
-      params += StorageType(BufferOf(p)->dtype->dtype) + "* " +
-                (facts.aliased.count(p->name) ? "" : restrict);
+      params +=
+          StorageType(BufferOf(p)->dtype->dtype) + "* " + (is_restrict(p) ? "__restrict__ " : "");
     } else {
       params += TypeName(p->dtype()) + " ";
     }

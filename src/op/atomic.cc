@@ -26,6 +26,7 @@ class AtomicOperator : public TileOperator {
         adds_(adds) {}
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
+  bool IsOfThread() const final { return MakeNestOperator(nest_, operands_)->IsOfThread(); }
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (!inferring_) inferring_ = Loop(scope->arch);
     return inferring_->Infer(scope, level);
@@ -36,10 +37,11 @@ class AtomicOperator : public TileOperator {
   Stmt Lower(LoweringScope* scope) const final { return Loop(scope->arch)->Lower(scope); }
 
  private:
-  std::shared_ptr<TileOperator> Loop(int arch) const {
+  std::shared_ptr<TileOperator> Loop(const Arch& arch) const {
     ParallelNest nest = nest_;
     const Var& dst = operands_[0];
-    nest.max_width = adds_ ? AtomicAddLanes(arch, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
+    nest.max_width =
+        adds_ ? AtomicAddLanes(arch.sm, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
     return MakeNestOperator(nest, operands_);
   }
 

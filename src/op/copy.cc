@@ -5,6 +5,7 @@
  * From shared to global memory the copy is a store by TMA where the chip has it and nothing else
  * happens to the tensor in this kernel; PlaceStoreWaits says when threads wait for it. From global
  * to shared memory it is a load by TMA where that is asked for; all threads wait for it.
+ * Between two fragments whose elements other threads hold it goes through shared memory.
  * Between a fragment that is held as ldmatrix wants it and shared memory the copy is ldmatrix or
  * stmatrix (matrix_copy.h), else a parallel nest. cp.async is chosen by the pipeline around a copy,
  * or demanded: `prefer_instruction="cp_async"` commits and waits here unless the pipeline does, and
@@ -18,6 +19,7 @@
 #include "../target/chip.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
+#include "fragment_copy.h"
 #include "intrinsics.h"
 #include "matrix_copy.h"
 #include "region_nest.h"
@@ -69,9 +71,11 @@ class CopyOperator : public TileOperator {
         dst_(std::move(dst)),
         cp_async_(cp_async),
         tma_(std::move(tma)),
+        fragments_{src_, dst_, nest},
         nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})) {}
 
   BufferUse Use() const final { return nest_->Use(); }
+  bool IsOfThread() const final { return nest_->IsOfThread(); }
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level == InferLevel::kPrefer && ProposeLayout(scope)) return true;
     return nest_->Infer(scope, level);
@@ -82,9 +86,16 @@ class CopyOperator : public TileOperator {
     const Layout layout = ProposeMatrixLayout(src_, dst_, *scope, span);
     if (layout.defined()) scope->Place(tile, layout, span);
   }
-  void Verify(const LayoutScope& scope) const final { nest_->Verify(scope); }
+  void Verify(const LayoutScope& scope) const final {
+    const auto find = [&](const Var& v) { return scope.FindFragment(v); };
+    if (!fragments_.IsPlaced(find)) nest_->Verify(scope);
+  }
+  int64_t MovedBits(const LayoutScope& scope) const final {
+    return fragments_.MovedBits([&](const Var& v) { return scope.FindFragment(v); });
+  }
 
   Stmt Lower(LoweringScope* scope) const final {
+    if (auto staged = fragments_.LowerThroughShared(scope, span)) return *staged;
     if (cp_async_ != CpAsync::kIfPipelined) return LowerToCpAsync(scope);
     if (tma_.demanded && !tma_.stores) return LowerToTmaLoad(scope);
     if (auto store = LowerToTmaStore(scope)) return *store;
@@ -196,8 +207,7 @@ class CopyOperator : public TileOperator {
     if (!tma_.stores && !tma_.loads) return "a copy that is not between shared and global memory";
     if (!tma_.why_not.empty()) return tma_.why_not;
     if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      return "a target without the tensor memory access unit (sm_" + std::to_string(scope->arch) +
-             ")";
+      return "a target without the tensor memory access unit (" + scope->arch.Name() + ")";
     }
     if (tma_.stores && !scope->StoresTo(dst_.buffer).by_copies_only) {
       return std::string(dst_.buffer->name) + ", which the kernel also touches in another way";
@@ -232,6 +242,7 @@ class CopyOperator : public TileOperator {
   TileRegion src_, dst_;
   CpAsync cp_async_;
   TmaCopy tma_;
+  FragmentCopy fragments_;
   std::unique_ptr<TileOperator> nest_;
 };
 

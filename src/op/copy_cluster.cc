@@ -19,7 +19,8 @@ class CopyClusterOperator : public TileOperator {
         src_(TileRegion::From(call->args[0])),
         dst_(TileRegion::From(call->args[1])),
         barrier_(TileRegion::From(call->args[2])),
-        block_(call->args[3]) {}
+        block_(call->args[3]),
+        by_one_thread_(TileOpIntAttr(call, kByOneThread, 0) != 0) {}
 
   BufferUse Use() const final { return {{src_.buffer}, {dst_.buffer}}; }
   bool Infer(LayoutScope* scope, InferLevel level) final {
@@ -30,7 +31,7 @@ class CopyClusterOperator : public TileOperator {
 
   Stmt Lower(LoweringScope* scope) const final {
     if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      Refuse("a target without clusters (sm_" + std::to_string(scope->arch) + ")");
+      Refuse("a target without clusters (" + scope->arch.Name() + ")");
     }
     const std::string why =
         WhyNotBytes(src_, Placed(src_, scope), dst_, Placed(dst_, scope), scope->analyzer);
@@ -39,7 +40,8 @@ class CopyClusterOperator : public TileOperator {
                               SharedAddress(src_.buffer, src_.Mins(), scope),
                               MakeInt(TmaBytes(dst_)),
                               SharedAddress(barrier_.buffer, barrier_.Mins(), scope), block_};
-    return MakeIf(ElectThread(*scope, 0), MakeEvaluate(CallOp(kBulkCopyRemote, args), span), span);
+    const Stmt copy = MakeEvaluate(CallOp(kBulkCopyRemote, args), span);
+    return by_one_thread_ ? copy : MakeIf(ElectThread(*scope, 0), copy, span);
   }
 
  private:
@@ -66,6 +68,7 @@ class CopyClusterOperator : public TileOperator {
 
   TileRegion src_, dst_, barrier_;
   Expr block_;
+  bool by_one_thread_;
 };
 
 std::unique_ptr<TileOperator> MakeCopyCluster(const CallNode* call, const Span& span) {

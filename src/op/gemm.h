@@ -60,11 +60,13 @@ struct MmaSteps {
 /*! What decides over the instruction beside the operator itself. */
 struct GemmContext {
   int64_t num_threads;
-  int arch;
+  Arch arch;
   /*! Layouts of A and B in shared memory, as far as they are settled, and not by a gemm. */
   Layout a, b;
   /*! A or B is a view, whose layout is that of another buffer. */
   bool views = false;
+  /*! The lowest of the threads, in the block. */
+  int64_t first_thread = 0;
 };
 
 /*! How a gemm is computed. */

@@ -16,7 +16,7 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
               " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
 }
 
-constexpr int kWgmmaArch = 90;
+constexpr int kWgmmaChip = 90;
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
@@ -115,6 +115,10 @@ std::string WhyNotDescriptors(const WgmmaOperand& operand, const Layout& layout)
 std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmContext& context,
                         GemmPlan* plan) {
   if (PassConfigFlag("tl.disable_wgmma", false)) return "tl.disable_wgmma is set";
+  if (context.first_thread % kWarpGroupThreads) {
+    return "the threads begin with " + std::to_string(context.first_thread) +
+           ", inside of a warp group of " + std::to_string(kWarpGroupThreads);
+  }
   std::string why;
   const bool shared_a = IsShared(op.a.buffer);
   if (op.IsSparse() && !op.asynchronous) return "T.wgmma_gemm_sp asks for it";
@@ -217,7 +221,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   if (plan.UsesWgmma()) return plan;
   if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);
   // Chips that never had the instruction need no explanation.
-  if (context.arch != kWgmmaArch) plan.why_no_wgmma.clear();
+  if (context.arch.sm != kWgmmaChip) plan.why_no_wgmma.clear();
   const MmaInstruction* first = SelectMma(want, &plan.why_fma);
   if (!first && MustBeWhole(op)) RefuseShape(op, plan.why_fma);
   want.whole_k = false;

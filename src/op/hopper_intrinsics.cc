@@ -39,6 +39,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        {kBarrier}},
       {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}},
       {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}},
+      {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}},
       // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
       {kWgmmaDescriptor,
        "tl::wgmma_descriptor",
@@ -114,6 +115,8 @@ std::vector<Intrinsic> HopperIntrinsics() {
     // Products have these headers.
     row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
                     row.header == "tl/wgmma_sp.h";
+    row.warp_groups =
+        row.described || row.header == "tl/wgmma.h" || row.op == kRegAlloc || row.op == kRegDealloc;
   }
   return rows;
 }

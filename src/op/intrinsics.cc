@@ -50,10 +50,14 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kSyncWarp, "tl::sync_warp", "tl/sync.h", 0, {kNone}},
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
       {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}},
+      // reduce_lanes<op>(mask, value) over the lanes of the warp that are in the mask
+      {kReduceLanes, "tl::reduce_lanes", "tl/reduce.h", 1, {kNone, kNone}},
       // warp_scan<op, lanes>(value): over lanes 0 to this one
       {kWarpScan, "tl::warp_scan", "tl/reduce.h", 2, {kNone}},
       // warp_broadcast<lane>(value)
       {kWarpBroadcast, "tl::warp_broadcast", "tl/reduce.h", 1, {kNone}},
+      // in_extent(index, extent, buffer's name, dimension): the index; the emulator checks it
+      {"tl.in_extent", "tl::in_extent", "tl/buffer.h", 0, {kNone, kNone, kNone, kNone}, true},
       {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}},
       {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}},
   };

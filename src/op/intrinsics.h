@@ -44,6 +44,7 @@ struct Intrinsic {
                                // rows without pointers
   bool elementwise = false;    // a function of its arguments that applies to each lane by itself
   int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
+  bool warp_groups = false;    // only chips with wgmma have it (HasWarpGroups)
   /*! Behind the arguments that it has stand pointers to what descriptors among them describe, which
    * wgmma reads; they are not printed. */
   bool described = false;
@@ -87,6 +88,8 @@ inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
 inline constexpr const char* kMmaSpSync = "tl.mma_sp_sync";
 inline constexpr const char* kAllReduce = "tl.all_reduce";
+/*! reduce_lanes<op>(mask, value): the same over any lanes of a warp. */
+inline constexpr const char* kReduceLanes = "tl.reduce_lanes";
 inline constexpr const char* kWarpScan = "tl.warp_scan";
 inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";
 inline constexpr const char* kMaxNan = "tl.max_nan";
@@ -206,10 +209,12 @@ inline constexpr const char* kBarrierInit = "barrier_init";
 inline constexpr const char* kSafeValues = "safe_value_map";
 /*!
  * Attribute around what consecutive threads run alone, inside of the branch that they take; its
- * node is {first thread, threads}, constants, multiples of 128. Tile operators in it work with
- * these threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator.
+ * node is {first thread, threads}, constants, whole warps. Tile operators in it work with these
+ * threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator. Its
+ * value is 1, or kOfBranch where a condition of the program left these threads.
  */
 inline constexpr const char* kThreadRange = "tl.thread_range";
+inline constexpr int64_t kOfBranch = 0;
 /*! Annotation of a loop, or attribute around one: iterations that the C++ compiler puts together.
  */
 inline constexpr const char* kUnrollFactor = "pragma_unroll_factor";

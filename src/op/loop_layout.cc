@@ -6,6 +6,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
+#include "whole_fragment.h"
 #include "whole_registers.h"
 
 namespace tl {
@@ -171,19 +172,24 @@ Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& l
   return MakeFor(outer, outer_extent, kind, body, span);
 }
 
-Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
+/*! A nest, who runs its iterations, and the registers, of those of its layout, that it has to
+ * visit. */
+struct RegisterNest {
+  ParallelNest nest;
+  Fragment layout;
+  int64_t first, end;
+};
+
+/*! Nothing where the layout has no closed inverse. */
+std::optional<Stmt> LowerInOrder(const RegisterNest& in, const NestLowering& ctx) {
+  const auto& [nest, layout, first, end] = in;
   Var outer = MakeVar("r"), lane = MakeVar("v");
   const int64_t width = IsOfWholeRegisters(nest.body) ? 1 : ContiguousRegisters(layout);
-  const int64_t registers = layout->RegisterExtent();
-  Expr reg = Expr(outer) * width + lane;
+  const int64_t skipped = first / width, vectors = (end + width - 1) / width - skipped;
+  Expr reg = (Expr(outer) + skipped) * width + lane;
   auto inverse = InvertFragment(layout, ctx.thread, reg, ctx.num_threads);
-  if (!inverse) {
-    ThrowAt(
-        nest.span, "ValueError",
-        "found a loop layout without a closed inverse, wanted sums of digits times strides:\n  " +
-            LayoutText(layout));
-  }
-  ctx.analyzer->BindConst(outer, registers / width);
+  if (!inverse) return std::nullopt;
+  ctx.analyzer->BindConst(outer, vectors);
   ctx.analyzer->BindConst(lane, width);
   Stmt body = RegisterRewriter(nest, layout, reg, ctx).Mutate(nest.body);
   body = SubstituteVars(body, nest.vars, SimplifyAll(inverse->coords, ctx.analyzer));
@@ -192,7 +198,45 @@ Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const Nest
     body = WriteMemoryOnce(nest, body, inverse->replica, &guard);
   }
   body = MakeIf(ctx.analyzer->Simplify(guard), body, nest.span);
-  return UnrollAndVectorize(outer, MakeInt(registers / width), lane, width, body, nest.span);
+  return UnrollAndVectorize(outer, MakeInt(vectors), lane, width, body, nest.span);
+}
+
+/*! A part of a fragment whose layout is not made of digits: all of the fragment, whose layout is,
+ * under a condition. */
+std::optional<Stmt> LowerOverWhole(const ParallelNest& nest, const Fragment& layout,
+                                   const NestLowering& ctx) {
+  const std::vector<int64_t>& used = layout->Table();
+  const auto [first, last] = std::minmax_element(used.begin(), used.end());
+  for (const FragmentAccess& access : FragmentAccesses(nest)) {
+    const Fragment fragment = ctx.fragment(access.buffer);
+    const auto followed = LayoutFromFragment(nest, access, fragment);
+    if (!followed || !IsSameLayout(*followed, layout)) continue;
+    for (const bool visits_numbers : {false, true}) {
+      const auto whole = OverWholeFragment(nest, access, visits_numbers);
+      const auto all = whole ? LayoutFromFragment(whole->nest, whole->access, fragment)
+                             : std::optional<Fragment>();
+      if (!all) continue;
+      if (const auto lowered = LowerInOrder({whole->nest, *all, *first, *last + 1}, ctx)) {
+        return lowered;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
+  if (const auto s = LowerInOrder({nest, layout, 0, layout->RegisterExtent()}, ctx)) return *s;
+  if (const auto s = LowerOverWhole(nest, layout, ctx)) return *s;
+  const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
+  const FragmentAccess& access = accesses[0];
+  ThrowAt(access.span.defined() ? access.span : nest.span, "ValueError",
+          "found " + std::string(access.buffer->name) +
+              " indexed by something else than sums of multiples of loop variables and of their "
+              "quotients and remainders, wanted such sums, which tell the iterations of a thread's "
+              "registers; copy " +
+              std::string(access.buffer->name) +
+              " to shared memory and index that instead\n  the loop would run as " +
+              LayoutText(layout));
 }
 
 /*! The number of a thread's vector in a pass: round robin, or, where warp groups work apart and

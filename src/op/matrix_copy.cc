@@ -37,7 +37,7 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   return held;
 }
 
-bool HasInstruction(int arch, bool loads, int64_t num_threads, const Span& span) {
+bool HasInstruction(const Arch& arch, bool loads, int64_t num_threads, const Span& span) {
   const Chip& chip = ChipOf(arch, span);
   return (loads ? chip.has_ldmatrix : chip.has_stmatrix) && num_threads % kWarpThreads == 0;
 }

@@ -11,6 +11,7 @@
 
 #include "../layout/layout.h"
 #include "../tvm/analyzer.h"
+#include "../tvm/registry.h"
 #include "tile_op.h"
 
 namespace tl {
@@ -18,9 +19,9 @@ namespace tl {
 /*!
  * Levels of inference, each run to a fixed point before the next: strict operators dictate, common
  * ones follow what is placed, preferring ones place what nobody dictates and they read best one
- * way, free ones choose.
+ * way, free ones choose. Last come loops over parts of fragments that nobody else has placed.
  */
-enum class InferLevel { kStrict, kCommon, kPrefer, kFree };
+enum class InferLevel { kStrict, kCommon, kPrefer, kFree, kParts };
 
 /*! What becomes of a tensor that a copy stores to. */
 struct StoreTraffic {
@@ -59,7 +60,9 @@ class LayoutScope {
   }
 
   int64_t num_threads = 0;
-  int arch = 0;
+  Arch arch;
+  /*! The lowest of them, in the block. */
+  int64_t first_thread = 0;
   Analyzer* analyzer = nullptr;
 };
 
@@ -99,10 +102,12 @@ class LoweringScope {
   /*! Linear number of the thread in its block. */
   Expr thread;
   int64_t num_threads = 0;
-  /*! The threads are warp groups of a range (`tl.thread_range`), which wait for each other only
+  /*! The lowest of them, in the block. */
+  int64_t first_thread = 0;
+  /*! The threads are warps of a range (`tl.thread_range`), whose groups wait for each other only
    * where they share data: each best works on a part of its own. */
   bool in_range = false;
-  int arch = 0;
+  Arch arch;
   /*! The operator stands under an `async_copy` attribute: who put it there commits and waits. */
   bool has_async_owner = false;
   Analyzer* analyzer = nullptr;
@@ -122,6 +127,8 @@ class TileOperator {
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
   /*! Places shared memory that no operator has placed, when all fragments are. */
   virtual void PlaceForBanks(LayoutScope* scope) const { (void)scope; }
+  /*! Every thread runs all of it for itself, on memory of its own: it deals nothing out. */
+  virtual bool IsOfThread() const { return false; }
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
   virtual void Verify(const LayoutScope& scope) const { (void)scope; }
   /*! Bits that a thread moves through shared memory because of where the operator's fragments are:

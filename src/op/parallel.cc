@@ -1,6 +1,10 @@
 #include "parallel.h"
 
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "../layout/annotation.h"
 #include "../layout/int_program.h"
@@ -13,15 +17,84 @@
 namespace tl {
 namespace {
 
+/*! The buffers that a body stores to, and whether it jumps over a part of itself. */
+struct BodyEffects : StmtExprVisitor {
+  std::vector<Var> stored;
+  bool jumps = false;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    stored.push_back(op->buffer);
+    Default(op);
+  }
+  void Visit_(const BreakNode*) final { jumps = true; }
+  void Visit_(const ContinueNode*) final { jumps = true; }
+  void Visit_(const CallNode* op) final {
+    const Expr call = GetRef<Expr>(op);
+    jumps |= IsCallTo(call, "tirx.break_loop") || IsCallTo(call, "tirx.continue_loop");
+    Default(op);
+  }
+};
+
+/*!
+ * Whether an expression has one value in all iterations that name the same element: of the
+ * variables of the body it has those alone that are an index of the element, it loads nothing that
+ * the body stores, and its calls are functions of their arguments.
+ */
+class UniformityCheck : public StmtExprVisitor {
+ public:
+  UniformityCheck(const Array<Expr>& indices, const std::vector<Var>& varying,
+                  const BodyEffects& effects)
+      : indices_(indices), varying_(varying), effects_(effects) {}
+  bool operator()(const Expr& e) {
+    Visit(e);
+    return is_uniform_;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* v) final {
+    const auto is_v = [v](const Expr& e) { return e.get() == v; };
+    const bool varies = std::any_of(varying_.begin(), varying_.end(), is_v);
+    is_uniform_ &= !varies || std::any_of(indices_.begin(), indices_.end(), is_v);
+  }
+  void Visit_(const FloorDivNode* op) final {
+    const auto is_op = [op](const Expr& e) { return ffi::StructuralEqual()(e, GetRef<Expr>(op)); };
+    if (std::none_of(indices_.begin(), indices_.end(), is_op)) Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    const auto is_source = [op](const Var& v) { return v.same_as(op->source); };
+    is_uniform_ &= std::none_of(effects_.stored.begin(), effects_.stored.end(), is_source);
+    Default(op);
+  }
+  void Visit_(const CallNode* op) final {
+    is_uniform_ &= PointerAccesses(op).empty() && !IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
+    Default(op);
+  }
+  void Visit_(const LetNode*) final { is_uniform_ = false; }
+
+ private:
+  const Array<Expr>& indices_;
+  const std::vector<Var>& varying_;
+  const BodyEffects& effects_;
+  bool is_uniform_ = true;
+};
+
 class FragmentAccessCollector : public StmtExprVisitor {
  public:
+  explicit FragmentAccessCollector(const ParallelNest& nest)
+      : varying_(nest.vars.begin(), nest.vars.end()) {
+    effects_(nest.body);
+  }
   std::vector<FragmentAccess> found;
 
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
+    varying_.push_back(op->loop_var);
     const auto extent = AsInt(op->extent);
-    if (!extent || !IsConst(op->min, 0)) return Default(op);
+    if (!extent || !IsConst(op->min, 0)) {
+      return Under({op->min, op->extent}, op);
+    }
     vars_.push_back(op->loop_var);
     extents_.push_back(*extent);
     Default(op);
@@ -29,9 +102,23 @@ class FragmentAccessCollector : public StmtExprVisitor {
     extents_.pop_back();
   }
   void Visit_(const BufferStoreNode* op) final {
-    if (IsFragment(op->buffer)) Add(op->buffer, op->indices, true);
+    span_ = op->span;
+    if (IsFragment(op->buffer)) {
+      Add(op->buffer, op->indices, true);
+      found.back().is_uniform = IsUniform(op);
+    }
     Default(op);
   }
+  void Visit_(const EvaluateNode* op) final { InStatement(op); }
+  void Visit_(const BindNode* op) final {
+    InStatement(op);
+    bound_.map[op->var.get()] = bound_.Mutate(op->value);
+  }
+  void Visit_(const IfThenElseNode* op) final {
+    span_ = op->span;
+    Under({op->condition}, op);
+  }
+  void Visit_(const WhileNode* op) final { Under({op->condition}, op); }
   void Visit_(const TensorLoadNode* op) final {
     Var buffer = op->source.as_or_throw<Var>();
     if (IsFragment(buffer)) Add(buffer, op->indices, false);
@@ -39,9 +126,33 @@ class FragmentAccessCollector : public StmtExprVisitor {
   }
 
  private:
-  void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
-    found.push_back({buffer, indices, is_write, vars_, extents_});
+  void InStatement(const StmtNode* op) {
+    span_ = op->span;
+    Default(op);
   }
+  /*! What decides whether and how often the children run. */
+  void Under(const std::vector<Expr>& conditions, const StmtNode* op) {
+    const size_t outer = conditions_.size();
+    for (const Expr& e : conditions) conditions_.push_back(bound_.Mutate(e));
+    Default(op);
+    conditions_.resize(outer);
+  }
+  bool IsUniform(const BufferStoreNode* op) {
+    const auto is_uniform = [&](const Expr& e) {
+      return UniformityCheck(op->indices, varying_, effects_)(e);
+    };
+    return !effects_.jumps && is_uniform(bound_.Mutate(op->value)) &&
+           std::all_of(conditions_.begin(), conditions_.end(), is_uniform);
+  }
+  void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
+    found.push_back({buffer, indices, is_write, vars_, extents_, span_});
+  }
+  BodyEffects effects_;
+  Substituter bound_;
+  /*! Of the nest and of all loops in it. */
+  std::vector<Var> varying_;
+  std::vector<Expr> conditions_;
+  Span span_;
   Array<Var> vars_;
   std::vector<int64_t> extents_;
 };
@@ -76,7 +187,7 @@ ParallelNest NestOfLoop(const ForNode* loop) {
 Fragment LoopLayoutOf(const ForNode* loop) { return GetLoopLayout(loop->annotations); }
 
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
-  FragmentAccessCollector c;
+  FragmentAccessCollector c(nest);
   c(nest.body);
   return c.found;
 }
@@ -150,9 +261,14 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   // The neighbours that name one element are neighbours in its thread's registers.
   Array<Expr> names = indices;
   Expr index = fragment->MapIndex(indices)[0];
+  const bool shares = std::any_of(indices.begin(), indices.end(), [&](const Expr& e) {
+    return SharedElementOf(e, nest).has_value();
+  });
+  // A flat loop that says v // n and v % n shares nothing.
+  const bool each_its_own = shares && IsInjective(MakeLayout(nest.vars, extents, indices));
   for (const Expr& e : indices) {
     const std::optional<SharedElement> shared = SharedElementOf(e, nest);
-    if (!shared) continue;
+    if (!shared || each_its_own) continue;
     names.push_back(FloorModOf(nest.vars[shared->var], shared->divisor));
     index = index * shared->divisor + names.back();
   }
@@ -160,7 +276,8 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   const bool all_named = std::all_of(nest.vars.begin(), nest.vars.end(), [&](const Var& v) {
     return std::any_of(names.begin(), names.end(), [&](const Expr& e) { return e.same_as(v); });
   });
-  if (!all_named && !IsInjective(MakeLayout(nest.vars, extents, names))) return std::nullopt;
+  if (!all_named && !each_its_own && !IsInjective(MakeLayout(nest.vars, extents, names)))
+    return std::nullopt;
   return MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
                       fragment->replica, fragment->replicate);
 }
@@ -225,6 +342,10 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
 
 }  // namespace
 
+bool NamesWhole(const ParallelNest& nest, const FragmentAccess& access) {
+  return PatternOf(nest, access).has_value();
+}
+
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout, int64_t num_threads) {
   const std::optional<AccessPattern> pattern = PatternOf(nest, access);
@@ -282,22 +403,38 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   std::vector<int64_t> at;
   if (!same_number) at = EvaluateOverBox(access.indices, vars, extents);
   const size_t rank = shape.size(), points = Product(extents);
+  // The threads that write an element, where its iterations may share that.
+  const bool shares = access.is_write && access.is_uniform && fragment->replicate > 1;
+  std::map<int64_t, std::set<int64_t>> writers;
   for (size_t point = 0; point < points; ++point) {
     int64_t element = same_number ? point : 0;
+    bool inside = true;
     for (size_t d = 0; d < rank && !same_number; ++d) {
       const int64_t x = at[point * rank + d];
-      if (x < 0 || x >= shape[d]) return false;
+      inside = inside && x >= 0 && x < shape[d];
       element = element * shape[d] + x;
     }
-    auto first = holds.begin() + element * fragment->replicate;
-    for (int64_t r = 0; r < loop_layout->replicate; ++r) {
-      const int64_t thread = runs[point / inner * loop_layout->replicate + r];
-      if (std::find(first, first + fragment->replicate, thread) == first + fragment->replicate) {
-        return false;
-      }
+    if (!inside && nest.is_partial) continue;
+    if (!inside) return false;
+    const auto held = holds.begin() + element * fragment->replicate;
+    const auto run = runs.begin() + point / inner * loop_layout->replicate;
+    const auto are_among = [](auto some, int64_t n, auto all, int64_t m) {
+      return std::all_of(some, some + n,
+                         [&](int64_t t) { return std::find(all, all + m, t) != all + m; });
+    };
+    const int64_t runners = loop_layout->replicate, holders = fragment->replicate;
+    if (!are_among(run, runners, held, holders)) return false;
+    if (shares) {
+      writers[element].insert(run, run + runners);
+    } else if (access.is_write && holders > 1 && !are_among(held, holders, run, runners)) {
+      return false;
     }
   }
-  return true;
+  return std::all_of(writers.begin(), writers.end(), [&](const auto& entry) {
+    const auto held = holds.begin() + entry.first * fragment->replicate;
+    return std::all_of(held, held + fragment->replicate,
+                       [&](int64_t thread) { return entry.second.count(thread) > 0; });
+  });
 }
 
 namespace {

@@ -25,6 +25,9 @@ struct ParallelNest {
   Fragment loop_layout;
   /*! The widest vector that the body's instruction has, 0 if any. */
   int64_t max_width = 0;
+  /*! A condition in the body leaves out iterations, those that would leave a fragment among them.
+   */
+  bool is_partial = false;
 };
 
 /*! One access of a fragment in a nest's body. */
@@ -35,6 +38,11 @@ struct FragmentAccess {
   /*! Serial loops of the body around the access: one thread runs all their iterations. */
   Array<Var> inner_vars;
   std::vector<int64_t> inner_extents;
+  /*! The statement that it is part of. */
+  Span span = {};
+  /*! A write whose condition and value are the same in all iterations that name the element: these
+   * iterations together may reach the threads that hold it. */
+  bool is_uniform = false;
 };
 
 /*! The nest of perfectly nested parallel loops; `loop` is the outermost. */
@@ -62,6 +70,9 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
  * wastes fewest threads. */
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
+/*! Each index is a loop variable, or a quotient of one, that runs over the whole dimension: the
+ * nest can place the fragment. */
+bool NamesWhole(const ParallelNest& nest, const FragmentAccess& access);
 /*!
  * Layout of a fragment that the nest defines. Each index must be a loop variable v over the whole
  * dimension, or v // n whose n iterations are neighbours in one thread, each variable at most once,
@@ -70,7 +81,9 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
  */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout, int64_t num_threads);
-/*! Every iteration finds the accessed element in the registers of its own thread. */
+/*! Every iteration finds the accessed element in the registers of its own thread; what is written
+ * is written in all threads that hold it: by each iteration, or, where the write is uniform, by all
+ * iterations that name the element. */
 bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const Fragment& fragment,
                   const Fragment& loop_layout);
 

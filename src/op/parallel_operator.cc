@@ -8,6 +8,7 @@
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "loop_layout.h"
+#include "whole_fragment.h"
 
 namespace tl {
 namespace {
@@ -34,11 +35,28 @@ bool OnlyFillsShared(const Stmt& body) {
          std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
 }
 
+/*! The nest with indices that are known in it: a fragment indexed by what its iterations do not
+ * tell, a loop around it or a number of the run, is visited as a whole. */
+ParallelNest WithKnownIndices(const ParallelNest& nest) {
+  const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
+  const auto all_known = [](const ParallelNest& n, const std::vector<FragmentAccess>& found) {
+    return std::all_of(found.begin(), found.end(),
+                       [&](const FragmentAccess& a) { return IsIndexedByNest(n, a); });
+  };
+  if (all_known(nest, accesses)) return nest;
+  for (const FragmentAccess& access : accesses) {
+    if (IsIndexedByNest(nest, access)) continue;
+    const auto whole = OverWholeFragment(nest, access, false);
+    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) return whole->nest;
+  }
+  return nest;
+}
+
 class ParallelOperator : public TileOperator {
  public:
-  ParallelOperator(ParallelNest nest, Fragment layout)
+  ParallelOperator(const ParallelNest& nest, Fragment layout)
       : TileOperator(nest.span),
-        nest_(std::move(nest)),
+        nest_(WithKnownIndices(nest)),
         accesses_(FragmentAccesses(nest_)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout) {}
 
@@ -51,38 +69,54 @@ class ParallelOperator : public TileOperator {
     if (accesses_.empty() || (level == InferLevel::kStrict && !dictated)) return false;
     bool changed = false;
     if (!layout_.defined()) {
-      changed = level == InferLevel::kFree ? Choose(scope)
-                                           : Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
+      if (level == InferLevel::kFree) {
+        changed = !SeesParts(*scope) && Choose(scope);
+      } else if (level == InferLevel::kParts) {
+        changed = PlaceWhole(scope) ? Follow(*scope) : Choose(scope);
+      } else {
+        changed = Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
+      }
     }
     return (layout_.defined() && PlaceFragments(scope)) || changed;
   }
 
   void Verify(const LayoutScope& scope) const final {
     for (const FragmentAccess& access : accesses_) {
+      const std::string name = access.buffer->name;
+      const Span& at = access.span.defined() ? access.span : span;
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (!fragment.defined()) {
-        ThrowAt(
-            span, "ValueError",
-            "found " + std::string(access.buffer->name) +
-                " indexed by something else than loop variables over whole dimensions; no layout "
-                "can be derived: index it by the loop variables, or give it a layout elsewhere "
-                "first");
+        ThrowAt(at, "ValueError",
+                "found " + name +
+                    " indexed by something else than loop variables over whole dimensions; no "
+                    "layout can be derived: index it by the loop variables, or give it a layout "
+                    "elsewhere first");
       }
       if (IsCompatible(nest_, access, fragment, layout_)) continue;
       if (!IsIndexedByNest(nest_, access)) {
-        ThrowAt(span, "ValueError",
-                "found " + std::string(access.buffer->name) +
+        ThrowAt(at, "ValueError",
+                "found " + name +
                     " indexed by a value that is not known in this loop, wanted loop variables and "
-                    "numbers, which tell the register; make it a loop of this T.Parallel, or "
-                    "unroll the loop around it: T.unroll(n, explicit=True)");
+                    "numbers, which tell the thread and the register; copy " +
+                    name + " to shared memory and index that instead");
       }
       const Span first = scope.PlacedBy(access.buffer);
-      ThrowAt(span, "ValueError",
-              "found an access of " + std::string(access.buffer->name) +
-                  " from a thread that does not hold the element.\n  held as " +
-                  LayoutText(fragment) + (first.defined() ? ", asked for at " + Where(first) : "") +
-                  "\n  this loop runs as " + LayoutText(layout_) +
-                  "\ncopy through shared memory to change the layout");
+      FragmentAccess as_read = access;
+      as_read.is_write = false;
+      const bool is_held = IsCompatible(nest_, as_read, fragment, layout_);
+      const std::string defect =
+          is_held ? "found a write of " + name +
+                        " that runs in some of the threads that hold the element, wanted one in "
+                        "all of them; make " +
+                        name + " shared memory, or write it in a loop over its own elements"
+                  : "found an access of " + name +
+                        " from a thread that does not hold the element, wanted one that does; "
+                        "copy " +
+                        name + " through shared memory to change its layout";
+      ThrowAt(at, "ValueError",
+              defect + "\n  held as " + LayoutLine(fragment) +
+                  (first.defined() ? ", asked for at " + Where(first) : "") +
+                  "\n  this loop runs as " + LayoutLine(layout_));
     }
   }
 
@@ -131,6 +165,33 @@ class ParallelOperator : public TileOperator {
     });
   }
 
+  /*! Of the fragments without a place the nest names parts only: it could place none of them. */
+  bool SeesParts(const LayoutScope& scope) const {
+    bool any = false;
+    for (const FragmentAccess& access : accesses_) {
+      if (scope.Find(access.buffer).defined()) continue;
+      any = true;
+      if (NamesWhole(nest_, access)) return false;
+    }
+    return any;
+  }
+
+  /*! Places a fragment of which the nest names a part by a nest over all of it. */
+  bool PlaceWhole(LayoutScope* scope) const {
+    for (const FragmentAccess& access : accesses_) {
+      if (scope->Find(access.buffer).defined()) continue;
+      const auto whole = OverWholeFragment(nest_, access, true);
+      if (!whole) continue;
+      const int64_t width = PlanVectorWidth(whole->nest, scope->num_threads, true, scope->analyzer);
+      const Fragment all = PlanPartition(whole->nest, width, scope->num_threads);
+      const auto fragment = FragmentFromLayout(whole->nest, whole->access, all, scope->num_threads);
+      if (!fragment) continue;
+      scope->Place(access.buffer, *fragment, span);
+      return true;
+    }
+    return false;
+  }
+
   bool Follow(const LayoutScope& scope) {
     auto layout =
         ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });
@@ -172,8 +233,8 @@ class ParallelOperator : public TileOperator {
 
 }  // namespace
 
-std::unique_ptr<TileOperator> MakeParallelOperator(ParallelNest nest, Fragment layout) {
-  return std::make_unique<ParallelOperator>(std::move(nest), std::move(layout));
+std::unique_ptr<TileOperator> MakeParallelOperator(const ParallelNest& nest, Fragment layout) {
+  return std::make_unique<ParallelOperator>(nest, std::move(layout));
 }
 
 }  // namespace tl

@@ -8,6 +8,6 @@
 namespace tl {
 
 /*! The operator that runs a nest; `layout` is its mapping if something has decided it already. */
-std::unique_ptr<TileOperator> MakeParallelOperator(ParallelNest nest, Fragment layout);
+std::unique_ptr<TileOperator> MakeParallelOperator(const ParallelNest& nest, Fragment layout);
 
 }  // namespace tl

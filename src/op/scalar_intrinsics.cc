@@ -30,6 +30,12 @@ std::vector<Intrinsic> ScalarIntrinsics() {
   for (const char* name : {"round_away", "power", "find_first_set"}) {
     add(name, "tl/scalar.h", true);
   }
+  // Of floats: TVM's own are those of integers.
+  for (const char* name : {"floordiv", "floormod"}) add(name, "tl/math.h", true);
+  for (const char* name :
+       {"add_saturating", "sub_saturating", "mul_saturating", "tma_coordinate"}) {
+    add(name, "tl/saturating.h", true);
+  }
   add("find_nth_set", "tl/scalar.h", false);
   return rows;
 }

@@ -13,6 +13,7 @@ class ThreadNest : public TileOperator {
   explicit ThreadNest(ParallelNest nest) : TileOperator(nest.span), nest_(std::move(nest)) {}
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
+  bool IsOfThread() const final { return true; }
   bool Infer(LayoutScope*, InferLevel) final { return false; }
 
   Stmt Lower(LoweringScope* scope) const final {

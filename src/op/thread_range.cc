@@ -19,23 +19,27 @@ std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op) {
   }
   for (const ThreadRange& r : ranges) {
     const int64_t end = r.first + r.threads;
-    if (r.first % kWarpGroupThreads == 0 && r.threads > 0 && r.threads % kWarpGroupThreads == 0 &&
-        end <= 32 * kWarpGroupThreads) {
+    if (r.first % kWarpThreads == 0 && r.threads > 0 && r.threads % kWarpThreads == 0 &&
+        end <= 32 * kWarpThreads) {
       continue;
     }
     ThrowBug(op->span, "ThreadRangesOf",
              "a range of " + std::to_string(r.threads) + " threads from " +
-                 std::to_string(r.first) + " on, which are no warp groups");
+                 std::to_string(r.first) + " on, which are no warps");
   }
   return ranges;
 }
 
-std::optional<WarpGroups> WarpGroups::Of(const AttrStmtNode* op) {
+bool IsApart(const AttrStmtNode* op) {
+  return op->attr_key == kThreadRange && !IsConst(op->value, kOfBranch);
+}
+
+std::optional<WarpSet> WarpSet::Of(const AttrStmtNode* op) {
   if (op->attr_key != kThreadRange) return std::nullopt;
-  WarpGroups all(0);
+  WarpSet all(0);
   for (const ThreadRange& r : ThreadRangesOf(op)) {
-    for (int64_t t = r.first; t < r.first + r.threads; t += kWarpGroupThreads) {
-      all.bits_ |= uint32_t(1) << (t / kWarpGroupThreads);
+    for (int64_t t = r.first; t < r.first + r.threads; t += kWarpThreads) {
+      all.bits_ |= uint32_t(1) << (t / kWarpThreads);
     }
   }
   return all;

@@ -9,7 +9,7 @@
 
 namespace tl {
 
-/*! Consecutive threads of a block, whole warp groups. */
+/*! Consecutive threads of a block, whole warps. */
 struct ThreadRange {
   int64_t first = 0;
   int64_t threads = 0;
@@ -20,20 +20,25 @@ struct ThreadRange {
  * attributes. Tile operators work in one range only. */
 std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op);
 
-/*! A set of warp groups of a block. */
-class WarpGroups {
- public:
-  static WarpGroups All() { return WarpGroups(~uint32_t(0)); }
-  /*! Those of a `tl.thread_range` attribute, nullopt for other attributes. */
-  static std::optional<WarpGroups> Of(const AttrStmtNode* op);
+/*! Whether the program orders what the range's threads do with what others do at the same time
+ * (T.ws, warp specialisation). Else the range is what a condition on the thread's number leaves of
+ * the block, and stands in the program's order. */
+bool IsApart(const AttrStmtNode* op);
 
-  bool Contains(WarpGroups o) const { return (o.bits_ & ~bits_) == 0; }
-  bool IsDisjoint(WarpGroups o) const { return (bits_ & o.bits_) == 0; }
-  WarpGroups Union(WarpGroups o) const { return WarpGroups(bits_ | o.bits_); }
-  bool operator==(WarpGroups o) const { return bits_ == o.bits_; }
+/*! A set of warps of a block. */
+class WarpSet {
+ public:
+  static WarpSet All() { return WarpSet(~uint32_t(0)); }
+  /*! Those of a `tl.thread_range` attribute, nullopt for other attributes. */
+  static std::optional<WarpSet> Of(const AttrStmtNode* op);
+
+  bool Contains(WarpSet o) const { return (o.bits_ & ~bits_) == 0; }
+  bool IsDisjoint(WarpSet o) const { return (bits_ & o.bits_) == 0; }
+  WarpSet Union(WarpSet o) const { return WarpSet(bits_ | o.bits_); }
+  bool operator==(WarpSet o) const { return bits_ == o.bits_; }
 
  private:
-  explicit WarpGroups(uint32_t bits) : bits_(bits) {}
+  explicit WarpSet(uint32_t bits) : bits_(bits) {}
   uint32_t bits_;
 };
 

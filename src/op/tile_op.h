@@ -33,6 +33,8 @@ int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);
 
 /*! Attribute of an operator that one thread runs alone: it elects none. */
 inline constexpr const char* kElected = "elected";
+/*! The same for an operator that issues copies by one thread: it elects none, and does all else. */
+inline constexpr const char* kByOneThread = "by_one_thread";
 
 /*! Attribute of tl.tileop.gemm: who waits for the product. Absent: the operator itself;
  * kNobodyWaits: a tl.tileop.wgmma_wait further on. */

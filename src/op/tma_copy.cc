@@ -184,6 +184,7 @@ class TmaCopyOperator : public TileOperator {
       issue = IssueTmaStore(src_, dst_, plan, issue_, scope, span);
       if (issue_.elected) return issue;
     }
+    if (issue_.by_one_thread) return issue;
     return MakeIf(ElectThread(*scope, issue_.leader_scope_threads), issue, span);
   }
 
@@ -191,10 +192,9 @@ class TmaCopyOperator : public TileOperator {
   const TileRegion& Global() const { return is_load_ ? src_ : dst_; }
   const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
 
-  void RefuseArch(int arch) const {
+  void RefuseArch(const Arch& arch) const {
     if (ChipOf(arch, span).has_bulk_copy) return;
-    RefuseTma("T.tma_copy",
-              "a target without the tensor memory access unit (sm_" + std::to_string(arch) + ")",
+    RefuseTma("T.tma_copy", "a target without the tensor memory access unit (" + arch.Name() + ")",
               span);
   }
 
@@ -243,7 +243,7 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
   return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch,
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Arch& arch,
                           Analyzer* analyzer) {
   if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
   std::string why = WhyNotTmaAsked(copy);
@@ -280,6 +280,7 @@ TmaIssue TmaIssueOf(const CallNode* call) {
   issue.cluster_mask = TileOpIntAttr(call, "cluster_mask", 0);
   issue.leader_scope_threads = TileOpIntAttr(call, "leader_scope_threads", 0);
   issue.elected = TileOpIntAttr(call, kElected, 0) != 0;
+  issue.by_one_thread = TileOpIntAttr(call, kByOneThread, 0) != 0;
   return issue;
 }
 

@@ -28,7 +28,7 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
  * if none. The tensor has to be a parameter, or a view of one with the same dtype, which the call
  * cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
  */
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, int arch,
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Arch& arch,
                           Analyzer* analyzer);
 
 /*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
@@ -42,7 +42,8 @@ struct TmaIssue {
   int64_t eviction_policy = 0;       // 0 normal, 1 first, 2 last
   int64_t cluster_mask = 0;          // blocks of the cluster that a load goes to; 0: this one
   int64_t leader_scope_threads = 0;  // one thread in each so many issues; 0: one of all
-  bool elected = false;              // the statement runs in one thread already
+  bool elected = false;              // the statement runs in one thread already: it only issues
+  bool by_one_thread = false;        // the program lets one thread alone run the statement
   bool waited = false;               // all threads wait for a load before they go on
   bool adds = false;                 // a store adds to what the tensor has
 };

@@ -146,6 +146,11 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
     const bool unit = IsConst(type->shape[d], 1) && IsConst(global.ranges[d]->extent, 1);
     if (rank > kMaxRank && unit && d + 1 < rank) continue;
     plan->map_dims.push_back(d);
+    const auto extent = AsInt(type->shape[d]);
+    if (extent && *extent > INT32_MAX) {
+      return "a dimension of " + std::to_string(*extent) + " elements in " +
+             std::string(global.buffer->name) + ", which coordinates of 32 bits do not reach";
+    }
     if (d + 1 == rank) continue;
     const Expr stride = analyzer->Simplify(StrideOf(type, d) * MakeInt(kInt64, bytes));
     const auto known = AsInt(stride);

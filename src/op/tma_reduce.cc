@@ -35,8 +35,7 @@ class TmaReduceOperator : public TileOperator {
     TmaPlan plan;
     std::string why;
     if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      why =
-          "a target without the tensor memory access unit (sm_" + std::to_string(scope->arch) + ")";
+      why = "a target without the tensor memory access unit (" + scope->arch.Name() + ")";
     } else if (!IsShared(shared_.buffer)) {
       why = std::string(shared_.buffer->name) + ", which is not in shared memory";
     } else if (!HasAddition(type)) {

@@ -35,7 +35,7 @@ const std::vector<Chip>& Chips() {
 }
 
 Map<String, Any> Describe(int sm) {
-  const Chip& chip = ChipOf(sm, Span());
+  const Chip& chip = ChipOf(Arch{sm}, Span());
   return {{"sm", chip.sm},
           {"shared_bytes_per_block", chip.shared_bytes_per_block},
           {"shared_bytes_per_sm", chip.shared_bytes_per_sm},
@@ -59,14 +59,14 @@ int64_t Chip::BlocksThatFit(int64_t threads, int64_t shared_bytes) const {
   return std::min({blocks_per_sm, threads_per_sm / (warps * kWarpThreads), by_shared});
 }
 
-const Chip& ChipOf(int sm, const Span& span) {
+const Chip& ChipOf(const Arch& arch, const Span& span) {
   std::string known;
   for (const Chip& chip : Chips()) {
-    if (chip.sm == sm) return chip;
+    if (chip.sm == arch.sm) return chip;
     known += (known.empty() ? "sm_" : ", sm_") + std::to_string(chip.sm);
   }
   ThrowAt(span, "ValueError",
-          "found target arch sm_" + std::to_string(sm) + ", wanted one of " + known +
+          "found target arch " + arch.Name() + ", wanted one of " + known +
               ". Compile for the nearest of these that is not newer than the GPU");
 }
 

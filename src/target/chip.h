@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../tvm/ir.h"
+#include "../tvm/registry.h"
 
 namespace tl {
 
@@ -26,7 +27,11 @@ struct Chip {
   int64_t BlocksThatFit(int64_t threads, int64_t shared_bytes) const;
 };
 
-/*! Row of `sm`; ValueError at `span` for a chip that is not in the table. */
-const Chip& ChipOf(int sm, const Span& span);
+/*! Row of `arch`; ValueError at `span` for a chip that is not in the table. */
+const Chip& ChipOf(const Arch& arch, const Span& span);
+
+/*! Whether it has wgmma and setmaxnreg, which are features of that chip alone (PTX ISA, "Target ISA
+ * Notes" of both: sm_90a). Other chips have setmaxnreg, too; nothing here moves their registers. */
+inline bool HasWarpGroups(const Arch& arch) { return arch.sm == 90 && arch.features == 'a'; }
 
 }  // namespace tl

@@ -60,8 +60,8 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
   }
-  if (s.arch < i.min_arch) {
-    return "needs sm_" + std::to_string(i.min_arch) + ", found sm_" + std::to_string(s.arch);
+  if (s.arch.sm < i.min_arch) {
+    return "needs sm_" + std::to_string(i.min_arch) + ", found " + s.arch.Name();
   }
   if (s.num_threads < 32) {
     return "needs a warp of 32 threads, found " + std::to_string(s.num_threads);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../tvm/build.h"
+#include "../tvm/registry.h"
 
 namespace tl {
 
@@ -54,7 +54,7 @@ const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string
 struct GemmShape {
   int64_t m, n, k;
   DLDataType a, b, c;
-  int arch;
+  Arch arch;
   int64_t num_threads;
   /*! float32 operands may be rounded to tf32. */
   bool allow_tf32;

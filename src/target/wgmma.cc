@@ -56,7 +56,7 @@ std::string WhyNot(const WgmmaInstruction& i, const GemmShape& s, bool k_major) 
     return std::string(name) + " must be a multiple of " + std::to_string(unit) + ", found " +
            std::to_string(value);
   };
-  if (s.arch != 90) return "needs sm_90a, found sm_" + std::to_string(s.arch);
+  if (!HasWarpGroups(s.arch)) return "needs sm_90a, found " + s.arch.Name();
   if (i.opt_in && !s.allow_tf32) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";

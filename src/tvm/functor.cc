@@ -1,5 +1,7 @@
 #include "functor.h"
 
+#include "build.h"
+
 namespace tl {
 namespace {
 

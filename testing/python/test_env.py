@@ -33,3 +33,12 @@ def test_an_assignment_wins_until_none(monkeypatch):
 def test_the_cache_directory_is_a_path(monkeypatch):
     monkeypatch.setenv("TILELANG_CACHE_DIR", "~/somewhere")
     assert Path.home() / "somewhere" == Environment().TILELANG_CACHE_DIR
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("TILELANG_DEFAULT_TARGET", "auto"), ("TILELANG_EXECUTION_BACKEND", "auto")],
+)
+def test_an_empty_variable_is_not_set(monkeypatch, name, default):
+    monkeypatch.setenv(name, "")
+    assert getattr(Environment(), name) == default

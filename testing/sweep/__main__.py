@@ -5,33 +5,64 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
+from pathlib import Path
 
-from metamorphic import OPERATORS
+from registers import OPERATORS
 from runner import run
+
+from tilelang.testing import forms
+from tilelang.testing.batch import DEVICES
+from tilelang.testing.gpu import require_gpu
+
+RUN_ON_GPU = Path(__file__).resolve().parents[1] / "forms" / "run_on_gpu.txt"
+"""The forms of generated code that a GPU has run, now or earlier."""
+_SHOWN = 20
 
 
 def main() -> None:
-    """Print a line an operator, then the reasons of refusals and the failures."""
+    """Prints a line an operator, the reasons of refusals and the failures, then the forms of
+    generated code that no GPU has run."""
     parser = argparse.ArgumentParser(prog="testing/sweep", description=__doc__)
     parser.add_argument("operators", nargs="*", choices=[[], *OPERATORS], help="all by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs kernels")
+    parser.add_argument("--output", type=Path, help="folder for all failures, a file an operator")
+    parser.add_argument("--forms", help="file to which the forms of generated code are added")
     arguments = parser.parse_args()
-    failed = []
+    if arguments.device == "cuda":
+        require_gpu()
+    with tempfile.TemporaryDirectory() as folder:
+        file = arguments.forms or os.path.join(folder, "forms")
+        failures = _sweep(arguments, file)
+        print(forms.report(forms.merged([file]), forms.known_on_gpu(RUN_ON_GPU)))
+    sys.exit(1 if failures else 0)
+
+
+def _sweep(arguments: argparse.Namespace, file: str) -> int:
+    """Prints the table; how many cases have failed."""
+    start = time.perf_counter()
+    cases = failures = 0
     print(f"{'operator':<22} {'equal':>7} {'refused':>8} {'failed':>7} {'seconds':>8}")
-    for name in arguments.operators or OPERATORS:
-        start = time.perf_counter()
-        tally = run(name, arguments.jobs)
+    names = arguments.operators or list(OPERATORS)
+    for name, tally in run(names, arguments.jobs, arguments.device, file):
         seconds = time.perf_counter() - start
         refused = sum(tally.refused.values())
         print(f"{name:<22} {tally.equal:>7} {refused:>8} {len(tally.failed):>7} {seconds:>8.0f}")
         for reason, count in tally.refused.most_common():
             print(f"    {count:>6} refused: {reason}")
-        for line in tally.failed[:20]:
-            print(f"    failed: {line}")
-        failed += tally.failed
+        for line in tally.failed[:_SHOWN]:
+            print(f"    failed: {line[:300]}")
+        if tally.failed and arguments.output is not None:
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            (arguments.output / f"sweep_{name}.txt").write_text("\n\n".join(tally.failed) + "\n")
+        cases += tally.equal + refused + len(tally.failed)
+        failures += len(tally.failed)
         sys.stdout.flush()
-    sys.exit(1 if failed else 0)
+    seconds = time.perf_counter() - start
+    print(f"{cases} cases, {failures} failed, {cases / seconds:.0f} cases a second")
+    return failures
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Runs many small kernels in the emulator: lowers each, compiles them in batches, compares.
+"""Runs many small kernels, in the emulator or on a GPU: lowers each, compiles them in batches,
+compares.
 
 A case ends in one of three ways: its result equals the reference, it was refused with a documented
 exception that names the kernel's line, or it failed, which is a defect.
@@ -8,15 +9,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from multiprocessing import get_context
-from typing import Any
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import tvm
 
-from tilelang.testing.batch import Batch, lower_one, refusal
+from tilelang.engine.param import CompiledArtifact
+from tilelang.testing import batch
+from tilelang.testing.batch import Batch
+from tilelang.testing.forms import recorder
+from tilelang.testing.workers import Outcome, Workers
+from tilelang.utils.target import cuda_arch
+
+_CASES_OF_A_BATCH = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,96 +48,143 @@ class Tally:
     refused: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     failed: list[str] = dataclasses.field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
-        """Adds the cases of `other`."""
-        self.equal += other.equal
-        self.refused.update(other.refused)
-        self.failed += other.failed
-
-
-def batches(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
-    """The cases in lists of `size`."""
-    batch: list[Case] = []
-    for case in cases:
-        batch.append(case)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _compare(case: Case, arguments: Sequence[torch.Tensor]) -> str | None:
-    wanted = case.expected(*(argument.clone() for argument in case.arguments))
-    for position, (found, want) in enumerate(zip(arguments, wanted, strict=True)):
-        want = case.arguments[position] if want is None else want
-        if case.tolerance == 0:
-            same = torch.equal(_bits(found), _bits(want.to(found.dtype)))
+    def add(self, name: str, outcome: Outcome) -> None:
+        """Counts a case."""
+        if outcome.status == "equal":
+            self.equal += 1
+        elif outcome.status == "refused":
+            self.refused[outcome.reason] += 1
         else:
-            found, want = found.double(), want.double()
-            scale = max(want.abs().max().item() if want.numel() else 0.0, 1e-6)
-            difference = (found - want).abs().max().item() if want.numel() else 0.0
-            same = difference <= case.tolerance * scale
-        if not same:
-            return f"{case.name}: argument {position} differs"
-    return None
+            # What a compiler says may be long; its beginning says what is wrong.
+            self.failed.append(f"{name}: {outcome.reason}: {outcome.text[:4000]}")
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """A case as `batch.Trial`."""
+
+    case: Case
+
+    def lower(self, index: int, device: str) -> CompiledArtifact:
+        arch = cuda_arch() if device == "cuda" else "sm_90a"
+        return batch.lower_one(self.case.define(), index, arch)
+
+    def arguments(self) -> list[torch.Tensor]:
+        return [argument.clone() for argument in self.case.arguments]
+
+    def launch(self, of: Batch, position: int, arguments: list[torch.Tensor]) -> None:
+        of.run(position, arguments)
+
+    def difference(self, arguments: list[torch.Tensor]) -> str:
+        wanted = self.case.expected(*self.arguments())
+        for position, (found, want) in enumerate(zip(arguments, wanted, strict=True)):
+            want = self.case.arguments[position] if want is None else want
+            wrong = _difference(found, want, self.case.tolerance)
+            if wrong:
+                return f"argument {position} {wrong}"
+        return ""
+
+
+def _difference(found: torch.Tensor, want: torch.Tensor, tolerance: float) -> str:
+    if tolerance == 0:
+        want = want.to(found.dtype)
+        same = (_bytes(found) == _bytes(want)).reshape(found.numel(), -1).all(1)
+    else:
+        found, want = found.double(), want.double()
+        scale = max(want.abs().max().item() if want.numel() else 0.0, 1e-6)
+        same = ((found - want).abs() <= tolerance * scale).flatten()
+    if same.all():
+        return ""
+    first = int((~same).nonzero()[0])
+    return (
+        f"differs in {int((~same).sum())} of {same.numel()} elements, first in element {first}: "
+        f"found {found.flatten()[first]}, wanted {want.flatten()[first]}"
+    )
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes, so that NaN equals NaN and -0 differs from 0."""
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).flatten().view(torch.uint8)
 
 
-def run_batch(cases: list[Case]) -> Tally:
+def run_batch(cases: Sequence[Case], device: str = "emulator") -> Tally:
     """Lowers the cases, builds the kernels of all in one library, runs and compares each."""
     tally = Tally()
-    lowered: list[tuple[Case, Any]] = []
-    for index, case in enumerate(cases):
-        try:
-            lowered.append((case, lower_one(case.define(), index)))
-        except Exception as error:  # noqa: BLE001 (a defect; the sweep goes on to the next case)
-            reason = refusal(error)
-            if reason is None:
-                tally.failed.append(f"{case.name}: {type(error).__name__}: {str(error)[:200]}")
-            else:
-                tally.refused[reason] += 1
-    if not lowered:
-        return tally
-    batch = Batch([artifact for _, artifact in lowered])
-    for number, (case, _) in enumerate(lowered):
-        arguments = [argument.clone() for argument in case.arguments]
-        try:
-            batch.run(number, arguments)
-            wrong = _compare(case, arguments)
-        except Exception as error:  # noqa: BLE001 (a defect, as above)
-            wrong = f"{case.name}: {type(error).__name__}: {str(error)[:300]}"
-        if wrong:
-            tally.failed.append(wrong)
-        else:
-            tally.equal += 1
+    for case, outcome in zip(cases, batch.check([_Trial(c) for c in cases], device), strict=True):
+        if outcome is not None:
+            tally.add(case.name, outcome)
     return tally
 
 
-def _run_part(part: tuple[str, int, int, int]) -> Tally:
-    from metamorphic import OPERATORS
+Place = tuple[str, int]
+"""An operator and the number of one of its cases: what a process can be told of a case."""
 
-    logging.disable(logging.INFO)
-    torch.set_num_threads(1)
-    name, first, step, size = part
-    tally = Tally()
-    for number, batch in enumerate(batches(OPERATORS[name](), size)):
-        if number % step == first:
-            tally.add(run_batch(batch))
-    return tally
+_walks: dict[str, tuple[int, Iterator[Case]]] = {}
 
 
-def run(name: str, jobs: int = 1, batch_size: int = 24) -> Tally:
-    """Every case of one operator, in `jobs` processes."""
-    parts = [(name, first, jobs, batch_size) for first in range(jobs)]
-    if jobs == 1:
-        return _run_part(parts[0])
-    tally = Tally()
-    with get_context("spawn").Pool(jobs) as pool:
-        for part in pool.imap_unordered(_run_part, parts):
-            tally.add(part)
-    return tally
+def _case(place: Place) -> Case:
+    """The case of that place; cheapest in rising order."""
+    name, number = place
+    position, cases = _walks.get(name, (0, None))
+    if cases is None or number < position:
+        position, cases = 0, _cases(name)
+    found = next(itertools.islice(cases, number - position, None))
+    _walks[name] = number + 1, cases
+    return found
+
+
+def _cases(name: str) -> Iterator[Case]:
+    from registers import OPERATORS
+
+    torch.manual_seed(0)
+    return OPERATORS[name]()
+
+
+def check(
+    places: list[Place], device: str = "emulator", forms: str | None = None
+) -> list[Outcome | None]:
+    """The outcomes of the cases of these places."""
+    return batch.check([_Trial(_case(place)) for place in places], device, recorder(forms))
+
+
+def _batches(name: str, names: dict[Place, str]) -> Iterator[list[Place]]:
+    """The places of all cases; notes the names of the cases."""
+    places: list[Place] = []
+    for number, case in enumerate(_cases(name)):
+        names[name, number] = case.name
+        places.append((name, number))
+        if len(places) == _CASES_OF_A_BATCH:
+            yield places
+            places = []
+    if places:
+        yield places
+
+
+def run(
+    operators: Sequence[str], jobs: int, device: str = "emulator", forms: str | None = None
+) -> Iterator[tuple[str, Tally]]:
+    """Every case of the operators, in `jobs` processes; each operator's tally when it is complete.
+
+    The generated forms are added to the file `forms`.
+    """
+    names: dict[Place, str] = {}
+    tallies = {name: Tally() for name in operators}
+    left = dict.fromkeys(operators, 0)
+    issued: set[str] = set()
+
+    def batches() -> Iterator[list[Place]]:
+        for name in operators:
+            for places in _batches(name, names):
+                left[name] += len(places)
+                yield places
+            issued.add(name)
+
+    function = functools.partial(check, device=device, forms=forms)
+    with Workers[Place](function, jobs, batches=batch.BATCHES_OF_A_PROCESS[device]) as workers:
+        for places, outcomes in workers.run(batches()):
+            for place, outcome in zip(places, outcomes, strict=True):
+                tallies[place[0]].add(names[place], outcome)
+                left[place[0]] -= 1
+            for name in [n for n in tallies if n in issued and left[n] == 0]:
+                yield name, tallies.pop(name)
+    yield from tallies.items()

@@ -10,6 +10,7 @@ import platform
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from tilelang.emulator.checks import Checks, bits_of, resolve_checks
 from tilelang.emulator.machine import current_machine
 from tilelang.emulator.reports import EmulationError, Memory, Report, parse_reports
 from tilelang.env import env
+from tilelang.utils.log import logger
 
 # Generated code reads shared memory as several types, and its integers wrap, as on the GPU. Sums
 # and products are rounded one by one. Its warnings are not the user's.
@@ -40,8 +42,11 @@ _GNU_CHECKED_FLAGS = (
     *("--param", "tsan-instrument-func-entry-exit=0"),
     *("-fno-store-merging", "-fno-tree-loop-distribute-patterns"),
 )
-_ERROR_BYTES = 1 << 16
 UNKNOWN_BYTES = 2**64 - 1
+_NO_MEMORY = "the kernel failed, and there was no memory to say how"
+# Reports come from malloc.
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [ctypes.c_void_p], None
 _STATIC_ARRAY = re.compile(r"\b__shared__\b")
 
 
@@ -76,8 +81,8 @@ class EmulatedModule:
     def address(self, kernel_name: str) -> int:
         """Address of the function that launches a kernel, which is of the C type
 
-        ``int(const tl_launch_config*, void** args, char* error, unsigned long error_size)``:
-        ``args[i]`` points to the i-th argument; other than 0 means that `error` has the report.
+        ``int(const tl_launch_config*, void** args, char** report)``: ``args[i]`` points to the i-th
+        argument; other than 0 means that `report` is a text, which the caller frees.
         """
         launcher = self._library[f"tl_launch_{kernel_name}"]
         address = ctypes.cast(launcher, ctypes.c_void_p).value
@@ -122,21 +127,28 @@ class EmulatedModule:
             ctypes.addressof(machine),
         )
         pointers = (ctypes.c_void_p * len(args))(*[ctypes.addressof(arg) for arg in args])
-        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        report = ctypes.c_void_p()
         launcher = self._library[f"tl_launch_{kernel_name}"]
         failed = launcher(
             ctypes.byref(config),
             pointers,
-            error,
-            ctypes.c_ulong(_ERROR_BYTES),
+            ctypes.byref(report),
         )
         if failed:
             tensors = [
                 None if array is None else Tensor.of_array(f"argument {i}", array)
                 for i, array in enumerate(given)
             ]
-            reports = self.explain(kernel_name, error.value.decode(errors="replace"), tensors)
-            raise EmulationError(reports)
+            raise EmulationError(self.explain(kernel_name, _taken(report), tensors))
+
+    def parameter_bytes(self, kernel_name: str) -> list[int]:
+        """The sizes of a kernel's parameters, as it declares them."""
+        function = self._library[f"tl_parameters_{kernel_name}"]
+        function.restype = ctypes.c_uint
+        count = function(None, 0)
+        sizes = (ctypes.c_uint * count)()
+        function(sizes, count)
+        return list(sizes)
 
     def explain(
         self, kernel_name: str, text: str, arguments: Sequence[Tensor | None]
@@ -144,6 +156,27 @@ class EmulatedModule:
         """What a launcher has written to its error buffer; `arguments` are those of the launch."""
         memory = Memory(declared_arrays(self.source, kernel_name), arguments)
         return parse_reports(text, kernel_name, memory, self.path)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a library has all of its bytes; the loader crashes on one that is cut off."""
+    with path.open("rb") as file:
+        head = file.read(64)
+        if len(head) < 64:
+            return False
+        if head[:5] != b"\x7fELF\x02":  # of 64 bits
+            return True
+        # The table of sections ends an ELF file (System V ABI, ELF Header).
+        (start,) = struct.unpack_from("=Q", head, 0x28)
+        size, count = struct.unpack_from("=HH", head, 0x3A)
+        return path.stat().st_size >= start + size * count
+
+
+def _taken(report: ctypes.c_void_p) -> str:
+    """The text that a launcher has left, which is freed."""
+    text = ctypes.string_at(report).decode(errors="replace") if report else _NO_MEMORY
+    _free(report)
+    return text
 
 
 def build_emulated(
@@ -162,12 +195,21 @@ def build_emulated(
         checks: what its launches are watched for; see `resolve_checks`.
 
     Raises:
-        RuntimeError: there is no C++ compiler, or it rejects the source.
+        RuntimeError: there is no C++ compiler, it rejects the source, or the cache's folder cannot
+            be written to.
         ValueError: there is no such check.
 
     Example: ``build_emulated(kernel.get_kernel_source(), ["main_kernel"]).address("main_kernel")``
     """
-    static_arrays = str(bool(_STATIC_ARRAY.search(source))).lower()
+    has_static_arrays = bool(_STATIC_ARRAY.search(source))
+    if has_static_arrays and resolve_checks(checks):
+        logger.warning(
+            "the emulator's checks do not watch __shared__ arrays of %s for races or bounds; take "
+            "the memory from tl::static_shared<bytes>(), as tl::shared<T, extent>(..), to have it "
+            "watched",
+            ", ".join(kernel_names),
+        )
+    static_arrays = str(has_static_arrays).lower()
     program, functions = _renamed(source, kernel_names)
     for name, function in functions.items():
         program += f"\nTL_EMU_EXPORT({name}, {function}, {static_arrays})"
@@ -175,9 +217,16 @@ def build_emulated(
     build = _Build(find_compiler(), bits_of(resolve_checks(checks)))
     folder = cache_dir or env.TILELANG_CACHE_DIR / "emulator"
     path = folder / f"{build.key(program)}.so"
-    if not path.is_file():
+    if path.is_file() and _is_whole(path):
+        return EmulatedModule(path, source)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         build.library(program, path)
+    except OSError as error:
+        raise RuntimeError(
+            f"the emulator cannot keep compiled kernels in {folder}: {error}. Name a directory "
+            "that can be written to in the environment variable TILELANG_CACHE_DIR"
+        ) from error
     return EmulatedModule(path, source)
 
 
@@ -246,17 +295,23 @@ class _Build:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
             source, result = Path(folder, "kernel.cu"), Path(folder, "kernel.so")
             source.write_text(program)
+            # Reports name what stays: lines that no Python stands for are the source's.
+            kept = path.with_suffix(".cu")
+            places = f"-ffile-prefix-map={source}={kept}"
             runtime = self._runtime(Path(folder))
             if not self.checks:
-                self._run("-shared", runtime, "-x", "c++", source, "-o", result)
+                self._run("-shared", places, runtime, "-x", "c++", source, "-o", result)
             else:
                 flags = [*_CHECKED_FLAGS, *(_GNU_CHECKED_FLAGS if self.gnu else ())]
-                flags.append(f"-fdebug-prefix-map={Path.cwd()}=.")
+                # The user's files are named from here, but not the headers, which may lie below.
+                flags += [f"-fdebug-prefix-map={Path.cwd()}=.", places]
+                flags.append(f"-fdebug-prefix-map={device_root()}={device_root()}")
                 observed = Path(folder, "kernel.o")
                 self._run(*flags, "-c", "-x", "c++", source, "-o", observed)
                 # Linked without -fsanitize: the runtime has the functions that the flag calls.
                 self._run("-shared", runtime, observed, "-o", result)
             # Another process may compile the same program: the last one replaces equals by equals.
+            os.replace(source, kept)
             os.replace(result, path)
 
     def _runtime(self, folder: Path) -> Path:

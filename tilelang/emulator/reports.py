@@ -14,6 +14,7 @@ from tilelang._paths import device_root
 from tilelang.emulator.buffers import Array, Tensor
 
 _RECORD, _FIELD = "\x1e", "\x1f"
+_MARKED = re.compile("\x1d([^\x1d]*)\x1d")  # kMark in src/device/emu/tl/error.h
 _SCHEDULE = "\nschedule: "
 _STATIC_BYTES = 48 * 1024  # kMaxStaticSharedBytes in src/device/emu/tl/worker.h
 _PAST = {
@@ -106,6 +107,16 @@ class Memory:
     arrays: Sequence[Array]
     arguments: Sequence[Tensor | None]
 
+    def barrier(self, offset: int) -> str:
+        """The mbarrier at an offset from dynamic shared memory, as a kernel of the language writes
+        it; empty where none is declared there."""
+        memory, start = ("static", offset + _STATIC_BYTES) if offset < 0 else ("dynamic", offset)
+        for array in self.arrays:
+            element = (start - array.start) // array.itemsize
+            if array.memory == memory and 0 <= element < array.extent:
+                return f"{array.name}[{element}]"
+        return ""
+
     def place(self, space: str, argument: int, offset: int, base: int | None, extent: int) -> str:
         """Words for a place; `base` and `extent` are those of the array in bytes, if known."""
         if space == "global":
@@ -135,6 +146,7 @@ def parse_reports(text: str, kernel: str, memory: Memory, library: Path) -> list
     """The reports in what a launcher has written to its error buffer."""
     text, _, schedule = text.partition(_SCHEDULE)
     failure, *records = text.split(_RECORD)
+    failure = _MARKED.sub(lambda mark: _words(mark[1].split(_FIELD), memory), failure)
     fields = [record.split(_FIELD) for record in records]
     places = _resolve({f for record in fields for f in record if f.startswith("+0x")}, library)
     reports = []
@@ -147,6 +159,20 @@ def parse_reports(text: str, kernel: str, memory: Memory, library: Path) -> list
     if failure:
         reports.append(Report("failure", kernel, failure))
     return [dataclasses.replace(report, schedule=schedule) for report in reports]
+
+
+def _words(fields: list[str], memory: Memory) -> str:
+    """Words for what a failure's text only marks: a place in memory, or an mbarrier."""
+    if fields[0] == "place":
+        space, argument, offset = fields[1:]
+        return memory.place(space, int(argument), int(offset), None, 0)
+    offset, place = fields[1:]
+    name = memory.barrier(int(offset)) if offset else ""
+    return (
+        f"{name}, which was initialised at {place}"
+        if name
+        else f"the mbarrier initialised at {place}"
+    )
 
 
 def _report(
@@ -173,8 +199,8 @@ def _report(
         return Report(kind, kernel, message, buffer, now, before, missing, int(count))
     words = {
         "uninitialized": "before anything is written there",
-        "ended": "after its block has ended. Let the blocks of the cluster wait for each other "
-        "before they end",
+        "ended": "and nothing orders that before the end of the block that it belongs to. Let the "
+        "blocks of the cluster wait for each other before they end",
         "out-of-bounds": f"which is outside of its {extent} bytes",
         "misaligned": f"which is not a multiple of {extent} bytes",
     }[kind]
@@ -189,6 +215,11 @@ def _missing(space: str, now: Access, before: Access) -> str:
         return wait if now.thread == before.thread else f"{wait} and a barrier behind it"
     if before.engine:
         return f"a wait for the end of the {before.engine}"
+    if now.engine == "bulk load" and now.block == before.block:
+        return (
+            "an arrival behind the last use, and a wait for it in the thread that issues the copy "
+            "(a barrier for both, or an mbarrier where they have different roles)"
+        )
     if now.engine and now.thread == before.thread and now.block == before.block:
         return "a barrier or a fence between the two"
     if now.block != before.block and space == "shared":

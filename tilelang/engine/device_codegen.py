@@ -164,6 +164,7 @@ class _PlanWriter:
             cooperative=bool(kernel.attrs["tl.cooperative"]),
             dependent=bool(kernel.attrs["tl.dependent"]),
             l2_hit_ratio=None if l2 is None else (str(l2[0]), float(l2[1].value)),
+            by_hand=_attr(kernel, "tl.source") is not None,
         )
 
     def _argument(self, arg: Any) -> tuple[Any, ...]:

@@ -59,6 +59,8 @@ def _kernel(function: tirx.PrimFunc, usage: ResourceUsage) -> list[str]:
         *_shared_buffers(function),
     ]
     for entry in attrs.get("tl.warp_roles") or []:
+        if int(entry["kernel"]) != int(attrs["tl.kernel_number"]):
+            continue
         lines += [f"  {line}" for line in roles_text(entry)]
     here = _lines(function.body)
     for entry in attrs.get("tl.pipelines") or []:
@@ -105,7 +107,7 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         words = [f"stage {stage}", f"order {order}"]
         if beside:
             words[-1] += f" (by default {beside[i]})"
-        words.append(_engine(function, int(statement["line"]), bool(is_async)))
+        words.append(_engine(function, set(map(int, statement["lines"])), bool(is_async)))
         if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
             words.append(f"not ahead: {statement['reason']}")
         lines.append(f"    {_source(file, statement)}: {', '.join(words)}")
@@ -135,14 +137,14 @@ def _source(file: str, statement: Any) -> str:
     return f"line {line}, {text}" if text else f"line {line}"
 
 
-def _engine(function: tirx.PrimFunc, line: int, planned: bool) -> str:
-    """How the statement of a line of the kernel is executed, as the thread program says."""
+def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:
+    """How the statement of these lines of the kernel is executed, as the thread program says."""
     widths: set[int] = set()
     engines: set[str] = set()
 
     def statement(node: tirx.Evaluate) -> None:
         call = node.value
-        if node.span is None or node.span.line != line:
+        if node.span is None or node.span.line not in lines:
             return
         if _is_call(call, _COPIES):
             widths.add(int(call.args[0]))

@@ -194,7 +194,9 @@ class KernelLaunch:
     blocks run at the same time, so that they may wait for each other; a `dependent` one may start
     before the kernel ahead of it in the stream is complete, which it waits for itself.
     `l2_hit_ratio` is a tensor parameter and the share, above 0 to 1, of the accesses to it that
-    persist in the L2 cache during the launch, None where nothing does. An argument is
+    persist in the L2 cache during the launch, None where nothing does. A kernel `by_hand` is the
+    user's own text: it may declare fewer parameters than there are `args`, the last ones that are
+    no tensors (`fitted`). An argument is
     ``("param", name)``, the pointer of a tensor or the value of a scalar, ``("value", expr,
     dtype)``, an integer that the host computes, or ``("descriptor", name)``, a tensor map.
     """
@@ -208,6 +210,7 @@ class KernelLaunch:
     cooperative: bool = False
     dependent: bool = False
     l2_hit_ratio: tuple[str, float] | None = None
+    by_hand: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))

@@ -36,6 +36,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.MaterializeKernelLaunch,
         transform.Simplify,
         transform.CheckReturns,
+        transform.NarrowThreads,
         transform.AttachOperands,
     ]
     if checked:
@@ -44,6 +45,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         passes.append(transform.VerifyParallelLoop)
     passes += [
         transform.VerifyBufferInit,
+        transform.UnrollFills,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
         transform.PipelinePlanning,

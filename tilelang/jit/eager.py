@@ -1,7 +1,8 @@
 """Calls of functions in eager style: from arguments to the kernel that is compiled for them.
 
-A call finds its kernel in two steps: the compile-time arguments select a `_Variant`, which knows
-where the constants of the other arguments are, and their values select the kernel.
+A call finds its kernel in two steps: the compile-time arguments, and what else the trace reads,
+select a `_Variant`, which knows where the constants of the other arguments are, and their values
+select the kernel.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tvm
 
 from tilelang.jit.cache_key import hashable
 from tilelang.jit.kernel import JITKernel
+from tilelang.jit.reads import Reads, Versions
 from tilelang.language.constants import missing_constant
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.eager import Declarations, EagerFunction, Place
@@ -48,9 +50,10 @@ def deferred_kernel(
     trace: Callable[[], tvm.tirx.PrimFunc],
     compiler: Callable[[], Compiler],
     lock: threading.Lock,
+    origin: tuple[Any, tuple[Any, ...], dict[str, Any]],
 ) -> Callable[[], JITKernel]:
     """Traces, unless `kernels` has the key; what is returned compiles, in any thread, and gives the
-    same kernel each time."""
+    same kernel each time. `origin` is what the kernel says that it is from."""
     kernel = kernels.get(key)
     if kernel is not None:
         return lambda: kernel
@@ -59,6 +62,7 @@ def deferred_kernel(
 
     def finish() -> JITKernel:
         compiled = compile(program)
+        compiled.origin = origin
         # Of two threads that compile the same, both use the kernel of the first.
         with lock:
             return kernels.setdefault(key, compiled)
@@ -77,8 +81,10 @@ class _Variant:
         order: Sequence[str],
         key: Hashable,
         kernels: _Kernels,
+        versions: Versions[_Variant],
     ):
         self.key = key
+        self.versions = versions
         self.values = values
         self.overrides = overrides
         self.kernels = kernels
@@ -204,13 +210,16 @@ class EagerCalls:
         function: EagerFunction,
         compiler: Callable[[], Compiler],
         surroundings: Callable[[], Hashable],
+        owner: Any,
     ):
-        """`surroundings` is the key of what `compiler` goes by besides the program."""
+        """`surroundings` is the key of what `compiler` goes by besides the program, `owner` the
+        function under `tilelang.jit`."""
+        self._owner = owner
         self.function = function
         self._compiler = compiler
         self._surroundings = surroundings
         self._lock = threading.Lock()
-        self._variants: dict[Hashable, _Variant] = {}
+        self._variants: dict[Hashable, Versions[_Variant]] = {}
         self._kernels: dict[Hashable, _Kernels] = {}
         self._layouts: dict[tuple[Any, ...], _Layout] = {}
         parameters = function.signature.parameters
@@ -314,18 +323,32 @@ class EagerCalls:
 
     def _variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
         key = self._variant_key(bound, overrides)
-        variant = self._variants.get(key)
+        versions = self._variants.get(key)
+        if versions is None:
+            versions = self._variants.setdefault(key, Versions())
+        variant = versions.current()
         if variant is None:
-            found = self._new_variant(bound, overrides)
-            with self._lock:
-                variant = self._variants.setdefault(key, found)
+            values = {self._order[i]: bound[i] for i in self._constants}
+            for i in self._perhaps:
+                if not isinstance(bound[i], _RUN):
+                    values[self._order[i]] = bound[i]
+            reads = self._reads(values)
+            variant = versions.renew(
+                reads, lambda: self._new_variant(bound, overrides, values, versions, reads.key)
+            )
         return variant
 
-    def _new_variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
-        values = {self._order[i]: bound[i] for i in self._constants}
-        for i in self._perhaps:
-            if not isinstance(bound[i], _RUN):
-                values[self._order[i]] = bound[i]
+    def _reads(self, values: Mapping[str, Any]) -> Reads:
+        return Reads(self.function.function, values, self.function.local)
+
+    def _new_variant(
+        self,
+        bound: Bound,
+        overrides: dict[str, Any],
+        values: dict[str, Any],
+        versions: Versions[_Variant],
+        reads: Hashable,
+    ) -> _Variant:
         for name, value in values.items():
             if isinstance(value, torch.Tensor | Tensor):
                 raise TypeError(
@@ -339,8 +362,9 @@ class EagerCalls:
         key = self._variant_key(
             tuple([ABSENT if i in run else value for i, value in enumerate(bound)]), overrides
         )
-        kernels = self._kernels.setdefault(key, {})
-        return _Variant(declarations, values, overrides, self._order, key, kernels)
+        kernels = self._kernels.setdefault((key, reads), {})
+        key = (key, reads)
+        return _Variant(declarations, values, overrides, self._order, key, kernels, versions)
 
     # From a variant to a kernel.
 
@@ -351,10 +375,13 @@ class EagerCalls:
             lambda: self._trace(variant, read),
             self._compiler,
             self._lock,
+            (self._owner, (), {**variant.values, **variant.constants(read)}),
         )
 
     def _trace(self, variant: _Variant, read: tuple[Any, ...]) -> tvm.tirx.PrimFunc:
-        return self.function.trace(variant.values, variant.constants(read))
+        program = self.function.trace(variant.values, variant.constants(read))
+        variant.versions.traced(variant, self._reads(variant.values))
+        return program
 
 
 def _overrides(kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:

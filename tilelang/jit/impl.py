@@ -8,6 +8,7 @@ import inspect
 import sys
 import textwrap
 import threading
+import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -22,12 +23,21 @@ from tilelang.jit.compile import compile, current_target, map_parallel, surround
 from tilelang.jit.eager import Compiler, EagerCalls, deferred_kernel
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
+from tilelang.jit.reads import Reads, Versions
 from tilelang.language.eager import EagerFunction
 from tilelang.language.function import as_kind
 from tilelang.language.rewrite import declarations
-from tilelang.language.source import resolve_annotation
+from tilelang.language.source import definition_text, resolve_annotation
 from tilelang.language.tensors import Tensor
+from tilelang.language.texts import remember
 from tilelang.utils.target import TargetLike
+
+
+class _State:
+    """A set of arguments, and what a trace with them reads besides; each is one key."""
+
+    def __init__(self, arguments: Hashable, reads: Hashable):
+        self.key = (arguments, reads)
 
 
 class JITImpl:
@@ -54,7 +64,10 @@ class JITImpl:
     ):
         self.func = func
         self.signature = inspect.signature(func)
-        self.func_source = _source(func)
+        unwrapped = inspect.unwrap(func)
+        if isinstance(unwrapped, types.FunctionType):
+            remember(unwrapped)
+        self.func_source = _source(unwrapped)
         self.out_idx = out_idx
         self.target = target
         self.target_host = target_host
@@ -66,15 +79,17 @@ class JITImpl:
         self.checks = checks
         self.mode = "auto"
         self.__name__ = func.__name__
+        self.__qualname__ = func.__qualname__
         self._local = local
         self._eager: EagerCalls | None = None
         self._kernels: dict[Hashable, JITKernel] = {}
+        self._versions: dict[Hashable, Versions[_State]] = {}
         self._lock = threading.Lock()
         functools.update_wrapper(self, func)
         self._annotations = _annotations(func, local)
         func.annot = self._annotations  # type: ignore[attr-defined]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Lazy mode: the kernel for these arguments, compiled at the first call with them. Eager
         mode: runs the kernel on the arguments and returns its outputs, one as a tensor, several as
         a list, none as None.
@@ -91,7 +106,29 @@ class JITImpl:
             return self(*args, **kwargs)
         return self._lazy_kernel(args, kwargs)
 
-    def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The function with its first argument bound, as a method has it."""
+        return self if instance is None else BoundJIT(self, instance)
+
+    def __copy__(self) -> JITImpl:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> JITImpl:
+        return self
+
+    def __reduce__(self) -> str:
+        """It is pickled by its name in its module, as Python functions are."""
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is not self:
+            raise TypeError(
+                f"{self._where()}: cannot pickle a function under @tilelang.jit that is not found "
+                f"as {self.__module__}.{self.__qualname__}; define it at the top of a module"
+            )
+        return self.__qualname__
+
+    def compile(self, /, *args: Any, **kwargs: Any) -> JITKernel:
         """The kernel for these arguments, without running it.
 
         In eager mode an argument of the run may be a tensor, `T.Tensor(shape, dtype)` in the place
@@ -104,7 +141,7 @@ class JITImpl:
             return self._calls.kernel(args, kwargs)
         return self._lazy_kernel(args, kwargs)
 
-    def get_tir(self, *args: Any, **kwargs: Any) -> tvm.tirx.PrimFunc:
+    def get_tir(self, /, *args: Any, **kwargs: Any) -> tvm.tirx.PrimFunc:
         """The PrimFunc for these arguments, given as to `compile`; nothing is compiled."""
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self._calls.trace(args, kwargs)
@@ -149,11 +186,11 @@ class JITImpl:
         elaborated = map_parallel(elaborate, pairs, 1, ignore_error, "Elaborating")
         return map_parallel(_finish, elaborated, num_workers, ignore_error, "Parallel Compiling")
 
-    def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
+    def get_kernel_source(self, /, *args: Any, **kwargs: Any) -> str:
         """The device code for these arguments, given as to `compile`."""
         return self.compile(*args, **kwargs).get_kernel_source()
 
-    def initialize_jit_mode(self, *args: Any, **kwargs: Any) -> str:
+    def initialize_jit_mode(self, /, *args: Any, **kwargs: Any) -> str:
         """The mode, found out from the function's source, or by a call of it with these arguments
         where that does not tell.
 
@@ -171,7 +208,7 @@ class JITImpl:
         """Whether the function is known to return a PrimFunc."""
         return self.mode == "lazy"
 
-    def parse_cache_key(self, *args: Any, **kwargs: Any) -> Hashable:
+    def parse_cache_key(self, /, *args: Any, **kwargs: Any) -> Hashable:
         """The hashable key of a set of arguments: equal for those with the same kernel, however
         they are spelled. It has the target, the options and the environment of now.
 
@@ -179,26 +216,42 @@ class JITImpl:
         """
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self._calls.key(args, kwargs)
-        return self._lazy_key(args, kwargs)
+        _, state = self._lazy_state(self._lazy_arguments(args, kwargs))
+        return (state.key, self._surroundings())
 
     # Lazy mode.
 
-    def _lazy_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        arguments = tuple((name, hashable(value)) for name, value in bound.arguments.items())
-        return (arguments, self._surroundings())
+    def _lazy_state(self, arguments: Mapping[str, Any]) -> tuple[Versions[_State], _State]:
+        """What a call with `arguments` is known by, except for its surroundings."""
+        key = tuple((name, hashable(value)) for name, value in arguments.items())
+        versions = self._versions.get(key)
+        if versions is None:
+            versions = self._versions.setdefault(key, Versions())
+        state = versions.current()
+        if state is None:
+            reads = Reads(self.func, arguments, self._local)
+            state = versions.renew(reads, lambda: _State(key, reads.key))
+        return versions, state
 
     def _lazy_deferred(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], JITKernel]:
-        return deferred_kernel(
-            self._kernels,
-            self._lazy_key(args, kwargs),
-            lambda: self._lazy_program(args, kwargs),
-            self._compiler,
-            self._lock,
-        )
+        bound = self._lazy_arguments(args, kwargs)
+        versions, state = self._lazy_state(bound)
+
+        def trace() -> tvm.tirx.PrimFunc:
+            program = self._lazy_program(args, kwargs)
+            versions.traced(state, Reads(self.func, bound, self._local))
+            return program
+
+        key = (state, self._surroundings())
+        origin = (self, args, kwargs)
+        return deferred_kernel(self._kernels, key, trace, self._compiler, self._lock, origin)
+
+    def _lazy_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
 
     def _lazy_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         return self._lazy_deferred(args, kwargs)()
@@ -226,9 +279,17 @@ class JITImpl:
                 f"{self._where()}: out_idx={self.out_idx} is given and the function's body is the "
                 "kernel. Leave out out_idx; make outputs with T.empty and return them."
             )
+        if inspect.unwrap(self.func) is not self.func:
+            raise TypeError(
+                f"{self._where()}: found another decorator under @tilelang.jit, and the function's "
+                "body is the kernel, which @tilelang.jit reads; put @tilelang.jit under the other "
+                "decorator"
+            )
         function = EagerFunction(self.func, self._local)
         with self._lock:
-            self._eager = self._eager or EagerCalls(function, self._compiler, self._surroundings)
+            self._eager = self._eager or EagerCalls(
+                function, self._compiler, self._surroundings, self
+            )
 
     def _surroundings(self) -> Hashable:
         options = (self.out_idx, self.execution_backend, self.pass_configs, self.compile_flags)
@@ -263,7 +324,8 @@ class JITImpl:
     def _mode_of_source(self) -> str | None:
         """The mode as far as the source tells."""
         if not self.func_source:
-            return None
+            # A program that is returned declares its arguments itself.
+            return "eager" if self._annotations else None
         (definition,) = ast.parse(self.func_source).body
         if not isinstance(definition, ast.FunctionDef):
             return None
@@ -292,6 +354,41 @@ class JITImpl:
     def _where(self) -> str:
         code = inspect.unwrap(self.func).__code__
         return f"Function `{self.__name__}` ({code.co_filename}:{code.co_firstlineno})"
+
+
+class BoundJIT:
+    """A method under `tilelang.jit`: the object that it is called on is the first argument."""
+
+    def __init__(self, function: JITImpl, instance: Any):
+        self.__func__ = function
+        self.__self__ = instance
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """As `JITImpl.__call__`."""
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def compile(self, /, *args: Any, **kwargs: Any) -> JITKernel:
+        """As `JITImpl.compile`."""
+        return self.__func__.compile(self.__self__, *args, **kwargs)
+
+    def get_tir(self, /, *args: Any, **kwargs: Any) -> tvm.tirx.PrimFunc:
+        """As `JITImpl.get_tir`."""
+        return self.__func__.get_tir(self.__self__, *args, **kwargs)
+
+    def get_kernel_source(self, /, *args: Any, **kwargs: Any) -> str:
+        """As `JITImpl.get_kernel_source`."""
+        return self.__func__.get_kernel_source(self.__self__, *args, **kwargs)
+
+    def par_compile(
+        self, configs: Iterable[Mapping[str, Any] | tuple[Any, ...]], **options: Any
+    ) -> list[JITKernel] | list[JITKernel | Exception]:
+        """As `JITImpl.par_compile`."""
+        name = next(iter(self.__func__.signature.parameters))
+        own = self.__self__
+        bound = [(own, *c) if isinstance(c, tuple) else {name: own, **c} for c in configs]
+        return self.__func__.par_compile(bound, **options)
 
 
 _TUNED = "__tune_params"
@@ -437,9 +534,10 @@ def jit(
     return wrap if func is None else wrap(func)
 
 
-def _source(func: Callable[..., Any]) -> str:
+def _source(func: Any) -> str:
+    """The definition of a function; none if it cannot be read."""
     try:
-        return textwrap.dedent(inspect.getsource(func))
+        return textwrap.dedent(definition_text(func))
     except (OSError, TypeError):
         return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from tvm.target import Target
 from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
-from tilelang.jit.adapter import cuda_adapter, emulated_adapter
+from tilelang.jit.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
 from tilelang.utils.log import logger
 from tilelang.utils.target import TargetLike, determine_target
@@ -48,6 +49,8 @@ class JITKernel:
     latency: float | None = None
     config: dict[str, Any] | None = None
     ref_latency: float | None = None
+    origin: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+    """The function under `tilelang.jit` that made it, and arguments for its `compile`."""
     n_max_threads: int | None = None
     """None: no compiler for CUDA limits the threads of a block."""
 
@@ -118,6 +121,7 @@ class JITKernel:
             source = emit_cuda(self.artifact.device_mod, line_directives=True)
             source = postprocess(source, self.target)
             module = build_emulated(source, self._kernel_names, checks=self.checks)
+            plan = fitted(plan, module.parameter_bytes)
             adapter = emulated_adapter(plan, module.address, module.explain)
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
@@ -150,9 +154,44 @@ class JITKernel:
         """The same as `adapter`."""
         return self.adapter
 
-    def __call__(self, *args: Any) -> Any:
-        """Runs the kernel; see the class."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the kernel; see the class. Inputs may be given by their names."""
+        if kwargs:
+            args = self._positional(args, kwargs)
         return (self._adapter or self.adapter)(*args)
+
+    def _positional(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The inputs in order. Raises `TypeError` as a Python function with these parameters."""
+        plan = self.artifact.launch_plan
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [plan.params[i].name for i in plan.inputs]
+        try:
+            bound = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+            return bound.bind(*args, **kwargs).args
+        except TypeError as error:
+            raise TypeError(
+                f"{plan.where()}: {error}. Pass {', '.join(names) or 'nothing'}."
+            ) from None
+
+    # Copies and pickles.
+
+    def __copy__(self) -> JITKernel:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> JITKernel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A kernel of a function under `tilelang.jit` is pickled as that function, by its name, and
+        the arguments; it is compiled again where it is loaded. Others are refused (`TypeError`)."""
+        if self.origin is not None:
+            return _compiled_again, self.origin
+        raise TypeError(
+            f"{self.artifact.launch_plan.where()}: cannot pickle a kernel that is not made by a "
+            "function under @tilelang.jit alone: it is code of this process. Pickle the arguments "
+            "that it is made from and compile it again where they are loaded; leave it out of a "
+            "module's state by `__getstate__`, or save `module.state_dict()`"
+        )
 
     # What was compiled.
 
@@ -355,6 +394,11 @@ def split_flags(flags: str | Sequence[str] | None) -> list[str]:
     if flags is None:
         return []
     return flags.split() if isinstance(flags, str) else list(flags)
+
+
+def _compiled_again(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
+    kernel: JITKernel = function.compile(*args, **kwargs)
+    return kernel
 
 
 def _key(key: Any) -> str:

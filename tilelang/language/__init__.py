@@ -146,6 +146,7 @@ from tilelang.language.dtypes import (
     short,
     tfloat32,
     uint,
+    uint4,
     uint8,
     uint16,
     uint32,

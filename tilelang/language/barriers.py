@@ -77,7 +77,9 @@ def _allocate(name: str, arrive_count: Any, scope: str) -> ir.Var:
                 f"arrive_count of {name} is {count}, wanted 1 to {_MAX_ARRIVALS} arrivals"
             )
     buffer = allocate(name, (len(counts),), "uint64", scope, scope)
-    enclosing_kernel(name).barriers[buffer] = [tirx.const(count, "int32") for count in counts]
+    span = current_tracer(name).span
+    arrivals = [tirx.const(count, "int32", span) for count in counts]
+    enclosing_kernel(name).barriers[buffer] = arrivals
     return buffer
 
 

@@ -14,13 +14,20 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from tilelang.language.arithmetic import binary
 from tilelang.language.conditions import ConditionHooks
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import reads_memory
 from tilelang.language.fills import fill
 from tilelang.language.regions import store, store_element
-from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.scalars import (
+    describe,
+    is_buffer,
+    is_of_program,
+    is_scalar_expr,
+    unwrap,
+)
 from tilelang.language.tracer import (
     LOOP_KINDS,
     Frame,
@@ -31,7 +38,7 @@ from tilelang.language.tracer import (
     is_storable,
 )
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.iadd,
     "Sub": operator.isub,
     "Mult": operator.imul,
@@ -70,6 +77,8 @@ class BindingHooks(ConditionHooks):
     def __init__(self, tracer: Tracer):
         super().__init__(tracer)
         self.bindings: dict[str, _Binding] = {}
+        self.decided = 0
+        """How many branches that Python decided are around the statement."""
 
     def parameter(self, name: str, value: Any) -> None:
         """Bind a parameter of the function, or a variable of a loop."""
@@ -140,6 +149,16 @@ class BindingHooks(ConditionHooks):
         tracer.name(name, new)
         return new
 
+    def bind_now(self, name: str, value: Any) -> Any:
+        """Run ``name := value`` and return the new referent of the name."""
+        old = self.bindings.get(name)
+        if old is not None and self._is_place(old.value):
+            raise NotImplementedError(
+                f"`:=` is not supported in a kernel for {name}, a mutable variable, which operands "
+                "on the left may read; assign in a statement before"
+            )
+        return self.bind(name, value)
+
     def store_through(self, place: Any, value: Any) -> bool:
         """Store to ``place`` if it is a mutable scalar or a reference; False if it is not."""
         if isinstance(place, Reference):
@@ -175,8 +194,10 @@ class BindingHooks(ConditionHooks):
                 f"the next iteration would not see; make it mutable: {name} = T.alloc_var(dtype, "
                 "init)"
             )
-        # The same statement again is one that Python's own loop repeats.
-        if old.is_let and is_scalar_expr(new) and not old.span.same_as(self.tracer.span):
+        # The same statement again is one that Python's own loop repeats; under a condition that
+        # Python knows, there is no other way to have one name for both cases.
+        is_repeated = old.span.same_as(self.tracer.span)
+        if old.is_let and is_scalar_expr(new) and not is_repeated and not self.decided:
             self.tracer.warn(
                 f"{name} is immutable and is bound a second time, to a new variable; "
                 f"for a value that changes use {name} = T.alloc_var(dtype, init)"
@@ -240,7 +261,9 @@ class BindingHooks(ConditionHooks):
                 f"{describe(current)} has no in-place arithmetic; "
                 "write the elements in a T.Parallel loop: `for i in T.Parallel(n): buf[i] += x`"
             )
-        return _OPERATORS[name](current, value)
+        if is_of_program(current) or is_of_program(value):
+            return binary(name, current, value)
+        return _IN_PLACE[name](current, value)
 
     def bind_targets(self, names: Any, value: Any) -> Any:
         """Bind the target of a ``for`` or ``with`` and return the value that Python unpacks into

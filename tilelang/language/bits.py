@@ -9,8 +9,16 @@ from typing import Any
 
 from tvm import tirx
 
-from tilelang.language.math_ops import same_type
-from tilelang.language.scalars import as_expr, describe, is_buffer, is_number, is_scalar_expr
+from tilelang.language.math_ops import check_shift, same_type
+from tilelang.language.promotion import counted
+from tilelang.language.scalars import (
+    as_expr,
+    as_int,
+    describe,
+    is_buffer,
+    is_number,
+    is_scalar_expr,
+)
 
 
 def _checked(name: str, x: Any) -> Any:
@@ -32,7 +40,16 @@ def _unary(name: str, x: Any) -> Any:
 
 
 def _binary(name: str, x: Any, y: Any) -> Any:
-    return getattr(tirx, name)(*same_type(_checked(name, x), _checked(name, y)))
+    x, y = _checked(name, x), _checked(name, y)
+    if not name.startswith("bitwise"):
+        x, y = counted(x, y)
+    if name.startswith("shift"):
+        check_shift(f"T.{name}", x, y)
+    elif name.startswith("trunc") and as_int(y) == 0:
+        raise ValueError(
+            f"T.{name} divides {describe(x)} by zero; wanted a divisor that is not zero"
+        )
+    return getattr(tirx, name)(*same_type(f"T.{name}", x, y))
 
 
 def bitwise_not(x: Any) -> Any:

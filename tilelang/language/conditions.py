@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from tilelang.language.arithmetic import compare
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import if_then_else
 from tilelang.language.order import OrderHooks
@@ -17,10 +18,9 @@ from tilelang.language.tracer import Scope, Tracer
 
 _CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    **{
-        name: getattr(operator, name)
-        for name in ("eq", "ne", "lt", "le", "gt", "ge", "is_", "is_not")
-    },
+    **{name: partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "is_": operator.is_,
+    "is_not": operator.is_not,
     "in_": lambda a, b: _contains(b, a),
     "not_in": lambda a, b: not _contains(b, a),
 }

@@ -14,6 +14,10 @@ from tilelang.language.loops import serial
 from tilelang.language.scalars import describe
 from tilelang.language.tracer import LOOP_KINDS, BuilderFrame, Frame, Scope, Tracer
 
+# Loops of each thread. A pipelined one with a jump becomes a plain loop (PipelinePlanning), since a
+# step of a pipeline works on several iterations.
+_WITH_JUMPS = ("serial", "while", "unrolled", "pipelined")
+
 
 class ControlFlowHooks(BindingHooks):
     """Hooks of ``if``, ``for``, ``while``, ``break`` and ``continue``."""
@@ -21,12 +25,12 @@ class ControlFlowHooks(BindingHooks):
     def __init__(self, tracer: Tracer):
         super().__init__(tracer)
         # For each open loop, the scope of its body, or None and the scope around it if Python runs
-        # the loop.
-        self.loops: list[tuple[Scope | None, Scope]] = []
+        # the loop; and how many decided branches are around it.
+        self.loops: list[tuple[Scope | None, Scope, int]] = []
 
     def branch(self, test: Any) -> _Branch:
         """Return the two sides of an ``if``."""
-        return _Branch(self.tracer, self.condition(test))
+        return _Branch(self, self.condition(test))
 
     def range(self, function: Any, *bounds: Any) -> Any:
         """Return what ``for _ in range(*bounds)`` iterates over: a serial loop."""
@@ -45,13 +49,13 @@ class ControlFlowHooks(BindingHooks):
 
     def _once(self, frame: Frame, names: Any) -> Iterator[Any]:
         value = self.tracer.enter(frame)
-        self.loops.append((self.tracer.scope, self.tracer.scope))
+        self.loops.append((self.tracer.scope, self.tracer.scope, self.decided))
         yield self.bind_targets(names, value)
         self.loops.pop()
         self.tracer.leave(frame)
 
     def _each(self, iterated: Any, names: Any) -> Iterator[Any]:
-        self.loops.append((None, self.tracer.scope))
+        self.loops.append((None, self.tracer.scope, self.decided))
         for item in iterated:
             yield self.bind_targets(names, item)
         self.loops.pop()
@@ -83,17 +87,18 @@ class ControlFlowHooks(BindingHooks):
         return self._jump("continue", tirx.continue_loop)
 
     def _jump(self, name: str, call: Callable[[], ir.Call]) -> bool:
-        loop, around = self.loops[-1]
+        loop, around, self.decided = self.loops[-1]
         if loop is None:
             if self.tracer.runtime_scope(around) is not None:
                 raise NotImplementedError(
                     f"`{name}` under a condition that is not known while tracing, in a loop that "
-                    "is unrolled while tracing; iterate over T.serial(n)"
+                    "is unrolled while tracing; iterate over T.serial(n), or T.unroll(n) without "
+                    "explicit"
                 )
             if name == "break":
                 self.loops.pop()
             return True
-        if loop.kind not in ("serial", "while"):
+        if loop.kind not in _WITH_JUMPS:
             raise NotImplementedError(
                 f"`{name}` in the {loop.description} is not supported; use T.serial or guard with "
                 "`if`"
@@ -105,8 +110,10 @@ class ControlFlowHooks(BindingHooks):
 class _Branch:
     """An ``if``: decided by Python, or both sides traced one after the other."""
 
-    def __init__(self, tracer: Tracer, condition: Any):
-        self.tracer = tracer
+    def __init__(self, hooks: ControlFlowHooks, condition: Any):
+        self.hooks = hooks
+        self.decided = hooks.decided
+        self.tracer = hooks.tracer
         self.condition = condition
         self.frames: list[BuilderFrame] = []
 
@@ -117,6 +124,7 @@ class _Branch:
     def then(self) -> bool:
         """Start the first side; False if it is not traced."""
         if not isinstance(self.condition, ir.Expr):
+            self.hooks.decided = self.decided + 1
             return bool(self.condition)
         self._enter(BuilderFrame(tir_builder.If(self.condition)))
         self._enter(BuilderFrame(tir_builder.Then(), "branch"))
@@ -132,5 +140,6 @@ class _Branch:
 
     def end(self) -> None:
         """End the statement."""
+        self.hooks.decided = self.decided
         for frame in reversed(self.frames):
             self.tracer.leave(frame)

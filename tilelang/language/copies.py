@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
+from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.language.effects import reads_memory
 from tilelang.language.intrinsics import address_of
 from tilelang.language.loops import loop_layout_notes
 from tilelang.language.ops import device_call, emit_tile_op
@@ -41,9 +43,12 @@ def copy(
     """Copy a tile; when it returns, the whole block may use ``dst``.
 
     Each operand is a buffer, a region ``A[a:b, c:d]`` or an element ``A[i, j]``, which stands for
-    the tile that starts there and has the other operand's extents. Ranks may differ in dimensions
-    of extent 1. Elements are cast to the dtype of ``dst``. Global elements out of bounds read as
-    zero and are not written.
+    the tile that starts there and has the other operand's extents. These count from the last
+    dimension: beside a tile of shape ``(n,)``, ``A[i, j]`` is a part of row ``i``, and
+    ``A[i:i + n, j]`` one of column ``j``. Ranks may differ in dimensions of extent 1. Elements are
+    cast to the dtype of ``dst``. Global elements out of bounds read as zero and are not written; a
+    warning says where a tile of fewer dimensions than the tensor is larger than the dimension that
+    it lies in and seems to be meant for another one.
 
     Parameters
     ----------
@@ -223,7 +228,59 @@ def fit_tiles(operator: str, src: Any, dst: Any) -> tuple[ir.TensorRegion, ir.Te
         _check_same_shape(operator, src, dst)
     src_region, dst_region = _fit(operator, src, dst, _extents(src), _extents(dst))
     _check_iteration_space(operator, src_region, dst_region)
+    for value, region in ((src, src_region), (dst, dst_region)):
+        if isinstance(value, ir.TensorLoad) and element_extents(value) is None:
+            _warn_of_other_dimension(operator, region)
     return src_region, dst_region
+
+
+def _warn_of_other_dimension(operator: str, region: ir.TensorRegion) -> None:
+    """Warn of a tile, given by its first element, that is larger than the dimension of the tensor
+    that it lies in, if its place says that another dimension was meant.
+
+    Such a tile is legal, and a tensor that is smaller than a tile is usual. That does not begin
+    inside of the dimension, and the others do not go in steps of the tile.
+    """
+    if region.source.scope() != "global":
+        return
+    ranges = list(region.region)
+    single = [d for d, r in enumerate(ranges) if as_int(r.extent) == 1]
+    for dim, place in enumerate(ranges):
+        extent, size = as_int(place.extent), as_int(region.source.shape[dim])
+        if dim in single or not single or extent is None or size is None or extent <= size:
+            continue
+        stepped = [d for d in single if _is_stepped(ranges[d].min, extent)]
+        if not stepped and not _begins_inside(place.min, extent):
+            continue
+        name, meant = region.source.name, (stepped or single)[-1]
+        found = [str(r.min) for r in ranges]
+        other = list(found)
+        found[dim] = _slice(ranges[dim].min, extent)
+        other[meant] = _slice(ranges[meant].min, extent)
+        current_tracer(operator).warn(
+            f"{operator} found the tile {name}[{', '.join(found)}] of {describe(region.source)}, "
+            f"which leaves dimension {dim} wherever it is and is zero there; for a tile in "
+            f"dimension {meant} write {name}[{', '.join(other)}]"
+        )
+
+
+def _slice(start: Any, extent: int) -> str:
+    return f"{start}:{simplify(start + extent)}"
+
+
+def _is_stepped(index: Any, extent: int) -> bool:
+    """Whether an index that is not constant is a multiple of ``extent``."""
+    return as_int(index) is None and simplify(tirx.floormod(index, extent)) == 0
+
+
+def _begins_inside(start: Any, extent: int) -> bool:
+    """Whether a start is surely no multiple of ``extent`` for some block or iteration."""
+    constant = as_int(start)
+    if constant is not None:
+        return 0 < constant < extent
+    places = undefined_vars(start)
+    of_loops = all(current_tracer("T.copy").is_owned(var) for var in places)
+    return of_loops and not reads_memory(start) and not _is_stepped(start, extent)
 
 
 def _attrs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import difflib
 import re
 from typing import Any
 
@@ -16,6 +17,35 @@ _PYTHON_TYPES: dict[type, str] = {
     builtins.int: "int32",
     builtins.float: "float32",
     builtins.bool: "bool",
+}
+
+# C's names, as torch and published programs use them.
+_ALIASES = {
+    "byte": "uint8",
+    "char": "int8",
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+    "uint": "uint32",
+}
+# Other names that people try.
+_MISNAMED = {
+    "bf16": "bfloat16",
+    "boolean": "bool",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "fp8": "float8_e4m3fn",
+    "i8": "int8",
+    "tf32": "tfloat32",
 }
 
 # TVM checks the names of the small floats, and takes any number of bits of the others.
@@ -46,7 +76,8 @@ class dtype(tvm_ffi.dtype):
     """A data type; it equals its name (``T.float16 == "float16"``).
 
     Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
-    (float32), ``bool``; ``T.ptr`` is an address, int64.
+    (float32), ``bool``; ``T.ptr`` is an address, int64. Names may be C's: ``half``, ``float``,
+    ``double``, ``char`` (int8), ``short``, ``int``, ``long`` (int64), ``byte`` (uint8), ``uint``.
 
     Raises
     ------
@@ -66,14 +97,14 @@ class dtype(tvm_ffi.dtype):
         if isinstance(value, dtype):
             return value
         name = _name(value)
+        scalar, lanes = re.fullmatch(r"(.*?)(x[1-9]\d*)?", name, re.DOTALL).groups()  # type: ignore[union-attr]
+        name = _ALIASES.get(scalar, scalar) + (lanes or "")
         if name == "tfloat32":
             return tfloat32
         if name.startswith("float4_e2m1_unpacked"):
             raise ValueError(f"{name}: {NO_UNPACKED}")
         if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{value!r} is not a data type; use a name such as 'float16' or 'int8x4'"
-            )
+            raise ValueError(f"{value!r} is not a data type; {_suggestion(name)}")
         return super().__new__(cls, name)
 
     def __call__(self, *values: Any) -> ir.Expr:
@@ -132,8 +163,8 @@ class dtype(tvm_ffi.dtype):
 
         if self == "handle":
             return None
-        if self == "int4":
-            return torch.int8
+        if self in ("int4", "uint4"):
+            return torch.int8 if self == "int4" else torch.uint8
         if self == "float4_e2m1fn":
             return getattr(torch, "float4_e2m1fn_x2", torch.int8)
         name = builtins.str(self)
@@ -190,6 +221,17 @@ def _name(value: Any) -> str:
     return text
 
 
+def _suggestion(name: str) -> str:
+    """Return what to write instead of a name that is no data type."""
+    meant = _MISNAMED.get(name.lower())
+    if meant is None:
+        close = difflib.get_close_matches(name.lower(), _SCALARS, n=1)
+        meant = close[0] if close else None
+    if meant is None:
+        return "use a name such as 'float16' or 'int8x4'"
+    return f"did you mean {meant!r}?"
+
+
 def _is_pointer(value: Any) -> builtins.bool:
     # Imported here because pointers.py builds on this file.
     from tilelang.language.pointers import ptr
@@ -212,6 +254,7 @@ int8 = dtype("int8")
 int16 = dtype("int16")
 int32 = dtype("int32")
 int64 = dtype("int64")
+uint4 = dtype("uint4")
 uint8 = dtype("uint8")
 uint16 = dtype("uint16")
 uint32 = dtype("uint32")
@@ -233,6 +276,8 @@ float8_e8m0fnu = dtype("float8_e8m0fnu")
 float6_e2m3fn = dtype("float6_e2m3fn")
 float6_e3m2fn = dtype("float6_e3m2fn")
 float4_e2m1fn = dtype("float4_e2m1fn")
+
+_SCALARS = [name for name, value in vars().items() if isinstance(value, dtype)]
 
 short, int, long, uint = int16, int32, int64, uint32
 half, float, double = float16, float32, float64

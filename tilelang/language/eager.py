@@ -95,7 +95,7 @@ class EagerFunction:
     def __init__(self, function: Any, local: Mapping[str, Any]):
         self.function = function
         self.signature = inspect.signature(function)
-        self._local = local
+        self.local = local
         self._code = traced_code(function)
         self.declared = self._code.declared
         self.annotations: dict[str, Kind] = {}
@@ -104,7 +104,8 @@ class EagerFunction:
             if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
                 raise TypeError(
                     f"parameter {name} of {function.__name__} is {parameter.kind.description}, "
-                    "wanted plain parameters only"
+                    "wanted plain parameters only; where another decorator made the function, put "
+                    "@tilelang.jit under the other decorator"
                 )
             if name in self.declared or parameter.annotation is parameter.empty:
                 continue
@@ -131,7 +132,7 @@ class EagerFunction:
                 try:
                     with tir_builder.prim_func(s_tir=True):
                         bound = self.signature.bind(**self._values(tracer, values))
-                        hooks_of = functools.partial(_FirstHooks, local=self._local)
+                        hooks_of = functools.partial(_FirstHooks, local=self.local)
                         call_traced(tracer, self.function, bound, hooks_of)
                 except _DeclarationsEnd:
                     pass
@@ -152,7 +153,7 @@ class EagerFunction:
         """
         header, table = self._header(), Constants(constants)
         with Tracer(self._code.definition, header, table) as tracer:
-            hooks_of = functools.partial(_EagerHooks, local=self._local)
+            hooks_of = functools.partial(_EagerHooks, local=self.local)
             program = trace_body(tracer, self.function, self._values(tracer, values), hooks_of)
         if (unknown := table.unknown()) is not None:
             raise TypeError(

@@ -11,8 +11,17 @@ from typing import Any
 
 from tvm import tirx
 
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.math_ops import same_type
-from tilelang.language.scalars import as_expr, describe, is_buffer, is_number, is_scalar_expr
+from tilelang.language.scalars import (
+    as_dtype,
+    as_expr,
+    as_int,
+    describe,
+    is_buffer,
+    is_number,
+    is_scalar_expr,
+)
 
 
 def _checked(name: str, x: Any, whole: bool = False) -> Any:
@@ -32,16 +41,34 @@ def _checked(name: str, x: Any, whole: bool = False) -> Any:
     return x
 
 
+# What TVM has for these types only; narrower floats are float32 for it, which has their values.
+_OF_TVM = ("float16", "float32", "float64")
+# With the underscore: float64 begins with float6.
+_NARROW = ("float8_", "float6_", "float4_")
+
+
 def _unary(name: str, x: Any) -> Any:
-    return getattr(tirx, name)(_checked(name, x))
+    x = _checked(name, x)
+    if name.startswith("is") and not is_number(x) and x.ty.dtype not in _OF_TVM:
+        x = as_dtype(x, data_type("float32").with_lanes(data_type(x.ty).lanes))
+    return getattr(tirx, name)(x)
 
 
 def _rounding(name: str, x: Any) -> Any:
-    return getattr(tirx, name)(_checked(name, x, whole=True))
+    x = _checked(name, x, whole=True)
+    if is_number(x):
+        return getattr(tirx, name)(x)
+    kind = x.ty.dtype
+    if kind == "bool":
+        return as_dtype(x, "int32")
+    if kind.startswith(_NARROW):
+        wide = data_type("float32").with_lanes(data_type(x.ty).lanes)
+        return as_dtype(getattr(tirx, name)(as_dtype(x, wide)), kind)
+    return getattr(tirx, name)(x)
 
 
 def _binary(name: str, x: Any, y: Any) -> Any:
-    return getattr(tirx, name)(*same_type(_checked(name, x), _checked(name, y)))
+    return getattr(tirx, name)(*same_type(f"T.{name}", _checked(name, x), _checked(name, y)))
 
 
 def exp(x: Any) -> Any:
@@ -485,7 +512,11 @@ def ldexp(x: Any, exponent: Any) -> Any:
     -------
     ``T.ldexp(mantissa, -7)``
     """
-    return tirx.ldexp(_checked("ldexp", x), exponent)
+    x, exponent = _checked("ldexp", x), as_expr(exponent)
+    is_number_of_bits = as_int(exponent) is not None and -(2**31) <= exponent < 2**31
+    if not is_number_of_bits and not (is_scalar_expr(exponent) and "int" in exponent.ty.dtype):
+        raise TypeError(f"exponent of T.ldexp is {describe(exponent)}, wanted an int32")
+    return tirx.ldexp(x, exponent)
 
 
 def likely(condition: Any) -> Any:

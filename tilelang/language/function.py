@@ -56,6 +56,19 @@ def prim_func(func: Any = None) -> Any:
     return _trace(func, local)
 
 
+def _refuse_call(program: tirx.PrimFunc, *arguments: Any) -> Any:
+    """Say what a call of a program wants: TVM makes an expression of it, which no tensor is in."""
+    name = program.attrs["global_symbol"] if "global_symbol" in (program.attrs or {}) else "it"
+    raise TypeError(
+        f"the program {name} was called with {len(arguments)} arguments, and is not compiled; "
+        f"kernel = tilelang.compile({name}) makes a function of it, which takes tensors"
+    )
+
+
+# The class is TVM's; what its calls make, an ir.Call of the function, nothing here uses.
+tirx.PrimFunc.__call__ = _refuse_call
+
+
 def _trace(function: Any, local: Mapping[str, Any]) -> tirx.PrimFunc:
     code = traced_code(function)
     try:

@@ -139,7 +139,7 @@ class Hooks(ControlFlowHooks):
         if isinstance(condition, ir.Expr):
             raise NotImplementedError(
                 f"`assert {condition}` depends on values of the kernel's run; "
-                "assert Python values, or guard with `if`"
+                "T.device_assert(condition) checks those, or guard with `if`"
             )
         if not condition:
             raise AssertionError(message() or "assertion failed while tracing")

@@ -19,6 +19,8 @@ from tilelang.layout import Layout
 # CUDA C++ Programming Guide, "Thread Block Clusters": 8 everywhere, 16 with an opt-in that the
 # launch gives.
 _MAX_CLUSTER_BLOCKS = 16
+# CUDA C++ Programming Guide, "Compute Capabilities": threads of a block.
+_MAX_THREADS, _MAX_THREADS_Z = 1024, 64
 
 
 class KernelLaunchFrame(Frame):
@@ -310,7 +312,14 @@ def _thread_extents(threads: Any) -> list[int]:
         )
     if any(e < 1 for e in extents if e is not None):
         raise ValueError(f"threads must be positive, found {threads!r}; wanted at least 1")
-    return [e for e in extents if e is not None]
+    checked = [e for e in extents if e is not None]
+    if math.prod(checked) > _MAX_THREADS or (len(checked) == 3 and checked[2] > _MAX_THREADS_Z):
+        raise ValueError(
+            f"threads of T.Kernel is {threads!r}, {math.prod(checked)} threads of a block, wanted "
+            f"at most {_MAX_THREADS}, and at most {_MAX_THREADS_Z} in z; let each thread do "
+            "more, or launch more blocks"
+        )
+    return checked
 
 
 def enclosing_kernel(what: str) -> KernelLaunchFrame:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.script.ir_builder.base import IRBuilderFrame
@@ -12,6 +13,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.regions import simplify
+from tilelang.language.rewrite import HOOKS
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr, unwrap
 from tilelang.language.tracer import LOOP_KINDS, Frame, Tracer, current_tracer
 from tilelang.layout import Fragment
@@ -22,9 +24,20 @@ _MakeLoop = Callable[[], IRBuilderFrame]
 class Loop(Frame):
     """What ``for`` enters."""
 
-    if TYPE_CHECKING:
-        # The rewritten `for` enters the frame; type checkers see the program as it is written.
-        def __iter__(self) -> Iterator[Any]: ...
+    def __iter__(self) -> Iterator[Any]:
+        """Refuse a loop that is not the rewritten ``for`` of a traced function, which enters the
+        frame."""
+        code = sys._getframe(1).f_code
+        if HOOKS in code.co_freevars:
+            raise TypeError(
+                f"the {self.description} is not iterable by Python's own functions and "
+                "comprehensions; write a `for` statement"
+            )
+        raise TypeError(
+            f"the {self.description} is iterated over by Python in {code.co_name} at "
+            f"{code.co_filename}:{sys._getframe(1).f_lineno}, a plain function, whose `for` is not "
+            "the program's; put @T.macro above it"
+        )
 
 
 class LoopNest(Loop):
@@ -172,9 +185,9 @@ def unroll(
 ) -> LoopNest | range:
     """Iterate like ``serial`` in an unrolled loop.
 
-    The C++ compiler unrolls it, ``unroll_factor`` iterations at a time if given. ``explicit=True``
-    writes every iteration out in IR; the loop's variable is then a Python int and the bounds are
-    Python ints.
+    The C++ compiler unrolls it, ``unroll_factor`` iterations at a time if given; it may ``break``
+    and ``continue``. ``explicit=True`` writes every iteration out in IR; the loop's variable is
+    then a Python int and the bounds are Python ints, and so is the condition of a jump.
 
     Raises
     ------
@@ -343,14 +356,14 @@ def Parallel(
     Raises
     ------
     ValueError, TypeError
-        If there is no extent or one is negative; if an extent is not an integer; if ``loop_layout``
-        is not a Fragment or ``coalesced_width`` is given too.
+        Outside of a kernel; if there is no extent or one is negative; if an extent is not an
+        integer; if ``loop_layout`` is not a Fragment or ``coalesced_width`` is given too.
 
     Example
     -------
     ``for i, j in T.Parallel(128, 64): C[i, j] = T.max(C[i, j], 0)``
     """
-    current_tracer("T.Parallel")
+    current_tracer("T.Parallel").kernel_scope("T.Parallel")
     checked = checked_extents("Parallel", extents)
     given = {
         "coalesced_width": coalesced_width,
@@ -396,6 +409,9 @@ def Pipelined(
 ) -> LoopNest:
     """Iterate like ``serial``; copies of later iterations overlap with the computation of earlier
     ones.
+
+    A loop with ``break`` or ``continue`` is a plain one, whose copies do not overlap: a step of a
+    pipeline works on several iterations. ``kernel.explain()`` says so.
 
     Parameters
     ----------

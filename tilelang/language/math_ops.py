@@ -11,13 +11,16 @@ from tvm import ir, tirx
 
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.ops import intrinsic_call
+from tilelang.language.promotion import counted, is_float, matched
 from tilelang.language.scalars import (
     as_dtype,
     as_expr,
     as_int,
     describe,
+    is_buffer,
     is_number,
     is_scalar_expr,
+    largest,
     unwrap,
 )
 
@@ -33,9 +36,23 @@ def _integer_op(
     if isinstance(a, int) and isinstance(b, int) and x is not None and y is not None:
         return python(x, y)
     for value in (a, b):
-        if isinstance(value, float) or not (is_number(value) or is_scalar_expr(value)):
+        if not (is_number(value) or is_scalar_expr(value)) or is_buffer(value) or is_float(value):
             raise TypeError(f"T.{name} found {describe(value)}, wanted an integer")
-    return unwrap(build(a, b))
+    return unwrap(build(*matched(f"T.{name}", *counted(as_expr(a), as_expr(b)))))
+
+
+def check_shift(what: str, value: Any, distance: Any) -> None:
+    """Refuse a constant distance of a shift that the dtype does not have.
+
+    Raises
+    ------
+    ValueError
+        In the name of the operator ``what``.
+    """
+    found = as_int(distance)
+    bits = 64 if is_number(value) else data_type(value.ty).bits
+    if found is not None and not 0 <= found < builtins.max(bits, 32):
+        raise ValueError(f"{what} shifts {describe(value)} by {found} bits, wanted 0 to {bits - 1}")
 
 
 def ceildiv(a: Any, b: Any) -> Any:
@@ -54,38 +71,80 @@ def ceildiv(a: Any, b: Any) -> Any:
 
 
 def floordiv(a: Any, b: Any) -> Any:
-    """Return ``a // b``, rounded towards minus infinity, an int for ints (errors as for
-    ``ceildiv``).
+    """Return ``a // b``, rounded towards minus infinity, an int for ints.
+
+    Of floats it is Python's, as ``torch.floor_divide``: ``x // 0.0`` is infinite or NaN. An integer
+    divided by zero at run time is an error in the emulator and any number on a GPU.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``b`` is the integer zero; if an operand is not a scalar.
 
     Example
     -------
     ``T.floordiv(i, 32)``
     """
+    if _is_float(a) or _is_float(b):
+        return _float_op("floordiv", lambda x, y: x // y, a, b)
     return _integer_op("floordiv", lambda x, y: x // y, tirx.floordiv, a, b)
 
 
 def floormod(a: Any, b: Any) -> Any:
-    """Return ``a % b`` with the sign of ``b``, an int for ints (errors as for ``ceildiv``).
+    """Return ``a % b`` with the sign of ``b``, an int for ints (errors as for ``floordiv``).
+
+    Of floats it is Python's, as ``torch.remainder``: ``x % 0.0`` is NaN.
 
     Example
     -------
     ``T.floormod(i, 32)``
     """
+    if _is_float(a) or _is_float(b):
+        return _float_op("floormod", lambda x, y: x % y, a, b)
     return _integer_op("floormod", lambda x, y: x % y, tirx.floormod, a, b)
 
 
-def same_type(a: Any, b: Any) -> tuple[Any, Any]:
+def _is_float(value: Any) -> bool:
+    value = as_expr(value)
+    return (is_number(value) or is_scalar_expr(value)) and is_float(value)
+
+
+def _float_op(name: str, python: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    if is_number(a) and is_number(b):
+        if b == 0:
+            raise ValueError(
+                f"T.{name} divides {describe(a)} by zero; wanted a divisor that is not zero"
+            )
+        return python(a, b)
+    a, b = same_type(f"T.{name}", a, b)
+    # An integer beside a float takes the float's type, and of two floats the narrower one.
+    of_floats = [as_expr(v) for v in (a, b) if not is_number(v) and _is_float(v)]
+    dtype = sum(of_floats[1:], of_floats[0]).ty.dtype if of_floats else "float32"
+    return intrinsic_call(name, dtype, [as_dtype(a, dtype), as_dtype(b, dtype)])
+
+
+def same_type(what: str, a: Any, b: Any) -> tuple[Any, Any]:
     """Give a Python number the type of the other operand, unless that would round it to an
-    integer."""
+    integer; ``what`` has the operands.
+
+    Raises
+    ------
+    TypeError
+        If one is not a scalar; if their dtypes have nothing in common.
+    ValueError
+        If a number does not fit the other operand's dtype.
+    """
     a, b = as_expr(a), as_expr(b)
     for value in (a, b):
-        if not (is_number(value) or is_scalar_expr(value)):
-            raise TypeError(f"found {describe(value)}, wanted a number or a scalar expression")
+        if is_buffer(value) or not (is_number(value) or is_scalar_expr(value)):
+            raise TypeError(
+                f"{what} found {describe(value)}, wanted a number or a scalar expression"
+            )
     if is_number(a) and not is_number(b):
         return _typed(a, b), b
     if is_number(b) and not is_number(a):
         return a, _typed(b, a)
-    return a, b
+    return matched(what, a, b)
 
 
 def _typed(number: Any, like: ir.Expr) -> Any:
@@ -98,17 +157,33 @@ def _typed(number: Any, like: ir.Expr) -> Any:
 def max(a: Any, b: Any) -> Any:
     """Return the larger of two scalars; a Python number takes the type of the other one.
 
+    Of a NaN and a number it returns the number, as max.f32 does (PTX ISA, max; torch returns NaN).
+    ``T.if_then_else(T.isnan(x), x, T.max(x, 0))`` keeps the NaN of ``x``; reductions have
+    ``nan_propagate`` for that.
+
+    Raises
+    ------
+    TypeError
+        If an operand is not a scalar.
+
     Example
     -------
     ``C[i, j] = T.max(C[i, j], 0)``
     """
     if is_number(a) and is_number(b):
         return builtins.max(a, b)
-    return tirx.max(*same_type(a, b))
+    return tirx.max(*same_type("T.max", a, b))
 
 
 def min(a: Any, b: Any) -> Any:
     """Return the smaller of two scalars; a Python number takes the type of the other one.
+
+    Of a NaN and a number it returns the number, as ``max`` does.
+
+    Raises
+    ------
+    TypeError
+        If an operand is not a scalar.
 
     Example
     -------
@@ -116,7 +191,7 @@ def min(a: Any, b: Any) -> Any:
     """
     if is_number(a) and is_number(b):
         return builtins.min(a, b)
-    return tirx.min(*same_type(a, b))
+    return tirx.min(*same_type("T.min", a, b))
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -127,9 +202,10 @@ def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
     ``T.if_then_else(i < n, A[i], 0)``
     """
     condition = unwrap(condition)
-    if isinstance(condition, bool):
+    if is_number(condition):
         return true_value if condition else false_value
-    return tirx.if_then_else(condition, *same_type(true_value, false_value))
+    values = same_type("T.if_then_else", true_value, false_value)
+    return tirx.if_then_else(_condition("T.if_then_else", condition), *values)
 
 
 def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -140,13 +216,25 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
     ``T.Select(i < n, x, 0)``
     """
     condition = unwrap(condition)
-    if isinstance(condition, bool):
+    if is_number(condition):
         return true_value if condition else false_value
-    true_value, false_value = same_type(true_value, false_value)
+    true_value, false_value = same_type("T.Select", true_value, false_value)
+    if not (is_number(true_value) and is_number(false_value)):
+        # TVM brings the operands of an addition to one type, those of a selection not.
+        kind = (true_value + false_value).ty.dtype
+        true_value, false_value = as_dtype(true_value, kind), as_dtype(false_value, kind)
     if is_number(true_value):  # both are numbers
         kind = "float32" if isinstance(true_value + false_value, float) else "int32"
         true_value, false_value = as_dtype(true_value, kind), as_dtype(false_value, kind)
-    return tirx.Select(as_dtype(condition, "bool"), true_value, false_value)
+    return tirx.Select(_condition("T.Select", condition), true_value, false_value)
+
+
+def _condition(what: str, condition: Any) -> ir.Expr:
+    if is_buffer(condition) or not (is_number(condition) or is_scalar_expr(condition)):
+        raise TypeError(
+            f"the condition of {what} is {describe(condition)}, wanted a comparison or a number"
+        )
+    return as_dtype(condition, "bool")
 
 
 _FLOATS = {
@@ -174,8 +262,10 @@ def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any =
         of the part that is cut off. Empty: as above.
     sat
         Saturate where the value is out of range, which integers and floats of 8 bits do, and
-        stochastic rounding; other floats become infinite as their rounding says. False says that
-        the value never is.
+        stochastic rounding; other floats become infinite as their rounding says. So an infinity,
+        and what is above 57344, becomes 57344 in float8_e5m2, though that type has infinities
+        (PTX ISA, cvt.satfinite; torch makes infinities). NaN stays NaN in floats. False says that
+        the value never is out of range.
     rbits
         Random bits of stochastic rounding, uint32, new ones for each value: rounding is away from
         zero if the part that is cut off, in units of 2**-32 of a step, and they add up to 2**32.
@@ -275,6 +365,14 @@ def Cast(dtype: Any, value: Any) -> ir.Expr:
 def clamp(x: Any, lo: Any, hi: Any) -> Any:
     """Return ``min(max(x, lo), hi)``.
 
+    A NaN becomes ``lo``, since ``max`` returns the number of a NaN and a number (torch keeps the
+    NaN): ``T.if_then_else(T.isnan(x), x, T.clamp(x, lo, hi))`` keeps it.
+
+    Raises
+    ------
+    TypeError
+        If an operand is not a scalar.
+
     Example
     -------
     ``T.clamp(x, -1.0, 1.0)``
@@ -311,10 +409,10 @@ def pow(x: Any, n: Any) -> Any:
     exponent = as_int(n)
     if is_number(x) and is_number(n):
         return x**n
-    x, n = same_type(x, n) if exponent is None else (as_expr(x), n)
-    if not is_scalar_expr(x):
+    x, n = same_type("T.pow", x, n) if exponent is None else (as_expr(x), n)
+    if not is_scalar_expr(x) or is_buffer(x):
         raise TypeError(f"T.pow found {describe(x)}, wanted a scalar expression")
-    if exponent is not None and exponent >= 0:
+    if exponent is not None and 0 <= exponent < 2**31:
         if exponent <= 1:
             return x if exponent else as_dtype(1, x.ty.dtype)
         return intrinsic_call("power", x.ty.dtype, [x, tirx.const(exponent, "int32")])
@@ -323,7 +421,19 @@ def pow(x: Any, n: Any) -> Any:
             f"T.pow found {describe(x)} of dtype {x.ty.dtype} to the power {n}, wanted a float, or "
             "a constant integer power >= 0; cast it with T.cast"
         )
-    return tirx.pow(x, as_dtype(n, x.ty.dtype))
+    kind = x.ty.dtype
+    if _is_whole(n):
+        n = as_dtype(n, "float32")
+    if kind not in _WITH_POWER:  # TVM has none of narrower floats
+        return as_dtype(tirx.pow(as_dtype(x, "float32"), as_dtype(n, "float32")), kind)
+    return tirx.pow(*same_type("T.pow", x, n))
+
+
+_WITH_POWER = ("float16", "float32", "float64")
+
+
+def _is_whole(value: Any) -> bool:
+    return is_scalar_expr(value) and "float" not in value.ty.dtype
 
 
 _ROUND = {"ties-to-even": tirx.nearbyint, "ties-away-from-zero": None}
@@ -421,8 +531,6 @@ def extract_lane(vector: Any, lane: int) -> ir.Expr:
 
 
 _WITH_INFINITY = ("float16", "bfloat16", "float32", "float64")
-# 8 bits of mantissa at the largest exponent; TVM takes that of float32, which rounds to infinity.
-_LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 
 
 def infinity(dtype: Any) -> ir.Expr:
@@ -457,7 +565,7 @@ def max_value(dtype: Any) -> ir.Expr:
     if target == "bool":
         return tirx.const(True, "bool")
     if target == "bfloat16":
-        return tirx.const(_LARGEST_BFLOAT16, "bfloat16")
+        return tirx.const(largest(target), "bfloat16")
     return tirx.max_value(target)
 
 
@@ -472,5 +580,5 @@ def min_value(dtype: Any) -> ir.Expr:
     if target == "bool":
         return tirx.const(False, "bool")
     if target == "bfloat16":
-        return tirx.const(-_LARGEST_BFLOAT16, "bfloat16")
+        return tirx.const(-largest(target), "bfloat16")
     return tirx.min_value(target)

@@ -7,31 +7,17 @@ first (`Tracer.evaluate_pending`).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir, tirx
 
+from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect
+from tilelang.language.python_functions import PythonFunction, in_program
 from tilelang.language.tracer import Tracer
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mult": operator.mul,
-    "Div": operator.truediv,
-    "FloorDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "Pow": operator.pow,
-    "LShift": operator.lshift,
-    "RShift": operator.rshift,
-    "BitAnd": operator.and_,
-    "BitOr": operator.or_,
-    "BitXor": operator.xor,
-    "MatMult": operator.matmul,
-}
 # The functions of these modules take numbers, so that an element of a buffer is its value; to
 # others, such as T.copy, it may be the place where a tile starts.
 _SCALAR_MODULES = frozenset(
@@ -65,18 +51,24 @@ class OrderHooks:
 
     def operate(self, name: str, left: Callable[[], Any], right: Callable[[], Any]) -> Any:
         """Return ``left op right``."""
-        return _OPERATORS[name](*self.in_order(left, right))
+        return binary(name, *self.in_order(left, right))
+
+    binary = staticmethod(binary)
+    unary = staticmethod(unary)
+    compare = staticmethod(compare)
+    function = staticmethod(in_program)
 
     def call(
         self, function: Any, names: Sequence[str | None], *arguments: Callable[[], Any]
     ) -> Any:
         """Return ``function(*arguments)``; ``names`` has the name of each keyword, None for other
         arguments, ``*`` and ``**`` for a sequence and a mapping of several."""
-        takes_numbers = (
-            isinstance(function, dtype) or getattr(function, "__module__", None) in _SCALAR_MODULES
+        of_numbers = (
+            isinstance(function, dtype | PythonFunction)
+            or getattr(function, "__module__", None) in _SCALAR_MODULES
         )
         values = self._in_order(
-            arguments, lambda value: isinstance(value, ir.TensorLoad) and not takes_numbers
+            arguments, lambda value: isinstance(value, ir.TensorLoad) and not of_numbers
         )
         positional: list[Any] = []
         keywords: dict[str, Any] = {}

@@ -388,12 +388,16 @@ def _warp_reduce(name: str, reduce_op: str, value: Any) -> ir.Call:
 
 
 def warp_reduce_sum(value: Any) -> ir.Call:
-    """Return the sum of a scalar over the 32 lanes of each warp; all of them have to call it.
+    """Return the sum of a scalar over the lanes of each warp that get there.
+
+    Which these are, in a branch or in a block of less than whole warps, has to follow from the
+    numbers of the threads.
 
     Raises
     ------
     TypeError, ValueError
-        If ``value`` is not a scalar expression; if its dtype has no such operation.
+        If ``value`` is not a scalar expression; if its dtype has no such operation; when it is
+        compiled, if data decide which lanes get there.
 
     Example
     -------

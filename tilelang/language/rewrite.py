@@ -6,10 +6,12 @@ can mean something in IR go through the methods of a ``Hooks`` object, in the va
     for k in T.serial(n):        hooks.at(3)
         x = A[k] + 1      ->     for k in hooks.loop(T.serial(n), "k"):
                                      hooks.at(4)
-                                     x = hooks.bind("x", hooks.value(hooks.item(A, k)) + 1)
+                                     x = hooks.bind(
+                                         "x", hooks.binary("Add", hooks.value(hooks.item(A, k)), 1)
+                                     )
 
 Everything else stays Python. Refused, with the place and what to write instead: statements that
-have no meaning in a kernel (try, class, async, global, nonlocal, del, match, yield, :=).
+have no meaning in a kernel (try, class, async, global, nonlocal, del, match, yield).
 """
 
 from __future__ import annotations
@@ -140,6 +142,14 @@ class _Rewriter(ast.NodeTransformer):
         """Rewrite ``node``; an expression keeps its place, which errors show."""
         return _placed(super().visit(node), node)
 
+    def thunk(self, body: ast.expr) -> ast.Lambda:
+        """Return a function of no arguments with a rewritten expression: what is evaluated later,
+        or not at all."""
+        for node in ast.walk(body):
+            if isinstance(node, ast.NamedExpr):
+                self.unsupported(node)  # it would bind a variable of the function
+        return _thunk(body)
+
     def hook(self, name: str, *args: ast.expr) -> ast.Call:
         function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
         return ast.Call(function, list(args), [])
@@ -186,7 +196,7 @@ class _Rewriter(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_Global = visit_Nonlocal = visit_Delete = visit_Match = (
         unsupported
     )
-    visit_Yield = visit_YieldFrom = visit_Await = visit_NamedExpr = unsupported
+    visit_Yield = visit_YieldFrom = visit_Await = unsupported
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -215,7 +225,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = ast.Constant("") if node.msg is None else self.visit(node.msg)
-        check = self.hook_at(node.test, "assertion", self.visit(node.test), _thunk(message))
+        check = self.hook_at(node.test, "assertion", self.visit(node.test), self.thunk(message))
         return self.located(node, [ast.Expr(check)])
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -250,7 +260,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook_at(node.test, "while_", _thunk(self.visit(node.test)))
+        iterated = self.hook_at(node.test, "while_", self.thunk(self.visit(node.test)))
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -312,9 +322,9 @@ class _Rewriter(ast.NodeTransformer):
                 return [ast.copy_location(ast.Pass(), node)]
             name = ast.Constant(node.target.id)
             found = ast.Name(node.target.id, ast.Load())
-            kind = self.hook("declared", name, _thunk(self.annotation(node.annotation)), found)
+            kind = self.hook("declared", name, self.thunk(self.annotation(node.annotation)), found)
             return self.located(node, [ast.Assign([node.target], kind)])
-        value = self.hook("annotated", _thunk(node.annotation), self.visit(node.value))
+        value = self.hook("annotated", self.thunk(node.annotation), self.visit(node.value))
         return self.located(node, self.assign(node.target, value))
 
     def annotation(self, node: ast.expr) -> ast.expr:
@@ -327,7 +337,7 @@ class _Rewriter(ast.NodeTransformer):
             def visit_Name(_, name: ast.Name) -> ast.expr:
                 if name.id in bound or self.is_traced_name(name.id):
                     return name
-                return self.hook("outer", ast.Constant(name.id), _thunk(name))
+                return self.hook("outer", ast.Constant(name.id), self.thunk(name))
 
         outer = Outer().visit(node)
         assert isinstance(outer, ast.expr)
@@ -429,7 +439,7 @@ class _Rewriter(ast.NodeTransformer):
         right emits statements."""
         if not _calls_after_another(operands):
             return list(operands)
-        return [ast.Starred(self.hook("in_order", *map(_thunk, operands)), ast.Load())]
+        return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), ast.Load())]
 
     def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
         """Return a value and the place that it is assigned to, which is not read."""
@@ -441,7 +451,7 @@ class _Rewriter(ast.NodeTransformer):
             # Without arguments it asks the Python frame, which may become that of a lambda here.
             node.args = [ast.Name(n, ast.Load()) for n in ("__class__", self.parameters[0])]
             return node
-        node.func = self.raw(node.func)
+        node.func = _placed(self.hook("function", self.raw(node.func)), node.func)
         keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
         arguments = [(None, self.visit(a)) for a in node.args]
         if not _calls_after_another([value for _, value in (*arguments, *keywords)]):
@@ -454,14 +464,16 @@ class _Rewriter(ast.NodeTransformer):
             for name, value in (*arguments, *keywords)
         ]
         names = ast.Tuple([ast.Constant(name) for name, _ in named], ast.Load())
-        return self.hook("call", node.func, names, *(_thunk(value) for _, value in named))
+        return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
-        if not _calls_after_another([left, right]):
-            return ast.BinOp(left, node.op, right)
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            return node
         operator = ast.Constant(type(node.op).__name__)
-        return self.hook("operate", operator, _thunk(left), _thunk(right))
+        if not _calls_after_another([left, right]):
+            return self.hook("binary", operator, left, right)
+        return self.hook("operate", operator, self.thunk(left), self.thunk(right))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return self.hook("value", self.raw(node))
@@ -479,25 +491,37 @@ class _Rewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         first, *others = (self.visit(v) for v in node.values)
         name = "all_of" if isinstance(node.op, ast.And) else "any_of"
-        return self.hook(name, first, *(_thunk(v) for v in others))
+        return self.hook(name, first, *(self.thunk(v) for v in others))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
             return self.hook("negation", operand)
-        return ast.UnaryOp(node.op, operand)
+        if isinstance(operand, ast.Constant):
+            return node
+        return self.hook("unary", ast.Constant(type(node.op).__name__), operand)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         left, *others = (self.visit(v) for v in [node.left, *node.comparators])
         is_plain = len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
+        compared = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
         if is_plain and not _calls_after_another([left, *others]):
-            return ast.Compare(left, node.ops, others)
-        names = ast.Tuple([ast.Constant(_COMPARISONS[type(op)]) for op in node.ops], ast.Load())
-        return self.hook("chain", left, names, *(_thunk(v) for v in others))
+            if isinstance(node.ops[0], ast.Is | ast.IsNot):
+                return ast.Compare(left, node.ops, others)
+            return self.hook("compare", compared[0], left, *others)
+        names = ast.Tuple(list(compared), ast.Load())
+        return self.hook("chain", left, names, *(self.thunk(v) for v in others))
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        if self.shadowed:  # in a lambda or a comprehension, which Python runs as a function
+            self.unsupported(node)
+        name = ast.Constant(node.target.id)
+        bound = ast.NamedExpr(node.target, self.hook("bind_now", name, self.visit(node.value)))
+        return self.hook("read", name, _placed(bound, node))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         test, body, orelse = (self.visit(v) for v in (node.test, node.body, node.orelse))
-        return self.hook("ternary", test, _thunk(body), _thunk(orelse))
+        return self.hook("ternary", test, self.thunk(body), self.thunk(orelse))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         arguments = node.args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from numbers import Number
 from typing import Any
@@ -25,6 +26,11 @@ def is_scalar_expr(value: Any) -> bool:
     if isinstance(value, ObjectConvertible):  # a comparison that TVM has not made up its mind about
         return True
     return isinstance(value, ir.Expr) and ir.is_prim_expr(value)
+
+
+def is_of_program(value: Any) -> bool:
+    """Whether ``value`` is something of the program: a scalar, a buffer or a region."""
+    return isinstance(value, ir.Expr | ObjectConvertible)
 
 
 def as_expr(value: Any) -> Any:
@@ -66,6 +72,8 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
         If it is a number outside of the range of an integer type.
     """
     value = as_expr(value)
+    if isinstance(value, complex):
+        raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
     if is_number(value):
         return tirx.const(_discrete(value, dtype), dtype)
     if not is_scalar_expr(value):
@@ -78,7 +86,8 @@ def _discrete(value: Any, dtype: str) -> Any:
     if re.fullmatch(r"bool(x\d+)?", dtype):
         return bool(value)
     kind = re.fullmatch(r"(u?)int(\d+)(x\d+)?", dtype)
-    if kind is None or isinstance(value, complex):
+    if kind is None:
+        _check_float(value, dtype)
         return value
     bits = int(kind[2])
     low, high = (0, 2**bits - 1) if kind[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -87,6 +96,33 @@ def _discrete(value: Any, dtype: str) -> Any:
             f"found {value} for a value of type {dtype}, wanted {low} to {high}; use a wider type"
         )
     return int(value)
+
+
+def _check_float(value: Any, dtype: str) -> None:
+    """Refuse a finite number that is none of the finite values of a type of floats."""
+    scalar = re.sub(r"x\d+$", "", dtype)
+    high = largest(scalar) if "float" in scalar else math.inf
+    low = 0.0 if scalar.endswith(("uz", "nu")) else -high  # TVM has no sign in constants of these
+    if math.isfinite(value) and not low <= value <= high:
+        raise ValueError(
+            f"found {value} for a value of type {dtype}, wanted {low:g} to {high:g}; use a wider "
+            "type"
+        )
+
+
+# 8 bits of mantissa at the largest exponent; TVM takes that of float32, which rounds to infinity.
+_LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
+
+
+def largest(dtype: str) -> float:
+    """Return the largest finite value of a scalar type of floats."""
+    if dtype == "bfloat16":
+        return _LARGEST_BFLOAT16
+    return float(tirx.max_value(dtype).value)
+
+
+# Characters of a value in an error message.
+_LONGEST = 120
 
 
 def describe(value: Any) -> str:
@@ -98,4 +134,9 @@ def describe(value: Any) -> str:
         return f"the region {value}"
     if isinstance(value, ir.Expr):
         return f"the expression {value}"
-    return f"{value!r} of type {type(value).__name__}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array, whose elements are too many
+        return f"a {type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}.."
+    return f"{text} of type {type(value).__name__}"

@@ -4,9 +4,8 @@ same names."""
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
-import linecache
+import tokenize
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from tvm import ir
 
 from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, declarations, rewrite
+from tilelang.language.texts import CodeMap, file_lines
 from tilelang.language.tracer import add_location
 
 
@@ -56,30 +56,20 @@ def traced_code(function: Any) -> TracedCode:
     """
     if not isinstance(function, types.FunctionType):
         raise TypeError(f"found {function!r}, wanted a function written in Python with `def`")
-    linecache.lazycache(function.__code__.co_filename, function.__globals__)  # a zipped module
-    return _traced_code(_Identity(function.__code__))
+    code = function.__code__
+    return _TRACED.get(code) or _TRACED.set(code, _traced_code(function))
 
 
-class _Identity:
-    """A code object as a key: equal ones may differ in what is not compiled (annotations)."""
-
-    def __init__(self, code: types.CodeType):
-        self.code = code
-
-    def __hash__(self) -> int:
-        return id(self.code)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self.code is other.code
+_TRACED: CodeMap[TracedCode] = CodeMap()
 
 
-@functools.lru_cache(maxsize=1024)
-def _traced_code(key: _Identity) -> TracedCode:
-    code = key.code
-    tree, first_line = _parse(code)
+def _traced_code(function: types.FunctionType) -> TracedCode:
+    code = function.__code__
+    tree = definition_tree(function)
+    first_line = tree.lineno
     declared, _ = declarations(tree)
     try:
-        function, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
+        kernel, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
     except UnsupportedSyntax as unsupported:
         error = NotImplementedError(str(unsupported))
         add_location(error, _span(code, _place(unsupported.node)))
@@ -91,12 +81,12 @@ def _traced_code(key: _Identity) -> TracedCode:
     outer.args.args = [ast.arg(name) for name in (*code.co_freevars, HOOKS)]
     # Under another name: in the body, the function's own name is a global or a variable of its
     # closure.
-    function.name = f"{HOOKS}_function"
-    outer.body = [function]
+    kernel.name = f"{HOOKS}_function"
+    outer.body = [kernel]
     module = ast.fix_missing_locations(ast.Module([outer], []))
     flags = code.co_flags & _annotations_flag()
     compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
-    rewritten = _find_code(_find_code(compiled, "factory"), function.name)
+    rewritten = _find_code(_find_code(compiled, "factory"), kernel.name)
     rewritten = rewritten.replace(co_name=code.co_name)
     spans = [_span(code, place) for place in places]
     definition = _span(code, (first_line, first_line, tree.col_offset + 1, 1))
@@ -109,32 +99,62 @@ def _annotations_flag() -> int:
     return __future__.annotations.compiler_flag
 
 
-def _parse(code: types.CodeType) -> tuple[ast.FunctionDef, int]:
-    unreadable = (
+def definition_text(function: Any) -> str:
+    """Return the text of the definition of ``function``, as it was when Python loaded it.
+
+    Raises
+    ------
+    TypeError
+        If ``function`` is not a function written in Python.
+    OSError
+        If its text cannot be read.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(f"found {function!r}, wanted a function written in Python with `def`")
+    code = function.__code__
+    # Not inspect.getsource: for code without a file it may find the text of another function.
+    lines = file_lines(function)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise _unreadable(code)
+    try:
+        return "".join(inspect.getblock(list(lines)))
+    except (SyntaxError, tokenize.TokenError) as error:  # a lambda in the middle of an expression
+        raise _unreadable(code) from error
+
+
+def _unreadable(code: types.CodeType) -> OSError:
+    return OSError(
         f"cannot read the source of {code.co_name}, defined in {code.co_filename} at line "
         f"{code.co_firstlineno}; define it in a file or a notebook, or register its text with "
         "linecache"
     )
-    first_line = code.co_firstlineno
-    # Not inspect.getsource: for code without a file it may find the text of another function.
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename)[first_line - 1 :]
-    if not lines:
-        raise OSError(unreadable)
-    text = "".join(inspect.getblock(lines))
+
+
+def definition_tree(function: types.FunctionType) -> ast.FunctionDef:
+    """Return the definition of ``function``, in the lines of its file.
+
+    Raises
+    ------
+    TypeError
+        If it is a coroutine.
+    OSError
+        If its source cannot be read.
+    """
+    code = function.__code__
+    text = definition_text(function)
     # Under an `if`, indented source parses as it stands: dedenting would change multi-line strings.
     offset = 1 if text[:1].isspace() else 0
     try:
         statement = ast.parse("if 1:\n" + text if offset else text).body[0]
     except SyntaxError as error:
-        raise OSError(unreadable) from error
-    function = statement.body[0] if isinstance(statement, ast.If) else statement
-    if not isinstance(function, ast.FunctionDef) or function.name != code.co_name:
-        if isinstance(function, ast.AsyncFunctionDef):
+        raise _unreadable(code) from error
+    definition = statement.body[0] if isinstance(statement, ast.If) else statement
+    if not isinstance(definition, ast.FunctionDef) or definition.name != code.co_name:
+        if isinstance(definition, ast.AsyncFunctionDef):
             raise TypeError(f"{code.co_name} is an async function, wanted a plain `def`")
-        raise OSError(unreadable)
-    ast.increment_lineno(function, first_line - 1 - offset)
-    return function, function.lineno
+        raise _unreadable(code)
+    ast.increment_lineno(definition, code.co_firstlineno - 1 - offset)
+    return definition
 
 
 def _find_code(code: types.CodeType, name: str) -> types.CodeType:

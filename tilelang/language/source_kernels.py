@@ -21,23 +21,24 @@ _LOOKS_LIKE_CODE = ("\n", "__global__", 'extern "C"', "#include")
 def CUDASourceCodeKernel(
     *blocks: Any,
     threads: int | Sequence[int] | None = None,
-    source_code_or_path: str,
+    source_code_or_path: str | Path,
     entry_name: str = "main_kernel",
     cluster_dims: Any = None,
     prelude: str | None = None,
 ) -> contextlib.nullcontext[None]:
     """Launch a kernel that is given as CUDA C++.
 
-    It gets the function's tensors as pointers, in order, and has no dynamic shared memory. The
-    device headers are included before it (``half_t``, ``tl::load``, ...); CUDA's own headers are
-    not.
+    It gets the function's tensors as pointers, then its scalars, then the sizes and strides of the
+    run (``T.dynamic``) in the order in which they appear first. Of those behind the tensors it may
+    leave out the last ones. It has no dynamic shared memory. The device headers are included before
+    it (``half_t``, ``tl::load``, ...); CUDA's own headers are not.
 
     Parameters
     ----------
     blocks, threads, cluster_dims, prelude
         As for ``T.Kernel``.
     source_code_or_path
-        The text, or the path of a file that has it.
+        The text, or the path of a file that has it, a str or a `pathlib.Path`.
     entry_name
         The ``__global__`` function to launch.
 
@@ -46,7 +47,8 @@ def CUDASourceCodeKernel(
     FileNotFoundError
         If it looks like a path, and there is no such file.
     ValueError
-        If the text is empty or has no such function; for wrong extents.
+        If the text is empty or has no such function; for wrong extents. When it is loaded, if it
+        does not take what it gets: another number of parameters, or of other sizes.
 
     Example
     -------
@@ -64,14 +66,16 @@ def CUDASourceCodeKernel(
     return contextlib.nullcontext()
 
 
-def _text(source: str) -> str:
+def _text(source: str | Path) -> str:
+    if isinstance(source, Path):
+        source = str(source)
+    elif isinstance(source, str) and any(mark in source for mark in _LOOKS_LIKE_CODE):
+        return source
     if not isinstance(source, str) or not source.strip():
         raise ValueError(
             f"source_code_or_path of T.CUDASourceCodeKernel is {source!r}, wanted CUDA C++ or the "
             "path of a file"
         )
-    if any(mark in source for mark in _LOOKS_LIKE_CODE):
-        return source
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(

@@ -7,9 +7,7 @@ scope's end is found.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import difflib
 import itertools
 import os
 import sys
@@ -27,6 +25,7 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._snippet import snippet
+from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import reads_memory
 from tilelang.language.scalars import as_expr, is_number, is_scalar_expr
 
@@ -198,9 +197,13 @@ class Tracer:
     ) -> None:
         self.builder.__exit__(exc_type, exc, traceback)
         _active.stack.pop()
-        if isinstance(exc, Exception) and self.records_spans:
-            _add_suggestion(exc, traceback)
-            add_location(exc, _innermost_span(traceback, self.span))
+        if isinstance(exc, Exception):
+            add_suggestion(exc, traceback)
+            error = explained(exc, traceback)
+            if self.records_spans:
+                add_location(error, _innermost_span(traceback, self.span))
+            if error is not exc:
+                raise error from exc
 
     # -- place in the source ----------------------------------------------------------------------
 
@@ -413,25 +416,6 @@ def _innermost_span(traceback: TracebackType | None, statement: ir.Span) -> ir.S
                     span = ir.Span(statement.source_name, line, line, column + 1, column + 1)
             traceback = traceback.tb_next
     return span
-
-
-def _add_suggestion(error: Exception, traceback: TracebackType | None) -> None:
-    """Append the closest name that there is to the message about one that is not."""
-    if getattr(error, "tilelang_location", None) is not None:
-        return
-    if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
-        return
-    if isinstance(error, AttributeError):
-        known = set(dir(error.obj))
-    else:
-        while traceback.tb_next is not None:
-            traceback = traceback.tb_next
-        frame = traceback.tb_frame
-        known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
-    close = difflib.get_close_matches(error.name, known, n=1)
-    error.args = (
-        f"{error.args[0]}; " + (f"did you mean {close[0]!r}?" if close else "define it first"),
-    )
 
 
 class _Verbatim(str):

@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from tilelang._ffi import get_function
+from tilelang._pickling import immutable
 
 
 def static_shape(shape: Sequence[Any]) -> list[int]:
@@ -43,6 +44,7 @@ def as_index(value: Any, what: str) -> Expr:
     return tirx.const(value, "int32") if isinstance(value, int) else value
 
 
+@immutable
 @tvm_ffi.register_object("tl.Layout")
 class Layout(tvm_ffi.Object):
     """``Layout(shape, forward_fn)``: a function from indices to physical coordinates.

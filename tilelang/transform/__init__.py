@@ -56,6 +56,11 @@ def CheckReturns() -> Pass:
     return get_function("transform.CheckReturns")()
 
 
+def NarrowThreads() -> Pass:
+    """Lets operators work with the threads that reach them, or refuses them."""
+    return get_function("transform.NarrowThreads")()
+
+
 def AttachOperands() -> Pass:
     """Products by wgmma descriptors say which memory they read."""
     return get_function("transform.AttachOperands")()
@@ -64,6 +69,11 @@ def AttachOperands() -> Pass:
 def IfStmtBinding() -> Pass:
     """Copies in branches of T.Pipelined loops stand alone, so that they can run ahead."""
     return get_function("transform.IfStmtBinding")()
+
+
+def UnrollFills() -> Pass:
+    """Writes out the loops of T.Pipelined loops that fill a tile in pieces."""
+    return get_function("transform.UnrollFills")()
 
 
 def ProducerConsumerWarpSpecialized() -> Pass:
@@ -214,6 +224,7 @@ __all__ = [
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
     "NameWarpGroups",
+    "NarrowThreads",
     "Pass",
     "PassConfigKey",
     "PassContext",
@@ -226,6 +237,7 @@ __all__ = [
     "Simplify",
     "StmtSimplify",
     "ThreadSync",
+    "UnrollFills",
     "UnswitchLoops",
     "VectorizeLoop",
     "VerifyBufferInit",

@@ -33,8 +33,8 @@ class PassConfigKey(str, Enum):
     TL_DEBUG_MERGE_SHARED_MEMORY_ALLOCATIONS = "tl.debug_merge_shared_memory_allocations"
     """Logs where each shared buffer is. Default False."""
     TL_DISABLE_DATA_RACE_CHECK = "tl.disable_data_race_check"
-    """T.Parallel loops are not checked for two iterations that touch one element. Default True;
-    TILELANG_ENABLE_DATA_RACE_CHECK=1 makes it False."""
+    """T.Parallel loops are not checked for iterations that depend on each other. Default False;
+    TILELANG_ENABLE_DATA_RACE_CHECK=0 makes it True."""
     TL_DISABLE_BUFFER_INIT_CHECK = "tl.disable_buffer_init_check"
     """No warning for buffers that are read before anything is written to them. Default False."""
     TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_legalize"

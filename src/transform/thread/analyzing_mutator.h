@@ -42,10 +42,12 @@ class AnalyzingMutator : public StmtExprMutator {
    */
   void WithFacts(const Expr& condition, const std::function<void()>& body);
 
+  /*! It has one value wherever the function computes it. */
+  bool Lasts(const Expr& e) const;
+
   Analyzer analyzer_;
 
  private:
-  bool Lasts(const Expr& condition) const;
   void MutateFrom(const std::vector<Stmt>& from, size_t first, std::vector<Stmt>* to);
 
   std::unordered_set<const Object*> written_;

@@ -5,7 +5,7 @@
  * specialisation marked some as `tl.warp_role`; what the program says of registers
  * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`); roles of a schedule
  * with their registers (`tl.scheduled_role`). Output: none of these attributes; the roles of a
- * schedule open with what their number is to be; in a kernel for sm_90 that has producers and
+ * schedule open with what their number is to be; in a kernel for sm_90a that has producers and
  * consumers, each of their bodies opens with `tl.warpgroup_reg_dealloc` or
  * `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how many blocks share the registers,
  * if several do.
@@ -37,8 +37,6 @@
 namespace tl {
 namespace {
 
-/*! The only architecture here whose target has setmaxnreg (PTX ISA: sm_90a). */
-constexpr int kArch = 90;
 /*! Blocks that the compiler lets share a multiprocessor. */
 constexpr int64_t kMostBlocks = 4;
 /*! Registers of a thread for addresses and intermediate values, beside its buffers. */
@@ -233,10 +231,10 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
 
 /*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
  * roles have theirs. */
-std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, int arch) {
+std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Arch& arch) {
   const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
   if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
-  if (arch != kArch || k.stays) {
+  if (!HasWarpGroups(arch) || k.stays) {
     LogAt(LogLevel::kWarning, span,
           std::string("max_nreg of T.WSRole has no effect: ") +
               (k.stays ? "T.no_set_max_nreg() lets threads keep what they have"
@@ -325,7 +323,7 @@ Stmt Inside(const Stmt& s, const Change& change) {
   return AttrStmt(n);
 }
 
-Stmt Annotate(const Stmt& kernel, int arch) {
+Stmt Annotate(const Stmt& kernel, const Arch& arch) {
   KernelReader k;
   k(kernel);
   const Chip& chip = ChipOf(arch, kernel->span);
@@ -334,7 +332,7 @@ Stmt Annotate(const Stmt& kernel, int arch) {
   std::optional<Registers> registers;
   if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
     WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
-  } else if (arch != kArch) {
+  } else if (!HasWarpGroups(arch)) {
     WarnOfHints(k, "the target moves no registers between warp groups");
   } else if (k.stays) {
     WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");

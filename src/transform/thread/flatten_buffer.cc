@@ -6,14 +6,24 @@
  * under address_of, have one index: offset + sum of index * stride, simplified under the ranges of
  * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
  * of the kernels gives its flat view. Allocations become flat in place. Views of the same dtype
- * become the buffer itself, others are flat views of the flat buffer. Establishes: index
- * arithmetic is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64
- * (`tl.config_index_bitwidth` = 64: for all of global memory), and so are comparisons.
+ * become the buffer itself, others are flat views of the flat buffer. Establishes: a flat
+ * index is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64
+ * (`tl.config_index_bitwidth` = 64: for all of global memory). What is computed on the way to an
+ * index, and what is compared, has its mathematical value (wide_bounds.h): in int64 where the
+ * ranges of threads, loops, dimensions and names and `assume` leave open whether int32 will do.
+ * A name of such an integer gets a second one, of the exact value, for indices and comparisons;
+ * as a value it wraps. A coordinate of a tensor map that int32 does not have is in front of the
+ * tensor.
+ * An index into shared memory or a thread's array that depends on data, and is not provably less
+ * than its extent, becomes tl.in_extent(index, ..): one past a row's end is an element of the next
+ * row.
  * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
  * bug).
  */
 #include <algorithm>
+#include <unordered_set>
 
+#include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
@@ -26,6 +36,7 @@ namespace tl {
 namespace {
 
 constexpr const char* kPass = "FlattenBuffer";
+constexpr const char* kInExtent = "tl.in_extent";
 
 /*! A buffer's place in memory: element (i, j, ..) is at offset + i * strides[0] + j * strides[1] +
  * .. */
@@ -40,6 +51,26 @@ bool IsFlat(const BufferTypeNode* type) {
   return type->shape.size() == 1 && type->strides.empty() && IsConst(type->elem_offset, 0);
 }
 
+/*! Whether a value is read from memory, wholly or in part. */
+class DependsOnData : public StmtExprVisitor {
+ public:
+  explicit DependsOnData(const std::unordered_set<const Object*>& from_data)
+      : from_data_(from_data) {}
+
+  bool Of(const Expr& e) {
+    Visit(e);
+    return found_;
+  }
+
+ protected:
+  void Visit_(const TensorLoadNode*) override { found_ = true; }
+  void Visit_(const VarNode* op) override { found_ |= from_data_.count(op) > 0; }
+
+ private:
+  const std::unordered_set<const Object*>& from_data_;
+  bool found_ = false;
+};
+
 class Flattener : public StmtExprMutator {
  public:
   PrimFunc Run(PrimFunc f) {
@@ -50,7 +81,7 @@ class Flattener : public StmtExprMutator {
       if (!AsBuffer(p) || IsFlat(BufferOf(p))) continue;
       body.push_back(DeclareView(FlatBuffer(p), p, p->span));
     }
-    body.push_back(Mutate(f->body));
+    body.push_back(WithoutUnusedNames(Mutate(f->body)));
     return WithBody(f, MakeSeq(body));
   }
 
@@ -132,8 +163,20 @@ class Flattener : public StmtExprMutator {
 
   Stmt Mutate_(const BindNode* op) override {
     analyzer_.BindValue(op);
-    bounds_.Value(op);
-    return Default<Stmt>(op);
+    if (DependsOnData(from_data_).Of(op->value)) from_data_.insert(op->var.get());
+    const Stmt bind = Default<Stmt>(op);
+    const Stmt wide = bounds_.Value(bind.as<BindNode>());
+    if (!wide.defined()) return bind;
+    wide_names_.insert(wide.as<BindNode>()->var.get());
+    return MakeSeq({bind, wide});
+  }
+
+  Expr Mutate_(const CallNode* op) override {
+    const Expr result = Default<Expr>(op);
+    if (!TakesCoordinates(op)) return result;
+    auto call = make_object<CallNode>(*result.as<CallNode>());
+    call->args = call->args.Map([this](const Expr& e) { return Coordinate(e); });
+    return Call(call);
   }
 
 #define TL_COMPARISON_(Name) \
@@ -223,7 +266,11 @@ class Flattener : public StmtExprMutator {
         ramp = index.as_or_throw<Ramp>();
         index = ramp->base;
       }
-      flat = flat + Widened(index, linear.index_type) * linear.strides[d];
+      index = Index(index, type->shape[d], linear.index_type);
+      if (!IsGlobal(buffer) && indices.size() > 1) {
+        index = InExtent(index, indices[d], buffer, static_cast<int>(d), ramp);
+      }
+      flat = flat + index * linear.strides[d];
     }
     flat = analyzer_.Simplify(flat);
     if (!ramp.defined()) return {flat};
@@ -231,29 +278,102 @@ class Flattener : public StmtExprMutator {
     return {RampOf(flat, ToInt(analyzer_.Simplify(stride)), ramp->dtype().lanes)};
   }
 
-  /*! A bound of an index needs the width that the index needs. */
+  /*! `index` in dimension `d`, which was `written` before it was flattened, with a check where it
+   * needs one: a vector's elements follow each other. */
+  Expr InExtent(const Expr& index, const Expr& written, const Var& buffer, int d,
+                const Ramp& ramp) {
+    const bool vector = ramp.defined() && written.as<RampNode>();
+    const int64_t last = vector ? (ramp->dtype().lanes - 1) * ToInt(ramp->stride) : 0;
+    const Expr& extent = BufferOf(buffer)->shape[static_cast<size_t>(d)];
+    if (!extent.as<IntImmNode>() || last < 0 || !DependsOnData(from_data_).Of(written))
+      return index;
+    const WideBounds::Bound bound = bounds_.Of(written.as<RampNode>() ? ramp->base : written);
+    const int64_t room = ToInt(extent) - last;
+    if (bound.min >= 0 && bound.max < room) return index;
+    return CallOp(kInExtent,
+                  {index, MakeInt(room), StringOf(std::string(buffer->name)), MakeInt(d)},
+                  PrimTy(index->dtype()));
+  }
+
+  /*! A comparison that guards an access has to see the index that the access has. */
   template <typename N>
   Expr Compare(const N* op) {
     auto n = make_object<N>(*op);
     n->a = Mutate(op->a);
     n->b = Mutate(op->b);
-    if (n->a->dtype() == kInt32 &&
-        !(bounds_.FitInt32IfOthersAreSmall(n->a) && bounds_.FitInt32IfOthersAreSmall(n->b))) {
-      n->a = Widened(n->a, kInt64);
-      n->b = Widened(n->b, kInt64);
+    const DLDataType type = n->a->dtype();
+    if ((type != kInt32 && type != kInt64) || (bounds_.IsExact(n->a) && bounds_.IsExact(n->b))) {
+      return Expr(ObjectPtr<ExprNode>(n));
     }
+    if (const Expr narrow = Narrow(n.get()); narrow.defined()) return narrow;
+    n->a = bounds_.Widened(n->a);
+    n->b = bounds_.Widened(n->b);
     return Expr(ObjectPtr<ExprNode>(n));
   }
 
-  /*! `e` computed in type `t` where its value or a part of it might not fit into its own. */
-  Expr Widened(const Expr& e, DLDataType t) {
-    if (e->dtype() == t) return e;
-    if (bounds_.FitInt32(e)) return CastTo(t, e);
-    auto wide = [&](const Expr& x) { return Widened(x, t); };
-    if (const auto* op = e.as<AddNode>()) return wide(op->a) + wide(op->b);
-    if (const auto* op = e.as<SubNode>()) return wide(op->a) - wide(op->b);
-    if (const auto* op = e.as<MulNode>()) return wide(op->a) * wide(op->b);
-    return CastTo(t, e);
+  /*! The same comparison in int32 if one side is a constant and one part of the other decides. */
+  template <typename N>
+  Expr Narrow(const N* op) const {
+    constexpr bool kLess = std::is_same_v<N, LTNode> || std::is_same_v<N, LENode>;
+    constexpr bool kStrict = std::is_same_v<N, LTNode> || std::is_same_v<N, GTNode>;
+    if constexpr (std::is_same_v<N, EQNode> || std::is_same_v<N, NENode>) return Expr();
+    const Expr &small = kLess ? op->a : op->b, &large = kLess ? op->b : op->a;
+    if (const auto least = AsInt(small); least && *least < INT64_MAX) {
+      return bounds_.AtLeast(large, *least + kStrict);
+    }
+    const auto most = AsInt(large);
+    if (!most || *most == INT64_MAX) return Expr();
+    const Expr above = bounds_.AtLeast(small, *most + !kStrict);
+    return above.defined() ? NotOf(above) : above;
+  }
+
+  /*! An index into a dimension, which is in its extent: a guard has seen to that, or the program.
+   */
+  Expr Index(const Expr& e, const Expr& extent, DLDataType t) {
+    const int64_t last = std::max<int64_t>(bounds_.Of(extent).max, 1) - 1;
+    if (e->dtype() == t && bounds_.IsExactWithin(e, 0, last)) return e;
+    if (t == kInt64) return bounds_.Widened(e);
+    if (e->dtype().code == kDLInt && e->dtype().bits <= 32 && bounds_.IsExact(e)) {
+      return CastTo(t, e);
+    }
+    return CastTo(t, bounds_.Widened(e));
+  }
+
+  static bool TakesCoordinates(const CallNode* op) {
+    for (const char* name :
+         {kTmaLoad, kTmaLoadMulticast, kTmaLoadIm2col, kTmaLoadWaited, kTmaStore, kTmaReduce}) {
+      if (IsCallTo(GetRef<Expr>(op), name)) return true;
+    }
+    return false;
+  }
+
+  /*! The unit takes int32, and reads zeros and writes nothing outside of the tensor. */
+  Expr Coordinate(const Expr& e) {
+    const auto* type = e->ty.as<PrimTypeNode>();
+    if (!type || type->dtype.code != kDLInt || type->dtype.lanes != 1 || AsInt(e)) return e;
+    const WideBounds::Bound bound = bounds_.Of(e);
+    // A sum that has wrapped once from above is so far in front of the tensor that no box reaches
+    // it.
+    constexpr int64_t kMost = (int64_t(1) << 32) - (1 << 16);
+    if (type->dtype.bits <= 32 && bounds_.IsModular(e) && bound.min >= INT32_MIN &&
+        bound.max < kMost) {
+      return e;
+    }
+    return CallOp(kTmaCoordinate, {bounds_.Widened(e)}, PrimTy(kInt32));
+  }
+
+  /*! Exact values that nobody has asked for go. */
+  Stmt WithoutUnusedNames(const Stmt& body) const {
+    struct Remover : StmtExprMutator {
+      const Flattener* of;
+      using StmtExprMutator::Mutate_;
+      Stmt Mutate_(const BindNode* op) override {
+        const bool unused = of->wide_names_.count(op->var.get()) && !of->bounds_.IsUsed(op->var);
+        return unused ? MakeSeq({}) : GetRef<Stmt>(op);
+      }
+    } remover;
+    remover.of = this;
+    return wide_names_.empty() ? body : remover.Mutate(body);
   }
 
   static bool WantsWideIndices() {
@@ -268,6 +388,8 @@ class Flattener : public StmtExprMutator {
   const bool wide_ = WantsWideIndices();
   Analyzer analyzer_;
   WideBounds bounds_;
+  std::unordered_set<const Object*> wide_names_;
+  std::unordered_set<const Object*> from_data_;  // variables
   std::unordered_map<const Object*, Linear> linear_;
   std::unordered_map<const Object*, Var> flat_;
 };

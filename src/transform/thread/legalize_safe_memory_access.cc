@@ -7,7 +7,9 @@
  * the ranges and conditions known at the access. The block annotation `safe_value_map` (buffer ->
  * value) gives what such loads yield instead of 0; it is gone in the output. Read-only loads are
  * guarded like loads, atomic operations like stores, and yield 0. Operands of other `address_of`
- * are left alone: who takes an address answers for it. Off with `tl.disable_safe_memory_legalize`.
+ * are left alone: who takes an address answers for it. In an index into a dimension that int32
+ * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Off
+ * with `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -15,6 +17,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "analyzing_mutator.h"
+#include "effects.h"
 
 namespace tl {
 namespace {
@@ -35,8 +38,20 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     return AttrStmt(n);
   }
 
+  Stmt Mutate_(const BindNode* op) override {
+    const Stmt bind = AnalyzingMutator::Mutate_(op);
+    const auto* n = bind.as<BindNode>();
+    const auto* type = n->value->ty.as<PrimTypeNode>();
+    if (type && type->dtype == kInt32 && !IsPureInteger(n->value) && Lasts(n->value)) {
+      names_.map[n->var.get()] = names_.Mutate(n->value);
+    }
+    return bind;
+  }
+
   Expr Mutate_(const TensorLoadNode* op) override {
-    const TensorLoad load = Default<Expr>(op).as_or_throw<TensorLoad>();
+    auto n = make_object<TensorLoadNode>(*Default<Expr>(op).as<TensorLoadNode>());
+    n->indices = WrittenOut(n->source.as_or_throw<Var>(), n->indices);
+    const TensorLoad load(n);
     const Expr bounds = UnprovedBounds(load->source.as_or_throw<Var>(), load->indices, op->span);
     if (!bounds.defined()) return load;
     return IfThenElseOf(bounds, load, SafeValue(load->source.get(), load->dtype()));
@@ -81,13 +96,24 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 
   Stmt Mutate_(const BufferStoreNode* op) override {
     auto store = make_object<BufferStoreNode>(*op);
-    store->indices = MutateArray(op->indices);
+    store->indices = WrittenOut(op->buffer, MutateArray(op->indices));
     const Expr bounds = UnprovedBounds(op->buffer, store->indices, op->span);
     store->value = bounds.defined() ? MutateUnder(bounds, op->value) : Mutate(op->value);
     return bounds.defined() ? MakeIf(bounds, BufferStore(store), op->span) : BufferStore(store);
   }
 
  private:
+  Array<Expr> WrittenOut(const Var& buffer, Array<Expr> indices) {
+    constexpr int64_t kHuge = int64_t(1) << 30;
+    const Array<Expr>& shape = BufferOf(buffer)->shape;
+    if (!IsGlobal(buffer) || names_.map.empty() || shape.size() != indices.size()) return indices;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const auto extent = AsInt(shape[i]);
+      if (extent && *extent >= kHuge) indices.Set(i, names_.Mutate(indices[i]));
+    }
+    return indices;
+  }
+
   Expr MutateCall(const CallNode* op) { return AnalyzingMutator::Mutate_(op); }
 
   Expr SafeValue(const Object* buffer, DLDataType type) const {
@@ -148,6 +174,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
 
   std::unordered_map<const Object*, Expr> safe_values_;
+  Substituter names_;
 };
 
 PrimFunc LegalizeSafeMemoryAccess(PrimFunc f) {

@@ -201,7 +201,7 @@ class AsyncCopyLowerer : public StmtExprMutator {
 };
 
 PrimFunc LowerAsyncCopy(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+  return ForEachKernel(f, [arch = TargetArch(f).sm](const AttrStmtNode* op) {
     const Stmt kernel = AsyncCopyLowerer(arch).Mutate(GetRef<Stmt>(op));
     return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
   });

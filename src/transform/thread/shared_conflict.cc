@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <unordered_map>
 
 #include "../../layout/index_box.h"
@@ -12,8 +13,10 @@
 #include "../../target/chip.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
+#include "access_pair.h"
 #include "effects.h"
 #include "shared_memory.h"
+#include "tensor_owners.h"
 #include "thread_subset.h"
 
 namespace tl {
@@ -26,59 +29,14 @@ constexpr int64_t kMaxNames = int64_t(1) << 31;
 /*! Up to here owners are in an array, beyond in a map of those that there are. */
 constexpr int64_t kMaxDenseNames = 1 << 19;
 
-std::vector<Var> ThreadVars(const SyncNode* node) {
-  std::vector<Var> vars;
-  for (const SyncNode* n = node; n; n = n->parent) {
-    const auto* op = n->stmt.as<AttrStmtNode>();
-    if (!op || op->attr_key != "thread_extent") continue;
-    const IterVar axis = op->node.cast<IterVar>();
-    if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0) vars.push_back(axis->var);
-  }
-  return vars;
-}
-
-/*! The `for` loops around a node, the outermost first. */
-std::vector<const SyncNode*> LoopsAround(const SyncNode* node) {
-  std::vector<const SyncNode*> loops;
-  for (const SyncNode* n = node->parent; n; n = n->parent) {
-    if (n->stmt.as<ForNode>()) loops.push_back(n);
-  }
-  std::reverse(loops.begin(), loops.end());
-  return loops;
-}
-
-const ForNode* LoopOf(const SyncNode* n) { return n->stmt.as<ForNode>(); }
-
 /*! Above every number of a thread in its block. */
 constexpr int64_t kNoThread = 1 << 20;
-
-/*! Two accesses and which loops are in one iteration for both (`same`) or in any two (`free`). */
-struct Pair {
-  const SharedAccess& a;
-  const SharedAccess& b;
-  SharedConflict::Distance distance;
-  std::vector<const SyncNode*> same, a_free, b_free;
-
-  Pair(const SharedAccess& a, const SharedAccess& b, SharedConflict::Distance distance)
-      : a(a), b(b), distance(distance) {
-    for (const SyncNode* loop : LoopsAround(a.node)) {
-      (IsSame(loop) ? same : a_free).push_back(loop);
-    }
-    for (const SyncNode* loop : LoopsAround(b.node)) {
-      if (!IsSame(loop)) b_free.push_back(loop);
-    }
-  }
-  bool IsSame(const SyncNode* loop) const {
-    return a.node->IsInside(loop) && b.node->IsInside(loop) &&
-           (!distance.loop || loop->depth < distance.loop->depth);
-  }
-};
 
 /*! Renames in the later access what has another value there: its thread, its iterations, what it
  * read. */
 class LaterNames {
  public:
-  LaterNames(const Pair& pair, const std::vector<Var>& opaque, Analyzer* analyzer)
+  LaterNames(const AccessPair& pair, const std::vector<Var>& opaque, Analyzer* analyzer)
       : analyzer_(analyzer) {
     const std::optional<std::vector<Axis>> threads = ThreadAxes(pair.b.node);
     for (const Var& v : ThreadVars(pair.b.node)) Fresh(v);
@@ -127,7 +85,7 @@ bool HaveConstantRanges(const std::vector<const SyncNode*>& loops) {
   });
 }
 
-bool DifferInSomeIndex(const Pair& pair, const std::vector<Var>& opaque, Analyzer* analyzer) {
+bool DifferInSomeIndex(const AccessPair& pair, const std::vector<Var>& opaque, Analyzer* analyzer) {
   LaterNames later(pair, opaque, analyzer);
   // Ranges with symbols in them bound nothing by constants, and proofs from them are slow.
   const bool constant = HaveConstantRanges(pair.a_free) && HaveConstantRanges(pair.b_free);
@@ -170,8 +128,16 @@ class OwnerTable {
  * part of an element's name. */
 class Owners {
  public:
-  Owners(const Pair& pair, const std::vector<Var>& opaque, SharedConflict::Between between)
-      : pair_(pair), opaque_(opaque), between_(between) {
+  Owners(const AccessPair& pair, const std::vector<Var>& opaque, SharedConflict::Between between,
+         Analyzer* analyzer)
+      : pair_(pair),
+        opaque_(opaque),
+        between_(between),
+        analyzer_(analyzer),
+        a_indices_(pair.a.indices),
+        b_indices_(pair.b.indices),
+        extents_of_(BufferOf(pair.a.buffer)->shape) {
+    for (size_t i = 0; i < a_indices_.size(); ++i) DropCommon(i, analyzer);
     ChooseIndices();
     decided_ = ChooseKeys() && ChooseSize();
   }
@@ -200,6 +166,51 @@ class Owners {
   /*! Told of elements that follow each other and who touches them; false ends the enumeration. */
   using Visit = std::function<bool(int64_t first, int64_t count, int by)>;
 
+  const Array<Expr>& IndicesOf(const SharedAccess& access) const {
+    return &access == &pair_.b ? b_indices_ : a_indices_;
+  }
+
+  /*! What both accesses add to an index, an iteration of unknown number or a symbol times a number,
+   * tells no elements apart: without it the index is a name that is as good. */
+  void DropCommon(size_t i, Analyzer* analyzer) {
+    // The variables of other indices may be buffers, which have no step.
+    if (!IsPureInteger(a_indices_[i]) || !IsPureInteger(b_indices_[i])) return;
+    std::set<const Object*> seen;
+    for (const Var& v : VarsOf(a_indices_[i])) {
+      if (!seen.insert(v.get()).second || !IsCommon(v)) continue;
+      const auto by = StepOf(a_indices_[i], v, analyzer),
+                 other = StepOf(b_indices_[i], v, analyzer);
+      if (!by || by != other) continue;
+      const Expr zero = MakeInt(v->dtype(), 0);
+      const Expr a = Substitute(a_indices_[i], v, zero), b = Substitute(b_indices_[i], v, zero);
+      const int64_t end = std::max(analyzer->ConstBound(a).max, analyzer->ConstBound(b).max);
+      if (end >= kMaxNames) continue;
+      a_indices_.Set(i, a);
+      b_indices_.Set(i, b);
+      const int64_t lanes = std::max({pair_.a.lanes, pair_.b.lanes, 1});
+      const auto extent = AsInt(extents_of_[i]);
+      if (extent && *extent < end + lanes) extents_of_.Set(i, MakeInt(end + lanes));
+    }
+  }
+  /*! Of one unknown value in both accesses. */
+  bool IsCommon(const Var& v) const {
+    const std::vector<Var> threads = ThreadVars(pair_.a.node);
+    const auto is_inner = [&](const SharedAccess& access) {
+      return std::any_of(access.inner.begin(), access.inner.end(),
+                         [&](const Axis& axis) { return axis.var.same_as(v); });
+    };
+    const auto is_axis = [&](const SyncNode* n) {
+      return LoopOf(n)->loop_var.same_as(v) && AxisOf(LoopOf(n));
+    };
+    return !Contains(threads, v) && !Contains(opaque_, v) && !IsLoopOf(pair_.a_free, v) &&
+           !IsLoopOf(pair_.b_free, v) && !is_inner(pair_.a) && !is_inner(pair_.b) &&
+           std::none_of(pair_.same.begin(), pair_.same.end(), is_axis);
+  }
+  /*! What an index grows by with a variable, if that is always the same number. */
+  static std::optional<int64_t> StepOf(const Expr& index, const Var& v, Analyzer* analyzer) {
+    return AsInt(analyzer->Simplify(Substitute(index, v, v + 1) - index));
+  }
+
   /*! Indices that are equal for both accesses and all threads need no enumeration. Where an outer
    * one cannot be evaluated, a slot by a running count or an iteration of unknown number, elements
    * that differ in it alone are one: if that has one thread, so has each of them. */
@@ -209,17 +220,16 @@ class Owners {
     for (size_t i = 0; i < rank; ++i) {
       const bool last = i + 1 == rank;
       if (last && !known_lanes) break;
-      const bool known = IsKnown(pair_.a.indices[i]) && IsKnown(pair_.b.indices[i]);
+      const bool known = IsKnown(a_indices_[i]) && IsKnown(b_indices_[i]);
       if (!last && !known) continue;
-      if (!IsFixed(pair_.a.indices[i]) ||
-          !ffi::StructuralEqual()(pair_.a.indices[i], pair_.b.indices[i])) {
+      if (!IsFixed(a_indices_[i]) || !ffi::StructuralEqual()(a_indices_[i], b_indices_[i])) {
         indices_.push_back(i);
       }
     }
   }
   bool IsKnown(const Expr& e) const {
     const auto is_known = [&](const SyncNode* n) {
-      return AxisOf(LoopOf(n)) || !Uses(e, LoopOf(n)->loop_var);
+      return RangeOf(n, analyzer_) || !Uses(e, LoopOf(n)->loop_var);
     };
     return IsPureInteger(e) && std::all_of(pair_.same.begin(), pair_.same.end(), is_known) &&
            std::all_of(pair_.a_free.begin(), pair_.a_free.end(), is_known) &&
@@ -242,28 +252,31 @@ class Owners {
   bool ChooseKeys() {
     for (const SyncNode* loop : pair_.same) {
       if (!IsUsed(pair_.a, loop) && !IsUsed(pair_.b, loop)) continue;
-      if (!AddAxis(loop, &keys_)) return false;
+      if (!AddAxis(loop, &keys_, &conditions_)) return false;
     }
     return true;
   }
   bool IsUsed(const SharedAccess& access, const SyncNode* loop) const {
-    return std::any_of(indices_.begin(), indices_.end(),
-                       [&](size_t i) { return Uses(access.indices[i], LoopOf(loop)->loop_var); });
+    return std::any_of(indices_.begin(), indices_.end(), [&](size_t i) {
+      return Uses(IndicesOf(access)[i], LoopOf(loop)->loop_var);
+    });
   }
-  static bool AddAxis(const SyncNode* loop, std::vector<Axis>* axes) {
-    const std::optional<Axis> axis = AxisOf(LoopOf(loop));
-    if (axis) axes->push_back(*axis);
-    return axis.has_value();
+  using Conditions = std::vector<std::pair<Expr, bool>>;
+  bool AddAxis(const SyncNode* loop, std::vector<Axis>* axes, Conditions* conditions) const {
+    const std::optional<LoopRange> range = RangeOf(loop, analyzer_);
+    if (!range) return false;
+    axes->push_back(range->axis);
+    conditions->insert(conditions->end(), range->conditions.begin(), range->conditions.end());
+    return true;
   }
 
   bool ChooseSize() {
-    const Array<Expr>& shape = BufferOf(pair_.a.buffer)->shape;
     for (const Axis& k : keys_) {
       if (k.extent > kMaxNames || size_ > kMaxNames) return false;
       size_ *= k.extent;
     }
     for (size_t i : indices_) {
-      const std::optional<int64_t> extent = AsInt(shape[i]);
+      const std::optional<int64_t> extent = AsInt(extents_of_[i]);
       if (!extent || *extent > kMaxNames || size_ > kMaxNames) return false;
       extents_.push_back(*extent);
       size_ *= *extent;
@@ -279,17 +292,19 @@ class Owners {
     if (!axes) return false;
     const size_t threads = axes->size();
     axes->insert(axes->end(), keys_.begin(), keys_.end());
+    Conditions conditions = conditions_;
     for (const SyncNode* loop : free) {
-      if (IsUsed(access, loop) && !AddAxis(loop, &*axes)) return false;
+      if (IsUsed(access, loop) && !AddAxis(loop, &*axes, &conditions)) return false;
     }
     axes->insert(axes->end(), access.inner.begin(), access.inner.end());
     IndexBox box(*axes);
     if (box.Points() > kMaxPoints) return false;
     std::vector<IntProgram> programs;
     for (size_t i : indices_) {
-      if (!box.CanEvaluate(access.indices[i])) return false;
-      programs.push_back(box.Compile(access.indices[i]));
+      if (!box.CanEvaluate(IndicesOf(access)[i])) return false;
+      programs.push_back(box.Compile(IndicesOf(access)[i]));
     }
+    for (const auto& [condition, value] : conditions) box.Require(condition, value);
     for (const auto& [condition, value] : access.guards) box.Require(condition, value);
     return box.ForEach([&](const std::vector<int64_t>& point) {
       int64_t thread = 0, key = 0;
@@ -327,13 +342,18 @@ class Owners {
     return visit(element, lanes, owner);
   }
 
-  const Pair& pair_;
+  const AccessPair& pair_;
   const std::vector<Var>& opaque_;
   const SharedConflict::Between between_;
+  Analyzer* analyzer_;
+  Array<Expr> a_indices_, b_indices_;
+  /*! As many names as an index has. */
+  Array<Expr> extents_of_;
   bool decided_;
   std::vector<size_t> indices_;
   std::vector<int64_t> extents_;
   std::vector<Axis> keys_;
+  Conditions conditions_;  // of the keys
   int64_t size_ = 1;
 };
 
@@ -370,9 +390,16 @@ bool HaveOneThread(const SharedAccess& a, const SharedAccess& b, const SyncNode*
   return false;
 }
 
+/*! Indices mean the same in both: one name of the memory, or two of one shape and dtype. */
+bool HaveSameElements(const SharedAccess& a, const SharedAccess& b) {
+  if (a.name.same_as(b.name)) return true;
+  return ffi::StructuralEqual()(a.name->ty, b.name->ty);
+}
+
 }  // namespace
 
-SharedConflict::SharedConflict(const SyncTree& tree) : opaque_(tree.opaque) {
+SharedConflict::SharedConflict(const SyncTree& tree)
+    : opaque_(tree.opaque), scalars_(tree.scalars) {
   const std::function<void(const SyncNode&)> bind = [&](const SyncNode& n) {
     const auto* attr = n.stmt.as<AttrStmtNode>();
     if (attr && attr->attr_key == "thread_extent") analyzer_.BindThread(attr);
@@ -402,19 +429,43 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   // What two buffers with disjoint lives keep in the same bytes has nothing in common.
   if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
   if (a.atomic && b.atomic) return false;
-  if (a.whole || b.whole) return true;
+  // One thread issues copies of an engine, and waits for those that have to be over for others.
+  if (a.tensor && a.engine && b.engine) return false;
+  if (a.whole || b.whole || !HaveSameElements(a, b)) return true;
   const auto key = std::make_tuple(&a, &b, distance.loop, distance.next, between);
   auto it = known_.find(key);
   if (it == known_.end()) it = known_.emplace(key, Decide(a, b, distance, between)).first;
   return it->second;
 }
 
+std::vector<Var> SharedConflict::OpaqueBetween(const SharedAccess& a, const SharedAccess& b,
+                                               Distance distance) const {
+  // All that runs between the two is inside of this.
+  const SyncNode* around = distance.loop ? distance.loop : a.node;
+  while (!b.node->IsInside(around)) around = around->parent;
+  std::vector<Var> opaque;
+  for (const Var& v : opaque_) {
+    const bool keeps = std::any_of(scalars_.begin(), scalars_.end(), [&](const SyncScalar& s) {
+      return s.value.same_as(v) &&
+             std::none_of(s.writers.begin(), s.writers.end(),
+                          [&](const SyncNode* w) { return w->IsInside(around); });
+    });
+    if (!keeps) opaque.push_back(v);
+  }
+  return opaque;
+}
+
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance,
                             Between between) {
   if (between != Between::kAccesses && HaveOneThread(a, b, distance.loop)) return false;
-  const Pair pair(a, b, distance);
+  const AccessPair pair(a, b, distance);
+  if (a.tensor) {
+    const std::vector<Var> opaque = OpaqueBetween(a, b, distance);
+    return !DifferInSomeIndex(pair, opaque, &analyzer_) &&
+           !EachTensorElementHasOneOwner(pair, opaque, between, &analyzer_);
+  }
   if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
-  return !Owners(pair, opaque_, between).EachElementHasOneOwner();
+  return !Owners(pair, opaque_, between, &analyzer_).EachElementHasOneOwner();
 }
 
 }  // namespace tl

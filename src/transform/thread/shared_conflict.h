@@ -44,7 +44,12 @@ class SharedConflict {
   void NotePlace(const AllocBufferNode* alloc);
 
   Analyzer analyzer_;
+  /*! What has no known value, or may have changed between two accesses. */
+  std::vector<Var> OpaqueBetween(const SharedAccess& a, const SharedAccess& b,
+                                 Distance distance) const;
+
   std::vector<Var> opaque_;
+  std::vector<SyncScalar> scalars_;
   /*! First byte and the one after the last one, of buffers that have an offset. */
   std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
   std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool, Between>,

@@ -13,10 +13,11 @@
  * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes`, `tl.cooperative`
  * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before),
  * `tl.l2_hit_ratio` where there is one (the name of a parameter, a float), `target`,
- * `global_symbol`. A kernel that is the user's own text has its name, all buffers as parameters,
- * and the text as `tl.source`. Refuses: two kernels of one name; other statements outside of a
- * kernel; block extents that are not constant; two extents for one index; two tensors with a hit
- * ratio in one kernel, or one that the function does not take.
+ * `global_symbol`, `tl.kernel_number` in launch order. A kernel that is the user's own text has its
+ * name, all parameters and symbols of the function as its own (who launches it leaves out the last
+ * ones that the text does not take), and the text as `tl.source`. Refuses: two kernels of one name;
+ * other statements outside of a kernel; block extents that are not constant; two extents for one
+ * index; two tensors with a hit ratio in one kernel, or one that the function does not take.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -28,6 +29,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "effects.h"
 #include "shared_memory.h"
 
 namespace tl {
@@ -252,7 +254,7 @@ class Splitter {
       ThrowAt(span, "ValueError",
               "found two kernels named " + name + ", wanted a name for each; rename one");
     }
-    Array<Var> params = is_text ? AllBuffers() : Params(uses.Free(), collector);
+    Array<Var> params = is_text ? AllOfFunction() : Params(uses.Free(), collector);
     Array<Expr> args = {StringOf(name)};
     for (const Var& p : params) args.push_back(OfFunction(p));
     Array<Var> maps;
@@ -276,6 +278,7 @@ class Splitter {
               "Pass threads=128 or another number to T.Kernel");
     }
     kernel = WithAttr(kernel, "global_symbol", String(name));
+    kernel = WithAttr(kernel, "tl.kernel_number", int64_t(kernels_.size()));
     kernel = WithAttr(kernel, "tl.grid", uses.Extents("blockIdx"));
     kernel = WithAttr(kernel, "tl.block", block);
     kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
@@ -285,8 +288,30 @@ class Splitter {
     if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
     if (uses.l2) kernel = WithAttr(kernel, kL2HitRatio, L2Window(uses.l2));
     if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
+    kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(described, collector, params));
     if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
+  }
+
+  /*! The parameters of a kernel, `described` with its maps in place, that it has maps of and
+   * writes. */
+  Array<Var> WrittenByMaps(const Stmt& described, const MapCollector& collector,
+                           const Array<Var>& params) const {
+    std::unordered_set<const Object*> mapped;
+    for (const MapCollector::Map& map : collector.maps) {
+      const Var tensor = AsAddressOf(map.call->args[2])->source.as_or_throw<Var>();
+      mapped.insert(OfFunction(tensor).get());
+    }
+    std::unordered_set<const Object*> written;
+    for (const Object* v : WrittenBuffers(described)) {
+      written.insert(OfFunction(GetRef<Var>(static_cast<const VarNode*>(v))).get());
+    }
+    Array<Var> out;
+    for (const Var& p : params) {
+      const Object* of = OfFunction(p).get();
+      if (mapped.count(of) && written.count(of)) out.push_back(p);
+    }
+    return out;
   }
 
   /*! The function's parameter that a kernel's one is. */
@@ -322,10 +347,29 @@ class Splitter {
                 "declare it as a parameter");
   }
 
-  Array<Var> AllBuffers() const {
-    Array<Var> out;
+  /*! Buffers, scalars, then the symbols of shapes and strides as they appear. */
+  Array<Var> AllOfFunction() const {
+    Array<Var> out, scalars;
+    std::unordered_set<const Object*> taken;
     for (const Var& p : function_->params) {
-      if (AsBuffer(p)) out.push_back(p);
+      taken.insert(p.get());
+      (AsBuffer(p) ? out : scalars).push_back(p);
+    }
+    for (const Var& p : scalars) out.push_back(p);
+    struct Symbols : StmtExprVisitor {
+      using StmtExprVisitor::Visit_;
+      void Visit_(const VarNode* v) override {
+        if (taken->insert(v).second) out->push_back(GetRef<Var>(v));
+      }
+      std::unordered_set<const Object*>* taken;
+      Array<Var>* out;
+    } symbols;
+    symbols.taken = &taken;
+    symbols.out = &out;
+    for (const Var& p : function_->params) {
+      if (!AsBuffer(p)) continue;
+      for (const Expr& extent : AsBuffer(p)->shape) symbols(extent);
+      for (const Expr& stride : AsBuffer(p)->strides) symbols(stride);
     }
     return out;
   }

@@ -1,6 +1,9 @@
 #include "sync_tree.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <unordered_set>
 
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
@@ -15,13 +18,96 @@ namespace {
 using Kind = SyncNode::Kind;
 using Guards = std::vector<std::pair<Expr, bool>>;
 
-/*! Adds the accesses of shared memory in an expression or a leaf statement to a node. */
+/*! The tensors that a kernel writes: those whose accesses have an order. Parameters that a call may
+ * give one tensor (T.annotate_restrict_buffers) are one. */
+class WrittenTensors {
+ public:
+  WrittenTensors(const Stmt& kernel, const Views& views) : views_(views) {
+    struct AliasFinder : StmtExprVisitor {
+      std::set<std::string> names;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const AttrStmtNode* op) override {
+        const auto* name = op->value.as<StringImmNode>();
+        if (name && op->attr_key == "tl.aliased_buffer") names.insert(name->value);
+        Default(op);
+      }
+    } finder;
+    finder(kernel);
+    for (const Object* v : WrittenBuffers(kernel)) {
+      const Var root = views.RootOf(GetRef<Var>(static_cast<const VarNode*>(v)));
+      if (!IsGlobal(root)) continue;
+      written_.insert(root.get());
+      aliased_is_written_ |= finder.names.count(root->name) != 0;
+    }
+    aliased_ = std::move(finder.names);
+  }
+
+  /*! The memory that a tensor is; undefined where the kernel does not write it. */
+  Var MemoryOf(const Var& buffer) {
+    const Var root = views_.RootOf(buffer);
+    if (!IsGlobal(root)) return Var(nullptr);
+    if (aliased_is_written_ && aliased_.count(root->name)) {
+      if (!all_aliased_.defined()) all_aliased_ = root;
+      return all_aliased_;
+    }
+    return written_.count(root.get()) ? root : Var(nullptr);
+  }
+
+ private:
+  const Views& views_;
+  std::unordered_set<const Object*> written_;
+  std::set<std::string> aliased_;
+  bool aliased_is_written_ = false;
+  Var all_aliased_{nullptr};
+};
+
+/*! Gives the variables in indices of tensors names. */
+class ScalarNames : public StmtExprMutator {
+ public:
+  ScalarNames(const Uniformity& uniformity, std::vector<Var>* opaque)
+      : uniformity_(uniformity), opaque_(opaque) {}
+  std::vector<SyncScalar> scalars;
+
+  void NoteWriters(const SyncNode& node) {
+    if (node.kind == Kind::kLeaf && !scalars.empty()) {
+      const std::unordered_set<const Object*> written = WrittenBuffers(node.stmt);
+      for (SyncScalar& s : scalars) {
+        if (written.count(s.buffer.get())) s.writers.push_back(&node);
+      }
+    }
+    for (const auto& n : node.body) NoteWriters(*n);
+    for (const auto& n : node.otherwise) NoteWriters(*n);
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const TensorLoadNode* op) override {
+    const Var buffer = op->source.as_or_throw<Var>();
+    const Expr load = GetRef<Expr>(op);
+    if (ScopeOf(buffer) != "local.var" || !uniformity_.IsUniform(load)) return load;
+    for (const SyncScalar& s : scalars) {
+      if (s.buffer.same_as(buffer)) return s.value;
+    }
+    scalars.push_back({buffer, MakeVar(buffer->name, op->dtype())});
+    opaque_->push_back(scalars.back().value);
+    return scalars.back().value;
+  }
+
+ private:
+  const Uniformity& uniformity_;
+  std::vector<Var>* opaque_;
+};
+
+/*! Adds the accesses of memory that threads share in an expression or a leaf statement to a node.
+ */
 class AccessCollector : public StmtExprVisitor {
  public:
-  AccessCollector(SyncNode* node, const Views& views, Substituter* names, Guards* guards,
-                  std::vector<Var>* opaque, int* count)
+  AccessCollector(SyncNode* node, const Views& views, WrittenTensors* tensors, ScalarNames* scalars,
+                  Substituter* names, Guards* guards, std::vector<Var>* opaque, int* count)
       : node_(node),
         views_(views),
+        tensors_(tensors),
+        scalars_(scalars),
         names_(names),
         guards_(guards),
         opaque_(opaque),
@@ -42,8 +128,10 @@ class AccessCollector : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsIfThenElse(op)) return VisitBranches(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
-      Add(p.buffer, p.indices, p.access, TouchedElements(op, p));
-      if (IsShared(p.buffer)) Qualify(op, p.access, &node_->accesses.back());
+      if (Add(p.buffer, p.indices, p.access, TouchedElements(op, p))) {
+        SharedAccess* a = &node_->accesses.back();
+        a->tensor ? QualifyTensor(op, a) : Qualify(op, p.access, a);
+      }
     }
     const bool known = FindIntrinsic(op) != nullptr;
     for (const Expr& arg : op->args) {
@@ -75,6 +163,14 @@ class AccessCollector : public StmtExprVisitor {
     guards_->emplace_back(names_->Mutate(condition), value);
     Visit(e);
     guards_->pop_back();
+  }
+
+  static void QualifyTensor(const CallNode* op, SharedAccess* a) {
+    const std::string header = FindIntrinsic(op)->header;
+    a->engine = header == "tl/tma.h" || header == "tl/bulk_copy.h";
+    // Its address names the first element of what a box or a piece of memory is.
+    a->whole |= a->engine;
+    if (IsCpAsync(op)) a->flight = SharedAccess::Flight::kCpAsync;
   }
 
   void Qualify(const CallNode* op, Access access, SharedAccess* a) {
@@ -123,19 +219,35 @@ class AccessCollector : public StmtExprVisitor {
   /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0
    * for other intrinsics, whose table does not say. */
   static int TouchedElements(const CallNode* op, const PointerAccess& p) {
-    if (p.access == Access::kAtomic) return 1;
-    const Expr call = GetRef<Expr>(op);
     const DLDataType type = BufferOf(p.buffer)->dtype->dtype;
+    if (IsBulkStore(op)) return 0;  // bulk_reduce_add's third operand is no value
+    if (p.access == Access::kAtomic) {
+      const bool has_value = op->args.size() > 2;
+      return has_value ? op->args[2]->dtype().lanes / type.lanes : 1;
+    }
     if (IsMatrixCopy(op)) return 128 / (type.bits * type.lanes);
-    if (!IsCallTo(call, kCpAsync) && !IsCallTo(call, kCpAsyncConditional)) return 0;
+    if (!IsCpAsync(op)) return 0;
     return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));
   }
 
-  void Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
-    if (!IsShared(buffer)) return;
-    // A view's elements are compared with nothing: another name may have other ones.
-    const bool view = views_.IsView(buffer);
-    SharedAccess a{views_.RootOf(buffer),
+  static bool IsCpAsync(const CallNode* op) {
+    const Expr call = GetRef<Expr>(op);
+    return IsCallTo(call, kCpAsync) || IsCallTo(call, kCpAsyncConditional);
+  }
+
+  /*! The memory that threads share, undefined for other buffers. */
+  Var MemoryOf(const Var& buffer) const {
+    return IsShared(buffer) ? views_.RootOf(buffer) : tensors_->MemoryOf(buffer);
+  }
+
+  /*! False if the memory is nothing that threads share. */
+  bool Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
+    const Var memory = MemoryOf(buffer);
+    if (!memory.defined()) return false;
+    // On the chip a view's elements are compared with nothing: another name may have other ones.
+    const bool tensor = !IsShared(buffer);
+    const bool view = !tensor && views_.IsView(buffer);
+    SharedAccess a{memory,
                    {},
                    lanes,
                    view,
@@ -146,6 +258,8 @@ class AccessCollector : public StmtExprVisitor {
                    *guards_,
                    node_,
                    (*count_)++};
+    a.tensor = tensor;
+    a.name = buffer;
     for (size_t i = 0; i < indices.size() && !view; ++i) {
       Expr index = indices[i];
       const auto* ramp = index.as<RampNode>();
@@ -154,13 +268,16 @@ class AccessCollector : public StmtExprVisitor {
         index = ramp->base;
       }
       a.whole |= index->dtype().lanes != 1;
-      a.indices.push_back(names_->Mutate(index));
+      index = names_->Mutate(index);
+      a.indices.push_back(tensor ? scalars_->Mutate(index) : index);
     }
     node_->accesses.push_back(std::move(a));
+    return true;
   }
   void AddWhole(const Var& buffer) {
-    if (!IsShared(buffer)) return;
-    node_->accesses.push_back({views_.RootOf(buffer),
+    const Var memory = MemoryOf(buffer);
+    if (!memory.defined()) return;
+    node_->accesses.push_back({memory,
                                {},
                                0,
                                true,
@@ -170,10 +287,13 @@ class AccessCollector : public StmtExprVisitor {
                                *guards_,
                                node_,
                                (*count_)++});
+    node_->accesses.back().tensor = !IsShared(buffer);
   }
 
   SyncNode* node_;
   const Views& views_;
+  WrittenTensors* tensors_;
+  ScalarNames* scalars_;
   Substituter* names_;
   Guards* guards_;
   std::vector<Var>* opaque_;
@@ -182,7 +302,8 @@ class AccessCollector : public StmtExprVisitor {
 
 class TreeBuilder {
  public:
-  explicit TreeBuilder(const Stmt& body) : uniformity_(body), views_(body) {}
+  explicit TreeBuilder(const Stmt& body)
+      : uniformity_(body), views_(body), tensors_(body, views_), scalars_(uniformity_, &opaque) {}
 
   std::unique_ptr<SyncNode> Build(const Stmt& s, SyncNode* parent) {
     auto node = std::make_unique<SyncNode>();
@@ -206,16 +327,21 @@ class TreeBuilder {
     } else if (const auto* op = s.as<WhileNode>()) {
       node->kind = Kind::kLoop;
       Collect(op->condition, node.get());
-      // There is no place for a barrier between the body's last statement and the condition's next
-      // evaluation.
-      node->uniform = uniformity_.IsUniform(op) && node->accesses.empty();
+      node->uniform = uniformity_.IsUniform(op);
       node->body = BuildSequence(op->body, node.get());
+      if (!node->accesses.empty()) node->body.push_back(BuildNextCondition(op, node.get()));
     } else if (const auto* op = s.as<IfThenElseNode>()) {
       BuildIf(op, node.get());
     } else {
       BuildLeaf(s, node.get());
     }
     return node;
+  }
+
+  /*! What the tree knows of variables. */
+  std::vector<SyncScalar> Scalars(const SyncNode& root) {
+    scalars_.NoteWriters(root);
+    return std::move(scalars_.scalars);
   }
 
   std::vector<Var> opaque;
@@ -230,7 +356,8 @@ class TreeBuilder {
 
   static void EnterRange(const SyncNode* parent, SyncNode* node) {
     const auto* attr = parent->stmt.as<AttrStmtNode>();
-    const std::optional<WarpGroups> groups = attr ? WarpGroups::Of(attr) : std::nullopt;
+    const bool apart = attr && IsApart(attr);
+    const std::optional<WarpSet> groups = apart ? WarpSet::Of(attr) : std::nullopt;
     node->range = groups ? parent : parent->range;
     node->groups = groups ? *groups : parent->groups;
   }
@@ -238,6 +365,13 @@ class TreeBuilder {
   void BuildScope(const Stmt& body, SyncNode* node) {
     node->kind = Kind::kScope;
     node->body = BuildSequence(body, node);
+  }
+
+  std::unique_ptr<SyncNode> BuildNextCondition(const WhileNode* op, SyncNode* parent) {
+    auto node = Build(MakeEvaluate(MakeInt(0), op->span), parent);
+    node->is_condition = true;
+    Collect(op->condition, node.get());
+    return node;
   }
 
   void BuildIf(const IfThenElseNode* op, SyncNode* node) {
@@ -277,6 +411,12 @@ class TreeBuilder {
     }
     if (IsBreak(s)) node->kind = Kind::kBreak;
     if (IsContinue(s)) node->kind = Kind::kContinue;
+    if (node->kind == Kind::kContinue) {
+      // A `while` evaluates its condition next.
+      const SyncNode* loop = node->parent;
+      while (loop->kind != Kind::kLoop) loop = loop->parent;
+      if (const auto* op = loop->stmt.as<WhileNode>()) Collect(op->condition, node);
+    }
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
   }
 
@@ -299,11 +439,13 @@ class TreeBuilder {
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {
-    AccessCollector(node, views_, &names_, &guards_, &opaque, &accesses)(n);
+    AccessCollector(node, views_, &tensors_, &scalars_, &names_, &guards_, &opaque, &accesses)(n);
   }
 
   Uniformity uniformity_;
   Views views_;
+  WrittenTensors tensors_;
+  ScalarNames scalars_;
   Substituter names_;
   Guards guards_;
 };
@@ -321,9 +463,12 @@ Stmt BarrierBefore(const SyncNode& node) {
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   std::vector<Stmt> stmts;
   for (const auto& n : nodes) {
-    if (n->fence) stmts.push_back(MakeEvaluate(CallOp(kFenceProxyAsync, {}), n->stmt->span));
+    if (n->fence) {
+      const char* fence = n->tensor_fence ? kFenceProxyAsyncAll : kFenceProxyAsync;
+      stmts.push_back(MakeEvaluate(CallOp(fence, {}), n->stmt->span));
+    }
     if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
-    stmts.push_back(Rebuild(*n));
+    if (!n->is_condition) stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
 }
@@ -382,6 +527,7 @@ SyncTree BuildSyncTree(const Stmt& body) {
   TreeBuilder builder(body);
   SyncTree tree;
   tree.root = builder.Build(body, nullptr);
+  tree.scalars = builder.Scalars(*tree.root);
   tree.opaque = std::move(builder.opaque);
   tree.accesses = builder.accesses;
   return tree;
@@ -411,7 +557,9 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   for (const auto& guard : copy.guards) {
     if (is_known(guard.first, {})) end.guards.push_back(guard);
   }
-  end.whole |= copy.flight != SharedAccess::Flight::kBulkCopy ||
+  // What cp.async writes to shared memory is any other thread's at the wait.
+  const bool acts_where_issued = copy.flight == SharedAccess::Flight::kBulkCopy || copy.tensor;
+  end.whole |= !acts_where_issued ||
                !std::all_of(end.indices.begin(), end.indices.end(), [&](const Expr& e) {
                  return IsPureInteger(e) && is_known(e, end.inner);
                });

@@ -1,7 +1,8 @@
 /*!
- * The statements of a thread program as a tree with parents, each with its accesses of shared
- * memory: what ThreadSync plans on. A barrier is planned as a mark "before this node", so every
- * node is in a sequence of its parent's.
+ * The statements of a thread program as a tree with parents, each with its accesses of memory that
+ * threads share, which is shared memory and the tensors that the kernel writes: what ThreadSync
+ * plans on. A barrier is planned as a mark "before this node", so every node is in a sequence of
+ * its parent's.
  */
 #pragma once
 #include <memory>
@@ -14,18 +15,21 @@
 
 namespace tl {
 
+/*! A fence between proxies for all memory, where kFenceProxyAsync is one for shared memory. */
+inline constexpr const char* kFenceProxyAsyncAll = "tl.fence_proxy_async_all";
+
 struct SyncNode;
 
-/*! One access of shared memory. The indices have no vectors and no names of integers but threads,
- * loops and symbols. */
+/*! One access of memory that threads share. The indices have no vectors and no names of integers
+ * but threads, loops and symbols. */
 struct SharedAccess {
-  Var buffer;
+  Var buffer;           // the memory: of several names, one
   Array<Expr> indices;  // of the first element
   int lanes;            // contiguous elements in the last index; 0 if not known
   bool whole;           // any element may be touched, the indices mean nothing
   bool writes;
-  /*! Who acts beside the thread, and until which wait: a write by cp.async, a read by a bulk copy
-   * or by wgmma. */
+  /*! Who acts beside the thread, and until which wait: a write by cp.async and what that reads, a
+   * read by a bulk copy or by wgmma. */
   enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy, kWgmma };
   Flight flight;
   bool atomic;  // needs no order among its like
@@ -44,6 +48,10 @@ struct SharedAccess {
   bool waited = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
+  /*! Of global memory; else of shared memory. */
+  bool tensor = false;
+  /*! By which the access calls the memory: what its indices are about. */
+  Var name = buffer;
 };
 
 struct SyncNode {
@@ -70,9 +78,10 @@ struct SyncNode {
   bool uniform = true;        // all threads that run the node run the bodies together
   Expr condition;             // kIf: in threads, loops and symbols
   bool in_otherwise = false;  // of the parent, a kIf
-  /*! The innermost `tl.thread_range` attribute's node around this one, nullptr outside of all. */
+  /*! The innermost `tl.thread_range` attribute's node around this one whose order with others is
+   * the program's, nullptr outside of all. */
   const SyncNode* range = nullptr;
-  WarpGroups groups = WarpGroups::All();                      // of that attribute
+  WarpSet groups = WarpSet::All();                            // of that attribute
   std::optional<Named> named;                                 // kBarrier
   SharedAccess::Flight engine = SharedAccess::Flight::kNone;  // kCommit, kWait
   int64_t in_flight = 0;               // kWait: groups that it leaves in flight
@@ -91,14 +100,27 @@ struct SyncNode {
     int threads;
   };
   Planned barrier{};
-  /*! A fence between proxies goes in front of the node, and of its barrier. */
+  /*! A fence between proxies goes in front of the node, and of its barrier: for shared memory, or
+   * for all memory. */
   bool fence = false;
+  bool tensor_fence = false;
+  /*! Stands at the end of a `while` for the next evaluation of its condition, and prints nothing:
+   * so a barrier may stand between the body and that. */
+  bool is_condition = false;
 
   bool IsInside(const SyncNode* other) const;
 };
 
+/*! A variable of the threads (T.alloc_var) that has one value in all of them. */
+struct SyncScalar {
+  Var buffer;
+  Var value;  // its name in indices of tensors
+  std::vector<const SyncNode*> writers = {};
+};
+
 struct SyncTree {
   std::unique_ptr<SyncNode> root;
+  std::vector<SyncScalar> scalars;
   /*! Variables that are no function of threads, loops and symbols: results of loads and calls. */
   std::vector<Var> opaque;
   int accesses;

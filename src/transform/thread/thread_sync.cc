@@ -1,9 +1,10 @@
 /*!
- * ThreadSync: barriers between accesses of shared memory by different threads.
+ * ThreadSync: barriers between accesses of one place in memory by different threads of a block.
  *
  * Input: a thread program with explicit asynchronous copies, commits and waits, shared buffers with
  * their offsets where several have a byte in common. Output: the same with barriers such that two
- * accesses of one byte by two threads, one of them a write, have one between them on every path:
+ * accesses of one byte of shared memory, or of one element of a tensor that the kernel writes, by
+ * two threads of a block, one of them a write, have one between them on every path:
  * `tvm_storage_sync`, or `tl.sync_threads_partial` in a region that whole warps run, chosen by the
  * thread index; where several warp groups run a range of threads and each waits for accesses of its
  * own only, one for each of them, so that none waits for another. Barriers that are there count. A
@@ -33,6 +34,11 @@
  * warps known here run together; a barrier of the block in a region that not all threads run; one
  * that threads are missing at which left the kernel before; more sets of threads than the hardware
  * has barriers.
+ *
+ * Tensors: two parameters are two memories, unless T.annotate_restrict_buffers names both. What
+ * other blocks do with a tensor, barriers do not order. Where threads may meet nowhere, a conflict
+ * in a tensor gives a warning, not an error: what lanes or flags order there is not seen here.
+ * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
  * with mbarriers; in one range, the range's threads order it among themselves.
@@ -188,6 +194,7 @@ class SyncPlanner {
         return true;
       case Kind::kLeaf:
         if (CallsAny(node, {kSyncWarp})) NoteSyncWarp(node, state);
+        if (IsBarrierOfMore(node)) OrderTensors(state);
         return true;
     }
     return true;
@@ -206,6 +213,7 @@ class SyncPlanner {
           continue;
         }
         if (later.announced && later.buffer.same_as(earlier.access->buffer)) continue;
+        if (left_.count({earlier.access, &later})) continue;
         using Between = SharedConflict::Between;
         const Between between = earlier.in_groups ? Between::kWarpGroups : Between::kThreads;
         if (!conflict_.MayConflict(*earlier.access, later, earlier.distance, between)) continue;
@@ -216,7 +224,22 @@ class SyncPlanner {
     return true;
   }
 
-  /*! Whether an engine accesses shared memory; notes what engines write. */
+  /*! All threads of the block meet there, among others or for a vote. */
+  static bool IsBarrierOfMore(const SyncNode& node) {
+    return HasCall(node.stmt, {kSyncGrid, kClusterSync, "tl.syncthreads_count",
+                               "tl.syncthreads_and", "tl.syncthreads_or"}) &&
+           DivergentAround(node).empty();
+  }
+
+  static void OrderTensors(State* state) {
+    PendingSet left;
+    for (const Pending& p : state->pending) {
+      if (!p.access->tensor) left.insert(p);
+    }
+    state->pending = std::move(left);
+  }
+
+  /*! Whether an engine accesses memory; notes what engines write. */
   bool NoteEngines(const SyncNode& node) {
     bool found = false;
     for (const SharedAccess& a : node.accesses) {
@@ -255,10 +278,12 @@ class SyncPlanner {
     if (TellsOthers(node)) {
       for (const auto& [access, barriers] : state->unfenced) {
         if (access->writes) continue;
-        for (const SyncNode* barrier : barriers) Fence(node, barrier);
+        for (const SyncNode* barrier : barriers) Fence(node, barrier, *access);
       }
     }
-    if (node.fence || CallsAny(node, {kFenceProxyAsync})) PassFence(node, state);
+    if (node.fence || CallsAny(node, {kFenceProxyAsync, kFenceProxyAsyncAll})) {
+      PassFence(node, node.tensor_fence || CallsAny(node, {kFenceProxyAsyncAll}), state);
+    }
     for (const SharedAccess& a : node.accesses) {
       if (!a.engine) {
         if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {nullptr};
@@ -266,7 +291,7 @@ class SyncPlanner {
       }
       for (const auto& [access, barriers] : state->unfenced) {
         for (const SyncNode* barrier : barriers) {
-          if (NeedsFence(*access, !barrier, a)) Fence(node, barrier);
+          if (NeedsFence(*access, !barrier, a)) Fence(node, barrier, *access);
         }
       }
     }
@@ -309,15 +334,18 @@ class SyncPlanner {
   }
 
   /*! In front of the barrier, or of the node where there is none. */
-  static void Fence(const SyncNode& node, const SyncNode* barrier) {
-    const_cast<SyncNode*>(barrier ? barrier : &node)->fence = true;
+  static void Fence(const SyncNode& node, const SyncNode* barrier, const SharedAccess& access) {
+    auto* place = const_cast<SyncNode*>(barrier ? barrier : &node);
+    place->fence = true;
+    place->tensor_fence |= access.tensor;
   }
 
   /*! What the threads that run the node did is over for engines, too. */
-  static void PassFence(const SyncNode& node, State* state) {
+  static void PassFence(const SyncNode& node, bool of_tensors, State* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
-      const bool passes = IsInsideAll(*it->first->node, regions);
+      const bool is_meant = of_tensors || !it->first->tensor;
+      const bool passes = is_meant && IsInsideAll(*it->first->node, regions);
       it = passes ? state->unfenced.erase(it) : std::next(it);
     }
   }
@@ -416,8 +444,7 @@ class SyncPlanner {
 
   bool VisitIteration(const SyncNode& loop, State* state, State* breaks) {
     exits_.emplace_back();
-    bool ordered = VisitSequence(loop.body, state);
-    if (ordered && loop.stmt.as<WhileNode>()) ordered = Check(loop, *state);
+    const bool ordered = VisitSequence(loop.body, state);
     breaks->Join(exits_.back().breaks);
     state->Join(exits_.back().continues);
     exits_.pop_back();
@@ -482,9 +509,6 @@ class SyncPlanner {
     const SyncNode* a = c.earlier.access->node;
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
-    // The condition of a `while` is evaluated again after the body.
-    const bool again = a->IsInside(place) && (!carrier || carrier->depth >= place->depth);
-    if (again) RefuseDivergentConflict(c, *place);
     // The threads of a range order their own accesses among themselves: the others need not wait.
     const bool own = a->range && a->groups == place->groups;
     auto is_body = [&](const SyncNode* around) {
@@ -504,7 +528,10 @@ class SyncPlanner {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
-    if (!regions.empty() && !subsets_.Meeting(place)) RefuseDivergentConflict(c, *regions[0]);
+    if (!regions.empty() && !subsets_.Meeting(place)) {
+      return c.later->tensor ? LeaveToProgram(c, *regions[0])
+                             : RefuseDivergentConflict(c, *regions[0]);
+    }
     const_cast<SyncNode*>(place)->mark = regions.empty()              ? Mark::kBlock
                                          : MayMeetInGroups(*place, c) ? Mark::kGroups
                                                                       : Mark::kSubset;
@@ -526,6 +553,22 @@ class SyncPlanner {
                 " that neither all threads of the block nor whole warps of constant number run "
                 "together, wanted a place for the barrier that they reach; move one access out of "
                 "the region or make the region's condition the same for all threads of each warp");
+  }
+
+  /*! Threads that meet nowhere cannot be made to wait for each other; a program that has its own
+   * order, by lanes of a warp or by flags, needs none. */
+  void LeaveToProgram(const Conflict& c, const SyncNode& region) {
+    const SharedAccess& a = *c.earlier.access;
+    left_.insert({&a, c.later});
+    const Span& span = c.later->node->stmt->span;
+    if (!warned_.insert(Where(span)).second) return;
+    LogAt(LogLevel::kWarning, span,
+          "found an access of tensor " + std::string(c.later->name->name) +
+              " after an access of it by other threads" + At(*a.node) + ", both in a region" +
+              At(region) +
+              " that neither all threads of the block nor whole warps of constant number run "
+              "together, so that no barrier orders them; move one access out of the region, or "
+              "let atomic operations order them");
   }
 
   void Prune(SyncNode* node) {
@@ -620,6 +663,9 @@ class SyncPlanner {
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   bool places_fences_ = false;
+  /*! Conflicts that no barrier can order, and the places of which a warning has told. */
+  std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
+  std::set<std::string> warned_;
   std::vector<Var> filled_;  // buffers that an engine writes
   std::unordered_map<const Object*, bool> is_filled_;
   std::vector<LoopExits> exits_;

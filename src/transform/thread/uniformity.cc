@@ -1,11 +1,14 @@
 #include "uniformity.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
+#include "../../target/chip.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
 
@@ -23,10 +26,10 @@ class RangeUses : public StmtExprVisitor {
     for (const auto& [buffer, writers] : writes_) {
       auto readers = reads_.find(buffer);
       if (readers == reads_.end()) continue;
-      for (WarpGroups w : writers) {
+      for (WarpSet w : writers) {
         const bool mixed =
             std::any_of(readers->second.begin(), readers->second.end(),
-                        [w](WarpGroups r) { return !w.Contains(r) && !w.IsDisjoint(r); });
+                        [w](WarpSet r) { return !w.Contains(r) && !w.IsDisjoint(r); });
         if (mixed) out.push_back(buffer);
       }
     }
@@ -36,8 +39,8 @@ class RangeUses : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) override {
-    const WarpGroups outside = here_;
-    here_ = WarpGroups::Of(op).value_or(outside);
+    const WarpSet outside = here_;
+    here_ = WarpSet::Of(op).value_or(outside);
     Default(op);
     here_ = outside;
   }
@@ -51,19 +54,19 @@ class RangeUses : public StmtExprVisitor {
   }
 
  private:
-  using Uses = std::unordered_map<const Object*, std::vector<WarpGroups>>;
+  using Uses = std::unordered_map<const Object*, std::vector<WarpSet>>;
   void Add(Uses* uses, const Object* buffer) {
-    std::vector<WarpGroups>& known = (*uses)[buffer];
+    std::vector<WarpSet>& known = (*uses)[buffer];
     if (std::find(known.begin(), known.end(), here_) == known.end()) known.push_back(here_);
   }
 
-  WarpGroups here_ = WarpGroups::All();
+  WarpSet here_ = WarpSet::All();
   Uses writes_, reads_;
 };
 
 bool IsRange(const Stmt& s) {
   const auto* attr = s.as<AttrStmtNode>();
-  return attr && WarpGroups::Of(attr);
+  return attr && WarpSet::Of(attr);
 }
 
 bool IsSameInBlock(const CallNode* op) {
@@ -71,37 +74,140 @@ bool IsSameInBlock(const CallNode* op) {
   return row && (row->op == kBlockRank || row->op == kClusterSize);
 }
 
+bool IsOneOf(const CallNode* op, const std::unordered_set<std::string>& names) {
+  const Intrinsic* row = FindIntrinsic(op);
+  return row && names.count(row->op);
+}
+
+/*! All threads of the block, or all lanes of the warp, get one value, whatever they give. */
+bool IsAgreed(const CallNode* op, bool in_warp) {
+  static const std::unordered_set<std::string> of_block = {
+      "tl.syncthreads_count", "tl.syncthreads_and", "tl.syncthreads_or"};
+  static const std::unordered_set<std::string> of_warp = {"tl.any_sync",    "tl.all_sync",
+                                                          "tl.ballot_sync", "tl.match_all_sync",
+                                                          "tl.activemask",  kReduceLanes};
+  if (IsOneOf(op, of_block)) return true;
+  if (!in_warp) return false;
+  if (IsCallTo(GetRef<Expr>(op), kAllReduce)) return IsConst(op->args[1], kWarpThreads);
+  const bool from_one = IsCallTo(GetRef<Expr>(op), "tl.shfl_sync") && AsInt(op->args[2]) &&
+                        IsConst(op->args[3], kWarpThreads);
+  return from_one || IsOneOf(op, of_warp);
+}
+
+/*! Each thread has a value of its own, or writes one to its registers, whatever it gives. */
+bool IsOwnOfThread(const CallNode* op) {
+  static const std::unordered_set<std::string> names = {
+      kShuffleElect,   "tl.activemask", "tl.rng_init",  "tl.rng_next",  "tl.rng_uniform",
+      "tl.rng_normal", "tl.fetch_add",  "tl.fetch_max", "tl.fetch_min", "tl.fetch_or",
+      kFetchInc,       kMmaSync,        kMmaSpSync};
+  const Intrinsic* row = FindIntrinsic(op);
+  return row &&
+         (names.count(row->op) || row->described || row->op.rfind("tl.ptx_ldmatrix", 0) == 0);
+}
+
+bool IsScalarInteger(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.lanes != 1) return false;
+  const auto code = type->dtype.code;
+  return code == kDLInt || code == kDLUInt || code == kDLBool;
+}
+
 }  // namespace
 
-bool Uniformity::IsUniform(const Expr& e) const {
-  struct Judge : StmtExprVisitor {
-    const Uniformity* self;
-    bool uniform = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { uniform &= !self->varying_.count(op); }
-    void Visit_(const TensorLoadNode* op) override {
-      const Var buffer = op->source.as_or_throw<Var>();
-      uniform &= !self->varying_.count(buffer.get());
-      uniform &= !IsGlobal(buffer) || !self->written_.count(buffer.get());
-      for (const Expr& i : op->indices) Visit(i);
+class Uniformity::Judge : public StmtExprVisitor {
+ public:
+  /*! Evaluating functions of the thread's number is what takes time. */
+  Judge(const Uniformity* self, const ThreadSet* among, bool evaluates)
+      : self_(self), among_(among ? *among : self->all_), evaluates_(evaluates) {}
+  bool uniform = true;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) override {
+    if (IsKnown(op)) return;
+    uniform &= !self_->varying_.count(op);
+  }
+  void Visit_(const TensorLoadNode* op) override {
+    const Var buffer = op->source.as_or_throw<Var>();
+    uniform &= !self_->varying_.count(buffer.get());
+    if (self_->asked_ == Asked::kSurely) {
+      uniform &= !IsGlobal(buffer) || !self_->written_.count(buffer.get());
     }
-    void Visit_(const CallNode* op) override {
+    for (const Expr& i : op->indices) Visit(i);
+  }
+  void Visit_(const CallNode* op) override {
+    if (self_->asked_ == Asked::kSurely) {
       uniform &= IsIfThenElse(op) || IsElementwise(op) || IsSameInBlock(op);
-      Default(op);
+    } else {
+      if (IsAgreed(op, self_->asked_ == Asked::kVisiblyInWarps || IsOneWarp(among_))) return;
+      uniform &= !IsOwnOfThread(op);
     }
-  } judge;
-  judge.self = this;
-  judge(e);
-  return judge.uniform;
+    Default(op);
+  }
+#define TL_EVALUATE_(Node)               \
+  void Visit_(const Node* op) override { \
+    if (!IsKnown(op)) Default(op);       \
+  }
+  TL_EVALUATE_(AddNode)
+  TL_EVALUATE_(SubNode)
+  TL_EVALUATE_(MulNode)
+  TL_EVALUATE_(FloorDivNode)
+  TL_EVALUATE_(FloorModNode)
+  TL_EVALUATE_(BitwiseAndNode)
+  TL_EVALUATE_(RShiftNode)
+  TL_EVALUATE_(LTNode)
+  TL_EVALUATE_(LENode)
+  TL_EVALUATE_(GTNode)
+  TL_EVALUATE_(GENode)
+  TL_EVALUATE_(EQNode)
+  TL_EVALUATE_(NENode)
+  TL_EVALUATE_(AndNode)
+  TL_EVALUATE_(OrNode)
+  TL_EVALUATE_(SelectNode)
+  TL_EVALUATE_(MinNode)
+  TL_EVALUATE_(MaxNode)
+#undef TL_EVALUATE_
+
+ private:
+  /*! A function of the thread's number that is the same for those asked about. */
+  bool IsKnown(const ExprNode* op) const {
+    if (!evaluates_) return false;
+    Substituter names;
+    names.map = self_->names_;
+    const int64_t unit = self_->asked_ == Asked::kVisiblyInWarps ? kWarpThreads : 0;
+    return among_.IsConstant(names.Mutate(GetRef<Expr>(op)), unit);
+  }
+  static bool IsOneWarp(const ThreadSet& threads) {
+    const uint32_t lanes = threads.LanesOf(threads.First() / kWarpThreads);
+    return __builtin_popcount(lanes) == threads.Size();
+  }
+
+  const Uniformity* self_;
+  const ThreadSet& among_;
+  const bool evaluates_;
+};
+
+bool Uniformity::IsUniform(const Expr& e, const ThreadSet* among) const {
+  for (const bool evaluates : {false, true}) {
+    Judge judge(this, among, evaluates);
+    judge(e);
+    if (judge.uniform) return true;
+    if (asked_ == Asked::kSurely) return false;
+  }
+  return false;
 }
 
-bool Uniformity::IsUniform(const ForNode* loop) const {
-  return IsUniform(loop->min) && IsUniform(loop->extent) &&
-         (!loop->step || IsUniform(*loop->step)) && !left_early_.count(loop);
+bool Uniformity::IsUniform(const ForNode* loop, const ThreadSet* among) const {
+  return IsUniform(loop->min, among) && IsUniform(loop->extent, among) &&
+         (!loop->step || IsUniform(*loop->step, among)) && !left_early_.count(loop);
 }
 
-bool Uniformity::IsUniform(const WhileNode* loop) const {
-  return IsUniform(loop->condition) && !left_early_.count(loop);
+bool Uniformity::IsUniform(const WhileNode* loop, const ThreadSet* among) const {
+  return IsUniform(loop->condition, among) && !left_early_.count(loop);
+}
+
+bool Uniformity::IsFollowed(const Var& buffer) const {
+  return asked_ == Asked::kSurely ? !IsShared(buffer) : IsLocal(buffer);
 }
 
 /*! One walk over the program that adds what varies because of what is known to vary. */
@@ -119,21 +225,25 @@ class Uniformity::Propagation : public StmtExprVisitor {
       const bool block = std::string(axis->thread_tag).rfind("blockIdx", 0) == 0;
       if (!block) Add(&self_->varying_, axis->var.get());
     }
-    const Object* outside = loop_around_range_;
-    if (WarpGroups::Of(op)) loop_around_range_ = loop_;
+    if (!WarpSet::Of(op)) return Default(op);
+    const Object* outside = std::exchange(loop_around_range_, loop_);
+    const std::optional<ThreadSet> block =
+        std::exchange(range_, ThreadSet::Of(self_->all_.axes(), ThreadRangesOf(op)));
     Default(op);
+    range_ = block;
     loop_around_range_ = outside;
   }
   void Visit_(const SBlockNode* op) override { Visit(op->body); }
 
   void Visit_(const ForNode* op) override {
-    const bool uniform = self_->IsUniform(op);
+    const bool dealt = op->kind == ForKind::kParallel && self_->asked_ != Asked::kSurely;
+    const bool uniform = IsUniform(op) && !dealt;
     if (!uniform) Add(&self_->varying_, op->loop_var.get());
     VisitLoop(op, op->body, uniform);
   }
   void Visit_(const WhileNode* op) override {
     Visit(op->condition);
-    VisitLoop(op, op->body, self_->IsUniform(op));
+    VisitLoop(op, op->body, IsUniform(op));
   }
   void Visit_(const BreakNode*) override { LeaveIteration(); }
   void Visit_(const ContinueNode*) override { LeaveIteration(); }
@@ -143,35 +253,53 @@ class Uniformity::Propagation : public StmtExprVisitor {
   }
 
   void Visit_(const IfThenElseNode* op) override {
-    const bool divergent = !self_->IsUniform(op->condition);
+    const bool divergent = !IsUniform(op->condition);
     Visit(op->condition);
     VisitBranch(op->then_case, divergent);
     if (op->else_case) VisitBranch(*op->else_case, divergent);
   }
   void Visit_(const BindNode* op) override {
     Visit(op->value);
-    if (!self_->IsUniform(op->value)) Add(&self_->varying_, op->var.get());
+    if (!IsUniform(op->value)) Add(&self_->varying_, op->var.get());
+    if (self_->asked_ == Asked::kSurely || !IsArithmetic(op->value) ||
+        !IsScalarInteger(op->value)) {
+      return;
+    }
+    Substituter names;
+    names.map = self_->names_;
+    self_->names_[op->var.get()] = names.Mutate(op->value);
   }
   void Visit_(const LetNode* op) override {
-    if (!self_->IsUniform(op->value)) Add(&self_->varying_, op->var.get());
+    if (!IsUniform(op->value)) Add(&self_->varying_, op->var.get());
     Default(op);
   }
   void Visit_(const BufferStoreNode* op) override {
-    bool uniform = divergence_ == 0 && self_->IsUniform(op->value);
-    for (const Expr& i : op->indices) uniform &= self_->IsUniform(i);
-    if (!uniform && !IsShared(op->buffer)) Add(&self_->varying_, op->buffer.get());
+    bool uniform = divergence_ == 0 && IsUniform(op->value);
+    for (const Expr& i : op->indices) uniform &= IsUniform(i);
+    if (!uniform && self_->IsFollowed(op->buffer)) Add(&self_->varying_, op->buffer.get());
     Visit(op->value);
   }
   void Visit_(const CallNode* op) override {
-    for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), Span()))) {
-      if (!IsShared(GetRef<Var>(static_cast<const VarNode*>(buffer)))) {
-        Add(&self_->varying_, buffer);
+    if (self_->asked_ == Asked::kSurely || divergence_ > 0 || WritesOwn(op)) {
+      for (const Object* buffer : WrittenBuffers(MakeEvaluate(GetRef<Expr>(op), Span()))) {
+        if (self_->IsFollowed(GetRef<Var>(static_cast<const VarNode*>(buffer)))) {
+          Add(&self_->varying_, buffer);
+        }
       }
     }
     Default(op);
   }
 
  private:
+  template <typename T>
+  bool IsUniform(const T& e) const {
+    return self_->IsUniform(e, range_ ? &*range_ : nullptr);
+  }
+  /*! What a call writes to registers differs by thread. */
+  bool WritesOwn(const CallNode* op) const {
+    return IsOwnOfThread(op) || std::any_of(op->args.begin(), op->args.end(),
+                                            [&](const Expr& e) { return !IsUniform(e); });
+  }
   /*! The condition of a range's branch divides the block, not the range. */
   void VisitBranch(const Stmt& s, bool divergent) {
     const bool inside = divergent && !IsRange(s);
@@ -200,11 +328,14 @@ class Uniformity::Propagation : public StmtExprVisitor {
   const Object* loop_ = nullptr;
   /*! What the range around leaves for its own threads only. */
   const Object* loop_around_range_ = nullptr;
+  std::optional<ThreadSet> range_;
 };
 
-Uniformity::Uniformity(const Stmt& body) : written_(WrittenBuffers(body)) {
+Uniformity::Uniformity(const Stmt& body, Asked asked)
+    : asked_(asked), written_(WrittenBuffers(body)) {
+  if (asked != Asked::kSurely) all_ = ThreadSet(ThreadAxesOf(body));
   for (const Object* buffer : RangeUses(body).WithValuesOfSome()) {
-    if (!IsShared(GetRef<Var>(static_cast<const VarNode*>(buffer)))) varying_.insert(buffer);
+    if (IsFollowed(GetRef<Var>(static_cast<const VarNode*>(buffer)))) varying_.insert(buffer);
   }
   bool changed = true;
   while (changed) {

@@ -8,23 +8,45 @@
  * others read too, from global memory that the kernel writes, or from a call that is not a function
  * of its arguments. Shared memory is uniform at a uniform index: ThreadSync orders its accesses, so
  * all threads that read an element between two barriers read the same value.
+ *
+ * That is what may be relied on. What is refused has to differ visibly: there, global memory is
+ * like shared memory, a call of a function that nothing is known of has one value for the same
+ * arguments, and a function of the thread's number is evaluated for the threads that are asked
+ * about.
+ * Lanes of one warp can be asked about, too: then the number of the warp is uniform.
  */
 #pragma once
+#include <unordered_map>
 #include <unordered_set>
 
 #include "../../tvm/stmt.h"
+#include "thread_set.h"
 
 namespace tl {
 
 class Uniformity {
  public:
-  explicit Uniformity(const Stmt& body);
-  bool IsUniform(const Expr& e) const;
-  bool IsUniform(const ForNode* loop) const;
-  bool IsUniform(const WhileNode* loop) const;
+  enum class Asked : uint8_t { kSurely, kVisibly, kVisiblyInWarps };
+
+  explicit Uniformity(const Stmt& body, Asked asked = Asked::kSurely);
+  bool IsUniform(const Expr& e) const { return IsUniform(e, nullptr); }
+  bool IsUniform(const ForNode* loop) const { return IsUniform(loop, nullptr); }
+  bool IsUniform(const WhileNode* loop) const { return IsUniform(loop, nullptr); }
+  /*! The same for some threads, nullptr for all; but for kSurely, where it is no matter which. */
+  bool IsUniform(const Expr& e, const ThreadSet* among) const;
+  bool IsUniform(const ForNode* loop, const ThreadSet* among) const;
+  bool IsUniform(const WhileNode* loop, const ThreadSet* among) const;
 
  private:
   class Propagation;
+  class Judge;
+  /*! Memory of which it is known what was written to it. */
+  bool IsFollowed(const Var& buffer) const;
+
+  const Asked asked_;
+  ThreadSet all_;
+  /*! Names of functions of the thread's number. */
+  std::unordered_map<const Object*, Expr> names_;
   std::unordered_set<const Object*> varying_;  // variables and local buffers
   std::unordered_set<const Object*> written_;  // buffers
   std::unordered_set<const Object*>

@@ -498,7 +498,7 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
 class LoopVectorizer : public AnalyzingMutator {
  public:
   explicit LoopVectorizer(const PrimFunc& f)
-      : AnalyzingMutator(f), views_(f->body), arch_(TargetArch(f)) {}
+      : AnalyzingMutator(f), views_(f->body), arch_(TargetArch(f).sm) {}
 
  protected:
   using AnalyzingMutator::Mutate_;

@@ -14,11 +14,11 @@
  * First come the buffers that wgmma reads, each with the widest swizzle that all its readers take.
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
  * (operators follow fragments that are placed, fragments follow operators), prefer (a gemm places
- * the fragments that it reads and nobody dictates), free. At the free level the operators that are
- * left fall into components joined by fragments without a place; in each, every operator is tried
- * as the one that chooses first, and the way that takes the fewest registers, and moves least
- * through shared memory, is kept. Operators are taken in program order, so the result depends on
- * nothing but the program.
+ * the fragments that it reads and nobody dictates), free, parts. At the free level the operators
+ * that are left fall into components joined by fragments without a place; in each, every operator
+ * is tried as the one that chooses first, and the way that takes the fewest registers, and moves
+ * least through shared memory, is kept. Operators are taken in program order, so the result depends
+ * on nothing but the program.
  */
 #include <algorithm>
 #include <map>
@@ -48,20 +48,24 @@ struct OperatorUse {
   std::vector<Var> fragments;
 
   void PlaceForEngines(LayoutScope* scope) const {
-    scope->num_threads = threads.threads;
+    Tell(scope);
     op->PlaceForEngines(scope);
   }
   bool Infer(LayoutScope* scope, InferLevel level) const {
-    scope->num_threads = threads.threads;
+    Tell(scope);
     return op->Infer(scope, level);
   }
   void PlaceForBanks(LayoutScope* scope) const {
-    scope->num_threads = threads.threads;
+    Tell(scope);
     op->PlaceForBanks(scope);
   }
   void Verify(LayoutScope* scope) const {
-    scope->num_threads = threads.threads;
+    Tell(scope);
     op->Verify(*scope);
+  }
+  void Tell(LayoutScope* scope) const {
+    scope->num_threads = threads.threads;
+    scope->first_thread = threads.first;
   }
 };
 
@@ -98,20 +102,22 @@ class OpCollector : public StmtExprVisitor {
     if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) {
       Add(std::move(tile_op), op);
     } else {
-      Default(op);
+      At(op);
     }
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) {
       Add(std::move(nest), op);
     } else {
-      Default(op);
+      At(op);
     }
   }
+  void Visit_(const BindNode* op) final { At(op); }
+  void Visit_(const IfThenElseNode* op) final { At(op); }
+  void Visit_(const WhileNode* op) final { At(op); }
   void Visit_(const BufferStoreNode* op) final {
     RefuseOutside(op->buffer, op->span);
-    span_ = op->span;
-    Default(op);
+    At(op);
   }
   void Visit_(const TensorLoadNode* op) final {
     RefuseOutside(op->source.as_or_throw<Var>(), op->span.defined() ? op->span : span_);
@@ -119,6 +125,12 @@ class OpCollector : public StmtExprVisitor {
   }
 
  private:
+  /*! Visits what a statement reads; most loads have no place of their own. */
+  template <typename StatementNode>
+  void At(const StatementNode* op) {
+    span_ = op->span;
+    Default(op);
+  }
   void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
     operators.push_back(MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span)));
   }
@@ -203,12 +215,14 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
   }
   c.operators[first].Infer(&c.placed, InferLevel::kFree);
   RunCommon(c.operators, &c.placed);
-  for (const OperatorUse& use : c.operators) {
-    if (use.Infer(&c.placed, InferLevel::kFree)) RunCommon(c.operators, &c.placed);
+  for (const InferLevel level : {InferLevel::kFree, InferLevel::kParts}) {
+    for (const OperatorUse& use : c.operators) {
+      if (use.Infer(&c.placed, level)) RunCommon(c.operators, &c.placed);
+    }
   }
   for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
   for (const OperatorUse& use : c.operators) {
-    c.placed.num_threads = use.threads.threads;
+    use.Tell(&c.placed);
     c.cost += use.op->MovedBits(c.placed);
     for (const Var& v : use.fragments) {
       c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
@@ -260,7 +274,7 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, int arch,
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Arch& arch,
                               Analyzer* analyzer) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);

@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
+#include "../../target/chip.h"
 #include "../../target/mma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -27,23 +28,23 @@ namespace tl {
 namespace {
 
 constexpr int kFirstWithBarriers = 90;
-constexpr int kWgmmaArch = 90;
 
 /*! More mbarriers than this with equal counts are initialised in a loop. */
 constexpr size_t kMaxUnrolled = 2;
 
 using BarrierInit = Map<Var, Array<IntImm>>;
 
-[[noreturn]] void RefuseChip(const Span& span, const std::string& what, int found, int wanted) {
+[[noreturn]] void RefuseChip(const Span& span, const std::string& what, const Arch& found,
+                             int wanted) {
   ThrowAt(span, "ValueError",
-          "found " + what + " for sm_" + std::to_string(found) + ", wanted sm_" +
-              std::to_string(wanted) + " or later. Leave it out, or compile for another target");
+          "found " + what + " for " + found.Name() + ", wanted sm_" + std::to_string(wanted) +
+              " or later. Leave it out, or compile for another target");
 }
 
 /*! Refuses intrinsics that the chip does not have. */
 class ChipChecker : public StmtExprVisitor {
  public:
-  explicit ChipChecker(int arch) : arch_(arch) {}
+  explicit ChipChecker(const Arch& arch) : arch_(arch) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -61,14 +62,16 @@ class ChipChecker : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
     const int first = row ? FirstArch(op, *row) : 0;
-    if (first > arch_) {
+    if (first > arch_.sm) {
       const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
       RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_, first);
     }
-    if (row && IsWgmmaProduct(op) && arch_ != kWgmmaArch) {
+    if (row && row->warp_groups && !HasWarpGroups(arch_)) {
       ThrowAt(span_, "ValueError",
-              "found " + row->function + " for sm_" + std::to_string(arch_) +
-                  ", wanted sm_90a, which alone has wgmma; use T.gemm, which takes the chip's own");
+              "found " + row->function + " for " + arch_.Name() +
+                  ", wanted sm_90a, which alone has " +
+                  (IsWgmmaProduct(op) ? "wgmma; use T.gemm, which takes the chip's own"
+                                      : "it here; leave it out"));
     }
     Default(op);
   }
@@ -85,7 +88,7 @@ class ChipChecker : public StmtExprVisitor {
     return mma ? mma->min_arch : row.first_arch;
   }
 
-  const int arch_;
+  const Arch arch_;
   Span span_;
 };
 
@@ -121,7 +124,7 @@ class RemoteBarrierFinder : public StmtExprVisitor {
 
 class Lowerer : public StmtExprMutator {
  public:
-  explicit Lowerer(int arch) : arch_(arch) {}
+  explicit Lowerer(const Arch& arch) : arch_(arch) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -186,7 +189,7 @@ class Lowerer : public StmtExprMutator {
     if (barriers.size() != counts.size()) {
       ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
     }
-    if (arch_ < kFirstWithBarriers) {
+    if (arch_.sm < kFirstWithBarriers) {
       RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
     }
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
@@ -245,7 +248,9 @@ class Lowerer : public StmtExprMutator {
   static void InitialiseBuffer(const Var& buffer, const Array<IntImm>& counts,
                                std::vector<Stmt>* body) {
     auto init = [&](const Expr& i, const Expr& arrivals) {
-      return MakeEvaluate(CallOp(kMbarrierInit, {AddressOf(buffer, {i}), arrivals}), buffer->span);
+      // The counts stand where the program allocates the barriers.
+      return MakeEvaluate(CallOp(kMbarrierInit, {AddressOf(buffer, {i}), arrivals}),
+                          arrivals->span);
     };
     const int64_t first = ToInt(counts[0]);
     const bool equal = std::all_of(counts.begin(), counts.end(),
@@ -254,7 +259,7 @@ class Lowerer : public StmtExprMutator {
       const Var i = MakeVar("i");
       const int64_t extent = static_cast<int64_t>(counts.size());
       body->push_back(
-          MakeFor(i, MakeInt(extent), ForKind::kUnrolled, init(i, counts[0]), buffer->span));
+          MakeFor(i, MakeInt(extent), ForKind::kUnrolled, init(i, counts[0]), counts[0]->span));
       return;
     }
     for (size_t i = 0; i < counts.size(); ++i) {
@@ -262,7 +267,7 @@ class Lowerer : public StmtExprMutator {
     }
   }
 
-  const int arch_;
+  const Arch arch_;
   KernelScope scope_;
   RemoteBarriers remote_;
   int64_t cluster_blocks_ = 1;
@@ -270,7 +275,7 @@ class Lowerer : public StmtExprMutator {
 };
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {
-  const int arch = TargetArch(f);
+  const Arch arch = TargetArch(f);
   ChipChecker{arch}(f->body);
   return WithBody(f, Lowerer(arch).Mutate(f->body));
 }

@@ -9,6 +9,7 @@
  * descriptor by hand that takes a tile for swizzled otherwise than it is (ValueError); fragments
  * without a layout (a bug: LayoutInference places them all).
  */
+#include <algorithm>
 #include <unordered_map>
 
 #include "../../layout/annotation.h"
@@ -28,7 +29,7 @@ namespace {
 
 class Lowerer : public StmtExprMutator, public LoweringScope {
  public:
-  explicit Lowerer(int target_arch) {
+  explicit Lowerer(const Arch& target_arch) {
     arch = target_arch;
     analyzer = &analyzer_;
   }
@@ -118,7 +119,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt Mutate_(const SBlockNode* op) final {
     const Map<Var, Layout> layout_map = GetLayoutMap(op->annotations);
-    if (layout_map.empty()) return Default<Stmt>(op);
+    if (layout_map.empty()) return WithoutFragments(op);
     Array<Var> allocs;
     for (auto [buffer, layout] : layout_map) layouts_[buffer.get()] = layout;
     views_ = Views(op->body);
@@ -204,6 +205,18 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     return loop;
   }
 
+  /*! Nothing in the block has a layout, so nothing uses its fragments. */
+  Stmt WithoutFragments(const SBlockNode* op) {
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    if (std::none_of(op->alloc_buffers.begin(), op->alloc_buffers.end(), IsFragment)) return block;
+    Array<Var> kept;
+    for (const Var& buffer : op->alloc_buffers) {
+      if (!IsFragment(buffer)) kept.push_back(buffer);
+    }
+    block.CopyOnWrite()->alloc_buffers = kept;
+    return block;
+  }
+
   /*! The operators' own mbarriers, and the parities that they count from 0. */
   void AddBarriers(SBlockNode* block) {
     if (barriers_.empty()) return;
@@ -245,23 +258,27 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt InOneRange(const AttrStmtNode* op, ThreadRange range) {
     const auto [first, threads] = range;
+    const Expr around = std::exchange(thread, scope_.ThreadIndex());
     Stmt result;
     if (first == 0) {
       const Expr inside = thread < MakeInt(thread->dtype(), threads);
       analyzer_.WithConstraint(inside, [&] { result = Default<Stmt>(op); });
+      thread = around;
       return result;
     }
-    const Expr outside = thread;
-    const Var number = MakeVar("thread", outside->dtype());
+    const Expr in_block = thread;
+    const Var number = MakeVar("thread", in_block->dtype());
     analyzer_.BindConst(number, threads);
     thread = number;
     result = Default<Stmt>(op);
-    thread = outside;
-    return Substitute(result, number, outside - MakeInt(outside->dtype(), first));
+    thread = around;
+    return Substitute(result, number, in_block - MakeInt(in_block->dtype(), first));
   }
 
   Stmt Lowered(const TileOperator& op) {
-    num_threads = scope_.Threads(op.span).threads;
+    const ThreadRange threads = scope_.Threads(op.span);
+    num_threads = threads.threads;
+    first_thread = threads.first;
     return op.Lower(this);
   }
 

@@ -45,10 +45,10 @@ class Materializer : public StmtExprMutator {
   Stmt Mutate_(const SBlockRealizeNode* op) final {
     const auto dims = op->block->annotations.find(kClusterDims);
     if (dims == op->block->annotations.end()) return Default<Stmt>(op);
-    const int arch = TargetArch(function_);
-    if (arch < kFirstWithClusters) {
+    const Arch arch = TargetArch(function_);
+    if (arch.sm < kFirstWithClusters) {
       ThrowAt(op->span, "ValueError",
-              "found a kernel with clusters of blocks for sm_" + std::to_string(arch) +
+              "found a kernel with clusters of blocks for " + arch.Name() +
                   ", wanted sm_90 or later. Leave out cluster_dims, or compile for another target");
     }
     auto attr = make_object<AttrStmtNode>();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "pipeline_barriers.h"
 
@@ -71,13 +72,30 @@ Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
   return out;
 }
 
+/*! The lines of a statement and of those in it: a loop becomes what its body does. */
+Array<int64_t> LinesOf(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    using StmtExprVisitor::Visit_;
+    void Add(const Span& span) {
+      if (span.defined()) lines.insert(span->line);
+    }
+    void Visit_(const EvaluateNode* op) override { Add(op->span); }
+    void Visit_(const BufferStoreNode* op) override { Add(op->span); }
+    std::set<int64_t> lines;
+  } finder;
+  finder.Add(s->span);
+  finder(s);
+  return Array<int64_t>(finder.lines.begin(), finder.lines.end());
+}
+
 Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
                               const Array<String>& reasons) {
   Array<Any> statements;
   for (size_t i = 0; i < body.size(); ++i) {
     const int64_t line = body[i]->span.defined() ? body[i]->span->line : 0;
     const String reason = i < reasons.size() ? reasons[i] : String("");
-    statements.push_back(Map<String, Any>{{"line", line}, {"reason", reason}});
+    statements.push_back(
+        Map<String, Any>{{"line", line}, {"lines", LinesOf(body[i])}, {"reason", reason}});
   }
   const bool known = loop->span.defined();
   return {{"file", known ? loop->span->source_name->name : String("")},

@@ -56,8 +56,8 @@ bool IsCopySource(const Var& buffer);
 /*! The statement only fills shared memory, from copy sources; a condition may read anything. */
 bool FillsShared(const Stmt& s, const Views& views);
 
-/*! An entry of kPipelines without its plan: place, variable, and for each statement its line and
- * the reason. */
+/*! An entry of kPipelines without its plan: place, variable, and for each statement its line, those
+ * of the statements in it, and the reason. */
 Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
                               const Array<String>& reasons);
 /*! Adds entries to kPipelines. */

@@ -32,15 +32,6 @@ std::string Place(const Pipeline& p, size_t i) {
   return " (stage " + std::to_string(p.stage[i]) + ", order " + std::to_string(p.order[i]) + ")";
 }
 
-/*! Some statement in front of the reader has written, in the same iteration, all that it reads. */
-bool IsSupplied(const Pipeline& p, size_t reader, const Var& buffer, const Views& views) {
-  for (size_t w = 0; w < reader; ++w) {
-    const bool writes = Contains(p.uses[w].writes, buffer);
-    if (writes && Supplies(p.body, w, reader, buffer, views)) return true;
-  }
-  return false;
-}
-
 /*! `first` stands before `second` in the program, which runs before it; `when` says which one it is
  * if it is not of the same iteration. */
 [[noreturn]] void ThrowOrder(const Pipeline& p, const Var& buffer, size_t first, size_t second,
@@ -65,7 +56,7 @@ void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& vie
   }
   const std::string repair = "; give both statements the same stage";
   for (size_t u = 0; u < p.body.size(); ++u) {
-    if (!Contains(p.uses[u].reads, buffer) || IsSupplied(p, u, buffer, views)) continue;
+    if (!Contains(p.uses[u].reads, buffer) || IsSupplied(p.body, u, buffer, views)) continue;
     ThrowOrder(p, buffer, pair.first, pair.second, next,
                "which takes several versions of it, but what is " + Access(p, u, buffer) +
                    " the same iteration has not certainly written" + repair);

@@ -217,7 +217,33 @@ class Planner : public StmtExprMutator {
   }
   Stmt Plain(const ForNode* op, const std::vector<Stmt>& body, const Array<String>& reasons) {
     plain.push_back(DescribeLoop(op, body, reasons));
+    WarnOfNothingAhead(op, body, reasons);
     return Plain(op);
+  }
+
+  /*! Stages were asked for, and tiles are loaded, but none ahead. */
+  void WarnOfNothingAhead(const ForNode* op, const std::vector<Stmt>& body,
+                          const Array<String>& reasons) const {
+    std::string why;
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (reasons[i].empty() || !LoadsTile(body[i])) continue;
+      const Span& span = body[i]->span;
+      why += (why.empty() ? "" : "; ") +
+             (span.defined() ? "line " + std::to_string(span->line) + ": " : std::string()) +
+             std::string(reasons[i]);
+    }
+    if (why.empty()) return;
+    LogAt(LogLevel::kWarning, op->span,
+          "T.Pipelined: found num_stages=" +
+              std::to_string(IntAnnotation(op->annotations, kNumStages).value_or(0)) +
+              ", but no copy runs ahead of its use (" + why +
+              "); kernel.explain() tells of each statement");
+  }
+
+  bool LoadsTile(const Stmt& s) const {
+    const BufferUse use = views_.UseOf(SplitGuard(s).body);
+    return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
+           std::any_of(use.writes.begin(), use.writes.end(), IsShared);
   }
 
   For Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
@@ -230,7 +256,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async = kernel_.arch >= 80 && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = kernel_.arch.sm >= 80 && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
@@ -382,14 +408,18 @@ class Planner : public StmtExprMutator {
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
       bool is_read = false;
+      bool in_pieces = false;
       for (size_t i = 0; i < uses.size(); ++i) {
         if (i == index) continue;
         const bool reads = Contains(uses[i].reads, v);
         is_read |= reads;
-        if (Contains(uses[i].writes, v)) return "another statement writes " + name;
+        if (Contains(uses[i].writes, v) && !in_pieces) {
+          in_pieces = IsFilledInPieces(body, uses, v);
+          if (!in_pieces) return "another statement writes " + name;
+        }
         if (i < index && reads) return name + " is read before it";
-        if (versions && reads && !Supplies(body, index, i, v, views_)) {
-          return "more of " + name + " is read than it writes";
+        if (versions && reads && !IsSupplied(body, i, v, views_)) {
+          return "more of " + name + " is read than " + (in_pieces ? "the loop" : "it") + " writes";
         }
       }
       if (!is_read) return "nothing in the loop reads " + name;
@@ -404,6 +434,39 @@ class Planner : public StmtExprMutator {
       }
     }
     return "";
+  }
+
+  /*! Several statements write the buffer, each elements of its own, from copy sources. */
+  bool IsFilledInPieces(const std::vector<Stmt>& body, const std::vector<BufferUse>& uses,
+                        const Var& buffer) const {
+    int64_t writers = 0;
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (!Contains(uses[i].writes, buffer)) continue;
+      ++writers;
+      if (!FillsShared(body[i], views_)) return false;
+    }
+    return writers > 1 && WriteApart(body, buffer, views_);
+  }
+
+  /*! What several statements fill runs ahead as a whole, or not at all. */
+  static void KeepTogether(const std::vector<BufferUse>& uses, Array<String>* reasons) {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (size_t i = 0; i < uses.size(); ++i) {
+        if ((*reasons)[i].empty()) continue;
+        for (size_t j = 0; j < uses.size(); ++j) {
+          if (!(*reasons)[j].empty()) continue;
+          for (const Var& v : uses[j].writes) {
+            if (!IsShared(v) || !Contains(uses[i].writes, v)) continue;
+            reasons->Set(
+                j, "another statement that fills " + std::string(v->name) + " cannot run ahead");
+            changed = true;
+            break;
+          }
+        }
+      }
+    }
   }
 
   /*! What fills by one mbarrier runs ahead as a whole, or not at all. */
@@ -440,6 +503,7 @@ class Planner : public StmtExprMutator {
       plan->reasons.push_back(WhyNotAhead(i, body, uses, outside, barriers, copies_first));
     }
     KeepTogether(barriers, &plan->reasons);
+    KeepTogether(uses, &plan->reasons);
     std::vector<bool> prefetch;
     for (const String& reason : plan->reasons) prefetch.push_back(reason.empty());
     const int64_t copies = std::count(prefetch.begin(), prefetch.end(), true);

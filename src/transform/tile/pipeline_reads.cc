@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
@@ -66,6 +67,115 @@ bool StoresWhole(const ParallelNest& nest, const BufferStoreNode* store) {
   }
   return true;
 }
+
+/*! The elements of a buffer that statements certainly write, each once. */
+class Pieces {
+ public:
+  Pieces(const Var& buffer, const Views& views) : buffer_(buffer), views_(views) {
+    for (const Expr& e : BufferOf(buffer)->shape) {
+      known_ = known_ && AsInt(e);
+      shape_.push_back(known_ ? ToInt(e) : 0);
+    }
+    known_ = known_ && Product(shape_) <= kMostElements;
+    if (known_) written_.resize(Product(shape_));
+  }
+
+  /*! False if it is not known which elements the statement writes, or it shares some with one
+   * before it. */
+  bool Add(const Stmt& s) {
+    if (!known_) return false;
+    if (const CallNode* call = AsTileOp(s)) {
+      const std::vector<TileRegion> regions = RegionsOf(call, buffer_, views_);
+      const auto box = regions.size() == 1 ? BoxOf(regions[0]) : std::nullopt;
+      return box && Visit(*box, [&](int64_t k) { return Take(k); });
+    }
+    const auto* loop = s.as<ForNode>();
+    return loop && loop->kind == ForKind::kParallel && AddNest(NestOfLoop(loop));
+  }
+
+  bool IsWhole() const {
+    return known_ && std::all_of(written_.begin(), written_.end(), [](bool w) { return w; });
+  }
+
+  /*! All of the buffer that an operator reads. */
+  bool Supplies(const CallNode* reader) const {
+    const std::vector<TileRegion> regions = RegionsOf(reader, buffer_, views_);
+    return known_ && std::all_of(regions.begin(), regions.end(), [&](const TileRegion& r) {
+             const auto box = BoxOf(r);
+             return box && Visit(*box, [&](int64_t k) { return bool(written_[k]); });
+           });
+  }
+
+ private:
+  static constexpr int64_t kMostElements = 1 << 18;
+  struct Box {
+    std::vector<int64_t> min, extent;
+  };
+
+  std::optional<Box> BoxOf(const TileRegion& r) const {
+    if (!r.buffer.same_as(buffer_)) return std::nullopt;
+    Box box;
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      const auto min = AsInt(Analyzer().Simplify(r.ranges[d]->min));
+      const auto extent = AsInt(Analyzer().Simplify(r.ranges[d]->extent));
+      if (!min || !extent || *min < 0 || *min + *extent > shape_[d]) return std::nullopt;
+      box.min.push_back(*min);
+      box.extent.push_back(*extent);
+    }
+    return box;
+  }
+
+  /*! Calls `visit` with the number of each element of a box until it returns false. */
+  template <typename F>
+  bool Visit(const Box& box, F visit) const {
+    const int64_t count = Product(box.extent);
+    for (int64_t k = 0; k < count; ++k) {
+      int64_t rest = k, element = 0, stride = 1;
+      for (size_t d = shape_.size(); d-- > 0;) {
+        element += (box.min[d] + rest % box.extent[d]) * stride;
+        rest /= box.extent[d];
+        stride *= shape_[d];
+      }
+      if (!visit(element)) return false;
+    }
+    return true;
+  }
+
+  bool Take(int64_t element) {
+    if (written_[element]) return false;
+    return written_[element] = true;
+  }
+
+  /*! Of a nest of one statement, which stores to an element of its own in each iteration. */
+  bool AddNest(const ParallelNest& nest) {
+    const auto* store = nest.body.as<BufferStoreNode>();
+    if (!store || !store->buffer.same_as(buffer_) || !ReadsOnly(store->indices, nest.vars)) {
+      return false;
+    }
+    std::vector<int64_t> extents;
+    for (const Expr& e : nest.extents) {
+      if (!AsInt(e)) return false;
+      extents.push_back(ToInt(e));
+    }
+    if (Product(extents) > kMostElements) return false;
+    const std::vector<int64_t> at = EvaluateOverBox(store->indices, nest.vars, extents);
+    for (size_t k = 0; k < at.size(); k += shape_.size()) {
+      int64_t element = 0;
+      for (size_t d = 0; d < shape_.size(); ++d) {
+        if (at[k + d] < 0 || at[k + d] >= shape_[d]) return false;
+        element = element * shape_[d] + at[k + d];
+      }
+      if (!Take(element)) return false;
+    }
+    return true;
+  }
+
+  const Var& buffer_;
+  const Views& views_;
+  bool known_ = true;
+  std::vector<int64_t> shape_;
+  std::vector<bool> written_;
+};
 
 class OutsideReads : public StmtExprVisitor {
  public:
@@ -185,8 +295,10 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
   return false;
 }
 
-bool Supplies(const std::vector<Stmt>& body, size_t writer, size_t reader, const Var& buffer,
-              const Views& views) {
+namespace {
+
+bool SuppliesAlone(const std::vector<Stmt>& body, size_t writer, size_t reader, const Var& buffer,
+                   const Views& views) {
   const bool shared_condition = HaveOneCondition(body, writer, reader, views);
   const Stmt elected = ElectedLoadOf(body[writer], buffer, views);
   const Stmt from = elected.defined()  ? elected
@@ -201,6 +313,41 @@ bool Supplies(const std::vector<Stmt>& body, size_t writer, size_t reader, const
   return written.size() == 1 && std::all_of(read.begin(), read.end(), [&](const TileRegion& r) {
            return IsSame(r, written[0]);
          });
+}
+
+/*! The writers in front of the reader, together. */
+bool SupplyInPieces(const std::vector<Stmt>& body, const std::vector<size_t>& writers,
+                    size_t reader, const Var& buffer, const Views& views) {
+  Pieces pieces(buffer, views);
+  bool shared_condition = true;
+  for (size_t w : writers) {
+    const bool same = HaveOneCondition(body, w, reader, views);
+    shared_condition = shared_condition && same;
+    pieces.Add(same ? SplitGuard(body[w]).body : body[w]);
+  }
+  if (pieces.IsWhole()) return true;
+  const CallNode* user = AsTileOp(shared_condition ? SplitGuard(body[reader]).body : body[reader]);
+  return user && pieces.Supplies(user);
+}
+
+}  // namespace
+
+bool IsSupplied(const std::vector<Stmt>& body, size_t reader, const Var& buffer,
+                const Views& views) {
+  std::vector<size_t> writers;
+  for (size_t w = 0; w < reader; ++w) {
+    if (!Contains(views.UseOf(body[w]).writes, buffer)) continue;
+    if (SuppliesAlone(body, w, reader, buffer, views)) return true;
+    writers.push_back(w);
+  }
+  return !writers.empty() && SupplyInPieces(body, writers, reader, buffer, views);
+}
+
+bool WriteApart(const std::vector<Stmt>& body, const Var& buffer, const Views& views) {
+  Pieces pieces(buffer, views);
+  return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
+    return !Contains(views.UseOf(s).writes, buffer) || pieces.Add(SplitGuard(s).body);
+  });
 }
 
 std::vector<Var> ReadsOutside(const Stmt& function_body, const ForNode* loop, const Views& views) {

@@ -13,11 +13,14 @@ namespace tl {
 /*! The statement writes every element of the buffer, whatever it held, on every path. */
 bool Overwrites(const Stmt& s, const Var& buffer, const Views& views);
 
-/*! Of the buffer, statement `reader` of a loop's body reads nothing but what statement `writer`,
- * before it in the same iteration, has written: all of it, or the same region. Both may stand under
- * the same condition. */
-bool Supplies(const std::vector<Stmt>& body, size_t writer, size_t reader, const Var& buffer,
-              const Views& views);
+/*! Of the buffer, statement `reader` of a loop's body reads nothing but what statements before it
+ * have written in the same iteration: one of them all of it or the same region, or several of them
+ * pieces of it. Writer and reader may stand under the same condition. */
+bool IsSupplied(const std::vector<Stmt>& body, size_t reader, const Var& buffer,
+                const Views& views);
+
+/*! No two statements of a body write the same element of the buffer, as far as is known. */
+bool WriteApart(const std::vector<Stmt>& body, const Var& buffer, const Views& views);
 
 /*! Buffers that a function reads outside of one loop, which its variable names, without having
  * overwritten them since. */

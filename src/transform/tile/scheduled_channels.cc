@@ -231,18 +231,14 @@ class ChannelMaker : ScheduledProgram {
         for (size_t reader = 0; reader <= w.last_use; ++reader) {
           const RoleNode& node = *w.sequence->nodes[reader];
           if (!Contains(node.use.reads, v) && !Contains(node.opaque, v)) continue;
-          bool supplied = false;
-          for (size_t writer = w.first_fill; writer < reader && !supplied; ++writer) {
-            const bool writes = Contains(w.sequence->nodes[writer]->use.writes, v);
-            supplied = writes && Supplies(body, writer, reader, v, views_);
-          }
-          if (supplied) continue;
-          Refuse(node.stmt->span,
-                 "found a statement that reads more of " + std::string(v->name) +
-                     " than one statement before it has written in the same iteration, wanted that "
-                     "for the " +
-                     std::to_string(channel.versions) + " versions of pipeline " +
-                     Quoted(channel.name) + "; give it depth=1");
+          if (IsSupplied(body, reader, v, views_)) continue;
+          Refuse(
+              node.stmt->span,
+              "found a statement that reads more of " + std::string(v->name) +
+                  " than statements before it have written in the same iteration, wanted that for "
+                  "the " +
+                  std::to_string(channel.versions) + " versions of pipeline " +
+                  Quoted(channel.name) + "; give it depth=1");
         }
       }
     }

@@ -588,13 +588,14 @@ class Specializer : public StmtExprMutator {
 
  private:
   Stmt Kernel(const AttrStmtNode* op) {
+    const int64_t number = kernels_++;
     KernelReader reader;
     reader.info.params = function_->params;
     reader.info.arch = TargetArch(function_);
     reader(GetRef<Stmt>(op));
     if (!reader.info.block) return GetRef<Stmt>(op);
     const auto schedule = ScheduleOf(reader.info.block);
-    if (reader.info.arch < kFirstWithTma) {
+    if (reader.info.arch.sm < kFirstWithTma) {
       if (schedule) RefuseChip(*schedule, reader.info.arch);
       WarnOfDepths(reader.info.block, {}, "the chip has no TMA");
       return GetRef<Stmt>(op);
@@ -609,7 +610,9 @@ class Specializer : public StmtExprMutator {
     WarnOfDepths(
         reader.info.block, loaded,
         schedule ? "the kernel has a schedule, whose pipelines have their depth" : roles.why);
-    plans.push_back(DescribeRoles(roles));
+    Map<String, Any> plan = DescribeRoles(roles);
+    plan.Set("kernel", number);
+    plans.push_back(plan);
     if (!roles.IsApplied()) return GetRef<Stmt>(op);
     applied = true;
     kernel_ = &reader.info;
@@ -619,9 +622,9 @@ class Specializer : public StmtExprMutator {
     return kernel;
   }
 
-  [[noreturn]] static void RefuseChip(const Schedule& schedule, int arch) {
+  [[noreturn]] static void RefuseChip(const Schedule& schedule, const Arch& arch) {
     ThrowAt(schedule.span, "ValueError",
-            "found T.annotate_ws_schedule for sm_" + std::to_string(arch) +
+            "found T.annotate_ws_schedule for " + arch.Name() +
                 ", wanted sm_90 or later, whose warps pass on tiles by mbarriers; leave it out");
   }
 
@@ -680,6 +683,7 @@ class Specializer : public StmtExprMutator {
   }
 
   PrimFunc function_;
+  int64_t kernels_ = 0;  // that were met, in launch order
   const KernelInfo* kernel_ = nullptr;
   const WarpRoles* roles_ = nullptr;
 };
@@ -688,7 +692,7 @@ PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
   const Stmt named = WithoutNames(f->body);
   Specializer specialize(f);
   const Stmt body = specialize.Mutate(named);
-  if (TargetArch(f) < kFirstWithTma) return WithBody(std::move(f), body);
+  if (TargetArch(f).sm < kFirstWithTma) return WithBody(std::move(f), body);
   f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }

@@ -37,8 +37,8 @@ class InitVerifier : public StmtExprVisitor {
     if (view) view_of_[op->buffer.get()] = Base(call->args[0].as_or_throw<Var>().get());
   }
   void Visit_(const AttrStmtNode* op) final {
-    const WarpGroups outside = here_;
-    here_ = WarpGroups::Of(op).value_or(outside);
+    const WarpSet outside = here_;
+    here_ = WarpSet::Of(op).value_or(outside);
     Default(op);
     here_ = outside;
   }
@@ -127,7 +127,7 @@ class InitVerifier : public StmtExprVisitor {
     const Object* base = Base(buffer);
     // What threads of a range write to shared memory, all can read.
     const bool shared = IsShared(GetRef<Var>(static_cast<const VarNode*>(base)));
-    const WarpGroups writers = shared ? WarpGroups::All() : here_;
+    const WarpSet writers = shared ? WarpSet::All() : here_;
     auto [it, is_new] = written_.try_emplace(base, writers);
     if (!is_new) it->second = it->second.Union(writers);
   }
@@ -141,13 +141,13 @@ class InitVerifier : public StmtExprVisitor {
     LogAt(LogLevel::kWarning, span_,
           "found a read of " + std::string(buffer->name) +
               " before anything is written to it; fill it first, for example with T.clear");
-    written_.insert_or_assign(base, WarpGroups::All());
+    written_.insert_or_assign(base, WarpSet::All());
   }
 
   std::unordered_map<const Object*, const Object*> view_of_;
   /*! The threads that have written a buffer, or the buffer for them. */
-  std::unordered_map<const Object*, WarpGroups> written_;
-  WarpGroups here_ = WarpGroups::All();
+  std::unordered_map<const Object*, WarpSet> written_;
+  WarpSet here_ = WarpSet::All();
   /*! By the loops around, each buffer with the number of conditions around the loop. */
   std::unordered_map<const Object*, int> written_later_;
   int conditions_ = 0;

@@ -1,12 +1,19 @@
 /*!
- * VerifyParallelLoop: two iterations of a T.Parallel that touch one element.
+ * VerifyParallelLoop: iterations of a T.Parallel that depend on each other.
  *
  * In:  a tile program under thread_extent attributes.   Out: the same program.
  * Establishes: nothing; what is not decided here passes: indices that read memory or symbols, and
- * accesses under conditions that do. Refuses (ValueError with both iterations): an element of a
- * shared buffer, a fragment or a tensor that one iteration writes and another one reads or writes.
- * Loops around and blocks are at their first value.
+ * two accesses under conditions that do. Refuses (ValueError with both iterations): an element of a
+ * shared buffer, a fragment or a tensor that one iteration writes and another one reads, or to
+ * which another one writes something else; a T.alloc_var that an iteration reads as another one
+ * left it. Iterations that write the same to an element, and an element or a variable that each
+ * iteration writes before it reads it, are independent.
+ *
+ * The indices are evaluated for every iteration. Loops around and blocks are at their first value
+ * where all conditions around hold then, else unknown; an extent that is not constant is 2.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -23,16 +30,25 @@ namespace {
 /*! More points than this are not looked at. */
 constexpr int64_t kMaxPoints = 1 << 20;
 
+using Guards = std::vector<std::pair<Expr, bool>>;
+
+bool AreEqual(const ObjectRef& a, const ObjectRef& b) { return ffi::StructuralEqual()(a, b); }
+
 struct Touch {
   Var buffer;
   Array<Expr> indices;
-  bool is_write;
+  Expr value;  // of a write, else undefined
   Span span;
-  std::vector<std::pair<Expr, bool>> guards;
+  Guards guards;
   std::vector<const ForNode*> inner;
+
+  bool IsWrite() const { return value.defined(); }
 };
 
-/*! What the body of a parallel nest touches. */
+/*! A scalar of each thread: private to an iteration that writes it before it reads it. */
+bool IsScalar(const Var& buffer) { return ScopeOf(buffer) == "local.var"; }
+
+/*! What the body of a parallel nest touches, but for reads of what the iteration has written. */
 class TouchCollector : public StmtExprVisitor {
  public:
   std::vector<Touch> touches;
@@ -40,27 +56,53 @@ class TouchCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
+    Visit(op->min);
+    Visit(op->extent);
     inner_.push_back(op);
-    Default(op);
+    const size_t before = written_.size();
+    Visit(op->body);
+    if (AsInt(op->extent).value_or(0) < 1) written_.resize(before);
     inner_.pop_back();
+  }
+  void Visit_(const WhileNode* op) final {
+    Visit(op->condition);
+    const size_t before = written_.size();
+    guards_.emplace_back(names_.Mutate(op->condition), true);
+    Visit(op->body);
+    guards_.pop_back();
+    written_.resize(before);
   }
   void Visit_(const BufferStoreNode* op) final {
     span_ = op->span;
-    Add(op->buffer, op->indices, true);
     for (const Expr& i : op->indices) Visit(i);
     Visit(op->value);
+    if (!IsWatched(op->buffer)) return;
+    touches.push_back(MakeTouch(op->buffer, op->indices, values_.Mutate(op->value)));
+    written_.push_back(touches.back());
   }
   void Visit_(const TensorLoadNode* op) final {
-    Add(op->source.as_or_throw<Var>(), op->indices, false);
     Default(op);
+    const Var buffer = op->source.as_or_throw<Var>();
+    if (!IsWatched(buffer)) return;
+    Touch read = MakeTouch(buffer, op->indices, Expr(nullptr));
+    const bool own = std::any_of(written_.begin(), written_.end(),
+                                 [&](const Touch& w) { return Supplies(w, read); });
+    if (!own) touches.push_back(std::move(read));
   }
   void Visit_(const BindNode* op) final {
     Visit(op->value);
     if (IsPureInteger(op->value)) names_.map[op->var.get()] = names_.Mutate(op->value);
+    values_.map[op->var.get()] = values_.Mutate(op->value);
   }
   void Visit_(const IfThenElseNode* op) final {
     VisitChoice(op->condition, op->then_case,
                 op->else_case ? ObjectRef(*op->else_case) : ObjectRef());
+  }
+  void Visit_(const AndNode* op) final {
+    Visit(op->a);
+    guards_.emplace_back(names_.Mutate(op->a), true);
+    Visit(op->b);
+    guards_.pop_back();
   }
   void Visit_(const CallNode* op) final {
     if (IsIfThenElse(op)) return VisitChoice(op->args[0], op->args[1], op->args[2]);
@@ -69,65 +111,188 @@ class TouchCollector : public StmtExprVisitor {
   }
 
  private:
+  static bool IsWatched(const Var& buffer) {
+    return IsScalar(buffer) || !(IsLocal(buffer) || IsReducer(buffer));
+  }
+
   void VisitChoice(const Expr& condition, const ObjectRef& yes, const ObjectRef& no) {
     Visit(condition);
+    const size_t before = written_.size();
     guards_.emplace_back(names_.Mutate(condition), true);
     Visit(yes);
+    const size_t middle = written_.size();
     guards_.back().second = false;
     if (no.defined()) Visit(no);
     guards_.pop_back();
+    // What both write is written behind them.
+    const size_t end = written_.size();
+    for (size_t i = before; i < middle; ++i) {
+      for (size_t j = middle; j < end; ++j) {
+        if (!AreSameElement(written_[i], written_[j])) continue;
+        Touch both = written_[i];
+        both.guards = guards_;
+        if (!HasGuardsOf(written_[i], 1) || !HasGuardsOf(written_[j], 1)) continue;
+        written_.push_back(std::move(both));
+        break;
+      }
+    }
   }
-  void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
-    if (IsLocal(buffer) || IsReducer(buffer)) return;
-    touches.push_back({buffer, names_.MutateArray(indices), is_write, span_, guards_, inner_});
+  /*! The write happens whenever the choice is made, which adds `more` conditions to those here. */
+  bool HasGuardsOf(const Touch& write, size_t more) const {
+    return write.guards.size() == guards_.size() + more;
   }
 
-  Substituter names_;
-  std::vector<std::pair<Expr, bool>> guards_;
+  static bool AreSameElement(const Touch& a, const Touch& b) {
+    return a.buffer.same_as(b.buffer) && AreEqual(a.indices, b.indices);
+  }
+  /*! The write has certainly happened in the iteration that reads, to the same element. */
+  bool Supplies(const Touch& write, const Touch& read) const {
+    if (!AreSameElement(write, read)) return false;
+    const bool in_loops_of = write.inner.size() <= read.inner.size() &&
+                             std::equal(write.inner.begin(), write.inner.end(), read.inner.begin());
+    const bool needs_loops =
+        std::any_of(write.inner.begin(), write.inner.end(),
+                    [&](const ForNode* loop) { return Uses(write.indices, loop->loop_var); });
+    if (needs_loops && !in_loops_of) return false;
+    return std::all_of(write.guards.begin(), write.guards.end(), [&](const auto& g) {
+      return std::any_of(read.guards.begin(), read.guards.end(), [&](const auto& h) {
+        return g.second == h.second && AreEqual(g.first, h.first);
+      });
+    });
+  }
+
+  Touch MakeTouch(const Var& buffer, const Array<Expr>& indices, const Expr& value) {
+    return {buffer, names_.MutateArray(indices), value, span_, guards_, inner_};
+  }
+
+  Substituter names_;   // of integers
+  Substituter values_;  // of everything
+  Guards guards_;
   std::vector<const ForNode*> inner_;
+  std::vector<Touch> written_;
   Span span_;
 };
 
+using Point = std::vector<int64_t>;
+
 struct Hash {
-  size_t operator()(const std::vector<int64_t>& v) const {
+  size_t operator()(const Point& v) const {
     size_t h = v.size();
     for (int64_t x : v) h = h * 1000003 + static_cast<size_t>(x);
     return h;
   }
 };
 
-/*! Looks for a race in one nest. */
+/*! The integers that a value is a function of: two iterations for which they are equal compute the
+ * same. `known` is false where memory that the nest writes, or a call with an effect, counts too.
+ */
+class ValueKey : public StmtExprVisitor {
+ public:
+  ValueKey(const IndexBox& box, const std::vector<Touch>& touches, const Expr& value)
+      : box_(box), touches_(touches) {
+    Visit(value);
+  }
+  bool known = true;
+  std::vector<Expr> integers;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final { Note(GetRef<Expr>(op)); }
+  void Visit_(const TensorLoadNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    known &= std::none_of(touches_.begin(), touches_.end(),
+                          [&](const Touch& t) { return t.IsWrite() && t.buffer.same_as(buffer); });
+    for (const Expr& i : op->indices) {
+      if (IsPureInteger(i) && box_.CanEvaluate(i)) {
+        integers.push_back(i);
+      } else {
+        Visit(i);
+      }
+    }
+  }
+  void Visit_(const CallNode* op) final {
+    known &= IsIfThenElse(op) || IsElementwise(op);
+    Default(op);
+  }
+
+ private:
+  /*! What is no axis is the same in all iterations. */
+  void Note(const Expr& v) {
+    if (IsPureInteger(v) && box_.CanEvaluate(v)) integers.push_back(v);
+  }
+
+  const IndexBox& box_;
+  const std::vector<Touch>& touches_;
+};
+
+/*! Looks for a dependence in one nest. */
 class NestVerifier {
  public:
   NestVerifier(const ParallelNest& nest, Substituter* around) : around_(around) {
     TouchCollector collector;
     collector(nest.body);
     touches_ = std::move(collector.touches);
-    decidable_ = true;
     for (size_t d = 0; d < nest.vars.size(); ++d) {
-      const std::optional<int64_t> extent = AsInt(nest.extents[d]);
-      if (extent) axes_.push_back({nest.vars[d], 0, *extent});
-      decidable_ &= extent.has_value() && *extent > 0;
+      const Expr extent = analyzer_.Simplify(around_->Mutate(nest.extents[d]));
+      axes_.push_back({nest.vars[d], 0, AsInt(extent).value_or(2)});
+      is_empty_ |= axes_.back().extent < 1;
     }
   }
 
   void Verify() {
-    if (!decidable_) return;
+    if (is_empty_) return;
+    std::vector<const Object*> checked;
     for (const Touch& t : touches_) {
-      if (!t.is_write || std::count(checked_.begin(), checked_.end(), t.buffer.get())) continue;
-      checked_.push_back(t.buffer.get());
-      owners_.clear();
-      VerifyBuffer(t.buffer);
+      if (!t.IsWrite() || std::count(checked.begin(), checked.end(), t.buffer.get())) continue;
+      checked.push_back(t.buffer.get());
+      const bool is_read = std::any_of(touches_.begin(), touches_.end(), [&](const Touch& r) {
+        return !r.IsWrite() && r.buffer.same_as(t.buffer);
+      });
+      if (IsScalar(t.buffer) && !is_read) continue;
+      if (!EachHasItsElement(t)) VerifyBuffer(t.buffer);
     }
   }
 
  private:
-  using Point = std::vector<int64_t>;
+  struct Write {
+    Point iteration;
+    const Touch* touch;
+    Point key;  // of the value
+    bool known;
+    bool certain;  // happens
+  };
+
+  /*! All touches of the buffer are at the same indices, which are others in each iteration: what
+   * most nests are. */
+  bool EachHasItsElement(const Touch& touch) {
+    for (const Touch& t : touches_) {
+      if (t.buffer.same_as(touch.buffer) && !AreEqual(t.indices, touch.indices)) return false;
+    }
+    return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
+      return axis.extent == 1 ||
+             std::any_of(touch.indices.begin(), touch.indices.end(),
+                         [&](const Expr& e) { return IsShifted(e, axis, touch); });
+    });
+  }
+  /*! `axis`, or a sum of it and what is the same in all iterations. */
+  bool IsShifted(const Expr& e, const Axis& axis, const Touch& touch) {
+    if (e.same_as(axis.var)) return true;
+    const auto* sum = e.as<AddNode>();
+    if (!sum) return false;
+    const bool first = Uses(sum->a, axis.var);
+    const Expr& rest = first ? sum->b : sum->a;
+    const auto varies = [&](const Var& v) { return Uses(rest, v); };
+    return IsPureInteger(rest) && IsShifted(first ? sum->a : sum->b, axis, touch) &&
+           std::none_of(axes_.begin(), axes_.end(), [&](const Axis& a) { return varies(a.var); }) &&
+           std::none_of(touch.inner.begin(), touch.inner.end(),
+                        [&](const ForNode* loop) { return varies(loop->loop_var); });
+  }
 
   void VerifyBuffer(const Var& buffer) {
+    writes_.clear();
     for (const bool writes : {true, false}) {
       for (const Touch& t : touches_) {
-        if (t.buffer.same_as(buffer) && t.is_write == writes) VerifyTouch(t);
+        if (t.buffer.same_as(buffer) && t.IsWrite() == writes) VerifyTouch(t);
       }
     }
   }
@@ -139,29 +304,49 @@ class NestVerifier {
     }
     IndexBox box(axes);
     if (box.Points() > kMaxPoints) return;
+    bool certain = true;
     for (const auto& [condition, value] : t.guards) {
-      if (!box.Require(around_->Mutate(condition), value)) return;
+      certain &= box.Require(around_->Mutate(condition), value);
     }
-    std::vector<IntProgram> programs;
+    std::vector<IntProgram> programs, keys;
     for (const Expr& e : t.indices) {
       const Expr index = around_->Mutate(e);
       if (!IsPureInteger(index) || !box.CanEvaluate(index)) return;
       programs.push_back(box.Compile(index));
     }
+    bool known = false;
+    if (t.IsWrite()) {
+      const ValueKey key(box, touches_, around_->Mutate(t.value));
+      for (const Expr& e : key.integers) keys.push_back(box.Compile(e));
+      known = key.known;
+    }
+    const auto evaluate = [](const std::vector<IntProgram>& all, const Point& point) {
+      Point values;
+      for (const IntProgram& p : all) values.push_back(p(point.data()));
+      return values;
+    };
     box.ForEach([&](const Point& point) {
-      Point element;
-      for (const IntProgram& p : programs) element.push_back(p(point.data()));
-      const Point iteration(point.begin(), point.begin() + static_cast<std::ptrdiff_t>(Rank()));
-      auto it = owners_.find(element);
-      if (it != owners_.end() && it->second != iteration) {
+      const Point element = evaluate(programs, point);
+      const Point iteration(point.begin(),
+                            point.begin() + static_cast<std::ptrdiff_t>(axes_.size()));
+      const Write mine{iteration, &t, t.IsWrite() ? evaluate(keys, point) : Point(), known,
+                       certain};
+      const auto it = writes_.find(element);
+      if (it != writes_.end() && it->second.iteration != iteration && Depend(it->second, mine)) {
         Refuse(t, element, it->second, iteration);
       }
-      if (t.is_write) owners_.emplace(element, iteration);
+      if (t.IsWrite()) writes_.try_emplace(element, mine);
       return true;
     });
   }
 
-  size_t Rank() const { return axes_.size(); }
+  static bool Depend(const Write& a, const Write& b) {
+    // Of two that only data decide, both may never happen; a variable carries its value on.
+    if (!a.certain && !b.certain && !IsScalar(a.touch->buffer)) return false;
+    const bool same = a.known && b.known && a.key == b.key &&
+                      (a.touch == b.touch || AreEqual(a.touch->value, b.touch->value));
+    return !same;
+  }
 
   static std::string Text(const Point& p) {
     std::string text;
@@ -169,24 +354,45 @@ class NestVerifier {
     return text;
   }
 
-  [[noreturn]] void Refuse(const Touch& t, const Point& element, const Point& first,
+  [[noreturn]] void Refuse(const Touch& t, const Point& element, const Write& first,
                            const Point& second) const {
     std::string vars;
     for (const Axis& a : axes_) vars += (vars.empty() ? "" : ", ") + std::string(a.var->name);
+    const std::string name = std::string(t.buffer->name);
+    const bool accumulates = t.IsWrite() || Accumulates(*first.touch);
+    const std::string repair =
+        accumulates ? "use T.reduce_sum and its like, T.alloc_reducer or T.atomic_add where the "
+                      "iterations combine their values, else T.serial"
+                    : "read from another buffer than the one that is written, or use T.serial";
     ThrowAt(t.span, "ValueError",
-            "found iterations (" + vars + ") = (" + Text(first) + ") and (" + Text(second) +
-                ") of T.Parallel that both touch " + std::string(t.buffer->name) + "[" +
-                Text(element) + "], the first one writing it, wanted independent iterations; " +
-                (t.is_write ? "use T.serial, a reduction or T.atomic_add"
-                            : "read from another buffer than the one that is written"));
+            "found iterations (" + vars + ") = (" + Text(first.iteration) + ") and (" +
+                Text(second) + ") of T.Parallel that both touch " + name +
+                (IsScalar(t.buffer) ? "" : "[" + Text(element) + "]") +
+                ", the first one writing it, wanted independent iterations; " + repair);
+  }
+
+  /*! The value written is made of the element's old one. */
+  static bool Accumulates(const Touch& write) {
+    struct Finder : StmtExprVisitor {
+      const Touch* write;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const TensorLoadNode* op) final {
+        found |= op->source.same_as(write->buffer) && AreEqual(op->indices, write->indices);
+        Default(op);
+      }
+    } finder;
+    finder.write = &write;
+    finder(write.value);
+    return finder.found;
   }
 
   Substituter* around_;
+  Analyzer analyzer_;
   std::vector<Touch> touches_;
   std::vector<Axis> axes_;
-  bool decidable_;
-  std::vector<const Object*> checked_;
-  std::unordered_map<Point, Point, Hash> owners_;
+  bool is_empty_ = false;
+  std::unordered_map<Point, Write, Hash> writes_;
 };
 
 class Verifier : public StmtExprVisitor {
@@ -195,24 +401,41 @@ class Verifier : public StmtExprVisitor {
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == "thread_extent") {
       const Var& index = op->node.cast<IterVar>()->var;
-      around_.map[index.get()] = MakeInt(index->dtype(), 0);
+      first_.map[index.get()] = MakeInt(index->dtype(), 0);
     }
     Default(op);
   }
   void Visit_(const BindNode* op) final {
-    if (IsPureInteger(op->value)) around_.map[op->var.get()] = around_.Mutate(op->value);
+    if (!IsPureInteger(op->value)) return;
+    first_.map[op->var.get()] = first_.Mutate(op->value);
+    names_.map[op->var.get()] = names_.Mutate(op->value);
   }
   void Visit_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) {
-      NestVerifier(NestOfLoop(op), &around_).Verify();
+      NestVerifier(NestOfLoop(op), unknown_ ? &names_ : &first_).Verify();
       return;
     }
-    around_.map[op->loop_var.get()] = around_.Mutate(op->min);
+    first_.map[op->loop_var.get()] = first_.Mutate(op->min);
     Default(op);
+  }
+  void Visit_(const WhileNode* op) final { VisitUnder(false, op->body); }
+  void Visit_(const IfThenElseNode* op) final {
+    const Expr condition = analyzer_.Simplify(first_.Mutate(op->condition));
+    VisitUnder(IsConst(condition, 1), op->then_case);
+    if (op->else_case) VisitUnder(IsConst(condition, 0), *op->else_case);
   }
 
  private:
-  Substituter around_;
+  /*! Whether it is known that threads, blocks and loops at their first values get there. */
+  void VisitUnder(bool is_reached, const Stmt& s) {
+    unknown_ += !is_reached;
+    Visit(s);
+    unknown_ -= !is_reached;
+  }
+
+  Analyzer analyzer_;
+  Substituter first_, names_;
+  int unknown_ = 0;
 };
 
 PrimFunc VerifyParallelLoop(PrimFunc f) {

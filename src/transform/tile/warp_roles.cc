@@ -310,7 +310,23 @@ class Planner {
     for (Window& w : channel->windows) {
       if (!FindUses(buffer, &w)) return false;
     }
-    return CheckUsers(buffer, channel) && ChooseVersions(buffer, fills, channel);
+    return FillApart(buffer, fills, *channel) && CheckUsers(buffer, channel) &&
+           ChooseVersions(buffer, fills, channel);
+  }
+
+  /*! Nothing orders the copies that fill one slot: they have no element in common. */
+  bool FillApart(const Var& buffer, const std::vector<RoleNode*>& fills, const Channel& channel) {
+    for (const Window& w : channel.windows) {
+      std::vector<Stmt> pieces;
+      for (const RoleNode* fill : fills) {
+        if (fill->parent == w.sequence) pieces.push_back(fill->stmt);
+      }
+      if (pieces.size() < 2 || WriteApart(pieces, buffer, views_)) continue;
+      return Refuse("it may load elements of " + std::string(buffer->name) +
+                        " that another statement loads too",
+                    pieces.back()->span);
+    }
+    return true;
   }
 
   bool FindUses(const Var& buffer, Window* w) {
@@ -383,7 +399,7 @@ class Planner {
       for (size_t i = 0; i < body.size(); ++i) {
         const RoleNode& reader = *fill->parent->nodes[i];
         if (reader.fill != FillBy::kNothing || !Contains(reader.use.reads, buffer)) continue;
-        if (!Supplies(body, IndexOf(*fill), i, buffer, views_)) channel->versions = 1;
+        if (!IsSupplied(body, i, buffer, views_)) channel->versions = 1;
       }
     }
     for (const Window& w : channel->windows) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../../op/thread_range.h"
+#include "../../tvm/registry.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
@@ -178,7 +179,7 @@ struct KernelInfo {
   /*! Extents of the threads are 1 but for threadIdx.x. */
   bool is_flat = true;
   int64_t threads = 0;
-  int arch = 0;
+  Arch arch;
   /*! Blocks that are to share a multiprocessor, as the program says. */
   int64_t min_blocks = 1;
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */

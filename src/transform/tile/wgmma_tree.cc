@@ -17,7 +17,7 @@ namespace {
 /*! Builds the tree of one kernel. */
 class TreeBuilder {
  public:
-  TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, int arch)
+  TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, const Arch& arch)
       : views_(views),
         conflicts_(views, analyzer),
         analyzer_(analyzer),
@@ -82,9 +82,15 @@ class TreeBuilder {
   }
 
   void BuildIf(const IfThenElseNode* op, WgmmaNode* node) {
-    const auto* range = op->then_case.as<AttrStmtNode>();
-    if (range && range->attr_key == kThreadRange && !op->else_case) {
+    const bool then = IsRange(op->then_case);
+    if (then && !op->else_case) {
       BuildBody(op->then_case, WgmmaNode::Kind::kAlone, node);
+      return;
+    }
+    if (op->else_case && (then || IsRange(*op->else_case))) {
+      node->kind = WgmmaNode::Kind::kIf;
+      node->body.push_back(BuildBranch(op->then_case));
+      node->otherwise.push_back(BuildBranch(*op->else_case));
       return;
     }
     if (!uniformity_.IsUniform(op->condition)) return BuildLeaf(node->stmt, node);
@@ -93,6 +99,20 @@ class TreeBuilder {
       for (const Stmt& s : FlatSeq(*op->else_case)) node->otherwise.push_back(Build(s));
     }
     node->touched = conflicts_.Touched(MakeEvaluate(op->condition, op->span));
+  }
+
+  static bool IsRange(const Stmt& s) {
+    const auto* attr = s.as<AttrStmtNode>();
+    return attr && attr->attr_key == kThreadRange;
+  }
+
+  /*! Of a condition that divides the block: a range, or what single threads do. */
+  std::unique_ptr<WgmmaNode> BuildBranch(const Stmt& s) {
+    if (IsRange(s)) return Build(s);
+    auto leaf = std::make_unique<WgmmaNode>();
+    leaf->stmt = s;
+    BuildLeaf(s, leaf.get());
+    return leaf;
   }
 
   void BuildLeaf(const Stmt& s, WgmmaNode* node) {
@@ -114,9 +134,13 @@ class TreeBuilder {
   std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {
     GemmOp op = ParseGemm(call, span);
     if (by_hand_ && !op.asynchronous) return nullptr;
-    GemmContext context{scope_.Threads(span).threads, arch_, LayoutOf(op.a.buffer),
+    const ThreadRange threads = scope_.Threads(span);
+    GemmContext context{threads.threads,
+                        arch_,
+                        LayoutOf(op.a.buffer),
                         LayoutOf(op.b.buffer),
-                        views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer)};
+                        views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer),
+                        threads.first};
     const GemmPlan plan = PlanGemm(op, context);
     if (!plan.UsesWgmma()) return nullptr;
     return std::make_unique<WgmmaIssue>(
@@ -131,7 +155,7 @@ class TreeBuilder {
   const Views* views_;
   WgmmaConflicts conflicts_;
   Analyzer* analyzer_;
-  int arch_;
+  Arch arch_;
   bool by_hand_;
   int issues_ = 0;
   KernelScope scope_;
@@ -221,7 +245,7 @@ bool HasAccumulator(const std::vector<const WgmmaIssue*>& list, const WgmmaIssue
 }
 
 std::unique_ptr<WgmmaNode> BuildWgmmaTree(const Stmt& kernel, const Views* views,
-                                          Analyzer* analyzer, int arch) {
+                                          Analyzer* analyzer, const Arch& arch) {
   return TreeBuilder(kernel, views, analyzer, arch).Build(kernel);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 
+#include "../../tvm/registry.h"
 #include "wgmma_groups.h"
 
 namespace tl {
@@ -29,7 +30,7 @@ struct WgmmaNode {
 bool HasAccumulator(const std::vector<const WgmmaIssue*>& list, const WgmmaIssue& issue);
 
 std::unique_ptr<WgmmaNode> BuildWgmmaTree(const Stmt& kernel, const Views* views,
-                                          Analyzer* analyzer, int arch);
+                                          Analyzer* analyzer, const Arch& arch);
 /*! The statements again, with the waits that the nodes are marked with; products wait for nobody.
  */
 Stmt WithWaits(const WgmmaNode& root);

@@ -199,19 +199,19 @@ def test_unroll_factor_step_break_and_bind(body):
     def func(A: T.Buffer((8,), "int32"), n: T.int32):
         tx = T.launch_thread("threadIdx.x", 8)
         for i in T.serial(n, annotations={"pragma_unroll_factor": 4}):
-            twice = T.bind(i * 2)
-            if twice > 6:
+            half = T.bind(i // 2)
+            if half > 6:
                 break
-            A[tx] = twice
+            A[tx] = half
 
     assert body(func) == [
         "#pragma unroll 4",
         "for (int i = 0; i < n; ++i) {",
-        "  const int twice = i * 2;",
-        "  if (twice > 6) {",
+        "  const int half = i / 2;",
+        "  if (half > 6) {",
         "    break;",
         "  }",
-        "  A[tx] = twice;",
+        "  A[tx] = half;",
         "}",
     ]
 

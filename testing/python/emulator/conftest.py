@@ -21,7 +21,7 @@ class Case:
 
     A line of the body that ends in ``// now`` is where the report should be, one that ends in
     ``// before`` where the access was that it conflicts with. `buffer` and `missing` are part of
-    the report.
+    the report; `also` are kinds that follow from the defect.
     """
 
     body: str
@@ -30,6 +30,7 @@ class Case:
     kind: str
     buffer: str = ""
     missing: str = ""
+    also: tuple[str, ...] = ()
     grid: int = 1
     block: int = 64
     shared: int = 1024
@@ -79,7 +80,7 @@ def check() -> Callable[..., None]:
         found = {(r.kind, frozenset(a.place for a in (r.access, r.other) if a)): r for r in reports}
         lines = frozenset(line for line in (case.line("now"), case.line("before")) if line)
         assert (case.kind, lines) in found, reports
-        assert {r.kind for r in reports} <= {case.kind, "uninitialized"}, reports
+        assert {r.kind for r in reports} <= {case.kind, "uninitialized", *case.also}, reports
         assert case.buffer in found[case.kind, lines].message
         assert case.missing in found[case.kind, lines].missing
 

@@ -147,6 +147,7 @@ CASES = {
         "old": "tl::cluster_sync();",
         "new": "tl::cluster_arrive_relaxed(); tl::cluster_wait();",
         "missing": "a barrier of the cluster",
+        "also": ("ended",),  # nothing orders the store before the other block's exit
         "grid": 2,
         "how": {"cluster": (2, 1, 1)},
     },

@@ -3,12 +3,15 @@
 import ctypes
 import math
 import os
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tilelang._paths import device_root
+from tilelang.emulator import EmulationError
 from tilelang.emulator.compiler import build_emulated, find_compiler
 
 SOURCE = """#include <tl/common.h>
@@ -77,7 +80,55 @@ def test_a_failed_build_leaves_nothing_behind(built):
     folder, module = built
     with pytest.raises(RuntimeError, match="other_kernel"):
         build_emulated(SOURCE, ["other_kernel"], folder)
-    assert [p.name for p in folder.iterdir() if p.suffix != ".o"] == [module.path.name]
+    left = sorted(p.name for p in folder.iterdir() if p.suffix != ".o")
+    assert left == [module.path.with_suffix(".cu").name, module.path.name]
+
+
+def test_a_program_that_is_cut_off_is_built_again(tmp_path):
+    whole = build_emulated(SOURCE, NAMES[:1], tmp_path / "whole").path
+    path = tmp_path / "cut" / whole.name
+    path.parent.mkdir()
+    path.write_bytes(whole.read_bytes()[:1000])
+    assert build_emulated(SOURCE, NAMES[:1], path.parent).path == path
+    assert path.stat().st_size > 1000
+
+
+def test_a_cache_that_cannot_be_written_to_is_named(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(RuntimeError, match=r"cannot keep compiled kernels in .*TILELANG_CACHE_DIR"):
+        build_emulated(SOURCE, NAMES, file / "emulator")
+
+
+def test_reports_name_a_source_that_stays(tmp_path):
+    source = """#include <tl/common.h>
+#include <tl/sync.h>
+extern "C" __global__ void stuck() { if (threadIdx.x < 32) tl::sync_threads_partial(1, 64); }
+"""
+    module = build_emulated(source, ["stuck"], tmp_path)
+    with pytest.raises(EmulationError) as error:
+        module.launch("stuck", (1, 1, 1), (64, 1, 1), 0, [])
+    place = re.search(r"wait at (\S+):3 for barrier 1", str(error.value))
+    assert place
+    assert "stuck" in Path(place[1]).read_text()
+
+
+def test_a_report_of_any_length(tmp_path):
+    """As many rows as there are threads, each with a long name of its file."""
+    name = "x" * 3000
+    source = f'''#include <tl/common.h>
+#include <tl/sync.h>
+#line 1 "{name}.py"
+extern "C" __global__ void stuck() {{
+  if (threadIdx.x % 64 < 32) tl::sync_threads_partial(threadIdx.x / 32 % 16, 1024);
+}}
+'''
+    module = build_emulated(source, ["stuck"], tmp_path)
+    with pytest.raises(EmulationError) as error:
+        module.launch("stuck", (1, 1, 1), (1024, 1, 1), 0, [])
+    rows = str(error.value).splitlines()
+    assert sum(f"{name}.py:2 for barrier" in row for row in rows) == 8
+    assert all("of 1024 threads have arrived" in row for row in rows if "for barrier" in row)
 
 
 def test_the_default_cache_is_under_the_variable(monkeypatch, tmp_path, built):

@@ -193,3 +193,59 @@ def test_pipelined_can_be_replaced_to_see_its_arguments(monkeypatch):
 @pytest.mark.parametrize(("rows", "versions"), [(1, "one of each"), (2, "S 2, W 2")])
 def test_short_pipelines(rows, versions):
     assert f"    versions of buffers: {versions}" in lines_of(product(rows, 3))
+
+
+def test_each_kernel_has_its_own_roles():
+    def product(A, B, C, stages):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=stages) if stages else T.serial(4):
+                T.copy(A[0, k * 64], S)
+                T.copy(B[k * 64, 0], W)
+                T.gemm(S, W, F)
+            T.copy(F, C)
+
+    kernels = [T.macro(product)] * 3
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        kernels[0](A, B, C, 0)
+        kernels[1](A, B, C, 2)
+        kernels[2](A, B, C, 0)
+
+    text = tilelang.compile(main, target="cuda -arch=sm_90a").explain()
+    parts = re.split("^kernel ", text, flags=re.MULTILINE)[1:]
+    assert [re.findall("(?:not )?warp specialised", part) for part in parts] == [
+        ["not warp specialised"],
+        ["warp specialised"],
+        ["not warp specialised"],
+    ]
+
+
+def test_a_gather_that_runs_ahead_says_by_what():
+    @T.prim_func
+    def main(
+        A: T.Tensor((512, 64), "float16"),
+        rows: T.Tensor((64,), "int32"),
+        C: T.Tensor((64, 64), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((8, 64), "float16")
+            for k in T.Pipelined(8, num_stages=2):
+                for i, j in T.Parallel(8, 64):
+                    S[i, j] = A[rows[k * 8 + i], j]
+                T.copy(S, C[k * 8, 0])
+
+    kernel = tilelang.compile(main, target=TARGET)
+    assert "tl::cp_async_gs" in kernel.get_kernel_source()
+    text = kernel.explain()
+    # 512 halves, four for each of 128 threads.
+    assert "cp.async of 8 bytes, a group for each step" in text
+    assert "by the threads: cp.async" not in text

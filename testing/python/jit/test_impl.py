@@ -91,7 +91,7 @@ def test_a_body_is_compiled_for_the_target_of_now():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("TILELANG_EMULATE_CHECKS", "0"), ("TILELANG_ENABLE_DATA_RACE_CHECK", "1")]
+    ("name", "value"), [("TILELANG_EMULATE_CHECKS", "0"), ("TILELANG_ENABLE_DATA_RACE_CHECK", "0")]
 )
 def test_a_kernel_is_that_of_the_environment_of_now(jitted, monkeypatch, name, value):
     kernel = jitted(64)

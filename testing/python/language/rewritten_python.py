@@ -27,7 +27,13 @@ COMPARISONS = {
 IN_PLACE = {"Add": operator.iadd, "Mult": operator.imul, "Sub": operator.isub}
 
 
-OPERATORS = {"Add": operator.add, "Mult": operator.mul, "Sub": operator.sub}
+OPERATORS = {
+    "Add": operator.add,
+    "Mod": operator.mod,
+    "Mult": operator.mul,
+    "Sub": operator.sub,
+}
+UNARY = {"USub": operator.neg, "UAdd": operator.pos, "Invert": operator.invert}
 
 
 class Branch:
@@ -130,6 +136,21 @@ class PythonHooks:
 
     def operate(self, name, left, right):
         return OPERATORS[name](left(), right())
+
+    def binary(self, name, left, right):
+        return OPERATORS[name](left, right)
+
+    def unary(self, name, operand):
+        return UNARY[name](operand)
+
+    def compare(self, name, left, right):
+        return COMPARISONS[name](left, right)
+
+    def function(self, function):
+        return function
+
+    def bind_now(self, name, value):
+        return self.bind(name, value)
 
     def call(self, function, names, *arguments):
         positional, keywords = [], {}

@@ -1,6 +1,9 @@
 """mbarriers, the fences that go with them, clusters: the calls, their errors, and kernels whose
 threads order their accesses by them alone."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -167,8 +170,16 @@ def test_a_lost_arrival_is_a_deadlock_that_names_the_barrier():
             T.barrier_wait(done, 0)
             A[tx] = 1.0
 
-    with pytest.raises(EmulationError, match=r"deadlock[\s\S]*63 of 64 arrivals"):
+    lines = Path(__file__).read_text().splitlines()
+    place = rf"{re.escape(__file__)}:{1 + lines.index(' ' * 12 + 'done = T.alloc_barrier(64)')}"
+    with pytest.raises(EmulationError) as error:
         compiled(main)()
+    assert re.search(
+        rf"deadlock.* Arrivals are missing at done\[0\], which was initialised at {place}: "
+        r"let 1 more threads arrive in phase 0, or initialise it for the 63 arrivals that come",
+        str(error.value),
+    )
+    assert "63 of 64 arrivals" in str(error.value)
 
 
 def test_cp_async_arrives_when_it_is_complete():

@@ -23,6 +23,25 @@ def test_rebinding_makes_a_new_variable_and_warns(traced):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "if scale: x = x * 2",
+        "if not scale: pass\nelse: x = x * 2",
+        "for u in (1, 2):\n    if u == 2:\n        x = x * 2\n        break",
+    ],
+)
+def test_a_branch_that_python_decides_may_bind_again(traced, statements):
+    assert "x_1" in traced(f"x = n + 1\n{statements}\nA[0, x] = 0", scale=True)
+
+
+@pytest.mark.parametrize("jump", ["break", "continue"])
+def test_behind_a_branch_that_python_decided_a_second_binding_warns(traced, jump):
+    with pytest.warns(UserWarning, match="x is immutable"):
+        traced(f"x = n + 1\nfor u in (1, 2):\n    if u == 2:\n        {jump}\nx = x + 1")
+
+
+@pytest.mark.filterwarnings("error")
 def test_a_python_loop_may_bind_again(traced):
     assert "off_1" in traced("for u in [0, 1]:\n    off = tx + u + n\n    A[0, off] = u")
 

@@ -1,6 +1,10 @@
 """Branches and loops, and the jumps in them."""
 
 import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
 
 
 def test_branches(traced):
@@ -46,6 +50,70 @@ def test_break_of_a_python_loop_under_a_runtime_condition(trace):
 def test_break_of_a_parallel_loop(trace):
     with pytest.raises(NotImplementedError, match="`break` in the parallel loop at line 5"):
         trace("for i in T.Parallel(4):\n    break")
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_a_pipelined_loop_with_a_jump_is_a_plain_one(stages, target):
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 64, 64), "float16"),
+        L: T.Tensor((2,), "int32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(8, num_stages=stages):
+                if k == L[0]:
+                    continue
+                if k == L[1]:
+                    break
+                T.copy(A[k, 0, 0], S)
+                for i, j in T.Parallel(64, 64):
+                    F[i, j] += S[i, j]
+            T.copy(F, C)
+
+    kernel = tilelang.compile(main, out_idx=-1, target=target, execution_backend="emulate")
+    a = torch.randint(-8, 8, (8, 64, 64)).half()
+    for skipped, end in ((2, 6), (0, 8), (-1, 0)):
+        found = kernel(a, torch.tensor([skipped, end], dtype=torch.int32))
+        used = [k for k in range(end) if k != skipped]
+        assert torch.equal(found, a[used].float().sum(0))
+    assert "a step works on several iterations" in str(kernel.explain())
+
+
+@pytest.mark.parametrize("factor", [None, 2])
+def test_an_unrolled_loop_may_be_left(factor):
+    @T.prim_func
+    def main(L: T.Tensor((2,), "int32"), C: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            total = T.alloc_var("int32", 0)
+            for k in T.unroll(8, unroll_factor=factor):
+                if k == L[0]:
+                    continue
+                if k > L[1] + tx:
+                    break
+                total += 1 << k
+            C[tx] = total
+
+    kernel = tilelang.compile(main, out_idx=-1, execution_backend="emulate")
+    for skipped, end in ((2, 1), (0, -3), (-1, 9)):
+        found = kernel(torch.tensor([skipped, end], dtype=torch.int32))
+        wanted = [
+            sum(1 << k for k in range(8) if k != skipped and k <= end + tx) for tx in range(32)
+        ]
+        assert found.tolist() == wanted
+
+
+def test_a_loop_written_out_has_jumps_that_python_decides(traced, trace):
+    assert traced(
+        "for u in T.unroll(3, explicit=True):\n    if u == 1: break\n    A[0, u] = 0"
+    ) == ("A[0, 0] = T.float32(0.0)\n")
+    with pytest.raises(NotImplementedError, match=r"T\.unroll\(n\) without explicit"):
+        trace("for u in T.unroll(3, explicit=True):\n    if n == u: break")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """T.copy: the extents of both sides, and the keywords."""
 
+import re
+
 import pytest
 
 SHAPES = {"S": (8, 16), "V": (16,), "T3": (2, 8, 16), "W": (4, 4)}
@@ -73,3 +75,37 @@ def test_groups_of_asynchronous_copies(traced):
     assert traced("T.ptx_commit_group()\nT.ptx_wait_group(1)") == (
         "T.tl.cp_async_commit()\nT.tl.cp_async_wait(1)\n"
     )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "place",
+    ["bx, 0", "bx, bx * 32", "bx, 32", "bx, n", "0, 0", "n, I[bx]"],
+)
+def test_a_tile_larger_than_a_dimension_is_usual(define, place):
+    define(f"""
+        @T.prim_func
+        def main(A: T.Tensor((64, 20), "float32"), I: T.Tensor((4,), "int32"), n: T.int32):
+            with T.Kernel(4, threads=32) as bx:
+                s = T.alloc_shared((32,), "float32")
+                T.copy(A[{place}], s)
+        """)
+
+
+@pytest.mark.parametrize(
+    ("place", "repair"),
+    [
+        ("bx * 32, 1", "bx * 32:bx * 32 + 32, 1"),
+        ("bx * 32, 0", "bx * 32:bx * 32 + 32, 0"),
+        ("bx, 3", "bx:bx + 32, 3"),
+    ],
+)
+def test_a_tile_that_seems_to_be_meant_for_another_dimension_warns(define, place, repair):
+    with pytest.warns(UserWarning, match=re.escape(f"for a tile in dimension 0 write A[{repair}]")):
+        define(f"""
+            @T.prim_func
+            def main(A: T.Tensor((64, 20), "float32")):
+                with T.Kernel(2, threads=32) as bx:
+                    s = T.alloc_shared((32,), "float32")
+                    T.copy(A[{place}], s)
+            """)

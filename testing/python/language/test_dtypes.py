@@ -165,9 +165,44 @@ def test_types_that_the_target_does_not_have(dtype):
 
 
 def test_every_type_has_vectors():
-    names = "int4 int16 uint8 bool float16 float64 tfloat32 float8_e4m3fn float8_e5m2fnuz"
+    names = "int4 uint4 int16 uint8 bool float16 float64 tfloat32 float8_e4m3fn float8_e5m2fnuz"
     for name in [*names.split(), "float4_e2m1fn", "bfloat16", "uint32"]:
         for lanes in (2, 4, 8, 16, 32, 64):
             vector = getattr(T, f"{name}x{lanes}")
             assert (vector.bits, vector.lanes) == (getattr(T, name).bits, lanes)
     assert T.float32x8(*range(8)).ty.dtype == "float32x8"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *[("float", "float32"), ("half", "float16"), ("double", "float64"), ("int", "int32")],
+        *[("uint", "uint32"), ("long", "int64"), ("short", "int16"), ("char", "int8")],
+        *[("byte", "uint8"), ("bool", "bool"), ("halfx2", "float16x2"), ("intx4", "int32x4")],
+    ],
+)
+def test_names_of_c_are_names_of_types(name, meant):
+    found = []
+    assert T.dtype(name) == meant
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), name)):
+        with T.Kernel(1, threads=32):
+            F = T.alloc_fragment((8,), name)
+            T.copy(A, F)
+            found.append(str(F.dtype))
+
+    assert main.attrs["global_symbol"] == "main"
+    assert found == [meant]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("fp16", "float16"), ("bf16", "bfloat16"), ("flaot32", "float32")]
+)
+def test_a_name_that_is_none_is_told_what_was_meant(name, meant):
+    with pytest.raises(ValueError, match=f"'{name}' is not a data type; did you mean '{meant}'"):
+        T.dtype(name)
+
+
+def test_integers_of_four_bits_without_a_sign():
+    assert (T.uint4, T.uint4.bits, T.uint4.as_torch()) == ("uint4", 4, torch.uint8)

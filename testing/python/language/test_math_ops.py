@@ -178,3 +178,74 @@ def test_errors():
         T.max("a", X)
     with pytest.raises(TypeError, match="where a scalar of type float16"):
         T.cast("a", "float16")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_a_number_wins_against_not_a_number_unless_it_is_kept(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((8,), dtype), B: T.Tensor((5, 8), dtype)):
+        with T.Kernel(1, threads=8):
+            for i in T.Parallel(8):
+                x = A[i]
+                B[0, i] = T.max(x, 0)
+                B[1, i] = T.min(0, x)
+                B[2, i] = T.clamp(x, -2, 2)
+                B[3, i] = T.if_then_else(T.isnan(x), x, T.clamp(x, -2, 2))
+                B[4, i] = T.max(x, x)
+
+    nan = float("nan")
+    a = torch.tensor([nan, 1, -1, 5, -5, 0, nan, 3]).to(getattr(torch, dtype))
+    found = tilelang.compile(main, out_idx=-1)(a.to(DEVICE)).cpu().double()
+    x = a.double()
+    clamped = torch.where(x.isnan(), -2.0, x.clamp(-2, 2))
+    wanted = [
+        torch.where(x.isnan(), 0.0, f(x)) for f in (lambda x: x.clip(0), lambda x: x.clip(max=0))
+    ]
+    wanted = torch.stack([*wanted, clamped, x.clamp(-2, 2), x])
+    torch.testing.assert_close(found, wanted, equal_nan=True, rtol=0, atol=0)
+
+
+def test_float8_e5m2_saturates_and_keeps_not_a_number():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=8):
+            for i in T.Parallel(8):
+                B[i] = T.cast(T.cast(A[i], "float8_e5m2"), "float32")
+
+    inf, nan = float("inf"), float("nan")
+    a = torch.tensor([inf, -inf, nan, 1e9, -60000.0, 57344, 2, 0])
+    found = tilelang.compile(main, out_idx=-1)(a.to(DEVICE)).cpu()
+    wanted = torch.tensor([57344, -57344, nan, 57344, -57344, 57344, 2, 0])
+    torch.testing.assert_close(found, wanted, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_floor_division_of_floats(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), B: T.Tensor((64,), dtype), C: T.Tensor((3, 64), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                C[0, i] = T.floordiv(A[i], B[i])
+                C[1, i] = T.floormod(A[i], B[i])
+                C[2, i] = T.floormod(A[i], -0.75)
+
+    kind = getattr(torch, dtype)
+    exact = kind if kind == torch.float64 else torch.float32
+    a = torch.tensor([7.5, -7.5, 0.0, 6.0, -6.0, 0.1, 1.0, -1.0, 5.0, -5.0, 1e4]).repeat(6)[:64]
+    b = torch.tensor([2.0, -2.0, 3.0, 0.3, 0.1, -0.1, 0.0, float("inf")]).repeat(8)
+    a, b = a.to(kind), b.to(kind)
+    found = torch.zeros(3, 64, dtype=kind, device=DEVICE)
+    tilelang.compile(main)(a.to(DEVICE), b.to(DEVICE), found)
+    x, y = a.to(exact), b.to(exact)
+    wanted = [torch.floor_divide(x, y), torch.remainder(x, y), torch.remainder(x, x * 0 - 0.75)]
+    for row, numbers in zip(found.cpu(), wanted, strict=True):
+        torch.testing.assert_close(row, numbers.to(kind), rtol=0, atol=0, equal_nan=True)
+
+
+def test_floor_division_of_python_floats():
+    assert (T.floordiv(-7.5, 2), T.floormod(-7.5, 2)) == (-4.0, 0.5)
+    assert T.floordiv(H, 2).ty.dtype == T.floormod(1, H).ty.dtype == "float16"
+    with pytest.raises(ValueError, match="by zero"):
+        T.floordiv(1.5, 0.0)
+    with pytest.raises(TypeError, match=r"T\.floormod found 'a'"):
+        T.floormod(H, "a")

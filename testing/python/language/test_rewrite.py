@@ -13,7 +13,10 @@ import pytest
         ("match n:\n    case _: pass", "match"),
         ("yield n", "yield"),
         ("yield from n", "yield from"),
-        ("A[0, (k := 1)] = 0", ":="),
+        ("x = n > 0 and (k := 1)", ":="),
+        ("x = [(k := i) for i in range(2)]", ":="),
+        ("while (k := n) > 1: pass", ":="),
+        ("v = T.alloc_var('int32', 0)\nx = v + (v := 1)", ":="),
         ("async def f(): pass", "async def"),
     ],
 )
@@ -24,8 +27,8 @@ def test_unsupported_statements(trace, statement, name):
 
 
 def test_the_place_is_line_and_column(trace):
-    with pytest.raises(NotImplementedError, match=r"--> <kernel \d+>:6:15\n   \|.*k := 1"):
-        trace("x = 1\nA[0, (k := 1)] = 0")
+    with pytest.raises(NotImplementedError, match=r"--> <kernel \d+>:6:24\n   \|.*k := 1"):
+        trace("x = 1\nx = n > 0 and (k := 1)")
 
 
 @pytest.mark.parametrize("loop", ["for i in range(2)", "while n > 2"])
@@ -59,3 +62,8 @@ def test_statements_after_a_break_are_ignored_with_a_warning(traced):
         text = traced("for i in range(4):\n    A[0, i] = 0\n    break\n    A[1, i] = 0")
     assert "A[1, i]" not in text
     assert "T.break_loop()" in text
+
+
+def test_an_assignment_in_an_expression_binds(traced):
+    assert traced("if (k := n * 2) > 3: A[0, k] = k") == traced("k = n * 2\nif k > 3: A[0, k] = k")
+    assert traced("A[0, (k := 1)] = 2") == "A[0, 1] = T.float32(2.0)\n"

@@ -99,3 +99,57 @@ def test_imported_text_is_called():
     assert kernel.get_kernel_source().count("float twice(float x)") == 1
     a = torch.randn(256, device=DEVICE)
     torch.testing.assert_close(kernel(a), 5 * a)
+
+
+def taking(types, body=""):
+    """A program with scalars and sizes of the run, for a kernel with these parameters."""
+    n, m = T.dynamic("n, m")
+    source = f"__global__ void taken({types}) {{ {body} }}"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((n,), "float32"),
+        k: T.int32,
+        B: T.Tensor((n, m), "float32"),
+        x: T.float32,
+    ):
+        T.CUDASourceCodeKernel(1, threads=32, source_code_or_path=source, entry_name="taken")
+
+    return tilelang.compile(main)
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "wanted"),
+    [
+        ("const float* A, float* B", "1", 1),
+        ("const float* A, float* B, int k", "k", 7),
+        ("const float* A, float* B, int k, float x", "k + x", 7.5),
+        ("const float* A, float* B, int k, float x, int n, int m", "k + x + n + 10 * m", 61.5),
+    ],
+)
+def test_a_kernel_takes_tensors_then_scalars_then_sizes(types, value, wanted):
+    a, b = torch.zeros(4, device=DEVICE), torch.zeros(4, 5, device=DEVICE)
+    body = f"if (threadIdx.x < 4) B[threadIdx.x] = A[threadIdx.x] + {value};"
+    taking(types, body)(a, 7, b, 0.5)
+    assert torch.equal(b.flatten()[:4], torch.full((4,), wanted, device=DEVICE))
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        ("float* A", "declares 1 parameters of 8 bytes"),
+        ("", "declares 0 parameters of no bytes"),
+        ("float* A, float* B, float* C", "declares 3 parameters of 8, 8, 8 bytes"),
+        ("float* A, float* B, long k", "declares 3 parameters of 8, 8, 8 bytes"),
+        ("int A, float* B", "declares 2 parameters of 4, 8 bytes"),
+        ("float* A, float* B, int k, float x, int n, int m, int o", "declares 7 parameters"),
+    ],
+)
+def test_other_parameters_are_refused_before_the_launch(types, found):
+    a, b = torch.zeros(4, device=DEVICE), torch.zeros(4, 5, device=DEVICE)
+    with pytest.raises(
+        ValueError,
+        match=rf"`main` \(.*\): the text of kernel `taken` {found}.*wanted A \(a pointer\), "
+        r"B \(a pointer\), k \(int32\), x \(float32\), n \(int32\), m \(int32\)",
+    ):
+        taking(types)(a, 7, b, 0.5)

@@ -1,5 +1,9 @@
 """Shuffles, votes and matches: kernels against what each lane should see."""
 
+import functools
+import math
+import operator
+
 import pytest
 import torch
 
@@ -58,6 +62,64 @@ def test_halves_of_a_warp_shuffle_each_for_itself():
     t = torch.arange(32)
     wanted = torch.where(t < 16, (t ^ 1) + 3, t * 4)
     assert torch.equal(run(main), wanted.int())
+
+
+REDUCTIONS = [
+    torch.sum,
+    torch.max,
+    torch.min,
+    *(
+        lambda values, f=f: torch.tensor(functools.reduce(f, values.tolist()))
+        for f in (operator.and_, operator.or_, operator.xor)
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("threads", "condition", "lanes"),
+    [
+        (20, lambda t, ty, n: t >= 0, lambda t: t >= 0),
+        (48, lambda t, ty, n: t >= 0, lambda t: t >= 0),
+        (1, lambda t, ty, n: t >= 0, lambda t: t >= 0),
+        (64, lambda t, ty, n: t < 20, lambda t: t < 20),
+        (64, lambda t, ty, n: t % 2 == 1, lambda t: t % 2 == 1),
+        (96, lambda t, ty, n: t >= 40, lambda t: t >= 40),
+        ((10, 5), lambda t, ty, n: ty > 1, lambda t: t >= 20),
+        # A number for each warp.
+        (64, lambda t, ty, n: t // 32 * 9 < n, lambda t: t >= 0),
+    ],
+)
+def test_reductions_over_the_lanes_that_are_there(threads, condition, lanes):
+    count = math.prod(threads) if isinstance(threads, tuple) else threads
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((count,), "int32"),
+        N: T.Tensor((1,), "int32"),
+        A: T.Tensor((6, count), "int32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            tx, ty = T.get_thread_binding(), T.get_thread_binding(1)
+            t = tx + ty * T.get_thread_extent(0)
+            for k in range(6):
+                A[k, t] = 0
+            if condition(t, ty, N[0]):
+                A[0, t] = T.warp_reduce_sum(X[t])
+                A[1, t] = T.warp_reduce_max(X[t])
+                A[2, t] = T.warp_reduce_min(X[t])
+                A[3, t] = T.warp_reduce_bitand(X[t])
+                A[4, t] = T.warp_reduce_bitor(X[t])
+                A[5, t] = T.warp_reduce_bitxor(X[t])
+
+    x = torch.randint(-1000, 1000, (count,), generator=torch.Generator().manual_seed(1)).int()
+    found = run(main, x, torch.tensor([10], dtype=torch.int32))
+    t = torch.arange(count)
+    wanted = torch.zeros(6, count, dtype=torch.int32)
+    for warp in range((count + 31) // 32):
+        there = lanes(t) & (t // 32 == warp)
+        if there.any():
+            wanted[:, there] = torch.stack([f(x[there]).int() for f in REDUCTIONS])[:, None]
+    assert torch.equal(found, wanted)
 
 
 def test_votes_and_matches():

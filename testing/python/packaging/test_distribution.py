@@ -5,6 +5,7 @@ import importlib.metadata
 import importlib.util
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -48,6 +49,21 @@ def imported_modules(package: pathlib.Path) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 found.add(node.module.split(".")[0])
     return found - set(sys.stdlib_module_names) - {"tilelang", "__future__"}
+
+
+def test_a_source_tree_that_is_not_built_says_so(tmp_path):
+    shutil.copytree(
+        ROOT / "tilelang",
+        tmp_path / "tilelang",
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import tilelang"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: tilelang: found {tmp_path / 'tilelang'}, which has no ")
+    assert last.endswith("another directory, or build the source tree by `make dev`")
 
 
 def test_what_is_imported_is_what_is_required(installed, package):

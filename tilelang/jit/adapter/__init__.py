@@ -4,24 +4,27 @@ torch tensors.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, format_expr
+from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
     from tilelang.emulator.buffers import Tensor
     from tilelang.emulator.reports import Report
+    from tilelang.jit.adapter.cuda_module import CudaLibrary
     from tilelang.jit.adapter.cython._adapter import Launcher
 
 
-def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
+def cuda_adapter(plan: LaunchPlan, cubin: bytes | CudaLibrary) -> Launcher:
     """The launcher that runs `plan` with the kernels of `cubin` on CUDA tensors.
 
     Raises `RuntimeError` where the driver cannot load the cubin.
     """
-    from tilelang.jit.adapter.cuda_module import CudaModule, entry_points
+    from tilelang.jit.adapter.cuda_module import CudaLibrary, CudaModule, entry_points
     from tilelang.jit.adapter.cython._adapter import Launcher
     from tilelang.jit.adapter.tensor_maps import encode_for_driver, encoder
 
@@ -30,7 +33,7 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
     ]
     try:
         module = CudaModule(
-            cubin,
+            CudaLibrary(cubin) if isinstance(cubin, bytes) else cubin,
             [kernel.name for kernel in plan.kernels],
             shared_bytes,
             [math.prod(kernel.cluster) for kernel in plan.kernels],
@@ -40,10 +43,51 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes) -> Launcher:
             f"{plan.where()}: the GPU's driver refuses the compiled kernel: {error}. Compile it "
             "for this GPU: give the target without an architecture."
         ) from error
+    plan = fitted(plan, module.parameter_bytes)
     encode = encoder(plan, encode_for_driver)
     return Launcher(
         plan, module.load, entry_points(), encode=encode, window_limit=module.window_limit
     )
+
+
+def fitted(plan: LaunchPlan, parameter_bytes: Callable[[str], list[int]]) -> LaunchPlan:
+    """The plan with the arguments that kernels of the user's own text declare; `parameter_bytes`
+    gives the sizes of a kernel's parameters.
+
+    Raises `ValueError` where a text does not take what it gets.
+    """
+    kernels = [
+        _fitted(plan, kernel, parameter_bytes(kernel.name)) if kernel.by_hand else kernel
+        for kernel in plan.kernels
+    ]
+    return dataclasses.replace(plan, kernels=tuple(kernels))
+
+
+def _fitted(plan: LaunchPlan, kernel: KernelLaunch, found: list[int]) -> KernelLaunch:
+    params = {param.name: param for param in plan.params}
+    wanted: list[tuple[str, int]] = []
+    tensors = 0
+    for kind, value, *dtype in kernel.args:
+        if kind == "param" and not isinstance(params[value], ScalarParam):
+            wanted.append((f"{value} (a pointer)", 8))
+            tensors += 1
+            continue
+        name = dtype[0] if dtype else params[value].dtype
+        text = f"{value if kind == 'param' else format_expr(value)} ({name})"
+        wanted.append((text, max(1, dtypes.bits(name) // 8)))
+    sizes = [size for _, size in wanted]
+    if tensors <= len(found) <= len(wanted) and found == sizes[: len(found)]:
+        return dataclasses.replace(kernel, args=kernel.args[: len(found)])
+    raise ValueError(
+        f"{plan.where()}: the text of kernel `{kernel.name}` declares {len(found)} parameters of "
+        f"{_listed(found)} bytes, wanted {', '.join(text for text, _ in wanted)}, of "
+        f"{_listed(sizes)} bytes. Declare these, in this order"
+        + ("; the last ones that are no tensors may be left out." if len(wanted) > tensors else ".")
+    )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "no"
 
 
 Explain = Callable[[str, str, "Sequence[Tensor | None]"], "list[Report]"]

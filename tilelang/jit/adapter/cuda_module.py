@@ -44,34 +44,44 @@ def entry_points() -> tuple[int, ...]:
     return tuple(addresses)
 
 
-class CudaModule:
-    """The kernels of one cubin. `shared_bytes` is each kernel's dynamic shared memory, None where a
-    call decides; `cluster_blocks` the number of blocks of its clusters.
+class CudaLibrary:
+    """A cubin that is loaded for all devices, once for all programs whose kernels it has.
 
-    The library is never unloaded: work that a stream still holds may run its kernels after the last
+    It is never unloaded: work that a stream still holds may run its kernels after the last
     reference is gone.
     """
 
-    def __init__(
-        self,
-        cubin: bytes,
-        kernels: Sequence[str],
-        shared_bytes: Sequence[int | None],
-        cluster_blocks: Sequence[int],
-    ):
+    def __init__(self, cubin: bytes):
         from cuda.bindings import driver
 
         check(driver.cuInit(0), "cuInit")
         self._library = check(
             driver.cuLibraryLoadData(cubin, [], [], 0, [], [], 0), "cuLibraryLoadData"
         )
-        self._kernels = [
-            check(
-                driver.cuLibraryGetKernel(self._library, name.encode()),
-                f"cuLibraryGetKernel({name})",
-            )
-            for name in kernels
-        ]
+
+    def kernel(self, name: str) -> Any:
+        """The driver's handle of a kernel."""
+        from cuda.bindings import driver
+
+        return check(
+            driver.cuLibraryGetKernel(self._library, name.encode()), f"cuLibraryGetKernel({name})"
+        )
+
+
+class CudaModule:
+    """Kernels of a library. `shared_bytes` is each kernel's dynamic shared memory, None where a
+    call decides; `cluster_blocks` the number of blocks of its clusters.
+    """
+
+    def __init__(
+        self,
+        library: CudaLibrary,
+        kernels: Sequence[str],
+        shared_bytes: Sequence[int | None],
+        cluster_blocks: Sequence[int],
+    ):
+        self._kernels = [library.kernel(name) for name in kernels]
+        self._names = list(kernels)
         self._shared_bytes = list(shared_bytes)
         self._cluster_blocks = list(cluster_blocks)
 
@@ -92,6 +102,19 @@ class CudaModule:
         finally:
             check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
         return int(context), functions
+
+    def parameter_bytes(self, kernel_name: str) -> list[int]:
+        """The sizes of a kernel's parameters, as it declares them."""
+        from cuda.bindings import driver
+
+        kernel = self._kernels[self._names.index(kernel_name)]
+        sizes: list[int] = []
+        while True:
+            status, *values = driver.cuKernelGetParamInfo(kernel, len(sizes))
+            if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
+                return sizes  # there is no parameter of this number
+            _, size = check((status, *values), f"cuKernelGetParamInfo({kernel_name})")
+            sizes.append(int(size))
 
     def window_limit(self, device: int) -> int:
         """Bytes of the largest window of accesses that persist in the L2 cache of `device`, 0 where
@@ -126,17 +149,18 @@ class CudaModule:
         from cuda.bindings import driver
 
         attribute = driver.CUfunction_attribute
+        static = check(
+            driver.cuKernelGetAttribute(
+                attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device
+            ),
+            "cuKernelGetAttribute",
+        )
         if shared_bytes is None:
             optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
             most = check(driver.cuDeviceGetAttribute(optin, device), "cuDeviceGetAttribute")
-            static = check(
-                driver.cuKernelGetAttribute(
-                    attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, device
-                ),
-                "cuKernelGetAttribute",
-            )
             shared_bytes = most - static
-        if shared_bytes > _DEFAULT_SHARED_BYTES:
+        # The limit is that of both together: 47984 bytes beside 2048 static ones did not launch.
+        if shared_bytes + static > _DEFAULT_SHARED_BYTES:
             check(
                 driver.cuKernelSetAttribute(
                     attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

@@ -91,9 +91,12 @@ def unsupported_dtype(plan: LaunchPlan, index: int) -> ValueError:
 
 def unreadable(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
     """The tensor has no memory that a kernel can read."""
+    kind = type(tensor).__name__
     return ValueError(
-        f"{_about(plan, index)}: expected a dense tensor with data, got layout {tensor.layout} on "
-        f"device {tensor.device}. Pass a dense tensor that lives on the kernel's device."
+        f"{_about(plan, index)}: expected a dense tensor with data, got a {kind} of layout "
+        f"{tensor.layout} on device {tensor.device}, which has none that a kernel can read. Pass a "
+        "dense tensor that lives on the kernel's device; under torch.compile, torch.export or "
+        "torch.func, put the call into a torch.library.custom_op with register_fake."
     )
 
 
@@ -152,8 +155,8 @@ def wrong_strides(
     if wanted == math.prod(tensor.shape[dim + 1 :]):
         return ValueError(
             f"{_about(plan, index)} is non-contiguous: expected stride {wanted} at index {dim}, "
-            f"got strides {tensor.stride()} for shape {tuple(tensor.shape)}. Pass "
-            f"`{plan.params[index].name}.contiguous()`."
+            f"got strides {tensor.stride()} for shape {tuple(tensor.shape)}. "
+            + _pass_copy(plan.params[index].name, "contiguous")
         )
     return ValueError(
         f"{_about(plan, index)}: stride mismatch: expected {wanted} at index {dim}, got "
@@ -165,8 +168,16 @@ def wrong_strides(
 def misaligned(plan: LaunchPlan, index: int, address: int) -> ValueError:
     """The tensor's data begin between two multiples of 16 bytes."""
     return ValueError(
-        f"{_about(plan, index)}: expected data aligned to 16 bytes, got address {address:#x}. Pass "
-        f"`{plan.params[index].name}.clone()`, or a view that begins at such an address."
+        f"{_about(plan, index)}: expected data aligned to 16 bytes, got address {address:#x}. "
+        + _pass_copy(plan.params[index].name, "clone")
+    )
+
+
+def _pass_copy(name: str, how: str) -> str:
+    """What to do where a tensor has the wrong place in memory; a kernel may write to it."""
+    return (
+        f"Pass `{name}.{how}()`; where the kernel writes {name}, keep the copy and bring back the "
+        f"result: `copy = {name}.{how}()`, pass copy, `{name}.copy_(copy)`."
     )
 
 

@@ -7,9 +7,11 @@ import re
 import sys
 from pathlib import Path
 
+from tilelang.testing.batch import DEVICES
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.generate import generate
 from tilelang.testing.fuzz.run import run
+from tilelang.testing.gpu import require_gpu
 
 
 def main() -> None:
@@ -21,12 +23,18 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first program")
     parser.add_argument("--programs", type=int, help="how many programs, at most")
     parser.add_argument("--twins", type=int, default=1, help="twins of each program")
+    parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs programs")
     parser.add_argument("--output", type=Path, help="folder for failures; printed by default")
+    parser.add_argument("--forms", help="file to which the generated forms are added")
+    parser.add_argument("--shrink", type=float, default=60.0, help="seconds for a failure")
     parser.add_argument("--show", type=int, help="print the program of that number, run nothing")
     arguments = parser.parse_args()
     if arguments.show is not None:
         print(emit(generate(arguments.seed, arguments.show)))
         return
+
+    if arguments.device == "cuda":
+        require_gpu()
 
     def say(text: str) -> None:
         print(text, flush=True)
@@ -49,6 +57,9 @@ def main() -> None:
         arguments.twins,
         say,
         save,
+        arguments.device,
+        arguments.forms,
+        arguments.shrink,
     )
     print(report.text())
     sys.exit(1 if report.failures else 0)

@@ -1,10 +1,9 @@
-"""Compiles tile programs, runs them in the emulator, and compares with the interpreter."""
+"""Compiles tile programs, runs them, and compares with the interpreter."""
 
 from __future__ import annotations
 
 import dataclasses
 import linecache
-import re
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +13,16 @@ import torch
 import tvm
 
 from tilelang.emulator import schedule
-from tilelang.testing.batch import Batch, lower_one, refusal
+from tilelang.engine.param import CompiledArtifact
+from tilelang.testing import batch
+from tilelang.testing.batch import Batch
+from tilelang.testing.forms import recorder
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.interpret import arguments, interpret
 from tilelang.testing.fuzz.operations import Values
 from tilelang.testing.fuzz.program import Program, Tensor
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How a program ended: ``equal``, ``refused``, or ``failed``; why, in words that are equal for
-    the same reason; and in full."""
-
-    status: str
-    reason: str = ""
-    text: str = ""
+from tilelang.testing.gpu import takes
+from tilelang.testing.workers import Outcome
 
 
 def define(program: Program) -> tvm.tirx.PrimFunc:
@@ -78,66 +72,50 @@ def _first_difference(tensor: Tensor, result: torch.Tensor, wanted: Values) -> s
     )
 
 
-def failure(error: Exception) -> Outcome:
-    """The outcome of an exception: a documented refusal or a defect."""
-    reason = refusal(error)
-    if reason is not None:
-        return Outcome("refused", reason, str(error))
-    line = re.sub(r"\S+\.py:\d+: |0x[0-9a-f]+|\d+", "", str(error).split("\n")[0])
-    return Outcome("failed", f"{type(error).__name__}: {line[:120]}", str(error))
+def check(
+    programs: Sequence[Program], device: str = "emulator", forms: str | None = None
+) -> list[Outcome | None]:
+    """The outcome of each program on a device of `batch.DEVICES`; see `batch.check`. The generated
+    forms are added to the file `forms`."""
+    return batch.check([_Trial(program) for program in programs], device, recorder(forms))
 
 
-def check(programs: Sequence[Program]) -> list[Outcome]:
-    """The outcome of each program; their kernels are compiled as one library."""
-    outcomes: list[Outcome | None] = [None] * len(programs)
-    lowered = []
-    for number, program in enumerate(programs):
-        try:
-            lowered.append((number, lower_one(define(program), number, program.arch)))
-        except Exception as error:  # noqa: BLE001 (what it means is the outcome)
-            outcomes[number] = failure(error)
-    try:
-        batch = Batch([artifact for _, artifact in lowered]) if lowered else None
-    except RuntimeError as error:
-        if len(lowered) > 1:
-            # One of them does not compile.
-            for number, _ in lowered:
-                outcomes[number] = check([programs[number]])[0]
-        else:
-            line = next((x for x in str(error).split("\n") if "error:" in x), str(error))
-            reason = re.sub(r"^.*error: |\d+", "", line)[:120]
-            outcomes[lowered[0][0]] = Outcome("failed", f"does not compile: {reason}", str(error))
-        lowered = []
-    for position, (number, _) in enumerate(lowered):
-        assert batch is not None
-        outcomes[number] = _run(batch, position, programs[number])
-    return [outcome for outcome in outcomes if outcome is not None]
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """A program as `batch.Trial`."""
+
+    program: Program
+
+    def lower(self, index: int, device: str) -> CompiledArtifact | None:
+        arch = self.program.arch
+        if device == "cuda" and not takes(torch.cuda.get_device_capability(), arch):
+            return None
+        return batch.lower_one(define(self.program), index, arch)
+
+    def arguments(self) -> list[torch.Tensor]:
+        return tensors(self.program)
+
+    def launch(self, of: Batch, position: int, arguments: list[torch.Tensor]) -> None:
+        launch(of, position, arguments, self.program)
+
+    def difference(self, arguments: list[torch.Tensor]) -> str:
+        return difference(self.program, arguments, interpret(self.program))
 
 
-def _run(batch: Batch, position: int, program: Program) -> Outcome:
-    given = tensors(program)
-    try:
-        launch(batch, position, given, program)
-    except Exception as error:  # noqa: BLE001 (what it means is the outcome)
-        line = re.sub(r"\S+\.py:\d+: |0x[0-9a-f]+|\d+", "", str(error).split("\n")[0])
-        return Outcome("failed", f"{type(error).__name__}: {line[:120]}", str(error))
-    wrong = difference(program, given, interpret(program))
-    return Outcome("failed", "wrong result", wrong) if wrong else Outcome("equal")
-
-
-def launch(batch: Batch, position: int, given: list[torch.Tensor], program: Program) -> None:
-    """Calls a program of a batch under the program's schedule."""
+def launch(of: Batch, position: int, given: list[torch.Tensor], program: Program) -> None:
+    """Calls a program of a batch under the program's schedule, which a GPU does not know."""
     with schedule(**dataclasses.asdict(program.schedule)):
-        batch.run(position, given)
+        of.run(position, given)
 
 
-def replay(func: tvm.tirx.PrimFunc, program: Program) -> None:
+def replay(func: tvm.tirx.PrimFunc, program: Program, device: str = "emulator") -> None:
     """Runs `func`, which is the text of `program`, and compares with the interpreter.
 
     Raises `AssertionError` for the first tensor that differs, and what compilation raises.
     """
     given = tensors(program)
-    launch(Batch([lower_one(func, 0, program.arch)]), 0, given, program)
+    of = Batch([batch.lower_one(func, 0, program.arch)], device)
+    launch(of, 0, given, program)
     wrong = difference(program, given, interpret(program))
     assert not wrong, wrong
     print("equal")

@@ -9,6 +9,7 @@ from tilelang.testing.fuzz.operations import OPERATIONS
 from tilelang.testing.fuzz.program import (
     Atomic,
     AtomicTile,
+    Bind,
     Buffer,
     Cast,
     Copy,
@@ -16,16 +17,19 @@ from tilelang.testing.fuzz.program import (
     Gemm,
     If,
     Jump,
+    Kernel,
     Load,
     Num,
     Op,
     Parallel,
     Program,
     Reduce,
+    Ref,
     Scan,
     Store,
     Tensor,
     Tile,
+    Warps,
     walk,
 )
 
@@ -34,6 +38,7 @@ _DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"),
 )
+_DIVISIONS = ("floordiv", "mod")
 FEATURES: tuple[str, ...] = (
     *(f"dtype {d}" for d in _DTYPES),
     *(f"memory {s}" for s in ("shared", "fragment", "local", "var", "reducer", "view")),
@@ -55,6 +60,10 @@ FEATURES: tuple[str, ...] = (
     *(f"reduce {k}" for k in _KINDS),
     *("reduce clear=False", "reduce of shared", "cumsum", "cummax", "scan reverse"),
     *(f"atomic {form} {k}" for form in ("tile", "element") for k in ("add", "max", "min", "or")),
+    *("warps", "warps with others", "bind", "bind again", "macro", "unused buffer"),
+    *("sum over a warp", "sum over a partial warp", "far index", "divisor of any sign"),
+    *("scratch in a tensor", "part of a fragment", "part of a length of the run"),
+    *(f"registers of {d}" for d in ("float16", "bfloat16", "int8", "uint8", "int16")),
     *("atomic on shared", "reducer sum", "reducer max", "reducer min"),
     *(f"operation {name}" for name in (*OPERATIONS, "select", "cast")),
     *(
@@ -80,6 +89,7 @@ def features(program: Program, is_rounded: bool) -> set[str]:
     for kernel in program.kernels:
         buffers = {t.name: t for t in program.tensors} | {b.name: b for b in kernel.buffers}
         found |= _of_kernel(kernel.threads, bool(kernel.grid), kernel.swizzle)
+        found |= _of_corners(kernel, {t.name: t for t in program.tensors})
         for node in walk(kernel):
             found |= _of_node(node, buffers, tensors)
         for node in walk(kernel.body):
@@ -94,6 +104,35 @@ def features(program: Program, is_rounded: bool) -> set[str]:
         found.add("a plane of a tensor")
     found.add(f"threads run {program.schedule.order}")
     found.add(f"asynchronous copies run {program.schedule.asynchronous}")
+    return found
+
+
+def _of_corners(kernel: Kernel, tensors: dict[str, Tensor]) -> set[str]:
+    """What only `corners` writes."""
+    nodes = list(walk(kernel.body))
+    used = {getattr(n, "buffer", None) for n in nodes} | {getattr(n, "name", None) for n in nodes}
+    used |= {b.detail for b in kernel.buffers}
+    found = {"unused buffer" for b in kernel.buffers if b.name not in used}
+    names = [n.name for n in nodes if isinstance(n, Bind)]
+    found |= {"bind again"} if len(set(names)) < len(names) else set()
+    found |= {"warps with others" for n in nodes if isinstance(n, Warps) and n.otherwise}
+    local = {b.name: b for b in kernel.buffers if b.scope == "local"}
+    found |= {f"registers of {b.dtype}" for b in local.values()}
+    tall = {t.name for t in tensors.values() if t.name.startswith("W")}
+    found |= {"scratch in a tensor" for n in nodes if getattr(n, "buffer", None) in tall}
+    if any(isinstance(n, Op) and n.name == "warp_sum" for n in nodes):
+        found.add("sum over a partial warp" if kernel.threads[0] % 32 else "sum over a warp")
+    fragments = {b.name for b in kernel.buffers if b.scope == "fragment"}
+    parts = [n for n in nodes if isinstance(n, Tile) and n.extents is not None]
+    found |= {"part of a fragment" for t in parts if t.buffer in fragments}
+    lengths = [t.extents for t in parts if len(t.extents or ()) == 1]
+    found |= {"part of a length of the run" for e in lengths if isinstance((e or ())[0], Ref)}
+    for node in nodes:
+        if isinstance(node, Load) and node.buffer in tensors:
+            inside = [n for n in walk(node.indices) if isinstance(n, Load)]
+            found |= {"far index" for n in inside if getattr(tensors.get(n.buffer), "sentinel", 0)}
+            signed = [n for n in walk(node.indices) if isinstance(n, Op) and n.name in _DIVISIONS]
+            found |= {"divisor of any sign" for n in signed if not isinstance(n.args[1], Num)}
     return found
 
 

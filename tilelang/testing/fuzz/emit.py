@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from tilelang.testing.fuzz.operations import OPERATIONS
 from tilelang.testing.fuzz.program import (
     Accumulate,
     Atomic,
     AtomicTile,
+    Bind,
     Buffer,
     Cast,
     Copy,
@@ -21,6 +24,7 @@ from tilelang.testing.fuzz.program import (
     Jump,
     Kernel,
     Load,
+    Macro,
     Num,
     Op,
     Parallel,
@@ -36,8 +40,14 @@ from tilelang.testing.fuzz.program import (
     Threads,
     Tile,
     Transpose,
+    Warps,
     While,
+    rewrite,
+    walk,
 )
+
+_FUNCTIONS = {"select": "T.if_then_else", "warp_sum": "T.warp_reduce_sum"}
+"""Operations that the interpreter knows by itself."""
 
 
 def emit(program: Program) -> str:
@@ -47,13 +57,47 @@ def emit(program: Program) -> str:
         lines.append("from tilelang import layout")
     lines.append("")
     lines += [_size(size) for size in program.sizes]
+    sizes = {size.name for size in program.sizes}
+    for node in walk(program.kernels):
+        if isinstance(node, Macro):
+            lines += _macro(node, _parameters(node, sizes))
     lines += ["", "", "@T.prim_func", "def main("]
     for t in program.tensors:
         lines.append(f'    {t.name}: T.Tensor({_tuple(t.shape)}, "{t.dtype}"),')
     lines.append("):")
-    for kernel in program.kernels:
+    for kernel in rewrite(program.kernels, lambda node: _called(node, sizes)):
         lines += ["    " + line for line in _kernel(kernel)]
     return "\n".join(lines) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """The call of a macro that is defined in front of the program."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def _called(node: Any, sizes: set[str]) -> Any:
+    is_macro = isinstance(node, Macro)
+    return _Call(node.name, tuple(_parameters(node, sizes))) if is_macro else node
+
+
+def _macro(macro: Macro, parameters: Sequence[str]) -> list[str]:
+    """The definition of a macro, behind another one of the same name, which it replaces."""
+    head = ["", "", "@T.macro", f"def {macro.name}({', '.join(parameters)}):"]
+    return [*head, "    T.device_assert(False)", *head, *_block(macro.body)]
+
+
+def _parameters(macro: Macro, sizes: set[str]) -> list[str]:
+    """What the body of a macro uses and neither the module nor the body defines."""
+    nodes = list(walk(macro.body))
+    used = dict.fromkeys(n.name for n in nodes if isinstance(n, Ref))
+    used |= dict.fromkeys(n.buffer for n in nodes if hasattr(n, "buffer"))
+    bound = {n.variable for n in nodes if hasattr(n, "variable")} | sizes
+    bound |= {v for n in nodes if hasattr(n, "variables") for v in n.variables}
+    bound |= {n.name for n in nodes if isinstance(n, Bind)}
+    return [name for name in used if name not in bound]
 
 
 def _size(size: Size) -> str:
@@ -106,6 +150,12 @@ def _statement(s: Stmt) -> list[str]:
         return [f"for {', '.join(s.variables)} in T.Parallel({extents}):", *_block(s.body)]
     if isinstance(s, Threads):
         return [f"{s.variable} = T.get_thread_binding()", *(line[4:] for line in _block(s.body))]
+    if isinstance(s, Warps):
+        return _warps(s)
+    if isinstance(s, Bind):
+        return [f"{s.name} = {expression(s.value)}"]
+    if isinstance(s, _Call):
+        return [_call(s.name, *s.arguments)]
     if isinstance(s, For):
         return [f"for {s.variable} in {_loop(s)}:", *_block(s.body)]
     if isinstance(s, While):
@@ -125,6 +175,13 @@ def _statement(s: Stmt) -> list[str]:
     if isinstance(s, Store):
         return [f"{_element(s.buffer, s.indices)} = {expression(s.value)}"]
     return [f"T.{_operator(s)}"]
+
+
+def _warps(s: Warps) -> list[str]:
+    parts = [f"{s.variable} >= {s.first}"] * (s.first > 0) + [f"{s.variable} < {s.stop}"]
+    lines = [f"{s.variable} = T.get_thread_binding()", f"if {' and '.join(parts)}:"]
+    lines += _block(s.then)
+    return [*lines, "else:", *_block(s.otherwise)] if s.otherwise else lines
 
 
 def _loop(s: For) -> str:
@@ -220,8 +277,8 @@ def expression(expr: Expr) -> str:
         return _element(expr.buffer, expr.indices)
     if isinstance(expr, Cast):
         return f'T.cast({expression(expr.value)}, "{expr.dtype}")'
-    if expr.name == "select":
-        return _call("T.if_then_else", *map(expression, expr.args))
+    if expr.name in _FUNCTIONS:
+        return _call(_FUNCTIONS[expr.name], *map(expression, expr.args))
     text = OPERATIONS[expr.name].text
     write = expression if text.startswith("T.") else _operand
     return text.format(*(write(a) for a in expr.args))
@@ -229,7 +286,7 @@ def expression(expr: Expr) -> str:
 
 def _operand(expr: Expr) -> str:
     text = expression(expr)
-    is_infix = isinstance(expr, Op) and expr.name != "select"
+    is_infix = isinstance(expr, Op) and expr.name not in _FUNCTIONS
     is_infix = is_infix and not OPERATIONS[expr.name].text.startswith("T.")  # type: ignore[union-attr]
     is_negative = isinstance(expr, Num) and expr.value < 0
     return f"({text})" if is_infix or is_negative else text

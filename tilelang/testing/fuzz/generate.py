@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tilelang.testing.fuzz import nests, products, statements
+from tilelang.testing.fuzz import corners, nests, products, statements
 from tilelang.testing.fuzz.interpret import interpret
 from tilelang.testing.fuzz.program import (
     Copy,
@@ -38,7 +38,20 @@ _EXTENTS = (1, 3, 4, 7, 8, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 60, 63, 64, 6
 # Rows of whole 16 bytes and whole warp groups: what TMA, wgmma and warp specialisation take.
 _ENGINE_EXTENTS = (16, 32, 48, 64, 64, 64, 128)
 _ENGINE_THREADS = ((128,), (128,), (256,))
-_THREADS = ((32,), (64,), (128,), (128,), (128,), (256,), (96,), (160,), (48,), (100,), (16, 8))
+_THREADS = (
+    (32,),
+    (64,),
+    (128,),
+    (128,),
+    (128,),
+    (256,),
+    (96,),
+    (160,),
+    (48,),
+    (100,),
+    (20,),
+    (16, 8),
+)
 
 
 def generate(seed: int, number: int) -> Program:
@@ -68,7 +81,7 @@ class Generator:
         """The kernel's sizes are such that engines can copy its tiles and multiply them."""
 
     def function(self) -> None:
-        for _ in range(2 if self.w.chance(0.12) else 1):
+        for _ in range(2 if self.w.chance(0.2) else 1):
             self.kernel()
             self.w.start_kernel()
 
@@ -258,8 +271,9 @@ class Generator:
     def statement(self, depth: int) -> None:
         w = self.w
         kinds = ["simple"] * 10 + ["gemm"] * (4 if self.for_engines else 2)
+        kinds += ["scratch", "length"] * w.chance(0.3)
         if depth < 2:
-            kinds += ["loop"] * 2 + ["branch"]
+            kinds += ["loop"] * 2 + ["branch", "warps", "macro"]
         if not w.loops and not w.branches and len(self.threads) == 1:
             kinds += ["threads"]
         kind = w.pick(kinds)
@@ -270,6 +284,14 @@ class Generator:
                 products.gemm(self)
         elif kind == "loop":
             nests.loop(self, depth)
+        elif kind == "scratch":
+            corners.scratch(self)
+        elif kind == "length":
+            corners.length(self)
+        elif kind == "warps":
+            corners.warps(self, depth)
+        elif kind == "macro":
+            corners.macro(self, depth)
         elif kind == "threads":
             statements.threads(w, self.threads[0])
         else:

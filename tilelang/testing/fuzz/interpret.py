@@ -11,10 +11,11 @@ import dataclasses
 import itertools
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tilelang.testing.fuzz import loops, tiles
+from tilelang.testing.fuzz import loops, tiles, warps
 from tilelang.testing.fuzz.memory import Accesses, Storage, hash_integers, reinterpret
 from tilelang.testing.fuzz.operations import (
     INTS,
@@ -27,6 +28,7 @@ from tilelang.testing.fuzz.operations import (
 from tilelang.testing.fuzz.program import (
     Accumulate,
     Atomic,
+    Bind,
     Buffer,
     Cast,
     Expr,
@@ -36,6 +38,7 @@ from tilelang.testing.fuzz.program import (
     Jump,
     Kernel,
     Load,
+    Macro,
     Num,
     Op,
     Parallel,
@@ -46,7 +49,9 @@ from tilelang.testing.fuzz.program import (
     Store,
     Tensor,
     Threads,
+    Warps,
     While,
+    rewrite,
 )
 
 _MOST_ITERATIONS = 1 << 16
@@ -67,6 +72,11 @@ def arguments(program: Program) -> dict[str, np.ndarray]:
     """What the tensors hold before a call, as float64 or int64 of their shapes."""
     machine = Machine(program)
     return {t.name: machine.argument(t).reshape(machine.shape(t.shape)) for t in program.tensors}
+
+
+def _widened(expr: Any) -> Any:
+    """An element or a variable without the limits of its dtype."""
+    return Cast("int64", expr) if isinstance(expr, Load | Ref) else expr
 
 
 def _poison(dtype: str) -> float:
@@ -112,6 +122,8 @@ class Machine:
         self.block = 0
         self.open: set[str] = set()
         """Reducers between their start and their end."""
+        self.part: warps.Part | None = None
+        """Which threads run the statements of the block, if not all."""
         for tensor in program.tensors:
             storage = Storage.make(tensor.dtype, self.shape(tensor.shape), is_global=True)
             storage.value[:] = self.argument(tensor)
@@ -124,6 +136,8 @@ class Machine:
             return np.full(size, _poison(tensor.dtype))
         seed = zlib.crc32(f"{self.program.seed} {tensor.name}".encode())
         values = hash_integers(size, seed, tensor.low, tensor.high)
+        if tensor.sentinel is not None:
+            values[hash_integers(size, seed + 1, 0, 4) == 0] = tensor.sentinel
         return values if tensor.dtype in INTS else values.astype(np.float64)
 
     def result(self, name: str) -> Values:
@@ -222,6 +236,7 @@ class Machine:
         """Notes who touches the elements: blocks in tensors, iterations in all memory."""
         root, dtype = self.root(name), self.root_dtype(name)
         bits = dtype != root.dtype
+        warps.note(self, name, where, access)
         if root.is_global:
             getattr(root.accesses, access)(where, np.full(len(where), self.block))
         if frame.who is None:
@@ -256,6 +271,8 @@ class Machine:
             return cast(expr.dtype, self.evaluate(expr.value, frame))
         if expr.name == "select":
             return self.select(expr, frame)
+        if expr.name == "warp_sum":
+            return warps.total(self, expr, frame)
         return apply(expr.name, [self.evaluate(a, frame) for a in expr.args])
 
     def reference(self, name: str, frame: Frame) -> Values:
@@ -267,6 +284,9 @@ class Machine:
 
     def indices(self, name: str, indices: Sequence[Expr], frame: Frame) -> list[np.ndarray]:
         """Indices of elements; memory of a thread has the thread's number in front."""
+        # Indices of tensors are mathematical integers; what is outside of the tensor is no element.
+        if name in self.storages and self.storages[name].is_global:
+            indices = [rewrite(i, _widened) for i in indices]
         found = [exact(self.evaluate(i, frame)) for i in indices]
         if any(f.dtype != np.int64 for f in found):
             raise Invalid("an index that is no integer")
@@ -313,6 +333,15 @@ class Machine:
         """One statement of the block, or of all iterations of `frame`."""
         if isinstance(statement, For | While | Jump | Persistent):
             loops.execute(self, statement, frame)
+        elif isinstance(statement, Warps):
+            warps.execute(self, statement, frame)
+        elif isinstance(statement, Macro):
+            self.body(statement.body, frame)
+        elif isinstance(statement, Bind):
+            if frame.who is not None:
+                raise Invalid("a name that iterations give to values of their own")
+            value = np.array([self.integer(statement.value, frame)])
+            frame.variables = {**frame.variables, statement.name: value}
         elif isinstance(statement, If):
             self.branch(statement, frame)
         elif isinstance(statement, Store):

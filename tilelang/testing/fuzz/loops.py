@@ -32,6 +32,14 @@ def outermost(machine: Machine, body: Sequence[Stmt], frame: Frame) -> None:
         raise Invalid(f"{jump.kind} outside of a loop") from None
 
 
+def execute_apart(machine: Machine, body: Sequence[Stmt], frame: Frame) -> None:
+    """Statements of some threads, which no jump leaves."""
+    try:
+        machine.body(body, frame)
+    except _Left as jump:
+        raise Invalid(f"a {jump.kind} of some threads") from None
+
+
 def execute(machine: Machine, statement: For | While | Jump | Persistent, frame: Frame) -> None:
     """A loop or a jump, by the block as one."""
     if frame.who is not None and not isinstance(statement, For):

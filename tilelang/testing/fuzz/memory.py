@@ -64,6 +64,8 @@ class Storage:
     is_global: bool = False
     order_free: tuple[str, np.ndarray] | None = None
     """The operation of atomic updates or of a reducer, and the sums of all absolute values."""
+    threads: list[tuple[int, int] | None] = dataclasses.field(default_factory=list)
+    """The threads whose registers these are, None for all of the block; empty before any use."""
 
     @staticmethod
     def make(dtype: str, shape: tuple[int, ...], is_global: bool = False) -> Storage:

@@ -88,7 +88,7 @@ def accumulator(g: Generator) -> None:
     """A tile that the loop can add to."""
     w = g.w
     if w.chance(0.6):
-        dtype = w.pick(("float32", "float32", "int32", "float16"))
+        dtype = w.pick(("float32", "float32", "int32", "float16", "bfloat16", "int16"))
         name = w.buffer("fragment", (g.m, g.n), dtype)
         w.emit(Fill(Tile(name), Num(0)))
         w.learn(name, (g.m, g.n), dtype, "fragment", 0)

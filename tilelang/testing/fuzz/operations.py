@@ -181,13 +181,22 @@ def _integers(f: Any, low: float = -np.inf, high: float = np.inf) -> Callable[..
     return compute
 
 
+def _divided(f: Any) -> Callable[..., Any]:
+    def compute(x: Any, ex: Any, y: Any, ey: Any) -> Any:
+        if np.any(y == 0):
+            raise Invalid("a division by zero")
+        return f(x, y), 0.0
+
+    return compute
+
+
 OPERATIONS = {
     "add": Operation("{0} + {1}", _sum(1)),
     "sub": Operation("{0} - {1}", _sum(-1)),
     "mul": Operation("{0} * {1}", _product),
     "div": Operation("{0} / {1}", _quotient, ints=False),
-    "floordiv": Operation("{0} // {1}", _integers(np.floor_divide, low=1), floats=False),
-    "mod": Operation("{0} % {1}", _integers(np.mod, low=1), floats=False),
+    "floordiv": Operation("{0} // {1}", _divided(np.floor_divide), floats=False),
+    "mod": Operation("{0} % {1}", _divided(np.mod), floats=False),
     "ceildiv": Operation(
         "T.ceildiv({0}, {1})", _integers(lambda x, y: -(-x // y), low=1), floats=False
     ),

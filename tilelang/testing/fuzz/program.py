@@ -195,6 +195,34 @@ class Threads:
 
 
 @dataclasses.dataclass(frozen=True)
+class Warps:
+    """Statements that the threads from `first` up to `stop` run, whole warps, as if they were the
+    block; the other threads run `otherwise`. The variable is the thread's index."""
+
+    variable: str
+    first: int
+    stop: int
+    then: tuple[Stmt, ...]
+    otherwise: tuple[Stmt, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """``name = value``: an integer of the block under a name, which may have had another value."""
+
+    name: str
+    value: Expr
+
+
+@dataclasses.dataclass(frozen=True)
+class Macro:
+    """A call of the macro `name`, whose body these statements are."""
+
+    name: str
+    body: tuple[Stmt, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class For:
     """A loop of one kind: serial, unroll or pipelined (with stages), from start up to stop, or down
     to it with a negative step."""
@@ -259,6 +287,9 @@ Stmt: TypeAlias = (
     | FinishReducer
     | Parallel
     | Threads
+    | Warps
+    | Bind
+    | Macro
     | For
     | While
     | Jump
@@ -293,13 +324,15 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A parameter. It starts with integers from low to high, or with a poison if low > high."""
+    """A parameter. It starts with integers from low to high, a few of them replaced by `sentinel`,
+    or with a poison if low > high."""
 
     name: str
     shape: tuple[Expr, ...]
     dtype: str
     low: int = 1
     high: int = 0
+    sentinel: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from tilelang.testing.fuzz.program import (
     If,
     Invalid,
     Load,
+    Macro,
     Num,
     Op,
     Parallel,
@@ -30,6 +31,7 @@ from tilelang.testing.fuzz.program import (
     Store,
     Tensor,
     Tile,
+    Warps,
     While,
     children,
     replace_at,
@@ -174,8 +176,11 @@ def _unwrapped(statement: Any) -> Iterator[tuple[Any, ...]]:
         yield statement.otherwise
     elif isinstance(statement, For):
         yield _without(statement.body, Ref(statement.variable))
-    elif isinstance(statement, While):
+    elif isinstance(statement, While | Macro):
         yield statement.body
+    elif isinstance(statement, Warps):
+        yield statement.then
+        yield statement.otherwise
     elif isinstance(statement, Persistent):
         body: Any = statement.body
         for variable in statement.variables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilelang.testing.fuzz import combining
+from tilelang.testing.fuzz import combining, corners
 from tilelang.testing.fuzz.expressions import Expressions
 from tilelang.testing.fuzz.program import (
     Copy,
@@ -114,8 +114,9 @@ def copy(w: Writer) -> bool:
 
 
 def slices(w: Writer) -> bool:
-    """A part of a shared tile in a tile of its own, or the other way round."""
-    tiles = [k for k in w.tiles(scope="shared") if max(w.extents(k.shape)) > 1]
+    """A part of a tile in a tile of its own."""
+    scopes = ("shared", "fragment") if w.chance(0.4) else ("shared",)
+    tiles = [k for k in w.tiles(scope=scopes) if max(w.extents(k.shape)) > 1]
     if not tiles:
         return False
     known = w.pick(tiles)
@@ -138,7 +139,7 @@ def slices(w: Writer) -> bool:
 
 
 def fill(w: Writer) -> bool:
-    """A known tile, or a part of a shared one, set to a number."""
+    """A known tile, or a part of one, set to a number."""
     tiles = [k for k in w.known if k.scope in ("shared", "fragment")]
     if not tiles:
         return False
@@ -147,7 +148,7 @@ def fill(w: Writer) -> bool:
     if value < 0 and not is_signed(known.dtype):
         value = 1
     tile = whole(known)
-    if known.scope == "shared" and w.chance(0.7):
+    if w.chance(0.7 if known.scope == "shared" else 0.3):
         extents = w.extents(known.shape)
         starts = tuple(Num(w.rng.randrange(e)) for e in extents)
         ends = (w.rng.randrange(e - int(s.value)) + 1 for s, e in zip(starts, extents, strict=True))
@@ -203,7 +204,7 @@ def scalar(w: Writer) -> bool:
         w.emit(Store(known.name, (), Op("add", (Ref(known.name), step))))
         grow(known, known.bound + 2 * w.repeats, True)
         return True
-    dtype = w.pick(("int32", "int32", "float32"))
+    dtype = w.pick(("int32", "int32", "float32", "float16", "int8"))
     name = w.buffer("var", (), dtype)
     w.emit(Store(name, (), Num(w.pick((0, 1, 2)))))
     w.learn(name, (), dtype, "var", 2)
@@ -239,8 +240,8 @@ def threads(w: Writer, count: int) -> bool:
     """Statements of each thread: memory of its own, elements of shared tiles, its output."""
     tiles = [k for k in w.tiles(scope="shared", dtype=("float32", "int32", "float16")) if k.exact]
     tx = Ref(w.name("t"))
-    length = w.pick((1, 4, 5))
-    dtype = w.pick(("float32", "int32"))
+    length, most = w.pick((1, 4, 5)), 25
+    dtype = w.pick(("float32", "int32", "float16", "bfloat16", "int8", "int16", "uint8"))
     local = w.buffer("local", (Num(length),), dtype)
     body: list[Stmt] = []
     for step in range(length):
@@ -252,8 +253,15 @@ def threads(w: Writer, count: int) -> bool:
             value = as_dtype(clamp(element, 4, known.dtype), known.dtype, dtype)
         body.append(Store(local, (Num(step),), value))
     last: Expr = Load(local, (Num(0),))
+    if w.chance(0.4):
+        # A register whose number depends on the thread.
+        last = Load(local, (Op("mod", (tx, Num(length))),))
     for step in range(1, length):
         last = Op(w.pick(("add", "max")), (last, Load(local, (Num(step),))))
+    if dtype in ("float32", "int32", "float16") and w.chance(0.4):
+        sums = Op("warp_sum", (as_dtype(Op("mod", (tx, Num(3))), "int32", dtype),))
+        last = Op("max", (last, sums))
+        most = 64
     limit = w.rng.randrange(count) + 1
     name = w.buffer("shared", (Num(count),), dtype)
     stores: tuple[Stmt, ...] = (Store(name, (tx,), last),)
@@ -261,7 +269,7 @@ def threads(w: Writer, count: int) -> bool:
         zero: tuple[Stmt, ...] = (Store(name, (tx,), Num(0)),)
         stores = (If(Op("lt", (tx, Num(limit))), stores, zero),)
     w.emit(Threads(tx.name, (*body, *stores)))
-    w.learn(name, (Num(count),), dtype, "shared", 25)
+    w.learn(name, (Num(count),), dtype, "shared", most)
     return True
 
 
@@ -279,5 +287,8 @@ SIMPLE: tuple[tuple[Callable[[Writer], bool], int], ...] = (
     (scalar, 2),
     (combining.normalise, 1),
     (bits, 1),
+    (corners.far, 1),
+    (corners.rebind, 1),
+    (corners.unused, 1),
 )
 """Statements of one operator, and how often each is tried."""

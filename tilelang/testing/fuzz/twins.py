@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilelang.testing.fuzz.program import (
@@ -22,6 +22,7 @@ from tilelang.testing.fuzz.program import (
     Store,
     Threads,
     Tile,
+    Warps,
     rewrite,
     walk,
 )
@@ -45,7 +46,7 @@ def _threads(program: Program, rng: random.Random) -> Program:
     twice = rng.random() < 0.5
 
     def change(node: Any) -> Any:
-        if not isinstance(node, Kernel) or any(isinstance(n, Threads) for n in walk(node)):
+        if not isinstance(node, Kernel) or any(isinstance(n, Threads | Warps) for n in walk(node)):
             return node
         count = node.threads[0] * 2 if twice or node.threads[0] <= 32 else node.threads[0] // 2
         return dataclasses.replace(node, threads=(min(count, 512), *node.threads[1:]))
@@ -138,14 +139,15 @@ TWINS: dict[str, Callable[[Program, random.Random], Program]] = {
 """What a twin differs in."""
 
 
-def twins(program: Program, count: int) -> list[tuple[str, Program]]:
-    """Up to `count` programs that differ from `program` and compute the same, with their names."""
+def twins(program: Program, count: int, without: Sequence[str] = ()) -> list[tuple[str, Program]]:
+    """Up to `count` programs that differ from `program` and compute the same, with their names,
+    which are not of `without`."""
     rng = random.Random(f"{program.seed} twins")
     names = list(TWINS)
     rng.shuffle(names)
     found: list[tuple[str, Program]] = []
     for name in names:
         twin = TWINS[name](program, rng)
-        if len(found) < count and twin != program:
+        if len(found) < count and twin != program and name not in without:
             found.append((name, twin))
     return found

@@ -87,31 +87,40 @@ TL_DEVICE T update(T* at, Change change) {
                : "=" letter(old)                                \
                : "l"(at), letter(operand)                       \
                : "memory")
+#define TL_ATOM_FLOAT16(order, operation, letter)                             \
+  asm volatile(TL_FLOAT16_RESULT("atom." order ".gpu." operation, "[%1], %2") \
+               : "=" letter(old)                                              \
+               : "l"(at), letter(operand)                                     \
+               : "memory")
 #define TL_RED(order, operation, letter) \
   asm volatile("red." order ".gpu." operation " [%0], %1;" ::"l"(at), letter(operand) : "memory")
 
-/*! An operation that is one instruction; `Register` is what holds a T in PTX. */
-#define TL_NATIVE(name, T, Register, operation, letter)   \
-  template <MemoryOrder order>                            \
-  TL_DEVICE T fetch_##name(T* at, T value) {              \
-    const Register operand = bit_cast<Register>(value);   \
-    Register old;                                         \
-    detail::fence_before<order>();                        \
-    TL_ORDER(TL_ATOM, operation, letter)                  \
-    return bit_cast<T>(old);                              \
-  }                                                       \
-  template <MemoryOrder order>                            \
-  TL_DEVICE void atomic_##name(T* at, T value) {          \
-    if constexpr (order == relaxed) {                     \
-      const Register operand = bit_cast<Register>(value); \
-      TL_RED("relaxed", operation, letter);               \
-    } else if constexpr (order == release) {              \
-      const Register operand = bit_cast<Register>(value); \
-      TL_RED("release", operation, letter);               \
-    } else {                                              \
-      fetch_##name<order>(at, value);                     \
-    }                                                     \
+/*! An operation that is one instruction, fetched by `atom`; `Register` is what holds a T in PTX. */
+#define TL_NATIVE_BY(atom, name, T, Register, operation, letter) \
+  template <MemoryOrder order>                                   \
+  TL_DEVICE T fetch_##name(T* at, T value) {                     \
+    const Register operand = bit_cast<Register>(value);          \
+    Register old;                                                \
+    detail::fence_before<order>();                               \
+    TL_ORDER(atom, operation, letter)                            \
+    return bit_cast<T>(old);                                     \
+  }                                                              \
+  template <MemoryOrder order>                                   \
+  TL_DEVICE void atomic_##name(T* at, T value) {                 \
+    if constexpr (order == relaxed) {                            \
+      const Register operand = bit_cast<Register>(value);        \
+      TL_RED("relaxed", operation, letter);                      \
+    } else if constexpr (order == release) {                     \
+      const Register operand = bit_cast<Register>(value);        \
+      TL_RED("release", operation, letter);                      \
+    } else {                                                     \
+      fetch_##name<order>(at, value);                            \
+    }                                                            \
   }
+#define TL_NATIVE(name, T, Register, operation, letter) \
+  TL_NATIVE_BY(TL_ATOM, name, T, Register, operation, letter)
+#define TL_NATIVE_FLOAT16(name, T, operation) \
+  TL_NATIVE_BY(TL_ATOM_FLOAT16, name, T, uint16_t, operation, "h")
 /*! An operation that is a loop. */
 #define TL_LOOP(name, T, expression)                                            \
   template <MemoryOrder order>                                                  \
@@ -132,12 +141,12 @@ TL_NATIVE(add, int64_t, uint64_t, "add.u64", "l")
 TL_NATIVE(add, uint64_t, uint64_t, "add.u64", "l")
 TL_NATIVE(add, float, float, "add.f32", "f")
 TL_NATIVE(add, double, double, "add.f64", "d")
-TL_NATIVE(add, half_t, uint16_t, "add.noftz.f16", "h")
+TL_NATIVE_FLOAT16(add, half_t, "add.noftz.f16")
 using half2 = vec<half_t, 2>;
 using bfloat2 = vec<bfloat16_t, 2>;
 TL_NATIVE(add, half2, uint32_t, "add.noftz.f16x2", "r")
 #if __CUDA_ARCH__ >= 900
-TL_NATIVE(add, bfloat16_t, uint16_t, "add.noftz.bf16", "h")
+TL_NATIVE_FLOAT16(add, bfloat16_t, "add.noftz.bf16")
 TL_NATIVE(add, bfloat2, uint32_t, "add.noftz.bf16x2", "r")
 #else
 TL_LOOP(add, bfloat16_t, old + value)
@@ -171,10 +180,13 @@ TL_DEVICE T fetch_inc(T* at, T last) {
   return bit_cast<T>(old);
 }
 
+#undef TL_NATIVE_FLOAT16
 #undef TL_NATIVE
+#undef TL_NATIVE_BY
 #undef TL_LOOP
 #undef TL_FLOAT_EXTREMA
 #undef TL_RED
+#undef TL_ATOM_FLOAT16
 #undef TL_ATOM
 
 #if __CUDA_ARCH__ >= 900

@@ -15,6 +15,18 @@ TL_DEVICE T* shared(unsigned char* memory) {
   return reinterpret_cast<T*>(memory);
 }
 
+/*! An index, which is less than `extent`. */
+template <typename Index, typename Extent>
+TL_DEVICE Index in_extent(Index index, Extent, const char*, int) {
+  return index;
+}
+
+/*! A pointer for a function of the user's. */
+template <typename T>
+TL_DEVICE T* raw(T* pointer) {
+  return pointer;
+}
+
 /*! The same memory as elements of another type. */
 template <typename To, typename From>
 TL_DEVICE To* view(From* buffer) {

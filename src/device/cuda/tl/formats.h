@@ -11,11 +11,20 @@
 
 namespace tl {
 
-#define TL_PTX_BINARY(name, instruction)                        \
-  static TL_DEVICE uint16_t name(uint16_t a, uint16_t b) {      \
-    uint16_t d;                                                 \
-    asm(instruction " %0, %1, %2;" : "=h"(d) : "h"(a), "h"(b)); \
-    return d;                                                   \
+/*! A PTX instruction whose result %0 is a 16-bit float, as 16 bits without a type.
+ *
+ * ptxas of CUDA 13.0 converts the number, F2I.U8.F16, where a byte of the register is stored that
+ * such an instruction has as its result: `st.u8` of half the bits of a half_t, or of an element of
+ * a register array that NVVM's loop-invariant code motion accesses byte by byte. A move between
+ * them costs nothing and makes it a store of bits; the SASS is otherwise the same. */
+#define TL_FLOAT16_RESULT(instruction, operands) \
+  "{.reg .b16 bits; " instruction " bits, " operands "; mov.b16 %0, bits;}"
+
+#define TL_PTX_BINARY(name, instruction)                                      \
+  static TL_DEVICE uint16_t name(uint16_t a, uint16_t b) {                    \
+    uint16_t d;                                                               \
+    asm(TL_FLOAT16_RESULT(instruction, "%1, %2") : "=h"(d) : "h"(a), "h"(b)); \
+    return d;                                                                 \
   }
 
 /*! IEEE binary16. */
@@ -28,7 +37,7 @@ struct HalfFormat {
   }
   static TL_DEVICE uint16_t from_float(float x) {
     uint16_t d;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(d) : "f"(x));
+    asm(TL_FLOAT16_RESULT("cvt.rn.f16.f32", "%1") : "=h"(d) : "f"(x));
     return d;
   }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
@@ -49,7 +58,7 @@ struct BFloat16Format {
   // PTX ISA, cvt
   static TL_DEVICE uint16_t from_float(float x) {
     uint16_t d;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(d) : "f"(x));
+    asm(TL_FLOAT16_RESULT("cvt.rn.bf16.f32", "%1") : "=h"(d) : "f"(x));
     return d;
   }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
@@ -60,7 +69,7 @@ struct BFloat16Format {
   // add.bf16 needs sm_90, fma.bf16 sm_80 (PTX ISA, fma): a + b is 1 * a + b, a * b is a * b + (-0).
   static TL_DEVICE uint16_t fma(uint16_t a, uint16_t b, uint16_t c) {
     uint16_t d;
-    asm("fma.rn.bf16 %0, %1, %2, %3;" : "=h"(d) : "h"(a), "h"(b), "h"(c));
+    asm(TL_FLOAT16_RESULT("fma.rn.bf16", "%1, %2, %3") : "=h"(d) : "h"(a), "h"(b), "h"(c));
     return d;
   }
   static TL_DEVICE uint16_t add(uint16_t a, uint16_t b) { return fma(a, 0x3f80, b); }

@@ -185,4 +185,7 @@ TL_DEVICE void fence_barrier_init() {
  */
 TL_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/*! The same for accesses of all memory. */
+TL_DEVICE void fence_proxy_async_all() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 }  // namespace tl

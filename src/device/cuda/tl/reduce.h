@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tl/reduce_ops.h>
+#include <tl/warp.h>
 
 namespace tl {
 namespace detail {
@@ -36,7 +37,8 @@ TL_SHUFFLE(shuffle, "idx", "31")
 }  // namespace detail
 
 /*! Op over `threads` lanes (a power of two), `scale` apart (one too); each of them has the same
- * result. */
+ * result. Lanes of a group that the block has in part get no result: they take part, because the
+ * warp shuffles together, and what they read of lanes that do not exist is undefined. */
 template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value) {
   static_assert(threads * scale <= 32, "tl::AllReduce is over the lanes of one warp");
@@ -44,6 +46,16 @@ TL_DEVICE T AllReduce(T value) {
     value = Op::run(value, detail::shuffle_xor(value, step * scale));
   }
   return value;
+}
+
+/*! Op over the lanes of `mask`, each of which calls; each of them has the same result. */
+template <typename Op, typename T>
+TL_DEVICE T reduce_lanes(uint32_t mask, T value) {
+  T result = shfl_sync(mask, value, __ffs(mask) - 1, 32);
+  for (uint32_t rest = mask & (mask - 1); rest != 0; rest &= rest - 1) {
+    result = Op::run(result, shfl_sync(mask, value, __ffs(rest) - 1, 32));
+  }
+  return result;
 }
 
 /*! Op over lanes 0 to this one, of the warp's first `lanes` lanes. */

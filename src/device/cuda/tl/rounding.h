@@ -27,11 +27,13 @@ namespace tl {
   TL_DEVICE float fma_##mode(float x, float y, float z) { return __fmaf_##mode(x, y, z); }    \
   TL_DEVICE double fma_##mode(double x, double y, double z) { return __fma_##mode(x, y, z); } \
   TL_VEC_MAP3(fma_##mode)
-#define TL_HALF_FMA(T, type)                                                                  \
-  TL_DEVICE T fma_rn(T x, T y, T z) {                                                         \
-    uint16_t d;                                                                               \
-    asm("fma.rn." type " %0, %1, %2, %3;" : "=h"(d) : "h"(x.bits), "h"(y.bits), "h"(z.bits)); \
-    return T::from_bits(d);                                                                   \
+#define TL_HALF_FMA(T, type)                            \
+  TL_DEVICE T fma_rn(T x, T y, T z) {                   \
+    uint16_t d;                                         \
+    asm(TL_FLOAT16_RESULT("fma.rn." type, "%1, %2, %3") \
+        : "=h"(d)                                       \
+        : "h"(x.bits), "h"(y.bits), "h"(z.bits));       \
+    return T::from_bits(d);                             \
   }
 TL_HALF_FMA(half_t, "f16")
 TL_HALF_FMA(bfloat16_t, "bf16")

@@ -26,7 +26,26 @@ struct Suspect {
   Report report;
 };
 
-constexpr unsigned kRecentBounds = 8;
+// Pointers of buffers that became plain ones: those that a width is looked up for, and all that are
+// remembered.
+constexpr unsigned kRecentBounds = 8, kKnownBounds = 64;
+
+struct KnownBounds : Bounds {
+  const Fiber* thread;  // that made the pointer; nullptr: what is before has been done
+};
+
+/*! Bytes of a block's shared memory. */
+struct Extent {
+  unsigned begin, end;
+};
+
+/*! Those that functions of the user's have got from a thread. */
+struct Passed {
+  static constexpr unsigned kMost = 8;
+  const Fiber* thread;
+  unsigned count;  // more than kMost: no longer known
+  Extent extents[kMost];
+};
 
 /*! What atomic operations have released, by address. */
 class AtomicClocks {
@@ -73,6 +92,27 @@ class AtomicClocks {
   Item* items_[kBuckets];
 };
 
+/*! An access of the shared memory of another block, which may not end before. */
+struct RemoteAccess {
+  const Block* owner;
+  uint32_t epoch;
+  Report report;
+};
+
+/*! An atomic operation that wrote where another one looked. */
+struct Announcement {
+  const void* at;
+  unsigned block, thread;
+  bool releases;
+};
+
+/*! Threads of a block have heard of another block, or of each other, through an atomic operation
+ * that does not order what was before it. */
+struct WeakSignal {
+  bool known, releases, acquires;
+  unsigned from, to;  // blocks
+};
+
 /*! What is known of a byte of a thread's stack. */
 enum LocalByte : unsigned char { kDefined, kUndefined, kInFlight };
 
@@ -80,9 +120,10 @@ enum LocalByte : unsigned char { kDefined, kUndefined, kInFlight };
 struct Flight {
   Flight* next;
   const Fiber* warp;  // its first lane
-  void* registers[kWarpSize];
+  const void* registers[kWarpSize];
   unsigned bytes, group;
-  Site site;  // of the latest one
+  bool written;  // an accumulator; else an operand
+  Site site;     // of the latest one
 };
 
 /*! All zeros when made. */
@@ -100,9 +141,16 @@ struct Checker {
   unsigned region_count;
   Suspect suspects[8];
   unsigned suspect_count;
-  Bounds bounds[kRecentBounds];  // of the pointers that became plain ones last
+  KnownBounds bounds[kKnownBounds];  // of the pointers that became plain ones last
   unsigned next_bounds;
+  Extent declared[64];  // buffers in shared memory
+  unsigned declared_count;
+  Passed* passed;  // by the worker's threads; nullptr as long as none has passed any
   AtomicClocks atomics;
+  Table<RemoteAccess> remote;
+  uint32_t recent_remote[1024];
+  Announcement announcements[256];  // by address: the latest ones
+  WeakSignal weak_signals[64];
   Flight* flights;
   void **values, **pointers;  // of the kernel, as it sees them
   struct {
@@ -138,6 +186,25 @@ inline uint32_t epoch_of(Fiber& thread) {
   return epoch;
 }
 
+inline WeakSignal& weak_signal(unsigned from, unsigned to) {
+  return worker->checker->weak_signals[(from * 31 + to) % 64];
+}
+
+inline void note_announcement(const Fiber& thread, const void* at, bool releases) {
+  worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256] = {
+      at, number_of(*thread.block), thread.linear, releases};
+}
+
+/*! Within a block, only a thread that polls looks for a signal. */
+inline void note_signal(const Fiber& thread, const void* at, AtomicOrder order) {
+  const Announcement& found =
+      worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256];
+  const unsigned block = number_of(*thread.block);
+  if (found.at != at || (found.releases && order.acquires)) return;
+  if (found.block == block && (order.writes || found.thread == thread.linear)) return;
+  weak_signal(found.block, block) = {true, found.releases, order.acquires, found.block, block};
+}
+
 /*! Who performs an access. */
 struct Performer {
   const Fiber* thread;
@@ -162,6 +229,19 @@ inline bool ordered(uint32_t number, const Performer& by, bool fenced) {
     if (epoch.time <= clock.times[unsigned(epoch.engine)]) return true;
   }
   return (fenced ? clock.fenced : clock.seen).time(epoch.block, epoch.actor) >= epoch.time;
+}
+
+/*!
+ * Whether an access is over for a thread that has waited at block scope for what another block of
+ * the cluster released. That makes room: it orders a write of the async proxy behind the reads, and
+ * behind what engines wrote, whose bytes tell of themselves. It acquires nothing that a thread
+ * wrote (PTX ISA, Memory Consistency Model, Scope).
+ */
+inline bool over(const Epoch& epoch, const Performer& by, bool fenced) {
+  const ThreadClock& clock = by.thread->clock;
+  fenced &= by.async_proxy() && epoch.engine == Engine::kThread;
+  return (fenced ? clock.happened_fenced : clock.happened).time(epoch.block, epoch.actor) >=
+         epoch.time;
 }
 
 }  // namespace emu

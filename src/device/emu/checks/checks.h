@@ -37,6 +37,37 @@ static void check_acquire(Fiber& thread, SyncClock& clock) {
 void check_release(SyncClock& clock) { check_release(*worker->current, clock); }
 void check_acquire(SyncClock& clock) { check_acquire(*worker->current, clock); }
 
+void check_happened(SyncClock& clock) {
+  ThreadClock& mine = worker->current->clock;
+  mine.happened = join(mine.happened, clock.seen.all);
+  mine.happened_fenced = join(mine.happened_fenced, clock.fenced.all);
+}
+
+void check_exit() {
+  if (!checks(kCheckRaces) || worker->cluster_blocks == 1) return;
+  const ThreadClock& mine = worker->current->clock;
+  JoinedClock& end = worker->current->block->end.seen;
+  end.add(mine.seen);
+  end.add(mine.happened);
+}
+
+void check_cluster_ends(Cluster& cluster) {
+  Table<RemoteAccess>& remote = worker->checker->remote;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < remote.count; ++i) {
+    const RemoteAccess access = remote[i];
+    if (access.owner->cluster != &cluster) {
+      remote[kept++] = access;
+      continue;
+    }
+    const Epoch& epoch = worker->checker->epochs[access.epoch];
+    const ClockRef& end = access.owner->end.seen.all;
+    if (end.time(epoch.block, epoch.actor) < epoch.time)
+      worker->checker->reports.add(access.report);
+  }
+  remote.count = kept;
+}
+
 void check_phase_ends(WaitPoint& point) {
   if (!point.clock.seen.all.get()) return;
   for (Fiber* f = point.waiting.first; f; f = f->next) check_acquire(*f, point.clock);
@@ -127,7 +158,7 @@ static void check_width(const void* at, size_t bytes, Site site) {
   const Checker& checker = *worker->checker;
   for (unsigned i = 1; i <= kRecentBounds; ++i) {
     // Buffers that share bytes may have had pointers to the same place: the latest one counts.
-    const Bounds& bounds = checker.bounds[(checker.next_bounds - i) % kRecentBounds];
+    const Bounds& bounds = checker.bounds[(checker.next_bounds - i) % kKnownBounds];
     if (bounds.at != at) continue;
     const char* const end = static_cast<const char*>(bounds.end);
     if (static_cast<const char*>(at) + bytes > end) leave_buffer(bounds, bytes, site);
@@ -176,18 +207,46 @@ void check_atomic(const void* at, size_t bytes, bool writes, Location where) {
   check_named(writes ? Access::kAtomic : Access::kAtomicRead, at, bytes, where);
 }
 
-void check_atomic_order(const void* at, bool acquires, bool releases, bool stores) {
-  if (!checks(kCheckRaces)) return;
-  AtomicClocks& clocks = worker->checker->atomics;
-  SyncClock* clock = clocks.find(at);
-  if (clock && acquires) check_acquire(*clock);
-  if (clock && stores) *clock = {};
-  if (!releases) return;
-  check_release(clock ? *clock : clocks.add(at));
+/*! What a relaxed atomic operation releases: what its thread knew at its last fence. */
+static void check_publish(Fiber& thread, SyncClock& clock) {
+  ThreadClock& mine = thread.clock;
+  clock.seen.add(mine.published);
+  clock.seen.all.raise(number_of(*thread.block), actor_of(thread, Engine::kThread),
+                       mine.published_time);
 }
 
-void check_product_registers(void* const* registers, size_t bytes, bool reads, unsigned group,
-                             Location where) {
+void check_atomic_order(const void* at, AtomicOrder order) {
+  if (!checks(kCheckRaces)) return;
+  Fiber& thread = *worker->current;
+  AtomicClocks& clocks = worker->checker->atomics;
+  SyncClock* clock = clocks.find(at);
+  if (order.reads) note_signal(thread, at, order);
+  if (clock && order.acquires) check_acquire(*clock);
+  if (clock && order.reads && !order.acquires) {
+    thread.clock.found = join(thread.clock.found, clock->seen.all);
+  }
+  if (!order.writes) return;
+  note_announcement(thread, at, order.releases);
+  if (clock && !order.reads) *clock = {};
+  if (order.releases) {
+    check_release(thread, clock ? *clock : clocks.add(at));
+  } else if (thread.clock.published_time) {
+    check_publish(thread, clock ? *clock : clocks.add(at));
+  }
+}
+
+void check_fence() {
+  if (!checks(kCheckRaces)) return;
+  ThreadClock& mine = worker->current->clock;
+  mine.seen = join(mine.seen, mine.found);
+  mine.found = {};
+  mine.published = mine.seen;
+  mine.published_time = mine.times[0]++;
+  mine.epoch = 0;
+}
+
+void check_product_registers(const void* const* registers, size_t bytes, bool writes, bool reads,
+                             unsigned group, Location where) {
   Fiber* const lanes = &first_lane(*worker->current);
   const Site site = site_of(where);
   for (int l = 0; reads && l < kWarpSize; ++l) {
@@ -201,7 +260,7 @@ void check_product_registers(void* const* registers, size_t bytes, bool reads, u
                          1,
                          0});
   }
-  begin_flight(*lanes, registers, static_cast<unsigned>(bytes), group, site);
+  begin_flight(*lanes, registers, static_cast<unsigned>(bytes), writes, group, site);
 }
 
 void check_array_begins(LocalArray& array) {
@@ -229,7 +288,55 @@ void check_bounds(const Bounds& bounds, size_t bytes) {
   if (at < begin || at + bytes > end) {
     leave_buffer(bounds, bytes, site_of(__builtin_return_address(0)));
   }
-  checker.bounds[checker.next_bounds++ % kRecentBounds] = bounds;
+  checker.bounds[checker.next_bounds++ % kKnownBounds] = {bounds, worker->current};
+}
+
+/*! Where in its block's shared memory. */
+static unsigned offset_in_block(const void* at) {
+  return unsigned((static_cast<const unsigned char*>(at) - worker->shared) % kSharedStride);
+}
+
+void check_declared(const void* begin, const void* end) {
+  if (!checks(kCheckBounds)) return;
+  Checker& checker = *worker->checker;
+  const unsigned first = offset_in_block(begin);
+  const Extent extent = {
+      first, first + unsigned(static_cast<const char*>(end) - static_cast<const char*>(begin))};
+  for (unsigned i = 0; i < checker.declared_count; ++i) {
+    const Extent& known = checker.declared[i];
+    if (known.begin == extent.begin && known.end == extent.end) return;
+  }
+  constexpr unsigned kMost = sizeof(checker.declared) / sizeof(Extent);
+  if (checker.declared_count < kMost) checker.declared[checker.declared_count++] = extent;
+}
+
+void check_passed(const Bounds& bounds) {
+  Checker& checker = *worker->checker;
+  if (!checks(kCheckBounds) || !lies_in(bounds.begin, worker->shared, checker.shared_bytes)) return;
+  Fiber& thread = *worker->current;
+  checker.bounds[checker.next_bounds++ % kKnownBounds] = {};
+  if (!checker.passed) {
+    const size_t threads = worker->block_capacity() * worker->block_threads;
+    checker.passed = static_cast<Passed*>(zeroed(threads * sizeof(Passed)));
+  }
+  Passed& passed = checker.passed[&thread - worker->fibers];
+  const unsigned begin = offset_in_block(bounds.begin),
+                 end = begin + unsigned(static_cast<const char*>(bounds.end) -
+                                        static_cast<const char*>(bounds.begin));
+  for (unsigned i = 0; i < passed.count && i < Passed::kMost; ++i) {
+    if (passed.extents[i].begin == begin && passed.extents[i].end == end) return;
+  }
+  if (passed.count < Passed::kMost) passed.extents[passed.count] = {begin, end};
+  if (passed.count <= Passed::kMost) ++passed.count;
+}
+
+void check_index(long long index, long long extent, const char* buffer, int dimension,
+                 Location where) {
+  if (!checks(kCheckBounds)) return;
+  fail(where,
+       "out-of-bounds: index %lld of dimension %d of %s, which has %lld elements there. Guard the "
+       "access, or make the value less",
+       index, dimension, buffer, extent);
 }
 
 // --- launches
@@ -285,6 +392,7 @@ static void release_checker(Worker& of) {
       for (LaneSet& set : warp.sets) set.clock = {};
     }
     of.blocks[b].cluster->barrier = {};
+    of.blocks[b].end = {};
   }
   of.grid_barrier = {};
   checker.atomics.forget(nullptr, ~size_t(0));
@@ -295,7 +403,9 @@ static void release_checker(Worker& of) {
   checker.epochs.release();
   checker.chains.release();
   checker.locations.release();
+  checker.remote.release();
   free(checker.values);
+  free(checker.passed);
   free(checker.pointers);
   free(of.checker);
   of.checker = nullptr;

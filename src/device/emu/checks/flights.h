@@ -56,20 +56,22 @@ inline void check_in_flight(const Observation& now) {
   for (const Flight* f = worker->checker->flights; f; f = f->next) {
     if (f->warp != &first_lane(thread)) continue;
     if (!lies_in(now.at + i, f->registers[thread.linear % kWarpSize], f->bytes)) continue;
+    // The PTX ISA leaves a read of A's registers undefined, too, but it changes nothing.
+    if (!f->written && now.access == Access::kRead) continue;
     Report report = report_of(now, "race");
-    report.before = {Access::kWrite, number_of(*thread.block), thread.linear, Engine::kWgmma,
-                     f->site};
+    report.before = {f->written ? Access::kWrite : Access::kRead, number_of(*thread.block),
+                     thread.linear, Engine::kWgmma, f->site};
     place_in_array(now, i, &report);
     worker->checker->reports.add(report);
   }
 }
 
 /*! A product of the warp uses `bytes` bytes of registers of each lane. */
-inline void begin_flight(Fiber& warp, void* const* registers, unsigned bytes, unsigned group,
-                         Site site) {
+inline void begin_flight(Fiber& warp, const void* const* registers, unsigned bytes, bool written,
+                         unsigned group, Site site) {
   Flight* flight = worker->checker->flights;
   while (flight && (flight->warp != &warp || flight->registers[0] != registers[0] ||
-                    flight->bytes != bytes)) {
+                    flight->bytes != bytes || flight->written != written)) {
     flight = flight->next;
   }
   if (!flight) {
@@ -79,6 +81,7 @@ inline void begin_flight(Fiber& warp, void* const* registers, unsigned bytes, un
   }
   flight->warp = &warp;
   flight->bytes = bytes;
+  flight->written = written;
   flight->group = group;
   flight->site = site;
   for (int l = 0; l < kWarpSize; ++l) {
@@ -95,7 +98,7 @@ inline void end_flights(const Fiber* warp, unsigned group) {
       link = &flight->next;
       continue;
     }
-    for (void* registers : flight->registers) {
+    for (const void* registers : flight->registers) {
       memset(known_bytes(registers), kDefined, flight->bytes);
     }
     *link = flight->next;

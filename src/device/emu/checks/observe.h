@@ -54,11 +54,60 @@ namespace emu {
   stop(report);
 }
 
+/*! A plain access that no pointer of a buffer has led to: in a function of the user's, or through a
+ * pointer that the program has made itself. Where the thread has passed buffers to functions, such
+ * an access belongs to one of these; it is outside of them where it is in another buffer. */
+inline void check_raw(const Observation& now, unsigned place) {
+  Checker& checker = *worker->checker;
+  if (!checks(kCheckBounds) || !checker.passed || now.by.engine != Engine::kThread) return;
+  const Passed& passed = checker.passed[now.by.thread - worker->fibers];
+  if (passed.count == 0 || passed.count > Passed::kMost) return;
+  for (unsigned i = 1; i <= kKnownBounds; ++i) {
+    const KnownBounds& bounds = checker.bounds[(checker.next_bounds - i) % kKnownBounds];
+    if (bounds.thread != now.by.thread) break;
+    const char* const at = static_cast<const char*>(bounds.at);
+    if (at <= now.at && now.at < at + 64) return;  // a vector's word, or the element itself
+  }
+  const Extent* nearest = nullptr;
+  for (unsigned i = 0; i < passed.count; ++i) {
+    const Extent& extent = passed.extents[i];
+    if (place >= extent.begin && place + now.bytes <= extent.end) return;
+    if (!nearest || (extent.end <= place && extent.end > nearest->end)) nearest = &extent;
+  }
+  for (unsigned i = 0; i < checker.declared_count; ++i) {
+    const Extent& other = checker.declared[i];
+    if (place < other.begin || place >= other.end) continue;
+    Report report = report_of(now, "out-of-bounds");
+    report.has_base = true;
+    report.base = long(nearest->begin) - long(kMaxStaticSharedBytes);
+    report.extent = nearest->end - nearest->begin;
+    stop(report);
+  }
+}
+
 inline void check_multiple(const Observation& now) {
   if ((reinterpret_cast<uintptr_t>(now.at) & (now.alignment - 1)) == 0) return;
   Report report = report_of(now, "misaligned");
   report.extent = now.alignment;
   stop(report);
+}
+
+/*! Remembers the latest access of each thread or engine at each place of the program. */
+inline void note_remote(const Block& owner, const Observation& now) {
+  if (!checks(kCheckRaces)) return;
+  Checker& checker = *worker->checker;
+  const Epoch& epoch = checker.epochs[now.by.epoch];
+  uint32_t& slot = checker.recent_remote[(epoch.actor * 31u + epoch.block * 17u + now.site) % 1024];
+  if (slot < checker.remote.count) {
+    RemoteAccess& latest = checker.remote[slot];
+    const Epoch& known = checker.epochs[latest.epoch];
+    if (latest.owner == &owner && latest.report.now.site == now.site &&
+        known.actor == epoch.actor && known.block == epoch.block) {
+      latest.epoch = now.by.epoch;
+      return;
+    }
+  }
+  slot = checker.remote.add({&owner, now.by.epoch, report_of(now, "ended")});
 }
 
 inline void observe_shared(Observation& now) {
@@ -74,7 +123,11 @@ inline void observe_shared(Observation& now) {
     out_of_bounds(now, dynamic ? block.shared_bytes : block.static_bytes);
   }
   check_multiple(now);
-  if (&block != now.by.thread->block && block.live == 0) stop(report_of(now, "ended"));
+  if (now.access <= Access::kWrite) check_raw(now, unsigned(offset));
+  if (&block != now.by.thread->block) {
+    if (block.live == 0) stop(report_of(now, "ended"));
+    note_remote(block, now);
+  }
   check_cells(worker->checker->shared_cells + place, now);
 }
 

@@ -39,6 +39,39 @@ inline Report report_of(const Observation& now, const char* kind) {
   return report;
 }
 
+inline bool writes(Access access) { return access == Access::kWrite || access == Access::kAtomic; }
+
+/*! What would order two accesses, where more than their kinds has to be known; "" else. */
+inline const char* missing_between(const Observation& now, Access access, uint32_t number) {
+  const Epoch& before = worker->checker->epochs[number];
+  const Fiber& thread = *now.by.thread;
+  const unsigned block = number_of(*thread.block);
+  if (before.engine != Engine::kThread) return "";
+  if (now.by.async_proxy() && ordered(number, now.by, false)) return "fence.proxy.async";
+  if (over(before, now.by, false)) {
+    if (now.by.async_proxy() && !writes(access)) return "fence.proxy.async";
+    return "a wait for the mbarrier that acquires at cluster scope (mbarrier_wait_cluster)";
+  }
+  if (now.by.engine != Engine::kThread) return "";
+  const WeakSignal& weak = weak_signal(before.block, block);
+  const bool plain = access < Access::kAtomicRead && now.access < Access::kAtomicRead;
+  if (plain && weak.known && weak.from == before.block && weak.to == block) {
+    return weak.acquires ? "release order in the atomic operation that announces it"
+           : weak.releases
+               ? "acquire order in the atomic operation that looks for it"
+               : "release order in the atomic operation that announces it, or a fence "
+                 "before it, and acquire order in the one that looks for it, or a fence "
+                 "behind it";
+  }
+  if (before.block != block || now.argument >= 0) return "";
+  if (before.thread / kWarpSize == thread.linear / kWarpSize) {
+    return "a barrier of the warp between the two (T.sync_warp), or of the block";
+  }
+  if (worker->mbarrier_count == 0) return "";
+  return "a barrier for both threads (T.sync_threads) between the two; where they have different "
+         "roles, an arrival behind the first and a wait for it before the second";
+}
+
 /*! A conflict of byte `at` of the access with an earlier one. */
 inline Report race_of(const Observation& now, unsigned at, Access access, uint32_t epoch,
                       Site site) {
@@ -47,15 +80,12 @@ inline Report race_of(const Observation& now, unsigned at, Access access, uint32
   report.offset += at;
   report.bytes = now.bytes - at;
   report.before = {access, before.block, before.thread, before.engine, site & ~kAtomicWrite};
-  const bool needs_fence =
-      now.by.async_proxy() && before.engine == Engine::kThread && ordered(epoch, now.by, false);
-  if (needs_fence) report.missing = "fence.proxy.async";
+  report.missing = missing_between(now, access, epoch);
   return report;
 }
 
 inline bool conflict(Access a, Access b) {
-  const bool reads =
-      a != Access::kWrite && a != Access::kAtomic && b != Access::kWrite && b != Access::kAtomic;
+  const bool reads = !writes(a) && !writes(b);
   const bool atomic = a >= Access::kAtomicRead && b >= Access::kAtomicRead;
   return !reads && !atomic;
 }
@@ -94,7 +124,8 @@ inline bool all_ordered(const Cell& cell, const Observation& now, Earlier* found
   for_each(cell.reads, cell.read_site, [&](const Earlier& earlier) {
     const Epoch& epoch = worker->checker->epochs[earlier.epoch];
     const bool in_clock = !fenced && seen.time(epoch.block, epoch.actor) >= epoch.time;
-    const bool is_ordered = in_clock || ordered(earlier.epoch, by, fenced);
+    const bool is_ordered = in_clock || ordered(earlier.epoch, by, fenced) ||
+                            (fenced && !writes(earlier.access) && over(epoch, by, true));
     by_clock &= in_clock;
     all &= is_ordered;
     if (is_ordered || !conflict(now.access, earlier.access)) return true;
@@ -133,6 +164,9 @@ inline void check_last_write(const Cell& cell, const Observation& now, unsigned 
   const bool atomic = cell.write_site & kAtomicWrite;
   if (!cell.write || (atomic && now.access >= Access::kAtomicRead)) return;
   if (ordered(cell.write, now.by, true)) return;
+  const Epoch& before = checker.epochs[cell.write];
+  const bool engines = before.engine != Engine::kThread && now.by.async_proxy();
+  if (engines && now.access == Access::kWrite && over(before, now.by, false)) return;
   const Report report =
       race_of(now, at, atomic ? Access::kAtomic : Access::kWrite, cell.write, cell.write_site);
   const bool plain = now.access == Access::kWrite && !atomic &&

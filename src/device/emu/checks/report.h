@@ -75,7 +75,7 @@ inline Site site_of(const void* code) {
   return static_cast<Site>(static_cast<const char*>(code) - __ehdr_start);
 }
 
-constexpr char kRecord = '\x1e', kField = '\x1f';
+constexpr char kRecord = '\x1e';
 
 inline const char* name_of(Access access) {
   static const char* const names[] = {"read", "write", "atomic read", "atomic", "access"};

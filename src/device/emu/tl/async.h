@@ -26,11 +26,19 @@ struct AsyncOperation {
   void* arguments() { return this + 1; }
 };
 
-/*! Operations in the order of their issue, in groups. All zeros when made. */
+/*!
+ * Operations in the order of their issue, in groups. All zeros when made.
+ *
+ * A group ends where the thread commits it, and where an mbarrier is to hear of the operations so
+ * far: waits count commits, so that the queue knows where the last ones were.
+ */
 struct AsyncQueue {
+  static constexpr uint32_t kKnownCommits = 8;
+
   char* items;
   uint32_t first, last, capacity;
   uint32_t open_group;
+  uint32_t commits, ends[kKnownCommits];  // groups before ends[i % kKnownCommits] are in commit i
 
   bool empty() const { return first == last; }
 
@@ -49,21 +57,35 @@ struct AsyncQueue {
     return operation;
   }
 
-  void commit() { ++open_group; }
+  /*! Operations that follow are in another group, though not behind a commit. */
+  void begin_group() { ++open_group; }
 
-  /*! Performs the operations of all but the `allowed` newest committed groups. */
-  void wait(uint32_t allowed) {
-    while (!empty() && front().group + allowed < open_group) perform_first();
+  void commit() {
+    begin_group();
+    ends[commits++ % kKnownCommits] = open_group;
+  }
+
+  /*! Performs the operations of all but the `allowed` newest commits. */
+  void wait(uint32_t allowed) { perform_before(done(allowed)); }
+
+  /*! Performs those of the groups before this one. */
+  void perform_before(uint32_t group) {
+    while (!empty() && front().group < group) perform_first();
   }
 
   void perform_all() {
     while (!empty()) perform_first();
   }
 
-  /*! Groups before this one are complete when at most `allowed` committed ones may not be. */
-  uint32_t done(uint32_t allowed) const { return open_group > allowed ? open_group - allowed : 0; }
+  /*! Groups before this one are complete when at most `allowed` commits may not be. A commit has
+   * at least one group, which is all that is known of older ones. */
+  uint32_t done(uint32_t allowed) const {
+    if (commits <= allowed) return 0;
+    const uint32_t newest = commits - 1 - allowed;
+    return allowed < kKnownCommits ? ends[newest % kKnownCommits] : newest + 1;
+  }
 
-  void clear() { first = last = open_group = 0; }
+  void clear() { first = last = open_group = commits = 0; }
 
   void free_items() { free(items); }
 

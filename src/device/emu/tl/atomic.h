@@ -69,7 +69,7 @@ TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   maybe_stand_back();
   check_atomic(at, sizeof(T), true, where);
-  check_atomic_order(at, acquires(order), releases(order), stores);
+  check_atomic_order(at, {acquires(order), releases(order), !stores, true});
   Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
   Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
   do {
@@ -90,7 +90,7 @@ TL_UNOBSERVED inline T poll(const T* at, bool acquires, Location where) {
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   yield(where);
   check_atomic(at, sizeof(T), false, where);
-  check_atomic_order(at, acquires, false, false);
+  check_atomic_order(at, {acquires, false, true, false});
   const T found =
       bit_cast<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(at), __ATOMIC_SEQ_CST));
   note_found(at, found);

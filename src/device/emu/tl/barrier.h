@@ -52,6 +52,40 @@ TL_RUNTIME bool barrier_arrive(Barrier& barrier, unsigned threads, Location wher
   return ++barrier.arrived == (threads ? threads : barrier.block->live);
 }
 
+/*!
+ * The instructions of a barrier are .aligned: all lanes of a warp execute the same one (PTX ISA,
+ * bar). Those of a warp are held against the first one that came.
+ */
+TL_RUNTIME void check_aligned(Barrier& barrier, Location where) {
+  Warp& warp = this_block().warps[worker->current->linear / kWarpSize];
+  const int number = int(&barrier - barrier.block->barriers);
+  if (warp.barrier_lanes == 0) {
+    warp.barrier = &barrier;
+    warp.barrier_where = where;
+    ++barrier.partial_warps;
+  } else if (warp.barrier != &barrier || warp.barrier_where.line != where.line ||
+             __builtin_strcmp(warp.barrier_where.file, where.file) != 0) {
+    fail(where,
+         "the lanes of a warp diverge: this one is at barrier %d, others are at barrier %d in "
+         "%s:%d. All lanes have to take the same way to a barrier of the block: let the condition "
+         "be the same in a whole warp, or move the barrier out of it",
+         number, int(warp.barrier - barrier.block->barriers), warp.barrier_where.file,
+         warp.barrier_where.line);
+  }
+  if (++warp.barrier_lanes < unsigned(__builtin_popcount(warp.live))) return;
+  warp.barrier_lanes = 0;
+  --barrier.partial_warps;
+}
+
+/*! All that a barrier counts have arrived. */
+TL_RUNTIME void check_whole_warps(const Barrier& barrier, Location where) {
+  if (barrier.partial_warps == 0) return;
+  fail(where,
+       "barrier %d has all %u threads that it counts, but not all lanes of their warps. All lanes "
+       "of a warp have to come to it, and it has to count them all",
+       int(&barrier - barrier.block->barriers), barrier.arrived);
+}
+
 TL_RUNTIME Barrier& find_barrier(int number, Location where) {
   if (number < 0 || number >= kBarriers) {
     fail(where, "barrier %d does not exist. Use 0 to %d", number, kBarriers - 1);
@@ -61,7 +95,9 @@ TL_RUNTIME Barrier& find_barrier(int number, Location where) {
 
 TL_RUNTIME void barrier_sync(int number, unsigned threads, Location where) {
   Barrier& barrier = find_barrier(number, where);
+  check_aligned(barrier, where);
   if (barrier_arrive(barrier, threads, where)) {
+    check_whole_warps(barrier, where);
     check_acquire(barrier.clock);
     release(barrier);
     maybe_stand_back();
@@ -70,18 +106,55 @@ TL_RUNTIME void barrier_sync(int number, unsigned threads, Location where) {
   }
 }
 
-TL_RUNTIME void named_barrier_arrive(int number, unsigned threads, Location where) {
-  if (threads == 0) fail(where, "barrier %d is to wait for no threads", number);
-  Barrier& barrier = find_barrier(number, where);
-  if (barrier_arrive(barrier, threads, where)) release(barrier);
-  maybe_stand_back();
-}
-
-/*! The lanes of `mask` that the running thread's warp has. */
+/*! The lanes of `mask` that the running thread's warp has and that have not exited: a collective
+ * waits for no others (PTX ISA, shfl.sync, vote.sync). */
 TL_RUNTIME uint32_t existing_lanes(uint32_t mask) {
   const Fiber* self = worker->current;
-  const unsigned lanes = self->block->threads - self->linear / kWarpSize * kWarpSize;
-  return lanes < kWarpSize ? mask & ((uint32_t(1) << lanes) - 1) : mask;
+  return mask & self->block->warps[self->linear / kWarpSize].live;
+}
+
+/*! A lane of the running thread's warp reads one that takes no part. */
+[[noreturn]] TL_RUNTIME void fail_for_absent_lane(unsigned lane, uint32_t mask, int from,
+                                                  Location where) {
+  const Fiber* self = worker->current;
+  const Block& block = *self->block;
+  const unsigned source = self->linear / kWarpSize * kWarpSize + unsigned(from);
+  if (source >= block.threads) {
+    fail(where,
+         "lane %u reads lane %d of its warp, which does not exist: the block has %u threads. What "
+         "it gets is undefined; let each lane read one that takes part",
+         lane, from, block.threads);
+  }
+  if (block.fibers[source].exited) {
+    fail(where,
+         "lane %u reads lane %d of its warp, which has exited. What it gets is undefined; let all "
+         "lanes that are read take part",
+         lane, from);
+  }
+  fail(where,
+       "lane %u reads lane %d of its warp, which the lanes %08x that take part do not contain. "
+       "What it gets is undefined; let the mask name it, and let it take part",
+       lane, from, mask);
+}
+
+/*! A lane gives its value to those that read it; nobody may read one that takes no part. */
+inline void check_source_lane(uint32_t mask, int from, Location where) {
+  if (existing_lanes(mask) >> from & 1) return;
+  fail_for_absent_lane(worker->current->linear % kWarpSize, mask, from, where);
+}
+
+/*! Runs the collective of lanes that have all arrived, and lets them go on. */
+TL_RUNTIME void complete_set(Warp& warp, LaneSet& set) {
+  if (set.collective) {
+    void* lanes[kWarpSize] = {};
+    for (int l = 0; l < kWarpSize; ++l) {
+      if (set.present >> l & 1) lanes[l] = warp.set_arguments[l];
+    }
+    check_engine_begins();
+    set.collective(lanes);
+    check_engine_ends();
+  }
+  release(set);
 }
 
 /*!
@@ -96,17 +169,22 @@ TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collecti
   if (!(mask >> lane & 1)) {
     fail(where, "lane %u waits for the lanes %08x of its warp, which it is not one of", lane, mask);
   }
-  mask = existing_lanes(mask);
+  const uint32_t present = existing_lanes(mask);
   Warp& warp = self->block->warps[self->linear / kWarpSize];
   for (const LaneSet& other : warp.sets) {
     if (other.arrived == 0 || !(other.mask & mask)) continue;
     if (other.mask != mask) {
-      fail(where, "lane %u waits for the lanes %08x of its warp while others wait for %08x", lane,
-           mask, other.mask);
+      fail(where,
+           "lane %u waits for the lanes %08x of its warp while others wait for %08x at %s:%d. Let "
+           "all lanes of a mask come to one place with the same mask",
+           lane, mask, other.mask, other.where.file, other.where.line);
     }
     if (other.collective != collective) {
-      fail(where, "lane %u waits at %s while others of its lanes %08x wait at %s", lane, name, mask,
-           other.name);
+      fail(
+          where,
+          "lane %u waits at %s while others of its lanes %08x wait at %s at %s:%d. Let all of them "
+          "take the same way",
+          lane, name, mask, other.name, other.where.file, other.where.line);
     }
   }
   LaneSet& set = warp.sets[__builtin_ctz(mask)];
@@ -114,25 +192,47 @@ TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collecti
     set.describe = describe_lane_set;
     set.scope = Scope::kWarp;
     set.name = name;
+    set.where = where;
     set.mask = mask;
     set.collective = collective;
-    set.expected = __builtin_popcount(mask);
+    set.present = present;
+    set.expected = __builtin_popcount(present);
   }
   warp.set_arguments[lane] = argument;
   // What lanes tell each other orders no memory accesses (PTX ISA, shfl.sync); the barrier does.
   if (!collective) check_release(set.clock);
   if (++set.arrived < set.expected) return wait_at(set);
   check_acquire(set.clock);
-  if (collective) {
-    void* lanes[kWarpSize] = {};
+  complete_set(warp, set);
+  maybe_stand_back();
+}
+
+/*! All lanes of a warp execute the instruction at this place together. */
+TL_RUNTIME void meet_aligned(const char* name, Location where) {
+  const auto same_place = [](void* const* lanes) {
+    const Location* first = nullptr;
     for (int l = 0; l < kWarpSize; ++l) {
-      if (mask >> l & 1) lanes[l] = warp.set_arguments[l];
+      const auto* at = static_cast<const Location*>(lanes[l]);
+      if (!at) continue;
+      if (!first) first = at;
+      if (at->line == first->line && __builtin_strcmp(at->file, first->file) == 0) continue;
+      fail(*at,
+           "the lanes of a warp diverge: lane %d arrives here, others arrive in %s:%d. All lanes "
+           "have to take the same way to a barrier of the block",
+           l, first->file, first->line);
     }
-    check_engine_begins();
-    collective(lanes);
-    check_engine_ends();
+  };
+  masked_sync(name, ~0u, same_place, &where, where);
+}
+
+TL_RUNTIME void named_barrier_arrive(int number, unsigned threads, Location where) {
+  if (threads == 0) fail(where, "barrier %d is to wait for no threads", number);
+  meet_aligned("named_barrier_arrive", where);
+  Barrier& barrier = find_barrier(number, where);
+  if (barrier_arrive(barrier, threads, where)) {
+    check_whole_warps(barrier, where);
+    release(barrier);
   }
-  release(set);
   maybe_stand_back();
 }
 
@@ -191,12 +291,30 @@ TL_RUNTIME void grid_barrier_sync(Location where) {
   check_acquire(barrier.completed);
 }
 
+/*! The lanes that wait for a lane of their warp that exits do so no longer. */
+TL_RUNTIME void leave_warp(const Fiber& self) {
+  Warp& warp = self.block->warps[self.linear / kWarpSize];
+  const uint32_t lane = uint32_t(1) << self.linear % kWarpSize;
+  warp.live &= ~lane;
+  if (warp.barrier_lanes > 0 && warp.barrier_lanes == unsigned(__builtin_popcount(warp.live))) {
+    warp.barrier_lanes = 0;
+    --self.block->barriers[warp.barrier - self.block->barriers].partial_warps;
+  }
+  for (LaneSet& set : warp.sets) {
+    if (set.arrived == 0 || !(set.present & lane)) continue;
+    set.present &= ~lane;
+    if (set.arrived == --set.expected) complete_set(warp, set);
+  }
+}
+
 /*! Takes the running thread out: barriers for all threads no longer wait for it. */
 TL_RUNTIME void exit_thread() {
   Fiber* self = worker->current;
+  check_exit();
   self->exited = true;
   Block& block = *self->block;
   --block.live;
+  leave_warp(*self);
   for (Barrier& barrier : block.barriers) {
     if (barrier.arrived > 0 && barrier.expected == 0 && barrier.arrived == block.live) {
       release(barrier);

@@ -31,6 +31,7 @@ inline void prepare_warps(Block& block) {
     warp.meeting.describe = describe_meeting;
     warp.meeting.scope = Scope::kWarp;
     warp.meeting.expected = rest < kWarpSize ? rest : kWarpSize;
+    warp.live = rest < kWarpSize ? (uint32_t(1) << rest) - 1 : ~uint32_t(0);
   }
 }
 
@@ -45,6 +46,7 @@ inline void prepare_block(Block& block) {
   block.live = block.threads;
   block.static_bytes = 0;
   block.votes = 0;
+  block.end = {};
   memset(block.dynamic_shared(), kPoison, block.shared_bytes);
   check_shared_begins(block.dynamic_shared(), block.shared_bytes);
   for (Barrier& barrier : block.barriers) {
@@ -88,7 +90,7 @@ inline void check_shared_end(const Block& block) {
   for (unsigned i = block.shared_bytes; i < block.shared_bytes + kWatchedBytes; ++i) {
     if (block.dynamic_shared()[i] == kPoison) continue;
     worker->failed = true;
-    Text text{worker->error, worker->error_size};
+    Text& text = worker->report;
     text.add("block ");
     text.add(block.index);
     text.add(" of %s wrote to byte %u of %u bytes of dynamic shared memory. Launch it with more",
@@ -114,6 +116,7 @@ inline bool finish_cluster(Cluster& cluster) {
   for (unsigned rank = 0; rank < worker->cluster_blocks && !worker->failed; ++rank) {
     check_shared_end(cluster.blocks[rank]);
   }
+  if (!worker->failed) check_cluster_ends(cluster);
   return !worker->failed;
 }
 
@@ -202,7 +205,7 @@ inline void run_threads() {
 
 inline void report_no_memory() {
   worker->failed = true;
-  Text text{worker->error, worker->error_size};
+  Text& text = worker->report;
   text.add("%s: no memory for the threads that run at the same time", worker->kernel);
 }
 

@@ -31,6 +31,13 @@ class Pointer {
     return at_;
   }
 
+  /*! For a function of the user's, whose accesses through it are to be in the buffer. */
+  TL_DEVICE T* passed() const {
+    T* const plain = checked(0);
+    check_passed({at_, begin_, end_});
+    return plain;
+  }
+
   /*! The same place of the buffer whose copy `to` points into. */
   TL_DEVICE Pointer moved(T* to) const { return {to, to - (at_ - begin_), to + (end_ - at_)}; }
 
@@ -42,6 +49,14 @@ class Pointer {
  private:
   T *at_, *begin_, *end_;
 };
+
+/*! The address that a lane gives to an instruction that takes the rows of `matrices` matrices;
+ * nullptr from a lane whose address it ignores. */
+template <int matrices, typename T>
+TL_DEVICE T* row_of(const Pointer<T>& row) {
+  const bool gives_a_row = worker->current->linear % kWarpSize < 8 * matrices;
+  return gives_a_row ? row.checked(sizeof(T)) : nullptr;
+}
 
 /*! An array of a thread. */
 template <typename T, int extent>
@@ -70,6 +85,7 @@ using local = emu::Local<T, extent>;
 template <typename T, int extent>
 TL_DEVICE emu::Pointer<T> shared(unsigned char* memory) {
   T* const begin = reinterpret_cast<T*>(memory);
+  emu::check_declared(begin, begin + extent);
   return {begin, begin, begin + extent};
 }
 
@@ -100,6 +116,28 @@ TL_DEVICE T* shared(unsigned char* memory) {
   return reinterpret_cast<T*>(memory);
 }
 
+#endif
+
+/*! An index, which has to be less than `extent`, in one dimension of a buffer. */
+template <typename Index, typename Extent>
+TL_DEVICE Index in_extent(Index index, Extent extent, const char* buffer, int dimension,
+                          emu::Location where = emu::here()) {
+  if (index < 0 || index >= extent) {
+    emu::check_index((long long)index, (long long)extent, buffer, dimension, where);
+  }
+  return index;
+}
+
+/*! A pointer for a function of the user's, which the checks hold to the buffer. */
+template <typename T>
+TL_DEVICE T* raw(T* pointer) {
+  return pointer;
+}
+#if TL_EMU_CHECKS
+template <typename T>
+TL_DEVICE T* raw(const emu::Pointer<T>& pointer) {
+  return pointer.passed();
+}
 #endif
 
 template <typename To, typename From>

@@ -20,6 +20,7 @@ namespace emu {
 
 struct Block;
 struct Checker;
+struct Cluster;
 struct Fiber;
 struct Text;
 struct WaitPoint;
@@ -38,6 +39,12 @@ struct ThreadClock {
   ClockRef fenced;                 // what the async proxy sees of generic writes
   uint32_t times[kEngines] = {1};  // its own, and of its engines the groups it has waited for
   uint32_t fenced_time = 0;
+  // Beside the two: what other blocks released to waits at block scope. It is over, though what it
+  // wrote is not acquired.
+  ClockRef happened, happened_fenced;
+  ClockRef published;  // what its relaxed atomic operations release, behind a fence
+  uint32_t published_time = 0;
+  ClockRef found;      // what its relaxed ones have met, which a fence acquires
   unsigned epoch = 0;  // number of the present time of this thread, 0 before it is needed
 };
 
@@ -139,6 +146,12 @@ TL_CHECK(void check_phase_ends(WaitPoint&))
 /*! What was released goes to those that look for it later. */
 TL_CHECK(void check_phase_ends(SyncClock&, SyncClock& /*completed*/))
 TL_CHECK(void check_fence_proxy_async())
+/*! What was released has happened, though its scope does not order it before the running thread. */
+TL_CHECK(void check_happened(SyncClock&))
+/*! The running thread exits. */
+TL_CHECK(void check_exit())
+/*! All threads of a cluster have exited. */
+TL_CHECK(void check_cluster_ends(Cluster&))
 
 /*! Groups before `group` are complete for the running thread. */
 TL_CHECK(void check_groups_done(Engine, unsigned /*group*/))
@@ -147,8 +160,8 @@ TL_CHECK(void check_groups_done(Engine, unsigned /*group*/))
 TL_CHECK(void check_warp_groups_done(unsigned /*group*/))
 
 /*! A product of the running thread's warp uses registers of its lanes until its group is done. */
-TL_CHECK(void check_product_registers(void* const*, size_t, bool /*reads*/, unsigned /*group*/,
-                                      Location))
+TL_CHECK(void check_product_registers(const void* const*, size_t, bool /*writes*/, bool /*reads*/,
+                                      unsigned /*group*/, Location))
 
 /*! The running thread's cp.async so far arrive at an mbarrier when they are complete. */
 TL_CHECK(void check_copies_arrive(SyncClock&, unsigned /*group*/))
@@ -172,14 +185,24 @@ TL_CHECK(void check_reduce(const Agent&, void*, size_t, Location))
 /*! An atomic operation that only reads has `writes` false. */
 TL_CHECK(void check_atomic(const void*, size_t, bool /*writes*/, Location))
 /*! Its memory order. One that stores ends the release sequence (PTX ISA, Release Sequences). */
-TL_CHECK(void check_atomic_order(const void*, bool /*acquires*/, bool /*releases*/,
-                                 bool /*stores*/))
+struct AtomicOrder {
+  bool acquires, releases, reads, writes;
+};
+TL_CHECK(void check_atomic_order(const void*, AtomicOrder))
+/*! A fence of acquire and release. */
+TL_CHECK(void check_fence())
 
 /*! Arrays of a thread: undefined when they begin, no memory of the program's when they end. */
 TL_CHECK(void check_array_begins(LocalArray&))
 TL_CHECK(void check_array_ends(LocalArray&))
 TL_CHECK(void check_defined(void*, size_t))
 TL_CHECK(void check_bounds(const Bounds&, size_t))
+/*! A declared buffer of shared memory, and one that a function of the user's has a pointer into. */
+TL_CHECK(void check_declared(const void* /*begin*/, const void* /*end*/))
+TL_CHECK(void check_passed(const Bounds&))
+/*! An index of one dimension is outside of its extent. */
+TL_CHECK(void check_index(long long, long long /*extent*/, const char* /*buffer*/,
+                          int /*dimension*/, Location))
 
 /*! A block begins; bytes of its shared memory are new. */
 TL_CHECK(void check_shared_begins(const unsigned char*, size_t))

@@ -11,19 +11,23 @@ namespace emu {
 
 /*! What a thread does, or what it waits for. */
 struct State {
-  char words[256];
+  Text words = {};
 
   explicit State(const Fiber& fiber) {
-    Text text{words, sizeof(words)};
     if (fiber.exited) {
-      text.add("have exited");
+      words.add("have exited");
     } else if (fiber.waits_at) {
-      text.add("wait at %s:%d for ", fiber.where.file, fiber.where.line);
-      fiber.waits_at->describe(*fiber.waits_at, text);
+      words.add("wait at %s:%d for ", fiber.where.file, fiber.where.line);
+      fiber.waits_at->describe(*fiber.waits_at, words);
     } else {
-      text.add("poll at %s:%d", fiber.where.file, fiber.where.line);
+      words.add("poll at %s:%d", fiber.where.file, fiber.where.line);
     }
   }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() { free(words.characters); }
+
+  const char* text() const { return words.characters ? words.characters : ""; }
 };
 
 // Threads in one row of the report: at one wait point, or at several that stand alike.
@@ -33,7 +37,7 @@ inline bool stand_alike(const Fiber& a, const Fiber& b) {
     return false;
   }
   if (a.waits_at == b.waits_at && a.where.file == b.where.file) return true;
-  return strcmp(State(a).words, State(b).words) == 0;
+  return strcmp(State(a).text(), State(b).text()) == 0;
 }
 
 /*! Adds the threads of a block that `is` names, as ranges; false where there are none. */
@@ -101,7 +105,7 @@ inline void add_block(Text& text, const Block& block) {
     for (unsigned j = 0; j < i && !reported; ++j) reported = alike(block.fibers[j]);
     if (reported) continue;
     add_ranges(text, block, "\n  threads ", alike);
-    text.add(" %s", State(fiber).words);
+    text.add(" %s", State(fiber).text());
     if (!fiber.exited && fiber.waits_at) add_missing(text, fiber);
   }
 }
@@ -125,9 +129,54 @@ struct Stuck {
   }
 };
 
+/*!
+ * What to do, by what is waited for. Who waits for bytes, arrivals or a value is at the root;
+ * others may wait for those threads only.
+ */
+inline void add_advice(Text& text) {
+  const WaitPoint *lanes = nullptr, *named = nullptr;
+  const Fiber* polls = nullptr;
+  bool signals = false, all = false;
+  for (unsigned b = 0; b < worker->block_count; ++b) {
+    const Block& block = worker->blocks[b];
+    for (unsigned i = 0; block.live > 0 && i < block.threads; ++i) {
+      const Fiber& fiber = block.fibers[i];
+      if (fiber.exited) continue;
+      if (!fiber.waits_at) {
+        polls = &fiber;
+      } else if (fiber.waits_at->advise) {
+        if (!signals) fiber.waits_at->advise(*fiber.waits_at, text);
+        signals = true;
+      } else if (fiber.waits_at->scope == Scope::kWarp) {
+        lanes = fiber.waits_at;
+      } else if (fiber.waits_at->scope == Scope::kBlock && fiber.waits_at->expected) {
+        named = fiber.waits_at;
+      } else {
+        all = true;
+      }
+    }
+  }
+  if (polls) {
+    text.add(
+        ". What threads poll for at %s:%d is not written any more: let whoever writes it come to "
+        "that without waiting for them",
+        polls->where.file, polls->where.line);
+  } else if (!signals && lanes) {
+    text.add(
+        ". All lanes that a collective of the warp waits for have to take the same way to it, "
+        "before they wait for anything else");
+  } else if (!signals && named && !all) {
+    text.add(
+        ". Let as many threads come to each named barrier as it counts, as often as others wait "
+        "there");
+  } else if (!signals) {
+    text.add(". Let all of them reach the same barrier");
+  }
+}
+
 inline void report_deadlock() {
   worker->failed = true;
-  Text text{worker->error, worker->error_size};
+  Text& text = worker->report;
   const Stuck stuck;
   text.add("deadlock in ");
   if (stuck.blocks == 1) {
@@ -141,10 +190,9 @@ inline void report_deadlock() {
   } else {
     text.add("%u blocks", stuck.blocks);
   }
-  text.add(
-      " of %s: %u of %u threads wait and none is left to release them. Let all of them reach the "
-      "same barrier",
-      worker->kernel, stuck.live, stuck.threads);
+  text.add(" of %s: %u of %u threads wait and none is left to release them", worker->kernel,
+           stuck.live, stuck.threads);
+  add_advice(text);
   for (unsigned b = 0; b < worker->block_count; ++b) {
     const Block& block = worker->blocks[b];
     if (block.live == 0) continue;

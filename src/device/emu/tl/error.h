@@ -2,37 +2,16 @@
  * context. */
 #pragma once
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <tl/runtime.h>
 #include <tl/worker.h>
 
 namespace tl {
 namespace emu {
 
-/*! Appends to the caller's buffer, cutting off what does not fit. */
-struct Text {
-  char* at;
-  unsigned long left;
-
-  __attribute__((format(printf, 2, 3))) void add(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int written = vsnprintf(at, left, format, arguments);
-    va_end(arguments);
-    if (written <= 0 || left == 0) return;
-    const unsigned long used = static_cast<unsigned long>(written) < left ? written : left - 1;
-    at += used;
-    left -= used;
-  }
-
-  void add(uint3 v) { add("(%u, %u, %u)", v.x, v.y, v.z); }
-};
-
 /*! Starts the report of an error of the running thread: where it is, and who it is. */
-TL_RUNTIME Text begin_error(Location where) {
+TL_RUNTIME Text& begin_error(Location where) {
   worker->failed = true;
-  Text text{worker->error, worker->error_size};
+  Text& text = worker->report;
   if (where.file) text.add("%s:%d: ", where.file, where.line);
   text.add("thread ");
   text.add(worker->current->index);
@@ -50,11 +29,54 @@ TL_RUNTIME Text begin_error(Location where) {
 
 [[noreturn]] __attribute__((format(printf, 2, 3))) TL_RUNTIME void fail(Location where,
                                                                         const char* format, ...) {
-  Text text = begin_error(where);
+  Text& text = begin_error(where);
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text.at, text.left, format, arguments);
+  text.add_all(format, arguments);
   va_end(arguments);
+  abandon();
+}
+
+// Around what tilelang/emulator/reports.py makes words of: fields, with a separator between two.
+constexpr char kMark = '\x1d', kField = '\x1f';
+
+/*! Where in dynamic shared memory of its block an address is; false where it is in none's. */
+inline bool find_in_shared(const void* at, long* offset) {
+  const size_t place =
+      reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(worker->shared);
+  if (place >= worker->block_count * kSharedStride) return false;
+  *offset = long(place % kSharedStride) - long(kMaxStaticSharedBytes);
+  return true;
+}
+
+/*! Names the element at an address: of a buffer in shared memory, or of a tensor. */
+TL_RUNTIME void add_place(Text& text, const void* at) {
+  long offset = 0;
+  if (find_in_shared(at, &offset)) {
+    text.add("%cplace%cshared%c-1%c%ld%c", kMark, kField, kField, kField, offset, kMark);
+    return;
+  }
+  const Arguments& arguments = *worker->arguments;
+  for (unsigned i = 0; arguments.bytes && i < arguments.count; ++i) {
+    if (arguments.kinds[i] == Arguments::kValue || arguments.bytes[i] == kUnknownBytes) continue;
+    const uintptr_t begin = *static_cast<const uintptr_t*>(arguments.values[i]);
+    const uintptr_t past = reinterpret_cast<uintptr_t>(at) - begin;
+    if (past >= arguments.bytes[i]) continue;
+    text.add("%cplace%cglobal%c%u%c%lu%c", kMark, kField, kField, i, kField, past, kMark);
+    return;
+  }
+  text.add("%p", at);
+}
+
+[[noreturn]] TL_RUNTIME void fail_misaligned(const void* address, unsigned bytes, const char* kind,
+                                             Location where) {
+  Text& text = begin_error(where);
+  text.add("misaligned %s: ", kind);
+  add_place(text, address);
+  text.add(
+      " is %u bytes past a multiple of %u. Make the first element's offset a multiple of the "
+      "access, or use a narrower one",
+      unsigned(reinterpret_cast<uintptr_t>(address) % bytes), bytes);
   abandon();
 }
 
@@ -62,11 +84,7 @@ TL_RUNTIME Text begin_error(Location where) {
 inline void check_alignment(const void* address, unsigned bytes, const char* kind, Location where) {
   const unsigned past = reinterpret_cast<uintptr_t>(address) % bytes;
   if (__builtin_expect(past != 0, 0)) {
-    fail(where,
-         "misaligned %s: the address %p is %u bytes past a multiple of %u. Make the first "
-         "element's offset a "
-         "multiple of the access, or use a narrower one",
-         kind, address, past, bytes);
+    fail_misaligned(address, bytes, kind, where);
   }
 }
 

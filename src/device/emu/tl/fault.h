@@ -35,7 +35,7 @@ inline void on_fault(int signal, siginfo_t* info, void*) {
     return;  // the instruction faults again, now with the previous handler
   }
   const Location last_known = worker->current->where;
-  Text text = begin_error(last_known);
+  Text& text = begin_error(last_known);
   if (signal == SIGFPE) {
     text.add("integer division by zero");
   } else if (in_guard_page(worker->stacks, worker->threads(), info->si_addr)) {

@@ -37,6 +37,8 @@ enum class Scope : unsigned char { kBlock, kWarp, kCluster, kGrid };
 struct WaitPoint {
   /*! Says in a report what is waited for: "barrier 3: 32 of 64 threads have arrived". */
   void (*describe)(const WaitPoint& self, Text& text);
+  /*! Adds a sentence on what to do in a deadlock; nullptr where its scope says that. */
+  void (*advise)(const WaitPoint& self, Text& text);
   unsigned arrived;
   unsigned expected;
   Queue waiting;

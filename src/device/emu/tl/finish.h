@@ -48,7 +48,7 @@ inline bool finish_products(const Block& block, Text& text) {
 
 /*! Completes what may still be in flight, and reports what may not. */
 inline void finish_operations(const Cluster& cluster) {
-  Text text{worker->error, worker->error_size};
+  Text& text = worker->report;
   for (unsigned rank = 0; rank < worker->cluster_blocks; ++rank) {
     const Block& block = cluster.blocks[rank];
     if (finish_products(block, text) && finish_bulk_copies(block, text)) continue;

@@ -27,12 +27,10 @@ struct Launch {
   const void* closure;
   Arguments* arguments;
   tl_machine machine;
-  char* error;
-  unsigned long error_size;
 };
 
-/*! Runs the kernel; 0, or 1 with a report in launch.error. */
-int run(Launch launch);
+/*! Runs the kernel; 0, or 1 with a report that the caller frees (nullptr: no memory for it). */
+int run(Launch launch, char** report);
 
 /*! The static shared memory of the running thread's block. The first thread to ask poisons it. */
 unsigned char* static_shared(unsigned bytes);
@@ -81,25 +79,39 @@ inline constexpr Arguments::Kind kind_of<const T*> = Arguments::kReadOnly;
 
 template <typename... P>
 int launch(const char* name, void (*kernel)(P...), const tl_launch_config& config,
-           bool static_arrays, void** values, char* error, unsigned long error_size) {
+           bool static_arrays, void** values, char** report) {
   constexpr unsigned char kinds[] = {kind_of<P>..., Arguments::kValue};
   Arguments arguments = {values, config.argument_bytes, kinds, sizeof...(P)};
   const Call<P...> call{kernel, &arguments};
   const unsigned *g = config.grid, *b = config.block, *c = config.cluster;
-  return run({name, dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), dim3(c[0], c[1], c[2]),
-              config.dynamic_shared_bytes, config.cooperative != 0, static_arrays,
-              Call<P...>::invoke, &call, &arguments,
-              config.machine ? *config.machine : tl_machine{}, error, error_size});
+  return run(
+      {name, dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), dim3(c[0], c[1], c[2]),
+       config.dynamic_shared_bytes, config.cooperative != 0, static_arrays, Call<P...>::invoke,
+       &call, &arguments, config.machine ? *config.machine : tl_machine{}},
+      report);
+}
+
+/*! The number of a kernel's parameters; the bytes of the first `room` of them go to `bytes`. */
+template <typename... P>
+unsigned parameter_bytes(void (*)(P...), unsigned* bytes, unsigned room) {
+  constexpr unsigned all[] = {unsigned(sizeof(P))..., 0};
+  for (unsigned i = 0; i < room && i < sizeof...(P); ++i) bytes[i] = all[i];
+  return sizeof...(P);
 }
 
 }  // namespace emu
 }  // namespace tl
 
-/*! Exports `tl_launch_<kernel>`, which runs a grid of it and returns 0, or 1 with a report in
- * `error`. `function`: what the kernel is called in C++. `static_arrays`: whether the program
- * declares __shared__ arrays. */
-#define TL_EMU_EXPORT(kernel, function, static_arrays)                                           \
-  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(                      \
-      const tl_launch_config* config, void** args, char* error, unsigned long error_size) {      \
-    return tl::emu::launch(#kernel, &function, *config, static_arrays, args, error, error_size); \
+/*! Exports `tl_launch_<kernel>`, which runs a grid of it and returns 0, or 1 with a `report` that
+ * the caller frees (nullptr: no memory for it). `function`: what the kernel is called in C++.
+ * `static_arrays`: whether the program declares __shared__ arrays. And `tl_parameters_<kernel>`,
+ * what the kernel takes. */
+#define TL_EMU_EXPORT(kernel, function, static_arrays)                                \
+  extern "C" __attribute__((visibility("default"))) int tl_launch_##kernel(           \
+      const tl_launch_config* config, void** args, char** report) {                   \
+    return tl::emu::launch(#kernel, &function, *config, static_arrays, args, report); \
+  }                                                                                   \
+  extern "C" __attribute__((visibility("default"))) unsigned tl_parameters_##kernel(  \
+      unsigned* bytes, unsigned room) {                                               \
+    return tl::emu::parameter_bytes(&function, bytes, room);                          \
   }

@@ -14,24 +14,28 @@ TL_RUNTIME void expect_arrival(Mbarrier& barrier, Location where) {
 }
 
 TL_RUNTIME void thread_arrives(Mbarrier& barrier, unsigned count, Location where) {
-  check_release(barrier.arriving);
+  const bool own = barrier.block == &this_block();
+  check_release(own ? barrier.arriving : barrier.remote_arriving);
   arrive(barrier, count, where);
 }
 
+/*! Arrives behind the thread's copies of the groups before `group`. */
 struct ArriveAfterCopies {
   Mbarrier* barrier;
   AsyncQueue* copies;
+  uint32_t group;
 
   void perform(const AsyncOperation& operation) const {
-    copies->perform_all();
+    copies->perform_before(group);
     arrive(*barrier, 1, operation.where);
   }
 };
 
 inline void arrive_after_copies(Mbarrier& barrier, Location where) {
   AsyncQueue& copies = worker->current->queues.copies;
-  check_copies_arrive(barrier.arriving, copies.open_group + 1);
-  issue_at(barrier, ArriveAfterCopies{&barrier, &copies}, where);
+  copies.begin_group();
+  check_copies_arrive(barrier.arriving, copies.open_group);
+  issue_at(barrier, ArriveAfterCopies{&barrier, &copies, copies.open_group}, where);
 }
 
 }  // namespace emu
@@ -120,13 +124,15 @@ TL_DEVICE bool mbarrier_try_wait(uint64_t* barrier, uint32_t parity,
  */
 TL_DEVICE void mbarrier_wait(uint64_t* barrier, uint32_t parity,
                              emu::Location where = emu::here()) {
-  emu::wait_for_phase(emu::mbarrier_at(barrier, "wait", where), parity, where);
+  emu::wait_for_phase(emu::mbarrier_at(barrier, "wait", where), parity, emu::WaitScope::kBlock,
+                      where);
 }
 
 /*! mbarrier_wait that also acquires what other blocks of the cluster released by their arrivals. */
 TL_DEVICE void mbarrier_wait_cluster(uint64_t* barrier, uint32_t parity,
                                      emu::Location where = emu::here()) {
-  mbarrier_wait(barrier, parity, where);
+  emu::wait_for_phase(emu::mbarrier_at(barrier, "wait", where), parity, emu::WaitScope::kCluster,
+                      where);
 }
 
 /*! Arrives when this thread's cp.async so far are complete; the phase needs one arrival more. */
@@ -148,5 +154,6 @@ TL_DEVICE void fence_barrier_init() {}
 
 /*! Orders this thread's accesses before what engines do on its behalf or after its signal. */
 TL_DEVICE void fence_proxy_async() { emu::check_fence_proxy_async(); }
+TL_DEVICE void fence_proxy_async_all() { emu::check_fence_proxy_async(); }
 
 }  // namespace tl

@@ -28,7 +28,9 @@ struct Mbarrier : WaitPoint {
   Location where;      // of the initialisation
   unsigned index;      // in the worker's table
   const Block* block;  // that initialised it
-  SyncClock arriving, completed;
+  // Of threads of its block, and of other blocks, whose releases only a wait of the cluster
+  // acquires.
+  SyncClock arriving, completed, remote_arriving, remote_completed;
 
   MbarrierPhase now() const { return {block, index, phase}; }
 };
@@ -50,22 +52,56 @@ TL_RUNTIME Mbarrier& mbarrier_at(const void* at, const char* operation, Location
   check_alignment(at, 8, "address of an mbarrier", where);
   Mbarrier* barrier = find_mbarrier(at);
   if (!barrier) {
-    fail(where,
-         "%s of an mbarrier that is not initialised: %p. Initialise it, then let all threads of "
-         "the block synchronise; no other data may lie there",
-         operation, at);
+    Text& text = begin_error(where);
+    text.add("%s of an mbarrier that is not initialised: ", operation);
+    add_place(text, at);
+    text.add(
+        ". Initialise it, then let all threads of the block synchronise; no other data may lie "
+        "there");
+    abandon();
   }
   check_atomic(at, sizeof(uint64_t), false, where);
   return *barrier;
 }
 
+/*! Names an mbarrier by its buffer, or where it was initialised. */
+TL_RUNTIME void add_mbarrier(Text& text, const Mbarrier& barrier) {
+  long offset = 0;
+  const bool known = find_in_shared(barrier.at, &offset);
+  text.add("%cmbarrier%c", kMark, kField);
+  if (known) text.add("%ld", offset);
+  text.add("%c%s:%d%c", kField, barrier.where.file, barrier.where.line, kMark);
+}
+
 TL_RUNTIME void describe_mbarrier(const WaitPoint& point, Text& text) {
   const auto& barrier = static_cast<const Mbarrier&>(point);
-  text.add(
-      "the end of phase %u (parity %u) of the mbarrier initialised at %s:%d: %u of %u arrivals",
-      barrier.phase, barrier.phase & 1, barrier.where.file, barrier.where.line,
-      barrier.count - barrier.pending, barrier.count);
-  if (barrier.bytes != 0) text.add(", %d bytes of transactions to come", barrier.bytes);
+  text.add("the end of phase %u (parity %u) of ", barrier.phase, barrier.phase & 1);
+  add_mbarrier(text, barrier);
+  text.add(": %u of %u arrivals", barrier.count - barrier.pending, barrier.count);
+  if (barrier.bytes > 0) text.add(", %d bytes of transactions to come", barrier.bytes);
+  if (barrier.bytes < 0) text.add(", %d bytes more than it expects", -barrier.bytes);
+}
+
+TL_RUNTIME void advise_at_mbarrier(const WaitPoint& point, Text& text) {
+  const auto& barrier = static_cast<const Mbarrier&>(point);
+  const unsigned arrived = barrier.count - barrier.pending;
+  if (barrier.bytes > 0) {
+    text.add(". Bytes are missing at ");
+    add_mbarrier(text, barrier);
+    text.add(
+        ": issue the copies that are to arrive there, and expect as many bytes as they have "
+        "(%d less)",
+        barrier.bytes);
+  } else if (barrier.bytes < 0) {
+    text.add(". Copies bring more bytes than expected to ");
+    add_mbarrier(text, barrier);
+    text.add(": expect %d bytes more, or copy less", -barrier.bytes);
+  } else {
+    text.add(". Arrivals are missing at ");
+    add_mbarrier(text, barrier);
+    text.add(": let %u more threads arrive in phase %u", barrier.pending, barrier.phase);
+    if (arrived > 0) text.add(", or initialise it for the %u arrivals that come", arrived);
+  }
 }
 
 /*! A new entry of the worker's table, which keeps those of earlier blocks for reuse. */
@@ -100,6 +136,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   Mbarrier* barrier = make_mbarrier(where);
   barrier->at = at;
   barrier->describe = describe_mbarrier;
+  barrier->advise = advise_at_mbarrier;
   barrier->scope = worker->cluster_blocks > 1 ? Scope::kCluster : Scope::kBlock;
   barrier->waiting = {};
   barrier->phase = 0;
@@ -110,6 +147,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   barrier->index = worker->mbarrier_count - 1;
   barrier->block = &this_block();
   barrier->arriving = barrier->completed = {};
+  barrier->remote_arriving = barrier->remote_completed = {};
   check_write(at, sizeof(uint64_t), where);
   const uint64_t key = kMbarrierKey ^ (worker->mbarrier_count - 1);
   __builtin_memcpy(at, &key, sizeof(key));
@@ -119,6 +157,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
 TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   check_phase_ends(barrier.now(), barrier.arriving, barrier.completed);
+  check_phase_ends(barrier.remote_arriving, barrier.remote_completed);
   ++barrier.phase;
   barrier.pending = barrier.count;
   release(barrier);
@@ -126,11 +165,14 @@ TL_RUNTIME void complete_phase(Mbarrier& barrier) {
 
 TL_RUNTIME void arrive(Mbarrier& barrier, unsigned count, Location where) {
   if (count == 0 || count > barrier.pending) {
-    fail(where,
-         "%u arrivals at an mbarrier where %u of %u are missing in phase %u. Let as many threads "
-         "arrive as it was initialised for at %s:%d",
-         count, barrier.pending, barrier.count, barrier.phase, barrier.where.file,
-         barrier.where.line);
+    Text& text = begin_error(where);
+    text.add("%u arrivals at an mbarrier where %u of %u are missing in phase %u: ", count,
+             barrier.pending, barrier.count, barrier.phase);
+    add_mbarrier(text, barrier);
+    text.add(
+        ". Initialise it for as many arrivals as come in a phase, or let the threads wait for a "
+        "phase before they arrive in the next one");
+    abandon();
   }
   barrier.pending -= count;
   complete_phase(barrier);
@@ -164,8 +206,21 @@ TL_RUNTIME bool phase_ended(const Mbarrier& barrier, unsigned parity) {
   return (barrier.phase & 1) != (parity & 1);
 }
 
-TL_RUNTIME void wait_for_phase(Mbarrier& barrier, unsigned parity, Location where) {
-  if (phase_ended(barrier, parity)) return check_acquire(barrier.completed);
+/*! Whose releases a wait acquires (PTX ISA, mbarrier.test_wait, .sem and .scope). */
+enum class WaitScope { kBlock, kCluster };
+
+inline void acquire_phase(Mbarrier& barrier, WaitScope scope) {
+  check_acquire(barrier.completed);
+  if (scope == WaitScope::kCluster) {
+    check_acquire(barrier.remote_completed);
+  } else {
+    check_happened(barrier.remote_completed);
+  }
+}
+
+TL_RUNTIME void wait_for_phase(Mbarrier& barrier, unsigned parity, WaitScope scope,
+                               Location where) {
+  if (phase_ended(barrier, parity)) return acquire_phase(barrier, scope);
   const unsigned phase = barrier.phase;
   const void* at = barrier.at;
   while (barrier.at == at && barrier.phase == phase) {
@@ -174,20 +229,22 @@ TL_RUNTIME void wait_for_phase(Mbarrier& barrier, unsigned parity, Location wher
   }
   if (barrier.at != at) fail(where, "the mbarrier was invalidated while this thread waits there");
   if (barrier.phase - phase > 1) {
-    fail(where,
-         "the mbarrier initialised at %s:%d ended phase %u and %u more while this thread waited "
-         "for the first: by their parity it cannot tell them apart. Let this thread arrive, or "
-         "signal, before the next phase can end",
-         barrier.where.file, barrier.where.line, phase, barrier.phase - phase - 1);
+    Text& text = begin_error(where);
+    add_mbarrier(text, barrier);
+    text.add(
+        " ended phase %u and %u more while this thread waited for the first: by their parity it "
+        "cannot tell them apart. Let this thread arrive, or signal, before the next phase can end",
+        phase, barrier.phase - phase - 1);
+    abandon();
   }
-  check_acquire(barrier.completed);
+  acquire_phase(barrier, scope);
 }
 
 /*! One look at the phase, which lets others go on where it has not ended. */
 TL_RUNTIME bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
   if (!phase_ended(barrier, parity)) yield(where);
   if (phase_ended(barrier, parity)) {
-    check_acquire(barrier.completed);
+    acquire_phase(barrier, WaitScope::kBlock);
     return true;
   }
   barrier.engines.perform_all();
@@ -204,6 +261,27 @@ inline bool lies_in(const Cluster& cluster, const void* at) {
   return offset / bytes == size_t(&cluster - worker->clusters) || offset / bytes >= clusters;
 }
 
+/*! What is wrong with the bytes of a phase that did not end. */
+inline void add_unbalanced(Text& text, const Mbarrier& barrier) {
+  if (barrier.bytes > 0) {
+    text.add("the block ends while this mbarrier expects %d bytes of transactions: ",
+             barrier.bytes);
+    add_mbarrier(text, barrier);
+    text.add(
+        ". Issue the copies that are to bring them, or expect no more bytes than come, and wait "
+        "for phase %u",
+        barrier.phase);
+  } else {
+    text.add("the block ends after copies brought %d bytes more to this mbarrier than it expects: ",
+             -barrier.bytes);
+    add_mbarrier(text, barrier);
+    text.add(
+        ". Expect the bytes of all copies that arrive in a phase (mbarrier_arrive_expect_tx), and "
+        "wait for phase %u",
+        barrier.phase);
+  }
+}
+
 /*! Invalidates those of a cluster, and reports transactions that nobody waited for. */
 TL_RUNTIME bool finish_mbarriers(const Cluster& cluster, Text& text) {
   bool all = true;
@@ -212,17 +290,19 @@ TL_RUNTIME bool finish_mbarriers(const Cluster& cluster, Text& text) {
     const bool mine = barrier.at && lies_in(cluster, barrier.at);
     all = all && (mine || !barrier.at);
     if (!mine) continue;
-    barrier.at = nullptr;
-    if (barrier.bytes == 0 && barrier.engines.empty()) continue;
+    if (barrier.bytes == 0 && barrier.engines.empty()) {
+      barrier.at = nullptr;
+      continue;
+    }
     const Location where = barrier.engines.empty() ? barrier.where : barrier.engines.front().where;
     text.add("%s:%d: ", where.file, where.line);
     if (barrier.engines.empty()) {
-      text.add("the block ends while this mbarrier expects %d bytes of transactions",
-               barrier.bytes);
+      add_unbalanced(text, barrier);
     } else {
-      text.add("the block ends while this operation is in flight");
+      text.add("the block ends while this operation is in flight. Wait for phase %u of ",
+               barrier.phase);
+      add_mbarrier(text, barrier);
     }
-    text.add(". Wait for phase %u of the mbarrier", barrier.phase);
     return false;
   }
   if (all) worker->mbarrier_count = 0;
@@ -233,7 +313,8 @@ TL_RUNTIME void free_mbarriers(Worker& owner) {
   for (unsigned i = 0; i < owner.mbarrier_capacity; ++i) {
     if (!owner.mbarriers[i]) continue;
     owner.mbarriers[i]->engines.free_items();
-    owner.mbarriers[i]->arriving = owner.mbarriers[i]->completed = {};
+    Mbarrier& barrier = *owner.mbarriers[i];
+    barrier.arriving = barrier.completed = barrier.remote_arriving = barrier.remote_completed = {};
     free(owner.mbarriers[i]);
   }
   free(owner.mbarriers);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tl/barrier.h>
+#include <tl/buffer.h>
 #include <tl/mma_shapes.h>
 
 namespace tl {
@@ -224,10 +225,22 @@ TL_UNOBSERVED void mma(void* const* arguments) {
 
 }  // namespace emu
 
+// The addresses of lanes that give no row are not looked at, and may lead out of a buffer.
+#if TL_EMU_CHECKS
+#define TL_LDMATRIX_FROM_BUFFER(name, matrices)                    \
+  template <typename T>                                            \
+  TL_DEVICE void name(const emu::Pointer<T>& row, void* registers, \
+                      emu::Location where = emu::here()) {         \
+    name(emu::row_of<matrices>(row), registers, where);            \
+  }
+#else
+#define TL_LDMATRIX_FROM_BUFFER(name, matrices)
+#endif
 #define TL_LDMATRIX(name, matrices, transposed)                                              \
   TL_DEVICE void name(const void* row, void* registers, emu::Location where = emu::here()) { \
     emu::ldmatrix_sync<matrices, transposed>(#name, row, registers, where);                  \
-  }
+  }                                                                                          \
+  TL_LDMATRIX_FROM_BUFFER(name, matrices)
 TL_LDMATRIX(ptx_ldmatrix_x1, 1, false)
 TL_LDMATRIX(ptx_ldmatrix_x2, 2, false)
 TL_LDMATRIX(ptx_ldmatrix_x4, 4, false)
@@ -235,6 +248,7 @@ TL_LDMATRIX(ptx_ldmatrix_x1_trans, 1, true)
 TL_LDMATRIX(ptx_ldmatrix_x2_trans, 2, true)
 TL_LDMATRIX(ptx_ldmatrix_x4_trans, 4, true)
 #undef TL_LDMATRIX
+#undef TL_LDMATRIX_FROM_BUFFER
 
 /*! d += a * b on the fragments of a warp; sums are formed in float, double or int. */
 template <int M, int N, int K, typename TA, typename TB, typename TC>

@@ -33,6 +33,11 @@ inline void __syncthreads(tl::emu::Location where = tl::emu::here()) {
   tl::emu::barrier_sync(0, 0, where);
 }
 
+/*! Makes a signal of the atomic operations beside it (PTX ISA, fence). */
+inline void __threadfence() { tl::emu::check_fence(); }
+inline void __threadfence_block() { tl::emu::check_fence(); }
+inline void __threadfence_system() { tl::emu::check_fence(); }
+
 namespace tl {
 namespace detail {
 

@@ -4,6 +4,7 @@
 
 #include <tl/barrier.h>
 #include <tl/reduce_ops.h>
+#include <tl/warp.h>
 
 namespace tl {
 namespace emu {
@@ -14,7 +15,6 @@ struct ShuffleArguments {
   int from;  // the lane to read
 };
 
-/*! A lane that does not exist gives a value of ones only, which is NaN in a float. */
 template <typename T>
 TL_UNOBSERVED void shuffle(void* const* arguments) {
   T values[kWarpSize];
@@ -31,25 +31,51 @@ TL_UNOBSERVED void shuffle(void* const* arguments) {
 
 TL_DEVICE int lane_index() { return int(worker->current->linear % kWarpSize); }
 
+/*! Whether the block has lane `lane` of the running thread's warp, exited or not. */
+TL_DEVICE bool has_lane(int lane) {
+  const unsigned first = worker->current->linear / kWarpSize * kWarpSize;
+  return first + unsigned(lane) < this_block().threads;
+}
+
 template <typename T>
-TL_DEVICE T shuffle_sync(const char* name, T value, int from, Location where) {
+TL_DEVICE T exchange(const char* name, T value, int from, Location where) {
   ShuffleArguments<T> arguments{&value, from};
   collective_sync(name, shuffle<T>, &arguments, where, true);
   return value;
 }
 
+template <typename T>
+TL_DEVICE T shuffle_sync(const char* name, T value, int from, Location where) {
+  check_source_lane(~0u, from, where);
+  return exchange(name, value, from, where);
+}
+
 }  // namespace emu
 
 /*! Op over `threads` lanes (a power of two), `scale` apart (one too); each of them has the same
- * result. */
+ * result. Lanes of a group that the block has in part get no result: here bits that are all ones.
+ */
 template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value, emu::Location where = emu::here()) {
   static_assert(threads * scale <= emu::kWarpSize, "tl::AllReduce is over the lanes of one warp");
+  const int last = emu::lane_index() | ((threads - 1) * scale);
   for (int step = threads / 2; step > 0; step /= 2) {
     const int from = emu::lane_index() ^ (step * scale);
-    value = Op::run(value, emu::shuffle_sync("AllReduce", value, from, where));
+    if (emu::has_lane(last)) emu::check_source_lane(~0u, from, where);
+    value = Op::run(value, emu::exchange("AllReduce", value, from, where));
   }
+  if (!emu::has_lane(last)) __builtin_memset(static_cast<void*>(&value), 0xff, sizeof(value));
   return value;
+}
+
+/*! Op over the lanes of `mask`, each of which calls; each of them has the same result. */
+template <typename Op, typename T>
+TL_DEVICE T reduce_lanes(uint32_t mask, T value, emu::Location where = emu::here()) {
+  T result = shfl_sync(mask, value, __builtin_ctz(mask), 32, where);
+  for (uint32_t rest = mask & (mask - 1); rest != 0; rest &= rest - 1) {
+    result = Op::run(result, shfl_sync(mask, value, __builtin_ctz(rest), 32, where));
+  }
+  return result;
 }
 
 /*! Op over lanes 0 to this one, of the warp's first `lanes` lanes. */

@@ -65,18 +65,15 @@ inline void add_schedule(Text& text, const tl_machine& machine) {
            kOrders[machine.order], machine.seed, kMoments[machine.moment]);
 }
 
-/*! Runs the kernel; 0, or 1 with a report in launch.error. */
-int run(Launch launch) {
-  constexpr unsigned long kScheduleBytes = 256;
-  launch.error_size -= kScheduleBytes;
-  Text text{launch.error, launch.error_size};
-  text.add("%s", "");
-  if (!check_launch(launch, text)) return 1;
-  if (!run_grid(launch)) return 0;
-  const unsigned long used = strlen(launch.error);
-  Text rest{launch.error + used, launch.error_size + kScheduleBytes - used};
-  add_schedule(rest, launch.machine);
-  return 1;
+int run(Launch launch, char** report) {
+  Text text = {};
+  bool failed = !check_launch(launch, text);
+  if (!failed && run_grid(launch, &text)) {
+    failed = true;
+    add_schedule(text, launch.machine);
+  }
+  *report = text.characters;
+  return failed;
 }
 
 }  // namespace emu

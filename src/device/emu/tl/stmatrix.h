@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tl/barrier.h>
+#include <tl/buffer.h>
 
 namespace tl {
 namespace emu {
@@ -47,10 +48,21 @@ TL_DEVICE void stmatrix_sync(const char* name, void* row, const void* registers,
 
 }  // namespace emu
 
+#if TL_EMU_CHECKS
+#define TL_STMATRIX_TO_BUFFER(name, matrices)                            \
+  template <typename T>                                                  \
+  TL_DEVICE void name(const emu::Pointer<T>& row, const void* registers, \
+                      emu::Location where = emu::here()) {               \
+    name(emu::row_of<matrices>(row), registers, where);                  \
+  }
+#else
+#define TL_STMATRIX_TO_BUFFER(name, matrices)
+#endif
 #define TL_STMATRIX(name, matrices, transposed)                                              \
   TL_DEVICE void name(void* row, const void* registers, emu::Location where = emu::here()) { \
     emu::stmatrix_sync<matrices, transposed>(#name, row, registers, where);                  \
-  }
+  }                                                                                          \
+  TL_STMATRIX_TO_BUFFER(name, matrices)
 TL_STMATRIX(ptx_stmatrix_x1, 1, false)
 TL_STMATRIX(ptx_stmatrix_x2, 2, false)
 TL_STMATRIX(ptx_stmatrix_x4, 4, false)
@@ -58,5 +70,6 @@ TL_STMATRIX(ptx_stmatrix_x1_trans, 1, true)
 TL_STMATRIX(ptx_stmatrix_x2_trans, 2, true)
 TL_STMATRIX(ptx_stmatrix_x4_trans, 4, true)
 #undef TL_STMATRIX
+#undef TL_STMATRIX_TO_BUFFER
 
 }  // namespace tl

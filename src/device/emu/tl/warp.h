@@ -13,20 +13,25 @@ namespace emu {
 template <typename T>
 struct LaneValue {
   T value;
-  int from;      // the lane to read
-  uint32_t set;  // lanes that agree
+  int from;          // the lane to read
+  uint32_t set;      // lanes that agree
+  uint32_t present;  // lanes that take part
+  uint32_t mask;
+  Location where;
 };
 
 template <typename T>
 void shuffle_lanes(void* const* lanes) {
   T values[kWarpSize];
-  __builtin_memset(values, 0xff, sizeof(values));
   for (int l = 0; l < kWarpSize; ++l) {
     if (lanes[l]) values[l] = static_cast<const LaneValue<T>*>(lanes[l])->value;
   }
   for (int l = 0; l < kWarpSize; ++l) {
     auto* lane = static_cast<LaneValue<T>*>(lanes[l]);
-    if (lane) lane->value = values[lane->from];
+    if (!lane) continue;
+    // It was there when this lane came, and has exited since.
+    if (!lanes[lane->from]) fail_for_absent_lane(l, lane->mask, lane->from, lane->where);
+    lane->value = values[lane->from];
   }
 }
 
@@ -38,16 +43,17 @@ void match_lanes(void* const* lanes) {
       const auto* o = static_cast<const LaneValue<T>*>(lanes[other]);
       const bool same = o && __builtin_memcmp(&lane->value, &o->value, sizeof(T)) == 0;
       lane->set |= uint32_t(same) << other;
+      lane->present |= uint32_t(o != nullptr) << other;
     }
   }
 }
 
 TL_DEVICE int lane_of_thread() { return int(worker->current->linear % kWarpSize); }
 
-/*! A lane that does not take part gives a value of ones only, which is NaN in a float. */
 template <typename T>
 TL_DEVICE T shuffle_from(const char* name, uint32_t mask, T value, int from, Location where) {
-  LaneValue<T> lane{value, from, 0};
+  check_source_lane(mask, from, where);
+  LaneValue<T> lane{value, from, 0, 0, mask, where};
   masked_sync(name, mask, shuffle_lanes<T>, &lane, where);
   return lane.value;
 }
@@ -80,39 +86,42 @@ TL_DEVICE T shfl_xor_sync(uint32_t mask, T value, int bits, int width,
   return emu::shuffle_from("shfl_xor_sync", mask, value, wanted > last ? lane : wanted, where);
 }
 
+namespace emu {
+
+template <typename T>
+TL_DEVICE LaneValue<T> match(const char* name, uint32_t mask, T value, Location where) {
+  LaneValue<T> lane{value, 0, 0, 0, mask, where};
+  masked_sync(name, mask, match_lanes<T>, &lane, where);
+  return lane;
+}
+
+}  // namespace emu
+
 TL_DEVICE uint64_t ballot_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
-  emu::LaneValue<bool> lane{predicate, 0, 0};
-  emu::masked_sync("a vote", mask, emu::match_lanes<bool>, &lane, where);
-  return predicate ? lane.set : emu::existing_lanes(mask) & ~lane.set;
+  const emu::LaneValue<bool> lane = emu::match("a vote", mask, predicate, where);
+  return predicate ? lane.set : lane.present & ~lane.set;
 }
 TL_DEVICE int any_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
   return ballot_sync(mask, predicate, where) != 0;
 }
 TL_DEVICE int all_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
-  return ballot_sync(mask, predicate, where) == emu::existing_lanes(mask);
+  return ballot_sync(mask, !predicate, where) == 0;
 }
 
 /*! The lanes that have not exited: here all of them run together. */
 TL_DEVICE uint64_t activemask() {
   const unsigned first = emu::worker->current->linear & ~31u;
-  const emu::Block& block = emu::this_block();
-  uint64_t lanes = 0;
-  for (unsigned i = first; i < first + 32 && i < block.threads; ++i) {
-    lanes |= uint64_t(!block.fibers[i].exited) << (i - first);
-  }
-  return lanes;
+  return emu::this_block().warps[first / emu::kWarpSize].live;
 }
 
 template <typename T>
 TL_DEVICE uint32_t match_any_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
-  emu::LaneValue<T> lane{value, 0, 0};
-  emu::masked_sync("match_sync", mask, emu::match_lanes<T>, &lane, where);
-  return lane.set;
+  return emu::match("match_sync", mask, value, where).set;
 }
 template <typename T>
 TL_DEVICE uint32_t match_all_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
-  const uint32_t same = match_any_sync(mask, value, where);
-  return same == emu::existing_lanes(mask) ? same : 0;
+  const emu::LaneValue<T> lane = emu::match("match_sync", mask, value, where);
+  return lane.set == lane.present ? lane.set : 0;
 }
 
 /*! How many threads of the block have a true predicate. */

@@ -38,7 +38,7 @@ inline void check_turns() {
     return;
   }
   const Location last_known = worker->current->where;
-  Text text = begin_error(last_known);
+  Text& text = begin_error(last_known);
   text.add(
       "it runs for %g s without waiting for anything, so that no other thread goes on. Poll memory "
       "with T.atomic_load, give a loop an end, or set TILELANG_EMULATE_PATIENCE to more seconds",

@@ -65,6 +65,7 @@ struct WarpProduct {
   static constexpr bool kSparse = sparse;
   static constexpr bool kFromRegisters = from_registers;
   static constexpr unsigned kRegisterBytes = N / 2 * sizeof(TC);  // of a lane's accumulators
+  static constexpr unsigned kOperandBytes = 16;                   // of a lane's part of A
   using Number = decltype(MmaNumber<TA>::of(mma_memory<TA>()));
 
   void* d[kWarpSize];
@@ -186,8 +187,11 @@ void issue_product(void* const* arguments) {
   product.sum = first.sum;
   product.first_row = worker->current->linear / kWarpSize % 4 * kWarpRows;
   if (TL_EMU_CHECKS) product.observe(check_issue_product(warp.products.open_group), where);
-  check_product_registers(product.d, Product::kRegisterBytes, product.sum, warp.products.open_group,
-                          where);
+  const unsigned group = warp.products.open_group;
+  check_product_registers(product.d, Product::kRegisterBytes, true, product.sum, group, where);
+  if constexpr (Product::kFromRegisters) {
+    check_product_registers(product.a_registers, Product::kOperandBytes, false, true, group, where);
+  }
   issue(warp.products, product, where);
 }
 

@@ -9,6 +9,7 @@
 
 #include <tl/schedule.h>
 #include <tl/stacks.h>
+#include <tl/text.h>
 
 namespace tl {
 namespace emu {
@@ -23,6 +24,7 @@ using Collective = void (*)(void* const* arguments);
 /*! A barrier of a block. It expects 0: all threads of the block that have not exited. */
 struct Barrier : WaitPoint {
   const Block* block;
+  unsigned partial_warps;  // of which some lanes have arrived and others not
 };
 
 /*! Where the lanes of a warp meet for a collective. */
@@ -36,12 +38,18 @@ struct Meeting : WaitPoint {
 /*! Where some lanes of a warp meet. */
 struct LaneSet : WaitPoint {
   const char* name;
-  uint32_t mask;
-  Collective collective;  // nullptr for a barrier
+  uint32_t mask, present;  // those of the mask that are waited for
+  Location where;          // of the first lane
+  Collective collective;   // nullptr for a barrier
 };
 
 struct Warp {
   Meeting meeting;
+  uint32_t live;  // lanes that have not exited
+  // Lanes that have arrived at a barrier of the block together, as long as some have not.
+  unsigned barrier_lanes;
+  const Barrier* barrier;
+  Location barrier_where;
   AsyncQueue products;     // wgmma
   unsigned registers;      // of each thread, where setmaxnreg was executed
   bool registers_fenced;   // wgmma.fence was executed
@@ -80,6 +88,7 @@ struct Block {
   unsigned char* shared;
   unsigned shared_bytes;  // dynamic ones
   unsigned static_bytes;  // of the static arrays that the kernel has declared
+  SyncClock end;          // what its threads knew when they exited
   Barrier barriers[kBarriers];
   Warp warps[kMaxThreads / kWarpSize];
 
@@ -112,8 +121,8 @@ struct Worker {
   char* stacks;
   unsigned char* shared;
   Memory* memory;  // stacks and shared
-  char* error;
-  unsigned long error_size;
+  const Arguments* arguments;
+  Text report;
   bool failed;
   Grid* grid;
   unsigned long first_cluster;  // of those that run

@@ -88,9 +88,8 @@ inline Worker* make_worker(const Launch& launch, unsigned capacity) {
   made->cooperative = launch.cooperative;
   made->invoke = launch.invoke;
   made->closure = launch.closure;
+  made->arguments = launch.arguments;
   made->kernel = launch.kernel;
-  made->error = launch.error;
-  made->error_size = launch.error_size;
   return made;
 }
 
@@ -106,6 +105,7 @@ inline void release_worker(Worker* mine, void** kept) {
     for (Warp& warp : mine->blocks[b].warps) warp.products.free_items();
   }
   free_mbarriers(*mine);
+  free(mine->report.characters);
   keep_memory(kept, mine->memory);
   munmap(mine, mine->bytes);
 }
@@ -114,14 +114,14 @@ inline void release_worker(Worker* mine, void** kept) {
 struct Run {
   const Launch& launch;
   Grid grid;
+  Text report;
 };
 
-/*! An OS thread that helps, and the report of what failed there. */
+/*! An OS thread that helps. */
 struct Helper {
   pthread_t thread;
   Run* run;
   Worker* worker;
-  char* error;
 };
 
 inline unsigned long now() {
@@ -160,9 +160,7 @@ void run_worker(Worker* mine, Run& run, Then then) {
   } else {
     report_no_memory();
   }
-  const unsigned long used = strlen(mine->error);
-  Text reports{mine->error + used, mine->error_size - used};
-  check_launch_ends(*mine, reports);
+  check_launch_ends(*mine, mine->report);
   if (mine->failed) note_failure(run.grid, mine->first_cluster);
   worker = nullptr;
   sigaltstack(&previous, nullptr);
@@ -178,27 +176,27 @@ inline void* help(void* argument) {
 inline bool start_helper(Helper& helper, Run& run) {
   helper = {};
   helper.run = &run;
-  helper.error = static_cast<char*>(calloc(1, run.launch.error_size));
-  helper.worker = helper.error ? make_worker(run.launch) : nullptr;
+  helper.worker = make_worker(run.launch);
   if (helper.worker) {
-    helper.worker->error = helper.error;
     count_workers(run.grid, 1, 0);
     if (pthread_create(&helper.thread, nullptr, help, &helper) == 0) return true;
     count_workers(run.grid, -1, 0);
     release_worker(helper.worker, run.launch.machine.kept);
   }
-  free(helper.error);
   return false;
 }
 
-/*! Waits for a helper; where the lowest cluster failed there, its report becomes the launch's. */
-inline void join_helper(Helper& helper, Run& run) {
-  pthread_join(helper.thread, nullptr);
-  if (helper.worker->failed && helper.worker->first_cluster == run.grid.failed) {
-    memcpy(run.launch.error, helper.error, run.launch.error_size);
-  }
+/*! Where the lowest cluster failed in this worker, its report becomes the launch's. */
+inline void take_report(Worker& from, Run& run) {
+  if (!from.failed || from.first_cluster != run.grid.failed) return;
+  run.report = from.report;
+  from.report = {};
+}
+
+/*! A helper whose OS thread has ended. */
+inline void release_helper(Helper& helper, Run& run) {
+  take_report(*helper.worker, run);
   release_worker(helper.worker, run.launch.machine.kept);
-  free(helper.error);
 }
 
 inline unsigned worker_limit(const tl_machine& machine) {
@@ -223,16 +221,15 @@ inline unsigned helpers_for(const Run& run, unsigned long nanoseconds) {
 }
 
 /*! Runs the grid; whether it failed, with the report of the lowest cluster that did. */
-inline bool run_grid(const Launch& launch) {
-  Run run{launch, {}};
+inline bool run_grid(const Launch& launch, Text* report) {
+  Run run{launch, {}, {}};
   run.grid.clusters = volume(launch.grid) / volume(launch.cluster);
   run.grid.failed = kNone;
   run.grid.mutex = PTHREAD_MUTEX_INITIALIZER;
   run.grid.working = 1;
   Worker* const mine = make_worker(launch);
   if (!mine) {
-    Text text{launch.error, launch.error_size};
-    text.add("%s: no memory for the threads that run at the same time", launch.kernel);
+    report->add("%s: no memory for the threads that run at the same time", launch.kernel);
     return true;
   }
   Helper* helpers = nullptr;
@@ -244,10 +241,13 @@ inline bool run_grid(const Launch& launch) {
     helpers = static_cast<Helper*>(calloc(count, sizeof(Helper)));
     while (helpers && started < count && start_helper(helpers[started], run)) ++started;
   });
-  for (unsigned i = 0; i < started; ++i) join_helper(helpers[i], run);
+  for (unsigned i = 0; i < started; ++i) pthread_join(helpers[i].thread, nullptr);
+  take_report(*mine, run);
+  for (unsigned i = 0; i < started; ++i) release_helper(helpers[i], run);
   remove_fault_handlers();
   free(helpers);
   release_worker(mine, launch.machine.kept);
+  *report = run.report;
   return run.grid.failed != kNone;
 }
 

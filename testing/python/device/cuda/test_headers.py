@@ -1,5 +1,7 @@
 """The headers under NVRTC: each alone, every function, every instruction on every architecture."""
 
+import re
+
 import pytest
 
 from tilelang._paths import device_include_dirs
@@ -427,3 +429,14 @@ extern "C" __global__ void kernel(const int* x, int* y) {
     options += [f"--define-macro={name}={number}" for name, number in version.items()]
     ptx = compile_ptx(source, arch, options)
     assert (ptx.count("max.s32"), ptx.count("selp.b32")) == (extrema, 2 - extrema)
+
+
+def test_16_bit_floats_leave_their_instruction_without_a_type():
+    """ptxas of CUDA 13.0 converts the number where a byte of such a register is stored."""
+    names = ["atomic", "fast_math", "packed", "rounding", "scalar", "warp", "words"]
+    headers = "".join(f"#include <tl/{name}.h>\n" for name in ["common", *names])
+    ptx = compile_ptx(headers + MATH + SCALARS + ATOMICS, "sm_90a")
+    results = re.findall(r"^.*\.b?f16\s+(bits|%rs\d+),.*$", ptx, re.MULTILINE)
+    instructions = re.findall(r"(\w+)\S*\.b?f16(?:\.f32)?\s+bits,", ptx)
+    assert set(instructions) == {"add", "sub", "mul", "max", "min", "cvt", "fma", "atom"}
+    assert set(results) == {"bits"}

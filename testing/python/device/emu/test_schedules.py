@@ -135,7 +135,8 @@ def test_a_report_says_how_to_have_the_schedule_again(run):
 
     lines = [
         "deadlock in block (0, 0, 0) of half_waits: 32 of 64 threads wait and none is left to "
-        "release them. Let all of them reach the same barrier",
+        "release them. Let as many threads come to each named barrier as it counts, as often as "
+        "others wait there",
         "  threads 0..31 wait at user.py:20 for barrier 1: 32 of 64 threads have arrived; no "
         "thread is left that could arrive",
         "  threads 32..63 have exited",

@@ -33,9 +33,9 @@ def tiles() -> Launch:
 
 BASES = {
     "pipeline": Base.of_file("pipeline", pipeline, shared=3072),
-    "bulk": Base.of_file("bulk", bulk),
-    "ring": Base.of_file("ring", ring, block=96),
-    "tiles": Base.of_file("tiles", tiles, block=128),
+    "bulk": Base.of_file("bulk", bulk, arch="sm_90"),
+    "ring": Base.of_file("ring", ring, block=96, arch="sm_90"),
+    "tiles": Base.of_file("tiles", tiles, block=128, arch="sm_90"),
 }
 
 FILLED = "    tl::cp_async_commit();  // filled"
@@ -206,7 +206,7 @@ DEFECTS = {
         EXPECT.replace("256", "192"),
         "failure",
         ("// wait until it is full",),
-        "-64 bytes",
+        "64 bytes more than it expects",
     ),
     "too many expected bytes": Defect(
         "bulk",

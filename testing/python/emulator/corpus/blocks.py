@@ -46,8 +46,8 @@ BASES = {
     "flag": Base.of_file("flag", flag, grid=2),
     "last block": Base.of_file("last_block", last_block, grid=4),
     "two phases": Base.of_file("two_phases", two_phases, grid=3, block=32, cooperative=True),
-    "cluster sum": Base.of_file("cluster_sum", cluster_sum, grid=2, cluster=2),
-    "multicast": Base.of_file("multicast", multicast, grid=2, cluster=2),
+    "cluster sum": Base.of_file("cluster_sum", cluster_sum, grid=2, cluster=2, arch="sm_90"),
+    "multicast": Base.of_file("multicast", multicast, grid=2, cluster=2, arch="sm_90"),
 }
 
 COUNT = "tl::atomic_add<tl::relaxed>(counts + A[blockIdx.x * 64 + tx], 1);"
@@ -237,6 +237,30 @@ DEFECTS = {
         ("// read the other row",),
         "mine + ",
     ),
+    "blocks that end behind a barrier of each": Defect(
+        "cluster sum",
+        "tl::cluster_sync();  // rows are read",
+        "__syncthreads();",
+        "ended",
+        ("// read the other row",),
+        "mine + ",
+    ),
+    "blocks that end behind an arrival": Defect(
+        "cluster sum",
+        "tl::cluster_sync();  // rows are read",
+        "tl::cluster_arrive();",
+        "ended",
+        ("// read the other row",),
+        "mine + ",
+    ),
+    "blocks that end behind a barrier that orders nothing": Defect(
+        "cluster sum",
+        "tl::cluster_sync();  // rows are read",
+        "tl::cluster_arrive_relaxed(); tl::cluster_wait();",
+        "ended",
+        ("// read the other row",),
+        "mine + ",
+    ),
     "block that is not in the cluster": Defect(
         "cluster sum",
         "rank ^ 1",
@@ -286,7 +310,7 @@ DEFECTS = {
         "tl::mbarrier_arrive_expect_tx(full, 512 - 256 * rank);",
         "failure",
         ("// wait until it is full",),
-        "bytes of transactions to come",
+        "bytes",
         also=("race",),
     ),
     "multicast over loads that may be on their way": Defect(
@@ -299,7 +323,7 @@ DEFECTS = {
     ),
     "multicast over what another block reads": Defect(
         "multicast",
-        "tl::mbarrier_wait_cluster(empty, (k & 1) ^ 1);",
+        "tl::mbarrier_wait(empty, (k & 1) ^ 1);",
         "",
         "race",
         ("// fill", "// use"),

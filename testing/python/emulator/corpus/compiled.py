@@ -138,9 +138,64 @@ def attention() -> Launch:
     return Launch([q, k, v, o], [(o, e / e.sum(1, keepdims=True) @ v.astype(np.float32))])
 
 
-def compiled(program: Callable[[], Any], launch: Callable[[], Launch], grid: int = 1) -> Base:
+def gather_program() -> Any:
+    """Columns of a tile that a tensor names."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float32"),
+        columns: T.Tensor((64,), "int32"),
+        B: T.Tensor((64,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), "float32")
+            T.copy(A, tile)
+            for i in T.Parallel(64):
+                B[i] = tile[i, columns[i]]
+
+    return main
+
+
+def gather() -> Launch:
+    a = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    columns, b = np.random.default_rng(0).permutation(64).astype(np.int32), np.zeros(64, np.float32)
+    return Launch([a, columns, b], [(b, a[np.arange(64), columns])])
+
+
+def registers_program() -> Any:
+    """A product by wgmma whose A is in registers."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            B_shared = T.alloc_shared((64, 64), "float16")
+            A_local = T.alloc_fragment((64, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            for i, j in T.Parallel(64, 64):
+                B_shared[i, j] = B[i, j]
+            T.copy(A, A_local)
+            T.gemm(A_local, B_shared, C_local, clear_accum=True)
+            T.copy(C_local, C)
+
+    return main
+
+
+def registers() -> Launch:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    c = np.zeros((64, 64), np.float32)
+    return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))])
+
+
+def compiled(
+    program: Callable[[], Any], launch: Callable[[], Launch], grid: int = 1, arch: str = "sm_80"
+) -> Base:
     """A base that is compiled when its text is asked for."""
-    artifact = functools.cache(lambda: tilelang.lower(program(), target="cuda -arch=sm_80"))
+    artifact = functools.cache(lambda: tilelang.lower(program(), target=f"cuda -arch={arch}"))
     return Base(lambda: artifact().kernel_source, launch, grid=grid, block=128, shared=49152)
 
 
@@ -149,6 +204,8 @@ BASES = {
     "compiled transpose": compiled(transpose_program, transpose),
     "compiled attention": compiled(attention_program, attention),
     "compiled softmax": compiled(softmax_program, softmax, grid=2),
+    "compiled gather": compiled(gather_program, gather),
+    "compiled product of registers": compiled(registers_program, registers, arch="sm_90a"),
 }
 
 BARRIER = "__syncthreads();"
@@ -340,6 +397,49 @@ DEFECTS = {
         "failure",
         ("tl::AllReduce<tl::MaxOp",),
         "AllReduce",
+    ),
+    "compiled gather of a column too far": Defect(
+        "compiled gather",
+        "tl::in_extent(",
+        "tl::in_extent(1 + ",
+        "failure",
+        ("tl::in_extent(",),
+        "index 64 of dimension 1 of tile, which has 64 elements there",
+    ),
+    "compiled gather of a negative column": Defect(
+        "compiled gather",
+        "tl::in_extent(",
+        "tl::in_extent(-1 + ",
+        "failure",
+        ("tl::in_extent(",),
+        "index -1 of dimension 1 of tile",
+    ),
+    "operand of a product rewritten": Defect(
+        "compiled product of registers",
+        "  tl::warpgroup_wait<0>();\n",
+        "  A_local[1] = A_local[0] = half_t(0.0f);  // rewrite\n  tl::warpgroup_wait<0>();\n",
+        "race",
+        ("// rewrite", "tl::wgmma_rs"),
+        "A_local + ",
+        "wgmma",
+    ),
+    "operand of a product rewritten one group too early": Defect(
+        "compiled product of registers",
+        "  tl::warpgroup_wait<0>();\n",
+        "  tl::warpgroup_wait<1>();\n  A_local[8] = half_t(0.0f);  // rewrite\n"
+        "  tl::warpgroup_wait<0>();\n",
+        "race",
+        ("// rewrite", "tl::wgmma_rs"),
+        "A_local + 8",
+        "wgmma",
+    ),
+    "operand of a product that nobody set": Defect(
+        "compiled product of registers",
+        "    tl::store(A_local + r * 2, ",
+        "    if (r != 15) tl::store(A_local + r * 2, ",
+        "uninitialized",
+        ("tl::wgmma_rs",),
+        "A_local + 30",
     ),
     "compiled softmax that writes a vector too far": Defect(
         "compiled softmax",

@@ -15,7 +15,7 @@ def gemm() -> Launch:
     return Launch([*maps, tensor_map(c, (64, 64))], [(c, wanted.astype(np.float16))])
 
 
-BASES = {"gemm": Base.of_file("gemm", gemm, block=256, shared=40960)}
+BASES = {"gemm": Base.of_file("gemm", gemm, block=256, shared=40960, arch="sm_90a")}
 
 RELEASE = "      tl::mbarrier_arrive(empty + k % 2);  // it is empty\n"
 WAIT_FULL = "tl::mbarrier_wait(full + k % 2, k / 2 & 1);"

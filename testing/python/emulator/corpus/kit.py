@@ -16,7 +16,7 @@ from tilelang import emulator
 from tilelang.emulator import EmulationError, Report
 from tilelang.emulator.compiler import EmulatedModule, build_emulated
 
-_KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(?!__launch_bounds__)(\w+)\(', re.MULTILINE)
+KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(?!__launch_bounds__)(\w+)\(', re.MULTILINE)
 _PLACE = re.compile(r"[\w.]+:\d+")
 
 SCHEDULES = (
@@ -46,6 +46,7 @@ class Base:
         launch: makes a `Launch`.
         grid, block, shared, cluster, cooperative: how it is launched; `shared` is the number of
             bytes of dynamic shared memory.
+        arch: the oldest architecture that has its instructions.
     """
 
     text: Callable[[], str]
@@ -55,6 +56,7 @@ class Base:
     shared: int = 1024
     cluster: int = 1
     cooperative: bool = False
+    arch: str = "sm_80"
 
     @staticmethod
     def of_file(name: str, launch: Callable[[], Launch], **how: Any) -> Base:
@@ -182,7 +184,7 @@ class Corpus:
                 includes |= dict.fromkeys(line for line in lines if line.startswith("#include"))
                 kept = ["" if line.startswith("#include") else line for line in lines]
                 text = "\n".join(kept)
-                found = _KERNEL.search(text)
+                found = KERNEL.search(text)
                 assert found, name
                 renamed = text[: found.start(1)] + _identifier(name) + text[found.end(1) :]
                 kernels.append(f'#line 1 "{_identifier(name)}"\n{renamed}\n')
@@ -194,13 +196,15 @@ class Corpus:
 @dataclass(frozen=True)
 class Finding:
     """What was found of a defect: the reports, whether one is of the right kind, one of those at
-    the right lines, and whether all others are of expected kinds; and the schedule."""
+    the right lines, and whether all others are of expected kinds; the schedule, and which one in
+    turn it was."""
 
     reports: tuple[Report, ...]
     right_kind: bool
     right_line: bool
     only: bool
     schedule: str
+    tries: int  # schedules, this one included
 
     @property
     def good(self) -> bool:
@@ -210,9 +214,9 @@ class Finding:
 
 def find(corpus: Corpus, name: str) -> Finding:
     """Runs a defect under schedule after schedule until one finds it; else the last finding."""
-    defect, finding = corpus.defects[name], Finding((), False, False, False, "")
+    defect, finding = corpus.defects[name], Finding((), False, False, False, "", 0)
     text = corpus.text(name)
-    for order, moment, seed in SCHEDULES:
+    for tries, (order, moment, seed) in enumerate(SCHEDULES, 1):
         with emulator.schedule(order, asynchronous=moment, seed=seed):
             reports = corpus.run(name)
         if not reports:
@@ -224,6 +228,7 @@ def find(corpus: Corpus, name: str) -> Finding:
             any(defect.is_at(report, text, _identifier(name)) for report in of_kind),
             {report.kind for report in reports} <= defect.kinds(),
             f"{order} {moment} {seed}",
+            tries,
         )
         if finding.good:
             break

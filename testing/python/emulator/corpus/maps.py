@@ -16,4 +16,5 @@ def tensor_map(array: np.ndarray, box: tuple[int, ...], swizzle: int = 0) -> cty
     aligned = (ctypes.c_char * BYTES).from_buffer(memory, -ctypes.addressof(memory) % 64)
     aligned.raw = encode_tensor_map(described, array.ctypes.data)
     aligned.array = array  # lives as long as the map
+    aligned.described = described
     return aligned

@@ -192,7 +192,7 @@ DEFECTS = {
         "    if (tx == 9) return;\n    total[0] = A_shared",
         "failure",
         ("// shuffle",),
-        "31 of 32 lanes",
+        "reads lane 9 of its warp, which has exited",
     ),
     "misaligned vector": Defect(
         "vectors",
@@ -276,7 +276,7 @@ DEFECTS = {
         "arrive(1, 64)",
         "failure",
         ("until it is full",),
-        "barrier 1: 32 of 64",
+        ": 32 of 64",
     ),
     "lost arrival at a named barrier": Defect(
         "handoff", "if (i < 4) tl::", "if (i < 3) tl::", "failure", ("until it is empty",), "of 64"
@@ -358,5 +358,6 @@ DEFECTS = {
         "race",
         ("// fill", "// use"),
         "scratch + ",
+        also=("failure",),
     ),
 }

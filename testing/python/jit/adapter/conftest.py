@@ -9,16 +9,13 @@ from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan
 from tilelang.jit.adapter import emulated_adapter
 
 SOURCE = r"""
-#include <stdio.h>
 #include <string.h>
 typedef struct {
   unsigned grid[3], block[3], dynamic_shared_bytes, cluster[3], cooperative;
   const unsigned long* argument_bytes;
   const void* machine;
 } Config;
-#define KERNEL(name)                                                   \
-  int tl_launch_##name(const Config* config, void** args, char* error, \
-                       unsigned long error_size)
+#define KERNEL(name) int tl_launch_##name(const Config* config, void** args, char** report)
 static int calls;
 int count_calls(void) { return calls; }
 
@@ -38,7 +35,7 @@ KERNEL(record) { /* what it was launched with, and its first scalar's bytes */
   ++calls;
   return 0;
 }
-KERNEL(fail) { snprintf(error, error_size, "thread 3 waits"); ++calls; return 1; }
+KERNEL(fail) { *report = strdup("thread 3 waits"); ++calls; return 1; }
 """
 
 

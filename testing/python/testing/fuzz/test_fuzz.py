@@ -11,7 +11,7 @@ import pytest
 
 import tilelang
 from tilelang.emulator import current_schedule
-from tilelang.testing.fuzz.check import Outcome, check, difference, launch, tensors
+from tilelang.testing.fuzz.check import check, difference, launch, tensors
 from tilelang.testing.fuzz.coverage import FEATURES, features
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.generate import generate
@@ -46,7 +46,7 @@ from tilelang.testing.fuzz.program import (
 from tilelang.testing.fuzz.run import listing, made_small, run
 from tilelang.testing.fuzz.shrink import shrink
 from tilelang.testing.fuzz.twins import TWINS, twins
-from tilelang.testing.fuzz.workers import Workers
+from tilelang.testing.workers import Outcome
 
 
 def program(tensors, buffers, *body, threads=32, grid=()):
@@ -102,7 +102,7 @@ def test_twins_compute_the_same():
 
 
 def test_features_that_are_counted_exist():
-    found = set().union(*(features(generate(4, number), False) for number in range(80)))
+    found = set().union(*(features(generate(4, number), False) for number in range(120)))
     missing = set(FEATURES) - found - {"rounded values"}
     assert len(missing) <= 12, missing
 
@@ -290,24 +290,6 @@ def test_a_smaller_program_that_fails_otherwise_is_told():
 
 def _reductions(candidate):
     return [n for n in walk(candidate) if isinstance(n, Reduce)]
-
-
-class Dies:
-    """A program that ends the process which receives it."""
-
-    def __reduce__(self):
-        return os._exit, (3,)
-
-
-def test_a_crash_costs_one_program():
-    with Workers(1) as workers:
-        outcomes = workers.check([Dies()])
-    assert outcomes[0].reason == "crash: the process ended with 3"
-
-
-def test_a_hang_ends():
-    with Workers(1, seconds=0) as workers:
-        assert workers.check([generate(0, 0)])[0].reason == "hang: no result in time"
 
 
 def test_a_run_counts():

@@ -126,7 +126,7 @@ def test_comparisons_are_as_wide_as_what_is_assumed_leaves_them():
     ]
     assert conditions == [
         "if tx * 128 + 127 < length + 64:",
-        'if T.Cast("int64", tx * 128 + 127) < T.Cast("int64", length) + T.int64(64):',
+        'if T.Cast("int64", tx * 128 + 127) < length_1 + T.int64(64):',
     ]
 
 

@@ -357,6 +357,8 @@ cdef class Launcher:
             torch_api.dltensor_from_py_object_no_sync(<PyObject*>arg, tensor)
         except RuntimeError as error:
             raise errors.unreadable(self.plan, index, arg) from error
+        if tensor.data is NULL and arg.numel():
+            raise errors.unreadable(self.plan, index, arg)
         found = pack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
         for t in range(param.num_types):
             if param.types[t] == found:
@@ -676,17 +678,19 @@ cdef class Launcher:
     cdef int _launch_emulated(
         self, Device* device, int k, DLTensor* tensors, void** pointers, LaunchConfig* config
     ) except -1:
-        cdef char error[ERROR_BYTES]
+        cdef char* report = NULL
         cdef int status
         cdef LaunchEmulated launch = <LaunchEmulated>device.functions[k]
         cdef void** args = &pointers[self.kernels[k].first_argument]
         if config.extents[0] == 0 or config.extents[1] == 0 or config.extents[2] == 0:
             return 0
-        error[0] = 0
         with nogil:
-            status = launch(config, args, error, ERROR_BYTES)
+            status = launch(config, args, &report)
         if status:
-            text = (<bytes>error).decode("utf-8", "replace")
+            text = "the kernel failed, and there was no memory to say how"
+            if report is not NULL:
+                text = (<bytes>report).decode("utf-8", "replace")
+                free(report)
             arguments = self._describe_arguments(k, tensors)
             reports = self.explain(self.plan.kernels[k].name, text, arguments)
             raise errors.emulated_failed(self.plan, k, reports)

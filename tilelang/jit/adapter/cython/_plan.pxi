@@ -99,7 +99,7 @@ ctypedef struct LaunchConfig:
     unsigned long window_bytes
 
 ctypedef int (*LaunchEmulated)(
-    const LaunchConfig* config, void** args, char* error, unsigned long error_size) noexcept nogil
+    const LaunchConfig* config, void** args, char** report) noexcept nogil
 
 
 # Of an argument that is no tensor: kUnknownBytes in src/device/emu/tl/check.h.
@@ -110,7 +110,6 @@ cdef unsigned long UNKNOWN_BYTES = <unsigned long>-1
 cdef enum:
     MAX_DEPTH = 32
     MAX_DEVICES = 64
-    ERROR_BYTES = 65536
     ALIGNMENT = 16
     MAP_BYTES = 128  # of a CUtensorMap, which is aligned to 64
     MAP_ALIGNMENT = 64

@@ -19,11 +19,11 @@ extern "C" __global__ void multicast(const float* __restrict__ A, float* __restr
   tl::cluster_sync();  // the mbarriers are there
   for (int k = 0; k < 4; ++k) {
     if (tx == 0) {
-      tl::mbarrier_wait_cluster(empty, (k & 1) ^ 1);  // wait until it is empty
+      tl::mbarrier_wait(empty, (k & 1) ^ 1);  // wait until it is empty
       tl::mbarrier_arrive_expect_tx(full, 512);  // expect
       tl::bulk_load_multicast(A_shared + rank * 64, A + k * 128 + rank * 64, 256, full, 3);  // fill
     }
-    tl::mbarrier_wait_cluster(full, k & 1);  // wait until it is full
+    tl::mbarrier_wait(full, k & 1);  // wait until it is full
     B[(rank * 4 + k) * 64 + tx] = A_shared[tx] + A_shared[127 - tx];  // use
     tl::fence_proxy_async();  // what was read may be overwritten
     for (int other = 0; other < 2; ++other) {

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from tilelang.engine.launch_plan import (
     Descriptor,
@@ -185,14 +186,25 @@ BAD_TENSORS = [
     (
         (torch.zeros(8)[::2],),
         ValueError,
-        r"`A` is non-contiguous: expected stride 1 .*A.contiguous\(\)",
+        r"`A` is non-contiguous: expected stride 1 .*`A.contiguous\(\)`; where the kernel writes "
+        r"A, .*`copy = A.contiguous\(\)`, pass copy, `A.copy_\(copy\)`",
     ),
-    ((torch.zeros(8)[1:],), ValueError, "expected data aligned to 16 bytes, got address 0x"),
+    (
+        (torch.zeros(8)[1:],),
+        ValueError,
+        r"expected data aligned to 16 bytes, got address 0x.* `copy = A.clone\(\)`, pass copy, "
+        r"`A.copy_\(copy\)`",
+    ),
+    (
+        (FakeTensorMode().from_tensor(torch.zeros(4)),),
+        ValueError,
+        "expected a dense tensor with data, got a FakeTensor of .* torch.library.custom_op",
+    ),
     ((torch.empty(4, device="meta"),), ValueError, "expected a dense tensor with data"),
     (
         (torch.zeros(4).to_sparse(),),
         ValueError,
-        "expected a dense tensor with data, got layout torch.sparse",
+        r"expected a dense tensor with data, got a Tensor of layout torch.sparse",
     ),
 ]
 

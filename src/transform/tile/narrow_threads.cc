@@ -1,0 +1,387 @@
+/*!
+ * NarrowThreads: who reaches a statement runs it.
+ *
+ * In:  a tile program under thread_extent attributes, as traced.
+ * Out: the same, in which
+ *      - a branch that consecutive whole warps take, and that has work for several threads, is a
+ *        `tl.thread_range` (kOfBranch): operators in it work with those threads;
+ *      - a copy by an engine that one thread alone reaches is issued by that one;
+ *      - an atomic operation on one element is each thread's own, where values differ by thread or
+ *        one thread alone reaches it;
+ *      - a store at block level that depends on the element that it writes is made by one thread;
+ *      - a reduction over a warp combines the lanes that get there.
+ * Establishes: all threads of the block, or of the innermost range, reach each tile operator and
+ * parallel loop together, and agree on its operands.
+ * Refuses (ValueError): operators, and stores to fragments, in other control that threads take
+ * apart; operands that differ by thread; an element that each thread would change from a value of
+ * its own; reductions by lanes that data choose; shuffles and votes of lanes that do not get there.
+ */
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "../../op/intrinsics.h"
+#include "../../op/operator.h"
+#include "../../op/views.h"
+#include "../../target/chip.h"
+#include "../../tvm/error.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "reaching_threads.h"
+#include "thread_texts.h"
+
+namespace tl {
+namespace {
+
+const CallNode* AsCallOf(const Stmt& s, const char* op) {
+  const CallNode* call = AsTileOp(s);
+  return call && IsCallTo(GetRef<Expr>(call), op) ? call : nullptr;
+}
+
+/*! Work for several threads. */
+bool IsWork(const Stmt& s) {
+  const auto* loop = s.as<ForNode>();
+  return AsTileOp(s) || (loop && loop->kind == ForKind::kParallel);
+}
+
+/*! Whether there is some that no range has yet. */
+bool HasWork(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const AttrStmtNode* op) final {
+      if (op->attr_key != kThreadRange) Default(op);
+    }
+    void Visit_(const EvaluateNode* op) final { found |= IsWork(GetRef<Stmt>(op)); }
+    void Visit_(const ForNode* op) final {
+      found |= IsWork(GetRef<Stmt>(op));
+      if (!found) Default(op);
+    }
+    void Visit_(const BufferStoreNode* op) final { found |= IsFragment(op->buffer); }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+/*! A call that lanes of a warp, or threads of the block, make together. */
+bool IsMeeting(const CallNode* call) {
+  const Intrinsic* row = FindIntrinsic(call);
+  return row && (row->op == kAllReduce || row->op == kReduceLanes || IsOfLanes(call) ||
+                 row->op.rfind("tl.syncthreads_", 0) == 0);
+}
+
+bool HasMeeting(const ObjectRef& node) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) final {
+      found |= IsMeeting(op);
+      Default(op);
+    }
+  } finder;
+  finder(node);
+  return finder.found;
+}
+
+/*! One walk over a kernel. */
+class Walk : public StmtExprMutator {
+ public:
+  Walk(const Stmt& kernel, bool acts)
+      : acts_(acts), views_(kernel), block_(kernel, Uniformity::Asked::kVisibly) {
+    if (acts && HasMeeting(kernel)) lanes_.emplace(kernel, Uniformity::Asked::kVisiblyInWarps);
+    level_ = block_.Block();
+  }
+  /*! Branches have become ranges; what is uniform in them is to be asked again. */
+  bool changed = false;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != kThreadRange) return Default<Stmt>(op);
+    Enter([&](ReachingThreads* reach) { reach->EnterRange(op); });
+    std::optional<ThreadSet> outside = std::exchange(level_, block_.Here());
+    Stmt result = Default<Stmt>(op);
+    level_ = std::move(outside);
+    Leave();
+    return result;
+  }
+
+  Stmt Mutate_(const IfThenElseNode* op) final {
+    // Later passes see the threads of a condition on these alone.
+    const auto* both = op->condition.as<AndNode>();
+    if (both && !op->else_case && HasWork(op->then_case) && block_.IsMixed(op->condition)) {
+      return Mutate(MakeIf(both->a, MakeIf(both->b, op->then_case, op->span), op->span));
+    }
+    auto n = make_object<IfThenElseNode>(*op);
+    n->condition = Mutate(op->condition);
+    n->then_case = Branch(op, op->then_case, true);
+    if (op->else_case) n->else_case = Branch(op, *op->else_case, false);
+    return IfThenElse(n);
+  }
+
+  Stmt Mutate_(const ForNode* op) final {
+    if (op->kind == ForKind::kParallel) return acts_ ? Work(GetRef<Stmt>(op)) : GetRef<Stmt>(op);
+    auto n = make_object<ForNode>(*op);
+    n->min = Mutate(op->min);
+    n->extent = Mutate(op->extent);
+    Enter([&](ReachingThreads* reach) { reach->EnterLoop(op); });
+    n->body = Mutate(op->body);
+    Leave();
+    return For(n);
+  }
+  Stmt Mutate_(const WhileNode* op) final {
+    Enter([&](ReachingThreads* reach) { reach->EnterLoop(op); });
+    Stmt loop = Default<Stmt>(op);
+    Leave();
+    return loop;
+  }
+
+  Stmt Mutate_(const BindNode* op) final {
+    block_.Note(op);
+    if (lanes_) lanes_->Note(op);
+    span_ = op->span;
+    return Default<Stmt>(op);
+  }
+
+  Stmt Mutate_(const EvaluateNode* op) final {
+    span_ = op->span;
+    if (acts_ && IsWork(GetRef<Stmt>(op))) return Work(GetRef<Stmt>(op));
+    return Default<Stmt>(op);
+  }
+
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    span_ = op->span;
+    if (!acts_) return GetRef<Stmt>(op);
+    if (IsFragment(op->buffer) && !IsForAll()) RefuseControl(GetRef<Stmt>(op), block_);
+    const Stmt store = Default<Stmt>(op);
+    return DependsOnItself(op) ? ByOneThread(op, store) : store;
+  }
+
+  Expr Mutate_(const CallNode* op) final {
+    if (lanes_ && IsCallTo(GetRef<Expr>(op), kAllReduce)) return Reduction(op);
+    if (lanes_ && IsOfLanes(op)) CheckLanes(op);
+    return Default<Expr>(op);
+  }
+
+ private:
+  /*! All threads of the innermost range, or of the block, are here. */
+  bool IsForAll() const { return block_.Here() == level_; }
+
+  template <typename F>
+  void Enter(F enter) {
+    enter(&block_);
+    if (lanes_) enter(&*lanes_);
+  }
+  void Leave() {
+    block_.Leave();
+    if (lanes_) lanes_->Leave();
+  }
+
+  Stmt Branch(const IfThenElseNode* op, const Stmt& body, bool value) {
+    Enter([&](ReachingThreads* reach) { reach->EnterBranch(op, value); });
+    const std::optional<ThreadSet> here = block_.Here();
+    Stmt result = here && here->Size() == 0 && HasWork(body) ? MakeSeq({}) : Mutate(body);
+    Leave();
+    const std::optional<ThreadRange> range = here ? here->AsRange() : std::nullopt;
+    if (!range || here == level_ || !HasWork(result)) return result;
+    changed = true;
+    return MakeAttr(Array<Any>{range->first, range->threads}, kThreadRange, MakeInt(kOfBranch),
+                    result);
+  }
+
+  /*! A tile operator or a parallel loop. */
+  Stmt Work(const Stmt& s) {
+    if (const CallNode* atomic = AsCallOf(s, "tl.tileop.atomic"); atomic && IsOfEach(atomic)) {
+      return OfElement(atomic, s->span);
+    }
+    if (!IsForAll()) {
+      const bool one = block_.Here() && block_.Here()->Size() == 1;
+      if (one && (AsCallOf(s, "tl.tileop.tma_copy") || AsCallOf(s, "tl.tileop.copy_cluster"))) {
+        return ByThisThread(s);
+      }
+      if (!OperatorOf(s)->IsOfThread()) RefuseControl(s, block_);
+    }
+    if (const auto* loop = s.as<ForNode>()) {
+      CheckExtents(loop);
+    } else {
+      CheckOperands(s);
+    }
+    return s;
+  }
+
+  static Stmt ByThisThread(const Stmt& s) {
+    Call call = s.as<EvaluateNode>()->value.as_or_throw<Call>();
+    auto attrs = make_object<DictAttrsNode>();
+    attrs->__dict__ = TileOpAttrs(call.get());
+    attrs->__dict__.Set(kByOneThread, int64_t(1));
+    call.CopyOnWrite()->attrs = DictAttrs(attrs);
+    return MakeEvaluate(call, s->span);
+  }
+
+  void CheckExtents(const ForNode* loop) const {
+    for (const ForNode* l = loop; l && l->kind == ForKind::kParallel; l = l->body.as<ForNode>()) {
+      if (!block_.IsUniform(l->min) || !block_.IsUniform(l->extent)) RefuseExtents(loop->span);
+    }
+  }
+
+  void CheckOperands(const Stmt& s) const {
+    const CallNode* call = AsTileOp(s);
+    const auto agreed = [&](const Expr& e) { return block_.IsUniform(e); };
+    for (const Expr& arg : call->args) {
+      const auto* region = arg.as<TensorRegionNode>();
+      const bool same =
+          region ? std::all_of(region->region.begin(), region->region.end(),
+                               [&](const Range& r) { return agreed(r->min) && agreed(r->extent); })
+                 : agreed(arg);
+      if (!same && !OperatorOf(s)->IsOfThread()) RefuseOperand(s, arg);
+    }
+  }
+
+  static bool IsOneElement(const Expr& e) {
+    const auto* region = e.as<TensorRegionNode>();
+    return !region || std::all_of(region->region.begin(), region->region.end(),
+                                  [](const Range& r) { return IsConst(r->extent, 1); });
+  }
+
+  /*! An atomic operation on one element that is plainly each thread's own: it has a value of its
+   * own, another element, or is alone. */
+  bool IsOfEach(const CallNode* atomic) const {
+    const TileRegion dst = TileRegion::From(atomic->args[0]);
+    if (!IsOneElement(atomic->args[0]) || !IsOneElement(atomic->args[1])) return false;
+    if (IsFragment(dst.buffer) || TileOpIntAttr(atomic, "use_tma", 0)) return false;
+    if (block_.Here() && block_.Here()->Size() == 1) return true;
+    const Array<Expr> mins = dst.Mins();
+    return !block_.IsUniform(ValueOf(atomic)) ||
+           std::any_of(mins.begin(), mins.end(),
+                       [&](const Expr& e) { return !block_.IsUniform(e); });
+  }
+  static Expr ValueOf(const CallNode* atomic) {
+    if (!atomic->args[1].as<TensorRegionNode>()) return atomic->args[1];
+    const TileRegion src = TileRegion::From(atomic->args[1]);
+    return LoadOf(src.buffer, src.Mins());
+  }
+  static Stmt OfElement(const CallNode* atomic, const Span& span) {
+    const TileRegion dst = TileRegion::From(atomic->args[0]);
+    const auto text = [&](int i) {
+      return std::string(atomic->args[i].as_or_throw<StringImm>()->value);
+    };
+    const Expr value = CastTo(BufferOf(dst.buffer)->dtype->dtype, ValueOf(atomic));
+    return MakeEvaluate(CallOp("tl.atomic_" + text(2), {StringOf("tl::" + text(3)),
+                                                        AddressOf(dst.buffer, dst.Mins()), value}),
+                        span);
+  }
+
+  /*! A store at block level to memory that threads share, of a value that the element had a part
+   * in: threads that make it one after the other do not make the same. */
+  bool DependsOnItself(const BufferStoreNode* op) const {
+    if (!IsShared(op->buffer) && !IsGlobal(op->buffer)) return false;
+    const std::optional<ThreadSet>& here = block_.Here();
+    if (!here || here->Size() < 2 || (!IsForAll() && !here->AsRange())) return false;
+    struct Loads : StmtExprVisitor {
+      const Walk* walk;
+      const BufferStoreNode* store;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const TensorLoadNode* load) final {
+        const Var source = load->source.as_or_throw<Var>();
+        found |= walk->views_.RootOf(source).same_as(walk->views_.RootOf(store->buffer)) &&
+                 !(source.same_as(store->buffer) && AreApart(load->indices, store->indices));
+        Default(load);
+      }
+    } loads;
+    loads.walk = this;
+    loads.store = op;
+    loads(op->value);
+    return loads.found && std::all_of(op->indices.begin(), op->indices.end(),
+                                      [&](const Expr& i) { return block_.IsUniform(i); });
+  }
+  static bool AreApart(const Array<Expr>& a, const Array<Expr>& b) {
+    Analyzer analyzer;
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (analyzer.CanProve(NotEqualOf(a[i], b[i]))) return true;
+    }
+    return false;
+  }
+  Stmt ByOneThread(const BufferStoreNode* op, const Stmt& store) const {
+    // What threads find out together is the same in all of them.
+    if (HasMeeting(op->value)) return store;
+    if (!block_.IsUniform(op->value)) RefuseRace(op);
+    const ThreadSet& here = *block_.Here();
+    Expr thread = MakeInt(0);
+    for (size_t i = here.axes().size(); i-- > 0;) {
+      const Axis& axis = here.axes()[i];
+      if (axis.extent > 1) thread = thread * axis.extent + axis.var;
+    }
+    return MakeIf(EqualOf(thread, MakeInt(thread->dtype(), here.First())), store, op->span);
+  }
+
+  /*! Over the lanes that get there. */
+  Expr Reduction(const CallNode* op) {
+    if (!IsConst(op->args[1], kWarpThreads)) return Default<Expr>(op);
+    if (!lanes_->Here()) RefuseLanes(op, *lanes_, span_);
+    const Expr mask = LanesOf(*lanes_->Here());
+    if (IsConst(mask, kAllLanes)) return Default<Expr>(op);
+    return CallOp(kReduceLanes, {op->args[0], mask, Mutate(op->args[3])}, op->ty);
+  }
+
+  /*! The lanes of its warp, by the thread's number. */
+  static Expr LanesOf(const ThreadSet& here) {
+    const int64_t warps = (here.BlockSize() + kWarpThreads - 1) / kWarpThreads;
+    Expr thread = MakeInt(0);
+    for (size_t i = here.axes().size(); i-- > 0;) {
+      const Axis& axis = here.axes()[i];
+      if (axis.extent > 1) thread = thread * axis.extent + axis.var;
+    }
+    Expr mask;
+    for (int64_t w = 0; w < warps; ++w) {
+      const uint32_t lanes = here.LanesOf(w);
+      if (lanes == 0) continue;
+      const Expr own = MakeInt(kMaskType, lanes);
+      if (mask.defined() && IsConst(mask, lanes)) continue;
+      const Expr warp = FloorDivOf(thread, kWarpThreads);
+      mask =
+          mask.defined() ? IfThenElseOf(EqualOf(warp, MakeInt(warp->dtype(), w)), own, mask) : own;
+    }
+    return mask.defined() ? mask : Expr(MakeInt(kMaskType, kAllLanes));
+  }
+
+  /*! The lanes that a shuffle or a vote names get there. */
+  void CheckLanes(const CallNode* op) const {
+    const std::optional<int64_t> mask = AsInt(op->args[0]);
+    if (!mask || !lanes_->Here()) return;
+    const ThreadSet& here = *lanes_->Here();
+    for (int64_t w = 0; w * kWarpThreads < here.BlockSize(); ++w) {
+      const uint32_t lanes = here.LanesOf(w);
+      if (lanes && (static_cast<uint32_t>(*mask) & ~lanes)) RefuseMask(op, here, w, span_);
+    }
+  }
+
+  static constexpr int64_t kAllLanes = 0xFFFFFFFF;
+  static constexpr DLDataType kMaskType{kDLUInt, 32, 1};
+
+  const bool acts_;
+  const Views views_;
+  ReachingThreads block_;
+  std::optional<ReachingThreads> lanes_;
+  /*! The threads of the innermost range around, or of the block. */
+  std::optional<ThreadSet> level_;
+  Span span_;
+};
+
+PrimFunc NarrowThreads(PrimFunc f) {
+  return ForEachKernel(f, [](const AttrStmtNode* op) {
+    Stmt kernel = GetRef<Stmt>(op);
+    for (bool changed = true; changed;) {
+      Walk walk(kernel, false);
+      kernel = walk.Mutate(kernel);
+      changed = walk.changed;
+    }
+    return Walk(kernel, true).Mutate(kernel);
+  });
+}
+
+Registration registration([] { RegisterPass("NarrowThreads", NarrowThreads); });
+
+}  // namespace
+}  // namespace tl

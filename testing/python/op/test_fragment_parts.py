@@ -1,0 +1,366 @@
+"""Parts of fragments, slices, steps, flat loops, columns of a loop around, in every layout that a
+fragment gets, against torch."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+RESULTS = 12
+
+
+@T.macro
+def use_parts(F, C, k):
+    T.fill(F[3:11, :], 7)
+    T.copy(F, C[0, :, :])
+    for i, j in T.Parallel(20, 10):
+        F[i * 3 + 2, j * 5 + 7] += 1
+    T.copy(F, C[1, :, :])
+    for i in T.Parallel(64):
+        F[i, 63 - i] = 0
+    T.copy(F, C[2, :, :])
+    T.copy(F[5:50, 10:64], C[3, 5:50, 10:64])
+    T.copy(F[4:52, 7:62], C[4, 4:52, 7:62])
+    for t in T.Parallel(64 * 64):
+        C[5, t // 64, t % 64] = F[t // 64, t % 64] * 2
+    for i, j in T.Parallel(64, 64):
+        C[6, i, j] = F[63 - i, 63 - j]
+    for t in T.serial(8):
+        for i in T.Parallel(64):
+            F[i, t * 8 + 1] = F[i, t * 8 + 1] + t
+    for t in T.serial(4):
+        T.copy(F[:, t * 16 : t * 16 + 16], C[7, :, t * 16 : t * 16 + 16])
+    for i, j in T.Parallel(8, 64):
+        F[i + 8, j] *= 2
+    T.copy(F, C[8, :, :])
+    for j in T.Parallel(64):
+        C[9, 0, j] = F[3, j]
+    for i in T.Parallel(50):
+        C[10, i, 0] = F[i + 3, 5]
+    for j in T.Parallel(64):
+        F[k, j] = 5
+    T.copy(F, C[11, :, :])
+
+
+def parts_of(f, k):
+    """The same on a tensor."""
+    c = torch.zeros(RESULTS, 64, 64, device=f.device)
+    f = f.clone()
+    f[3:11] = 7
+    c[0] = f
+    f[2:62:3, 7:57:5] += 1
+    c[1] = f
+    f.flip(1).fill_diagonal_(0)
+    rows = torch.arange(64, device=f.device)
+    f[rows, 63 - rows] = 0
+    c[2] = f
+    c[3, 5:50, 10:64] = f[5:50, 10:64]
+    c[4, 4:52, 7:62] = f[4:52, 7:62]
+    c[5] = f * 2
+    c[6] = f.flip(0, 1)
+    f[:, 1::8] += torch.arange(8, device=f.device)
+    c[7] = f
+    f[8:16] *= 2
+    c[8] = f
+    c[9, 0] = f[3]
+    c[10, :50, 0] = f[3:53, 5]
+    f[k] = 5
+    c[11] = f
+    return c
+
+
+def check_parts(kernel, a, b, f, device):
+    for k in (0, 37):
+        c = torch.zeros(RESULTS, 64, 64, device=device)
+        kernel(a, b, c, k)
+        wanted = parts_of(f, k)
+        wrong = [n for n in range(RESULTS) if not torch.equal(c[n], wanted[n])]
+        assert not wrong
+
+
+def small_integers(shape, device):
+    return torch.randint(-3, 4, shape).to(torch.float16).to(device)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_of_an_accumulator(device, arch):
+    """Held as mma and as wgmma have it."""
+    if device == "cuda" and arch == "sm_90a" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is not sm_90a")
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((RESULTS, 64, 64), "float32"),
+        k: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            As = T.alloc_shared((64, 64), "float16")
+            Bs = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, As)
+            T.copy(B, Bs)
+            T.gemm(As, Bs, F, clear_accum=True)
+            use_parts(F, C, k)
+
+    kernel = tilelang.compile(func, execution_backend="auto", target=f"cuda -arch={arch}")
+    a, b = small_integers((64, 64), device), small_integers((64, 64), device)
+    check_parts(kernel, a, b, a.float() @ b.float(), device)
+
+
+@pytest.mark.parametrize("threads", [96, 128])
+def test_of_a_copy(compiled, device, threads):
+    """Dealt in vectors; with 96 threads the last ones have nothing."""
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((RESULTS, 64, 64), "float32"),
+        k: T.int32,
+    ):
+        with T.Kernel(1, threads=threads):
+            F = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, F)
+            for i, j in T.Parallel(64, 64):
+                F[i, j] += T.cast(B[i, j], "float32")
+            use_parts(F, C, k)
+
+    a, b = small_integers((64, 64), device), small_integers((64, 64), device)
+    check_parts(compiled(func), a, b, a.float() + b.float(), device)
+
+
+def test_of_a_vector(compiled, device):
+    """A reduction's result, of which several threads have each element, and one without a use of
+    its whole."""
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((64, 64), "float32"),
+        C: T.Tensor((3, 64), "float32"),
+        D: T.Tensor((64,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            X = T.alloc_fragment((64, 64), "float32")
+            r = T.alloc_fragment((64,), "float32")
+            part = T.alloc_fragment((8,), "float32")
+            T.copy(A, X)
+            T.reduce_max(X, r, dim=1)
+            T.copy(r, C[0, :])
+            T.fill(r[5:37], 2)
+            T.copy(r, C[1, :])
+            for i in T.Parallel(18):
+                r[i * 3 + 7] = r[i * 3 + 7] + i
+            T.copy(r[11:64], C[2, 11:64])
+            for i, j in T.Parallel(64, 64):
+                X[i, j] = r[i]
+            T.reduce_sum(X, r, dim=1)
+            T.copy(r, D)
+            for i in T.Parallel(4):
+                part[i + 3] = A[0, i]
+            for i in T.Parallel(4):
+                C[2, i] = part[i + 3]
+
+    a = torch.randint(0, 100, (64, 64)).float().to(device)
+    c, d = torch.zeros(3, 64, device=device), torch.zeros(64, device=device)
+    compiled(func)(a, c, d)
+    r = a.amax(1)
+    wanted = torch.zeros_like(c)
+    wanted[0] = r
+    wanted[2, :4] = a[0, :4]
+    r[5:37] = 2
+    wanted[1] = r
+    r[7:61:3] += torch.arange(18, device=device)
+    wanted[2, 11:] = r[11:]
+    assert torch.equal(c, wanted)
+    assert torch.equal(d, r * 64)
+
+
+@pytest.mark.parametrize(
+    "form", ["first half", "second half", "row", "column", "columns in turn", "slices in turn"]
+)
+def test_copies_between_fragments_of_different_extents(compiled, device, form):
+    """Through shared memory where other threads hold the elements."""
+
+    @T.prim_func
+    def func(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((64, 64), "float32")
+            h = T.alloc_fragment((64, 32), "float32")
+            q = T.alloc_fragment((64,), "float32")
+            w = T.alloc_fragment((64, 16), "float32")
+            T.copy(A, x)
+            if form == "first half":
+                T.copy(x[:, 0:32], h)
+                for i, j in T.Parallel(64, 32):
+                    h[i, j] += A[i, j]
+                T.copy(h, x[:, 0:32])
+            elif form == "second half":
+                T.copy(A[:, 0:32], h)
+                T.copy(h, x[:, 32:64])
+            elif form == "row":
+                T.copy(x[3, :], q)
+                for i, j in T.Parallel(64, 64):
+                    x[i, j] *= q[j]
+            elif form == "column":
+                T.copy(x[:, 3], q)
+                for i, j in T.Parallel(64, 64):
+                    x[i, j] *= q[i]
+            elif form == "columns in turn":
+                for t in T.serial(64):
+                    T.reduce_max(x, q, dim=1)
+                    for i in T.Parallel(64):
+                        x[i, t] = q[i]
+            else:
+                for t in T.serial(4):
+                    T.copy(x[:, t * 16 : t * 16 + 16], w)
+                    for i, j in T.Parallel(64, 16):
+                        w[i, j] += t
+                    T.copy(w, x[:, 48 - t * 16 : 64 - t * 16])
+            T.copy(x, C)
+
+    a = torch.randint(0, 100, (64, 64)).float().to(device)
+    c = torch.zeros_like(a)
+    compiled(func)(a, c)
+    wanted = a.clone()
+    if form == "first half":
+        wanted[:, :32] *= 2
+    elif form == "second half":
+        wanted[:, 32:] = a[:, :32]
+    elif form == "row":
+        wanted *= a[3]
+    elif form == "column":
+        wanted *= a[:, 3:4]
+    elif form == "columns in turn":
+        for t in range(64):
+            wanted[:, t] = wanted.amax(1)
+    else:
+        for t in range(4):
+            wanted[:, 48 - t * 16 : 64 - t * 16] = wanted[:, t * 16 : t * 16 + 16] + t
+    assert torch.equal(c, wanted)
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+@pytest.mark.parametrize("form", ["a row's value", "a running sum", "neighbours by xor"])
+def test_what_other_threads_hold(compiled, device, form, repaired):
+    """Is refused with the repair, which works."""
+
+    @T.prim_func
+    def func(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((64, 64), "float32")
+            y = T.alloc_fragment((64, 64), "float32")
+            r = T.alloc_fragment((64,), "float32")
+            s = T.alloc_shared((64, 64), "float32")
+            v = T.alloc_shared((64,), "float32")
+            T.copy(A, x)
+            if form == "a row's value":
+                for i in T.Parallel(64):
+                    r[i] = x[i, 1]
+                if repaired:
+                    T.copy(r, v)
+                    for i, j in T.Parallel(64, 64):
+                        y[i, j] = v[i]
+                else:
+                    for i, j in T.Parallel(64, 64):
+                        y[i, j] = r[i]
+            elif form == "a running sum":
+                if repaired:
+                    T.copy(x, s)
+                    for j in T.serial(1, 64):
+                        for i in T.Parallel(64):
+                            s[i, j] += s[i, j - 1]
+                    T.copy(s, y)
+                else:
+                    for j in T.serial(1, 64):
+                        for i in T.Parallel(64):
+                            x[i, j] += x[i, j - 1]
+                    T.copy(x, y)
+            else:
+                if repaired:
+                    T.copy(x, s)
+                    for i, j in T.Parallel(64, 64):
+                        y[i, j] = x[i, j] + s[i, j ^ 8]
+                else:
+                    for i, j in T.Parallel(64, 64):
+                        y[i, j] = x[i, j] + x[i, j ^ 8]
+            T.copy(y, C)
+
+    a = torch.randint(0, 9, (64, 64)).float().to(device)
+    c = torch.zeros_like(a)
+    if not repaired:
+        with pytest.raises(ValueError, match=r"from a thread that does not hold .* through shared"):
+            compiled(func)
+        return
+    compiled(func)(a, c)
+    columns = torch.arange(64, device=device)
+    wanted = {
+        "a row's value": a[:, 1:2].expand(64, 64),
+        "a running sum": a.cumsum(1),
+        "neighbours by xor": a + a[:, columns ^ 8],
+    }
+    assert torch.equal(c, wanted[form])
+
+
+def test_a_fragment_that_nothing_uses(compiled, device):
+    @T.prim_func
+    def func(C: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=128):
+            T.alloc_fragment((256,), "float32")
+            F = T.alloc_fragment((16, 16), "float32")
+            T.reshape(F, (256,))
+            for i in T.Parallel(256):
+                C[i] = i
+
+    c = torch.zeros(256, device=device)
+    compiled(func)(c)
+    assert torch.equal(c, torch.arange(256, device=device).float())
+
+
+def rows_written_by(body: str, tmp_path, before: str = "T.fill(r, -1)"):
+    """A vector that a loop over rows and columns writes, then a loop over rows alone reads."""
+    path = tmp_path / "program.py"
+    path.write_text(f"""
+import tilelang.language as T
+
+@T.prim_func
+def main(x: T.Tensor((16, 32), "float32"), idx: T.Tensor((16,), "int32"),
+         y: T.Tensor((16, 32), "float32")):
+    with T.Kernel(1, threads=64):
+        r = T.alloc_fragment((16,), "float32")
+        {before}
+        for i, j in T.Parallel(16, 32):
+            {body}
+        for i, j in T.Parallel(16, 32):
+            y[i, j] = r[i] + j
+""")
+    space = {}
+    exec(compile(path.read_text(), str(path), "exec"), space)
+    return space["main"]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("r[i] = x[i, 3]", lambda x, idx: x[:, 3]),
+        ("if idx[i] > 4: r[i] = x[i, 3] * 2", lambda x, idx: torch.where(idx > 4, x[:, 3] * 2, -1)),
+    ],
+)
+def test_columns_write_the_vector_together(compiled, device, tmp_path, body, wanted):
+    """Each thread that holds an element runs some of the iterations that write it."""
+    x = torch.randn(16, 32, device=device)
+    idx = torch.arange(16, device=device, dtype=torch.int32)
+    y = torch.zeros_like(x)
+    compiled(rows_written_by(body, tmp_path))(x, idx, y)
+    columns = torch.arange(32, device=device)
+    torch.testing.assert_close(y, wanted(x, idx)[:, None] + columns)
+
+
+@pytest.mark.parametrize("condition", ["idx[i] == j", "j == 16", "j < 4"])
+def test_one_column_does_not_write_the_vector(tmp_path, condition):
+    """The other threads that hold the element would keep what they had."""
+    source = rows_written_by(f"if {condition}: r[i] = x[i, 3]", tmp_path, "pass")
+    with pytest.raises(ValueError, match="a write of r that runs in some of the threads"):
+        tilelang.lower(source, target="cuda -arch=sm_80")

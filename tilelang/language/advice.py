@@ -1,0 +1,152 @@
+"""What to write instead: names that the language has under another name, and TVM's own errors."""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import types
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+from tilelang.language.rewrite import HOOKS
+from tilelang.language.scalars import is_of_program
+
+# Names of torch, numpy, Triton and CUDA, of functions and of methods.
+_ELSEWHERE = {
+    "absolute": "T.abs",
+    "all": "T.all_of",
+    "amax": "T.reduce_max",
+    "amin": "T.reduce_min",
+    "any": "T.any_of",
+    "arange": "the variable of `for i in T.Parallel(n)`",
+    "astype": "T.cast",
+    "atomicAdd": "T.atomic_add",
+    "cdiv": "T.ceildiv",
+    "clip": "T.clamp",
+    "constexpr": "a Python value of the enclosing function",
+    "debug_barrier": "T.sync_threads",
+    "device_print": "T.print",
+    "dot": "T.gemm",
+    "flatten": "T.reshape",
+    "float": "T.float32(x)",
+    "full": "T.alloc_fragment and T.fill",
+    "full_like": "T.alloc_fragment and T.fill",
+    "half": "T.float16(x)",
+    "int": "T.int32(x)",
+    "load": "T.copy, or an element A[i]",
+    "matmul": "T.gemm",
+    "maximum": "T.max",
+    "mean": "T.reduce_sum, and a division",
+    "minimum": "T.min",
+    "mm": "T.gemm",
+    "mul": "`*`",
+    "num_programs": "T.get_block_extent",
+    "ones": "T.alloc_fragment and T.fill",
+    "permute": "T.transpose",
+    "power": "T.pow",
+    "prod": "a loop of T.serial",
+    "program_id": "T.get_block_binding",
+    "range": "T.serial",
+    "relu": "T.max(x, 0)",
+    "softmax": "T.reduce_max, T.exp and T.reduce_sum",
+    "static_assert": "`assert` on Python values",
+    "static_range": "T.unroll(n, explicit=True)",
+    "store": "T.copy, or an element A[i] = x",
+    "sum": "T.reduce_sum",
+    "syncthreads": "T.sync_threads",
+    "tensor": "T.alloc_fragment",
+    "to": "T.cast",
+    "trans": "T.transpose",
+    "where": "T.if_then_else",
+    "zeros": "T.alloc_fragment and T.clear",
+    "zeros_like": "T.alloc_fragment and T.clear",
+    "zero_": "T.clear",
+    "fill_": "T.fill",
+    "copy_": "T.copy",
+}
+_OF_TVM = tuple(str(Path(str(module.__file__)).parent) for module in (tvm, tvm_ffi))
+_OF_TILELANG = str(Path(__file__).parents[1])
+
+
+def add_suggestion(error: Exception, traceback: types.TracebackType | None) -> None:
+    """Append what was meant to the message about a name that there is not."""
+    if getattr(error, "tilelang_location", None) is not None:
+        return
+    if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
+        return
+    name = error.name
+    if isinstance(error, AttributeError):
+        known = set(dir(error.obj))
+        is_language = getattr(error.obj, "__name__", None) == "tilelang.language"
+        of_program = is_of_program(error.obj)
+        meant = _method(name) if of_program else _ELSEWHERE.get(name) if is_language else None
+        cutoff = 0.75 if of_program else 0.6
+    else:
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        frame = traceback.tb_frame
+        known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
+        meant, cutoff = None, 0.6
+    if meant is None:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+        meant = f"did you mean {close[0]!r}?" if close else "define it first"
+        if not close and isinstance(error, AttributeError):
+            meant = "the functions of T compute with it"
+    else:
+        meant = f"the language has {meant}"
+    error.args = (f"{error.args[0]}; {meant}",)
+
+
+def _method(name: str) -> str | None:
+    """Return what the language has for a method of tensors."""
+    import tilelang.language as T
+
+    if name in _ELSEWHERE:
+        return _ELSEWHERE[name]
+    for candidate in (f"reduce_{name}", name):
+        if callable(getattr(T, candidate, None)):
+            return f"T.{candidate}"
+    return None
+
+
+def explained(error: Exception, traceback: types.TracebackType | None) -> Exception:
+    """Return an error in words of the language for one that TVM raised about a scalar that Python
+    code used; other errors as they are."""
+    if getattr(error, "tilelang_location", None) is not None or traceback is None:
+        return error
+    frames = [traceback.tb_frame]
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+        frames.append(traceback.tb_frame)
+    while frames and frames[-1].f_code.co_filename.startswith(("<", *_OF_TVM, "python/", "src/")):
+        frames.pop()
+    if traceback.tb_frame is (frames[-1] if frames else None):
+        return error  # it is not TVM that raised
+    frame = frames[-1]
+    code = frame.f_code
+    if code.co_filename.startswith(_OF_TILELANG) and "testing" not in code.co_filename:
+        return error
+    words = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+    if HOOKS in code.co_freevars:
+        return TypeError(
+            f"a function outside of the program does what only the run can ({_reason(words)}); "
+            "compute with the functions of T, such as T.if_then_else or T.min"
+        )
+    line = frame.f_lineno
+    return TypeError(
+        f"the plain function {code.co_name}, at {code.co_filename}:{line}, does with a value of "
+        f"the program what only traced functions can ({_reason(words)}); put @T.macro above it"
+    )
+
+
+def _reason(words: str) -> str:
+    if "Cannot use and / or / not" in words:
+        return "it asks whether a comparison is true"
+    if "integer divisions" in words:
+        return "it divides integers by `/`"
+    return words
+
+
+__all__ = ["add_suggestion", "explained"]
