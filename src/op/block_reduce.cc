@@ -45,6 +45,14 @@ int64_t Combinations(int64_t bits) {
   return n;
 }
 
+/*! Whether threads whose numbers differ in `bits` alone are all below `num_threads`, or none is. */
+bool HasWholeGroups(int64_t bits, int64_t num_threads) {
+  for (int64_t t = num_threads / kWarpThreads * kWarpThreads; t < num_threads; ++t) {
+    if ((t | bits) >= num_threads) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads) {
@@ -54,7 +62,8 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   const int64_t in_warp = bits & (kWarpThreads - 1);
   out.leads = MakeInt(kBool, 1);
   for (const BitRun& run : RunsOf(in_warp)) {
-    out.butterflies.push_back({int64_t(1) << run.count, int64_t(1) << run.low});
+    const int64_t count = int64_t(1) << run.count, scale = int64_t(1) << run.low;
+    out.butterflies.push_back({count, scale, HasWholeGroups((count - 1) * scale, num_threads)});
     out.leads = out.leads && EqualOf(BitsAt(thread, run), MakeInt(0));
   }
   const int64_t across = bits & ~in_warp, others = (all - 1) & ~bits;
@@ -128,7 +137,7 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
   Var k = MakeVar("k");
   Expr value = element(k);
   for (const ThreadGroups::Butterfly& b : groups.butterflies) {
-    value = CallOp(kAllReduce,
+    value = CallOp(b.whole ? kAllReduce : kAllReduceIfWhole,
                    {StringOf(reduction.DeviceName()), MakeInt(b.threads), MakeInt(b.scale), value},
                    PrimTy(t));
   }

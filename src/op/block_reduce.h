@@ -12,12 +12,13 @@ namespace tl {
 struct ThreadGroups {
   struct Butterfly {
     int64_t threads, scale;  // over `threads` lanes, `scale` apart
+    bool whole = true;       // whether the block has all lanes of each of its lanes' groups
   };
   std::vector<Butterfly> butterflies;
   /*! The thread's group, its number among the group's leaders, and whether it is one. */
   Expr group, part, leads;
-  /*! Whether the block has all threads of the thread's group: the last group may lack some, and has
-   * no result. */
+  /*! Whether the block has all threads of the thread's group that lie in other warps. The last
+   *  group may lack some threads. It then has no result. */
   Expr complete;
   int64_t num_groups = 1, num_parts = 1;
 

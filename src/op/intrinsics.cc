@@ -50,6 +50,9 @@ std::vector<Intrinsic> TileIntrinsics() {
       {kSyncWarp, "tl::sync_warp", "tl/sync.h", 0, {kNone}},
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
       {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}},
+      // AllReduceIfWhole<...>(value): the same where the block has all `threads` lanes; else
+      // undefined
+      {kAllReduceIfWhole, "tl::AllReduceIfWhole", "tl/reduce.h", 3, {kNone}},
       // reduce_lanes<op>(mask, value) over the lanes of the warp that are in the mask
       {kReduceLanes, "tl::reduce_lanes", "tl/reduce.h", 1, {kNone, kNone}},
       // warp_scan<op, lanes>(value): over lanes 0 to this one

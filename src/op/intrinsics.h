@@ -88,6 +88,7 @@ inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
 inline constexpr const char* kMmaSpSync = "tl.mma_sp_sync";
 inline constexpr const char* kAllReduce = "tl.all_reduce";
+inline constexpr const char* kAllReduceIfWhole = "tl.all_reduce_if_whole";
 /*! reduce_lanes<op>(mask, value): the same over any lanes of a warp. */
 inline constexpr const char* kReduceLanes = "tl.reduce_lanes";
 inline constexpr const char* kWarpScan = "tl.warp_scan";

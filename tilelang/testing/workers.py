@@ -152,7 +152,7 @@ class Workers(Generic[Item]):
         if is_ready:
             try:
                 found = worker.connection.recv()
-            except EOFError:
+            except (EOFError, ConnectionResetError):  # reset: it has not read its items
                 worker.process.join()
                 failed = f"crash: the process ended with {worker.process.exitcode}"
         elif time.monotonic() - worker.since > self.seconds * (1 + len(worker.items) / 8):

@@ -257,7 +257,8 @@ def test_pointer_passed_on_is_not_const(emit):
         tx = T.launch_thread("threadIdx.x", 8)
         T.call_extern("void", "mine", T.address_of(A[tx]), B[tx])
 
-    assert "(float* __restrict__ A, const float* __restrict__ B)" in emit(func)
+    # What the function does with A is not known: it may write and load.
+    assert "(float* A, const float* __restrict__ B)" in emit(func)
 
 
 def test_unknown_rasterization_is_refused(emit):

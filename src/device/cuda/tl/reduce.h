@@ -36,9 +36,8 @@ TL_SHUFFLE(shuffle, "idx", "31")
 
 }  // namespace detail
 
-/*! Op over `threads` lanes (a power of two), `scale` apart (one too); each of them has the same
- * result. Lanes of a group that the block has in part get no result: they take part, because the
- * warp shuffles together, and what they read of lanes that do not exist is undefined. */
+/*! Op over `threads` lanes (a power of two), `scale` apart (one too), all of which exist; each of
+ * them has the same result. */
 template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value) {
   static_assert(threads * scale <= 32, "tl::AllReduce is over the lanes of one warp");
@@ -46,6 +45,13 @@ TL_DEVICE T AllReduce(T value) {
     value = Op::run(value, detail::shuffle_xor(value, step * scale));
   }
   return value;
+}
+
+/*! AllReduce where the block may lack lanes of a group. The lanes of such a group take part,
+ * because the warp shuffles together; their result is undefined, as is what they read. */
+template <typename Op, int threads, int scale, typename T>
+TL_DEVICE T AllReduceIfWhole(T value) {
+  return AllReduce<Op, threads, scale>(value);
 }
 
 /*! Op over the lanes of `mask`, each of which calls; each of them has the same result. */

@@ -52,19 +52,28 @@ TL_DEVICE T shuffle_sync(const char* name, T value, int from, Location where) {
 
 }  // namespace emu
 
-/*! Op over `threads` lanes (a power of two), `scale` apart (one too); each of them has the same
- * result. Lanes of a group that the block has in part get no result: here bits that are all ones.
- */
+/*! Op over `threads` lanes (a power of two), `scale` apart (one too), all of which exist; each of
+ * them has the same result. */
 template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value, emu::Location where = emu::here()) {
   static_assert(threads * scale <= emu::kWarpSize, "tl::AllReduce is over the lanes of one warp");
-  const int last = emu::lane_index() | ((threads - 1) * scale);
   for (int step = threads / 2; step > 0; step /= 2) {
     const int from = emu::lane_index() ^ (step * scale);
-    if (emu::has_lane(last)) emu::check_source_lane(~0u, from, where);
-    value = Op::run(value, emu::exchange("AllReduce", value, from, where));
+    value = Op::run(value, emu::shuffle_sync("AllReduce", value, from, where));
   }
-  if (!emu::has_lane(last)) __builtin_memset(static_cast<void*>(&value), 0xff, sizeof(value));
+  return value;
+}
+
+/*! AllReduce where the block may lack lanes of a group. The lanes of such a group take part,
+ * because the warp shuffles together; their result is undefined: here bits that are all ones. */
+template <typename Op, int threads, int scale, typename T>
+TL_DEVICE T AllReduceIfWhole(T value, emu::Location where = emu::here()) {
+  const int last = emu::lane_index() | ((threads - 1) * scale);
+  if (emu::has_lane(last)) return AllReduce<Op, threads, scale>(value, where);
+  for (int step = threads / 2; step > 0; step /= 2) {
+    emu::exchange("AllReduce", value, emu::lane_index() ^ (step * scale), where);
+  }
+  __builtin_memset(static_cast<void*>(&value), 0xff, sizeof(value));
   return value;
 }
 

@@ -11,7 +11,11 @@ extern "C" __global__ void reduce(const int* x, int* y) {
   y[48 + t] = tl::warp_scan<tl::MaxOp, 32>(x[t]);
   y[96 + t] = tl::warp_broadcast<3>(x[t]);
 }
+extern "C" __global__ void partial(const float* x, float* y) {
+  y[threadIdx.x] = tl::AllReduceIfWhole<tl::SumOp, 32, 1>(x[threadIdx.x]);
+}
 extern "C" __global__ void missing(const float* x, float* y) {
+#line 5 "user.py"
   y[threadIdx.x] = tl::AllReduce<tl::SumOp, 32, 1>(x[threadIdx.x]);
 }
 extern "C" __global__ void divergent(const float* x, float* y) {
@@ -32,9 +36,15 @@ def test_lanes(run):
         assert (y[96:][warp] == x[warp][3]).all()
 
 
-def test_a_lane_that_does_not_exist_gives_no_number(run):
+def test_a_lane_that_does_not_exist_is_reported(run):
     x, y = np.ones(48, np.float32), np.zeros(48, np.float32)
-    run(SOURCE, "missing", [x, y], block=48)
+    with pytest.raises(RuntimeError, match=r"user.py:5.*does not exist: the block has 48 threads"):
+        run(SOURCE, "missing", [x, y], block=48)
+
+
+def test_a_group_without_all_its_lanes_has_no_number(run):
+    x, y = np.ones(48, np.float32), np.zeros(48, np.float32)
+    run(SOURCE, "partial", [x, y], block=48)
     assert (y[:32] == 32).all()
     assert np.isnan(y[32:]).all()
 
