@@ -1,0 +1,107 @@
+"""Is one of two programs slower? Judged from pairs of times that were taken next to each other.
+
+The chip's clock drifts, other work makes outliers, and a process may be a little slow as a whole.
+Pairs cancel the drift, the mean of the middle half of their ratios takes no notice of outliers, and
+what looks different is measured again in new processes: it is different if both sessions say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.999
+"""Of one interval. A report has dozens, and one that compares equal things is to be silent."""
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The ratio of head to base, above 1 where head takes longer, and where it lies between."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def verdict(self, threshold: float) -> str:
+        """``slower`` or ``faster`` where the whole interval is further from 1 than `threshold`,
+        else ``unchanged``.
+
+        Example: ``Interval(1.03, 1.02, 1.04).verdict(0.01) == "slower"``
+        """
+        if self.low > 1 + threshold:
+            return "slower"
+        return "faster" if self.high < 1 / (1 + threshold) else "unchanged"
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+@dataclass(frozen=True)
+class Session:
+    """Times of base and head, the n-th of one taken next to the n-th of the other."""
+
+    base: Sequence[float]
+    head: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the sessions say of two programs.
+
+    Attributes:
+        interval: of the last session, which was not chosen by its result.
+        verdict: ``slower``, ``faster`` or ``unchanged``.
+        base, head: median times of that session.
+        sessions: how many there were.
+    """
+
+    interval: Interval
+    verdict: str
+    base: float
+    head: float
+    sessions: int
+
+
+def middle_mean(values: np.ndarray) -> np.ndarray:
+    """The mean of the middle half along the last axis."""
+    ordered = np.sort(values, axis=-1)
+    cut = ordered.shape[-1] // 4
+    return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+
+
+def interval(base: Sequence[float], head: Sequence[float]) -> Interval:
+    """The ratio of paired times with its percentile bootstrap interval of `CONFIDENCE`.
+
+    Raises `ValueError` where there are no pairs, or a time is not above 0.
+
+    Example: ``interval([1.0, 1.1, 1.0], [2.0, 2.2, 2.0]).estimate`` is 2 but for rounding.
+    """
+    if len(base) != len(head) or not len(base):
+        raise ValueError(f"found {len(base)} and {len(head)} times, wanted as many, one or more")
+    if not min(*base, *head) > 0:
+        raise ValueError("found a time that is not above 0")
+    ratios = np.log(np.asarray(head) / np.asarray(base))
+    # The same draws each time: the same times have the same report.
+    draws = np.random.default_rng(0).integers(len(ratios), size=(RESAMPLES, len(ratios)))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(middle_mean(ratios[draws]), [tail, 1 - tail])
+    return Interval(*(math.exp(float(x)) for x in (middle_mean(ratios), low, high)))
+
+
+def judge(measure: Callable[[], Session], threshold: float) -> Comparison:
+    """Measures a session, and a second one where the first shows a difference."""
+    verdicts = []
+    while True:
+        session = measure()
+        found = interval(session.base, session.head)
+        verdicts.append(found.verdict(threshold))
+        if verdicts[-1] == "unchanged" or len(verdicts) == 2:
+            break
+    agreed = verdicts[-1] if len(set(verdicts)) == 1 else "unchanged"
+    base, head = (float(np.median(times)) for times in (session.base, session.head))
+    return Comparison(found, agreed, base, head, len(verdicts))
