@@ -48,9 +48,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--history", type=Path, help="file of JSON lines to add a line to and to draw")
     found = parser.parse_args(arguments)
     if not (found.base and found.head):
-        parser.error(
-            "found no --base or no --head, wanted both, as --base main --head HEAD"
-        )
+        parser.error("found no --base or no --head, wanted both, as --base main --head HEAD")
     if found.turns < 1 or found.compilations < 1:
         parser.error("--turns and --compilations: wanted 1 or more")
     return found
@@ -92,16 +90,18 @@ def compared(given: argparse.Namespace, build: Callable[[Path], None]) -> Report
     return Report(base, head, options, results, {"before": before, "after": after})
 
 
-def write(report: Report, given: argparse.Namespace) -> None:
-    """Writes the report and, where it is wanted, the history."""
+def write(report: Report, given: argparse.Namespace) -> str:
+    """Writes the report and, where it is wanted, the history; the report's text."""
     given.output.mkdir(parents=True, exist_ok=True)
     is_drawn = draw(report.results, given.output / PLOT)
-    (given.output / "report.md").write_text(report.text(PLOT if is_drawn else None))
+    text = report.text(PLOT if is_drawn else None)
+    (given.output / "report.md").write_text(text)
     line = history.entry(report.base, report.head, report.options.device, report.results)
     (given.output / "results.json").write_text(json.dumps(line, indent=2) + "\n")
     if given.history:
         history.append(given.history, line)
         history.draw(history.read(given.history), given.history.with_suffix(".svg"))
+    return text
 
 
 def main(
@@ -119,8 +119,7 @@ def main(
     except (BuildError, Failed) as error:
         print(error, file=sys.stderr)
         return 2
-    write(report, given)
-    print(report.text())
+    print(write(report, given))
     return 1 if report.regressions else 0
 
 

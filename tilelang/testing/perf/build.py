@@ -79,14 +79,23 @@ def build_native(tree: Path) -> None:
     options = [f"-DPython_EXECUTABLE={sys.executable}"]
     if ninja := shutil.which("ninja", path=path):
         options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-    variables = {}
-    if shutil.which("ccache"):
-        # It does not take what a precompiled header is in. Another worktree's paths count as equal.
-        options += ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
-        variables = {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1"}
-    run_command([cmake, "-S", str(tree), "-B", str(build), *options], tree, **variables)
-    jobs = str(len(os.sched_getaffinity(0)))
-    run_command([cmake, "--build", str(build), "--parallel", jobs], tree, **variables)
+
+    def run(*launcher: str, **variables: str) -> None:
+        run_command([cmake, "-S", str(tree), "-B", str(build), *options, *launcher], tree)
+        jobs = str(len(os.sched_getaffinity(0)))
+        run_command([cmake, "--build", str(build), "--parallel", jobs], tree, **variables)
+
+    if not shutil.which("ccache"):
+        run()
+        return
+    # It does not take what a precompiled header is in. Paths of other worktrees count as equal.
+    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
+    try:
+        run(*launcher, CCACHE_BASEDIR=str(tree), CCACHE_NOHASHDIR="1")
+    except BuildError:
+        # A file may lack an include that the precompiled header has had: then as it is meant.
+        shutil.rmtree(build)
+        run()
 
 
 class Trees:

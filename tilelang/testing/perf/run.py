@@ -203,8 +203,8 @@ class Options:
     device: str
     cases: Path
     only: str = ""
-    turns: int = 30
-    compilations: int = 9
+    turns: int = 40
+    compilations: int = 15
     threshold: float = 0.01
     compile_threshold: float = 0.05
 
