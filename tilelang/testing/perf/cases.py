@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 PREFIX = "regression_"
@@ -78,7 +77,7 @@ def discover(folder: Path) -> list[Case]:
             module = importlib.util.module_from_spec(spec)
             sys.modules[path.stem] = module
             spec.loader.exec_module(module)
-            _call_functions(module)
+            _call_functions(vars(module))
         if not found:
             raise ValueError(f"found no case in {folder}, wanted a {PREFIX}*.py that registers one")
         return list(found.values())
@@ -97,9 +96,7 @@ def regression(folder: str | Path | None = None) -> None:
     from .worker import summary
 
     if folder is None:
-        caller = inspect.getmodule(sys._getframe(1))
-        assert caller is not None
-        _call_functions(caller)
+        _call_functions(sys._getframe(1).f_globals)
         cases = list(_cases.values())
     else:
         cases = discover(Path(folder).resolve())
@@ -114,9 +111,9 @@ def regression(folder: str | Path | None = None) -> None:
         raise SystemExit(f"{failed} of {len(cases)} cases failed")
 
 
-def _call_functions(module: ModuleType) -> None:
+def _call_functions(names: Mapping[str, Any]) -> None:
     """Calls the functions of a module that register cases."""
-    for name, value in list(vars(module).items()):
+    for name, value in list(names.items()):
         if name.startswith(PREFIX) and inspect.isfunction(value):
             value()
 

@@ -9,6 +9,9 @@ WEIGHED = ("executed", "instructions", "spills")
 """More of these is slower to who cannot time: each is work of a thread. More registers, shared
 memory or source may be the price of speed."""
 
+UNKNOWN_EXTENT = 16
+"""Iterations of a loop whose number is not known: more than what is around it."""
+
 NAMES = {
     "executed": "statements executed",
     "instructions": "machine instructions",
@@ -27,9 +30,9 @@ def kernel_costs(kernel: Any) -> dict[str, int]:
     """The costs of a `JITKernel` by the keys of `NAMES`; needs no GPU.
 
     ``executed`` counts the statements of one thread: those of a loop once for each of its
-    iterations, where their number is known, those of all branches. Registers, spills and shared
-    memory are the most of all kernels of a call. ``instructions`` needs nvdisasm and is left out
-    without it.
+    iterations (`UNKNOWN_EXTENT` where their number is not known), those of all branches. Registers,
+    spills and shared memory are the most of all kernels of a call. ``instructions`` needs nvdisasm
+    and is left out without it.
     """
     launches = kernel.artifact.launch_plan.kernels
     usage = kernel.resource_usage
@@ -66,8 +69,8 @@ def _statements(body: Any, weighted: bool) -> int:
 
     def loop(node: Any) -> Any:
         nonlocal total
-        known = weighted and isinstance(node.extent, tirx.IntImm)
-        total += (int(node.extent) if known else 1) * _statements(node.body, weighted)
+        extent = int(node.extent) if isinstance(node.extent, tirx.IntImm) else UNKNOWN_EXTENT
+        total += (extent if weighted else 1) * _statements(node.body, weighted)
         return WalkResult.SKIP
 
     single = (tirx.BufferStore, tirx.Evaluate, tirx.Bind)

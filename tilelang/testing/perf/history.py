@@ -83,7 +83,8 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> bool:
         for name, values in cases.items():
             given = np.array(values, dtype=float)  # None is not a number
             axes.plot(given, marker=".", linewidth=1, label=name)
-        medians = np.nanmedian(np.array(list(cases.values()), dtype=float), axis=0)
+        columns = np.array(list(cases.values()), dtype=float).T
+        medians = [np.median(c[~np.isnan(c)]) if not np.isnan(c).all() else np.nan for c in columns]
         axes.plot(medians, color="black", linewidth=2, label="median")
         axes.set_xticks(range(len(lines)), [line["head"][:7] for line in lines], rotation=90)
         axes.set_ylabel(f"{title} over the first one")

@@ -14,6 +14,7 @@ from tilelang.testing.perf.statistics import CONFIDENCE, Comparison
 PLOT = "regression.svg"
 _TABLES = ("registers", "spills", "shared")
 _INCHES_OF_A_CASE = 0.28
+_NO_PLOT = "No plot: nothing to draw, or no matplotlib (the extra `plot`)."
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -74,9 +75,9 @@ class Report:
             "# Performance: base and head",
             f"* base: {self.base.describe()}\n* head: {self.head.describe()}\n* {self._how()}",
             f"**{self._summary()}**",
-            f"![ratios]({plot})" if plot else "No plot: it needs matplotlib (the extra `plot`).",
-            self._section("Slower", self._with_verdict("slower")),
-            self._section("Faster", self._with_verdict("faster")),
+            f"![ratios]({plot})" if plot else _NO_PLOT,
+            self._section(f"Slower{self._by}", self._with_verdict("slower")),
+            self._section(f"Faster{self._by}", self._with_verdict("faster")),
             self._section("Compile time, CPU milliseconds", self._compile_rows()),
             *(self._cost_section(name) for name in _TABLES),
             self._section("Failures", self._failures()),
@@ -85,6 +86,10 @@ class Report:
             self._states(),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+    @property
+    def _by(self) -> str:
+        return "" if self.options.device == "cuda" else ", by what is counted"
 
     def _how(self) -> str:
         options = self.options
