@@ -120,7 +120,7 @@ def main(
         print(error, file=sys.stderr)
         return 2
     print(write(report, given))
-    return 1 if report.regressions else 0
+    return 1 if report.is_worse else 0
 
 
 if __name__ == "__main__":

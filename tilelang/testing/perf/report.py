@@ -9,7 +9,7 @@ from pathlib import Path
 from tilelang.testing.perf.build import Tree
 from tilelang.testing.perf.costs import NAMES, WEIGHED
 from tilelang.testing.perf.run import Options, Result
-from tilelang.testing.perf.statistics import CONFIDENCE, Comparison
+from tilelang.testing.perf.statistics import CONFIDENCE, Comparison, Interval, together
 
 PLOT = "regression.svg"
 _TABLES = ("registers", "spills", "shared")
@@ -91,6 +91,22 @@ class Report:
     def _by(self) -> str:
         return "" if self.options.device == "cuda" else ", by what is counted"
 
+    @property
+    def compile_verdict(self) -> str:
+        """Of all cases together; ``unchanged`` where none was compiled."""
+        interval = self._compile_interval
+        return interval.verdict(self.options.compile_threshold) if interval else "unchanged"
+
+    @property
+    def _compile_interval(self) -> Interval | None:
+        compiled = [result.compile for result in self.results if result.compile]
+        return together(compiled) if compiled else None
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a case has become worse, or compilation slower in all cases together."""
+        return bool(self.regressions) or self.compile_verdict == "slower"
+
     def _how(self) -> str:
         options = self.options
         rule = (
@@ -122,6 +138,8 @@ class Report:
         ]
         compiling = [f"{len(self._compiling(v))} compile {v}" for v in ("slower", "faster")]
         found = len(self.regressions)
+        if self.compile_verdict != "unchanged":
+            compiling.append(f"compilation of all together {self.compile_verdict}")
         return f"{', '.join([*counts, *compiling])}: {found or 'no'} regression{'s'[: found != 1]}"
 
     def _section(self, title: str, text: str) -> str:
@@ -143,6 +161,8 @@ class Report:
             for r in self.results
             if r.compile
         ]
+        if interval := self._compile_interval:
+            rows.append(["**all together**", "", "", str(interval), self.compile_verdict])
         return table(["case", "base", "head", "ratio", ""], rows) if rows else ""
 
     def _cost_section(self, name: str) -> str:

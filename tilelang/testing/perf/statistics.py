@@ -56,15 +56,24 @@ class Comparison:
     Attributes:
         interval: of the last session, which was not chosen by its result.
         verdict: ``slower``, ``faster`` or ``unchanged``.
-        base, head: median times of that session.
+        last: that session.
         sessions: how many there were.
     """
 
     interval: Interval
     verdict: str
-    base: float
-    head: float
+    last: Session
     sessions: int
+
+    @property
+    def base(self) -> float:
+        """The median time of base in the last session."""
+        return float(np.median(self.last.base))
+
+    @property
+    def head(self) -> float:
+        """The median time of head in the last session."""
+        return float(np.median(self.last.head))
 
 
 def middle_mean(values: np.ndarray) -> np.ndarray:
@@ -104,5 +113,13 @@ def judge(measure: Callable[[], Session], threshold: float) -> Comparison:
         if verdicts[-1] == "unchanged" or len(verdicts) == 2:
             break
     agreed = verdicts[-1] if len(set(verdicts)) == 1 else "unchanged"
-    base, head = (float(np.median(times)) for times in (session.base, session.head))
-    return Comparison(found, agreed, base, head, len(verdicts))
+    return Comparison(found, agreed, session, len(verdicts))
+
+
+def together(comparisons: Sequence[Comparison]) -> Interval:
+    """The ratio that the last sessions of all have, as if they were one: what all cases share
+    shows when it is too small to be seen in one. Raises `ValueError` where there are none."""
+    return interval(
+        [time for comparison in comparisons for time in comparison.last.base],
+        [time for comparison in comparisons for time in comparison.last.head],
+    )

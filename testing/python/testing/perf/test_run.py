@@ -46,7 +46,8 @@ def test_costs_and_compile_time_that_grow(repository, compare, tmp_path):
     status, text = compare("base", head, "--history", str(file))
     assert status == 1
     assert "1 slower, 0 faster, 1 unchanged, 0 failed, 1 compile slower" in text
-    assert "1 regression**" in text
+    assert "compilation of all together slower: 1 regression**" in text
+    assert text.count("| slower |") == 2
     assert "| some: a kernel | spills, bytes 0 → 16 |" in text
     assert "| some: a kernel | 40 | 48 |" in text
     (line,) = history.read(file)

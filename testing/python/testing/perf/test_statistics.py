@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilelang.testing.perf.statistics import Session, interval, judge
+from tilelang.testing.perf.statistics import Session, interval, judge, together
 
 TURNS = 40
 
@@ -58,6 +58,21 @@ def test_a_process_that_is_slow_as_a_whole_is_not_head():
     assert (found.verdict, found.sessions) == ("unchanged", 2)
     sessions = iter([Session([1.0] * 9, [1.1] * 9), Session([1.0] * 9, [0.9] * 9)])
     assert judge(lambda: next(sessions), 0.01).verdict == "unchanged"
+
+
+def test_what_all_share_shows_together():
+    """10 % more, in noise of 10 %."""
+    draw = np.random.default_rng(0)
+
+    def session(head):
+        noise = draw.lognormal(0, 0.1, size=(2, 9))
+        return Session(noise[0], noise[1] * head)
+
+    slower = [judge(lambda: session(1.1), 0.05) for _ in range(20)]
+    assert [comparison.verdict for comparison in slower].count("slower") < 5
+    assert together(slower).verdict(0.05) == "slower"
+    equal = [judge(lambda: session(1.0), 0.05) for _ in range(20)]
+    assert together(equal).verdict(0.05) == "unchanged"
 
 
 def test_what_is_equal_is_measured_once():
