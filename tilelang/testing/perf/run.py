@@ -104,6 +104,8 @@ class Side:
             "PYTHONDONTWRITEBYTECODE": "1",  # the cases' folder may be anybody's
             "PYTHONHASHSEED": "0",
             "CUDA_CACHE_DISABLE": "1",  # NVRTC asks the driver's cache where there is a driver
+            # Else who only asks whether there is a GPU takes it from the forks.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TILELANG_PRINT_ON_COMPILATION": "0",
         }
         if self._device == "emulator":

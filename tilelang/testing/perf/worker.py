@@ -172,6 +172,14 @@ def main() -> None:
     tilelang.testing.regression = cases.regression
     tilelang.profiler.do_bench = importlib.import_module(BENCH).do_bench
     found = [c for c in cases.discover(Path(folder)) if re.search(only, c.name)]
+    if device == "cuda":
+        import torch
+
+        if torch.cuda.is_initialized():
+            raise SystemExit(
+                "found a GPU in use after the cases were imported, which their forks cannot use; "
+                "let the functions that are given to process_func be the first to use it"
+            )
     gc.freeze()
     Worker(found, device == "cuda", replies).serve()
 

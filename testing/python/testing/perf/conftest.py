@@ -6,8 +6,24 @@ import subprocess
 import pytest
 
 PACKAGE = {
-    "torch/__init__.py": "from . import cuda\ndevice = None\ndef manual_seed(seed): pass\n",
-    "torch/cuda.py": "def init(): pass\ndef synchronize(): pass\n",
+    "torch/__init__.py": "from . import cuda\ndevice = None\ndef manual_seed(seed): cuda.init()\n",
+    "torch/cuda.py": '''
+import os
+
+is_used = False
+
+def is_initialized():
+    return is_used
+
+def init():
+    """As torch does in the fork of a process that has asked for GPUs without this variable."""
+    global is_used
+    assert os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    is_used = True
+
+def synchronize():
+    assert is_used
+''',
     "tilelang/profiler/__init__.py": "",
     "tilelang/testing/__init__.py": "",
     "tilelang/cuda/__init__.py": "",

@@ -111,6 +111,16 @@ def test_times(repository, tmp_path):
     assert not results_on_gpu(repository, tmp_path, "base").regressions
 
 
+def test_cases_that_use_the_gpu_when_they_are_imported(repository, tmp_path):
+    (tmp_path / "regression_early.py").write_text(
+        "import torch\ntorch.cuda.init()\n"
+        "from tilelang.testing import process_func\nprocess_func(len)\n"
+    )
+    tree = repository.folder
+    with Side(tree, tmp_path, "cuda") as side, pytest.raises(Failed, match="found a GPU in use"):
+        side.ask(job="list")
+
+
 def test_a_process_that_does_not_answer(repository, tmp_path):
     head = repository.commit("head", TROUBLE="hang")
     with Trees(repository.folder, tmp_path / "work", repository.build) as trees:
