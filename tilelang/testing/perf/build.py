@@ -134,8 +134,7 @@ class Trees:
 
     def add(self, ref: str) -> Tree:
         """A worktree of what git knows as `ref`, built. Raises `BuildError`."""
-        # Without the end of options a ref could be an option of git.
-        commit = self._git("rev-parse", "--verify", "--end-of-options", f"{ref}^{{commit}}")
+        commit = self._git("rev-parse", "--verify", f"{ref}^{{commit}}")
         path = self._folder / str(len(self._added))
         self._git("worktree", "add", "--quiet", "--detach", str(path), commit)
         self._added.append(path)

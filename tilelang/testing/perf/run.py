@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import selectors
@@ -198,15 +199,15 @@ class Options:
         device: ``cuda`` or ``emulator``.
         cases: the folder of the ``regression_*.py``.
         only: a regular expression that names of cases contain.
-        turns, compilations: how often each side is timed and compiled in a session.
+        turns, compilations: how often each side is timed and compiled in a session, made even.
         threshold, compile_threshold: what a ratio has to differ from 1 by.
     """
 
     device: str
     cases: Path
     only: str = ""
-    turns: int = 40
-    compilations: int = 15
+    turns: int = 60
+    compilations: int = 16
     threshold: float = 0.01
     compile_threshold: float = 0.05
 
@@ -317,12 +318,13 @@ class Comparing:
             raise
 
     def _turns(self, turn: Callable[[str], float], count: int) -> Session:
-        """Pairs, each side first in half of them, in random order; the pair in front of them only
-        warms up."""
-        orders = [("base", "head"), ("head", "base")] * (count // 2 + 1)
-        orders = [orders[0], *self._draw.sample(orders[:count], count)]
+        """Pairs, as many with base first as with head first, in random order; the pair in front of
+        them only warms up."""
+        orders = [("base", "head"), ("head", "base")] * math.ceil(count / 2)
+        orders = [orders[0], *self._draw.sample(orders, len(orders))]
         times: dict[str, list[float]] = {"base": [], "head": []}
         for order in orders:
             for which in order:
                 times[which].append(turn(which))
-        return Session(times["base"][1:], times["head"][1:])
+        base_first = [order[0] == "base" for order in orders[1:]]
+        return Session(times["base"][1:], times["head"][1:], base_first)

@@ -2,6 +2,7 @@
 
 The chip's clock drifts, other work makes outliers, and a process may be a little slow as a whole.
 Pairs cancel the drift; the mean of the middle fifth of their ratios takes no notice of outliers.
+The second of a pair finds warm caches: pairs with base first and with head first count the same.
 What looks different is measured again in new processes: it is different if both sessions say so.
 """
 
@@ -43,10 +44,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Session:
-    """Times of base and head, the n-th of one taken next to the n-th of the other."""
+    """Times of base and head, the n-th of one taken next to the n-th of the other, and which of the
+    two was first."""
 
     base: Sequence[float]
     head: Sequence[float]
+    base_first: Sequence[bool]
 
 
 @dataclass(frozen=True)
@@ -84,23 +87,31 @@ def middle_mean(values: np.ndarray) -> np.ndarray:
     return ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
 
 
-def interval(base: Sequence[float], head: Sequence[float]) -> Interval:
+def interval(session: Session) -> Interval:
     """The ratio of paired times with its percentile bootstrap interval of `CONFIDENCE`.
 
     Raises `ValueError` where there are no pairs, or a time is not above 0.
 
-    Example: ``interval([1.0, 1.1, 1.0], [2.0, 2.2, 2.0]).estimate`` is 2 but for rounding.
+    Example: ``interval(Session([1.0, 1.1], [2.0, 2.2], [True, False])).estimate`` is 2 but for
+    rounding.
     """
-    if len(base) != len(head) or not len(base):
+    base, head, base_first = map(np.asarray, (session.base, session.head, session.base_first))
+    if not len(base) == len(head) == len(base_first) or not len(base):
         raise ValueError(f"found {len(base)} and {len(head)} times, wanted as many, one or more")
-    if not min(*base, *head) > 0:
+    if not min(base.min(), head.min()) > 0:
         raise ValueError("found a time that is not above 0")
-    ratios = np.log(np.asarray(head) / np.asarray(base))
+    ratios = np.log(head / base)
     # The same draws each time: the same times have the same report.
-    draws = np.random.default_rng(0).integers(len(ratios), size=(RESAMPLES, len(ratios)))
+    draw = np.random.default_rng(0)
+    estimates, resampled = [], []
+    for order in (ratios[base_first], ratios[~base_first]):
+        if len(order):
+            draws = draw.integers(len(order), size=(RESAMPLES, len(order)))
+            estimates.append(middle_mean(order))
+            resampled.append(middle_mean(order[draws]))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(middle_mean(ratios[draws]), [tail, 1 - tail])
-    return Interval(*(math.exp(float(x)) for x in (middle_mean(ratios), low, high)))
+    low, high = np.quantile(np.mean(resampled, axis=0), [tail, 1 - tail])
+    return Interval(*(math.exp(float(x)) for x in (np.mean(estimates), low, high)))
 
 
 def judge(measure: Callable[[], Session], threshold: float) -> Comparison:
@@ -108,7 +119,7 @@ def judge(measure: Callable[[], Session], threshold: float) -> Comparison:
     verdicts = []
     while True:
         session = measure()
-        found = interval(session.base, session.head)
+        found = interval(session)
         verdicts.append(found.verdict(threshold))
         if verdicts[-1] == "unchanged" or len(verdicts) == 2:
             break
@@ -119,7 +130,11 @@ def judge(measure: Callable[[], Session], threshold: float) -> Comparison:
 def together(comparisons: Sequence[Comparison]) -> Interval:
     """The ratio that the last sessions of all have, as if they were one: what all cases share
     shows when it is too small to be seen in one. Raises `ValueError` where there are none."""
+    sessions = [comparison.last for comparison in comparisons]
     return interval(
-        [time for comparison in comparisons for time in comparison.last.base],
-        [time for comparison in comparisons for time in comparison.last.head],
+        Session(
+            [time for session in sessions for time in session.base],
+            [time for session in sessions for time in session.head],
+            [first for session in sessions for first in session.base_first],
+        )
     )
