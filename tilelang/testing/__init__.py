@@ -1,4 +1,5 @@
-"""For test files: a main, seeds, and marks that skip a test where it cannot run."""
+"""For test files: a main, seeds, and marks that skip a test where it cannot run; for what is
+compared between commits: `process_func` and `regression`."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 
+from tilelang.testing.perf.cases import process_func as process_func
+from tilelang.testing.perf.cases import regression as regression
 from tilelang.utils.tensor import torch_assert_close as torch_assert_close
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
