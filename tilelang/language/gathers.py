@@ -15,7 +15,7 @@ from tilelang.language.scalars import as_dtype, as_int, describe
 from tilelang.language.tracer import current_tracer
 
 
-def transpose(src: Any, dst: Any) -> None:
+def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) -> None:
     """Copy element ``[i, j]`` of a 2-D tile to element ``[j, i]`` of another, casting to its dtype.
 
     Parameters
@@ -45,7 +45,7 @@ def transpose(src: Any, dst: Any) -> None:
             f"T.transpose found {describe(src)} and {describe(dst)}, wanted shapes (M, N) and "
             "(N, M); slice the larger one"
         )
-    emit_tile_op("transpose", [source, target])
+    emit_tile_op("transpose", [source, target], dict(annotations or {}))
 
 
 def im2col(
