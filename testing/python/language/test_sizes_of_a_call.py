@@ -235,6 +235,7 @@ def test_a_tensor_at_the_memory_of_another_one():
     assert torch.equal(b.view(torch.float32).flatten(), a.flatten())
 
 
+@pytest.mark.filterwarnings("ignore:x is immutable and is bound a second time")
 def test_a_name_has_a_new_value_for_the_rest_of_an_iteration():
     @T.prim_func
     def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8, 4), "int32")):
