@@ -10,10 +10,11 @@ from pathlib import Path
 # torch goes first: it loads the C++ and CUDA runtimes that everything after it shares.
 import torch
 import tvm
-from tvm import DataType
 
 from tilelang import (
     _ffi,
+    carver,
+    contrib,
     engine,
     language,
     layout,
@@ -33,6 +34,7 @@ from tilelang.engine.lower import lower
 from tilelang.env import env
 from tilelang.jit import JITImpl, JITKernel, compile, jit, lazy_jit, par_compile
 from tilelang.language import dtypes
+from tilelang.language.dtypes import dtype as DataType
 from tilelang.layout import Fragment, Layout
 from tilelang.math import cdiv, next_power_of_2
 from tilelang.profiler import Profiler
@@ -56,8 +58,10 @@ __all__ = [
     "PassConfigKey",
     "Profiler",
     "TensorSupplyType",
+    "carver",
     "cdiv",
     "compile",
+    "contrib",
     "dtypes",
     "engine",
     "env",

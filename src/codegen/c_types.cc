@@ -32,6 +32,8 @@ std::optional<std::string> ScalarName(DLDataType t) {
       return "fp8_e4_t";
     case kDLFloat8_e5m2:
       return "fp8_e5_t";
+    case kDLFloat8_e8m0fnu:
+      return "fp8_e8_t";
     case kDLFloat:
       if (t.bits == 16) return "half_t";
       if (t.bits == 32) return "float";

@@ -460,12 +460,16 @@ class WidthPlanner : public StmtExprVisitor {
     }
     // The end of a single loop may cut a vector, the end of a row may not.
     if (nest.vars.size() > 1 || touches_fragments) LimitToDivisor(nest.extents.back());
+    ends_even_ = width_ > 1;
   }
 
   /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
    * than a thread may have for the largest. */
-  /*! Elements that share a byte belong to one thread. */
-  int64_t MinWidth() const { return std::min<int64_t>(width_, has_half_bytes_ ? 2 : 1); }
+  /*! Elements that share a byte belong to one thread, whatever else the loop touches. */
+  int64_t MinWidth() const {
+    if (stores_pairs_) return 2;
+    return std::min<int64_t>(width_, has_half_bytes_ ? 2 : 1);
+  }
 
   int64_t Width() const {
     if (widest_memory_ == 0) return std::min<int64_t>(width_, kMaxInstructionBits / widest_);
@@ -498,14 +502,20 @@ class WidthPlanner : public StmtExprVisitor {
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
     const int bits = BufferOf(buffer)->dtype->dtype.bits;
     widest_ = std::max(widest_, bits);
-    has_half_bytes_ |= IsHalfByte(BufferOf(buffer)->dtype->dtype);
+    const bool is_half_byte = IsHalfByte(BufferOf(buffer)->dtype->dtype);
+    has_half_bytes_ |= is_half_byte;
     if (IsFragment(buffer)) return;
     const Expr zero = MakeInt(inner_->dtype(), 0);
     Expr offset = FlatOffset(buffer, indices);
     Expr start = analyzer_->Simplify(Substitute(offset, inner_, zero));
     Expr step = analyzer_->Simplify(offset - start);
     if (IsConst(step, 0) && !is_store) return;
-    if (!analyzer_->CanProveEqual(step, inner_)) {
+    const bool is_contiguous = analyzer_->CanProveEqual(step, inner_);
+    if (is_store && is_half_byte) {
+      const Analyzer::Modular m = analyzer_->ModularSet(start);
+      stores_pairs_ = is_contiguous && ends_even_ && m.coeff % 2 == 0 && m.base % 2 == 0;
+    }
+    if (!is_contiguous) {
       width_ = 1;
       return;
     }
@@ -521,7 +531,7 @@ class WidthPlanner : public StmtExprVisitor {
   }
 
   const ParallelNest& nest_;
-  bool has_half_bytes_ = false;
+  bool has_half_bytes_ = false, stores_pairs_ = false, ends_even_ = false;
   int64_t width_ = kMaxInstructionBits;
   int widest_ = 8, widest_memory_ = 0, narrowest_memory_ = kMaxInstructionBits;
   Var inner_;
@@ -534,7 +544,7 @@ int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touc
                         Analyzer* analyzer) {
   WidthPlanner planner(nest, touches_fragments, analyzer);
   planner(nest.body);
-  int64_t width = planner.Width();
+  int64_t width = std::max(planner.Width(), planner.MinWidth());
   if (nest.max_width) width = std::min(width, nest.max_width);
   const int64_t least = planner.MinWidth();
   if (nest.coalesced_width) {

@@ -11,6 +11,7 @@ from typing import Any
 from cuda.bindings import nvrtc
 
 from tilelang._paths import device_include_dirs
+from tilelang.compat.nvcc_flags import to_nvrtc
 from tilelang.cuda.compile_error import explain_failure
 
 
@@ -76,7 +77,8 @@ def compile_cubin(
         source: the program; its kernels are ``extern "C"``.
         arch: real architecture, such as ``"sm_80"`` or ``"sm_90a"``.
         kernel_names: the kernels whose resources are wanted.
-        options: further NVRTC options, such as ``"--maxrregcount=128"``.
+        options: further NVRTC options, such as ``"--maxrregcount=128"``, or nvcc's
+            (`tilelang.compat.nvcc_flags`).
         fast_math: approximate division, square root and functions, and flushed subnormals.
         location: ``file:line`` of the program that the source comes from, for errors.
 
@@ -128,7 +130,7 @@ def _flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
         "--ptxas-options=--verbose",
         *(f"--include-path={path}" for path in device_include_dirs("cuda")),
         *(["--use_fast_math"] if fast_math else []),
-        *options,
+        *to_nvrtc(options),
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _BYTES = {
-    **dict.fromkeys(("bool", "int8_t", "uint8_t", "fp8_e4_t", "fp8_e5_t"), 1),
+    **dict.fromkeys(("bool", "int8_t", "uint8_t", "fp8_e4_t", "fp8_e5_t", "fp8_e8_t"), 1),
     **dict.fromkeys(("half_t", "bfloat16_t", "int16_t", "uint16_t"), 2),
     **dict.fromkeys(("float", "int", "uint32_t", "unsigned", "unsigned int"), 4),
     **dict.fromkeys(("double", "int64_t", "uint64_t"), 8),

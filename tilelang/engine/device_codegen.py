@@ -16,6 +16,7 @@ from tilelang.engine.launch_plan import (
     LaunchPlan,
     Param,
     PointerParam,
+    Requirement,
     ScalarParam,
     TensorParam,
 )
@@ -86,6 +87,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
     plan = _PlanWriter(host)
     params = tuple(plan.param(variable) for variable in host.params)
     launches = tuple(plan.launch(call, kernels[call.args[0].value]) for call in calls)
+    requirements = [plan.requirement(row) for row in _attr(host, "tilelang_requirements") or ()]
     return LaunchPlan(
         name=str(host.attrs["global_symbol"]),
         params=params,
@@ -93,6 +95,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         workspaces=int(_attr(host, "tilelang_workspaces") or 0),
         location=_location(host),
         descriptors=tuple(plan.descriptors),
+        requirements=tuple(requirements),
     )
 
 
@@ -151,6 +154,12 @@ class _PlanWriter:
         shape = tuple(self.expr(extent) for extent in variable.ty.shape)
         strides = tuple(self.expr(stride) for stride in variable.ty.strides) or None
         return TensorParam(variable.name, str(variable.ty.dtype), shape, strides)
+
+    def requirement(self, row: Any) -> Requirement:
+        left, comparison, right, message, location = row
+        return Requirement(
+            self.expr(left), str(comparison), self.expr(right), str(message), str(location)
+        )
 
     def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
         l2 = _attr(kernel, "tl.l2_hit_ratio")

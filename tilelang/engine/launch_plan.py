@@ -6,24 +6,30 @@ the host. A plan has a JSON form, so a kernel can be stored and run without TVM.
 
 An *expression* is an int, ``("var", name)`` or ``(operator, a, b)`` with an operator of
 `OPERATORS`; division rounds towards minus infinity. Each variable must be determined by the inputs:
-it appears alone as a dimension or a stride of an input tensor (the first such place defines it, the
-others are checked), or it is an integer scalar parameter.
+by a dimension or a stride of a tensor (`tilelang.engine.symbols`; the others are checked), or as an
+integer scalar parameter.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
+from tilelang.engine.symbols import (
+    OPERATORS,
+    Definition,
+    Expr,
+    Place,
+    Sources,
+    find_sources,
+    variables,
+)
 from tilelang.engine.tensor_map import Im2col
 from tilelang.utils import dtypes
-
-Expr = int | tuple[Any, ...]
-"""An int, ``("var", name)`` or ``(operator, a, b)``."""
-
-OPERATORS = ("+", "-", "*", "//", "%", "min", "max", "ceildiv")
 
 
 def format_expr(expr: Expr) -> str:
@@ -42,17 +48,6 @@ def format_tuple(exprs: Sequence[Expr]) -> str:
     """`exprs` as a Python tuple of infix expressions, such as ``(m, 128)``."""
     inner = ", ".join(format_expr(expr) for expr in exprs)
     return f"({inner},)" if len(exprs) == 1 else f"({inner})"
-
-
-def variables(expr: Expr) -> Iterator[str]:
-    """Names of the variables in `expr`, with repetitions."""
-    if isinstance(expr, int):
-        return
-    if expr[0] == "var":
-        yield expr[1]
-    else:
-        yield from variables(expr[1])
-        yield from variables(expr[2])
 
 
 def _checked(expr: Any) -> Expr:
@@ -241,13 +236,34 @@ class KernelLaunch:
         raise ValueError(f"launch plan: {arg!r} is not an argument of {self.name}")
 
 
-@dataclass(frozen=True)
-class Definition:
-    """Where a variable gets its value: a dimension, a stride or the value of input `param`."""
+COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le}
 
-    param: int
-    kind: Literal["shape", "stride", "scalar"]
-    dim: int = 0
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a call has to fulfil, an ``assert`` of the program on sizes: ``left comparison right``;
+    `message` is the program's, `location` its ``file:line``."""
+
+    left: Expr
+    comparison: str
+    right: Expr
+    message: str = ""
+    location: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("left", "right"):
+            object.__setattr__(self, field, _checked(getattr(self, field)))
+        if self.comparison not in COMPARISONS:
+            raise ValueError(
+                f"launch plan: found comparison {self.comparison!r}, wanted one of "
+                f"{', '.join(COMPARISONS)}"
+            )
+
+    def script(self) -> str:
+        """The requirement as an ``assert``."""
+        message = f", {self.message!r}" if self.message else ""
+        condition = f"{format_expr(self.left)} {self.comparison} {format_expr(self.right)}"
+        return f"assert {condition}{message}"
 
 
 @dataclass(frozen=True)
@@ -268,9 +284,10 @@ class LaunchPlan:
     location: str = ""
     descriptors: tuple[Descriptor, ...] = ()
     workspaces: int = 0
+    requirements: tuple[Requirement, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("params", "kernels", "outputs", "descriptors"):
+        for field in ("params", "kernels", "outputs", "descriptors", "requirements"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = [param.name for param in self.params]
         if len(set(names)) != len(names):
@@ -299,14 +316,14 @@ class LaunchPlan:
         self._check_defined()
 
     def _check_defined(self) -> None:
-        known = self.definitions()
+        known = self.sources.known
         for owner, expr in self._expressions():
             for name in variables(expr):
                 if name not in known:
                     raise ValueError(
                         f"{self.where()}: nothing that is passed in determines the symbolic "
-                        f"dimension `{name}` of `{owner}`. Let it appear alone as a dimension of "
-                        "an input tensor, or pass it as a scalar."
+                        f"dimension `{name}` of `{owner}`. Let it appear as a dimension of an "
+                        "input tensor, alone or as in n * 2 + 1, or pass it as a scalar."
                     )
 
     def _expressions(self) -> Iterator[tuple[str, Expr]]:
@@ -321,6 +338,9 @@ class LaunchPlan:
             values = (arg[1] for arg in kernel.args if arg[0] == "value")
             for expr in (*kernel.grid, *kernel.block, kernel.shared_bytes, *values):
                 yield kernel.name, expr
+        for requirement in self.requirements:
+            for expr in (requirement.left, requirement.right):
+                yield "assert", expr
 
     @property
     def allocated(self) -> tuple[int, ...]:
@@ -340,46 +360,58 @@ class LaunchPlan:
         windows = [k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None]
         return frozenset([*args, *windows, *(d.param for d in self.descriptors)])
 
-    @property
-    def nullable(self) -> frozenset[int]:
-        """Indices of the inputs that may be None: tensors that no kernel takes and from which no
-        variable comes that is used elsewhere."""
-        used, wanted = self.used, set()
+    @cached_property
+    def sources(self) -> Sources:
+        """Where each variable gets its value: from scalars first, then shapes, then strides, and
+        these of tensors that kernels take before those of others."""
+        return self._sources(frozenset())
+
+    def sources_without(self, absent: frozenset[int]) -> Sources | int:
+        """The sources in a call with None for these inputs; the index of one that is needed, where
+        there is one: for a tensor map, or for the value of a variable that is used elsewhere."""
+        mapped = {d.param for d in self.descriptors}
+        mapped |= {k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None}
+        for index in sorted(absent):
+            if not isinstance(self.params[index], TensorParam) or self.params[index].name in mapped:
+                return index
+        found, names = self._sources(absent), {self.params[i].name for i in absent}
         for owner, expr in self._expressions():
-            wanted |= {(name, owner) for name in variables(expr)}
-        found = set()
+            missing = {*variables(expr)} - found.known
+            if owner not in names and missing:
+                return self._defined_by(missing, absent)
+        return found
+
+    def _defined_by(self, missing: set[str], absent: frozenset[int]) -> int:
+        for index in sorted(absent):
+            if any(missing & {*variables(expr)} for _, expr, _ in self._places(index)):
+                return index
+        raise AssertionError(f"{missing} are defined by no input")
+
+    def _places(self, index: int) -> list[Place]:
+        param = self.params[index]
+        assert isinstance(param, TensorParam)
+        found: list[Place] = []
+        for d, expr in enumerate(param.shape):
+            found.append((Definition(index, "shape", d), expr, f"{param.name}.shape[{d}]"))
+        for d, expr in enumerate(param.strides or ()):
+            found.append((Definition(index, "stride", d), expr, f"{param.name}.strides[{d}]"))
+        return found
+
+    def _sources(self, absent: frozenset[int]) -> Sources:
+        scalars, places = {}, []
+        used = self.used
+        tensors = []
         for index in self.inputs:
             param = self.params[index]
-            defined = {name for name, d in self.definitions().items() if d.param == index}
-            elsewhere = any(name in defined and owner != param.name for name, owner in wanted)
-            if isinstance(param, TensorParam) and param.name not in used and not elsewhere:
-                found.add(index)
-        return frozenset(found)
-
-    def definitions(self) -> dict[str, Definition]:
-        """The place that defines each variable: scalars first, then shapes, then strides, and these
-        of tensors that kernels take before those of others."""
-        found: dict[str, Definition] = {}
-        inputs = [(i, self.params[i]) for i in self.inputs]
-        for index, param in inputs:
             if isinstance(param, ScalarParam) and param.dtype.startswith(("int", "uint")):
-                found[param.name] = Definition(index, "scalar")
-        used = self.used
-        for is_used in (True, False):
-            tensors = [
-                (i, param)
-                for i, param in inputs
-                if isinstance(param, TensorParam) and (param.name in used) == is_used
-            ]
-            for index, tensor in tensors:
-                for dim, expr in enumerate(tensor.shape):
-                    if isinstance(expr, tuple) and expr[0] == "var":
-                        found.setdefault(expr[1], Definition(index, "shape", dim))
-            for index, tensor in tensors:
-                for dim, expr in enumerate(tensor.strides or ()):
-                    if isinstance(expr, tuple) and expr[0] == "var":
-                        found.setdefault(expr[1], Definition(index, "stride", dim))
-        return found
+                scalars[param.name] = Definition(index, "scalar")
+            if isinstance(param, TensorParam) and index not in absent:
+                tensors.append((param.name not in used, index))
+        for is_unused in (False, True):
+            of_tensors = [self._places(i) for unused, i in tensors if unused == is_unused]
+            found = [place for of_tensor in of_tensors for place in of_tensor]
+            places += sorted(found, key=lambda place: place[0].kind)  # shapes, then strides
+        return find_sources(scalars, places)
 
     def where(self) -> str:
         """The kernel's name and place, as error texts begin."""
@@ -395,6 +427,7 @@ class LaunchPlan:
             "workspaces": self.workspaces,
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
+            "requirements": [vars(requirement) for requirement in self.requirements],
         }
         return json.dumps(fields)
 
@@ -406,10 +439,12 @@ class LaunchPlan:
             params = [_param(p) for p in fields.pop("params")]
             kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
             descriptors = [Descriptor(**map) for map in fields.pop("descriptors", ())]
+            requirements = [Requirement(**r) for r in fields.pop("requirements", ())]
             return LaunchPlan(
                 params=tuple(params),
                 kernels=tuple(kernels),
                 descriptors=tuple(descriptors),
+                requirements=tuple(requirements),
                 **fields,
             )
         except (KeyError, TypeError) as error:
@@ -430,6 +465,8 @@ class LaunchPlan:
             lines.append(
                 f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"
             )
+        lines += [f"    {name} = {format_expr(e)}" for name, e in self.sources.solutions.items()]
+        lines += [f"    {requirement.script()}" for requirement in self.requirements]
         lines += [f"    {descriptor.script()}" for descriptor in self.descriptors]
         for kernel in self.kernels:
             args = [format_expr(arg[1]) if arg[0] == "value" else arg[1] for arg in kernel.args]

@@ -37,7 +37,8 @@ def compile(
 
     `out_idx` are the parameters that a call allocates and returns. `execution_backend` is
     ``"auto"``, ``"tvm_ffi"``, ``"cython"``, ``"nvrtc"`` (the GPU) or ``"emulate"`` (the CPU).
-    `target` is what `determine_target` takes. `compile_flags` are given to NVRTC. `checks` are the
+    `target` is what `determine_target` takes. `compile_flags` are given to NVRTC,
+    nvcc's in its words (`tilelang.compat.nvcc_flags`). `checks` are the
     defects that the emulator looks for (`tilelang.emulator.CHECKS`): True for all, or their names.
     What is None comes from the environment (`TILELANG_DEFAULT_TARGET`,
     `TILELANG_EXECUTION_BACKEND`, `TILELANG_EMULATE_CHECKS`, and `TILELANG_VERBOSE`, for which

@@ -16,6 +16,8 @@ from tvm.ir import Expr as PrimExpr
 from tvm.ir import Var
 from tvm.tirx import Broadcast, Ramp, Shuffle
 
+from tilelang.compat import tvm_nodes as _tvm_nodes
+from tilelang.compat.conditions import And, Not, Or
 from tilelang.language import dtypes, ops
 from tilelang.language.allocation import (
     alloc_buffer,
@@ -152,6 +154,7 @@ from tilelang.language.dtypes import (
     uint32,
     uint64,
 )
+from tilelang.language.dtypes import dtype as DataType
 from tilelang.language.elementwise import (
     abs,
     acos,

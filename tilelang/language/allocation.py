@@ -73,13 +73,15 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> ir.
     """Allocate a tile that is spread over the registers of a block's threads; the compiler chooses
     how.
 
-    Parameters and errors are those of ``alloc_shared``.
+    Parameters and errors are those of ``alloc_shared``. With ``scope`` ``local`` it is
+    ``alloc_local``.
 
     Example
     -------
     ``C_local = T.alloc_fragment((128, 128), T.float32)``
     """
-    return allocate("T.alloc_fragment", shape, dtype, scope, "local.fragment")
+    scopes = "local" if scope == "local" else "local.fragment"
+    return allocate("T.alloc_fragment", shape, dtype, scope, scopes)
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
@@ -94,12 +96,13 @@ def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> ir.Var:
     return allocate("T.alloc_local", shape, dtype, scope, "local")
 
 
-def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir.Var:
+def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str | None = None) -> ir.Var:
     """Allocate a buffer in the memory ``scope``: ``shared.dyn``, ``shared``, ``local.fragment``,
     ``local``, ``local.var``, ``shared.barrier`` (mbarriers, uint64, that the program initialises:
     ``ptx_init_barrier_thread_count``) or ``global``, which is ``alloc_global``.
 
-    Parameters are those of ``alloc_shared``.
+    It is ``local`` by default; ``global`` in front of a kernel, where there is no other memory.
+    Other parameters are those of ``alloc_shared``.
 
     Raises
     ------
@@ -118,6 +121,8 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "local") -> ir
         "local",
         "local.var",
     )
+    if scope is None:
+        scope = "local" if current_tracer("T.alloc_buffer").kernels else "global"
     if scope == "global":
         return alloc_global(shape, dtype)
     if scope not in scopes:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang.compat.keywords import also_called
 from tilelang.language.allocation import allocate
 from tilelang.language.intrinsics import address_of
 from tilelang.language.launch import enclosing_kernel
@@ -122,7 +123,8 @@ def _emit(name: str, op: str, bar: Any, *operands: Any) -> None:
     tir_builder.evaluate(device_call(op, [barrier_operand(name, bar), *operands]))
 
 
-def mbarrier_wait_parity(bar: Any, parity: Any) -> None:
+@also_called(bar="mbarrier")
+def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
     """Wait until the phase of ``parity`` has ended: 0 for the first phase, 1 for the second, 0 for
     the third.
 
@@ -132,7 +134,7 @@ def mbarrier_wait_parity(bar: Any, parity: Any) -> None:
 
     Parameters
     ----------
-    bar
+    mbarrier
         A buffer of one mbarrier, or an element of a buffer of them.
     parity
         0 or 1, an integer expression.
@@ -140,7 +142,7 @@ def mbarrier_wait_parity(bar: Any, parity: Any) -> None:
     Raises
     ------
     TypeError
-        If ``bar`` is no mbarrier or ``parity`` no integer.
+        If ``mbarrier`` is no mbarrier or ``parity`` no integer.
     ValueError
         Outside of a kernel; for a constant ``parity`` that is neither.
 
@@ -149,18 +151,19 @@ def mbarrier_wait_parity(bar: Any, parity: Any) -> None:
     ``T.mbarrier_wait_parity(full[k % 3], k // 3 % 2)``
     """
     name = "T.mbarrier_wait_parity"
-    _emit(name, "mbarrier_wait", bar, _integer(name, "parity", parity, 0, 1))
+    _emit(name, "mbarrier_wait", mbarrier, _integer(name, "parity", parity, 0, 1))
 
 
 barrier_wait = mbarrier_wait_parity
 
 
-def mbarrier_arrive(bar: Any, cta_id: Any = None) -> None:
+@also_called(bar="mbarrier")
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
     """Arrive once at an mbarrier, after this thread's accesses so far (PTX ISA, mbarrier.arrive).
 
     Parameters
     ----------
-    bar
+    mbarrier
         A buffer of one mbarrier, or an element of a buffer of them.
     cta_id
         Rank of a block in the cluster: arrive at the mbarrier that it has in that place.
@@ -168,7 +171,7 @@ def mbarrier_arrive(bar: Any, cta_id: Any = None) -> None:
     Raises
     ------
     TypeError
-        If ``bar`` is no mbarrier or ``cta_id`` no integer.
+        If ``mbarrier`` is no mbarrier or ``cta_id`` no integer.
     ValueError
         Outside of a kernel; for a constant rank that the cluster does not have.
 
@@ -178,37 +181,39 @@ def mbarrier_arrive(bar: Any, cta_id: Any = None) -> None:
     """
     name = "T.mbarrier_arrive"
     if cta_id is None:
-        _emit(name, "mbarrier_arrive", bar)
+        _emit(name, "mbarrier_arrive", mbarrier)
     else:
-        _arrive_remote(name, bar, cta_id)
+        _arrive_remote(name, mbarrier, cta_id)
 
 
 barrier_arrive = mbarrier_arrive
 
 
-def ptx_arrive_cluster_barrier(bar: Any, cta_id: Any) -> None:
-    """Arrive at the mbarrier of the block of rank ``cta_id``: ``mbarrier_arrive(bar, cta_id)``.
+@also_called(bar="mbarrier")
+def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> None:
+    """Arrive at the mbarrier of the block of rank ``cta_id``, as ``mbarrier_arrive`` does.
 
     Example
     -------
     ``T.ptx_arrive_cluster_barrier(empty, 0)``
     """
-    _arrive_remote("T.ptx_arrive_cluster_barrier", bar, cta_id)
+    _arrive_remote("T.ptx_arrive_cluster_barrier", mbarrier, cta_id)
 
 
-def _arrive_remote(name: str, bar: Any, cta_id: Any) -> None:
+def _arrive_remote(name: str, mbarrier: Any, cta_id: Any) -> None:
     kernel = enclosing_kernel(name)
     rank = _integer(name, "cta_id", cta_id, 0, kernel.cluster_blocks - 1)
-    _emit(name, "mbarrier_arrive_remote", bar, rank)
+    _emit(name, "mbarrier_arrive_remote", mbarrier, rank)
 
 
-def mbarrier_expect_tx(bar: Any, bytes: Any) -> None:
+@also_called(bar="mbarrier")
+def mbarrier_expect_tx(mbarrier: Any, bytes: Any) -> None:
     """Let the current phase of an mbarrier wait for ``bytes`` more bytes of engines' copies (PTX
     ISA, mbarrier.expect_tx).
 
     Parameters
     ----------
-    bar
+    mbarrier
         A buffer of one mbarrier, or an element of a buffer of them.
     bytes
         An integer expression; a phase waits for less than 2^20 bytes in all.
@@ -216,7 +221,7 @@ def mbarrier_expect_tx(bar: Any, bytes: Any) -> None:
     Raises
     ------
     TypeError
-        If ``bar`` is no mbarrier or ``bytes`` no integer.
+        If ``mbarrier`` is no mbarrier or ``bytes`` no integer.
     ValueError
         Outside of a kernel; for a constant number of bytes out of range.
 
@@ -225,10 +230,11 @@ def mbarrier_expect_tx(bar: Any, bytes: Any) -> None:
     ``T.mbarrier_expect_tx(full[0], 128 * 32 * 2)``
     """
     name = "T.mbarrier_expect_tx"
-    _emit(name, "mbarrier_expect_tx", bar, _integer(name, "bytes", bytes, 0, _MAX_BYTES))
+    _emit(name, "mbarrier_expect_tx", mbarrier, _integer(name, "bytes", bytes, 0, _MAX_BYTES))
 
 
-def mbarrier_arrive_expect_tx(bar: Any, bytes: Any) -> None:
+@also_called(bar="mbarrier")
+def mbarrier_arrive_expect_tx(mbarrier: Any, bytes: Any) -> None:
     """``mbarrier_expect_tx``, then ``mbarrier_arrive``, in one instruction; parameters and errors
     are those of ``mbarrier_expect_tx``.
 
@@ -237,17 +243,20 @@ def mbarrier_arrive_expect_tx(bar: Any, bytes: Any) -> None:
     ``T.mbarrier_arrive_expect_tx(full[0], 128 * 32 * 2)``
     """
     name = "T.mbarrier_arrive_expect_tx"
-    _emit(name, "mbarrier_arrive_expect_tx", bar, _integer(name, "bytes", bytes, 0, _MAX_BYTES))
+    _emit(
+        name, "mbarrier_arrive_expect_tx", mbarrier, _integer(name, "bytes", bytes, 0, _MAX_BYTES)
+    )
 
 
-def cp_async_barrier_noinc(bar: Any) -> None:
+@also_called(bar="mbarrier")
+def cp_async_barrier_noinc(mbarrier: Any) -> None:
     """Arrive at an mbarrier when this thread's cp.async so far are complete, as one of the arrivals
     that its phase needs (PTX ISA, cp.async.mbarrier.arrive.noinc).
 
     Raises
     ------
     TypeError
-        If ``bar`` is no mbarrier.
+        If ``mbarrier`` is no mbarrier.
     ValueError
         Outside of a kernel.
 
@@ -255,7 +264,7 @@ def cp_async_barrier_noinc(bar: Any) -> None:
     -------
     ``T.async_copy(A[k], S[k % 3]); T.cp_async_barrier_noinc(full[k % 3])``
     """
-    _emit("T.cp_async_barrier_noinc", "cp_async_mbarrier_arrive_noinc", bar)
+    _emit("T.cp_async_barrier_noinc", "cp_async_mbarrier_arrive_noinc", mbarrier)
 
 
 __all__ = [

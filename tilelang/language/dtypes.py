@@ -29,6 +29,7 @@ _ALIASES = {
     "int": "int32",
     "long": "int64",
     "short": "int16",
+    "uchar": "uint8",
     "uint": "uint32",
 }
 # Other names that people try.
@@ -77,7 +78,8 @@ class dtype(tvm_ffi.dtype):
 
     Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
     (float32), ``bool``; ``T.ptr`` is an address, int64. Names may be C's: ``half``, ``float``,
-    ``double``, ``char`` (int8), ``short``, ``int``, ``long`` (int64), ``byte`` (uint8), ``uint``.
+    ``double``, ``char`` (int8), ``short``, ``int``, ``long`` (int64), ``byte`` (uint8), ``uchar``,
+    ``uint``.
 
     Raises
     ------

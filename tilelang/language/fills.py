@@ -45,11 +45,11 @@ def fill(buf: Any, value: Any, annotations: Mapping[str, Any] | None = None) -> 
     emit_tile_op("fill", [region, converted], dict(annotations or {}))
 
 
-def clear(buf: Any) -> None:
+def clear(buf: Any, annotations: Mapping[str, Any] | None = None) -> None:
     """Set every element of ``buf`` to zero (see ``fill``).
 
     Example
     -------
     ``T.clear(C_local)``
     """
-    fill(buf, 0)
+    fill(buf, 0, annotations)

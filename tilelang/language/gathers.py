@@ -15,14 +15,17 @@ from tilelang.language.scalars import as_dtype, as_int, describe
 from tilelang.language.tracer import current_tracer
 
 
-def transpose(src: Any, dst: Any) -> None:
-    """Copy element ``[i, j]`` of a 2-D tile to element ``[j, i]`` of another, casting to its dtype.
+def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) -> None:
+    """Copy element ``[.., i, j]`` of a tile to element ``[.., j, i]`` of another, casting to its
+    dtype.
 
     Parameters
     ----------
     src, dst
-        Buffers or regions of rank 2, of shapes (M, N) and (N, M), in any memory; shared memory is
-        what lets threads exchange elements.
+        Buffers or regions of shapes (.., M, N) and (.., N, M), in any memory; shared memory is what
+        lets threads exchange elements.
+    annotations
+        Notes on the operator in the program.
 
     Raises
     ------
@@ -37,15 +40,16 @@ def transpose(src: Any, dst: Any) -> None:
     source = region_of(src, "the source of T.transpose")
     target = region_of(dst, "the destination of T.transpose")
     shapes = [[simplify(r.extent) for r in side.region] for side in (source, target)]
-    fits = len(shapes[0]) == 2 == len(shapes[1]) and all(
-        simplify(a - b) == 0 for a, b in zip(shapes[0], reversed(shapes[1]), strict=True)
+    fits = len(shapes[0]) == len(shapes[1]) >= 2 and all(
+        simplify(a - b) == 0
+        for a, b in zip(shapes[0], [*shapes[1][:-2], *shapes[1][:-3:-1]], strict=True)
     )
     if not fits:
         raise ValueError(
-            f"T.transpose found {describe(src)} and {describe(dst)}, wanted shapes (M, N) and "
-            "(N, M); slice the larger one"
+            f"T.transpose found {describe(src)} and {describe(dst)}, wanted shapes (.., M, N) and "
+            "(.., N, M); slice the larger one"
         )
-    emit_tile_op("transpose", [source, target])
+    emit_tile_op("transpose", [source, target], dict(annotations or {}))
 
 
 def im2col(

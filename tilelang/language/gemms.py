@@ -13,7 +13,6 @@ from tilelang.language.ops import emit_tile_op
 from tilelang.language.regions import region_of, simplify
 from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, unwrap
 from tilelang.language.tracer import current_tracer
-from tilelang.language.ws_schedule import WSID
 
 
 class GemmWarpPolicy(IntEnum):
@@ -43,6 +42,7 @@ def gemm(
     k_pack: int = 1,
     mbar: Any = None,
     annotations: Mapping[str, Any] | None = None,
+    wg_wait: int = 0,
 ) -> None:
     """Compute ``C += op(A) @ op(B)``; when it returns, the whole block may use ``C``.
 
@@ -61,13 +61,16 @@ def gemm(
     clear_accum
         Whether ``C`` is overwritten instead; may be an expression such as ``k == 0``.
     k_pack
-        1 on NVIDIA GPUs.
+        Products along K that one instruction of an AMD GPU takes. No effect.
     mbar
-        Barrier of asynchronous tensor cores (sm_100).
+        Barrier that asynchronous tensor cores (sm_100) arrive at: None.
     annotations
         ``{"allow_tf32": True}`` lets tensor cores round float32 operands to 10 bits of mantissa
         (those of sm_90a leave the other bits out); without it float32 is multiplied and added in
         full. Tiles that were allocated as ``T.tfloat32`` have it.
+    wg_wait
+        How many products may be in flight afterwards, -1 for any number. No effect: the compiler
+        waits for each as late as what follows allows; `wgmma_gemm` leaves it to the program.
 
     Sizes, types and numbers of threads that no tensor-core instruction takes are multiplied and
     added one by one; the log says which instructions a gemm became. Operands of int4 and uint4 are
@@ -79,18 +82,19 @@ def gemm(
         If M, N or K differ between the operands.
     TypeError, ValueError
         If an operand is not a tile, or lies in a memory that cannot hold it; if dtypes of ``A``
-        and ``B`` differ.
+        and ``B`` differ; if ``k_pack`` is less than 1, or ``wg_wait`` less than -1.
     NotImplementedError
-        If ``k_pack`` or ``mbar`` is given, which no supported target uses.
+        If ``mbar`` is given, which no supported target arrives at.
 
     Example
     -------
     ``T.gemm(A_shared, B_shared, C_local, transpose_B=True)``
     """
-    if k_pack != 1 or mbar is not None:
+    _check_hints("T.gemm", k_pack, wg_wait)
+    if mbar is not None:
         raise NotImplementedError(
-            f"T.gemm found k_pack={k_pack}, mbar={mbar}; no supported target uses them, leave "
-            "them out"
+            f"T.gemm found mbar={describe(mbar)}, which tcgen05.mma (sm_100) arrives at, wanted "
+            "none; leave it out, and the wait for it: T.gemm waits for its product itself"
         )
     arguments, attrs = _gemm(
         "T.gemm", A, B, C, transpose_A, transpose_B, policy, clear_accum, annotations
@@ -222,7 +226,7 @@ def gemm_sp(
     policy, clear_accum, annotations
         As in ``T.gemm``; float32 needs ``{"allow_tf32": True}``.
     k_pack, wg_wait
-        1 and 0.
+        As in ``T.gemm``. No effect.
 
     Raises
     ------
@@ -230,19 +234,13 @@ def gemm_sp(
         As ``T.gemm``.
     ValueError
         If M, N or K is no multiple of 16, 8 and 64 bytes of elements, or the chip has no such
-        instruction (PTX ISA, mma.sp).
-    NotImplementedError
-        For other values of ``k_pack`` and ``wg_wait``.
+        instruction (PTX ISA, mma.sp); as ``T.gemm``.
 
     Example
     -------
     ``T.gemm_sp(A_shared, E_shared, B_shared, C_local, transpose_B=True)``
     """
-    if k_pack != 1 or wg_wait != 0:
-        raise NotImplementedError(
-            f"T.gemm_sp found k_pack={k_pack}, wg_wait={wg_wait}; no supported target uses them, "
-            "leave them out"
-        )
+    _check_hints("T.gemm_sp", k_pack, wg_wait)
     transposed = transpose_A, transpose_E, transpose_B
     arguments, attrs = _gemm_sp(
         "T.gemm_sp", A_sparse, E, B, C, transposed, policy, clear_accum, annotations
@@ -323,16 +321,24 @@ def wgmma_gemm_sp(
     emit_tile_op("gemm_sp", arguments, attrs | {"wg_wait": -1})
 
 
+def _check_hints(op: str, k_pack: Any, wg_wait: Any) -> None:
+    for name, value, least in (("k_pack", k_pack, 1), ("wg_wait", wg_wait, -1)):
+        constant = as_int(unwrap(value))
+        if constant is None or constant < least:
+            raise ValueError(f"{name} of {op} is {value!r}, wanted an int of {least} or more")
+
+
 def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Annotations of a gemm: a choice of the instruction, and its name."""
-    given = dict(annotations or {})
-    name = {key: given.pop(key) for key in (WSID,) if key in given}
-    unknown = set(given) - {"allow_tf32"}
-    if unknown:
+    """Annotations of a gemm: a choice of the instruction, and notes on it."""
+    notes = dict(annotations or {})
+    if "wg_wait" in notes:
         raise ValueError(
-            f"{op} found annotation {sorted(unknown)[0]!r}, wanted 'allow_tf32'; leave it out"
+            f"{op} found annotation 'wg_wait', wanted it as a keyword, or T.wgmma_gemm, whose "
+            "product the program waits for"
         )
-    return {k: _flag(v, k, op) for k, v in given.items()} | name
+    if "allow_tf32" in notes:
+        notes["allow_tf32"] = _flag(notes["allow_tf32"], "allow_tf32", op)
+    return notes
 
 
 def _common_dtype(a: ir.TensorRegion, b: ir.TensorRegion, op: str = "T.gemm") -> str:

@@ -10,6 +10,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.pointers import Pointer, ptr
+from tilelang.language.requirements import Comparison
 from tilelang.language.scalars import describe
 from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import current_tracer
@@ -33,6 +34,7 @@ class Header:
         self._outputs: list[ir.Var] = []
         self._returned: list[ir.Var] = []
         self._workspaces: list[ir.Var] = []
+        self._requirements: list[list[Any]] = []
 
     def add(self, name: str, kind: Kind) -> Any:
         """Add the parameter ``name`` and return what stands for it in the body."""
@@ -55,6 +57,11 @@ class Header:
         """Add a tensor that the call allocates for its kernels alone."""
         self._workspaces.append(kind.as_buffer())
         return self._workspaces[-1]
+
+    def require(self, comparison: Comparison, message: str, span: ir.Span) -> None:
+        """Let each call check ``comparison`` before anything runs."""
+        place = f"{span.source_name.name}:{span.line}"
+        self._requirements.append([*comparison, message, place])
 
     def returns(self, value: Any) -> None:
         """Take down the result of the function.
@@ -98,6 +105,8 @@ class Header:
             out = out.with_attr("tilelang_out_idx", outputs)
         if self._workspaces:
             out = out.with_attr("tilelang_workspaces", len(self._workspaces))
+        if self._requirements:
+            out = out.with_attr("tilelang_requirements", self._requirements)
         if self._pointers:
             pointers = {p.name: p.dtype for p in self._pointers.values()}
             out = out.with_attr("tilelang_pointers", pointers)

@@ -20,6 +20,7 @@ from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
 from tilelang.language.regions import store, subscript
+from tilelang.language.requirements import comparisons
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
 from tilelang.language.tracer import BuilderFrame, Frame, Reference, Tracer, is_storable
@@ -134,13 +135,22 @@ class Hooks(ControlFlowHooks):
         """Note that every parameter has been declared."""
 
     def assertion(self, condition: Any, message: Callable[[], Any]) -> None:
-        """Run ``assert condition, message()`` on Python values."""
+        """Run ``assert condition, message()`` on Python values; on sizes and scalars of the call it
+        becomes a check of the call."""
         condition = self.condition(condition)
         if isinstance(condition, ir.Expr):
-            raise NotImplementedError(
-                f"`assert {condition}` depends on values of the kernel's run; "
-                "T.device_assert(condition) checks those, or guard with `if`"
-            )
+            wanted = None
+            if self.tracer.runtime_scope(self.base) is None:
+                wanted = comparisons(condition, self.tracer.is_owned)
+            if wanted is None:
+                raise NotImplementedError(
+                    f"`assert {condition}` depends on values of the kernel's run, wanted "
+                    "comparisons of sizes; T.device_assert(condition) checks those, or guard with "
+                    "`if`"
+                )
+            for comparison in wanted:
+                self.tracer.header.require(comparison, str(message() or ""), self.tracer.span)
+            return
         if not condition:
             raise AssertionError(message() or "assertion failed while tracing")
 

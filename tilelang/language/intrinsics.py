@@ -7,7 +7,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.dtypes import dtype
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.regions import region_of, starts
 from tilelang.language.scalars import as_expr, describe, is_buffer
 from tilelang.language.tracer import current_tracer
@@ -32,15 +32,41 @@ def evaluate(value: Any) -> None:
     tir_builder.evaluate(value)
 
 
-def call_extern(return_type: Any, name: str, *args: Any) -> ir.Call:
-    """Return a call of a function of the target's language; ``return_type`` may be ``"void"`` or
-    ``"handle"``.
+def call_extern(return_type: Any, *args: Any, dtype: Any = None) -> ir.Call:
+    """Return a call of a function of the target's language: ``T.call_extern(return_type, name,
+    *args)`` or ``T.call_extern(name, *args, dtype=return_type)``.
+
+    Parameters
+    ----------
+    return_type, dtype
+        Data type of the result, ``"void"`` or ``"handle"``.
+
+    Raises
+    ------
+    TypeError
+        If the name of the function, or the type of its result, is missing or no text.
+    ValueError
+        If there is no such data type.
 
     Example
     -------
     ``T.call_extern("float32", "__expf", x)``
     """
-    return tirx.call_extern(_result(return_type), name, *args)
+    if dtype is not None:
+        name, rest = return_type, args
+    elif args:
+        dtype, name, rest = return_type, args[0], args[1:]
+    else:
+        raise TypeError(
+            f"T.call_extern found {describe(return_type)} alone, wanted the type of the result and "
+            "the name of a function: T.call_extern('void', name, *args)"
+        )
+    if not isinstance(name, str | ir.StringImm):
+        raise TypeError(
+            f"T.call_extern found {describe(name)} for the name of a function, wanted a string: "
+            "T.call_extern(return_type, name, *args) or T.call_extern(name, *args, dtype=..)"
+        )
+    return tirx.call_extern(_result(dtype), name, *rest)
 
 
 def call_intrin(return_type: Any, name: str, *args: Any) -> ir.Call:
@@ -54,7 +80,7 @@ def call_intrin(return_type: Any, name: str, *args: Any) -> ir.Call:
 
 
 def _result(return_type: Any) -> Any:
-    return return_type if return_type in ("void", "handle") else str(dtype(return_type))
+    return return_type if return_type in ("void", "handle") else str(data_type(return_type))
 
 
 def address_of(value: Any) -> ir.Call:

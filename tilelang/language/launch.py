@@ -220,8 +220,8 @@ def Kernel(
     JITNoBuilderError
         Outside of a traced function.
     ValueError, TypeError
-        If a number of blocks or threads is not positive, or not an integer; if there are more than
-        three.
+        If a number of blocks is negative, or one of threads not positive, or one is not an integer;
+        if there are more than three.
 
     Example
     -------
@@ -287,10 +287,8 @@ def _cluster_extents(cluster_dims: Any, blocks: Sequence[Any]) -> list[int]:
 def _block_extent(dim: int, value: Any) -> Any:
     constant = as_int(value)
     if constant is not None:
-        if constant < 1:
-            raise ValueError(
-                f"dimension {dim} of T.Kernel has {constant} blocks, wanted at least 1"
-            )
+        if constant < 0:
+            raise ValueError(f"dimension {dim} of T.Kernel has {constant} blocks, wanted 0 or more")
         return constant
     value = as_expr(value)
     if is_scalar_expr(value) and value.ty.dtype.startswith(("int", "uint")):

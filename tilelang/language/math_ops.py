@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from tilelang.compat.keywords import also_called
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.promotion import counted, is_float, matched
@@ -362,11 +363,12 @@ def Cast(dtype: Any, value: Any) -> ir.Expr:
     return cast(value, dtype)
 
 
-def clamp(x: Any, lo: Any, hi: Any) -> Any:
-    """Return ``min(max(x, lo), hi)``.
+@also_called(lo="min_val", hi="max_val")
+def clamp(x: Any, min_val: Any, max_val: Any) -> Any:
+    """Return ``min(max(x, min_val), max_val)``; ``lo`` and ``hi`` are other names of the bounds.
 
-    A NaN becomes ``lo``, since ``max`` returns the number of a NaN and a number (torch keeps the
-    NaN): ``T.if_then_else(T.isnan(x), x, T.clamp(x, lo, hi))`` keeps it.
+    A NaN becomes ``min_val``, since ``max`` returns the number of a NaN and a number (torch keeps
+    the NaN): ``T.if_then_else(T.isnan(x), x, T.clamp(x, a, b))`` keeps it.
 
     Raises
     ------
@@ -377,7 +379,7 @@ def clamp(x: Any, lo: Any, hi: Any) -> Any:
     -------
     ``T.clamp(x, -1.0, 1.0)``
     """
-    return min(max(x, lo), hi)
+    return min(max(x, min_val), max_val)
 
 
 def align_up(x: Any, multiple: Any) -> Any:

@@ -170,15 +170,21 @@ def match_buffer(
     dtype: Any = "float32",
     strides: Sequence[Any] | None = None,
     scope: str = "global",
+    align: int = -1,
 ) -> ir.Var:
     """Return the tensor at a parameter annotated ``T.ptr``, as ``make_tensor`` does.
+
+    Parameters
+    ----------
+    align
+        Bytes that the address is a multiple of: up to 16, which it always is; -1 says nothing.
 
     Raises
     ------
     TypeError
         If ``handle`` is something else.
     ValueError
-        For another ``scope`` than ``global``; as ``make_tensor``.
+        For another ``scope`` than ``global``, an ``align`` over 16; as ``make_tensor``.
 
     Example
     -------
@@ -186,6 +192,11 @@ def match_buffer(
     """
     if scope != "global":
         raise ValueError(f"scope of T.match_buffer is {scope!r}, wanted 'global'")
+    if align not in (-1, 0, 1, 2, 4, 8, 16):
+        raise ValueError(
+            f"align of T.match_buffer is {align!r}, wanted a power of two up to 16 bytes; leave it "
+            "out"
+        )
     if not isinstance(handle, Pointer):
         raise TypeError(
             f"T.match_buffer found {describe(handle)}, wanted a parameter annotated T.ptr"

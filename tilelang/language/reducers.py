@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import ir, tirx
@@ -87,8 +87,9 @@ def alloc_reducer(
     return buffer
 
 
-def reducer_init(acc: Any, init: Any = None) -> None:
-    """Start an accumulation: from the scalar ``init``, counted once, or from nothing.
+def reducer_init(acc: Any, init: Any = None, annotations: Mapping[str, Any] | None = None) -> None:
+    """Start an accumulation: from the scalar ``init``, counted once, or from nothing;
+    ``annotations`` are notes on the operator in the program.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def reducer_init(acc: Any, init: Any = None) -> None:
     """
     op = _op("T.reducer_init", acc)
     value = [] if init is None else [as_dtype(init, str(acc.dtype))]
-    emit_tile_op("reducer_init", [full_region(acc), op, *value])
+    emit_tile_op("reducer_init", [full_region(acc), op, *value], dict(annotations or {}))
 
 
 def reducer_update(element: Any, value: Any) -> None:
@@ -126,7 +127,12 @@ def reducer_update(element: Any, value: Any) -> None:
     store_element(element, combine(element, as_dtype(value, dtype)))
 
 
-def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1) -> None:
+def finalize_reducer(
+    acc: Any,
+    dst: Any = None,
+    batch: int = 1,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """End an accumulation: combine the parts of all threads, each of which then has the result.
 
     Parameters
@@ -135,6 +141,8 @@ def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1) -> None:
         Tile that the result is copied to; it stays in ``acc`` too.
     batch
         Elements that are exchanged between threads at once. Accepted for compatibility: all are.
+    annotations
+        Notes on the operator in the program.
 
     Raises
     ------
@@ -149,7 +157,7 @@ def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1) -> None:
     op = _op("T.finalize_reducer", acc)
     if (as_int(batch) or 0) < 1:
         raise ValueError(f"batch of T.finalize_reducer is {batch!r}, wanted 1 or more elements")
-    emit_tile_op("reducer_finalize", [full_region(acc), op])
+    emit_tile_op("reducer_finalize", [full_region(acc), op], dict(annotations or {}))
     if dst is not None:
         copy(acc, dst)
 

@@ -59,6 +59,8 @@ def reduce(
         of a thread are.
     nan_propagate
         Whether a NaN makes the result of ``max``, ``min`` and ``absmax`` NaN; else it is ignored.
+    annotations
+        Notes on the operator in the program.
 
     Raises
     ------
@@ -200,44 +202,71 @@ def reduce_absmax(
     reduce(buffer, out, "absmax", dim, clear, batch, nan_propagate, annotations)
 
 
-def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1) -> None:
+def reduce_abssum(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    batch: int = 1,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Sum of absolute values over a dimension (see ``reduce``).
 
     Example
     -------
     ``T.reduce_abssum(scores, row_abssum, dim=1)``
     """
-    reduce(buffer, out, "abssum", dim, True, batch)
+    reduce(buffer, out, "abssum", dim, True, batch, annotations=annotations)
 
 
-def reduce_bitand(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
+def reduce_bitand(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Bitwise and over a dimension, of integers or bools (see ``reduce``).
 
     Example
     -------
     ``T.reduce_bitand(scores, row_bitand, dim=1)``
     """
-    reduce(buffer, out, "bitand", dim, clear, batch)
+    reduce(buffer, out, "bitand", dim, clear, batch, annotations=annotations)
 
 
-def reduce_bitor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
+def reduce_bitor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Bitwise or over a dimension, of integers or bools (see ``reduce``).
 
     Example
     -------
     ``T.reduce_bitor(scores, row_bitor, dim=1)``
     """
-    reduce(buffer, out, "bitor", dim, clear, batch)
+    reduce(buffer, out, "bitor", dim, clear, batch, annotations=annotations)
 
 
-def reduce_bitxor(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
+def reduce_bitxor(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Bitwise exclusive or over a dimension, of integers or bools (see ``reduce``).
 
     Example
     -------
     ``T.reduce_bitxor(scores, row_bitxor, dim=1)``
     """
-    reduce(buffer, out, "bitxor", dim, clear, batch)
+    reduce(buffer, out, "bitxor", dim, clear, batch, annotations=annotations)
 
 
 def _check_shapes(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tvm import ir
@@ -17,7 +18,13 @@ from tilelang.language.tracer import current_tracer
 _SCOPES = ("shared", "shared.dyn", "local.fragment")
 
 
-def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cumsum(
+    src: Any,
+    dst: Any = None,
+    dim: int = 0,
+    reverse: bool = False,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Replace each element by the sum of the elements up to it; the whole block may use the result.
 
     Parameters
@@ -30,6 +37,8 @@ def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
         Dimension along which elements are summed.
     reverse
         Whether to sum from the last element to the first.
+    annotations
+        Notes on the operator in the program.
 
     Raises
     ------
@@ -43,20 +52,34 @@ def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> No
     -------
     ``T.cumsum(lengths, offsets, dim=0)``
     """
-    _scan("T.cumsum", "sum", src, dst, dim, reverse)
+    _scan("T.cumsum", "sum", src, dst, dim, reverse, annotations)
 
 
-def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cummax(
+    src: Any,
+    dst: Any = None,
+    dim: int = 0,
+    reverse: bool = False,
+    annotations: Mapping[str, Any] | None = None,
+) -> None:
     """Replace each element by the maximum of the elements up to it (see ``cumsum``).
 
     Example
     -------
     ``T.cummax(A_shared, dim=1)``
     """
-    _scan("T.cummax", "max", src, dst, dim, reverse)
+    _scan("T.cummax", "max", src, dst, dim, reverse, annotations)
 
 
-def _scan(name: str, reduction: str, src: Any, dst: Any, dim: Any, reverse: bool) -> None:
+def _scan(
+    name: str,
+    reduction: str,
+    src: Any,
+    dst: Any,
+    dim: Any,
+    reverse: bool,
+    annotations: Mapping[str, Any] | None,
+) -> None:
     current_tracer(name)
     source = region_of(src, f"the source of {name}")
     target = source if dst is None else region_of(dst, f"the result of {name}")
@@ -66,7 +89,8 @@ def _scan(name: str, reduction: str, src: Any, dst: Any, dim: Any, reverse: bool
     if from_fragment:
         copy(source, result)
         source = result
-    emit_tile_op("scan", [source, result, reduction, axis, bool(reverse)])
+    operands = [source, result, reduction, axis, bool(reverse)]
+    emit_tile_op("scan", operands, dict(annotations or {}))
     if to_fragment:
         copy(result, target)
 

@@ -27,18 +27,22 @@ class Tensor:
     Parameters
     ----------
     shape
-        One dimension or several: positive ints, ``T.dynamic`` variables or integer expressions of
-        them; in the signature of a function in eager style also ``int`` and ``T.dyn``.
+        One dimension or several: ints of 0 or more, ``T.dynamic`` variables or integer expressions
+        of them, which the sizes of a call determine: ``n * 2`` alone makes ``n`` half of what it
+        is; in the signature of a function in eager style also ``int`` and ``T.dyn``.
     dtype
         Data type of the elements. ``T.ptr`` is a table of addresses (int64). In the signature of a
         function in eager style, ``typing.Any`` is that of the argument.
+    data
+        In a kernel, the pointer of another tensor, ``A.data``: the result is no parameter but a
+        tensor at that memory, at most as large.
     scope
         Memory that holds it.
 
     Raises
     ------
     TypeError, ValueError
-        If a dimension is not an integer or not positive; if there is no such dtype; if the last
+        If a dimension is not an integer or is negative; if there is no such dtype; if the last
         dimension of a dtype of 4 bits is odd, since two elements share a byte.
 
     Example
@@ -46,7 +50,22 @@ class Tensor:
     ``A: T.Tensor((M, K), T.float16)``
     """
 
-    def __init__(self, shape: Any, dtype: Any = "float32", scope: str | None = None):
+    def __new__(cls, *args: Any, **keywords: Any) -> Any:
+        """Return the annotation, or the tensor at ``data``."""
+        data = args[2] if len(args) > 2 else keywords.get("data")
+        if cls is not Tensor or data is None:
+            return super().__new__(cls)
+        # Imported here because views are of tensors.
+        from tilelang.language.views import tensor_at
+
+        shape = args[0] if args else keywords["shape"]
+        return tensor_at(
+            data, shape, args[1] if len(args) > 1 else keywords.get("dtype", "float32")
+        )
+
+    def __init__(
+        self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None
+    ):
         dims = list(shape) if isinstance(shape, Sequence | ir.Array) else [shape]
         if isinstance(shape, str) or not dims:
             raise TypeError(f"the shape of T.Tensor is {shape!r}, wanted one dimension or several")
@@ -161,7 +180,7 @@ class StridedTensor(Tensor):
     """
 
     def __init__(self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None):
-        super().__init__(shape, dtype, scope)
+        super().__init__(shape, dtype, scope=scope)
         given = list(strides) if isinstance(strides, Sequence | ir.Array) else [strides]
         if len(given) != len(self.shape):
             raise ValueError(
@@ -225,7 +244,7 @@ class SharedBuffer(Tensor):
     """
 
     def __init__(self, shape: Any, dtype: Any = "float32"):
-        super().__init__(shape, dtype, "shared.dyn")
+        super().__init__(shape, dtype, scope="shared.dyn")
 
 
 class FragmentBuffer(Tensor):
@@ -238,7 +257,7 @@ class FragmentBuffer(Tensor):
     """
 
     def __init__(self, shape: Any, dtype: Any = "float32"):
-        super().__init__(shape, dtype, "local.fragment")
+        super().__init__(shape, dtype, scope="local.fragment")
 
 
 class LocalBuffer(Tensor):
@@ -251,7 +270,7 @@ class LocalBuffer(Tensor):
     """
 
     def __init__(self, shape: Any, dtype: Any = "float32"):
-        super().__init__(shape, dtype, "local")
+        super().__init__(shape, dtype, scope="local")
 
 
 class Buffer(Tensor):
@@ -264,7 +283,7 @@ class Buffer(Tensor):
 
     def __init__(self, shape: Any, dtype: Any = "float32", scope: str | None = None):
         warnings.warn("T.Buffer is deprecated, use T.Tensor", DeprecationWarning, stacklevel=2)
-        super().__init__(shape, dtype, scope)
+        super().__init__(shape, dtype, scope=scope)
 
 
 def _dimension(value: Any) -> Any:
@@ -272,8 +291,8 @@ def _dimension(value: Any) -> Any:
         return value
     constant = as_int(value)
     if constant is not None:
-        if constant < 1:
-            raise ValueError(f"a dimension of T.Tensor is {constant}, wanted a positive int")
+        if constant < 0:
+            raise ValueError(f"a dimension of T.Tensor is {constant}, wanted an int of 0 or more")
         return constant
     value = as_expr(value)
     if is_scalar_expr(value) and value.ty.dtype.startswith(("int", "uint")):

@@ -11,8 +11,9 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.places import place_of
 from tilelang.language.regions import simplify
-from tilelang.language.scalars import describe, is_buffer
+from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import current_tracer
 
 
@@ -65,8 +66,35 @@ def view(
     return _view("T.view", buf, shape, dtype, strides)
 
 
+def tensor_at(data: Any, shape: Any, dtype: Any) -> ir.Var:
+    """Return the tensor of ``shape`` and ``dtype`` at the memory that ``data`` points to, for
+    ``T.Tensor``.
+
+    Raises
+    ------
+    TypeError
+        If ``data`` is not the pointer of a buffer.
+    ValueError
+        If it is surely larger than the buffer; as ``view``.
+    """
+    name = "T.Tensor"
+    if not isinstance(data, ir.Expr) or as_int(data) is not None:
+        raise TypeError(
+            f"data of {name} is {describe(data)}, wanted the pointer of a tensor, A.data"
+        )
+    place = place_of(name, data, "the pointer of a tensor, A.data")
+    if any(as_int(index) != 0 for index in place.indices):
+        raise TypeError(f"data of {name} is {describe(data)}, wanted a whole tensor, A.data")
+    return _view(name, place.source, shape, dtype, exact=place.source.scope() == "local.fragment")
+
+
 def _view(
-    name: str, buf: Any, shape: Any, dtype: Any, strides: Sequence[Any] | None = None
+    name: str,
+    buf: Any,
+    shape: Any,
+    dtype: Any,
+    strides: Sequence[Any] | None = None,
+    exact: bool = True,
 ) -> ir.Var:
     tracer = current_tracer(name)
     kernel = tracer.kernel_scope(name)
@@ -81,6 +109,13 @@ def _view(
     found, wanted = (_bits(e, b) for e, b in ((extents, wide), (buf.shape, narrow)))
     if strides is not None:
         _check_strides(name, buf, extents, strides, wanted, wide)
+    elif not exact:
+        beyond = as_int(simplify(found - wanted))
+        if beyond is not None and beyond > 0:
+            raise ValueError(
+                f"{name} found {found} bits as {target} of shape ({', '.join(map(str, extents))}), "
+                f"wanted at most {wanted}, as many as {describe(buf)} has"
+            )
     elif simplify(found - wanted) != 0:
         raise AssertionError(
             f"T.reshape/view shape check failed: found {found} bits as {target} of shape "

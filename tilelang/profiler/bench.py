@@ -1,10 +1,12 @@
-"""Timing of a function: CUDA events, CUDA graphs, or the wall clock for what runs on the CPU."""
+"""Timing of a function: CUDA events, records of kernels, CUDA graphs, or the wall clock for what
+runs on the CPU.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ _RETURN_MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "median": statistics.median,
 }
 
-_BACKENDS = ("event", "cudagraph")
+_BACKENDS = ("event", "cupti", "cudagraph")
 
 
 def do_bench(
@@ -40,14 +42,16 @@ def do_bench(
     `_n_warmup` and `_n_repeat`, above 0, are numbers of runs. Before each timed run `cache_size` MB
     are written, so that the run finds nothing of its inputs in the L2 cache; `fast_flush` writes
     them as 4-byte instead of 1-byte elements. `backend` is ``"event"`` (a pair of CUDA events
-    around each run) or ``"cudagraph"`` (the mean over a captured graph of the runs, with a warm
-    cache). An estimate above `early_stop_baseline` is returned at once.
+    around each run), ``"cupti"`` (the time that the kernels, copies and fills of each run take on
+    the device, by CUPTI's activity records, without what is between them) or ``"cudagraph"`` (the
+    mean over a captured graph of the runs, with a warm cache). An estimate above
+    `early_stop_baseline` is returned at once.
 
     `device` is a CUDA device, by default the current one; ``"cpu"``, the default without a GPU,
     takes the wall clock.
 
     Raises `AssertionError` for an unknown `return_mode`, `ValueError` for another backend or
-    device.
+    device, `RuntimeError` where CUPTI's records do not tell the runs apart.
 
     Example: ``do_bench(lambda: kernel(a, b), return_mode="median")``
     """
@@ -70,7 +74,8 @@ def do_bench(
         n_repeat = _n_repeat or max(1, int(rep / estimate))
         for _ in range(n_warmup):
             fn()
-        times = timer.replay(fn, n_repeat) if backend == "cudagraph" else timer.run(fn, n_repeat)
+        measure = {"event": timer.run, "cupti": timer.record, "cudagraph": timer.replay}[backend]
+        times = measure(fn, n_repeat)
     if quantiles is not None:
         points = torch.tensor(times, dtype=torch.float64)
         return torch.quantile(points, torch.tensor(quantiles, dtype=torch.float64)).tolist()
@@ -115,10 +120,11 @@ class _WallTimer:
             times.append((time.perf_counter() - start) * 1e3)
         return times
 
+    def record(self, fn: Callable[[], Any], count: int) -> list[float]:
+        raise _needs_cuda("cupti")
+
     def replay(self, fn: Callable[[], Any], count: int) -> list[float]:
-        raise ValueError(
-            "backend 'cudagraph' needs a CUDA device; use 'event' for an emulated kernel"
-        )
+        raise _needs_cuda("cudagraph")
 
 
 class _CudaTimer:
@@ -161,6 +167,23 @@ class _CudaTimer:
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in events]
 
+    def record(self, fn: Callable[[], Any], count: int) -> list[float]:
+        from torch.autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(count):
+                self._cache.zero_()
+                fn()
+            torch.cuda.synchronize()
+        records = [
+            (event.time_range.start, event.time_range.elapsed_us() / 1e3, event.name)
+            for event in profiler.events()
+            if event.device_type == DeviceType.CUDA and not event.is_user_annotation
+        ]
+        return times_of_runs(records, count)
+
     def replay(self, fn: Callable[[], Any], count: int) -> list[float]:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -174,6 +197,38 @@ class _CudaTimer:
         end.record()
         torch.cuda.synchronize()
         return [start.elapsed_time(end) / count]
+
+
+def times_of_runs(records: Iterable[tuple[float, float, str]], count: int) -> list[float]:
+    """Milliseconds that the device worked in each of `count` runs, in front of each of which one
+    kernel flushed the cache.
+
+    `records` are the start of each kernel, copy or fill, its milliseconds and its name. Raises
+    `RuntimeError` where it cannot be told what belongs to which run.
+    """
+    found = sorted(records)
+    names = [name for _, _, name in found]
+    starts = [i for i, name in enumerate(names) if name == names[0]]
+    if len(starts) != count and len(found) % max(1, count) == 0:
+        # The function itself runs what the flush runs: each run has as many records.
+        starts = list(range(0, len(found), len(found) // count)) if found else []
+    if len(starts) != count or len({names[i] for i in starts}) != 1:
+        raise RuntimeError(
+            f"do_bench with backend 'cupti' found {len(found)} records of the device for {count} "
+            "runs, wanted the same number for each; let each run do the same work, or use backend "
+            "'event'"
+        )
+    ends = [*starts[1:], len(found)]
+    return [
+        sum(time for _, time, _ in found[start + 1 : end])
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _needs_cuda(backend: str) -> ValueError:
+    return ValueError(
+        f"backend {backend!r} needs a CUDA device; use 'event' for an emulated kernel"
+    )
 
 
 def _event() -> torch.cuda.Event:

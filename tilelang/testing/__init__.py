@@ -98,3 +98,40 @@ def requires_cuda_compute_version_lt(major: int, minor: int = 0) -> Any:
 def requires_cuda_compute_version_eq(major: int, minor: int = 0) -> Any:
     """`requires_cuda_compute_version` with eq."""
     return requires_cuda_compute_version(major, minor, "eq")
+
+
+_NO_OTHER_TARGET = "needs a target that tilelang has no kernels for: {}"
+
+
+def _skip(target: str, test: Callable[..., Any]) -> Any:
+    return _skip_unless(False, _NO_OTHER_TARGET.format(target))(test)
+
+
+def requires_rocm(test: Callable[..., Any]) -> Any:
+    """Skips `test`: there are no kernels for AMD GPUs."""
+    return _skip("rocm", test)
+
+
+def requires_cdna(test: Callable[..., Any]) -> Any:
+    """Skips `test`: there are no kernels for AMD GPUs."""
+    return _skip("rocm", test)
+
+
+def requires_gfx950(test: Callable[..., Any]) -> Any:
+    """Skips `test`: there are no kernels for AMD GPUs."""
+    return _skip("rocm", test)
+
+
+def requires_metal(test: Callable[..., Any]) -> Any:
+    """Skips `test`: there are no kernels for Apple's GPUs."""
+    return _skip("metal", test)
+
+
+def requires_llvm(test: Callable[..., Any]) -> Any:
+    """Skips `test`: there are no kernels by LLVM."""
+    return _skip("llvm", test)
+
+
+def requires_cuda_or_cdna(test: Callable[..., Any]) -> Any:
+    """Skips `test` where torch finds no CUDA device (`requires_cuda`)."""
+    return requires_cuda(test)

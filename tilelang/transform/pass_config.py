@@ -10,6 +10,7 @@ from typing import Any
 import tvm
 
 from tilelang._ffi import get_function
+from tilelang.compat.pass_configs import WITHOUT_EFFECT, say_without_effect
 
 
 class PassConfigKey(str, Enum):
@@ -71,38 +72,66 @@ class PassConfigKey(str, Enum):
     TL_DUMP_IR_DIR = "tl.dump_ir_path"
     """Where to. Default ``./dump_ir``."""
 
+    # TVM's own.
+    TIR_SIMPLIFY = "tirx.StmtSimplify"
+    """Options of TVM's simplifier, a dict. Default {}."""
+    TIR_DISABLE_VECTORIZE = "tirx.disable_vectorize"
+    """Every access is of one element. Default False."""
+    TIR_DISABLE_CSE = "tirx.disable_cse_tir"
+    TIR_DISABLE_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
+    TIR_USE_ASYNC_COPY = "tirx.use_async_copy"
+    TIR_ENABLE_DEBUG = "tirx.enable_debug"
+    TIR_MERGE_STATIC_SMEM = "tirx.merge_static_smem"
+    TIR_ADD_LOWER_PASS = "tirx.add_lower_pass"
+    TIR_NOALIAS = "tirx.noalias"
+    """Options of passes of TVM that do not run here. No effect."""
 
-_WITHOUT_EFFECT = {
-    "tl.enable_lower_ldgstg": "accesses of global memory are vectors without it",
-    "tl.enable_lower_ldgstg_predicated": "accesses of global memory are predicated without it",
-    "tl.enable_vectorize_planner_verbose": "kernel.get_kernel_source() shows each vector's width",
-    "tl.enable_ptxas_verbose_output": "kernel.resource_usage has what ptxas says",
-    "tl.disable_fast_math": "fast math is off unless tl.enable_fast_math is set",
-    "tl.disable_dynamic_tail_split": "tails of vectors are split off where they are needed",
-    "tl.dynamic_alignment": "alignment is proved from the shapes; write a dimension as n * 8",
-}
-"""Keys that scripts pass, and why they are not needed."""
+    # Of scripts. No effect; tilelang/compat/pass_configs.py says why.
+    TL_SIMPLIFY = "tl.Simplify"
+    TL_LAYOUT_COST_MODEL = "tl.layout_cost_model"
+    TL_LAYOUT_VISUALIZATION_ENABLE = "tl.layout_visualization_enable"
+    TL_LAYOUT_VISUALIZATION_FORMATS = "tl.layout_visualization_formats"
+    TL_REDUCER_FORCE_BASELINE = "tl.reducer_force_baseline"
+    TL_ENABLE_REDUCER_PLAN_VERBOSE = "tl.enable_reducer_plan_verbose"
+    TL_ENABLE_LOWER_LDGSTG = "tl.enable_lower_ldgstg"
+    TL_ENABLE_LOWER_LDGSTG_PREDICATED = "tl.enable_lower_ldgstg_predicated"
+    TL_ENABLE_VECTORIZE_PLANNER_VERBOSE = "tl.enable_vectorize_planner_verbose"
+    TL_ENABLE_PTXAS_VERBOSE_OUTPUT = "tl.enable_ptxas_verbose_output"
+    TL_ENABLE_AUTO_SCHEDULE = "tl.enable_auto_schedule"
+    TL_ENABLE_AUTO_WARP_SPECIALIZATION = "tl.enable_auto_warp_specialization"
+    TL_DISABLE_FAST_MATH = "tl.disable_fast_math"
+    TL_DISABLE_OUT_OF_BOUND_WARNING = "tl.disable_out_of_bound_warning"
+    TL_DISABLE_DYNAMIC_TAIL_SPLIT = "tl.disable_dynamic_tail_split"
+    TL_DYNAMIC_ALIGNMENT = "tl.dynamic_alignment"
+    TL_FORCE_LET_INLINE = "tl.force_let_inline"
+    TL_AST_PRINT_ENABLE = "tl.ast_print_enable"
+    TL_STORAGE_REWRITE_DETECT_INPLACE = "tl.storage_rewrite_detect_inplace"
+    TL_PASS_PROFILE = "tl.pass_profile"
+    TL_PASS_PROFILE_THRESHOLD_MS = "tl.pass_profile_threshold_ms"
+    TIR_ENABLE_EQUIV_TERMS_IN_CSE = "tirx.enable_equiv_terms_in_cse_tir"
+    CUDA_KERNELS_OUTPUT_DIR = "cuda.kernels_output_dir"
+
 
 # TVM renamed tir to tirx; scripts use both spellings.
+_RENAMED = {"tirx.Simplify": "tirx.StmtSimplify"}
 _TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instrument.")
 
 
 def normalize_pass_configs(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Returns `configs` with plain string keys, ``tir.`` spelled ``tirx.``.
 
-    Keys of older scripts that have no effect are left out with a warning. Raises `ValueError` for a
-    key that neither tilelang nor TVM knows.
+    Keys of scripts that have no effect are left out, which the log says once. Raises `ValueError`
+    for a key that neither tilelang nor TVM knows.
     """
     out: dict[str, Any] = {}
-    own = {key.value for key in PassConfigKey}
+    own = {key.value for key in PassConfigKey} - {*WITHOUT_EFFECT}
     for key, value in (configs or {}).items():
         name = key.value if isinstance(key, PassConfigKey) else str(key)
         if name.startswith("tir."):
             name = "tirx." + name[len("tir.") :]
-        if name in _WITHOUT_EFFECT:
-            warnings.warn(
-                f"pass config {name} has no effect: {_WITHOUT_EFFECT[name]}", stacklevel=2
-            )
+        name = _RENAMED.get(name, name)
+        if name in WITHOUT_EFFECT:
+            say_without_effect(name)
             continue
         if name == PassConfigKey.TL_DISABLE_TMA_LOWER.value:
             warnings.warn(f"pass config {name} is deprecated", DeprecationWarning, stacklevel=2)

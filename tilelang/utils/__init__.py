@@ -1,4 +1,5 @@
 """Targets, dtypes, logging, generated inputs and the comparison of tensors."""
 
+from tilelang.utils import device as device
 from tilelang.utils.tensor import TensorSupplyType as TensorSupplyType
 from tilelang.utils.tensor import torch_assert_close as torch_assert_close

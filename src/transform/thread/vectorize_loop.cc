@@ -152,9 +152,39 @@ class VectorBody : public StmtExprMutator {
     const std::optional<Array<Expr>> indices = ContiguousIndices(op->buffer, op->indices);
     if (!indices) return Fail<Stmt>(op);
     n->indices = *indices;
-    writes_half_bytes_ |= !IsLocal(op->buffer) && IsHalfByte(BufferOf(op->buffer)->dtype->dtype);
+    const bool is_half_byte =
+        !IsLocal(op->buffer) && IsHalfByte(BufferOf(op->buffer)->dtype->dtype);
+    writes_half_bytes_ |= is_half_byte;
+    const bool was_legal = legal_;
     n->value = Widen(Mutate(op->value));
+    if (is_half_byte && lanes_ == 2 && was_legal && !legal_) {
+      if (const std::optional<Expr> pair = Pair(op->value)) {
+        legal_ = true;
+        n->value = *pair;
+      }
+    }
     return BufferStore(n);
+  }
+
+  /*! Two elements of 4 bits that are stored together, each computed by itself: in registers of the
+   * type that they are converted from. */
+  std::optional<Expr> Pair(const Expr& value) {
+    for (const auto& [name, vector] : vectors_) {
+      if (Uses(value, GetRef<Var>(static_cast<const VarNode*>(name)))) return std::nullopt;
+    }
+    const DLDataType narrow = value->dtype();
+    const auto* cast = value.as<CastNode>();
+    const DLDataType wide = narrow.code == kDLInt || narrow.code == kDLUInt
+                                ? DLDataType{narrow.code, 8, 1}
+                                : DLDataType{kDLFloat, 32, 1};
+    const Expr element = cast ? cast->value : CastTo(wide, value);
+    Array<Expr> lanes, numbers;
+    for (int i = 0; i < lanes_; ++i) {
+      lanes.push_back(analyzer_->Simplify(Substitute(element, lane_, MakeInt(lane_->dtype(), i))));
+      numbers.push_back(MakeInt(i));
+    }
+    const Expr pair = TL_GLOBAL("prim.Shuffle")(lanes, numbers, nullptr).cast<Expr>();
+    return CastTo(WithLanes(narrow, lanes_), pair);
   }
 
   // --- expressions: what does not depend on the lane stays scalar

@@ -4,7 +4,7 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: every store to a buffer of scope `local.reducer` combines the old value with another
  * one by the reducer's own function, in a parallel loop between a `reducer_init` and a
- * `reducer_finalize` that stand in one loop body or branch; other loads are where it is finalised.
+ * `reducer_finalize` in the same body or in branches of it; other loads are where it is finalised.
  * Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
  */
 #include <tvm/ffi/extra/structural_equal.h>
@@ -55,18 +55,24 @@ class Verifier : public StmtExprVisitor {
   void Visit_(const ForNode* op) final {
     const bool parallel = op->kind == ForKind::kParallel;
     parallel_ += parallel;
-    VisitBody(op->body);
+    VisitLoop(op->body);
     parallel_ -= parallel;
   }
   void Visit_(const WhileNode* op) final {
     Visit(op->condition);
-    VisitBody(op->body);
+    VisitLoop(op->body);
   }
   void Visit_(const IfThenElseNode* op) final {
     span_ = op->span;
     Visit(op->condition);
+    const std::vector<Reducer> before = reducers_;
     VisitBody(op->then_case);
+    const std::vector<Reducer> after_then = reducers_;
+    for (size_t i = 0; i < before.size(); ++i) reducers_[i] = before[i];
     if (op->else_case) VisitBody(*op->else_case);
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (after_then[i].state != reducers_[i].state) reducers_[i].state = State::kOpenOnSomePaths;
+    }
   }
 
   void Visit_(const EvaluateNode* op) final {
@@ -76,17 +82,20 @@ class Verifier : public StmtExprVisitor {
     if (name == "tl.tileop.reducer_init") {
       const Var buffer = TileRegion::From(call->args[0]).buffer;
       Reducer& r = Find(buffer);
-      if (r.open) Refuse(op->span, buffer, "a second initialisation", "finalise it first");
-      r = {buffer, call->args[1].as_or_throw<StringImm>()->value, true, nesting_, op->span};
+      if (r.state == State::kOpen) {
+        Refuse(op->span, buffer, "a second initialisation", "finalise it first");
+      }
+      const std::string reduction = call->args[1].as_or_throw<StringImm>()->value;
+      r = {buffer, reduction, State::kOpen, nesting_, loops_, op->span};
       for (size_t i = 2; i < call->args.size(); ++i) Visit(call->args[i]);
     } else if (name == "tl.tileop.reducer_finalize") {
       const Var buffer = TileRegion::From(call->args[0]).buffer;
       Reducer& r = Find(buffer);
-      if (!r.open || r.nesting != nesting_) {
-        Refuse(op->span, buffer, "T.finalize_reducer without an initialisation beside it",
-               "initialise and finalise it in the body of one loop or branch");
+      if (r.state != State::kOpen || r.loops != loops_) {
+        Refuse(op->span, buffer, "T.finalize_reducer without an initialisation before it",
+               "initialise it in the body of the same loop, on each path that leads here");
       }
-      r.open = false;
+      r.state = State::kFinal;
     } else {
       Default(op);
     }
@@ -108,11 +117,15 @@ class Verifier : public StmtExprVisitor {
   }
 
  private:
+  /*! Between initialisation and end; behind the end (or before all); one or the other. */
+  enum class State { kOpen, kFinal, kOpenOnSomePaths };
+
   struct Reducer {
     Var buffer;
     std::string reduction;
-    bool open = false;
+    State state = State::kFinal;
     int nesting = 0;
+    int loops = 0;
     Span at;
   };
 
@@ -120,18 +133,24 @@ class Verifier : public StmtExprVisitor {
     auto it = std::find_if(reducers_.begin(), reducers_.end(),
                            [&](const Reducer& r) { return r.buffer.same_as(buffer); });
     if (it != reducers_.end()) return *it;
-    reducers_.push_back({buffer, "", false, 0, Span()});
+    reducers_.push_back({buffer, "", State::kFinal, 0, 0, Span()});
     return reducers_.back();
   }
 
-  /*! What is initialised in a body is finalised in it. */
+  void VisitLoop(const Stmt& body) {
+    ++loops_;
+    VisitBody(body);
+    --loops_;
+  }
+
+  /*! What is initialised in a body is finalised in it, on some path at least. */
   void VisitBody(const Stmt& body) {
     ++nesting_;
     Visit(body);
     for (const Reducer& r : reducers_) {
-      if (r.open && r.nesting == nesting_) {
-        Refuse(r.at, r.buffer, "an initialisation without T.finalize_reducer beside it",
-               "initialise and finalise it in the body of one loop or branch");
+      if (r.state == State::kOpen && r.nesting == nesting_) {
+        Refuse(r.at, r.buffer, "an initialisation without T.finalize_reducer behind it",
+               "finalise it in the body of the same loop or branch");
       }
     }
     --nesting_;
@@ -139,7 +158,7 @@ class Verifier : public StmtExprVisitor {
 
   void CheckUpdate(const BufferStoreNode* op) {
     const Reducer& r = Find(op->buffer);
-    if (!r.open) {
+    if (r.state != State::kOpen) {
       Refuse(op->span, op->buffer, "an update that is not between its initialisation and its end",
              "call T.reducer_init before");
     }
@@ -166,7 +185,7 @@ class Verifier : public StmtExprVisitor {
   void CheckRead(const Var& buffer) {
     if (!IsReducer(buffer)) return;
     const Reducer& r = Find(buffer);
-    if (!r.open && r.at.defined()) return;
+    if (r.state == State::kFinal && r.at.defined()) return;
     Refuse(span_, buffer, "its value read where each thread has only a part of it",
            "call T.finalize_reducer before");
   }
@@ -181,6 +200,7 @@ class Verifier : public StmtExprVisitor {
 
   std::vector<Reducer> reducers_;
   int nesting_ = 0;
+  int loops_ = 0;
   int parallel_ = 0;
   Span span_;
 };

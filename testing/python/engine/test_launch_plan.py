@@ -5,6 +5,7 @@ from tilelang.engine.launch_plan import (
     KernelLaunch,
     LaunchPlan,
     PointerParam,
+    Requirement,
     ScalarParam,
     TensorParam,
     format_expr,
@@ -15,9 +16,9 @@ M = ("var", "m")
 N = ("var", "n")
 
 
-def plan(params, outputs=(), args=(), grid=(1, 1, 1)):
+def plan(params, outputs=(), args=(), grid=(1, 1, 1), **parts):
     kernel = KernelLaunch("k", grid, (128, 1, 1), 0, args)
-    return LaunchPlan("main", params, (kernel,), outputs, "gemm.py:7")
+    return LaunchPlan("main", params, (kernel,), outputs, "gemm.py:7", **parts)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_a_scalar_goes_before_shapes_and_shapes_before_strides():
             TensorParam("B", "int8", (N,)),
             ScalarParam("m", "int32"),
         )
-    ).definitions()
+    ).sources.definitions
     assert (found["m"].param, found["m"].kind) == (2, "scalar")
     assert (found["n"].param, found["n"].kind, found["n"].dim) == (1, "shape", 0)
 
@@ -135,9 +136,30 @@ def test_a_variable_that_only_an_output_has_is_refused():
         plan(params, (1,))
 
 
-def test_a_variable_inside_an_expression_alone_is_refused():
-    with pytest.raises(ValueError, match="dimension `m` of `A`"):
-        plan((TensorParam("A", "int8", (("*", 2, M),)),))
+def test_a_variable_inside_an_expression_alone_is_solved_for():
+    found = plan((TensorParam("A", "int8", (("+", ("*", 2, M), 1), ("*", N, M))),)).sources
+    assert found.solutions == {
+        "m": ("//", ("-", ("var", "A.shape[0]"), 1), 2),
+        "n": ("//", ("var", "A.shape[1]"), M),
+    }
+    assert found.definitions["A.shape[1]"].dim == 1
+
+
+@pytest.mark.parametrize("expr", [("%", M, 4), ("*", M, M), ("-", M, M), ("+", M, N)])
+def test_a_variable_that_expressions_do_not_determine_is_refused(expr):
+    with pytest.raises(ValueError, match=r"dimension `m` of `A`.*alone or as in n \* 2 [+] 1"):
+        plan((TensorParam("A", "int8", (expr,)),))
+
+
+def test_what_a_call_requires_is_a_part_of_the_plan():
+    wanted = plan(
+        (TensorParam("A", "int8", (M, N)),),
+        requirements=(Requirement(M, "<=", N, "wide", "f.py:3"),),
+    )
+    assert LaunchPlan.from_json(wanted.to_json()) == wanted
+    assert "    assert m <= n, 'wide'" in wanted.script()
+    with pytest.raises(ValueError, match="found comparison '=', wanted one of ==, !=, <, <="):
+        Requirement(M, "=", N)
 
 
 def test_row_major_strides_are_left_out():

@@ -28,6 +28,23 @@ def test_transpose(m, n, threads):
     assert torch.equal(b, a.T.half())
 
 
+@pytest.mark.parametrize(("leading", "m", "n"), [((3,), 15, 20), ((2, 1, 3), 7, 9)])
+def test_transpose_of_several_matrices(leading, m, n):
+    @T.prim_func
+    def main(A: T.Tensor((*leading, m, n), "float32"), B: T.Tensor((*leading, n, m), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((*leading, m, n), "float32")
+            R = T.alloc_shared((*leading, n, m), "float16")
+            T.copy(A, S)
+            T.transpose(S, R)
+            T.copy(R, B)
+
+    a = torch.randn(*leading, m, n, device=DEVICE)
+    b = torch.zeros(*leading, n, m, dtype=torch.float16, device=DEVICE)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b, a.mT.half())
+
+
 @pytest.mark.parametrize(
     ("image", "kernel", "stride", "dilation", "pad", "tile", "memory"),
     [
@@ -115,7 +132,7 @@ def test_outside_of_the_matrix_is_zero():
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("T.transpose(A, B)", "shapes \\(M, N\\) and"),
+        ("T.transpose(A, B)", "shapes \\(\\.\\., M, N\\) and"),
         ("T.im2col(A, B, 0, 0, 3, 1, 1, 1)", "shape \\(N, H, W, C\\)"),
     ],
 )

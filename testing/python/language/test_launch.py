@@ -79,7 +79,7 @@ def test_prelude_is_an_annotation_of_the_block(define):
         ("with T.Kernel(1, threads=(32, 0))", ValueError, "threads must be positive"),
         ("with T.Kernel(1, threads='32')", ValueError, "wanted an int or one to three"),
         ("with T.Kernel(1, threads=(1, 1, 1, 1))", ValueError, "wanted an int or one to three"),
-        ("with T.Kernel(0)", ValueError, "has 0 blocks"),
+        ("with T.Kernel(-1)", ValueError, "has -1 blocks, wanted 0 or more"),
         ("with T.Kernel(1, 1, 1, 1)", ValueError, "wanted at most 3"),
         ("with T.Kernel(3 / 2)", TypeError, r"T\.ceildiv"),
         ("with T.Kernel(2, 2) as bx, T.Kernel(2)", ValueError, "inside of another kernel"),

@@ -14,7 +14,7 @@ import tilelang.language as T
 TESTS = Path(__file__).parents[1]
 
 NAMES = {
-    "functions": "prim_func macro Ref inline meta_class Var PrimExpr",
+    "functions": "prim_func macro Ref inline meta_class Var PrimExpr And Or Not DataType",
     "launch": "Kernel ClusterKernel CUDASourceCodeKernel get_thread_binding get_thread_bindings "
     "get_block_binding get_block_bindings get_thread_extent get_thread_extents get_block_extent "
     "get_block_extents KernelLaunchFrame",

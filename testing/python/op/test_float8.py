@@ -45,3 +45,38 @@ def test_conversions_and_arithmetic(dtype, n):
     wanted = torch.maximum(total.float(), a.float())
     assert torch.equal(c.cpu().float(), wanted)
     assert torch.equal(d.cpu().float(), wanted)
+
+
+@pytest.mark.parametrize("n", [256, 251])
+def test_scales_of_microscaling_formats(n):
+    """float8_e8m0fnu to and from float32, bfloat16, uint8: every code, against torch."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((n,), "float8_e8m0fnu"),
+        x: T.Tensor((n,), "float32"),
+        y: T.Tensor((n,), "bfloat16"),
+        bits: T.Tensor((n,), "uint8"),
+        back: T.Tensor((3, n), "float8_e8m0fnu"),
+    ):
+        with T.Kernel(1, threads=64):
+            a = T.alloc_shared((256,), "float8_e8m0fnu")
+            f = T.alloc_fragment((256,), "float32")
+            T.copy(A[0], a)
+            T.copy(a, f)
+            T.copy(f[0:n], x)
+            for i in T.Parallel(n):
+                y[i] = a[i]
+                bits[i] = T.reinterpret(a[i], "uint8")
+                back[0, i] = f[i]
+                back[1, i] = T.cast(y[i], "float8_e8m0fnu")
+                back[2, i] = T.reinterpret(bits[i], T.float8_e8m0fnu)
+
+    kernel = tilelang.compile(main, out_idx=[1, 2, 3, 4], execution_backend="auto")
+    codes = torch.arange(256, dtype=torch.uint8, device=DEVICE)[256 - n :].clone()
+    scales = codes.view(torch.float8_e8m0fnu)
+    x, y, bits, back = kernel(scales)
+    assert torch.equal(x.nan_to_num(7), scales.float().nan_to_num(7))
+    assert torch.equal(y.nan_to_num(7), scales.bfloat16().nan_to_num(7))
+    assert torch.equal(bits, codes)
+    assert torch.equal(back.view(torch.uint8), codes.expand(3, n))

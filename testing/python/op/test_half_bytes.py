@@ -133,12 +133,42 @@ def test_half_a_byte_of_shared_memory_is_not_stored():
     @T.prim_func
     def func(A: T.Tensor((8, 6), "int4")):
         with T.Kernel(1, threads=32):
-            S = T.alloc_shared((6, 8), "int4")
+            S = T.alloc_shared((6, 16), "int4")
             for i, j in T.Parallel(6, 8):
-                S[i, j] = A[j, i]
+                S[i, 2 * j] = A[j, i]
 
     with pytest.raises(ValueError, match=r"py:\d+: found a store of one int4 element of S"):
         tilelang.lower(func)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "float4_e2m1fn"])
+def test_neighbours_that_come_from_anywhere_are_stored_together(compiled, device, unpacked, dtype):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def func(
+        X: T.Tensor((n, 64), "float32"),
+        order: T.Tensor((64,), "int32"),
+        B: T.Tensor((n, 64), dtype),
+    ):
+        with T.Kernel(T.ceildiv(n, 4), threads=128) as bx:
+            S = T.alloc_shared((4, 64), dtype)
+            for i, j in T.Parallel(4, 64):
+                S[i, j] = 0
+                if bx * 4 + i < n:
+                    S[i, j] = X[bx * 4 + i, order[j]] * (j // 32 + 1)
+            for i, j in T.Parallel(4, 64):
+                if bx * 4 + i < n:
+                    B[bx * 4 + i, j] = S[i, 63 - j]
+
+    rows = 7
+    x = torch.randint(0, 4, (rows, 64), device=device).float()
+    order = torch.randperm(64, device=device, dtype=torch.int32)
+    b = random_bytes(device, rows, 32)
+    compiled(func)(x, order, b)
+    scale = torch.tensor([1, 2], device=device).repeat_interleave(32)
+    wanted = (x[:, order.long()] * scale).double()
+    assert torch.equal(unpacked(b, dtype), wanted.flip(1))
 
 
 def test_arithmetic_needs_a_cast():

@@ -91,6 +91,31 @@ def test_deprecated_form():
     torch.testing.assert_close(found, x.sum(1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [-1, 0, 1, 2])
+def test_it_ends_in_branches_of_the_body_that_it_begins_in(n):
+    @T.prim_func
+    def main(A: T.Tensor((3, 50), "int32"), out: T.Tensor((3,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            total = T.alloc_reducer((1,), "int32")
+            for k in T.serial(3):
+                if n >= 0:
+                    T.reducer_init(total)
+                    for i in T.Parallel(50):
+                        T.reducer_update(total[0], A[k, i])
+                    if n == 1:
+                        T.finalize_reducer(total)
+                        out[k] = total[0]
+                    elif n == 2:
+                        T.finalize_reducer(total)
+                        out[k] = -total[0]
+
+    a = torch.randint(-100, 100, (3, 50), device=DEVICE, dtype=torch.int32)
+    out = torch.full((3,), 7, device=DEVICE, dtype=torch.int32)
+    tilelang.compile(main)(a, out, n)
+    sums = a.sum(1).tolist()
+    assert out.tolist() == {1: sums, 2: [-s for s in sums]}.get(n, [7] * 3)
+
+
 UPDATE = "for i in T.Parallel(8):\n    T.reducer_update(acc[0], A[i])\n"
 
 
@@ -104,7 +129,20 @@ UPDATE = "for i in T.Parallel(8):\n    T.reducer_update(acc[0], A[i])\n"
         ("T.finalize_reducer(acc)", "without an initialisation"),
         (
             "T.reducer_init(acc)\nfor k in T.serial(2):\n    T.finalize_reducer(acc)",
-            "without an initialisation beside it",
+            "without an initialisation before it",
+        ),
+        (
+            "if A[0] > 1:\n    T.reducer_init(acc)\nT.finalize_reducer(acc)",
+            "reducer behind it",
+        ),
+        (
+            "T.reducer_init(acc)\nif A[0] > 1:\n    T.finalize_reducer(acc)\nA[0] = acc[0]",
+            "value read",
+        ),
+        (
+            "T.reducer_init(acc)\nif A[0] > 1:\n    T.finalize_reducer(acc)\n"
+            "T.finalize_reducer(acc)",
+            "without an initialisation before it",
         ),
         (f"T.reducer_init(acc)\n{UPDATE}A[0] = acc[0]\nT.finalize_reducer(acc)", "value read"),
         (

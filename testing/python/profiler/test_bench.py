@@ -1,8 +1,10 @@
 import time
 
 import pytest
+import torch
 
 from tilelang.profiler import do_bench
+from tilelang.profiler.bench import times_of_runs
 
 
 def bench(**options):
@@ -65,7 +67,8 @@ def test_an_estimate_over_the_baseline_stops():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"backend": "cupti"}, "backend 'cupti' is not supported"),
+        ({"backend": "clock"}, "backend 'clock' is not supported: expected .*event, cupti"),
+        ({"backend": "cupti"}, "'cupti' needs a CUDA device"),
         ({"backend": "cudagraph"}, "needs a CUDA device"),
         ({"device": "meta"}, "expected a CUDA device, or cpu"),
     ],
@@ -73,3 +76,39 @@ def test_an_estimate_over_the_baseline_stops():
 def test_what_cannot_be_timed_is_refused(options, text):
     with pytest.raises(ValueError, match=text):
         bench(**options)
+
+
+FLUSH, GEMM, FILL = ("flush", 9.0), ("gemm", 2.0), ("flush", 1.0)
+
+
+def records(*kernels):
+    """Records in the order of the kernels, the last one first."""
+    return [(float(i), time, name) for i, (name, time) in enumerate(kernels)][::-1]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "wanted"),
+    [
+        ((FLUSH, GEMM, FLUSH, GEMM, GEMM, FLUSH), [2, 4, 0]),  # as many as there are
+        ((FLUSH, GEMM, FILL) * 3, [3, 3, 3]),  # the function fills, too
+    ],
+)
+def test_records_of_the_device_are_dealt_to_runs_without_the_flush(kernels, wanted):
+    assert times_of_runs(records(*kernels), 3) == wanted
+
+
+@pytest.mark.parametrize("kernels", [(), (FLUSH, GEMM, FLUSH, GEMM), (FLUSH, GEMM) * 4])
+def test_records_that_do_not_tell_runs_apart_are_refused(kernels):
+    with pytest.raises(RuntimeError, match=rf"found {len(kernels)} records .* for 3 runs"):
+        times_of_runs(records(*kernels), 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cupti_counts_the_kernels_of_a_call_alone():
+    a = torch.randn(2048, 2048, device="cuda")
+
+    def run():
+        a @ a
+        time.sleep(0.002)  # of the host: not counted
+
+    assert 0 < do_bench(run, backend="cupti", _n_warmup=2, _n_repeat=5) < 2

@@ -3,8 +3,11 @@
 import warnings
 
 import pytest
+import tvm
 
-from tilelang.transform import PassConfigKey, normalize_pass_configs
+from tilelang.compat.pass_configs import WITHOUT_EFFECT, say_without_effect
+from tilelang.transform import PassConfigKey, PassContext, normalize_pass_configs
+from tilelang.utils.log import logger
 
 
 def test_members_are_strings_and_tir_is_tirx():
@@ -17,10 +20,30 @@ def test_members_are_strings_and_tir_is_tirx():
         }
 
 
-@pytest.mark.parametrize("key", ["tl.disable_dynamic_tail_split", "tl.enable_lower_ldgstg"])
-def test_old_keys_are_left_out_with_a_warning(key):
-    with pytest.warns(UserWarning, match=f"pass config {key} has no effect: "):
-        assert normalize_pass_configs({key: True}) == {}
+@pytest.fixture
+def said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(logger, "info", lambda text, *values: lines.append(text % values))
+    say_without_effect.cache_clear()
+    return lines
+
+
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+def test_a_key_without_effect_is_left_out_and_the_log_says_so_once(said, key):
+    for _ in range(2):
+        assert normalize_pass_configs({PassConfigKey(key): True}) == {}
+    assert said == [f"pass config {key} has no effect: {WITHOUT_EFFECT[key]}"]
+
+
+def test_every_member_is_accepted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        counting = dict.fromkeys(PassConfigKey)
+        PassContext(config=counting)
+        given = normalize_pass_configs(counting)
+    assert {*given} == {key.value for key in PassConfigKey} - {*WITHOUT_EFFECT}
+    tvms = [key for key in given if key.startswith("tirx.")]
+    assert {*tvms} <= {*tvm.ir.transform.PassContext.list_configs()}
 
 
 def test_a_deprecated_key_warns_and_counts():

@@ -19,6 +19,7 @@ from tilelang.engine.launch_plan import (
     format_expr,
     format_tuple,
 )
+from tilelang.engine.symbols import variables
 from tilelang.utils import dtypes
 
 
@@ -51,7 +52,7 @@ def not_a_tensor(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
     return TypeError(
         f"{_about(plan, index)}: expected a torch.Tensor, got {type(arg).__name__}. Pass a tensor "
         f"of shape {_shape(plan, index)} and dtype {plan.params[index].dtype}"
-        + ("; None goes for one that no kernel and no size needs." if arg is None else ".")
+        + ("; None goes for one that gives no size and has no tensor map." if arg is None else ".")
     )
 
 
@@ -139,6 +140,10 @@ def wrong_shape(
     """A dimension differs from the declared one, or from the same symbol elsewhere."""
     declared = _tensor(plan, index).shape[dim]
     symbol = "" if isinstance(declared, int) else f" ({format_expr(declared)})"
+    place = f"{plan.params[index].name}.shape[{dim}]"
+    solved = [n for n, e in plan.sources.solutions.items() if place in variables(e)]
+    if solved:
+        symbol = f", which a whole number {solved[0]} gives for {format_expr(declared)},"
     if dtypes.packing(plan.params[index].dtype) > 1 and dim == tensor.dim() - 1:
         symbol += f", two {plan.params[index].dtype} in a byte,"
     return ValueError(
@@ -186,6 +191,27 @@ def bad_expression(plan: LaunchPlan, what: str) -> ValueError:
     return ValueError(
         f"{plan.where()}: the sizes of the arguments lead to {what} in the launch plan. Pass "
         "smaller tensors, or see the plan by kernel.get_host_source()."
+    )
+
+
+def negative_size(plan: LaunchPlan, solution: int, value: int) -> ValueError:
+    """The symbol of this number among the plan's solutions would be negative."""
+    name, expr = list(plan.sources.solutions.items())[solution]
+    return ValueError(
+        f"{plan.where()}: the sizes of the arguments make `{name}` {value}, by "
+        f"{format_expr(expr)}; expected 0 or more. Pass larger tensors."
+    )
+
+
+def failed_assertion(plan: LaunchPlan, index: int, left: int, right: int) -> AssertionError:
+    """An assertion of the program on sizes does not hold."""
+    wanted = plan.requirements[index]
+    condition = f"{format_expr(wanted.left)} {wanted.comparison} {format_expr(wanted.right)}"
+    message = f"{wanted.message}: " if wanted.message else ""
+    where = f"Kernel `{plan.name}`" + (f" ({wanted.location})" if wanted.location else "")
+    return AssertionError(
+        f"{where}: {message}expected {condition}, got {left} and {right}. Pass tensors for which "
+        "it holds."
     )
 
 

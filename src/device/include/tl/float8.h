@@ -1,16 +1,24 @@
 /*!
- * fp8_e4_t (e4m3 without infinities, largest number 448) and fp8_e5_t (e5m2, largest number 57344):
- * one class over two formats, whose conversions each target gives in formats.h. OCP 8-bit Floating
- * Point Specification.
+ * fp8_e4_t (e4m3 without infinities, largest number 448), fp8_e5_t (e5m2, largest number 57344) and
+ * fp8_e8_t (e8m0, powers of two): one class over three formats. Each target gives the conversions
+ * of the first two in formats.h. OCP 8-bit Floating Point Specification.
  *
  * Every operation rounds its exact result once, to nearest even, and gives the largest number
- * instead of infinity. Subnormals are kept.
+ * instead of infinity. Subnormals are kept. float8_bits.h says how e8m0 differs.
  */
 #pragma once
 
 #include <tl/half.h>
 
 namespace tl {
+namespace detail {
+
+template <typename Format>
+inline constexpr bool has_sign = true;
+template <>
+inline constexpr bool has_sign<E8M0Format> = false;
+
+}  // namespace detail
 
 template <typename Format>
 struct Float8 {
@@ -40,7 +48,9 @@ struct Float8 {
 
   TL_DEVICE operator float() const { return Format::to_float(bits); }
 
-  TL_DEVICE Float8 operator-() const { return from_bits(bits ^ 0x80); }
+  TL_DEVICE Float8 operator-() const {
+    return detail::has_sign<Format> ? from_bits(bits ^ 0x80) : Float8(-float(*this));
+  }
 
   // Float has more than 2p + 2 digits, so that rounding its result again is exact: S. Figueroa,
   // "When is double rounding innocuous?", 1995.
@@ -61,3 +71,4 @@ struct Float8 {
 
 using fp8_e4_t = tl::Float8<tl::E4M3Format>;
 using fp8_e5_t = tl::Float8<tl::E5M2Format>;
+using fp8_e8_t = tl::Float8<tl::E8M0Format>;

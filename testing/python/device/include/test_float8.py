@@ -1,10 +1,11 @@
-"""fp8_e4_t and fp8_e5_t against ml_dtypes."""
+"""fp8_e4_t, fp8_e5_t and fp8_e8_t against ml_dtypes."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 DTYPES = {"fp8_e4_t": ml_dtypes.float8_e4m3fn, "fp8_e5_t": ml_dtypes.float8_e5m2}
+ALL = {**DTYPES, "fp8_e8_t": ml_dtypes.float8_e8m0fnu}
 SOURCE = """#include <tl/common.h>
 template <typename T>
 __device__ void convert(const T* codes, float* f, const float* x, T* y, T* pairs, int n) {
@@ -37,7 +38,7 @@ extern "C" __global__ void arithmetic_{t}(const {t}* a, const {t}* b, {t}* out, 
   arithmetic(a, b, out, w, n);
 }}
 """
-    for t in DTYPES
+    for t in ALL
 )
 
 
@@ -92,3 +93,43 @@ def test_arithmetic_rounds_once(run, name):
     for found, exact in zip(out, wanted, strict=True):
         np.testing.assert_array_equal(found.astype(float), rounded(exact, dtype).astype(float))
     np.testing.assert_array_equal(whole, np.trunc(x))
+
+
+def test_powers_of_two(run):
+    """e8m0: all 256 codes, and what is between them; ml_dtypes has no zero, torch has the
+    smallest."""
+    dtype = ALL["fp8_e8_t"]
+    codes = np.arange(256, dtype=np.uint8).view(dtype)
+    powers = codes[:255].astype(np.float32)
+    factors = (1, 1.25, 1.4999999, 1.5, 1.5000001, 1.75, -1)
+    with np.errstate(over="ignore"):
+        x = np.concatenate([powers * np.float32(f) for f in factors])
+    x = np.concatenate([x, [np.inf, -np.inf, np.nan, 1e-45, -1e-45]]).astype(np.float32)
+    f = np.zeros(256, np.float32)
+    y, pairs = np.zeros(x.size, dtype), np.zeros(x.size, dtype)
+    run(SOURCE, "convert_fp8_e8_t", [codes, f, x, y, pairs, x.size])
+    np.testing.assert_array_equal(f, codes.astype(np.float32))
+    wanted = x.astype(dtype).view(np.uint8)
+    np.testing.assert_array_equal(y.view(np.uint8), wanted)
+    np.testing.assert_array_equal(pairs.view(np.uint8), wanted)
+
+
+def test_arithmetic_on_powers_of_two(run):
+    dtype = ALL["fp8_e8_t"]
+    a, b = 2.0 ** np.random.default_rng(0).integers(-6, 7, (2, 64))
+    out, whole = np.zeros((6, 64), dtype), np.zeros(64, np.int32)
+    run(SOURCE, "arithmetic_fp8_e8_t", [a.astype(dtype), b.astype(dtype), out, whole, 64])
+    wanted = [a + b, a - b, a * b, -a, np.maximum(a, b), np.exp2(a)]
+    for found, exact in zip(out, wanted, strict=True):
+        exact = np.where(exact == 0, 2.0**-127, exact).astype(dtype)
+        np.testing.assert_array_equal(found.view(np.uint8), exact.view(np.uint8))
+    np.testing.assert_array_equal(whole, np.trunc(a))
+
+
+def test_zero_becomes_the_smallest_power_of_two(run):
+    dtype = ALL["fp8_e8_t"]
+    x = np.array([0.0, -0.0], np.float32)
+    y, pairs = np.ones(2, dtype), np.ones(2, dtype)
+    codes = np.ones(256, dtype)
+    run(SOURCE, "convert_fp8_e8_t", [codes, np.zeros(256, np.float32), x, y, pairs, 2])
+    assert [*y.view(np.uint8), *pairs.view(np.uint8)] == [0] * 4

@@ -18,7 +18,8 @@ import torch
 from tilelang.jit.adapter import errors
 from tilelang.emulator.machine import current_machine
 from tilelang.emulator.buffers import Tensor
-from tilelang.engine.launch_plan import PointerParam, TensorParam
+from tilelang.engine.launch_plan import COMPARISONS, PointerParam, TensorParam
+from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
 
 include "_plan.pxi"
@@ -45,6 +46,10 @@ cdef class Launcher:
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
     cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, torch_devices
+    cdef dict variables  # the place of each variable in an array
+    cdef int num_solutions, num_requirements
+    cdef Expression* solutions
+    cdef Expression* requirements  # two each
     cdef dict maps  # the bytes of every tensor map that was made, by descriptor and key
     cdef int num_descriptors
     cdef TensorMap* descriptors
@@ -106,6 +111,8 @@ cdef class Launcher:
                 free(self.params[i].types)
         for i in range(MAX_DEVICES):
             free(self.devices[i].functions)
+        free(self.solutions)
+        free(self.requirements)
         free(self.inputs)
         free(self.params)
         free(self.kernels)
@@ -118,10 +125,21 @@ cdef class Launcher:
     cdef _encode_params(self):
         cdef int i
         plan = self.plan
-        definitions = plan.definitions()
-        variables = {name: i for i, name in enumerate(definitions)}
+        definitions = plan.sources.definitions
+        solutions = plan.sources.solutions
+        variables = {name: i for i, name in enumerate((*definitions, *solutions))}
         defined = {(d.param, d.kind, d.dim): variables[name] for name, d in definitions.items()}
+        self.variables = variables
         self.num_variables = len(variables)
+        self.num_solutions = len(solutions)
+        self.solutions = <Expression*>allocate(self.num_solutions, sizeof(Expression))
+        for i, (name, expr) in enumerate(solutions.items()):
+            self.solutions[i] = self._encode(expr, variables, variables[name])
+        self.num_requirements = len(plan.requirements)
+        self.requirements = <Expression*>allocate(2 * self.num_requirements, sizeof(Expression))
+        for i, requirement in enumerate(plan.requirements):
+            self.requirements[2 * i] = self._encode(requirement.left, variables, -1)
+            self.requirements[2 * i + 1] = self._encode(requirement.right, variables, -1)
         self.num_params = len(plan.params)
         self.num_inputs = len(plan.inputs)
         self.num_outputs = len(plan.outputs)
@@ -132,9 +150,7 @@ cdef class Launcher:
         for i, index in enumerate(plan.inputs):
             self.inputs[i] = index
         self.params = <Param*>allocate(self.num_params, sizeof(Param))
-        nullable = plan.nullable
         for i, param in enumerate(plan.params):
-            self.params[i].nullable = i in nullable
             self._encode_param(&self.params[i], i, param, defined, variables)
 
     cdef _encode_param(self, Param* out, int index, param, defined, variables):
@@ -183,7 +199,7 @@ cdef class Launcher:
         cdef int i, d
         cdef TensorMap* out
         plan = self.plan
-        variables = {name: i for i, name in enumerate(plan.definitions())}
+        variables = self.variables
         names = [param.name for param in plan.params]
         self.num_descriptors = len(plan.descriptors)
         self.descriptors = <TensorMap*>allocate(self.num_descriptors, sizeof(TensorMap))
@@ -200,7 +216,7 @@ cdef class Launcher:
         cdef int i, k
         cdef Kernel* kernel
         plan = self.plan
-        variables = {name: i for i, name in enumerate(plan.definitions())}
+        variables = self.variables
         names = {param.name: i for i, param in enumerate(plan.params)}
         maps = {descriptor.name: i for i, descriptor in enumerate(plan.descriptors)}
         self.num_kernels = len(plan.kernels)
@@ -295,10 +311,16 @@ cdef class Launcher:
         cdef int i
         cdef list results
 
-        self._read(args, tensors, variables, scalars, &device_id)
+        if self._read(args, tensors, variables, scalars, &device_id):
+            self._define_without(args, tensors, variables, scalars)
+        else:
+            for i in range(self.num_solutions):
+                self._solve(i, variables)
         for i in range(self.num_inputs):
             if self.params[self.inputs[i]].is_tensor and args[i] is not None:
                 self._check(args[i], self.inputs[i], &tensors[self.inputs[i]], variables)
+        for i in range(self.num_requirements):
+            self._require(i, variables)
         if device_id < 0:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
         if device_id >= MAX_DEVICES:
@@ -317,8 +339,10 @@ cdef class Launcher:
     cdef int _read(
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
     ) except -1:
-        """Reads every argument; checks what needs no other argument, and defines the variables."""
+        """Reads every argument; checks what needs no other argument, and defines the variables.
+        Returns whether a tensor is None."""
         cdef int i, d, index
+        cdef int absent = 0
         cdef Param* param
         cdef DLTensor* tensor
         for i in range(self.num_inputs):
@@ -334,7 +358,9 @@ cdef class Launcher:
                 if param.variable >= 0:
                     variables[param.variable] = scalars[index]
                 continue
-            if arg is None and param.nullable:
+            if arg is None:
+                memset(tensor, 0, sizeof(DLTensor))
+                absent = 1
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
                 raise errors.not_a_tensor(self.plan, index, arg)
@@ -346,6 +372,49 @@ cdef class Launcher:
                     variables[param.shape[d].defines] = extent_of(tensor, param, d)
                 if not param.row_major and param.strides[d].defines >= 0:
                     variables[param.strides[d].defines] = stride_of(tensor, param, d)
+        return absent
+
+    cdef int _solve(self, int index, int64_t* variables) except -1:
+        """Computes a variable that no place is by itself."""
+        cdef int64_t value = self._evaluate(&self.solutions[index], variables)
+        if value < 0:
+            raise errors.negative_size(self.plan, index, value)
+        variables[self.solutions[index].defines] = value
+        return 0
+
+    cdef int _define_without(
+        self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars
+    ) except -1:
+        """Defines the variables of a call with None for tensors, by the other ones."""
+        cdef int i
+        cdef Param* param
+        inputs = self.plan.inputs
+        absent = frozenset([
+            inputs[i] for i in range(self.num_inputs)
+            if args[i] is None and self.params[self.inputs[i]].is_tensor])
+        sources = self.plan.sources_without(absent)
+        if isinstance(sources, int):
+            raise errors.not_a_tensor(self.plan, sources, None)
+        values = {}
+        for name, place in sources.definitions.items():
+            i = place.param
+            param = &self.params[i]
+            if place.kind == "scalar":
+                values[name] = scalars[i]
+            elif place.kind == "shape":
+                values[name] = extent_of(&tensors[i], param, place.dim)
+            else:
+                values[name] = stride_of(&tensors[i], param, place.dim)
+        for name, expr in sources.solutions.items():
+            try:
+                values[name] = evaluate(expr, values)
+            except ZeroDivisionError as error:
+                raise errors.bad_expression(self.plan, "a division by 0") from error
+        for name, place in self.variables.items():
+            value = values.get(name, 0)
+            if not -(2**63) <= value < 2**63:
+                raise errors.bad_expression(self.plan, "a number that does not fit 64 bits")
+            variables[<int>place] = value
         return 0
 
     cdef int _read_tensor(self, arg, int index, DLTensor* tensor, int* device_id) except -1:
@@ -450,6 +519,14 @@ cdef class Launcher:
                 raise errors.wrong_strides(self.plan, index, arg, d, expected)
             if param.row_major:
                 expected *= extent_of(tensor, param, d)
+        return 0
+
+    cdef int _require(self, int index, int64_t* variables) except -1:
+        """Checks an assertion of the program on sizes."""
+        left = self._evaluate(&self.requirements[2 * index], variables)
+        right = self._evaluate(&self.requirements[2 * index + 1], variables)
+        if not COMPARISONS[self.plan.requirements[index].comparison](left, right):
+            raise errors.failed_assertion(self.plan, index, left, right)
         return 0
 
     cdef int64_t _evaluate(self, Expression* expr, int64_t* variables) except? -1:
@@ -709,11 +786,15 @@ cdef class Launcher:
                 continue
             param = &self.params[index]
             tensor = &tensors[index]
+            name, dtype = self.plan.params[index].name, self.plan.params[index].dtype
+            if tensor.shape is NULL:  # None was passed
+                nothing = [0] * param.ndim
+                found.append(Tensor(name, nothing, nothing, dtypes.bits(dtype)))
+                continue
             shape = [extent_of(tensor, param, d) for d in range(param.ndim)]
             if tensor.strides is NULL:
                 strides = [math.prod(shape[d + 1 :]) for d in range(param.ndim)]
             else:
                 strides = [stride_of(tensor, param, d) for d in range(param.ndim)]
-            name, dtype = self.plan.params[index].name, self.plan.params[index].dtype
             found.append(Tensor(name, shape, strides, dtypes.bits(dtype)))
         return found

@@ -5,7 +5,7 @@ from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 cdef extern from *:
     bint add_overflows "__builtin_add_overflow"(int64_t, int64_t, int64_t*) nogil
@@ -140,7 +140,6 @@ ctypedef struct Expression:
 
 ctypedef struct Param:
     bint is_tensor
-    bint nullable
     bint row_major
     int ndim
     Expression* shape

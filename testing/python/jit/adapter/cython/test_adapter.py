@@ -13,6 +13,7 @@ from tilelang.engine.launch_plan import (
     KernelLaunch,
     LaunchPlan,
     PointerParam,
+    Requirement,
     ScalarParam,
     TensorParam,
 )
@@ -31,13 +32,13 @@ def add(kernels):
     return kernels.launcher(params, [("add", (("ceildiv", M, 128), 1, 1), args)], (1,))
 
 
-def record(kernels, value, m=(), grid=(1, 1, 1), param="int64"):
+def record(kernels, value, m=(), grid=(1, 1, 1), param="int64", shapes=(7, 13)):
     """Launches `record`, and returns the eight numbers that it wrote."""
     scalars = (ScalarParam("s", param),)
     params = (TensorParam("out", "int64", (8,)), *scalars, *m)
     launcher = kernels.launcher(params, [("record", grid, (("param", "out"), ("param", "s")))])
     out = torch.zeros(8, dtype=torch.int64)
-    assert launcher(out, value, *(torch.zeros(s) for s in [7, 13][: len(m)])) is None
+    assert launcher(out, value, *(torch.zeros(s) for s in shapes[: len(m)])) is None
     return out.tolist()
 
 
@@ -335,7 +336,7 @@ import importlib.util, sys, unittest.mock
 torch = sys.modules["torch"] = unittest.mock.MagicMock(__version__="2.5")
 torch.Tensor = object
 for name in ["", ".emulator", ".emulator.buffers", ".emulator.machine", ".engine",
-             ".engine.launch_plan", ".jit", ".jit.adapter", ".utils"]:
+             ".engine.launch_plan", ".engine.symbols", ".jit", ".jit.adapter", ".utils"]:
     sys.modules["tilelang" + name] = unittest.mock.MagicMock()
 spec = importlib.util.spec_from_file_location("_adapter", {_adapter.__file__!r})
 spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -362,8 +363,8 @@ def test_a_tensor_that_no_kernel_takes_may_be_none(kernels):
     # One that is passed is checked all the same.
     with pytest.raises(ValueError, match=r"`t1`: shape mismatch.*expected 3"):
         launcher(a, torch.zeros(4, 4), None, out)
-    with pytest.raises(TypeError, match=r"`t0`: expected a torch\.Tensor, got NoneType"):
-        launcher(None, None, None, out)
+    launcher(None, None, None, out)  # nor does one that the kernel takes have to be there
+    assert out[7] == 0
 
 
 def test_sizes_come_from_tensors_that_a_kernel_takes_if_they_can(kernels):
@@ -378,11 +379,68 @@ def test_sizes_come_from_tensors_that_a_kernel_takes_if_they_can(kernels):
 
 
 def test_a_tensor_that_a_size_comes_from_is_not_none(kernels):
-    launcher = unused(kernels, (4,), (N,), (N, 2))
+    params = [TensorParam(f"t{i}", "float32", s) for i, s in enumerate([(4,), (N,), (N, 2)])]
+    launcher = kernels.launcher(
+        (*params, TensorParam("out", "int64", (8,))),
+        [("record", (N, 1, 1), (("param", "out"), ("param", "t0")))],
+    )
     out = torch.zeros(8, dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"`t1`.*got NoneType.*no kernel and no size needs"):
-        launcher(torch.zeros(4), None, torch.zeros(3, 2), out)
+    launcher(torch.zeros(4), None, torch.zeros(3, 2), out)
     launcher(torch.zeros(4), torch.zeros(3), None, out)
+    assert out[0] == 3
+    with pytest.raises(TypeError, match=r"`t1`.*got NoneType.*one that gives no size"):
+        launcher(torch.zeros(4), None, None, out)
+
+
+def test_sizes_are_solved_for(kernels):
+    sizes = (TensorParam("X", "float32", (("+", ("*", M, 2), 1), ("//", N, 4))),)
+    assert record(kernels, 0, sizes, (M, N, 1), shapes=[(7, 5)])[:2] == [3, 20]
+    with pytest.raises(ValueError, match=r"a whole number m gives for \(\(m \* 2\) \+ 1\), at"):
+        record(kernels, 0, sizes, (M, N, 1), shapes=[(8, 5)])
+    with pytest.raises(ValueError, match=r"make `m` -1, by .*; expected 0 or more"):
+        record(kernels, 0, sizes, (M, N, 1), shapes=[(0, 5)])
+
+
+def test_what_is_solved_for_comes_from_another_tensor_where_one_is_none(kernels):
+    params = (
+        TensorParam("X", "float32", (("*", M, 2),)),
+        TensorParam("Y", "float32", (("*", M, 3),)),
+        TensorParam("out", "int64", (8,)),
+    )
+    args = (("param", "out"), ("param", "X"))
+    launcher = kernels.launcher(params, [("record", (M, 1, 1), args)])
+    out = torch.zeros(8, dtype=torch.int64)
+    launcher(None, torch.zeros(15), out)
+    assert (out[0], out[7]) == (5, 0)
+    with pytest.raises(ValueError, match=r"`Y`: shape mismatch: expected 12"):
+        launcher(torch.zeros(8), torch.zeros(15), out)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "holds"), [("==", False), ("!=", True), ("<", True), ("<=", True)]
+)
+def test_requirements_are_checked_before_anything_runs(kernels, comparison, holds):
+    params = (TensorParam("X", "float32", (M, N)), TensorParam("out", "int64", (8,)))
+    requirement = Requirement(M, comparison, ("-", N, 1), "sizes of X", "gemm.py:9")
+    args = (("param", "out"), ("param", "X"))
+    plan = LaunchPlan(
+        "main",
+        params,
+        (KernelLaunch("record", (1, 1, 1), (1, 1, 1), 0, args),),
+        requirements=(requirement,),
+    )
+    call, before = emulated_adapter(plan, kernels.address), kernels.calls()
+    out = torch.zeros(8, dtype=torch.int64)
+    if holds:
+        call(torch.zeros(3, 5), out)
+    else:
+        with pytest.raises(AssertionError) as raised:
+            call(torch.zeros(3, 5), out)
+        assert str(raised.value) == (
+            "Kernel `main` (gemm.py:9): sizes of X: expected m == (n - 1), got 3 and 4. Pass "
+            "tensors for which it holds."
+        )
+    assert kernels.calls() == before + holds
 
 
 def test_tensor_maps_are_made_once_for_an_address_and_a_shape(kernels):

@@ -1,0 +1,6 @@
+"""Other names and forms of what tilelang has, which kernels and their scripts use: one module each.
+
+The compiler knows none of them. Where users look for a name, a thin module imports it from here:
+`tilelang.contrib.nvcc`, `tilelang.carver.arch.driver`, `tilelang.utils.device`,
+`tilelang.jit.adapter.base`.
+"""
