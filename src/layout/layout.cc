@@ -28,8 +28,10 @@ Array<Expr> ToExprs(const std::vector<int64_t>& values) {
 /*! Simplifies over the box of the placeholder variables. */
 struct BoxSimplifier {
   Analyzer analyzer;
-  BoxSimplifier(const Array<Var>& vars, const std::vector<int64_t>& shape) {
-    for (size_t i = 0; i < vars.size(); ++i) analyzer.BindConst(vars[i], shape[i]);
+  BoxSimplifier(const Array<Var>& vars, const Array<Expr>& shape) {
+    for (size_t i = 0; i < vars.size(); ++i) {
+      analyzer.Bind(vars[i], MakeInt(vars[i]->dtype(), 0), CastTo(vars[i]->dtype(), shape[i]));
+    }
   }
 };
 
@@ -45,7 +47,16 @@ std::vector<Var> ToVector(const Array<Var>& vars) { return {vars.begin(), vars.e
 
 std::vector<int64_t> LayoutNode::Shape() const {
   std::vector<int64_t> out;
-  for (const Expr& e : shape) out.push_back(ToInt(e));
+  for (const Expr& e : shape) {
+    const std::optional<int64_t> extent = AsInt(e);
+    if (!extent) {
+      static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
+      TVM_FFI_THROW(ValueError) << "found a layout of extent " << repr(e).cast<String>()
+                                << ", which a run knows, wanted constants, of which it has a table;"
+                                << " ask a layout of the tile that a block works on";
+    }
+    out.push_back(*extent);
+  }
   return out;
 }
 
@@ -109,19 +120,29 @@ Expr FragmentNode::MapThread(const Array<Expr>& input, const Expr& replica_value
   return SubstituteAll(thread, from, to);
 }
 
-Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
-                  const Array<Expr>& index) {
+namespace {
+
+/*! The layout of a tensor: an extent may be a symbol. */
+Layout MakeTensorLayout(const Array<Var>& vars, const Array<Expr>& shape,
+                        const Array<Expr>& index) {
   BoxSimplifier box(vars, shape);
   auto n = make_object<LayoutNode>();
   n->vars = vars;
-  n->shape = ToExprs(shape);
+  n->shape = shape;
   n->index = index.Map([&](Expr e) { return box.analyzer.Simplify(e); });
   return Layout(n);
 }
 
+}  // namespace
+
+Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
+                  const Array<Expr>& index) {
+  return MakeTensorLayout(vars, ToExprs(shape), index);
+}
+
 Fragment MakeFragment(const Array<Var>& vars, const std::vector<int64_t>& shape, const Expr& index,
                       const Expr& thread, const Var& replica, int64_t replicate) {
-  BoxSimplifier box(vars, shape);
+  BoxSimplifier box(vars, ToExprs(shape));
   box.analyzer.BindConst(replica, replicate);
   auto n = make_object<FragmentNode>();
   n->vars = vars;
@@ -301,9 +322,7 @@ Registration registration([] {
       "__ffi_repr__", [](const Object* o, const Function&) -> String {
         return LayoutText(GetRef<Layout>(static_cast<const FragmentNode*>(o)));
       });
-  RegisterFunction("Layout", [](Array<Var> vars, Array<int64_t> shape, Array<Expr> index) {
-    return MakeLayout(vars, {shape.begin(), shape.end()}, index);
-  });
+  RegisterFunction("Layout", MakeTensorLayout);
   RegisterFunction("Fragment", [](Array<Var> vars, Array<int64_t> shape, Expr index, Expr thread,
                                   Var replica, int64_t replicate) {
     return MakeFragment(vars, {shape.begin(), shape.end()}, index, thread, replica, replicate);

@@ -27,7 +27,7 @@
  * row-major 16-byte partition over 128 threads, flat = 32 i + j, thread = flat / 8 % 128, register
  * = flat / 1024 * 8 + flat % 8.
  *
- * Not handled: symbolic shapes (the front end makes tile shapes static).
+ * A tensor's layout may have symbols as extents, and no table then: see tensor_box.h.
  */
 #pragma once
 #include <mutex>

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <sstream>
 
 #include "layout.h"
@@ -41,7 +42,7 @@ std::string LayoutLine(const Layout& layout) {
   const auto* f = layout.as<FragmentNode>();
   os << (f ? "Fragment(" : "Layout(");
   for (size_t d = 0; d < layout->vars.size(); ++d) {
-    os << (d ? ", " : "") << layout->vars[d]->name << " < " << ToInt(layout->shape[d]);
+    os << (d ? ", " : "") << layout->vars[d]->name << " < " << ExprText(layout->shape[d]);
   }
   if (f && f->replicate > 1) os << ", " << f->replica->name << " < " << f->replicate;
   os << ") -> ";
@@ -57,8 +58,11 @@ std::string LayoutLine(const Layout& layout) {
 }
 
 std::string LayoutText(const Layout& layout) {
-  const std::vector<int64_t> shape = layout->Shape();
   std::string line = LayoutLine(layout);
+  const bool constant = std::all_of(layout->shape.begin(), layout->shape.end(),
+                                    [](const Expr& e) { return AsInt(e).has_value(); });
+  if (!constant) return line;
+  const std::vector<int64_t> shape = layout->Shape();
   if (shape.size() != 2 || shape[0] > kGridExtent || shape[1] > kGridExtent) return line;
   std::vector<std::string> cells;
   if (const auto* f = layout.as<FragmentNode>()) {

@@ -69,6 +69,7 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
   } else {
     nest = NestOverRegion(dst, span);
   }
+  nest.has_placed_tensor = TileOpAttr(call, kPlacedTensor) != nullptr;
   const Expr target = AddressOf(dst.buffer, ElementOf(dst, nest));
   value = CastTo(BufferOf(dst.buffer)->dtype->dtype, value);
   nest.body = MakeEvaluate(

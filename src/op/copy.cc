@@ -251,6 +251,7 @@ std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
   ParallelNest nest = NestOverBoth("T.copy", src, dst, by_dst ? dst : src, span);
   nest.coalesced_width = TileOpIntAttr(call, "coalesced_width", 0);
+  nest.has_placed_tensor = TileOpAttr(call, kPlacedTensor) != nullptr;
   nest.loop_layout = GetLoopLayout(TileOpAttrs(call));
   Expr value = LoadOf(src.buffer, ElementOf(src, nest));
   nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),

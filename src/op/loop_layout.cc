@@ -180,11 +180,22 @@ struct RegisterNest {
   int64_t first, end;
 };
 
+/*! Registers of one vectorised loop: those that follow each other along the last index, or, where
+ * memory may have another order, as many as a vector has; VectorizeLoop looks at the places. */
+int64_t RegistersAtOnce(const RegisterNest& in) {
+  constexpr int64_t kMostLanes = 8;  // 16 bytes of the narrowest type that atomics add in vectors
+  if (IsOfWholeRegisters(in.nest.body)) return 1;
+  int64_t width = ContiguousRegisters(in.layout);
+  if (!in.nest.has_placed_tensor) return width;
+  while (width < kMostLanes && in.first % (width * 2) == 0 && in.end % (width * 2) == 0) width *= 2;
+  return width;
+}
+
 /*! Nothing where the layout has no closed inverse. */
 std::optional<Stmt> LowerInOrder(const RegisterNest& in, const NestLowering& ctx) {
   const auto& [nest, layout, first, end] = in;
   Var outer = MakeVar("r"), lane = MakeVar("v");
-  const int64_t width = IsOfWholeRegisters(nest.body) ? 1 : ContiguousRegisters(layout);
+  const int64_t width = RegistersAtOnce(in);
   const int64_t skipped = first / width, vectors = (end + width - 1) / width - skipped;
   Expr reg = (Expr(outer) + skipped) * width + lane;
   auto inverse = InvertFragment(layout, ctx.thread, reg, ctx.num_threads);

@@ -170,6 +170,7 @@ ParallelNest NestOfLoop(const ForNode* loop) {
   ParallelNest nest;
   nest.span = loop->span;
   nest.coalesced_width = IntAnnotation(loop->annotations, "coalesced_width").value_or(0);
+  nest.has_placed_tensor = loop->annotations.count(kPlacedTensor) != 0;
   nest.prefer_async = IntAnnotation(loop->annotations, "prefer_async").value_or(0) != 0;
   Stmt body;
   Substituter shift;

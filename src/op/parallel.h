@@ -12,6 +12,10 @@
 
 namespace tl {
 
+/*! Attribute of operators, and annotation of parallel loops, on a tensor that has a layout
+ * (T.annotate_layout): its name. */
+inline constexpr const char* kPlacedTensor = "tl.placed_tensor";
+
 struct ParallelNest {
   Array<Var> vars;
   Array<Expr> extents;
@@ -28,6 +32,9 @@ struct ParallelNest {
   /*! A condition in the body leaves out iterations, those that would leave a fragment among them.
    */
   bool is_partial = false;
+  /*! A tensor with a layout is accessed: registers that do not follow each other along an index may
+   * do so in memory. */
+  bool has_placed_tensor = false;
 };
 
 /*! One access of a fragment in a nest's body. */

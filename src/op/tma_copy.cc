@@ -12,6 +12,7 @@
 #include "../tvm/registry.h"
 #include "im2col.h"
 #include "intrinsics.h"
+#include "parallel.h"
 
 namespace tl {
 namespace {
@@ -233,6 +234,10 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
 }
 
 std::string WhyNotTmaAsked(const CallNode* copy) {
+  // The unit knows tensors by their strides.
+  if (const Any placed = TileOpAttr(copy, kPlacedTensor); placed != nullptr) {
+    return "the layout of " + std::string(placed.cast<String>()) + " (T.annotate_layout)";
+  }
   if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
   if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
   if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";

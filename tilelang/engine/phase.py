@@ -35,6 +35,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
         transform.Simplify,
+        transform.CheckTensorLayouts,
         transform.CheckReturns,
         transform.NarrowThreads,
         transform.AttachOperands,
@@ -59,6 +60,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.PlaceStoreWaits,
         transform.LowerSharedBarrier,
         transform.LegalizeSafeMemoryAccess,
+        transform.PlaceTensors,
     ]
     return _run(mod, passes, dump)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
@@ -14,6 +14,7 @@ from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer, is_
 from tilelang.language.thread_reductions import ReduceScope
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
 from tilelang.layout import Fragment, Layout
+from tilelang.layout.layout import tensor_shape
 
 _LayoutOf = Layout | Callable[..., Any]
 _ORDERS = {"row": "Row", "column": "Column", "mlx": "MLX"}
@@ -60,18 +61,25 @@ def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
     Parameters
     ----------
     layouts
-        For each buffer of ``T.alloc_shared`` a ``T.Layout``, for each of ``T.alloc_fragment`` a
-        ``T.Fragment``, of the buffer's shape. A function ``(i, j) -> coordinates`` stands for the
-        ``T.Layout`` of it.
+        For each buffer of ``T.alloc_shared`` and each tensor in global memory a ``T.Layout``, for
+        each buffer of ``T.alloc_fragment`` a ``T.Fragment``, of the buffer's shape. A function
+        ``(i, j) -> coordinates`` stands for the ``T.Layout`` of it.
+
+        A tensor's layout permutes its elements: this kernel puts and finds them at these places,
+        whatever accesses them. A kernel that is to read what another one wrote gives the same
+        layout; the tensor's shape, and what is in bounds, stay what they are. Extents may be
+        symbols. The coordinates are sums of ``index // constant % constant`` times constants (any
+        expressions for up to a million elements), and what the layout divides has to be a multiple.
 
     Raises
     ------
     TypeError
         If a key is no buffer, or a value no layout.
     ValueError
-        Outside of a kernel; if a buffer is neither shared nor a fragment, or is named twice; if the
-        layout has another shape, puts two elements in one place, or needs more threads than the
-        block has.
+        Outside of a kernel; if a buffer is memory of one thread, or is named twice; if the layout
+        has another shape, puts two elements in one place, or needs more threads than the block
+        has. When it is compiled, if a tensor's layout is not shown to be a permutation of its
+        elements; if the tensor has strides; if a copy of it by TMA is demanded.
 
     Example
     -------
@@ -80,24 +88,29 @@ def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
     kernel = enclosing_kernel("T.annotate_layout")
     for buffer, given in layouts.items():
         layout = _checked_layout(buffer, given, kernel.num_threads)
-        if buffer in kernel.layouts:
+        if buffer in kernel.layouts or buffer in kernel.tensor_layouts:
             raise ValueError(
                 f"T.annotate_layout: {buffer.name} has a layout already; give it one only"
             )
-        kernel.layouts[buffer] = layout
+        if buffer.scope() == "global":
+            span = current_tracer("T.annotate_layout").span
+            kernel.tensor_layouts[buffer] = layout
+            kernel.tensor_layout_places[buffer] = tirx.const(span.line, "int32", span)
+        else:
+            kernel.layouts[buffer] = layout
 
 
 def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
     if not is_buffer(buffer):
         raise TypeError(f"T.annotate_layout: found {describe(buffer)}, wanted a buffer as key")
     scope = buffer.scope()
-    if scope != "local.fragment" and not scope.startswith("shared"):
+    if scope not in ("local.fragment", "global") and not scope.startswith("shared"):
         raise ValueError(
             f"T.annotate_layout: {buffer.name} is in scope {scope}, wanted a buffer of "
-            "T.alloc_shared or T.alloc_fragment; other memory is row-major"
+            "T.alloc_shared or T.alloc_fragment, or a tensor; memory of one thread is row-major"
         )
     wanted = Fragment if scope == "local.fragment" else Layout
-    shape = [int(extent) for extent in buffer.shape]
+    shape = tensor_shape(buffer.shape)
     if not isinstance(given, Layout) and callable(given) and wanted is Layout:
         given = Layout(shape, given)
     if not isinstance(given, wanted) or (wanted is Layout and isinstance(given, Fragment)):
@@ -105,12 +118,13 @@ def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
             f"T.annotate_layout: found {given!r} for {buffer.name} in scope {scope}, wanted a "
             f"T.{wanted.__name__}"
         )
-    if given.get_input_shape() != shape:
+    if not _is_same_shape(given.get_input_shape(), shape):
         raise ValueError(
             f"T.annotate_layout: found a layout of shape {tuple(given.get_input_shape())} for "
             f"{buffer.name}, wanted the buffer's shape {tuple(shape)}"
         )
-    found = get_function("LayoutDefect")(given)
+    # A tensor may be too large for a table: the compiler looks at its layout.
+    found = scope != "global" and get_function("LayoutDefect")(given)
     if found:
         raise ValueError(
             f"T.annotate_layout: found {found} in the layout of {buffer.name}, wanted a place of "
@@ -122,6 +136,15 @@ def _checked_layout(buffer: Any, given: Any, threads: int) -> Layout:
             f"threads, wanted at most {threads}, the threads of the block"
         )
     return given
+
+
+def _is_same_shape(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    def is_same(a: Any, b: Any) -> bool:
+        if isinstance(a, int) or isinstance(b, int):
+            return isinstance(a, int) and isinstance(b, int) and a == b
+        return sym.Analyzer().can_prove_equal(a, b)
+
+    return len(found) == len(wanted) and all(map(is_same, found, wanted))
 
 
 def annotate_restrict_buffers(*buffers: Any) -> None:
@@ -307,12 +330,17 @@ def attr(node: Any, key: str, value: Any) -> Frame:
     """Give statements an attribute: ``with T.attr(node, key, value): ...``.
 
     Attributes are how passes talk to each other. One that nothing reads is refused when the kernel
-    is printed. ``reduce_scope`` says how ``T.tvm_thread_allreduce`` combines.
+    is printed. ``reduce_scope`` says how ``T.tvm_thread_allreduce`` combines. In an
+    ``async_scope`` of value 1, stores to shared memory of what is loaded from global memory are
+    cp.async where they have 4, 8 or 16 bytes (PTX ISA, cp.async), plain stores elsewhere: the
+    program commits and waits (``T.ptx_commit_group``, ``T.ptx_wait_group``) and meets at a barrier.
 
     Raises
     ------
     TypeError
         If the node of a ``reduce_scope`` is no ``T.comm_reducer``.
+    ValueError
+        If the value of an ``async_scope`` is not 1.
 
     Example
     -------
@@ -321,6 +349,13 @@ def attr(node: Any, key: str, value: Any) -> Frame:
     current_tracer("T.attr")
     if key == "reduce_scope":
         return ReduceScope(node)
+    if key == "async_scope":
+        if as_int(value) != 1:
+            raise ValueError(
+                f"T.attr: found async_scope of value {value!r}, wanted 1; leave the scope out "
+                "for plain stores"
+            )
+        return BuilderFrame(tir_builder.attr("", "async_copy", tirx.const(True, "bool")))
     return BuilderFrame(tir_builder.attr(node, key, value))
 
 

@@ -54,6 +54,10 @@ class KernelLaunchFrame(Frame):
         self._frames: list[IRBuilderFrame] = []
         self.layouts: dict[ir.Var, Layout] = {}
         """Layouts that the program gives to its buffers."""
+        self.tensor_layouts: dict[ir.Var, Layout] = {}
+        """Layouts that it gives to tensors in global memory."""
+        self.tensor_layout_places: dict[ir.Var, ir.Expr] = {}
+        """Lines on which it does, as constants that have their spans."""
         self.random_state: tuple[str, ir.Var] | None = None
         """Generator of random numbers, and its state in each thread."""
         self.safe_values: dict[ir.Var, ir.Expr] = {}
@@ -127,6 +131,9 @@ class KernelLaunchFrame(Frame):
             tir_builder.sblock_attr({"pragma_import_c": "\n".join(self.preludes)})
         if self.layouts:
             tir_builder.sblock_attr(get_function("LayoutMapAnnotations")(self.layouts))
+        if self.tensor_layouts:
+            annotations = get_function("TensorLayoutAnnotations")
+            tir_builder.sblock_attr(annotations(self.tensor_layouts, self.tensor_layout_places))
         if self.safe_values:
             tir_builder.sblock_attr({"safe_value_map": self.safe_values})
         if self.barriers:

@@ -13,6 +13,8 @@ from tvm.ir import Expr
 from tilelang._ffi import get_function
 from tilelang._pickling import immutable
 
+_MOST_INT32 = 2**31 - 1
+
 
 def static_shape(shape: Sequence[Any]) -> list[int]:
     """Return the extents of a tile as ints.
@@ -31,10 +33,36 @@ def static_shape(shape: Sequence[Any]) -> list[int]:
     return extents
 
 
+def tensor_shape(shape: Sequence[Any]) -> list[int | Expr]:
+    """Return the extents of a tensor, as ints where they are constants.
+
+    Raises
+    ------
+    ValueError
+        If one is neither a positive constant nor an integer expression.
+    """
+    extents = [int(e.value) if isinstance(e, tirx.IntImm) else e for e in shape]
+    if all(isinstance(e, int) for e in extents):
+        return [*static_shape(extents)]
+    for extent in extents:
+        if not isinstance(extent, Expr) or not str(extent.ty.dtype).startswith("int"):
+            static_shape([extent])
+    return extents
+
+
 def placeholders(rank: int) -> list[tvm.ir.Var]:
     """Return an index variable for each dimension."""
-    names = "ijkl" if rank <= 4 else [f"i{d}" for d in range(rank)]
-    return [tirx.Var(names[d], "int32") for d in range(rank)]
+    return [tirx.Var(name, "int32") for name in _index_names(rank)]
+
+
+def _index_names(rank: int) -> list[str]:
+    return list("ijkl"[:rank]) if rank <= 4 else [f"i{d}" for d in range(rank)]
+
+
+def _index_dtype(extent: int | Expr) -> str:
+    if isinstance(extent, int):
+        return "int32" if extent <= _MOST_INT32 else "int64"
+    return "int64" if str(extent.ty.dtype) == "int64" else "int32"
 
 
 def as_index(value: Any, what: str) -> Expr:
@@ -52,14 +80,16 @@ class Layout(tvm_ffi.Object):
     Parameters
     ----------
     shape
-        Extents of the indices, positive ints.
+        Extents of the indices, positive ints; those of a tensor may be symbols. Such a layout has
+        no table: what asks for one, as an inverse, the text of a grid or equality, is refused.
     forward_fn
         Takes an index variable for each dimension; returns a coordinate or several.
 
     Raises
     ------
     ValueError, TypeError
-        If an extent is not a positive constant; if a coordinate is not an integer expression.
+        If an extent is neither a positive constant nor an integer symbol; if a coordinate is not an
+        integer expression.
 
     Example
     -------
@@ -67,22 +97,27 @@ class Layout(tvm_ffi.Object):
     """
 
     def __init__(self, shape: Sequence[int], forward_fn: Callable[..., Any]):
-        extents = static_shape(shape)
-        variables = placeholders(len(extents))
+        extents = tensor_shape(shape)
+        names = _index_names(len(extents))
+        variables = [
+            tirx.Var(name, _index_dtype(extent))
+            for name, extent in zip(names, extents, strict=True)
+        ]
         index = forward_fn(*variables)
         coordinates = list(index) if isinstance(index, (list, tuple)) else [index]
         if not coordinates:
             raise ValueError("forward_fn of Layout returns no coordinate, wanted one or several")
         coordinates = [as_index(c, f"coordinate {d}") for d, c in enumerate(coordinates)]
-        self.__init_handle_by_constructor__(get_function("Layout"), variables, extents, coordinates)
+        shape = [tirx.const(e, _index_dtype(e)) if isinstance(e, int) else e for e in extents]
+        self.__init_handle_by_constructor__(get_function("Layout"), variables, shape, coordinates)
 
     def __str__(self) -> str:
         """The expressions and, for small tiles, the grid of their values."""
         return str(tvm_ffi.get_global_func("ffi.ReprPrint")(self))
 
-    def get_input_shape(self) -> list[int]:
-        """Extents of the indices."""
-        return [int(extent) for extent in self.shape]
+    def get_input_shape(self) -> list[int | Expr]:
+        """Extents of the indices: ints, but for symbols."""
+        return tensor_shape(self.shape)
 
     def get_output_shape(self) -> list[int]:
         """Exact extents of the physical coordinates: the largest value of each plus one."""

@@ -51,6 +51,11 @@ def MaterializeKernelLaunch() -> Pass:
     return get_function("transform.MaterializeKernelLaunch")()
 
 
+def CheckTensorLayouts() -> Pass:
+    """Refuses layouts of tensors that are no permutation of their elements."""
+    return get_function("transform.CheckTensorLayouts")()
+
+
 def CheckReturns() -> Pass:
     """Refuses work for all threads where some may have left the kernel."""
     return get_function("transform.CheckReturns")()
@@ -129,6 +134,11 @@ def LowerSharedBarrier() -> Pass:
 def LegalizeSafeMemoryAccess() -> Pass:
     """Guards global accesses that are not provably in bounds."""
     return get_function("transform.LegalizeSafeMemoryAccess")()
+
+
+def PlaceTensors() -> Pass:
+    """Accesses of tensors that have a layout go to the places that it gives."""
+    return get_function("transform.PlaceTensors")()
 
 
 def VerifyReducer() -> Pass:
@@ -211,6 +221,7 @@ __all__ = [
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",
+    "CheckTensorLayouts",
     "FlattenBuffer",
     "HoistViews",
     "IfStmtBinding",
@@ -230,6 +241,7 @@ __all__ = [
     "PassContext",
     "PipelinePlanning",
     "PlaceStoreWaits",
+    "PlaceTensors",
     "PlaceWgmmaWaits",
     "PlanSharedMemory",
     "ProducerConsumerWarpSpecialized",

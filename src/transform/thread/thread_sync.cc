@@ -18,7 +18,8 @@
  *
  * An engine's read of what threads wrote (a store by TMA, an operand of wgmma), and its write of
  * what threads read or wrote, also needs a fence between proxies in those threads: it stands in
- * front of the last barrier on each way from the one to the other. Where threads arrive at an
+ * front of the last barrier on each way from the one to the other, or of the engine's access where
+ * an mbarrier tells threads of another branch of the write. Where threads arrive at an
  * mbarrier or at the barrier of a cluster, someone may count on what they have read: a fence stands
  * in front of that, if an engine writes the buffer, or in front of the `sync_warp` after which a
  * lane arrives for others. What a bulk copy or a wgmma reads it may read until the wait for its
@@ -124,6 +125,9 @@ class SyncPlanner {
     if (NoteEngines(*tree_.root)) {
       places_fences_ = true;
       Walk();
+      // Threads that run apart may have been told of a write that stands behind what they do, or in
+      // the other branch.
+      if (!told_.empty()) Walk();
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
     NoteNamed(*tree_.root);
@@ -277,6 +281,7 @@ class SyncPlanner {
   void PlaceFences(const SyncNode& node, State* state) {
     if (TellsOthers(node)) {
       for (const auto& [access, barriers] : state->unfenced) {
+        if (access->writes && barriers.count(nullptr)) told_.insert(access);
         if (access->writes) continue;
         for (const SyncNode* barrier : barriers) Fence(node, barrier, *access);
       }
@@ -294,7 +299,26 @@ class SyncPlanner {
           if (NeedsFence(*access, !barrier, a)) Fence(node, barrier, *access);
         }
       }
+      for (const SharedAccess* access : told_) {
+        if (RunApart(*access->node, node) && NeedsFence(*access, true, a)) {
+          Fence(node, nullptr, *access);
+        }
+      }
     }
+  }
+
+  /*! By other threads, in ranges or branches of their own: neither is before the other. */
+  static bool RunApart(const SyncNode& a, const SyncNode& b) {
+    if (a.groups.IsDisjoint(b.groups)) return true;
+    for (const SyncNode* n = &a; n->parent; n = n->parent) {
+      const SyncNode* around = n->parent;
+      if (!b.IsInside(around)) continue;
+      const SyncNode* m = &b;
+      while (m->parent && m->parent != around) m = m->parent;
+      return around->kind == Kind::kIf && !around->uniform && m->parent == around &&
+             m->in_otherwise != n->in_otherwise;
+    }
+    return false;
   }
 
   /*! Whether an engine writes bytes of the buffer. */
@@ -663,6 +687,8 @@ class SyncPlanner {
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   bool places_fences_ = false;
+  /*! Writes of threads that no fence followed before an arrival at an mbarrier. */
+  std::set<const SharedAccess*, Earlier> told_;
   /*! Conflicts that no barrier can order, and the places of which a warning has told. */
   std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
   std::set<std::string> warned_;

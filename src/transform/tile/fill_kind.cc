@@ -3,6 +3,7 @@
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
@@ -100,7 +101,7 @@ bool IsCpAsync(const CallNode* call, const KernelInfo& kernel, const Placements&
   if (prefer != nullptr && prefer.cast<String>() == "sync") return false;
   if (!PassConfigFlag("tl.enable_async_copy", true)) return false;
   if (HasSafeValue(src.buffer, kernel)) return false;
-  for (const char* key : {"coalesced_width", "parallel_loop_layout"}) {
+  for (const char* key : {"coalesced_width", "parallel_loop_layout", kPlacedTensor}) {
     if (TileOpAttr(call, key) != nullptr) return false;
   }
 

@@ -221,7 +221,9 @@ def test_loops_and_copies_with_a_layout_of_the_user(kind):
         ("F: lambda i, j: [i, j]", TypeError, "wanted a T.Fragment"),
         ("F: T.Fragment((8, 16), lambda i, j: (i, 0))", ValueError, "in one register of a thread"),
         ("F: T.Fragment((8, 16), lambda i, j: (i * 16 + j + 1, 0))", ValueError, "129 threads"),
-        ("A: lambda i, j: [i, j]", ValueError, "A is in scope global"),
+        ("L: lambda i, j: [i, j]", ValueError, "L is in scope local"),
+        ("A: T.Layout((8, 17), lambda i, j: [i, j])", ValueError, r"shape \(8, 17\)"),
+        ("A: T.Fragment((8, 16), lambda i, j: (i, j))", TypeError, "wanted a T.Layout"),
         ("'S': lambda i, j: [i, j]", TypeError, "wanted a buffer as key"),
     ],
 )
@@ -230,6 +232,7 @@ def test_annotations_that_are_refused(trace, entry, error, told):
         trace(f"""\
             S = T.alloc_shared((8, 16), "float16")
             F = T.alloc_fragment((8, 16), "float32")
+            L = T.alloc_local((8, 16), "float32")
             T.annotate_layout({{{entry}}})
             """)
 

@@ -50,7 +50,8 @@ def test_map_index_substitutes_and_checks_rank():
     ("shape", "fn", "error", "told"),
     [
         ((0, 4), lambda i, j: i, ValueError, "positive ints"),
-        ((T.dynamic("n"), 4), lambda i, j: i, ValueError, "positive ints"),
+        ((1.5, 4), lambda i, j: i, ValueError, "positive ints"),
+        ((T.dynamic("n"), 0), lambda i, j: i, ValueError, "positive ints"),
         ((4,), lambda i: [], ValueError, "no coordinate"),
         ((4,), lambda i: "x", TypeError, "wanted an integer expression"),
     ],
@@ -58,6 +59,16 @@ def test_map_index_substitutes_and_checks_rank():
 def test_what_is_no_layout(shape, fn, error, told):
     with pytest.raises(error, match=told):
         Layout(shape, fn)
+
+
+def test_a_layout_of_a_symbol_has_no_table():
+    n = T.dynamic("n")
+    layout = Layout((n, 4), lambda i, j: [i // 2, j, i % 2])
+    assert layout.get_input_shape() == [n, 4]
+    assert str(layout) == "Layout(i < n, j < 4) -> (i // 2, j, i % 2)"
+    assert [int(c) for c in layout(5, 3)] == [2, 3, 1]
+    with pytest.raises(ValueError, match="found a layout of extent n, which a run knows"):
+        layout.table()
 
 
 def test_repeat_puts_the_number_of_the_repetition_first():

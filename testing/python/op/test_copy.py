@@ -357,3 +357,60 @@ def test_a_parallel_loop_that_may_be_asynchronous(compiled, device, kind, asynch
     source = kernel.get_kernel_source()
     assert ("cp_async_gs_conditional<16>" in source) is asynchronous
     assert ("cp_async_wait<0>" in source) is asynchronous
+
+
+def in_async_scope(dtype, per_thread):
+    """Stores of two tiles in scopes of their own; the program waits for them."""
+
+    @T.prim_func
+    def func(A: T.Tensor((2, 64, 32), dtype), B: T.Tensor((2, 64, 32), dtype), n: T.int32):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((2, 64, 32), dtype)
+            for k in T.serial(2):
+                with T.attr(0, "async_scope", 1):
+                    for j in T.serial(n // per_thread):
+                        for v in T.vectorized(per_thread):
+                            S[k, tx, j * per_thread + v] = A[k, tx, j * per_thread + v]
+                T.ptx_commit_group()
+            T.ptx_wait_group(1)
+            T.copy(S[0, :, :], B[0, :, :])
+            T.ptx_wait_group(0)
+            T.copy(S[1, :, :], B[1, :, :])
+
+    return func
+
+
+@pytest.mark.parametrize(
+    ("dtype", "per_thread", "instruction"),
+    [
+        ("float16", 8, "tl::cp_async_gs<16>"),
+        ("float32", 1, "tl::cp_async_gs<4>"),
+        ("float16", 1, None),  # no cp.async has two bytes (PTX ISA)
+    ],
+)
+def test_stores_in_an_async_scope_are_cp_async(compiled, device, dtype, per_thread, instruction):
+    kernel = compiled(in_async_scope(dtype, per_thread))
+    source = kernel.get_kernel_source()
+    assert ("cp_async" in source) == (instruction is not None)
+    if instruction:
+        assert instruction in source or instruction.replace("gs<", "gs_conditional<") in source
+        assert source.count("tl::cp_async_commit();") == 1
+        assert [line.strip() for line in lines_of(source, "cp_async_wait")] == [
+            "tl::cp_async_wait<1>();",
+            "tl::cp_async_wait<0>();",
+        ]
+        assert source.count("__syncthreads();") >= 2
+    a = random((2, 64, 32), dtype, device)
+    b = torch.zeros_like(a)
+    kernel(a, b, 32)
+    assert torch.equal(a, b)
+
+
+def test_an_async_scope_of_another_value_is_refused():
+    def func(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64), T.attr(0, "async_scope", 2):
+            A[0] = 1.0
+
+    with pytest.raises(ValueError, match="found async_scope of value 2, wanted 1"):
+        T.prim_func(func)

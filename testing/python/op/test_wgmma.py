@@ -418,3 +418,78 @@ def test_accumulator_becomes_operand(m, threads, policy, stays):
     scores = (q.double() @ k.double().T).half().double()
     wanted = scores @ v.double()
     assert float((kernel(q, k, v).double() - wanted).norm()) <= 1e-3 * float(wanted.norm())
+
+
+def of_a_branch(tile, policy, consumes, loads):
+    """Of 12 warps, those of one branch load tiles and those of another multiply them."""
+    m, n, k = tile
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((3, m, k), "float16"),
+        B: T.Tensor((3, k, n), "float16"),
+        C: T.Tensor((3, m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=384):
+            tx = T.get_thread_binding()
+            a = T.alloc_shared((2, m, k), "float16")
+            b = T.alloc_shared((2, k, n), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            full = T.alloc_barrier([128, 128])
+            empty = T.alloc_barrier([128, 128])
+            if loads(tx):
+                for i in T.serial(3):
+                    T.barrier_wait(empty[i % 2], (i // 2 + 1) % 2)
+                    T.copy(A[i, :, :], a[i % 2, :, :])
+                    T.copy(B[i, :, :], b[i % 2, :, :])
+                    T.barrier_arrive(full[i % 2])
+            else:
+                if consumes(tx):
+                    for i in T.serial(3):
+                        T.barrier_wait(full[i % 2], i // 2 % 2)
+                        T.wgmma_gemm(
+                            a[i % 2, :, :], b[i % 2, :, :], c, policy=policy, clear_accum=True
+                        )
+                        T.wait_wgmma(0)
+                        T.barrier_arrive(empty[i % 2])
+                        T.copy(c, C[i, :, :])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("tile", "policy", "warps", "consumes", "loads"),
+    [
+        # In a block of 12 warps, FullRow would leave a warp group 64 / 3 rows.
+        (
+            (64, 64, 32),
+            T.GemmWarpPolicy.FullRow,
+            "4x1",
+            lambda tx: tx < 128,
+            lambda tx: tx >= 256,
+        ),
+        (
+            (64, 128, 32),
+            T.GemmWarpPolicy.FullCol,
+            "4x1",
+            lambda tx: tx // 128 == 1,
+            lambda tx: tx // 128 == 2,
+        ),
+        (
+            (128, 64, 32),
+            T.GemmWarpPolicy.Square,
+            "4x1",
+            lambda tx: tx >= 256,
+            lambda tx: tx // 128 == 1,
+        ),
+    ],
+)
+def test_a_policy_deals_to_the_threads_of_the_branch(tile, policy, warps, consumes, loads):
+    m, n, k = tile
+    kernel = tilelang.compile(
+        of_a_branch(tile, policy, consumes, loads), target=ARCH, execution_backend="emulate"
+    )
+    assert f"{warps} warps" in kernel.explain()
+    a, b, c = data("float16", 3, m, k), data("float16", 3, k, n), torch.zeros(3, m, n)
+    kernel(a, b, c)
+    torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-3, atol=1e-3)

@@ -139,3 +139,47 @@ def test_reads_of_bytes_that_an_engine_fills_under_another_name():
     # T.alloc_buffer and the data it points to have names of their own.
     assert lines[place - 1].startswith("B[tx] = R")
     assert lines[place + 1] == 'T.tvm_storage_sync("shared")'
+
+
+def told(order, fences_itself):
+    """64 threads write S and arrive; the engine reads it for the other 64, behind their wait."""
+
+    def write(S, full, tx):
+        T.buffer_store(S, T.float32(1), [tx])
+        if fences_itself:
+            intrinsic("fence_proxy_async")
+        intrinsic("mbarrier_arrive", address(full, 0))
+
+    def send(S, full, A):
+        intrinsic("mbarrier_wait", address(full, 0), 0)
+        intrinsic("bulk_store", "", address(A, 0), address(S, 64), 256)
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((128,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 128)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((128,), "float32", scope="shared.dyn")
+            full = T.sblock_alloc_buffer((1,), "uint64", scope="shared.barrier")
+            with T.If(tx < 64):
+                with T.Then():
+                    if order == "write first":
+                        write(S, full, tx + 64)
+                    else:
+                        send(S, full, A)
+                with T.Else():
+                    if order == "write first":
+                        send(S, full, A)
+                    else:
+                        write(S, full, tx)
+
+    return func
+
+
+@pytest.mark.parametrize("order", ["write first", "send first"])
+@pytest.mark.parametrize("fences_itself", [False, True])
+def test_a_write_that_another_branch_is_told_of_passes_a_fence(statements, order, fences_itself):
+    text = statements("ThreadSync", told(order, fences_itself), {}, arch="sm_90a")
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines.count(FENCE) == 1
+    behind = "mbarrier_arrive" if fences_itself else "bulk_store"
+    assert f"tl.{behind}(" in lines[lines.index(FENCE) + 1]
