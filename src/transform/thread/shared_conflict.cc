@@ -428,7 +428,8 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   if (!a.writes && !b.writes) return false;
   // What two buffers with disjoint lives keep in the same bytes has nothing in common.
   if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
-  if (a.atomic && b.atomic) return false;
+  const bool commute = a.update.empty() || b.update.empty() || a.update == b.update;
+  if (a.atomic && b.atomic && commute) return false;
   // One thread issues copies of an engine, and waits for those that have to be over for others.
   if (a.tensor && a.engine && b.engine) return false;
   if (a.whole || b.whole || !HaveSameElements(a, b)) return true;

@@ -131,6 +131,7 @@ class AccessCollector : public StmtExprVisitor {
       if (Add(p.buffer, p.indices, p.access, TouchedElements(op, p))) {
         SharedAccess* a = &node_->accesses.back();
         a->tensor ? QualifyTensor(op, a) : Qualify(op, p.access, a);
+        if (a->atomic) a->update = UpdateOf(op);
       }
     }
     const bool known = FindIntrinsic(op) != nullptr;
@@ -163,6 +164,16 @@ class AccessCollector : public StmtExprVisitor {
     guards_->emplace_back(names_->Mutate(condition), value);
     Visit(e);
     guards_->pop_back();
+  }
+
+  static std::string UpdateOf(const CallNode* op) {
+    const std::string& name = FindIntrinsic(op)->op;
+    for (const char* update : {"add", "max", "min", "or"}) {
+      for (const char* prefix : {"tl.atomic_", "tl.fetch_"}) {
+        if (name == std::string(prefix) + update) return update;
+      }
+    }
+    return "";
   }
 
   static void QualifyTensor(const CallNode* op, SharedAccess* a) {

@@ -52,6 +52,9 @@ struct SharedAccess {
   bool tensor = false;
   /*! By which the access calls the memory: what its indices are about. */
   Var name = buffer;
+  /*! What an atomic operation combines with, as "add": others of that operation come in any order.
+   * Empty for loads and stores, by which programs order things themselves. */
+  std::string update = {};
 };
 
 struct SyncNode {

@@ -756,3 +756,17 @@ def test_kernels_have_nothing_to_do_with_each_other(sync):
     text = mod["main"].script()
     assert text.count("tvm_storage_sync") == 1
     assert text.index("Q[tx] =") < text.index("tvm_storage_sync") < text.index("Q[31 - tx]")
+
+
+@pytest.mark.parametrize(
+    ("second", "barriers"), [("atomic_add", 0), ("fetch_add", 0), ("atomic_max", 1)]
+)
+def test_atomic_operations_that_do_not_commute_come_in_order(sync, second, barriers):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            intrinsic("atomic_add", "tl::relaxed", address(A, tx), 1)
+            intrinsic(second, "tl::relaxed", address(A, 63 - tx), 5)
+
+    assert sync(func).count("BARRIER") == barriers
