@@ -34,6 +34,9 @@ class AtomicOperator : public TileOperator {
   void Verify(const LayoutScope& scope) const final {
     (inferring_ ? inferring_ : Loop(scope.arch))->Verify(scope);
   }
+  std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
+    return (inferring_ ? inferring_ : Loop(scope.arch))->Unreached(scope);
+  }
   Stmt Lower(LoweringScope* scope) const final { return Loop(scope->arch)->Lower(scope); }
 
  private:

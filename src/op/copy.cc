@@ -65,14 +65,15 @@ CpAsync CpAsyncOf(const CallNode* call) {
 class CopyOperator : public TileOperator {
  public:
   CopyOperator(TileRegion src, TileRegion dst, CpAsync cp_async, TmaCopy tma, ParallelNest nest,
-               Span s)
+               bool converts, Span s)
       : TileOperator(std::move(s)),
         src_(std::move(src)),
         dst_(std::move(dst)),
         cp_async_(cp_async),
         tma_(std::move(tma)),
         fragments_{src_, dst_, nest},
-        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})) {}
+        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})),
+        converts_(converts) {}
 
   BufferUse Use() const final { return nest_->Use(); }
   bool IsOfThread() const final { return nest_->IsOfThread(); }
@@ -90,11 +91,17 @@ class CopyOperator : public TileOperator {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
     if (!fragments_.IsPlaced(find)) nest_->Verify(scope);
   }
+  std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
+    const auto find = [&](const Var& v) { return scope.FindFragment(v); };
+    if (fragments_.IsPlaced(find)) return {};
+    return nest_->Unreached(scope);
+  }
   int64_t MovedBits(const LayoutScope& scope) const final {
     return fragments_.MovedBits([&](const Var& v) { return scope.FindFragment(v); });
   }
 
   Stmt Lower(LoweringScope* scope) const final {
+    if (converts_) NoteConversion(scope);
     if (auto staged = fragments_.LowerThroughShared(scope, span)) return *staged;
     if (cp_async_ != CpAsync::kIfPipelined) return LowerToCpAsync(scope);
     if (tma_.demanded && !tma_.stores) return LowerToTmaLoad(scope);
@@ -106,6 +113,17 @@ class CopyOperator : public TileOperator {
  private:
   const TileRegion& Global() const { return tma_.loads ? src_ : dst_; }
   const TileRegion& Shared() const { return tma_.loads ? dst_ : src_; }
+
+  void NoteConversion(LoweringScope* scope) const {
+    const bool to_shared = IsFragment(src_.buffer);
+    const Var& fragment = to_shared ? src_.buffer : dst_.buffer;
+    const int64_t elements = Product(ConstShape(fragment));
+    const int64_t bytes = (elements * BufferOf(fragment)->dtype->dtype.bits + 7) / 8;
+    scope->Note(span, std::string(fragment->name) +
+                          (to_shared ? ": copied to shared memory, " : ": copied back, ") +
+                          std::to_string(bytes) +
+                          " bytes, because the statement wants elements of other threads");
+  }
 
   bool ProposeLayout(LayoutScope* scope) const {
     if (tma_.loads ? !tma_.demanded : !tma_.stores) return false;
@@ -244,6 +262,7 @@ class CopyOperator : public TileOperator {
   TmaCopy tma_;
   FragmentCopy fragments_;
   std::unique_ptr<TileOperator> nest_;
+  bool converts_;
 };
 
 std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
@@ -257,7 +276,8 @@ std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
                         ElementOf(dst, nest), span);
   return std::make_unique<CopyOperator>(src, dst, CpAsyncOf(call), TmaCopy(call, src, dst),
-                                        std::move(nest), span);
+                                        std::move(nest), TileOpIntAttr(call, kConverts, 0) != 0,
+                                        span);
 }
 
 OperatorRegistration registration("tl.tileop.copy", "tl.copy", MakeCopy);

@@ -72,6 +72,8 @@ class UseCollector : public StmtExprVisitor {
 
 }  // namespace
 
+std::vector<FragmentAccess> TileOperator::Unreached(const LayoutScope&) const { return {}; }
+
 OperatorRegistration::OperatorRegistration(const char* name, const char* printed,
                                            OperatorFactory factory) {
   Table()[name] = {printed, factory};

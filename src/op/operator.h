@@ -113,6 +113,8 @@ class LoweringScope {
   Analyzer* analyzer = nullptr;
 };
 
+struct FragmentAccess;
+
 class TileOperator {
  public:
   explicit TileOperator(Span s) : span(std::move(s)) {}
@@ -131,6 +133,9 @@ class TileOperator {
   virtual bool IsOfThread() const { return false; }
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
   virtual void Verify(const LayoutScope& scope) const { (void)scope; }
+  /*! Accesses of fragments whose elements other threads hold: inference lets them go through shared
+   *  memory. All buffers are placed. */
+  virtual std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const;
   /*! Bits that a thread moves through shared memory because of where the operator's fragments are:
    *  what one placement costs beside its registers. All buffers are placed. */
   virtual int64_t MovedBits(const LayoutScope& scope) const { return (void)scope, 0; }

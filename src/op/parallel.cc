@@ -187,9 +187,37 @@ ParallelNest NestOfLoop(const ForNode* loop) {
 
 Fragment LoopLayoutOf(const ForNode* loop) { return GetLoopLayout(loop->annotations); }
 
+namespace {
+
+/*! An index v + c where the variable's extent divides c: v in one of several blocks of a
+ * dimension. Gives v; the index itself where it is no such sum. */
+Expr WithoutBlock(const Expr& index, const ParallelNest& nest) {
+  const auto* sum = index.as<AddNode>();
+  const auto offset = sum ? AsInt(sum->b) : std::nullopt;
+  if (!offset || *offset < 0) return index;
+  for (size_t k = 0; k < nest.vars.size(); ++k) {
+    const auto extent = AsInt(nest.extents[k]);
+    if (nest.vars[k].same_as(sum->a) && extent && *offset % *extent == 0) return sum->a;
+  }
+  return index;
+}
+
+}  // namespace
+
 std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
   FragmentAccessCollector c(nest);
   c(nest.body);
+  for (FragmentAccess& a : c.found) {
+    for (size_t d = 0; d < a.indices.size(); ++d) {
+      const Expr v = WithoutBlock(a.indices[d], nest);
+      a.in_blocks.push_back(
+          std::any_of(c.found.begin(), c.found.end(), [&](const FragmentAccess& other) {
+            return other.buffer.same_as(a.buffer) &&
+                   WithoutBlock(other.indices[d], nest).same_as(v) &&
+                   !ffi::StructuralEqual()(other.indices[d], a.indices[d]);
+          }));
+    }
+  }
   return c.found;
 }
 
@@ -303,6 +331,7 @@ struct AccessPattern {
   std::vector<std::optional<size_t>> inner_of_dim;  // dimension -> inner variable
   std::vector<bool> loop_used;                      // nest variable appears
   std::vector<int64_t> divisors;                    // dimension -> iterations of one element
+  std::vector<int64_t> blocks;                      // dimension -> times that the loop fits into it
 };
 
 std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentAccess& access) {
@@ -311,30 +340,35 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
   p.loop_used.resize(nest.vars.size(), false);
   std::vector<bool> inner_used(access.inner_vars.size(), false);
   auto match = [&](const Array<Var>& vars, size_t d, std::vector<bool>* used,
-                   auto extent_of) -> std::optional<size_t> {
+                   auto fits) -> std::optional<size_t> {
+    const Expr index = WithoutBlock(access.indices[d], nest);
     for (size_t k = 0; k < vars.size(); ++k) {
-      if (!vars[k].same_as(access.indices[d]) || (*used)[k]) continue;
-      if (extent_of(k) != ToInt(type->shape[d])) continue;
+      if (!vars[k].same_as(index) || (*used)[k] || !fits(k)) continue;
       (*used)[k] = true;
       return k;
     }
     return std::nullopt;
   };
   for (size_t d = 0; d < type->shape.size(); ++d) {
+    const int64_t extent = ToInt(type->shape[d]);
     p.divisors.push_back(1);
+    p.blocks.push_back(1);
     const std::optional<SharedElement> shared = SharedElementOf(access.indices[d], nest);
     if (shared && !p.loop_used[shared->var] &&
-        ToInt(nest.extents[shared->var]) == ToInt(type->shape[d]) * shared->divisor) {
+        ToInt(nest.extents[shared->var]) == extent * shared->divisor) {
       p.loop_used[shared->var] = true;
       p.loop_of_dim.push_back(shared->var);
       p.inner_of_dim.push_back(std::nullopt);
       p.divisors[d] = shared->divisor;
       continue;
     }
-    p.loop_of_dim.push_back(
-        match(nest.vars, d, &p.loop_used, [&](size_t k) { return ToInt(nest.extents[k]); }));
+    p.loop_of_dim.push_back(match(nest.vars, d, &p.loop_used, [&](size_t k) {
+      const int64_t runs = ToInt(nest.extents[k]);
+      return runs == extent || (access.in_blocks[d] && extent % runs == 0);
+    }));
     p.inner_of_dim.push_back(match(access.inner_vars, d, &inner_used,
-                                   [&](size_t k) { return access.inner_extents[k]; }));
+                                   [&](size_t k) { return access.inner_extents[k] == extent; }));
+    if (p.loop_of_dim[d]) p.blocks[d] = extent / ToInt(nest.extents[*p.loop_of_dim[d]]);
     const bool unit = IsConst(type->shape[d], 1) && IsConst(access.indices[d], 0);
     if (!p.loop_of_dim[d] && !p.inner_of_dim[d] && !unit) return std::nullopt;
   }
@@ -371,7 +405,12 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
   for (size_t d = 0; d < shape.size(); ++d) {
     vars.push_back(MakeVar("i" + std::to_string(d)));
     if (pattern->loop_of_dim[d]) {
-      base_coordinates[position[*pattern->loop_of_dim[d]]] = vars[d] * pattern->divisors[d];
+      const int64_t blocks = pattern->blocks[d], rows = shape[d] / blocks;
+      const Expr row = blocks == 1 ? Expr(vars[d]) : FloorModOf(vars[d], rows);
+      base_coordinates[position[*pattern->loop_of_dim[d]]] = row * pattern->divisors[d];
+      if (blocks == 1) continue;
+      inner = inner * blocks + FloorDivOf(vars[d], rows);
+      inner_total *= blocks;
     } else if (pattern->inner_of_dim[d]) {
       inner = inner * shape[d] + vars[d];
       inner_total *= shape[d];

@@ -50,6 +50,9 @@ struct FragmentAccess {
   /*! A write whose condition and value are the same in all iterations that name the element: these
    * iterations together may reach the threads that hold it. */
   bool is_uniform = false;
+  /*! Dimensions in which the nest accesses several blocks of the fragment, each of a loop's extent:
+   * `f[i, d]` and `f[i, d + 32]`. */
+  std::vector<bool> in_blocks = {};
 };
 
 /*! The nest of perfectly nested parallel loops; `loop` is the outermost. */
@@ -77,14 +80,15 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
  * wastes fewest threads. */
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
-/*! Each index is a loop variable, or a quotient of one, that runs over the whole dimension: the
- * nest can place the fragment. */
+/*! Each index is a loop variable, or a quotient of one, that runs over the whole dimension or over
+ * one of the blocks that the nest accesses: the nest can place the fragment. */
 bool NamesWhole(const ParallelNest& nest, const FragmentAccess& access);
 /*!
  * Layout of a fragment that the nest defines. Each index must be a loop variable v over the whole
- * dimension, or v // n whose n iterations are neighbours in one thread, each variable at most once,
- * or a constant 0 of a dimension of extent 1; nullopt otherwise.
- * Dimensions of inner loops stay in the thread; loop variables that do not appear make replicas.
+ * dimension (its blocks then stay in the thread), or v // n whose n iterations are neighbours in
+ * one thread, each variable at most once, or a constant 0 of a dimension of extent 1; nullopt
+ * otherwise. Dimensions of inner loops stay in the thread; loop variables that do not appear make
+ * replicas.
  */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout, int64_t num_threads);

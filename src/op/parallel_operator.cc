@@ -52,19 +52,25 @@ ParallelNest WithKnownIndices(const ParallelNest& nest) {
   return nest;
 }
 
+/*! The layout of a nest of one iteration, not that of the fragment that the nest has become. */
+bool IsOneIteration(const Fragment& layout) {
+  return layout.defined() && Product(layout->Shape()) == 1;
+}
+
 class ParallelOperator : public TileOperator {
  public:
   ParallelOperator(const ParallelNest& nest, Fragment layout)
       : TileOperator(nest.span),
-        nest_(WithKnownIndices(nest)),
+        nest_(IsOneIteration(layout) ? nest : WithKnownIndices(nest)),
         accesses_(FragmentAccesses(nest_)),
-        layout_(layout.defined() ? std::move(layout) : nest_.loop_layout) {}
+        layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
+        is_dictated_(layout_.defined()) {}
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   Fragment LoopLayout() const final { return layout_; }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
-    const bool dictated = level == InferLevel::kStrict && layout_.defined();
+    const bool dictated = level == InferLevel::kStrict && is_dictated_;
     if (dictated) CheckLoopLayout(*scope);
     if (accesses_.empty() || (level == InferLevel::kStrict && !dictated)) return false;
     bool changed = false;
@@ -80,26 +86,23 @@ class ParallelOperator : public TileOperator {
     return (layout_.defined() && PlaceFragments(scope)) || changed;
   }
 
-  void Verify(const LayoutScope& scope) const final {
+  std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
+    std::vector<FragmentAccess> out;
     for (const FragmentAccess& access : accesses_) {
+      const Fragment fragment = scope.FindFragment(access.buffer);
+      if (!IsCompatible(nest_, access, fragment, layout_)) out.push_back(access);
+    }
+    return out;
+  }
+
+  /*! Refuses what cannot be converted, because the user wants both layouts. */
+  void Verify(const LayoutScope& scope) const final {
+    if (!is_dictated_) return;
+    for (const FragmentAccess& access : Unreached(scope)) {
+      if (!scope.FindAnnotated(access.buffer).defined()) continue;
       const std::string name = access.buffer->name;
       const Span& at = access.span.defined() ? access.span : span;
       const Fragment fragment = scope.FindFragment(access.buffer);
-      if (!fragment.defined()) {
-        ThrowAt(at, "ValueError",
-                "found " + name +
-                    " indexed by something else than loop variables over whole dimensions; no "
-                    "layout can be derived: index it by the loop variables, or give it a layout "
-                    "elsewhere first");
-      }
-      if (IsCompatible(nest_, access, fragment, layout_)) continue;
-      if (!IsIndexedByNest(nest_, access)) {
-        ThrowAt(at, "ValueError",
-                "found " + name +
-                    " indexed by a value that is not known in this loop, wanted loop variables and "
-                    "numbers, which tell the thread and the register; copy " +
-                    name + " to shared memory and index that instead");
-      }
       const Span first = scope.PlacedBy(access.buffer);
       FragmentAccess as_read = access;
       as_read.is_write = false;
@@ -212,7 +215,7 @@ class ParallelOperator : public TileOperator {
       if (scope->Find(access.buffer).defined()) continue;
       auto fragment = FragmentFromLayout(nest_, access, layout_, scope->num_threads);
       // An element of its own choice, in a loop of one iteration that all threads run.
-      if (!fragment && RunsOnceInAllThreads(scope->num_threads)) {
+      if (!fragment && IsNumbered(access) && RunsOnceInAllThreads(scope->num_threads)) {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment) continue;
@@ -222,13 +225,24 @@ class ParallelOperator : public TileOperator {
     return placed;
   }
 
+  /*! The access is of one register, whoever has it: registers have no addresses. */
+  static bool IsNumbered(const FragmentAccess& access) {
+    const std::vector<int64_t> shape = ConstShape(access.buffer);
+    return Product(shape) <= kMostReplicas &&
+           std::all_of(access.indices.begin(), access.indices.end(),
+                       [](const Expr& e) { return AsInt(e).has_value(); });
+  }
+  static constexpr int64_t kMostReplicas = 64;  // a quarter of a thread's registers
+
   bool RunsOnceInAllThreads(int64_t num_threads) const {
-    return layout_->replicate == num_threads && layout_->Table().size() == 1;
+    return layout_->replicate == num_threads && IsOneIteration(layout_);
   }
 
   ParallelNest nest_;
   std::vector<FragmentAccess> accesses_;
   Fragment layout_;
+  /*! The layout was there before inference. */
+  bool is_dictated_;
 };
 
 }  // namespace

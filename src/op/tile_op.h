@@ -36,6 +36,10 @@ inline constexpr const char* kElected = "elected";
 /*! The same for an operator that issues copies by one thread: it elects none, and does all else. */
 inline constexpr const char* kByOneThread = "by_one_thread";
 
+/*! Attribute of a copy that layout inference has made, from a fragment to the shared tile that
+ * statements want it in, or back. */
+inline constexpr const char* kConverts = "converts";
+
 /*! Attribute of tl.tileop.gemm: who waits for the product. Absent: the operator itself;
  * kNobodyWaits: a tl.tileop.wgmma_wait further on. */
 inline constexpr const char* kWgWait = "wg_wait";

@@ -1,12 +1,15 @@
 /*!
- * AddWrapperForSingleBufStore: stores of single elements of fragments become loops that layout
+ * AddWrapperForSingleBufStore: accesses of single elements of fragments become loops that layout
  * inference sees.
  *
- * In:  a tile program under thread_extent attributes.   Out: the same; a store outside of
- * T.Parallel that writes or reads a fragment stands in a parallel loop of one iteration that every
- * thread of its range runs (`parallel_loop_layout`). Establishes: the fragments of such stores are
- * held by every thread, or inference refuses them. Stores of shared memory stay: all threads run
- * them.
+ * In:  a tile program under thread_extent attributes.
+ * Out: the same; a store outside of T.Parallel that writes or reads a fragment stands in a parallel
+ * loop of one iteration that every thread of its range runs (`parallel_loop_layout`). A condition,
+ * an extent or another value outside of T.Parallel that reads a fragment, as in `if mask[k] != 0`,
+ * is such a store to a variable of the thread, and the variable. The variable of a `while` is
+ * stored again at the end of the body.
+ * Establishes: fragments are accessed by tile operators and parallel loops alone. Stores of shared
+ * memory that read no fragment stay: all threads run them.
  */
 #include <algorithm>
 
@@ -27,15 +30,65 @@ class Wrapper : public StmtExprMutator {
     scope_.Within(op, [&] { result = Default<Stmt>(op); });
     return result;
   }
+  Stmt Mutate_(const SBlockNode* op) final {
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    if (op->alloc_buffers.empty()) return block;
+    for (const Var& v : variables_) block.CopyOnWrite()->alloc_buffers.push_back(v);
+    variables_.clear();
+    return block;
+  }
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    std::vector<Stmt> out;
+    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
+    return MakeSeq(out);
+  }
   Stmt Mutate_(const ForNode* op) final {
-    return op->kind == ForKind::kParallel ? GetRef<Stmt>(op) : Default<Stmt>(op);
+    if (op->kind == ForKind::kParallel) return GetRef<Stmt>(op);
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    std::vector<Stmt> out;
+    for (Expr* e : {&loop.CopyOnWrite()->min, &loop.CopyOnWrite()->extent}) {
+      *e = Stored(*e, op->span, &out);
+    }
+    out.push_back(loop);
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const IfThenElseNode* op) final {
+    IfThenElse branch = Default<Stmt>(op).as_or_throw<IfThenElse>();
+    std::vector<Stmt> out;
+    branch.CopyOnWrite()->condition = Stored(op->condition, op->span, &out);
+    out.push_back(branch);
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const WhileNode* op) final {
+    While loop = Default<Stmt>(op).as_or_throw<While>();
+    std::vector<Stmt> out;
+    const Expr condition = Stored(op->condition, op->span, &out);
+    if (out.empty()) return loop;
+    WhileNode* changed = loop.CopyOnWrite();
+    changed->condition = condition;
+    changed->body = MakeSeq({changed->body, out[0]});
+    out.push_back(loop);
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const BindNode* op) final {
+    std::vector<Stmt> out;
+    out.push_back(MakeBind(op->var, Stored(op->value, op->span, &out), op->span));
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    const auto* call = op->value.as<CallNode>();
+    if (!call || OperatorOf(s) || !TouchesFragment(s)) return s;
+    std::vector<Stmt> out;
+    Call changed = GetRef<Call>(call);
+    changed.CopyOnWrite()->args = call->args.Map(
+        [&](const Expr& e) { return e->ty.as<PrimTypeNode>() ? Stored(e, op->span, &out) : e; });
+    out.push_back(MakeEvaluate(changed, op->span));
+    return MakeSeq(out);
   }
   Stmt Mutate_(const BufferStoreNode* op) final {
     const Stmt store = GetRef<Stmt>(op);
-    if (!TouchesFragment(store)) return store;
-    const Fragment layout = MakeReplicatedFragment({1}, scope_.Threads(op->span).threads);
-    return MakeFor(MakeVar("u"), MakeInt(1), ForKind::kParallel, store, op->span,
-                   {{"parallel_loop_layout", layout}});
+    return TouchesFragment(store) ? Wrapped(store) : store;
   }
 
  private:
@@ -45,7 +98,23 @@ class Wrapper : public StmtExprMutator {
            std::any_of(use.writes.begin(), use.writes.end(), IsFragment);
   }
 
+  Stmt Wrapped(const Stmt& store) const {
+    const Fragment layout = MakeReplicatedFragment({1}, scope_.Threads(store->span).threads);
+    return MakeFor(MakeVar("u"), MakeInt(1), ForKind::kParallel, store, store->span,
+                   {{"parallel_loop_layout", layout}});
+  }
+
+  /*! The value itself; or, if it reads a fragment, a variable that it has been stored to. */
+  Expr Stored(const Expr& value, const Span& span, std::vector<Stmt>* before) {
+    if (!TouchesFragment(MakeEvaluate(value, span))) return value;
+    variables_.push_back(MakeBuffer("element", value->dtype(), {MakeInt(1)}, "local.var"));
+    const Array<Expr> at = {MakeInt(0)};
+    before->push_back(Wrapped(MakeStore(variables_.back(), value, at, span)));
+    return LoadOf(variables_.back(), at);
+  }
+
   KernelScope scope_;
+  std::vector<Var> variables_;
 };
 
 PrimFunc AddWrapperForSingleBufStore(PrimFunc f) { return WithBody(f, Wrapper().Mutate(f->body)); }

@@ -5,10 +5,11 @@
  * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
- * Establishes: every access of a fragment is to a register of the thread that makes it. Refuses:
- * fragments whose users want different places, that ranges of different numbers of threads or
- * overlapping ones use, or that are used outside tile operators and parallel loops (ValueError with
- * both statements); tile operators in a range of threads that do not follow each other. A fragment
+ * Establishes: every access of a fragment is to a register of the thread that makes it; where a
+ * statement wants elements of other threads, the program reads and writes them in shared memory
+ * (convert_layouts.h). Refuses: fragments whose layout and the layout of whose users the user has
+ * given, that ranges of different numbers of threads or overlapping ones use (ValueError with both
+ * statements); tile operators in a range of threads that do not follow each other. A fragment
  * that is used in a range is laid out over the range's threads, counted from its first one.
  *
  * First come the buffers that wgmma reads, each with the widest swizzle that all its readers take.
@@ -28,11 +29,13 @@
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
 #include "../../op/operator.h"
+#include "../../op/parallel.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "convert_layouts.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
@@ -46,6 +49,8 @@ struct OperatorUse {
   ThreadRange threads;
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
+  /*! How many loops are around it. */
+  int loops = 0;
 
   void PlaceForEngines(LayoutScope* scope) const {
     Tell(scope);
@@ -67,10 +72,13 @@ struct OperatorUse {
     scope->num_threads = threads.threads;
     scope->first_thread = threads.first;
   }
+  /*! The same, undecided. */
+  OperatorUse Again() const { return {OperatorOf(source), source, threads, fragments, loops}; }
 };
 
-OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads) {
-  OperatorUse use{std::move(op), source, threads, {}};
+OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads,
+                    int loops) {
+  OperatorUse use{std::move(op), source, threads, {}, loops};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const Var& v : *list) {
@@ -106,11 +114,10 @@ class OpCollector : public StmtExprVisitor {
     }
   }
   void Visit_(const ForNode* op) final {
-    if (auto nest = OperatorOf(GetRef<Stmt>(op))) {
-      Add(std::move(nest), op);
-    } else {
-      At(op);
-    }
+    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Add(std::move(nest), op);
+    ++loops_;
+    At(op);
+    --loops_;
   }
   void Visit_(const BindNode* op) final { At(op); }
   void Visit_(const IfThenElseNode* op) final { At(op); }
@@ -132,7 +139,8 @@ class OpCollector : public StmtExprVisitor {
     Default(op);
   }
   void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
-    operators.push_back(MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span)));
+    operators.push_back(
+        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), loops_));
   }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
@@ -142,6 +150,7 @@ class OpCollector : public StmtExprVisitor {
                 "wrap the statement in T.Parallel, or use T.alloc_local for memory of one thread");
   }
   Span span_;
+  int loops_ = 0;
 };
 
 using Operators = std::vector<OperatorUse>;
@@ -202,6 +211,31 @@ struct Candidate {
   int64_t cost = 0;  // in bits of a thread
 };
 
+/*! Places what no operator could: the threads take the elements of a fragment in turn. */
+void PlaceAnywhere(const OperatorUse& use, const Operators& operators, Placements* placed) {
+  for (const Var& v : use.fragments) {
+    if (placed->Find(v).defined()) continue;
+    ParallelNest nest;
+    for (int64_t extent : ConstShape(v)) {
+      nest.vars.push_back(MakeVar("i"));
+      nest.extents.push_back(MakeInt(extent));
+    }
+    placed->Place(v, PlanPartition(nest, 1, use.threads.threads), use.source->span);
+    RunCommon(operators, placed);
+  }
+}
+
+/*! What the conversions of an operator's fragments move through shared memory: always more than
+ * registers cost, and more in a loop. */
+int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
+  constexpr int64_t kMuch = int64_t(1) << 32;
+  int64_t bits = 0;
+  for (const FragmentAccess& access : use.op->Unreached(placed)) {
+    bits += kMuch + Product(ConstShape(access.buffer)) * BufferOf(access.buffer)->dtype->dtype.bits;
+  }
+  return bits << std::min(2 * use.loops, 8);
+}
+
 /*! Lets `root` choose first. Throws what an operator refuses. */
 Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<size_t>& component,
                      const Placements& placed) {
@@ -210,8 +244,7 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
   size_t first = 0;
   for (size_t k : component) {
     if (k == root) first = c.operators.size();
-    c.operators.push_back(
-        MakeUse(OperatorOf(operators[k].source), operators[k].source, operators[k].threads));
+    c.operators.push_back(operators[k].Again());
   }
   c.operators[first].Infer(&c.placed, InferLevel::kFree);
   RunCommon(c.operators, &c.placed);
@@ -220,10 +253,11 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
       if (use.Infer(&c.placed, level)) RunCommon(c.operators, &c.placed);
     }
   }
+  for (const OperatorUse& use : c.operators) PlaceAnywhere(use, c.operators, &c.placed);
   for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
   for (const OperatorUse& use : c.operators) {
     use.Tell(&c.placed);
-    c.cost += use.op->MovedBits(c.placed);
+    c.cost += use.op->MovedBits(c.placed) + ConvertedBits(use, c.placed);
     for (const Var& v : use.fragments) {
       c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
     }
@@ -274,8 +308,9 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
+/*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Arch& arch,
-                              Analyzer* analyzer) {
+                              Analyzer* analyzer, std::vector<Conversion>* conversions) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
   Placements placed;
@@ -302,7 +337,13 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     }
   }
   for (const OperatorUse& use : ops.operators) use.PlaceForBanks(&placed);
-  for (const OperatorUse& use : ops.operators) use.Verify(&placed);
+  for (const OperatorUse& use : ops.operators) {
+    use.Verify(&placed);
+    for (const FragmentAccess& access : use.op->Unreached(placed)) {
+      conversions->push_back({use.source, access.buffer, access.indices, access.is_write});
+    }
+  }
+  if (!conversions->empty()) return {};
 
   Map<Var, Layout> out;
   for (const Var& buffer : ops.buffers) {
@@ -355,14 +396,21 @@ class Annotator : public StmtExprMutator {
 
 PrimFunc LayoutInference(PrimFunc f) {
   return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
-    const Stmt kernel = GetRef<Stmt>(op);
-    OpCollector ops;
-    ops(kernel);
+    Stmt kernel = GetRef<Stmt>(op);
+    std::unique_ptr<OpCollector> ops;
     Annotator annotate;
-    Analyzer analyzer;
-    WithFacts(&analyzer, LeadingAssumptions(kernel),
-              [&] { annotate.layout_map = InferLayouts(&ops, kernel, arch, &analyzer); });
-    for (const OperatorUse& use : ops.operators) {
+    // A conversion takes an access of a fragment away, so that this ends.
+    for (std::vector<Conversion> conversions;; conversions.clear()) {
+      ops = std::make_unique<OpCollector>();
+      (*ops)(kernel);
+      Analyzer analyzer;
+      WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
+        annotate.layout_map = InferLayouts(ops.get(), kernel, arch, &analyzer, &conversions);
+      });
+      if (conversions.empty()) break;
+      kernel = ConvertThroughShared(kernel, conversions);
+    }
+    for (const OperatorUse& use : ops->operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
     }

@@ -93,23 +93,6 @@ def test_two_gemms_that_want_two_layouts(tile_passes, layouts):
         tile_passes(main, "LayoutInference")
 
 
-def test_access_from_a_thread_that_does_not_hold_the_element(tile_passes, layouts):
-    @T.prim_func
-    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
-        with T.Kernel(1, threads=128):
-            S = T.alloc_shared((64, 64), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            G = T.alloc_fragment((64, 64), "float32")
-            T.copy(A, S)
-            T.gemm(S, S, F, clear_accum=True)
-            for i, j in T.Parallel(64, 64):
-                G[i, j] = F[i, j] + F[j, i]
-            T.copy(G, C)
-
-    with pytest.raises(ValueError, match=r"(?s)\.py:\d+: found an access of F.*shared memory"):
-        tile_passes(main, "LayoutInference")
-
-
 def test_fragment_outside_of_loops_and_operators(tile_passes, layouts):
     @T.prim_func
     def main(C: T.Tensor((64,), "float32")):

@@ -96,7 +96,13 @@ def test_product_of_unpacked_bytes():
     torch.testing.assert_close(kernel(a, b).double(), wanted, atol=1e-3, rtol=1e-4)
 
 
-def test_elements_that_threads_would_have_to_share_are_refused():
+def test_elements_that_threads_would_have_to_share_go_through_shared_memory():
     # A register of the operand has two elements along K, the byte four.
-    with pytest.raises(ValueError, match="from a thread that does not hold the element"):
-        build(multiply_unpacked(4))
+    a, b = (
+        torch.randint(0, 256, (ROWS, BYTES), dtype=torch.uint8),
+        torch.randn(BYTES * 4, 32).half(),
+    )
+    kernel = build(multiply_unpacked(4))
+    assert "_shared" in kernel.get_kernel_source()
+    wanted = unpacked(a, 4) @ b.double()
+    torch.testing.assert_close(kernel(a, b).double(), wanted, atol=1e-3, rtol=1e-4)

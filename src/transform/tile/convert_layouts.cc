@@ -1,0 +1,369 @@
+#include "convert_layouts.h"
+
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../layout/int_program.h"
+#include "../../op/operator.h"
+#include "../../op/parallel.h"
+#include "../../op/tile_op.h"
+#include "../../op/views.h"
+#include "../../tvm/functor.h"
+
+namespace tl {
+namespace {
+
+/*! What a statement has to find in shared memory. */
+struct Staged {
+  Var fragment;
+  /*! The reads that go there; all accesses where the statement writes the fragment. */
+  std::vector<Array<Expr>> reads;
+  bool is_written = false;
+};
+
+using StagedOf = std::unordered_map<const Object*, std::vector<Staged>>;
+
+StagedOf ByStatement(const std::vector<Conversion>& conversions) {
+  StagedOf out;
+  for (const Conversion& c : conversions) {
+    std::vector<Staged>& list = out[c.statement.get()];
+    auto it = std::find_if(list.begin(), list.end(),
+                           [&](const Staged& s) { return s.fragment.same_as(c.fragment); });
+    if (it == list.end()) it = list.insert(list.end(), {c.fragment, {}, false});
+    it->reads.push_back(c.indices);
+    it->is_written |= Contains(CollectBufferUse(c.statement).writes, c.fragment);
+  }
+  return out;
+}
+
+/*! Who can use a shared tile as well as a fragment. */
+bool TakesEither(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call) return s.as<ForNode>() != nullptr;
+  const std::string name = OpOf(call)->name;
+  return name == "tl.tileop.copy" || name == "tl.tileop.fill";
+}
+
+/*! Moves a statement's conversions of a fragment that it writes to the outermost loop around it in
+ * which all users of the fragment take a shared tile, too: the fragment is in shared memory during
+ * the loop, and copied once. */
+class LoopLifter : public StmtExprVisitor {
+ public:
+  LoopLifter(StagedOf* staged, const Views& views) : staged_(*staged), views_(views) {}
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    if (OperatorOf(GetRef<Stmt>(op))) return Lift(op);
+    loops_.push_back(op);
+    Default(op);
+    loops_.pop_back();
+  }
+  void Visit_(const EvaluateNode* op) final { Lift(op); }
+  void Visit_(const AttrStmtNode* op) final { Apart(op); }
+  void Visit_(const IfThenElseNode* op) final { Apart(op); }
+  void Visit_(const WhileNode* op) final { Apart(op); }
+
+ private:
+  void Apart(const StmtNode* op) {
+    std::vector<const ForNode*> around;
+    std::swap(around, loops_);
+    Default(op);
+    std::swap(around, loops_);
+  }
+  void Lift(const StmtNode* op) {
+    auto it = staged_.find(op);
+    if (it == staged_.end()) return;
+    for (const Staged& s : std::vector<Staged>(it->second)) {
+      const ForNode* place = nullptr;
+      for (size_t k = loops_.size(); k-- > 0 && MayMove(loops_[k], s.fragment);) place = loops_[k];
+      if (!s.is_written || !place) continue;
+      std::vector<Staged>& lifted = staged_[place];
+      if (std::none_of(lifted.begin(), lifted.end(),
+                       [&](const Staged& l) { return l.fragment.same_as(s.fragment); })) {
+        lifted.push_back(s);
+      }
+    }
+  }
+  /*! The fragment has no other names here, and its users do not mind. */
+  bool MayMove(const ForNode* loop, const Var& fragment) const {
+    struct Users : StmtExprVisitor {
+      const Views& views;
+      Var fragment;
+      bool all = true;
+      Users(const Views& v, Var f) : views(v), fragment(std::move(f)) {}
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ForNode* op) final {
+        if (!OperatorOf(GetRef<Stmt>(op))) return Default(op);
+        Check(op);
+      }
+      void Visit_(const EvaluateNode* op) final { Check(op); }
+      void Check(const StmtNode* op) {
+        const Stmt s = GetRef<Stmt>(op);
+        const BufferUse use = CollectBufferUse(s);
+        for (const auto* list : {&use.reads, &use.writes}) {
+          for (const Var& v : *list) {
+            if (!views.RootOf(v).same_as(views.RootOf(fragment))) continue;
+            all = all && v.same_as(fragment) && TakesEither(s);
+          }
+        }
+      }
+    } users(views_, fragment);
+    users(loop->body);
+    return users.all;
+  }
+
+  StagedOf& staged_;
+  const Views& views_;
+  std::vector<const ForNode*> loops_;
+};
+
+/*! The outermost loop in front of which a fragment may be copied for a statement in it: the loop
+ * does not write the fragment, and its threads are those of the statement. */
+class CopyPlaces : public StmtExprVisitor {
+ public:
+  CopyPlaces(const StagedOf& staged, const Views& views) : staged_(staged), views_(views) {}
+  /*! Loop -> fragments. */
+  std::unordered_map<const Object*, std::vector<Var>> before;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    At(op);
+    loops_.push_back(op);
+    Default(op);
+    loops_.pop_back();
+  }
+  void Visit_(const EvaluateNode* op) final { At(op); }
+  void Visit_(const AttrStmtNode* op) final { Apart(op); }
+  void Visit_(const IfThenElseNode* op) final { Apart(op); }
+  void Visit_(const WhileNode* op) final { Apart(op); }
+
+ private:
+  void Apart(const StmtNode* op) {
+    std::vector<const ForNode*> around;
+    std::swap(around, loops_);
+    Default(op);
+    std::swap(around, loops_);
+  }
+  void At(const StmtNode* op) {
+    auto it = staged_.find(op);
+    if (it == staged_.end()) return;
+    for (const Staged& s : it->second) {
+      const ForNode* place = nullptr;
+      for (size_t k = loops_.size(); k-- > 0 && !Writes(loops_[k], s.fragment);) place = loops_[k];
+      if (place) before[place].push_back(s.fragment);
+    }
+  }
+  bool Writes(const ForNode* loop, const Var& fragment) const {
+    const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
+    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
+      return views_.RootOf(v).same_as(views_.RootOf(fragment));
+    });
+  }
+
+  const StagedOf& staged_;
+  const Views& views_;
+  std::vector<const ForNode*> loops_;
+};
+
+/*! Puts a shared tile in the place of a fragment's accesses. */
+class AccessRewriter : public StmtExprMutator {
+ public:
+  AccessRewriter(const Staged& staged, const Var& tile) : staged_(staged), tile_(tile) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    if (!op->buffer.same_as(staged_.fragment)) return Default<Stmt>(op);
+    return MakeStore(tile_, Mutate(op->value), MutateArray(op->indices), op->span);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    if (!op->source.same_as(staged_.fragment) || !IsStaged(op->indices)) return Default<Expr>(op);
+    return LoadOf(tile_, MutateArray(op->indices));
+  }
+  /*! Of an operator: its regions are all of its accesses. */
+  Expr Mutate_(const TensorRegionNode* op) final {
+    if (!op->source.same_as(staged_.fragment)) return Default<Expr>(op);
+    TileRegion region = TileRegion::From(GetRef<Expr>(op));
+    region.buffer = tile_;
+    return region.ToExpr();
+  }
+
+ private:
+  bool IsStaged(const Array<Expr>& indices) const {
+    return staged_.is_written ||
+           std::any_of(staged_.reads.begin(), staged_.reads.end(), [&](const Array<Expr>& known) {
+             return ffi::StructuralEqual()(known, indices);
+           });
+  }
+  const Staged& staged_;
+  Var tile_;
+};
+
+/*! The statement surely writes all elements of the fragment, and reads none. */
+bool WritesAll(const Stmt& s, const Var& fragment) {
+  if (Contains(CollectBufferUse(s).reads, fragment)) return false;
+  const std::vector<int64_t> shape = ConstShape(fragment);
+  if (const CallNode* call = AsTileOp(s)) {
+    return std::any_of(call->args.begin(), call->args.end(), [&](const Expr& e) {
+      const auto* region = e.as<TensorRegionNode>();
+      return region && region->source.same_as(fragment) &&
+             ffi::StructuralEqual()(TileRegion::From(e).Extents(), BufferOf(fragment)->shape);
+    });
+  }
+  if (s.as<ForNode>()->kind != ForKind::kParallel) return false;
+  const ParallelNest nest = NestOfLoop(s.as<ForNode>());
+  std::unordered_set<int64_t> written;
+  for (const Stmt& part : FlatSeq(nest.body)) {
+    const auto* store = part.as<BufferStoreNode>();
+    if (!store || !store->buffer.same_as(fragment)) continue;
+    if (!ReadsOnly(store->indices, nest.vars)) continue;
+    const std::vector<int64_t> at = EvaluateOverBox(store->indices, nest.vars, StaticExtents(nest));
+    for (size_t k = 0; k < at.size(); k += shape.size()) {
+      int64_t element = 0;
+      for (size_t d = 0; d < shape.size(); ++d) element = element * shape[d] + at[k + d];
+      written.insert(element);
+    }
+  }
+  return int64_t(written.size()) == Product(shape);
+}
+
+class Converter : public StmtExprMutator {
+ public:
+  Converter(const StagedOf& staged, const CopyPlaces& places, const Views& views)
+      : staged_(staged), places_(places), views_(views) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SBlockNode* op) final {
+    if (op->alloc_buffers.empty()) return Default<Stmt>(op);
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    for (const Var& tile : tiles_) block.CopyOnWrite()->alloc_buffers.push_back(tile);
+    tiles_.clear();
+    return block;
+  }
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    std::vector<Stmt> out;
+    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    if (auto staged = Convert(op)) return *staged;
+    std::vector<Stmt> out;
+    if (auto it = places_.before.find(op); it != places_.before.end()) {
+      for (const Var& v : it->second) FillTile(v, op->span, &out);
+    }
+    out.push_back(Scoped(op));
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    if (auto staged = Convert(op)) return *staged;
+    Forget(op);
+    return GetRef<Stmt>(op);
+  }
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    Forget(op);
+    return GetRef<Stmt>(op);
+  }
+  Stmt Mutate_(const AttrStmtNode* op) final { return Scoped(op); }
+  Stmt Mutate_(const IfThenElseNode* op) final { return Scoped(op); }
+  Stmt Mutate_(const WhileNode* op) final { return Scoped(op); }
+
+ private:
+  /*! Tiles that are filled in control that may not run, or by other threads, are no use behind it;
+   *  those that the control changes are none in it either. */
+  Stmt Scoped(const StmtNode* op) {
+    Forget(op);
+    const auto outside = filled_;
+    Stmt s = Default<Stmt>(op);
+    filled_ = outside;
+    return s;
+  }
+
+  /*! The fragments that a statement writes are no longer what their tiles have. */
+  void Forget(const StmtNode* op) {
+    for (const Var& written : CollectBufferUse(GetRef<Stmt>(op)).writes) {
+      const Var root = views_.RootOf(written);
+      for (auto it = filled_.begin(); it != filled_.end();) {
+        it = views_.RootOf(it->second.fragment).same_as(root) ? filled_.erase(it) : std::next(it);
+      }
+    }
+  }
+
+  std::optional<Stmt> Convert(const StmtNode* op) {
+    auto it = staged_.find(op);
+    if (it == staged_.end()) return std::nullopt;
+    std::vector<Stmt> out, behind;
+    Stmt s = GetRef<Stmt>(op);
+    for (const Staged& staged : it->second) {
+      const Var& v = staged.fragment;
+      if (staged.is_written && WritesAll(s, v)) {
+        filled_[v.get()] = {v, NewTile(v)};
+      } else {
+        FillTile(v, op->span, &out);
+      }
+      const Var tile = filled_.at(v.get()).tile;
+      s = AccessRewriter(staged, tile).Mutate(s);
+      if (staged.is_written) behind.push_back(Copy(tile, v, op->span));
+    }
+    out.push_back(s);
+    Forget(s.get());
+    out.insert(out.end(), behind.begin(), behind.end());
+    return MakeSeq(out);
+  }
+
+  void FillTile(const Var& fragment, const Span& span, std::vector<Stmt>* out) {
+    if (filled_.count(fragment.get())) return;
+    const Var tile = NewTile(fragment);
+    filled_[fragment.get()] = {fragment, tile};
+    out->push_back(Copy(fragment, tile, span));
+  }
+
+  Var NewTile(const Var& fragment) {
+    const BufferTypeNode* type = BufferOf(fragment);
+    tiles_.push_back(MakeBuffer(std::string(fragment->name) + "_shared", type->dtype->dtype,
+                                type->shape, "shared.dyn"));
+    return tiles_.back();
+  }
+
+  static Stmt Copy(const Var& from, const Var& to, const Span& span) {
+    const auto whole = [](const Var& v) {
+      TileRegion region{v, {}};
+      for (const Expr& extent : BufferOf(v)->shape) {
+        region.ranges.push_back(MakeRange(MakeInt(0), extent));
+      }
+      return region.ToExpr();
+    };
+    Call call = CallOp("tl.tileop.copy", {whole(from), whole(to)});
+    auto attrs = make_object<DictAttrsNode>();
+    attrs->__dict__.Set(kConverts, int64_t(1));
+    call.CopyOnWrite()->attrs = DictAttrs(attrs);
+    return MakeEvaluate(call, span);
+  }
+
+  struct Filled {
+    Var fragment, tile;
+  };
+  const StagedOf& staged_;
+  const CopyPlaces& places_;
+  const Views& views_;
+  std::unordered_map<const Object*, Filled> filled_;
+  std::vector<Var> tiles_;
+};
+
+}  // namespace
+
+Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions) {
+  StagedOf staged = ByStatement(conversions);
+  const Views views(kernel);
+  LoopLifter(&staged, views)(kernel);
+  CopyPlaces places(staged, views);
+  places(kernel);
+  return Converter(staged, places, views).Mutate(kernel);
+}
+
+}  // namespace tl
