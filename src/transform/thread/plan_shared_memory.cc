@@ -220,7 +220,8 @@ class Plan {
       }
     }
     if (reuse_->HandshakeBytes() == 0) return;
-    handshakes_at_ = (dynamic_bytes_ + kBarrierAlignment - 1) / kBarrierAlignment * kBarrierAlignment;
+    handshakes_at_ =
+        (dynamic_bytes_ + kBarrierAlignment - 1) / kBarrierAlignment * kBarrierAlignment;
     dynamic_bytes_ = handshakes_at_ + reuse_->HandshakeBytes();
   }
 
@@ -394,7 +395,8 @@ PrimFunc PlanSharedMemory(PrimFunc f) {
   });
   if (found.empty()) return planned;
   Array<String> notes;
-  if (const Any known = GetAttr(f, "tl.notes"); known != nullptr) notes = known.cast<Array<String>>();
+  if (const Any known = GetAttr(f, "tl.notes"); known != nullptr)
+    notes = known.cast<Array<String>>();
   for (const std::string& note : found) notes.push_back(note);
   return WithAttr(planned, "tl.notes", notes);
 }

@@ -308,8 +308,8 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
     while (!IsInside(place(e), around.front())) around.erase(around.begin());
   }
   // Threads that run a region apart do not wait for each other there.
-  const auto apart = std::find_if(around.rbegin(), around.rend(),
-                                  [&](int r) { return !regions_[r].together; });
+  const auto apart =
+      std::find_if(around.rbegin(), around.rend(), [&](int r) { return !regions_[r].together; });
   around.erase(around.begin(), apart.base());
   life.region = around.front();
   if (!IsFresh(uses, life.region)) {
@@ -610,7 +610,8 @@ class WaitWriter : public StmtExprMutator {
     for (const Pair& p : pairs_) {
       if (p.h.wait_before != item) continue;
       WaitFor(p, 0, p.told, out);
-      if (p.h.in_loop) out->push_back(Call(p.h.by_one ? kMbarrierArrive : kMbarrierArriveWarp, p, 1));
+      if (p.h.in_loop)
+        out->push_back(Call(p.h.by_one ? kMbarrierArrive : kMbarrierArriveWarp, p, 1));
     }
   }
 

@@ -394,7 +394,8 @@ class RoleEmitter {
   }
 
   /*! What PlanSharedMemory may know: the loops of all roles that were one; and that a role wants
-   * nothing of what the slots that it reads in a loop held before; of those with one, it says so where it waits for them. */
+   * nothing of what the slots that it reads in a loop held before; of those with one, it says so
+   * where it waits for them. */
   void NoteReuse(const RoleNode& node, Annotations* notes) const {
     Array<Var> rewritten;
     for (const ChannelBarriers& b : barriers_) {
