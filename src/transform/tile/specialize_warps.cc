@@ -409,8 +409,15 @@ class RoleEmitter {
         }
       }
     }
-    if (!rewritten.empty()) notes->Set(kRewrites, rewritten);
-    if (HasWindow(node)) notes->Set(kRoleLoop, NumberOf(node));
+    // Within one loop there is nothing to say.
+    if (!rewritten.empty() && IsRepeated(*node.parent)) notes->Set(kRewrites, rewritten);
+    if (EnclosesLoop(node) && HasWindow(node)) notes->Set(kRoleLoop, NumberOf(node));
+  }
+
+  static bool EnclosesLoop(const RoleNode& node) {
+    bool found = false;
+    ForEachNode(node.body, [&](const RoleNode* n) { found |= n->Loop() != nullptr; });
+    return found;
   }
 
   int64_t NumberOf(const RoleNode& node) const {
