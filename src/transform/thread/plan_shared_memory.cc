@@ -10,6 +10,11 @@
  * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
  * a block of the target may have (ValueError with a table of the buffers).
  *
+ * Where memory is short for a block, or for as many as the program says share a multiprocessor,
+ * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
+ * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
+ * `tl.role_loop` are gone.
+ *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
  * the way of all, as long as that fits: sharing their bytes would take barriers. With
