@@ -23,6 +23,7 @@
  * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
 #include <algorithm>
+#include <map>
 
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
@@ -157,18 +158,23 @@ class Plan {
 
   /*! What waits buffers in the same bytes cost. */
   std::vector<std::string> Notes() const {
-    std::vector<std::string> notes;
+    // Of each buffer and price, the ones before it.
+    std::map<std::pair<size_t, std::string>, std::string> firsts;
     for (const auto& [i, k] : bought_) {
-      const Use &first = uses_[i], &second = uses_[k];
-      const std::string a(first.alloc->buffer->name), b(second.alloc->buffer->name);
-      std::string note = b + " is in bytes of " + a + ", behind a barrier";
-      const std::string more = reuse_->Unawaited(first.alloc->buffer.get());
-      if (!more.empty()) note += " and a wait for " + more;
-      if (PriceOf(first, second) == SharedReuse::Price::kHandshake) {
-        note += "; the role that fills these bytes waits for an mbarrier until they are free";
+      std::string price = ", behind a barrier";
+      const std::string more = reuse_->Unawaited(uses_[i].alloc->buffer.get());
+      if (!more.empty()) price += " and a wait for " + more;
+      if (PriceOf(uses_[i], uses_[k]) == SharedReuse::Price::kHandshake) {
+        price += "; the role that fills these bytes waits for an mbarrier until they are free";
       }
-      const Span& span = second.alloc->buffer->span;
-      notes.push_back(span.defined() ? Where(span) + ": " + note : note);
+      std::string& names = firsts[{k, price}];
+      names += (names.empty() ? "" : ", ") + std::string(uses_[i].alloc->buffer->name);
+    }
+    std::vector<std::string> notes;
+    for (const auto& [key, names] : firsts) {
+      const Var& buffer = uses_[key.first].alloc->buffer;
+      const std::string note = std::string(buffer->name) + " is in bytes of " + names + key.second;
+      notes.push_back(buffer->span.defined() ? Where(buffer->span) + ": " + note : note);
     }
     return notes;
   }
