@@ -10,6 +10,11 @@
  * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
  * a block of the target may have (ValueError with a table of the buffers).
  *
+ * Where memory is short for a block, or for as many as the program says share a multiprocessor,
+ * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
+ * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
+ * `tl.role_loop` are gone.
+ *
  * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
  * order of their allocation or the largest first, whichever needs less. A few small buffers are in
  * the way of all, as long as that fits: sharing their bytes would take barriers. With
@@ -18,7 +23,9 @@
  * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
 #include <algorithm>
+#include <map>
 
+#include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../target/chip.h"
@@ -26,8 +33,10 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../reuse_marks.h"
 #include "shared_lifetime.h"
 #include "shared_memory.h"
+#include "shared_reuse.h"
 
 namespace tl {
 namespace {
@@ -49,6 +58,7 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
+  bool apart = false;            // its bytes are to be its own
   int64_t engine_alignment = 1;  // what copies by TMA and products of wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
@@ -117,15 +127,21 @@ class AllocationCollector : public StmtExprVisitor {
 /*! The places of one kernel's buffers. */
 class Plan {
  public:
-  Plan(const Stmt& kernel, int64_t limit) {
+  Plan(const Stmt& kernel, int64_t limit) : kernel_(kernel) {
     uses_ = std::move(AllocationCollector(kernel).uses);
-    if (!PassConfigFlag("tl.disable_shared_memory_reuse", false)) NoteLives(kernel);
-    const std::vector<Use> exact = uses_;
-    if (!PassConfigFlag("tl.enable_aggressive_shared_memory_merge", false)) KeepSmallApart();
-    PlaceAll();
-    if (StaticBytes() + dynamic_bytes_ <= limit) return;
-    uses_ = exact;
-    PlaceAll();
+    const bool reuses = !PassConfigFlag("tl.disable_shared_memory_reuse", false);
+    if (reuses) NoteLives();
+    using Price = SharedReuse::Price;
+    for (Price price : {Price::kImpossible, Price::kWaits, Price::kHandshake}) {
+      if (price != Price::kImpossible && !reuses) return;
+      if (price == Price::kWaits) reuse_.emplace(kernel);
+      price_ = price;
+      for (bool small_apart : {true, false}) {
+        KeepSmallApart(small_apart);
+        PlaceAll();
+        if (Bytes() <= limit) return;
+      }
+    }
   }
 
   const std::vector<Use>& uses() const { return uses_; }
@@ -135,6 +151,33 @@ class Plan {
     for (const Use& use : uses_) bytes += use.IsStatic() ? use.bytes : 0;
     return bytes;
   }
+  int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }
+
+  /*! The kernel with what orders the buffers in the same bytes. */
+  Stmt WithWaits() const { return reuse_ ? reuse_->WithWaits(kernel_, handshakes_at_) : kernel_; }
+
+  /*! What waits buffers in the same bytes cost. */
+  std::vector<std::string> Notes() const {
+    // Of each buffer and price, the ones before it.
+    std::map<std::pair<size_t, std::string>, std::string> firsts;
+    for (const auto& [i, k] : bought_) {
+      std::string price = ", behind a barrier";
+      const std::string more = reuse_->Unawaited(uses_[i].alloc->buffer.get());
+      if (!more.empty()) price += " and a wait for " + more;
+      if (PriceOf(uses_[i], uses_[k]) == SharedReuse::Price::kHandshake) {
+        price += "; the role that fills these bytes waits for an mbarrier until they are free";
+      }
+      std::string& names = firsts[{k, price}];
+      names += (names.empty() ? "" : ", ") + std::string(uses_[i].alloc->buffer->name);
+    }
+    std::vector<std::string> notes;
+    for (const auto& [key, names] : firsts) {
+      const Var& buffer = uses_[key.first].alloc->buffer;
+      const std::string note = std::string(buffer->name) + " is in bytes of " + names + key.second;
+      notes.push_back(buffer->span.defined() ? Where(buffer->span) + ": " + note : note);
+    }
+    return notes;
+  }
 
   std::string Table() const {
     std::string table;
@@ -143,16 +186,21 @@ class Plan {
   }
 
  private:
-  void KeepSmallApart() {
+  void KeepSmallApart(bool apart) {
+    apart = apart && !PassConfigFlag("tl.enable_aggressive_shared_memory_merge", false);
     int64_t bytes = 0;
     for (Use& use : uses_) {
-      if (use.IsStatic() || use.IsBarrier() || use.bytes > kSmallBytes || use.life.last < 0)
+      use.apart = false;
+      if (!apart || use.IsStatic() || use.IsBarrier() || use.bytes > kSmallBytes ||
+          use.life.last < 0) {
         continue;
+      }
       bytes += use.Alignment() * ((use.bytes + use.Alignment() - 1) / use.Alignment());
-      if (bytes <= kAllSmallBytes) use.life = {0, INT64_MAX};
+      use.apart = bytes <= kAllSmallBytes;
     }
   }
 
+  /*! Gives each buffer its place, and what is bought by waits its price. */
   void PlaceAll() {
     std::vector<Use*> in_order, by_size;
     for (Use& use : uses_) {
@@ -167,10 +215,29 @@ class Plan {
     const int64_t first_come = Place(in_order);
     dynamic_bytes_ = Place(by_size);
     if (first_come <= dynamic_bytes_) dynamic_bytes_ = Place(in_order);
+    if (reuse_) Buy();
   }
 
-  void NoteLives(const Stmt& kernel) {
-    const auto lives = SharedLifetimes(kernel);
+  void Buy() {
+    bought_.clear();
+    reuse_->ShareNothing();
+    for (size_t i = 0; i < uses_.size(); ++i) {
+      for (size_t k = 0; k < uses_.size(); ++k) {
+        if (i == k || !uses_[i].SharesBytes(uses_[k]) || !AreInTheWay(uses_[i], uses_[k])) continue;
+        const Object *a = uses_[i].alloc->buffer.get(), *b = uses_[k].alloc->buffer.get();
+        if (!reuse_->IsBefore(a, b)) continue;
+        bought_.emplace_back(i, k);
+        reuse_->Share(a, b);
+      }
+    }
+    if (reuse_->HandshakeBytes() == 0) return;
+    handshakes_at_ =
+        (dynamic_bytes_ + kBarrierAlignment - 1) / kBarrierAlignment * kBarrierAlignment;
+    dynamic_bytes_ = handshakes_at_ + reuse_->HandshakeBytes();
+  }
+
+  void NoteLives() {
+    const auto lives = SharedLifetimes(kernel_);
     for (Use& use : uses_) {
       if (use.IsBarrier()) continue;
       auto it = lives.find(use.alloc->buffer.get());
@@ -179,15 +246,33 @@ class Plan {
     }
   }
 
+  /*! Without more waits than the program has. */
+  static bool AreInTheWay(const Use& a, const Use& b) {
+    return a.apart || b.apart || a.life.Overlaps(b.life);
+  }
+
+  SharedReuse::Price PriceOf(const Use& a, const Use& b) const {
+    if (!reuse_ || a.apart || b.apart || a.IsBarrier() || b.IsBarrier()) {
+      return SharedReuse::Price::kImpossible;
+    }
+    return reuse_->PriceOf(a.alloc->buffer.get(), b.alloc->buffer.get());
+  }
+
+  bool MayShare(const Use& a, const Use& b) const {
+    if (!AreInTheWay(a, b)) return true;
+    const SharedReuse::Price price = PriceOf(a, b);
+    return price != SharedReuse::Price::kImpossible && price <= price_;
+  }
+
   /*! Gives each buffer its place; returns the bytes that all need together. */
-  static int64_t Place(const std::vector<Use*>& order) {
+  int64_t Place(const std::vector<Use*>& order) const {
     std::vector<const Use*> placed;
     int64_t bytes = 0;
     for (Use* use : order) {
       use->offset = 0;
       for (const Use* other : placed) {
-        if (!use->life.Overlaps(other->life) || use->offset >= other->End()) continue;
-        if (other->offset >= use->End()) continue;
+        if (use->offset >= other->End() || other->offset >= use->End()) continue;
+        if (MayShare(*use, *other)) continue;
         const int64_t alignment = use->Alignment();
         use->offset = (other->End() + alignment - 1) / alignment * alignment;
       }
@@ -220,8 +305,14 @@ class Plan {
     return row;
   }
 
+  const Stmt kernel_;
   std::vector<Use> uses_;
   int64_t dynamic_bytes_ = 0;
+  /*! What waits buy, where the program's own do not make all buffers fit: up to that price. */
+  std::optional<SharedReuse> reuse_;
+  SharedReuse::Price price_ = SharedReuse::Price::kImpossible;
+  std::vector<std::pair<size_t, size_t>> bought_;  // of uses_, the first one first
+  int64_t handshakes_at_ = 0;
 };
 
 [[noreturn]] void Refuse(const Plan& plan, const Span& span, int arch, const std::string& what,
@@ -244,12 +335,21 @@ void CheckFits(const Plan& plan, const Span& span, const Chip& chip) {
   }
 }
 
+/*! Writes the places, and takes away what was said for this pass. */
 class OffsetWriter : public StmtExprMutator {
  public:
   std::unordered_map<const Object*, int64_t> offsets;
 
  protected:
   using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    return op->attr_key == kRewrites ? Mutate(op->body) : Default<Stmt>(op);
+  }
+  Stmt Mutate_(const ForNode* op) override {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    if (op->annotations.count(kRoleLoop)) loop.CopyOnWrite()->annotations.erase(kRoleLoop);
+    return loop;
+  }
   Stmt Mutate_(const AllocBufferNode* op) override {
     auto it = offsets.find(op);
     if (it == offsets.end()) return GetRef<Stmt>(op);
@@ -259,26 +359,57 @@ class OffsetWriter : public StmtExprMutator {
   }
 };
 
-Stmt PlanKernel(const Stmt& kernel, const Chip& chip) {
-  const Plan plan(kernel, chip.shared_bytes_per_block);
-  if (plan.uses().empty()) return kernel;
+/*! What a block may have where as many as the program says share a multiprocessor. */
+int64_t BytesOfBlock(const Stmt& kernel, const Chip& chip) {
+  struct Finder : StmtExprVisitor {
+    int64_t blocks = 1;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const AttrStmtNode* op) override {
+      if (op->attr_key == kMinBlocks) blocks = std::max<int64_t>(blocks, ToInt(op->value));
+      Default(op);
+    }
+  } finder;
+  finder(kernel);
+  const int64_t of_system = chip.shared_bytes_per_sm - chip.shared_bytes_per_block;
+  return chip.shared_bytes_per_sm / finder.blocks - of_system;
+}
+
+/*! With room for the blocks that the program wants, or else for one. */
+Plan PlanOf(const Stmt& kernel, const Chip& chip) {
+  const int64_t wanted = BytesOfBlock(kernel, chip);
+  Plan plan(kernel, wanted);
+  const bool fits = plan.Bytes() <= wanted || wanted == chip.shared_bytes_per_block;
+  return fits ? plan : Plan(kernel, chip.shared_bytes_per_block);
+}
+
+Stmt PlanKernel(const Stmt& kernel, const Chip& chip, std::vector<std::string>* notes) {
+  const Plan plan = PlanOf(kernel, chip);
+  OffsetWriter writer;
+  if (plan.uses().empty()) return writer.Mutate(kernel);
   const Span span = kernel->span.defined() ? kernel->span : plan.uses()[0].alloc->buffer->span;
   CheckFits(plan, span, chip);
   if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
     LogAt(LogLevel::kInfo, kernel->span,
           std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
   }
-  OffsetWriter writer;
   for (const Use& use : plan.uses()) {
     if (!use.IsStatic()) writer.offsets[use.alloc] = use.offset;
   }
-  return writer.Mutate(kernel);
+  for (const std::string& note : plan.Notes()) notes->push_back(note);
+  return writer.Mutate(plan.WithWaits());
 }
 
 PrimFunc PlanSharedMemory(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
-    return PlanKernel(GetRef<Stmt>(op), ChipOf(arch, op->span));
+  std::vector<std::string> found;
+  const PrimFunc planned = ForEachKernel(f, [&, arch = TargetArch(f)](const AttrStmtNode* op) {
+    return PlanKernel(GetRef<Stmt>(op), ChipOf(arch, op->span), &found);
   });
+  if (found.empty()) return planned;
+  Array<String> notes;
+  if (const Any known = GetAttr(f, "tl.notes"); known != nullptr)
+    notes = known.cast<Array<String>>();
+  for (const std::string& note : found) notes.push_back(note);
+  return WithAttr(planned, "tl.notes", notes);
 }
 
 Registration registration([] { RegisterPass("PlanSharedMemory", PlanSharedMemory); });

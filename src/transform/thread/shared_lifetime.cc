@@ -7,6 +7,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
+#include "../reuse_marks.h"
 #include "uniformity.h"
 
 namespace tl {
@@ -65,6 +66,8 @@ class LifetimeWalk : public StmtExprVisitor {
   }
 
   void Visit_(const AttrStmtNode* op) override {
+    // What it names is no use.
+    if (op->attr_key == kRewrites) return Visit(op->body);
     if (op->attr_key != kThreadRange) return Default(op);
     AsOne(op);
     if (in_ranges_) {

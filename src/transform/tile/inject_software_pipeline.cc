@@ -30,6 +30,7 @@
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../reuse_marks.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
@@ -210,7 +211,7 @@ class StepEmitter {
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
     for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage,
-                            kDefaultOrder, kChosen}) {
+                            kDefaultOrder, kChosen, kRewrites}) {
       kept.erase(key);
     }
     return kept;
@@ -395,7 +396,7 @@ class Injector : public StmtExprMutator {
   Stmt Mutate_(const DeclBufferNode* op) final { return maker_.Declare(op, views_); }
 
   Stmt Mutate_(const ForNode* op) final {
-    if (!op->annotations.count(kPlannedStage)) return Default<Stmt>(op);
+    if (!op->annotations.count(kPlannedStage)) return Repeated(op);
     Pipeline p = ReadPipeline(op, views_);
     Describe(p);
     VersionSelector select;
@@ -407,10 +408,32 @@ class Injector : public StmtExprMutator {
     barriers.loop = op;
     const bool fresh = fresh_.count(op->loop_var.get()) > 0;
     for (Stmt& s : p.body) s = Mutate(s);
-    return StepEmitter(p, &select, &barriers, fresh).Emit();
+    return Rewriting(p, StepEmitter(p, &select, &barriers, fresh).Emit());
   }
+  Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
 
  private:
+  template <typename Loop>
+  Stmt Repeated(const Loop* op) {
+    ++loops_;
+    const Stmt loop = Default<Stmt>(op);
+    --loops_;
+    return loop;
+  }
+
+  /*! In a loop, the steps say that they want nothing of what their buffers' versions held. */
+  Stmt Rewriting(const Pipeline& p, const Stmt& steps) const {
+    Array<Var> rewritten;
+    const auto known = p.loop->annotations.find(kRewrites);
+    if (known != p.loop->annotations.end()) rewritten = (*known).second.cast<Array<Var>>();
+    if (auto it = of_loop_.find(p.loop->loop_var.get()); it != of_loop_.end() && loops_ > 0) {
+      for (const Var& v : it->second) {
+        if (IsShared(v)) rewritten.push_back(maker_.made.at(v.get()));
+      }
+    }
+    return rewritten.empty() ? steps : MakeAttr(rewritten, kRewrites, MakeInt(1), steps);
+  }
+
   void Describe(const Pipeline& p) {
     Array<String> reasons;
     auto given = p.loop->annotations.find(kReasons);
@@ -457,6 +480,7 @@ class Injector : public StmtExprMutator {
   const BarrierRings rings_;
   const std::unordered_set<const Object*> fresh_;
   const Views& views_;
+  int loops_ = 0;  // around
 };
 
 PrimFunc InjectSoftwarePipeline(PrimFunc f) {

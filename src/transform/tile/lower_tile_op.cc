@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "../../layout/annotation.h"
+#include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
@@ -20,7 +21,9 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../reuse_marks.h"
 #include "kernel_scope.h"
+#include "pipeline_reads.h"
 #include "tensor_traffic.h"
 #include "tile_by_hand.h"
 
@@ -154,15 +157,20 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt Mutate_(const ForNode* op) final {
-    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Lowered(*nest);
+    if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Rewriting(GetRef<Stmt>(op), *nest);
     analyzer_.Bind(op->loop_var, op->min, op->extent);
-    return Repeated(op);
+    const auto rewritten = op->annotations.find(kRewrites);
+    if (rewritten == op->annotations.end()) return Repeated(op);
+    const auto buffers = (*rewritten).second.cast<Array<Var>>();
+    For loop = Repeated(op).as_or_throw<For>();
+    loop.CopyOnWrite()->annotations.erase(kRewrites);
+    return MakeAttr(PhysicalOf(buffers), kRewrites, MakeInt(1), loop);
   }
 
   Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
 
   Stmt Mutate_(const EvaluateNode* op) final {
-    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return Lowered(*tile_op);
+    if (auto tile_op = OperatorOf(GetRef<Stmt>(op))) return Rewriting(GetRef<Stmt>(op), *tile_op);
     span_ = op->span;
     return Default<Stmt>(op);
   }
@@ -243,7 +251,16 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
       scope_.BindTo(&analyzer_);
       thread = scope_.ThreadIndex();
     }
-    return Default<Stmt>(op);
+    if (op->attr_key != kRewrites) return Default<Stmt>(op);
+    return MakeAttr(PhysicalOf(op->node.cast<Array<Var>>()), kRewrites, op->value,
+                    Mutate(op->body));
+  }
+
+  Array<Var> PhysicalOf(const Array<Var>& buffers) {
+    return buffers.Map([&](const Var& buffer) {
+      const auto it = layouts_.find(buffer.get());
+      return it == layouts_.end() ? buffer : Physical(buffer, it->second);
+    });
   }
 
   /*! Threads of a range count from its first one; the analyzer knows how many they are. */
@@ -273,6 +290,33 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     result = Default<Stmt>(op);
     thread = around;
     return Substitute(result, number, in_block - MakeInt(in_block->dtype(), first));
+  }
+
+  /*! An operator, and the shared memory that holds nothing of worth when it begins: what it
+   * overwrites, or has made for itself. */
+  Stmt Rewriting(const Stmt& s, const TileOperator& op) {
+    const size_t made = allocated_.size();
+    const Stmt lowered = Lowered(op);
+    Array<Var> rewritten;
+    for (size_t i = made; i < allocated_.size(); ++i) {
+      if (ScopeOf(allocated_[i]) == "shared.dyn") rewritten.push_back(allocated_[i]);
+    }
+    if (const CallNode* call = AsTileOp(s); call && std::string(OpOf(call)->name) == kAcquire) {
+      // Who waits for a fill of all that there is wants nothing of the one before.
+      for (const Expr& arg : call->args) {
+        const bool is_region = arg.as<TensorRegionNode>() != nullptr;
+        const TileRegion region = is_region ? TileRegion::From(arg) : TileRegion();
+        if (!is_region || ScopeOf(region.buffer) != "shared.dyn" || !IsWhole(region)) continue;
+        rewritten.push_back(views_.RootOf(region.buffer));
+      }
+    }
+    if (!has_async_owner) {
+      for (const Var& v : views_.UseOf(s).writes) {
+        if (ScopeOf(v) == "shared.dyn" && Overwrites(s, v, views_)) rewritten.push_back(v);
+      }
+    }
+    if (rewritten.empty()) return lowered;
+    return MakeAttr(PhysicalOf(rewritten), kRewrites, MakeInt(1), lowered);
   }
 
   Stmt Lowered(const TileOperator& op) {

@@ -26,6 +26,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../reuse_marks.h"
 #include "pipeline.h"
 #include "rename.h"
 #include "role_schedule.h"
@@ -376,6 +377,7 @@ class RoleEmitter {
   Stmt Loop(const RoleNode& node, const std::vector<RoleStmt>& body) const {
     For loop = GetRef<For>(node.Loop());
     loop.CopyOnWrite()->body = Join(body);
+    NoteReuse(node, &loop.CopyOnWrite()->annotations);
     // A role of a schedule has pipelines of its own in loops that pass nothing on.
     if (roles_.is_scheduled && !HasWindow(node)) return loop;
     Annotations* notes = &loop.CopyOnWrite()->annotations;
@@ -389,6 +391,43 @@ class RoleEmitter {
     for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});
     WriteSchedule(schedule, served, notes);
     return loop;
+  }
+
+  /*! What PlanSharedMemory may know: the loops of all roles that were one; and that a role wants
+   * nothing of what the slots that it reads in a loop held before; of those with one, it says so
+   * where it waits for them. */
+  void NoteReuse(const RoleNode& node, Annotations* notes) const {
+    Array<Var> rewritten;
+    for (const ChannelBarriers& b : barriers_) {
+      if (b.channel->versions == 1) continue;
+      for (const Window& w : b.channel->windows) {
+        const RoleNode* owner = w.sequence->owner;
+        while (owner && owner->kind == RoleNode::Kind::kIf) owner = owner->parent->owner;
+        if (owner != &node || !w.UseBy(role_)) continue;
+        for (const Var& v : b.buffers) {
+          if (!Contains(rewritten, v)) rewritten.push_back(v);
+        }
+      }
+    }
+    // Within one loop there is nothing to say.
+    if (!rewritten.empty() && IsRepeated(*node.parent)) notes->Set(kRewrites, rewritten);
+    if (EnclosesLoop(node) && HasWindow(node)) notes->Set(kRoleLoop, NumberOf(node));
+  }
+
+  static bool EnclosesLoop(const RoleNode& node) {
+    bool found = false;
+    ForEachNode(node.body, [&](const RoleNode* n) { found |= n->Loop() != nullptr; });
+    return found;
+  }
+
+  int64_t NumberOf(const RoleNode& node) const {
+    int64_t number = 0;
+    bool found = false;
+    ForEachNode(roles_.body, [&](const RoleNode* n) {
+      found |= n == &node;
+      number += !found;
+    });
+    return number;
   }
 
   /*! Something is passed on in the loop. */

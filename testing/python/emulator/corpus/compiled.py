@@ -10,6 +10,7 @@ import tilelang
 import tilelang.language as T
 
 from .kit import Base, Defect, Launch
+from .maps import tensor_map
 
 
 def gemm_program() -> Any:
@@ -191,12 +192,64 @@ def registers() -> Launch:
     return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))])
 
 
+def staged_program(stages: int) -> Any:
+    """Two tiles of a product in turn, staged in the bytes of the stages: a multiprocessor is to
+    have room for three blocks."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((128, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as block:
+            T.annotate_min_blocks_per_sm(3)
+            A_shared = T.alloc_shared((64, 64), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_shared = T.alloc_shared((64, 64), "float32")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            for by, _ in T.Persistent([2, 1], 1, block):
+                T.clear(C_local)
+                for k in T.Pipelined(4, num_stages=stages):
+                    T.copy(A[by * 64, k * 64], A_shared)
+                    T.copy(B[k * 64, 0], B_shared)
+                    T.gemm(A_shared, B_shared, C_local)
+                T.copy(C_local, C_shared)
+                T.copy(C_shared, C[by * 64, 0])
+
+    return main
+
+
+def plainly_staged() -> Launch:
+    (a, b, c), results = _staged()
+    return Launch([a, b, c], results)
+
+
+def _staged() -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((128, 256), (256, 64)))
+    c = np.zeros((128, 64), np.float32)
+    return [a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))]
+
+
+def staged() -> Launch:
+    (a, b, c), results = _staged()
+    maps = [tensor_map(x, (64, 64), swizzle=128) for x in (a, b)]
+    maps.append(tensor_map(c, (32, 64), swizzle=128))
+    return Launch(maps, results)
+
+
 def compiled(
-    program: Callable[[], Any], launch: Callable[[], Launch], grid: int = 1, arch: str = "sm_80"
+    program: Callable[[], Any],
+    launch: Callable[[], Launch],
+    grid: int = 1,
+    arch: str = "sm_80",
+    block: int = 128,
+    shared: int = 49152,
 ) -> Base:
     """A base that is compiled when its text is asked for."""
     artifact = functools.cache(lambda: tilelang.lower(program(), target=f"cuda -arch={arch}"))
-    return Base(lambda: artifact().kernel_source, launch, grid=grid, block=128, shared=49152)
+    return Base(lambda: artifact().kernel_source, launch, grid=grid, block=block, shared=shared)
 
 
 BASES = {
@@ -206,6 +259,12 @@ BASES = {
     "compiled softmax": compiled(softmax_program, softmax, grid=2),
     "compiled gather": compiled(gather_program, gather),
     "compiled product of registers": compiled(registers_program, registers, arch="sm_90a"),
+    "compiled tiles in stages": compiled(
+        functools.partial(staged_program, 4), staged, arch="sm_90a", block=256, shared=65664
+    ),
+    "compiled tile in stages of cp.async": compiled(
+        functools.partial(staged_program, 3), plainly_staged
+    ),
 }
 
 BARRIER = "__syncthreads();"
@@ -440,6 +499,35 @@ DEFECTS = {
         "uninitialized",
         ("tl::wgmma_rs",),
         "A_local + 30",
+    ),
+    "compiled stages filled over a tile": Defect(
+        "compiled tiles in stages",
+        "tl::mbarrier_wait(reuse0, reuse0_told);",
+        "",
+        "race",
+        ("tl::tma_load<tl::evict_normal>(A_desc", "tl::store(C_shared"),
+        "_shared + ",
+        "bulk load",
+        also=("failure",),
+    ),
+    "compiled stages filled over a tile that is still stored": Defect(
+        "compiled tiles in stages",
+        "tl::tma_store_wait<0, true>();",
+        "",
+        "race",
+        ("tl::tma_load", "tl::tma_store<"),
+        "_shared + ",
+        nth=1,
+    ),
+    "compiled tile in stages that are still read": Defect(
+        "compiled tile in stages of cp.async",
+        BARRIER,
+        "",
+        "race",
+        ("tl::ptx_ldmatrix", "tl::store(C_shared"),
+        "_shared + ",
+        "barrier",
+        nth=-2,
     ),
     "compiled softmax that writes a vector too far": Defect(
         "compiled softmax",

@@ -1,0 +1,269 @@
+"""Shared buffers in the bytes of a pipeline's stages, where memory is short: results and waits."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def places(source):
+    """First byte and the one behind the last, of each dynamic shared buffer."""
+    size = {"half_t": 2, "float": 4, "uint64_t": 8}
+    found = re.findall(r"auto (\w+) = tl::shared<(\w+), (\d+)>\(buf_dyn_shmem \+ (\d+)\);", source)
+    return {name: (int(at), int(at) + int(n) * size[t]) for name, t, n, at in found}
+
+
+def overlap(source, a, b):
+    spans = places(source)
+    return spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+
+
+def compiled(program, arch):
+    """For the GPU that there is, or the emulator; `explain()` needs neither."""
+    return tilelang.compile(program, target=f"cuda -arch={arch}")
+
+
+def close(found, wanted, tolerance=2e-3):
+    assert float((found.cpu().double() - wanted.cpu().double()).norm()) < tolerance * float(
+        wanted.cpu().double().norm()
+    )
+
+
+def tensors(*shapes):
+    torch.manual_seed(0)
+    return [(torch.randn(s) / 4).half().to(DEVICE) for s in shapes]
+
+
+def gemm(blocks, stages, iterations=6):
+    """A tile of 64 x 64, staged behind the pipeline in 16 KB."""
+    k = 64 * iterations
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, k), "float16"),
+        B: T.Tensor((k, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            T.annotate_min_blocks_per_sm(blocks)
+            A_shared = T.alloc_shared((64, 64), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_shared = T.alloc_shared((64, 64), "float32")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for ko in T.Pipelined(iterations, num_stages=stages):
+                T.copy(A[0, ko * 64], A_shared)
+                T.copy(B[ko * 64, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C_shared)
+            T.copy(C_shared, C)
+
+    return main
+
+
+def persistent(blocks, stages, tiles=3, iterations=3, symbolic=False):
+    """Tiles of 64 x 64 in turn, each staged in 16 KB behind its pipeline."""
+    m, k = 64 * tiles, T.dynamic("k") if symbolic else 64 * iterations
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((k, 64), "float16"),
+        C: T.Tensor((m, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as block:
+            T.annotate_min_blocks_per_sm(blocks)
+            A_shared = T.alloc_shared((64, 64), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_shared = T.alloc_shared((64, 64), "float32")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            for by, _ in T.Persistent([tiles, 1], 1, block):
+                T.clear(C_local)
+                for ko in T.Pipelined(T.ceildiv(k, 64), num_stages=stages):
+                    T.copy(A[by * 64, ko * 64], A_shared)
+                    T.copy(B[ko * 64, 0], B_shared)
+                    T.gemm(A_shared, B_shared, C_local)
+                T.copy(C_local, C_shared)
+                T.copy(C_shared, C[by * 64, 0])
+
+    return main
+
+
+def before(blocks, stages):
+    """A tile that is used in front of the pipeline only."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 64), "float32"),
+        A: T.Tensor((64, 384), "float16"),
+        B: T.Tensor((384, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            T.annotate_min_blocks_per_sm(blocks)
+            Q_shared = T.alloc_shared((64, 64), "float32")
+            A_shared = T.alloc_shared((64, 64), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, Q_shared)
+            for i, j in T.Parallel(64, 64):
+                C_local[i, j] = Q_shared[j, i]
+            for ko in T.Pipelined(6, num_stages=stages):
+                T.copy(A[0, ko * 64], A_shared)
+                T.copy(B[ko * 64, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C)
+
+    return main
+
+
+def backward(blocks):
+    """Two accumulators, staged one after the other: gradients of keys and values."""
+
+    @T.prim_func
+    def main(
+        P: T.Tensor((256, 64), "float16"),
+        S: T.Tensor((256, 64), "float16"),
+        D: T.Tensor((256, 64), "float16"),
+        dV: T.Tensor((64, 64), "float32"),
+        dK: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            T.annotate_min_blocks_per_sm(blocks)
+            P_shared = T.alloc_shared((64, 64), "float16")
+            S_shared = T.alloc_shared((64, 64), "float16")
+            D_shared = T.alloc_shared((64, 64), "float16")
+            dV_shared = T.alloc_shared((64, 64), "float32")
+            dK_shared = T.alloc_shared((64, 64), "float32")
+            dv = T.alloc_fragment((64, 64), "float32")
+            dk = T.alloc_fragment((64, 64), "float32")
+            T.clear(dv)
+            T.clear(dk)
+            for i in T.Pipelined(4, num_stages=2):
+                T.copy(P[i * 64, 0], P_shared)
+                T.copy(S[i * 64, 0], S_shared)
+                T.copy(D[i * 64, 0], D_shared)
+                T.gemm(P_shared, D_shared, dv, transpose_A=True)
+                T.gemm(S_shared, D_shared, dk, transpose_A=True)
+            T.copy(dv, dV_shared)
+            T.copy(dV_shared, dV)
+            T.copy(dk, dK_shared)
+            T.copy(dK_shared, dK)
+
+    return main
+
+
+def chain(blocks):
+    """Products in turn in a pipelined loop, each of what the one before has made: the compiler
+    stages every conversion."""
+
+    @T.macro
+    def product(P, B_shared, C_local):
+        T.copy(C_local, P)
+        T.gemm(P, B_shared, C_local, clear_accum=True)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((128, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            T.annotate_min_blocks_per_sm(blocks)
+            B_shared = T.alloc_shared((64, 64), "float16")
+            P = T.alloc_fragment((64, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, C_local)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(B[k * 64, 0], B_shared)
+                product(P, B_shared, C_local)
+                product(P, B_shared, C_local)
+                product(P, B_shared, C_local)
+                product(P, B_shared, C_local)
+            T.copy(C_local, C)
+
+    return main
+
+
+ARCHS = pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+
+
+@ARCHS
+def test_a_tile_behind_a_pipeline(arch):
+    a, b = tensors((64, 384), (384, 64))
+    c = torch.zeros(64, 64, device=DEVICE)
+    kernel = compiled(gemm(3, 4), arch)
+    kernel(a, b, c)
+    close(c, a.float() @ b.float())
+    source = kernel.get_kernel_source()
+    assert overlap(source, "C_shared", "A_shared")
+    apart = compiled(gemm(1, 4), arch)
+    if arch == "sm_90a":
+        assert not overlap(apart.get_kernel_source(), "C_shared", "A_shared")
+        assert "C_shared is in bytes of A_shared" in kernel.explain()
+    assert "in bytes of" not in apart.explain()
+
+
+@ARCHS
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_a_tile_behind_the_pipeline_of_each_tile(arch, symbolic):
+    a, b = tensors((192, 192), (192, 64))
+    c = torch.zeros(192, 64, device=DEVICE)
+    shape = (2, 5) if symbolic and arch == "sm_80" else (3, 4)
+    kernel = compiled(persistent(*shape, symbolic=symbolic), arch)
+    kernel(a, b, c)
+    close(c, a.float() @ b.float())
+    source = kernel.get_kernel_source()
+    assert overlap(source, "C_shared", "A_shared")
+    assert ("reuse0" in source) == (arch == "sm_90a")
+    text = kernel.explain()
+    assert re.search(r"C_shared is in bytes of A_shared(, B_shared)?, behind a barrier", text)
+    assert ("waits for an mbarrier" in text) == (arch == "sm_90a")
+    assert "reuse0" not in compiled(persistent(1, 4), arch).get_kernel_source()
+
+
+@ARCHS
+def test_a_tile_in_front_of_a_pipeline(arch):
+    q = tensors((64, 64))[0].float()
+    a, b = tensors((64, 384), (384, 64))
+    c = torch.zeros(64, 64, device=DEVICE)
+    kernel = compiled(before(3, 4), arch)
+    kernel(q, a, b, c)
+    close(c, q.T + a.float() @ b.float())
+    source = kernel.get_kernel_source()
+    assert overlap(source, "Q_shared", "A_shared") or overlap(source, "Q_shared", "B_shared")
+
+
+@ARCHS
+def test_gradients_behind_a_pipeline(arch):
+    p, s, d = tensors((256, 64), (256, 64), (256, 64))
+    dv, dk = (torch.zeros(64, 64, device=DEVICE) for _ in range(2))
+    kernel = compiled(backward(4 if arch == "sm_90a" else 3), arch)
+    kernel(p, s, d, dv, dk)
+    close(dv, p.float().T @ d.float())
+    close(dk, s.float().T @ d.float())
+    source = kernel.get_kernel_source()
+    assert "reuse0" not in source
+    assert overlap(source, "dK_shared", "P_shared") or overlap(source, "dV_shared", "P_shared")
+
+
+def test_tiles_of_the_compiler_share():
+    a, b = tensors((64, 64), (128, 64))
+    c = torch.zeros(64, 64, device=DEVICE)
+    kernel = compiled(chain(4), "sm_80")
+    kernel(a, b, c)
+    wanted = a.float()
+    for k in range(2):
+        for _ in range(4):
+            wanted = wanted.half().float() @ b[k * 64 : k * 64 + 64].float()
+    close(c, wanted, 1e-2)
+    staged = [span for name, span in places(kernel.get_kernel_source()).items() if "P_" in name]
+    assert len(staged) == 4
+    assert len(set(staged)) < 3
+    apart = places(compiled(chain(1), "sm_80").get_kernel_source())
+    assert len({span for name, span in apart.items() if "P_" in name}) == 4
