@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import tvm
 import tvm_ffi
 
 from tilelang._snippet import snippet
+from tilelang.utils.log import say
 
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
@@ -42,7 +42,7 @@ def _load() -> None:
 @tvm_ffi.register_global_func("tl.log", override=True)
 def _log(level: int, message: str) -> None:
     """What the library has to say, to the logger `tilelang`."""
-    logging.getLogger("tilelang").log(level, "%s", message)
+    say(level, message)
 
 
 tvm_ffi.register_global_func("tl.snippet", snippet, override=True)
