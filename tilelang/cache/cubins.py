@@ -41,9 +41,13 @@ def cached_cubin(
     """As `compile_cubin`, which is called for what is not kept yet."""
     from tilelang.cuda.nvrtc import Cubin, compile_cubin, nvrtc_flags
 
-    arguments = (source, arch, kernel_names, options, fast_math, location)
+    def compiled() -> Cubin:
+        return compile_cubin(
+            source, arch, kernel_names, options=options, fast_math=fast_math, location=location
+        )
+
     if not is_cache_enabled() or reads_other_files(source, options):
-        return compile_cubin(*arguments)
+        return compiled()
     flags = nvrtc_flags(arch, options, fast_math)
     kept = store()
     parts: dict[str, Any] = {
@@ -60,10 +64,10 @@ def cached_cubin(
         return found
     entry = kept.get(KIND, parts)
     if entry is not None:
-        compiled = (entry.files["kernel.cubin"], entry.files["log.txt"].decode())
-        found = Cubin(source, arch, kernel_names, flags, location, compiled)
+        binary = (entry.files["kernel.cubin"], entry.files["log.txt"].decode())
+        found = Cubin(source, arch, kernel_names, flags, location, binary)
     else:
-        found = compile_cubin(*arguments)
+        found = compiled()
         # Another library than the package's may have been loaded into the process before.
         if f"{nvrtc_version()}.".startswith(f"{loaded_nvrtc_version()}."):
             files = {"kernel.cubin": found.cubin, "log.txt": found.log.encode()}

@@ -109,15 +109,17 @@ class Store:
     def get(self, kind: str, parts: Mapping[str, Any]) -> Entry | None:
         """The entry with these parts, whole and as it was written, or None."""
         path = self.path(kind, parts)
+        found = None
         try:
             if not self._is_trusted(path):
                 return None
+            found = _identity(path)
             files = _read(path, parts)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (Damaged, OSError) as error:
             # Another process may have removed it after the first of its files was read.
-            if os.path.lexists(path):
+            if found is not None and found == _identity(path):
                 self._warn(f"{path} is damaged ({error}); it is made again", str(path))
                 self._remove(path)
             return None
@@ -272,6 +274,15 @@ class Store:
                 return
             _warned.add(about)
         logger.warning("kernel cache: %s", message)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells an entry from another one that takes its place; None where there is none."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns
 
 
 def _make_private(path: Path) -> None:
