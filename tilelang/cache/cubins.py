@@ -16,17 +16,25 @@ if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
 
 KIND = "cubin"
-_OWN_INCLUDE = re.compile(r"^#include <tl/[\w/.]+>$", re.MULTILINE)
-_READS_FILES = re.compile(r"\b(include|include_next|import|embed|__has_include)\b")
-_FILE_OPTION = re.compile(
-    r"-{1,2}(I|include-path|include|pre-include|isystem|iquote|optf|options-file|use-pch|pch)"
+_READS_FILES = re.compile(
+    r"(#|%:)(\s|/\*.*?\*/)*(include|include_next|import|embed)\b|\b__has_(include|embed)\b",
+    re.DOTALL,
 )
+_FILE_OPTION = re.compile(
+    r"@|-{1,2}(I|include|pre-include|isystem|iquote|idirafter|imacros|optf|options-file|use-pch|pch)"
+)
+DEVICE_HEADERS = re.compile(r"^#include <tl/[\w/.]+>$", re.MULTILINE)
 
 
-def reads_other_files(source: str, options: Sequence[str] = ()) -> bool:
-    """Whether a source, or an option, names files besides the device headers, whose content is not
-    in the key. A word in a comment counts, too: such a kernel is only compiled once more."""
-    text = _OWN_INCLUDE.sub("", source.replace("\\\n", ""))
+def reads_other_files(
+    source: str, options: Sequence[str] = (), known: re.Pattern[str] = DEVICE_HEADERS
+) -> bool:
+    """Whether a source, or an option, names files whose content is not in its key: others than
+    what is included as `known`.
+
+    Example: ``reads_other_files('#include "mine.h"')``
+    """
+    text = known.sub("", source.replace("\\\n", ""))
     return bool(_READS_FILES.search(text)) or any(map(_FILE_OPTION.match, options))
 
 

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 
 from tilelang._paths import device_include_dirs, device_root
 from tilelang.cache import store as default_store
+from tilelang.cache.cubins import reads_other_files
 from tilelang.cache.store import Entry, Store
 from tilelang.cache.versions import environment, headers_digest
 from tilelang.emulator.buffers import Tensor, declared_arrays
@@ -51,6 +53,8 @@ _COMPILER_VARIABLES = (
     *("GCC_EXEC_PREFIX", "COMPILER_PATH", "COMPILER_OPTIONS"),
 )
 """Environment variables that g++ and clang++ read."""
+# These are where the compiler looks, which its version and the environment tell.
+_SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(?![/.])[^>]*>", re.MULTILINE)
 KIND = "emulator"
 SOURCE, LIBRARY = "kernel.cu", "kernel.so"
 UNKNOWN_BYTES = 2**64 - 1
@@ -213,6 +217,9 @@ def build_emulated(
     store = Store(cache_dir, env.TILELANG_CACHE_MAX_SIZE) if cache_dir else default_store()
     build = _Build(find_compiler(), bits_of(resolve_checks(checks)), store)
     parts = build.parts(program, ", ".join(kernel_names))
+    if reads_other_files(program, build.command[1:], _SYSTEM_HEADERS):
+        # What these have now is not in the key.
+        parts["once"], store = uuid.uuid4().hex, _store_of(os.getpid())
     entry = store.get(KIND, parts)
     if entry is None:
         files = build.library(program, store.path(KIND, parts) / SOURCE)

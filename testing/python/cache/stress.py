@@ -44,6 +44,7 @@ def work(root: Path, seed: int) -> None:
     store = Store(root / "cache")
     notes = os.open(root / f"put-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
+        time.sleep(0.001)
         number = chosen.randrange(ENTRIES)
         parts = {"name": number}
         entry = store.get("cubin", parts)
@@ -57,6 +58,7 @@ def fork(root: Path, seed: int) -> int:
     child = os.fork()
     if child == 0:
         try:
+            os.nice(10)  # who kills has to come to it
             # A warning is of something damaged, which there must not be.
             with open(root / f"said-{os.getpid()}", "w") as said:
                 os.dup2(said.fileno(), 2)

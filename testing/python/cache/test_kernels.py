@@ -235,6 +235,8 @@ def test_each_part_of_a_binary_changes_its_key(root, compiled, monkeypatch):
         ("#include <tl/common.h>\nint x;", [], False),
         ('#include <tl/common.h>\n#include "mine.h"\n', [], True),
         ("#inc\\\nlude MACRO\n", [], True),
+        ("# /* now */ include <mine.h>\n", [], True),
+        ('// include\nf("/usr/include/x.py:1");', [], False),
         ("", ["--maxrregcount=32", "-DA"], False),
         ("", ["-I/mine"], True),
         ("", ["--pre-include=mine.h"], True),

@@ -120,6 +120,16 @@ def test_a_program_that_another_process_removes_is_loaded(tmp_path, built, monke
     assert module.address("set_kernel")
 
 
+def test_a_program_that_includes_the_users_files_is_built_each_time(tmp_path):
+    header = tmp_path / "mine.h"
+    source = f'#include <cstdint>\n#include "{header}"\n{SOURCE}'
+    for value in (1, 2):
+        text = f'extern "C" __attribute__((visibility("default"))) int mine() {{ return {value}; }}'
+        header.write_text(text)
+        module = build_emulated(source, NAMES, tmp_path / "cache")
+        assert module._library.mine() == value
+
+
 def test_reports_name_a_source_that_stays(tmp_path):
     source = """#include <tl/common.h>
 #include <tl/sync.h>
