@@ -9,7 +9,6 @@ import tvm
 import tvm_ffi
 
 from tilelang._snippet import snippet
-from tilelang.utils.log import say
 
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
@@ -42,6 +41,8 @@ def _load() -> None:
 @tvm_ffi.register_global_func("tl.log", override=True)
 def _log(level: int, message: str) -> None:
     """What the library has to say, to the logger `tilelang`."""
+    from tilelang.utils.log import say  # whose package needs this module
+
     say(level, message)
 
 
