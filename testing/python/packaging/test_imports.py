@@ -124,7 +124,9 @@ def test_of_a_package_that_cannot_be_written_to(tmp_path, monkeypatch):
     site = tmp_path / "site"
     shutil.copytree(package, site / "tilelang", ignore=shutil.ignore_patterns("__pycache__"))
     if not (package / "device").is_dir():
+        # The source tree is under test.
         shutil.copytree(ROOT / "src" / "device", site / "tilelang" / "device")
+        shutil.copy(ROOT / "VERSION", site)
     before = sorted(path for path in site.rglob("*"))
     for path in [*before, site]:
         path.chmod(path.stat().st_mode & ~0o222)
