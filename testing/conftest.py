@@ -1,7 +1,12 @@
-"""What all tests share: the package is the installed one, and its cache is not the user's."""
+"""What all tests share: the package is the installed one, and its cache is not the user's.
+
+Tests are about compiling, so kernels are not kept; those of the cache enable it. The emulator's
+builds are.
+"""
 
 import importlib
 import importlib.util
+import logging
 import os
 import pathlib
 import tempfile
@@ -31,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     os.environ["PYTHONPATH"] = ":".join(asked_for)
     os.environ.setdefault("TILELANG_CACHE_DIR", kernel_cache(config))
+    os.environ["TILELANG_DISABLE_CACHE"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
     if config.getoption("--forms"):
         from tilelang.testing.forms import watch
@@ -42,7 +48,8 @@ def kernel_cache(config: pytest.Config) -> str:
     """A folder beside pytest's own notes, or a temporary one where the checkout is read-only."""
     # Without the plugin "cacheprovider" there is no such attribute.
     if getattr(config, "cache", None) is not None and os.access(ROOT, os.W_OK):
-        return str(config.cache.mkdir("tilelang"))
+        # The cache itself makes a folder that nobody else can write to, which it asks for.
+        return str(config.cache.mkdir("tilelang") / "cache")
     folder = tempfile.TemporaryDirectory(prefix="tilelang-tests-")
     config.add_cleanup(folder.cleanup)
     return folder.name
@@ -52,6 +59,24 @@ def kernel_cache(config: pytest.Config) -> str:
 def same_inputs() -> None:
     """A test has the same random inputs whatever ran before it, in any worker."""
     torch.manual_seed(0)
+
+
+class _Listener(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What the logger `tilelang` says during a test."""
+    logger, listener = logging.getLogger("tilelang"), _Listener()
+    logger.addHandler(listener)
+    yield listener.said
+    logger.removeHandler(listener)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import tvm
 
 from tilelang import (
     _ffi,
+    cache,
     carver,
     contrib,
     engine,
@@ -25,6 +26,7 @@ from tilelang import (
     transform,
     utils,
 )
+from tilelang.cache import clear_cache, disable_cache, enable_cache, is_cache_enabled
 from tilelang.engine.callback import (
     register_c_postproc,
     register_cuda_postproc,
@@ -58,13 +60,18 @@ __all__ = [
     "PassConfigKey",
     "Profiler",
     "TensorSupplyType",
+    "cache",
     "carver",
     "cdiv",
+    "clear_cache",
     "compile",
     "contrib",
+    "disable_cache",
     "dtypes",
+    "enable_cache",
     "engine",
     "env",
+    "is_cache_enabled",
     "jit",
     "language",
     "layout",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,9 @@ def _load() -> None:
 @tvm_ffi.register_global_func("tl.log", override=True)
 def _log(level: int, message: str) -> None:
     """What the library has to say, to the logger `tilelang`."""
-    logging.getLogger("tilelang").log(level, "%s", message)
+    from tilelang.utils.log import say  # whose package needs this module
+
+    say(level, message)
 
 
 tvm_ffi.register_global_func("tl.snippet", snippet, override=True)

@@ -7,6 +7,7 @@ attribute wins over the environment. An empty variable counts as one that is not
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
@@ -19,6 +20,19 @@ _TRUE = ("1", "true", "yes", "on")
 def parse_bool(text: str) -> bool:
     """Whether `text` is one of 1, true, yes, on, in any case."""
     return text.strip().lower() in _TRUE
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a number with a unit of K, M, G or T (times 1024) or none.
+
+    Raises `ValueError` for other text.
+
+    Example: ``parse_size("4G") == 4 << 30``
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise ValueError(f"size {text!r}: expected a number of bytes such as 500M or 4G")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 class EnvVar(Generic[T]):
@@ -52,6 +66,8 @@ class Environment:
     TILELANG_CACHE_DIR = EnvVar(
         "TILELANG_CACHE_DIR", "~/.tilelang/cache", lambda s: Path(s).expanduser()
     )
+    TILELANG_CACHE_MAX_SIZE = EnvVar("TILELANG_CACHE_MAX_SIZE", "4G", parse_size)
+    TILELANG_DISABLE_CACHE = EnvVar("TILELANG_DISABLE_CACHE", "0", parse_bool)
     CUDA_HOME = EnvVar("CUDA_HOME", "", str)
     TILELANG_PRINT_ON_COMPILATION = EnvVar("TILELANG_PRINT_ON_COMPILATION", "1", parse_bool)
     TILELANG_VERBOSE = EnvVar("TILELANG_VERBOSE", "0", parse_bool)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tilelang.env import Environment
+from tilelang.env import Environment, parse_size
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,16 @@ def test_the_cache_directory_is_a_path(monkeypatch):
 def test_an_empty_variable_is_not_set(monkeypatch, name, default):
     monkeypatch.setenv(name, "")
     assert getattr(Environment(), name) == default
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("4G", 4 << 30), ("1.5 MiB", 3 << 19), ("500k", 500 << 10)]
+)
+def test_a_size_has_a_unit(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "4X", "-1"])
+def test_other_sizes_are_errors(text):
+    with pytest.raises(ValueError, match=r"expected a number of bytes such as 500M or 4G"):
+        parse_size(text)

@@ -45,12 +45,19 @@ class Cubin:
     """
 
     def __init__(
-        self, source: str, arch: str, kernel_names: Sequence[str], flags: list[str], location: str
+        self,
+        source: str,
+        arch: str,
+        kernel_names: Sequence[str],
+        flags: list[str],
+        location: str,
+        compiled: tuple[bytes, str] | None = None,
     ):
+        """Compiles, unless the binary and the log are `compiled` already."""
         self.arch = arch
         self._source, self._kernel_names, self._flags = source, kernel_names, flags
         self._location = location
-        self.cubin, self.log = _run(source, flags, location)
+        self.cubin, self.log = compiled or _run(source, flags, location)
 
     @cached_property
     def resource_usage(self) -> dict[str, ResourceUsage]:
@@ -88,7 +95,7 @@ def compile_cubin(
 
     Example: ``compile_cubin(source, "sm_90a", ["main_kernel"]).resource_usage["main_kernel"]``
     """
-    return Cubin(source, arch, kernel_names, _flags(arch, options, fast_math), location)
+    return Cubin(source, arch, kernel_names, nvrtc_flags(arch, options, fast_math), location)
 
 
 def configured(get: Callable[[str], Any]) -> dict[str, Any]:
@@ -117,12 +124,13 @@ def compile_ptx(
 
     Example: ``compile_ptx(source, "sm_90a").startswith("//")``
     """
-    flags = _flags(arch.replace("sm_", "compute_"), options, fast_math)
+    flags = nvrtc_flags(arch.replace("sm_", "compute_"), options, fast_math)
     ptx, _ = _run(source, flags, location, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
     return ptx.rstrip(b"\0").decode()
 
 
-def _flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
+def nvrtc_flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
+    """All options that NVRTC is given for `arch`, ``sm_90a`` or ``compute_90a``."""
     return [
         f"--gpu-architecture={arch}",
         "--std=c++17",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -10,15 +11,20 @@ import platform
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilelang._paths import device_include_dirs, device_root
+from tilelang.cache import store as default_store
+from tilelang.cache.cubins import reads_other_files
+from tilelang.cache.store import Entry, Store
+from tilelang.cache.versions import environment, headers_digest
 from tilelang.emulator.buffers import Tensor, declared_arrays
 from tilelang.emulator.checks import Checks, bits_of, resolve_checks
 from tilelang.emulator.machine import current_machine
@@ -42,6 +48,15 @@ _GNU_CHECKED_FLAGS = (
     *("--param", "tsan-instrument-func-entry-exit=0"),
     *("-fno-store-merging", "-fno-tree-loop-distribute-patterns"),
 )
+_COMPILER_VARIABLES = (
+    *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
+    *("GCC_EXEC_PREFIX", "COMPILER_PATH", "COMPILER_OPTIONS"),
+)
+"""Environment variables that g++ and clang++ read."""
+# These are where the compiler looks, which its version and the environment tell.
+_SYSTEM_HEADERS = re.compile(r"^\s*#\s*include\s*<(?![/.])[^>]*>", re.MULTILINE)
+KIND = "emulator"
+SOURCE, LIBRARY = "kernel.cu", "kernel.so"
 UNKNOWN_BYTES = 2**64 - 1
 _NO_MEMORY = "the kernel failed, and there was no memory to say how"
 # Reports come from malloc.
@@ -158,20 +173,6 @@ class EmulatedModule:
         return parse_reports(text, kernel_name, memory, self.path)
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a library has all of its bytes; the loader crashes on one that is cut off."""
-    with path.open("rb") as file:
-        head = file.read(64)
-        if len(head) < 64:
-            return False
-        if head[:5] != b"\x7fELF\x02":  # of 64 bits
-            return True
-        # The table of sections ends an ELF file (System V ABI, ELF Header).
-        (start,) = struct.unpack_from("=Q", head, 0x28)
-        size, count = struct.unpack_from("=HH", head, 0x3A)
-        return path.stat().st_size >= start + size * count
-
-
 def _taken(report: ctypes.c_void_p) -> str:
     """The text that a launcher has left, which is freed."""
     text = ctypes.string_at(report).decode(errors="replace") if report else _NO_MEMORY
@@ -190,13 +191,12 @@ def build_emulated(
     Args:
         source: the program that would go to the GPU.
         kernel_names: its kernels that will be launched.
-        cache_dir: where compiled programs are kept; by default ``emulator`` under
-            ``TILELANG_CACHE_DIR``.
+        cache_dir: where compiled programs are kept; by default ``TILELANG_CACHE_DIR``. What cannot
+            be kept there is built for this process alone, which a warning says.
         checks: what its launches are watched for; see `resolve_checks`.
 
     Raises:
-        RuntimeError: there is no C++ compiler, it rejects the source, or the cache's folder cannot
-            be written to.
+        RuntimeError: there is no C++ compiler, or it rejects the source.
         ValueError: there is no such check.
 
     Example: ``build_emulated(kernel.get_kernel_source(), ["main_kernel"]).address("main_kernel")``
@@ -214,20 +214,47 @@ def build_emulated(
     for name, function in functions.items():
         program += f"\nTL_EMU_EXPORT({name}, {function}, {static_arrays})"
     program += "\n"
-    build = _Build(find_compiler(), bits_of(resolve_checks(checks)))
-    folder = cache_dir or env.TILELANG_CACHE_DIR / "emulator"
-    path = folder / f"{build.key(program)}.so"
-    if path.is_file() and _is_whole(path):
-        return EmulatedModule(path, source)
+    store = Store(cache_dir, env.TILELANG_CACHE_MAX_SIZE) if cache_dir else default_store()
+    build = _Build(find_compiler(), bits_of(resolve_checks(checks)), store)
+    parts = build.parts(program, ", ".join(kernel_names))
+    if reads_other_files(program, build.command[1:], _SYSTEM_HEADERS):
+        # What these have now is not in the key.
+        parts["once"], store = uuid.uuid4().hex, _store_of(os.getpid())
+    entry = store.get(KIND, parts)
+    if entry is None:
+        files = build.library(program, store.path(KIND, parts) / SOURCE)
+        entry = store.put(KIND, parts, files) or _put_here(parts, files)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        build.library(program, path)
-    except OSError as error:
+        return EmulatedModule(entry.path / LIBRARY, source)
+    except OSError:
+        if (entry.path / LIBRARY).exists():
+            raise
+        # Another process has made room since.
+        return EmulatedModule(_put_here(parts, entry.files).path / LIBRARY, source)
+
+
+def _put_here(parts: Mapping[str, Any], files: Mapping[str, bytes]) -> Entry:
+    """Keeps a program for this process alone."""
+    own = _store_of(os.getpid())
+    entry = own.get(KIND, parts) or own.put(KIND, parts, files)
+    if entry is None:
         raise RuntimeError(
-            f"the emulator cannot keep compiled kernels in {folder}: {error}. Name a directory "
-            "that can be written to in the environment variable TILELANG_CACHE_DIR"
-        ) from error
-    return EmulatedModule(path, source)
+            f"the emulator cannot write compiled kernels, neither to the cache nor to {own.root}. "
+            "Name a directory that can be written to in the environment variable TMPDIR"
+        )
+    return entry
+
+
+@functools.cache
+def _store_of(process: int) -> Store:
+    folder = tempfile.mkdtemp(prefix="tilelang-emulator-")
+
+    def remove() -> None:
+        if os.getpid() == process:  # and not one that was forked from it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return Store(Path(folder))
 
 
 def _renamed(source: str, kernel_names: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -274,30 +301,35 @@ def _version(compiler: tuple[str, ...]) -> str:
 class _Build:
     """Compilations with one compiler and one set of checks, the bits of TL_EMU_CHECKS."""
 
-    def __init__(self, compiler: list[str], checks: int):
+    def __init__(self, compiler: list[str], checks: int, store: Store):
         self.checks = checks
+        self.store = store
         self.version = _version(tuple(compiler))
         self.gnu = "Free Software Foundation" in self.version
         self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
         self.command.append(f"-DTL_EMU_CHECKS={checks}")
 
-    def key(self, program: str) -> str:
-        """The name of a compiled program: of all that it depends on."""
-        digest = hashlib.sha256(f"{platform.machine()}\0{_headers_digest()}".encode())
-        flags = (*self.command, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS)
-        # Reports tell a kernel's lines from the headers' by where these are.
-        for text in (program, self.version, str(device_root()), *flags):
-            digest.update(text.encode() + b"\0")
-        return digest.hexdigest()
+    def parts(self, program: str, name: str) -> dict[str, Any]:
+        """The parts of a compiled program's key: all that it depends on."""
+        return {
+            "name": name,
+            "source": hashlib.sha256(program.encode()).hexdigest(),
+            "compiler": self.version,
+            "command": [*self.command, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS],
+            "headers": headers_digest("emu", self.store),
+            # Reports tell a kernel's lines from the headers' by where these are.
+            "headers_at": str(device_root()),
+            "machine": platform.machine(),
+            "environment": environment(_COMPILER_VARIABLES),
+        }
 
-    def library(self, program: str, path: Path) -> None:
-        """Compiles a program to a shared library."""
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as folder:
-            source, result = Path(folder, "kernel.cu"), Path(folder, "kernel.so")
+    def library(self, program: str, place: Path) -> dict[str, bytes]:
+        """Compiles a program to a shared library, whose reports name lines of `place`."""
+        with tempfile.TemporaryDirectory(prefix="tilelang-build-") as folder:
+            source, result = Path(folder, SOURCE), Path(folder, LIBRARY)
             source.write_text(program)
             # Reports name what stays: lines that no Python stands for are the source's.
-            kept = path.with_suffix(".cu")
-            places = f"-ffile-prefix-map={source}={kept}"
+            places = f"-ffile-prefix-map={source}={place}"
             runtime = self._runtime(Path(folder))
             if not self.checks:
                 self._run("-shared", places, runtime, "-x", "c++", source, "-o", result)
@@ -310,19 +342,19 @@ class _Build:
                 self._run(*flags, "-c", "-x", "c++", source, "-o", observed)
                 # Linked without -fsanitize: the runtime has the functions that the flag calls.
                 self._run("-shared", runtime, observed, "-o", result)
-            # Another process may compile the same program: the last one replaces equals by equals.
-            os.replace(source, kept)
-            os.replace(result, path)
+            return {SOURCE: program.encode(), LIBRARY: result.read_bytes()}
 
     def _runtime(self, folder: Path) -> Path:
         """What all programs share."""
-        source = device_root() / "emu" / "runtime.cc"
-        path = folder.parent / f"{self.key(source.read_text())}.o"
-        if not path.is_file():
-            result = folder / "runtime.o"
+        source, result = device_root() / "emu" / "runtime.cc", folder / "runtime.o"
+        parts = self.parts(source.read_text(), "runtime")
+        entry = self.store.get(KIND, parts)
+        if entry is not None:
+            result.write_bytes(entry.files[result.name])
+        else:
             self._run("-c", source, "-o", result)
-            os.replace(result, path)
-        return path
+            self.store.put(KIND, parts, {result.name: result.read_bytes()})
+        return result
 
     def _run(self, *arguments: str | Path) -> None:
         includes = [f"-I{folder}" for folder in device_include_dirs("emu")]
@@ -340,11 +372,3 @@ class _Build:
                 f"the kernel does not compile for the emulator\ncommand: {shlex.join(words)}\n"
                 f"{done.stderr.strip()}"
             )
-
-
-def _headers_digest() -> str:
-    digest = hashlib.sha256()
-    for folder in device_include_dirs("emu"):
-        for path in sorted([*folder.rglob("*.h"), *folder.rglob("*.cc")]):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

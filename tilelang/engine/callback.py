@@ -77,6 +77,11 @@ def registered_postproc() -> tuple[tuple[str, PostProcess], ...]:
     return tuple(_registered.items())
 
 
+def has_postproc(target: Target) -> bool:
+    """Whether there is a hook for the target's kind."""
+    return target.kind.name in _registered
+
+
 def postprocess(code: str, target: Target) -> str:
     """The source that is compiled: `code` after the hook for the target's kind.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -33,31 +34,64 @@ _ENGINES = {
 }
 
 
-def explain(device_mod: tvm.IRModule, usage: Mapping[str, ResourceUsage]) -> str:
-    """A text about each kernel of `device_mod`: its launch, registers and shared memory; for each
-    pipelined loop its plan, or why it has none; which instructions its operators became.
+@dataclass(frozen=True)
+class KernelExplanation:
+    """What there is to say about one kernel: `head` in front of its resources, `lines` behind."""
 
-    `usage` has the resources of each kernel by name.
-
-    Example: ``print(explain(artifact.device_mod, kernel.resource_usage))``
-    """
-    functions = sorted(device_mod.functions.values(), key=lambda f: str(f.attrs["global_symbol"]))
-    lines = [line for f in functions for line in _kernel(f, usage[str(f.attrs["global_symbol"])])]
-    # A pipeline repeats its operators before and after the loop, and all kernels have all notes.
-    notes = dict.fromkeys(str(n) for f in functions for n in f.attrs.get("tl.notes") or [])
-    return "\n".join([*lines, *notes])
+    name: str
+    head: str
+    dynamic_shared: int
+    lines: tuple[str, ...]
 
 
-def _kernel(function: tirx.PrimFunc, usage: ResourceUsage) -> list[str]:
+@dataclass(frozen=True)
+class Explanation:
+    """What became of a program, as data. `notes` say which instructions its operators became."""
+
+    kernels: tuple[KernelExplanation, ...]
+    notes: tuple[str, ...]
+
+    @staticmethod
+    def of(device_mod: tvm.IRModule) -> Explanation:
+        """The explanation of the kernels of a module after `SplitHostDevice`."""
+        functions = sorted(
+            device_mod.functions.values(), key=lambda f: str(f.attrs["global_symbol"])
+        )
+        # A pipeline repeats its operators around the loop, and all kernels have all notes.
+        notes = dict.fromkeys(str(n) for f in functions for n in f.attrs.get("tl.notes") or [])
+        return Explanation(tuple(map(_kernel, functions)), tuple(notes))
+
+    @staticmethod
+    def of_json(fields: Mapping[str, Any]) -> Explanation:
+        """The inverse of `dataclasses.asdict`."""
+        kernels = (KernelExplanation(**k | {"lines": tuple(k["lines"])}) for k in fields["kernels"])
+        return Explanation(tuple(kernels), tuple(fields["notes"]))
+
+    def text(self, usage: Mapping[str, ResourceUsage]) -> str:
+        """A text about each kernel: its launch, registers and shared memory; for each pipelined
+        loop its plan, or why it has none; which instructions its operators became.
+
+        `usage` has the resources of each kernel by name.
+
+        Example: ``print(Explanation.of(artifact.device_mod).text(kernel.resource_usage))``
+        """
+        lines: list[str] = []
+        for kernel in self.kernels:
+            of_kernel = usage[kernel.name]
+            lines += [
+                kernel.head,
+                f"  registers: {of_kernel.registers} of each thread, "
+                f"{of_kernel.spill_stores} bytes spilled",
+                f"  shared memory: {kernel.dynamic_shared + of_kernel.static_shared} bytes",
+                *kernel.lines,
+            ]
+        return "\n".join([*lines, *self.notes])
+
+
+def _kernel(function: tirx.PrimFunc) -> KernelExplanation:
     attrs = function.attrs
     grid, block = (", ".join(map(str, attrs[key])) for key in ("tl.grid", "tl.block"))
-    dynamic = int(attrs["tl.dyn_shared_bytes"])
-    lines = [
-        f"kernel {attrs['global_symbol']}: grid ({grid}), block ({block})",
-        f"  registers: {usage.registers} of each thread, {usage.spill_stores} bytes spilled",
-        f"  shared memory: {dynamic + usage.static_shared} bytes",
-        *_shared_buffers(function),
-    ]
+    lines = _shared_buffers(function)
     for entry in attrs.get("tl.warp_roles") or []:
         if int(entry["kernel"]) != int(attrs["tl.kernel_number"]):
             continue
@@ -66,7 +100,13 @@ def _kernel(function: tirx.PrimFunc, usage: ResourceUsage) -> list[str]:
     for entry in attrs.get("tl.pipelines") or []:
         if here & {int(statement["line"]) for statement in entry["statements"]}:
             lines += _loop(function, entry)
-    return lines
+    name = str(attrs["global_symbol"])
+    return KernelExplanation(
+        name,
+        f"kernel {name}: grid ({grid}), block ({block})",
+        int(attrs["tl.dyn_shared_bytes"]),
+        tuple(lines),
+    )
 
 
 def _shared_buffers(function: tirx.PrimFunc) -> list[str]:

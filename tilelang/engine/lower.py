@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -14,7 +15,7 @@ from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
-from tilelang.utils.log import logger
+from tilelang.utils.log import say
 from tilelang.utils.target import TargetLike, determine_target
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def lower(
     mod = LowerAndLegalize(mod, chosen, dump)
     # A pipeline repeats its operators before and after the loop.
     for note in dict.fromkeys(mod[name].attrs.get("tl.notes", ())):
-        logger.info("%s", note)
+        say(logging.INFO, str(note))
     mod = OptimizeForTarget(mod, dump)
     mod = SplitHostDevice()(mod)
     if dump is not None:
@@ -63,7 +64,7 @@ def lower(
     return CompiledArtifact(
         host_mod=host_mod,
         device_mod=device_mod,
-        params=[_param(variable) for variable in arguments(func)],
+        params=[KernelParam.of(variable) for variable in arguments(func)],
         kernel_source=source,
         launch_plan=plan,
         target=chosen,
@@ -92,9 +93,3 @@ def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.
             "lower them one by one"
         )
     return functions[0]
-
-
-def _param(variable: tvm.ir.Var) -> KernelParam:
-    if isinstance(variable.ty, tvm.tirx.BufferType):
-        return KernelParam.from_buffer(variable)
-    return KernelParam.from_var(variable)

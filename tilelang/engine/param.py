@@ -34,6 +34,13 @@ class KernelParam:
     scalar: bool = False
 
     @staticmethod
+    def of(variable: tvm.ir.Var) -> KernelParam:
+        """The parameter for a parameter of a PrimFunc."""
+        if isinstance(variable.ty, tvm.tirx.BufferType):
+            return KernelParam.from_buffer(variable)
+        return KernelParam.from_var(variable)
+
+    @staticmethod
     def from_buffer(buffer: tvm.ir.Var) -> KernelParam:
         """The parameter for a buffer, which in TVM is a variable of a buffer type."""
         shape = (int(dim) if isinstance(dim, tvm.tirx.IntImm) else dim for dim in buffer.shape)

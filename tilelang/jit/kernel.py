@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 import tvm
 from tvm.target import Target
 
+from tilelang.cache.programs import LoweredProgram, find_program, keep_program, program_parts
 from tilelang.emulator.checks import Checks, resolve_checks
+from tilelang.engine.explain import Explanation
+from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
 from tilelang.jit.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
-from tilelang.utils.log import logger
+from tilelang.transform import PassContext, normalize_pass_configs
+from tilelang.utils.log import listening, logger
 from tilelang.utils.target import TargetLike, determine_target
 from tilelang.utils.tensor import TensorSupplyType
 
@@ -51,6 +55,10 @@ class JITKernel:
     ref_latency: float | None = None
     origin: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
     """The function under `tilelang.jit` that made it, and arguments for its `compile`."""
+    launch_plan: LaunchPlan
+    """How a call is checked and launched."""
+    kernel_source: str
+    """The generated device code."""
     n_max_threads: int | None = None
     """None: no compiler for CUDA limits the threads of a block."""
 
@@ -83,12 +91,18 @@ class JITKernel:
         self._lock = threading.Lock()
         self._adapter: Launcher | None = None
         name = func.attrs["global_symbol"]
-        if env.TILELANG_PRINT_ON_COMPILATION:
+        parts = program_parts(func, self.target, self.pass_configs)
+        self._kept = None if parts is None else find_program(parts)
+        printed = env.TILELANG_PRINT_ON_COMPILATION and self._kept is None
+        if printed:
             logger.info("TileLang begins to compile kernel `%s` with `out_idx=%s`", name, out_idx)
-        self.artifact = self._lower()
+        if self._kept is None:
+            self._compile(parts)
+        else:
+            self._take(self._kept)
         if self.execution_backend != EMULATE and not self._why_not_here:
             self._build_adapter()
-        if env.TILELANG_PRINT_ON_COMPILATION:
+        if printed:
             logger.info("TileLang completes to compile kernel `%s`", name)
 
     @classmethod
@@ -96,30 +110,56 @@ class JITKernel:
         """The kernel of a program; `options` are those of the constructor."""
         return cls(func, **options)
 
+    def _compile(self, parts: dict[str, Any] | None) -> None:
+        """Lowers the program, and keeps what it becomes under `parts`."""
+        with listening() as said:
+            lowered = self._lower()
+        if parts is not None:
+            self._kept = keep_program(parts, self.prim_func, lowered, said)
+        self.artifact = self._with_outputs(lowered)
+        self.launch_plan = self.artifact.launch_plan
+        self.kernel_source = lowered.kernel_source
+
+    def _take(self, kept: LoweredProgram) -> None:
+        """Takes what the program became when it was lowered before, in this process or another."""
+        # What it says of them was said to somebody else.
+        normalize_pass_configs(self.pass_configs)
+        for level, text in kept.said:
+            logger.log(level, "%s", text)
+        self.launch_plan = dataclasses.replace(kept.plan, outputs=tuple(self.out_idx))
+        self.kernel_source = kept.source
+        if self.verbose:
+            logger.info("kernel cache: `%s` was lowered before", kept.plan.name)
+
     def _lower(self) -> CompiledArtifact:
         from tilelang.engine.lower import lower
-        from tilelang.transform import PassContext
 
         start = time.perf_counter()
         with PassContext(opt_level=3, config=self.pass_configs), self.target:
             artifact = lower(self.prim_func, target=self.target, target_host=self.target_host)
-        plan = dataclasses.replace(artifact.launch_plan, outputs=tuple(self.out_idx))
         if self.verbose:
             seconds = time.perf_counter() - start
-            logger.info("lowered `%s` for %s in %.3f s", plan.name, self.target.arch, seconds)
+            name = artifact.launch_plan.name
+            logger.info("lowered `%s` for %s in %.3f s", name, self.target.arch, seconds)
+        return artifact
+
+    def _with_outputs(self, artifact: CompiledArtifact) -> CompiledArtifact:
+        plan = dataclasses.replace(artifact.launch_plan, outputs=tuple(self.out_idx))
         return dataclasses.replace(artifact, launch_plan=plan)
 
+    @cached_property
+    def artifact(self) -> CompiledArtifact:
+        """The lowered program with its TVM modules. One that was lowered in another process is
+        lowered here at first use."""
+        return self._with_outputs(self._lower())
+
     def _build_adapter(self) -> Launcher:
-        plan = self.artifact.launch_plan
+        plan = self.launch_plan
         start = time.perf_counter()
         if self.execution_backend == EMULATE:
             from tilelang.emulator.compiler import build_emulated
-            from tilelang.engine.callback import postprocess
-            from tilelang.engine.device_codegen import emit_cuda
 
-            # The same source; its reports name lines of the user's Python.
-            source = emit_cuda(self.artifact.device_mod, line_directives=True)
-            source = postprocess(source, self.target)
+            source = self._emulated_source()
             module = build_emulated(source, self._kernel_names, checks=self.checks)
             plan = fitted(plan, module.parameter_bytes)
             adapter = emulated_adapter(plan, module.address, module.explain)
@@ -132,6 +172,15 @@ class JITKernel:
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
         self._adapter = adapter
         return adapter
+
+    def _emulated_source(self) -> str:
+        """The same source; its reports name lines of the user's Python."""
+        from tilelang.engine.callback import postprocess
+        from tilelang.engine.device_codegen import emit_cuda
+
+        if self._kept is not None:
+            return self._kept.emulated_source
+        return postprocess(emit_cuda(self.artifact.device_mod, line_directives=True), self.target)
 
     @property
     def _why_not_here(self) -> str:
@@ -162,7 +211,7 @@ class JITKernel:
 
     def _positional(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs in order. Raises `TypeError` as a Python function with these parameters."""
-        plan = self.artifact.launch_plan
+        plan = self.launch_plan
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = [plan.params[i].name for i in plan.inputs]
         try:
@@ -187,7 +236,7 @@ class JITKernel:
         if self.origin is not None:
             return _compiled_again, self.origin
         raise TypeError(
-            f"{self.artifact.launch_plan.where()}: cannot pickle a kernel that is not made by a "
+            f"{self.launch_plan.where()}: cannot pickle a kernel that is not made by a "
             "function under @tilelang.jit alone: it is code of this process. Pickle the arguments "
             "that it is made from and compile it again where they are loaded; leave it out of a "
             "module's state by `__getstate__`, or save `module.state_dict()`"
@@ -198,27 +247,22 @@ class JITKernel:
     @property
     def params(self) -> list[KernelParam]:
         """The parameters of the PrimFunc in order, outputs included."""
-        return self.artifact.params
-
-    @property
-    def kernel_source(self) -> str:
-        """The generated device code."""
-        return self.artifact.kernel_source
+        return [KernelParam.of(variable) for variable in arguments(self.prim_func)]
 
     @property
     def host_source(self) -> str:
         """The launch plan in words: checks, allocations and launches of a call."""
-        return self.artifact.launch_plan.script()
+        return self.launch_plan.script()
 
     @property
     def _kernel_names(self) -> list[str]:
-        return [kernel.name for kernel in self.artifact.launch_plan.kernels]
+        return [kernel.name for kernel in self.launch_plan.kernels]
 
     @cached_property
     def _compiled(self) -> Cubin:
-        from tilelang.cuda.nvrtc import compile_cubin
+        from tilelang.cache.cubins import cached_cubin
 
-        return compile_cubin(
+        return cached_cubin(
             self.kernel_source,
             self.target.arch,
             self._kernel_names,
@@ -233,7 +277,7 @@ class JITKernel:
         return {
             **found,
             "options": [*self.compile_flags, *found["options"]],
-            "location": self.artifact.launch_plan.location,
+            "location": self.launch_plan.location,
         }
 
     @property
@@ -288,9 +332,9 @@ class JITKernel:
 
         Example: ``print(kernel.explain())``
         """
-        from tilelang.engine.explain import explain
-
-        return explain(self.artifact.device_mod, self.resource_usage)
+        if self._kept is not None:
+            return self._kept.explanation.text(self.resource_usage)
+        return Explanation.of(self.artifact.device_mod).text(self.resource_usage)
 
     # Sources.
 

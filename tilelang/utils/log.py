@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import logging
 import sys
+from collections.abc import Iterator
 
 logger = logging.getLogger("tilelang")
+_heard: contextvars.ContextVar[list[tuple[int, str]] | None] = contextvars.ContextVar(
+    "heard", default=None
+)
+
+
+def say(level: int, message: str, stacklevel: int = 2) -> None:
+    """Logs what a compilation has to say, which a cached kernel says again (`listening`)."""
+    logger.log(level, "%s", message, stacklevel=stacklevel)
+    heard = _heard.get()
+    if heard is not None:
+        heard.append((level, message))
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[list[tuple[int, str]]]:
+    """Notes the level and text of all that is said by `say` in a ``with`` statement."""
+    heard: list[tuple[int, str]] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)
 
 
 class _TqdmHandler(logging.Handler):

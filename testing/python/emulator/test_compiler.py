@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilelang._paths import device_root
+from tilelang.cache.store import Store
 from tilelang.emulator import EmulationError
 from tilelang.emulator.compiler import build_emulated, find_compiler
 
@@ -65,7 +66,7 @@ def test_a_built_program_is_taken_from_the_cache(built):
     again = build_emulated(SOURCE, NAMES, folder).path
     assert again == module.path
     assert again.stat().st_mtime_ns == before
-    assert [p.name for p in folder.glob("*.so")] == [module.path.name]
+    assert list(folder.rglob("*.so")) == [module.path]
 
 
 def test_installations_share_no_programs(monkeypatch, tmp_path, built):
@@ -73,31 +74,60 @@ def test_installations_share_no_programs(monkeypatch, tmp_path, built):
     copy = shutil.copytree(device_root(), tmp_path / "device")
     monkeypatch.setattr("tilelang.emulator.compiler.device_root", lambda: copy)
     folder = shutil.copytree(built[0], tmp_path / "programs")
-    assert build_emulated(SOURCE, NAMES, folder).path.name != built[1].path.name
+    assert build_emulated(SOURCE, NAMES, folder).path.parent.name != built[1].path.parent.name
 
 
 def test_a_failed_build_leaves_nothing_behind(built):
     folder, module = built
     with pytest.raises(RuntimeError, match="other_kernel"):
         build_emulated(SOURCE, ["other_kernel"], folder)
-    left = sorted(p.name for p in folder.iterdir() if p.suffix != ".o")
+    left = sorted(p.name for p in folder.rglob("*.[cs][uo]"))
     assert left == [module.path.with_suffix(".cu").name, module.path.name]
 
 
-def test_a_program_that_is_cut_off_is_built_again(tmp_path):
-    whole = build_emulated(SOURCE, NAMES[:1], tmp_path / "whole").path
-    path = tmp_path / "cut" / whole.name
-    path.parent.mkdir()
-    path.write_bytes(whole.read_bytes()[:1000])
-    assert build_emulated(SOURCE, NAMES[:1], path.parent).path == path
+def test_a_program_that_is_cut_off_is_built_again(tmp_path, built):
+    """The loader ends the process for a library that is cut off."""
+    folder = shutil.copytree(built[0], tmp_path / "programs")
+    path = folder / built[1].path.relative_to(built[0])
+    path.write_bytes(path.read_bytes()[:1000])
+    assert build_emulated(SOURCE, NAMES, folder).path == path
     assert path.stat().st_size > 1000
 
 
-def test_a_cache_that_cannot_be_written_to_is_named(tmp_path):
+def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path, said):
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(RuntimeError, match=r"cannot keep compiled kernels in .*TILELANG_CACHE_DIR"):
-        build_emulated(SOURCE, NAMES, file / "emulator")
+    paths = {build_emulated(SOURCE, NAMES, file / "programs").path for _ in range(2)}
+    assert len(paths) == 1
+    assert paths.pop().is_file()
+    (warning,) = said
+    assert re.search(r"cannot keep what is compiled in .*TILELANG_CACHE_DIR", warning)
+
+
+def test_a_program_that_another_process_removes_is_loaded(tmp_path, built, monkeypatch):
+    folder = shutil.copytree(built[0], tmp_path / "programs")
+
+    class Removing(Store):
+        def get(self, kind, parts):
+            entry = super().get(kind, parts)
+            if entry is not None and self.root == folder:
+                shutil.rmtree(entry.path)
+            return entry
+
+    monkeypatch.setattr("tilelang.emulator.compiler.Store", Removing)
+    module = build_emulated(SOURCE, NAMES, folder)
+    assert folder not in module.path.parents
+    assert module.address("set_kernel")
+
+
+def test_a_program_that_includes_the_users_files_is_built_each_time(tmp_path):
+    header = tmp_path / "mine.h"
+    source = f'#include <cstdint>\n#include "{header}"\n{SOURCE}'
+    for value in (1, 2):
+        text = f'extern "C" __attribute__((visibility("default"))) int mine() {{ return {value}; }}'
+        header.write_text(text)
+        module = build_emulated(source, NAMES, tmp_path / "cache")
+        assert module._library.mine() == value
 
 
 def test_reports_name_a_source_that_stays(tmp_path):
@@ -131,13 +161,10 @@ extern "C" __global__ void stuck() {{
     assert all("of 1024 threads have arrived" in row for row in rows if "for barrier" in row)
 
 
-def test_the_default_cache_is_under_the_variable(monkeypatch, tmp_path, built):
-    _, module = built
-    (tmp_path / "emulator").mkdir()
-    copy = tmp_path / "emulator" / module.path.name
-    copy.write_bytes(module.path.read_bytes())
-    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path))
-    assert build_emulated(SOURCE, NAMES).path == copy
+def test_the_default_cache_is_the_variable(monkeypatch, tmp_path, built):
+    copy = shutil.copytree(built[0], tmp_path / "cache")
+    monkeypatch.setenv("TILELANG_CACHE_DIR", str(copy))
+    assert build_emulated(SOURCE, NAMES).path == copy / built[1].path.relative_to(built[0])
 
 
 def test_a_compile_error_has_the_line_and_the_command(tmp_path):

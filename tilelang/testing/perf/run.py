@@ -108,6 +108,7 @@ class Side:
             # Else who only asks whether there is a GPU takes it from the forks.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TILELANG_PRINT_ON_COMPILATION": "0",
+            "TILELANG_DISABLE_CACHE": "1",  # what compiling costs is asked
         }
         if self._device == "emulator":
             variables["TILELANG_EXECUTION_BACKEND"] = "emulate"

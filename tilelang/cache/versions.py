@@ -1,0 +1,105 @@
+"""Whose work a compiled kernel is: versions and contents of what has made it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+from tilelang._paths import device_include_dirs
+from tilelang.cache.store import Store
+
+_SETTLED_NS = 2_000_000_000
+"""A file that changed this recently may change again without a new time."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def digest_of(files: Iterable[Path], store: Store) -> str:
+    """SHA-256 of the names and contents of files. It is remembered by their inodes, sizes and
+    times, of which every write changes one."""
+    paths = sorted(files)
+    statuses = [(str(path), path.stat()) for path in paths]
+    times = [
+        (name, s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in statuses
+    ]
+    parts = {"files": hashlib.sha256(repr(times).encode()).hexdigest()}
+    found = _remembered.get(parts["files"])
+    if found is None:
+        entry = store.get("stamp", parts)
+        if entry is not None:
+            found = entry.files["digest"].decode()
+        else:
+            found = _digest(paths)
+            newest = max((s.st_ctime_ns for _, s in statuses), default=0)
+            if newest > time.time_ns() - _SETTLED_NS:
+                return found
+            store.put("stamp", parts, {"digest": found.encode()})
+        _remembered[parts["files"]] = found
+    return found
+
+
+_remembered: dict[str, str] = {}
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(f"{path.name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def headers_digest(body: str, store: Store) -> str:
+    """Of the device headers for "cuda" or "emu", and the emulator's runtime."""
+    folders = device_include_dirs("cuda" if body == "cuda" else "emu")
+    return digest_of((p for f in folders for p in f.rglob("*") if p.is_file()), store)
+
+
+@functools.cache
+def _compiler_files() -> tuple[Path, ...]:
+    return (*_PACKAGE.rglob("*.py"), *(_PACKAGE / "lib").glob("*.so"))
+
+
+@functools.cache
+def compiler_digest(root: Path) -> str:
+    """Of the compiler that this process has loaded: tilelang's Python and its native library. It is
+    remembered in the store under `root`."""
+    return digest_of(_compiler_files(), Store(root))
+
+
+def compiler_versions(store: Store) -> dict[str, str]:
+    """What lowers programs: TVM, and this compiler by its contents."""
+    return {
+        "tilelang": compiler_digest(store.root),
+        "tvm": tvm.__version__,
+        "tvm_ffi": tvm_ffi.__version__,
+    }
+
+
+@functools.cache
+def nvrtc_version() -> str:
+    """Of the NVRTC that compiles here. That of its package is known without loading it."""
+    try:
+        return version("nvidia-cuda-nvrtc")
+    except PackageNotFoundError:
+        return loaded_nvrtc_version()
+
+
+def loaded_nvrtc_version() -> str:
+    """Major and minor version of NVRTC as it says itself, for which it is loaded."""
+    from cuda.bindings import nvrtc
+
+    return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+
+
+def environment(names: Iterable[str]) -> dict[str, str]:
+    """Those of the environment variables that are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
