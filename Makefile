@@ -25,13 +25,18 @@ export MYPY_CACHE_DIR := /dev/null
 export PYTEST_ADDOPTS += -p no:cacheprovider
 endif
 
-.PHONY: quickstart test lint format dev wheel test-ffi-range benchmark clean
+.PHONY: quickstart test sweep lint format dev wheel test-ffi-range benchmark clean
 
 quickstart: $(VENV)/installed
 	$(PY) examples/quickstart.py
 
 test: $(VENV)/installed lint
 	$(VENV)/bin/pytest -n 2
+
+# All tests, those of testing/sweep/tests.txt too, and every operator over types and sizes.
+sweep: $(VENV)/installed
+	$(VENV)/bin/pytest -n auto --long
+	$(VENV)/bin/python testing/sweep
 
 benchmark: $(VENV)/installed
 	$(PY) benchmark/quickstart.py

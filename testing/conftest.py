@@ -16,11 +16,13 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LONG = ROOT / "testing" / "sweep" / "tests.txt"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forms", help="file to which the forms of generated code are added")
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
+    parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +44,22 @@ def pytest_configure(config: pytest.Config) -> None:
         from tilelang.testing.forms import watch
 
         watch(os.path.abspath(config.getoption("--forms")))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests that take long for what they show to `make sweep`, and to who names one."""
+    if config.getoption("--long") or any("::" in argument for argument in config.args):
+        return
+    listed = {line for line in LONG.read_text().splitlines() if not line.startswith("#")}
+    found = {name for item in items for name in (item.nodeid, item.nodeid.partition("[")[0])}
+    files = {item.nodeid.partition("::")[0] for item in items}
+    stale = sorted(n for n in listed - found if n.partition("::")[0] in files)
+    if stale:
+        raise pytest.UsageError(f"{LONG} names tests that do not exist: {', '.join(stale)}")
+    left = [i for i in items if not listed.isdisjoint((i.nodeid, i.nodeid.partition("[")[0]))]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
 
 
 def kernel_cache(config: pytest.Config) -> str:

@@ -74,24 +74,23 @@ class Placer : public AnalyzingMutator {
 
   Stmt Mutate_(const BufferStoreNode* op) override {
     span_ = op->span;
+    const Placed* placed = Find(op->buffer);
+    if (!placed) return Default<Stmt>(op);
     auto store = make_object<BufferStoreNode>(*op);
     store->value = Mutate(op->value);
-    store->indices = MutateArray(op->indices);
-    if (const Placed* placed = Find(op->buffer)) {
-      store->indices = PlaceOf(*placed, op->buffer, store->indices);
-      store->buffer = placed->place;
-    }
+    store->indices = PlaceOf(*placed, op->buffer, MutateArray(op->indices));
+    store->buffer = placed->place;
     return BufferStore(store);
   }
 
   Expr Mutate_(const TensorLoadNode* op) override {
     const auto source = op->source.as_or_throw<Var>();
+    const Placed* placed = Find(source);
+    // What does not change stays the same node: a buffer whose extents load it is known by its own.
+    if (!placed) return Default<Expr>(op);
     auto load = make_object<TensorLoadNode>(*op);
-    load->indices = MutateArray(op->indices);
-    if (const Placed* placed = Find(source)) {
-      load->indices = PlaceOf(*placed, source, load->indices);
-      load->source = placed->place;
-    }
+    load->indices = PlaceOf(*placed, source, MutateArray(op->indices));
+    load->source = placed->place;
     return TensorLoad(load);
   }
 

@@ -148,7 +148,6 @@ def test_a_workspace_is_shared_by_the_kernels_of_a_call():
     ("arguments", "error", "message"),
     [
         ("(4, bx + 1), 'int8'", ValueError, r"bx \+ 1, which the kernel computes; wanted sizes"),
-        ("(0,), 'int8'", ValueError, "is 0"),
         ("4, 'int8', 'shared'", ValueError, "scope of T.alloc_global is 'shared', wanted 'global'"),
     ],
 )

@@ -144,7 +144,6 @@ STORED = [
     T.float8_e4m3b11fnuz,
     T.float8_e3m4,
     T.float8_e5m2fnuz,
-    T.float8_e8m0fnu,
     T.float6_e2m3fn,
     T.float6_e3m2fn,
 ]

@@ -62,7 +62,6 @@ def test_shapes_must_agree(trace, arguments, message):
         ("A_f, B_s, C_f, policy=7", ValueError, "7 is not a valid GemmWarpPolicy"),
         ("A_f, B_s, C_f, transpose_A='T'", TypeError, "wanted True or False"),
         ("A_f, B_s, C_f, clear_accum=A", TypeError, "wanted a scalar condition"),
-        ("A_f, B_s, C_f, k_pack=2", NotImplementedError, "k_pack=2"),
     ],
 )
 def test_errors(trace, arguments, error, message):
