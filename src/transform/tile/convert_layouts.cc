@@ -39,30 +39,21 @@ StagedOf ByStatement(const std::vector<Conversion>& conversions) {
   return out;
 }
 
-/*! Who can use a shared tile as well as a fragment. */
-bool TakesEither(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call) return s.as<ForNode>() != nullptr;
-  const std::string name = OpOf(call)->name;
-  return name == "tl.tileop.copy" || name == "tl.tileop.fill";
-}
-
-/*! Moves a statement's conversions of a fragment that it writes to the outermost loop around it in
- * which all users of the fragment take a shared tile, too: the fragment is in shared memory during
- * the loop, and copied once. */
-class LoopLifter : public StmtExprVisitor {
- public:
-  LoopLifter(StagedOf* staged, const Views& views) : staged_(*staged), views_(views) {}
-
+/*! Visits statements that may have conversions, and knows the loops around them that the same
+ * threads run as often as the statement. */
+class StagedVisitor : public StmtExprVisitor {
  protected:
+  std::vector<const ForNode*> loops_;
+  virtual void At(const StmtNode* op) = 0;
+
   using StmtExprVisitor::Visit_;
+  void Visit_(const EvaluateNode* op) final { At(op); }
   void Visit_(const ForNode* op) final {
-    if (OperatorOf(GetRef<Stmt>(op))) return Lift(op);
+    At(op);
     loops_.push_back(op);
     Default(op);
     loops_.pop_back();
   }
-  void Visit_(const EvaluateNode* op) final { Lift(op); }
   void Visit_(const AttrStmtNode* op) final { Apart(op); }
   void Visit_(const IfThenElseNode* op) final { Apart(op); }
   void Visit_(const WhileNode* op) final { Apart(op); }
@@ -74,7 +65,25 @@ class LoopLifter : public StmtExprVisitor {
     Default(op);
     std::swap(around, loops_);
   }
-  void Lift(const StmtNode* op) {
+};
+
+/*! Who can use a shared tile as well as a fragment. */
+bool TakesEither(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call) return s.as<ForNode>() != nullptr;
+  const std::string name = OpOf(call)->name;
+  return name == "tl.tileop.copy" || name == "tl.tileop.fill";
+}
+
+/*! Moves a statement's conversions of a fragment that it writes to the outermost loop around it in
+ * which all users of the fragment take a shared tile, too: the fragment is in shared memory during
+ * the loop, and copied once. */
+class LoopLifter : public StagedVisitor {
+ public:
+  LoopLifter(StagedOf* staged, const Views& views) : staged_(*staged), views_(views) {}
+
+ protected:
+  void At(const StmtNode* op) final {
     auto it = staged_.find(op);
     if (it == staged_.end()) return;
     for (const Staged& s : std::vector<Staged>(it->second)) {
@@ -88,6 +97,8 @@ class LoopLifter : public StmtExprVisitor {
       }
     }
   }
+
+ private:
   /*! The fragment has no other names here, and its users do not mind. */
   bool MayMove(const ForNode* loop, const Var& fragment) const {
     struct Users : StmtExprVisitor {
@@ -118,38 +129,18 @@ class LoopLifter : public StmtExprVisitor {
 
   StagedOf& staged_;
   const Views& views_;
-  std::vector<const ForNode*> loops_;
 };
 
 /*! The outermost loop in front of which a fragment may be copied for a statement in it: the loop
  * does not write the fragment, and its threads are those of the statement. */
-class CopyPlaces : public StmtExprVisitor {
+class CopyPlaces : public StagedVisitor {
  public:
   CopyPlaces(const StagedOf& staged, const Views& views) : staged_(staged), views_(views) {}
   /*! Loop -> fragments. */
   std::unordered_map<const Object*, std::vector<Var>> before;
 
  protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const ForNode* op) final {
-    At(op);
-    loops_.push_back(op);
-    Default(op);
-    loops_.pop_back();
-  }
-  void Visit_(const EvaluateNode* op) final { At(op); }
-  void Visit_(const AttrStmtNode* op) final { Apart(op); }
-  void Visit_(const IfThenElseNode* op) final { Apart(op); }
-  void Visit_(const WhileNode* op) final { Apart(op); }
-
- private:
-  void Apart(const StmtNode* op) {
-    std::vector<const ForNode*> around;
-    std::swap(around, loops_);
-    Default(op);
-    std::swap(around, loops_);
-  }
-  void At(const StmtNode* op) {
+  void At(const StmtNode* op) final {
     auto it = staged_.find(op);
     if (it == staged_.end()) return;
     for (const Staged& s : it->second) {
@@ -158,6 +149,8 @@ class CopyPlaces : public StmtExprVisitor {
       if (place) before[place].push_back(s.fragment);
     }
   }
+
+ private:
   bool Writes(const ForNode* loop, const Var& fragment) const {
     const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
     return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
@@ -167,7 +160,6 @@ class CopyPlaces : public StmtExprVisitor {
 
   const StagedOf& staged_;
   const Views& views_;
-  std::vector<const ForNode*> loops_;
 };
 
 /*! Puts a shared tile in the place of a fragment's accesses. */
