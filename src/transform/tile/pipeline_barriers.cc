@@ -341,10 +341,15 @@ Expr BarrierSelector::Mutate_(const TensorRegionNode* op) {
 Expr BarrierSelector::Mutate_(const CallNode* op) {
   const Expr e = GetRef<Expr>(op);
   if (!IsCallTo(e, kMbarrierWait)) return Default<Expr>(op);
-  const auto it = rings.find(AsAddressOf(op->args[0])->source.get());
+  const TensorLoadNode* element = AsAddressOf(op->args[0]);
+  const auto it = rings.find(element->source.get());
   if (it == rings.end()) return Default<Expr>(op);
   const Expr phase = FloorDivOf(it->second.count.Of(loop), it->second.versions);
-  const Expr parity = CastTo(op->args[1]->dtype(), FloorModOf(phase, 2));
+  Expr parity = CastTo(op->args[1]->dtype(), FloorModOf(phase, 2));
+  const auto index = AsInt(element->indices[0]);
+  if (index && it->second.phase_before.count(*index)) {
+    parity = XorOf(parity, MakeInt(parity->dtype(), 1));
+  }
   return CallOp(kMbarrierWait, {Mutate(op->args[0]), parity});
 }
 
