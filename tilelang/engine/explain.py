@@ -214,7 +214,7 @@ def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:
 def _loop_of(function: tirx.PrimFunc, entry: Any) -> tirx.For | None:
     """The loop that a pipeline became: of its variable, with the most of its lines in it (TVM drops
     the places of loops). None if it has one iteration and is no loop any more."""
-    lines = {int(statement["line"]) for statement in entry["statements"]}
+    lines = {int(line) for statement in entry["statements"] for line in statement["lines"]}
     found: dict[tirx.For, int] = {}
 
     def loop(node: tirx.For) -> None:

@@ -36,24 +36,37 @@ struct Signal {
   }
 };
 
-/*!
- * A parity without what makes it another one, as an integer that has it: `x & 1`, `x ^ 1`, `1 - x`,
- * casts.
- */
-Expr AsInteger(const Expr& parity) {
-  if (const auto* op = parity.as<BitwiseAndNode>(); op && IsConst(op->b, 1)) {
-    return AsInteger(op->a);
+/*! An integer, or with `flipped` its successor, that has the same parity as an expression without
+ * what makes it 0 or 1: `x & 1`, `x % 2`, `x ^ 1`, `1 - x`, casts. */
+struct ParityOf {
+  Expr integer;
+  bool flipped = false;
+
+  explicit ParityOf(const Expr& parity) : integer(parity) {
+    while (Peel()) {
+    }
   }
-  if (const auto* op = parity.as<BitwiseXorNode>(); op && IsConst(op->b, 1)) {
-    return AsInteger(op->a) + 1;
+
+ private:
+  bool Peel() {
+    const Expr e = integer;
+    if (const auto* op = e.as<BitwiseAndNode>(); op && IsConst(op->b, 1)) return Is(op->a);
+    if (const auto* op = e.as<FloorModNode>(); op && IsConst(op->b, 2)) return Is(op->a);
+    const auto* cast = e.as<CastNode>();
+    if (cast && IsPureInteger(cast->value)) return Is(cast->value);
+    const auto* flip = e.as<BitwiseXorNode>();
+    const auto* rest = e.as<SubNode>();
+    if (flip && IsConst(flip->b, 1)) flipped = !flipped;
+    if (flip && IsConst(flip->b, 1)) return Is(flip->a);
+    if (!rest || !IsConst(rest->a, 1)) return false;
+    flipped = !flipped;
+    return Is(rest->b);
   }
-  if (const auto* op = parity.as<SubNode>(); op && IsConst(op->a, 1)) return AsInteger(op->b) + 1;
-  if (const auto* op = parity.as<FloorModNode>(); op && IsConst(op->b, 2)) return AsInteger(op->a);
-  if (const auto* op = parity.as<CastNode>(); op && IsPureInteger(op->value)) {
-    return AsInteger(op->value);
+  bool Is(const Expr& e) {
+    integer = e;
+    return true;
   }
-  return parity;
-}
+};
 
 /*! Proves that a loop's handshakes order all that its roles share. */
 class Prover {
@@ -151,11 +164,10 @@ class Prover {
   /*! A parity of this iteration's fill says so by the number of iterations before, for one version,
    * or by its quotient by the number of versions; the program has one way to say it. */
   bool CheckParities(int64_t num_stages) {
-    const Expr count = count_.Of(place_.loop);
-    if (CheckParities(count)) return true;
+    if (CheckParitiesFor(1)) return true;
     if (!wrong_wait_) return false;
     const RoleStep* wait = wrong_wait_;
-    const bool of_versions = CheckParities(FloorDivOf(count, num_stages));
+    const bool of_versions = CheckParitiesFor(num_stages);
     if (of_versions || !wrong_wait_) return of_versions;
     return Refuse(*wait, "the parity of the wait" + LineOf(wait->stmt) +
                              " is neither that of the number of iterations before, as all waits "
@@ -163,22 +175,15 @@ class Prover {
                              std::to_string(num_stages));
   }
 
-  bool CheckParities(const Expr& fills) {
-    Analyzer analyzer;
-    for (const ForNode* outer : count_.around) analyzer.BindLoop(outer);
-    analyzer.BindLoop(place_.loop);
+  /*! The program's parities, for so many versions. */
+  bool CheckParitiesFor(int64_t versions) {
     for (Signal& s : signals_) s.has_wait = s.of_phase_before = false;
     wrong_wait_ = nullptr;
     for (const BodyRole& role : roles_) {
       for (const RoleStep& step : role.steps) {
         if (step.kind != Kind::kWait) continue;
-        const Expr p = AsInteger(step.parity);
-        const auto is = [&](int64_t more) {
-          const Expr wanted = CastTo(p->dtype(), fills) + more;
-          return analyzer.CanProveEqual(FloorModOf(p, 2), FloorModOf(wanted, 2));
-        };
-        const bool pure = IsPureInteger(p), this_one = pure && is(0);
-        if (!this_one && !(pure && is(1))) {
+        const bool this_one = IsParityOf(step.parity, versions, 0);
+        if (!this_one && !IsParityOf(step.parity, versions, 1)) {
           wrong_wait_ = &step;
           return false;
         }
@@ -191,6 +196,20 @@ class Prover {
       }
     }
     return true;
+  }
+
+  /*! It is the parity of this iteration's phase, counting so many more. */
+  bool IsParityOf(const Expr& parity, int64_t versions, int64_t more) const {
+    const ParityOf p(parity);
+    if (!IsPureInteger(p.integer)) return false;
+    Analyzer analyzer;
+    for (const ForNode* outer : count_.around) analyzer.BindLoop(outer);
+    analyzer.BindLoop(place_.loop);
+    const int64_t phases = p.flipped ? 1 - more : more;
+    const Expr count = CastTo(p.integer->dtype(), count_.Of(place_.loop));
+    const Expr wanted = FloorModOf(FloorDivOf(count + phases * versions, versions), 2);
+    return analyzer.CanProveEqual(p.integer, wanted) ||
+           analyzer.CanProveEqual(FloorModOf(p.integer, 2), wanted);
   }
 
   bool CheckSignal(const Signal& s) {
