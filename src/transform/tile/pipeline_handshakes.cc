@@ -82,18 +82,13 @@ class Prover {
     if (!count_.unknown.empty()) return Refuse(0, count_.unknown);
     if (!CollectSignals() || !CheckParities(num_stages)) return false;
     for (const Signal& s : signals_) {
-      if (!CheckSignal(s)) return false;
+      if (!CheckArrivals(s)) return false;
     }
-    std::vector<Var> shared;
-    for (const BodyRole& role : roles_) {
-      for (const RoleStep& step : role.steps) {
-        for (const Var& v : UseOf(step).writes) {
-          if (!Contains(shared, v)) shared.push_back(v);
-        }
-      }
-    }
-    for (const Var& v : shared) {
+    for (const Var& v : WrittenMemory()) {
       if (!CheckMemory(v)) return false;
+    }
+    for (const Signal& s : signals_) {
+      if (!CheckAnswers(s)) return false;
     }
     if (found.tiles.empty()) return Refuse(0, "no role fills a tile that another one reads");
     Note(num_stages);
@@ -212,7 +207,8 @@ class Prover {
            analyzer.CanProveEqual(FloorModOf(p.integer, 2), wanted);
   }
 
-  bool CheckSignal(const Signal& s) {
+  /*! Each iteration completes one phase. */
+  bool CheckArrivals(const Signal& s) {
     if (!s.has_wait) return Refuse(0, "nothing in the loop waits at mbarrier " + s.Name());
     int64_t arrivals = 0;
     for (const BodyRole& role : roles_) {
@@ -226,10 +222,15 @@ class Prover {
       return Refuse(0, "mbarrier " + s.Name() + " takes " + std::to_string(ToInt(wanted)) +
                            " arrivals, and an iteration makes " + std::to_string(arrivals));
     }
+    return true;
+  }
+
+  /*! Nobody waits for a phase that ends twice meanwhile. */
+  bool CheckAnswers(const Signal& s) {
     for (const BodyRole& role : roles_) {
       if (const RoleStep* wait = FirstWait(role, s); wait && !IsAnswered(role, s)) {
-        return Refuse(*wait, "who waits at mbarrier " + s.Name() + LineOf(wait->stmt) +
-                                 " does not let those go on that arrive there");
+        return Refuse(*wait, "not all who arrive at mbarrier " + s.Name() +
+                                 " first wait for who waits there" + LineOf(wait->stmt));
       }
     }
     return true;
@@ -269,6 +270,18 @@ class Prover {
 
   bool Writes(const RoleStep& s, const Var& v) const { return Contains(UseOf(s).writes, v); }
   bool Reads(const RoleStep& s, const Var& v) const { return Contains(UseOf(s).reads, v); }
+
+  std::vector<Var> WrittenMemory() const {
+    std::vector<Var> written;
+    for (const BodyRole& role : roles_) {
+      for (const RoleStep& step : role.steps) {
+        for (const Var& v : UseOf(step).writes) {
+          if (!Contains(written, v)) written.push_back(v);
+        }
+      }
+    }
+    return written;
+  }
 
   /*! What one role writes and another one touches is a tile that handshakes pass on. */
   bool CheckMemory(const Var& v) {

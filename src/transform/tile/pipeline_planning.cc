@@ -440,9 +440,11 @@ class Planner : public StmtExprMutator {
       if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
     }
     if (own.writes.empty()) return "it writes no buffer";
+    const std::vector<Var> at = barriers.Of(index);
     for (const Var& v : own.writes) {
-      if (IsBarrier(v)) continue;
       const std::string name = v->name;
+      if (IsBarrier(v) && Contains(at, v)) continue;
+      if (IsBarrier(v)) return "it uses mbarrier " + name + " in a loop or a range of threads";
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
       bool is_read = false;
