@@ -265,7 +265,7 @@ def roles_program() -> Any:
 def roles() -> Launch:
     a = np.random.default_rng(0).standard_normal((7, 64, 64)).astype(np.float16)
     b = np.zeros_like(a)
-    return Launch([b, tensor_map(a, (1, 64, 64))], [(b, a)])
+    return Launch([b, tensor_map(a, (64, 64, 1), swizzle=128)], [(b, a)])
 
 
 def compiled(
@@ -529,6 +529,23 @@ DEFECTS = {
         "uninitialized",
         ("tl::wgmma_rs",),
         "A_local + 30",
+    ),
+    "compiled roles that do not wait for those who read": Defect(
+        "compiled roles",
+        "      tl::mbarrier_wait(empty + ",
+        "      if (k < 3) tl::mbarrier_wait(empty + ",
+        "race",
+        ("tl::tma_load<", "tl::load<half_t, 8>(tile"),
+        "tile + ",
+        also=("failure",),
+    ),
+    "compiled roles of which one does not arrive": Defect(
+        "compiled roles",
+        "      tl::mbarrier_arrive(empty + ",
+        "      if (tx != 200) tl::mbarrier_arrive(empty + ",
+        "failure",
+        ("tl::mbarrier_wait(empty + ",),
+        "127 of 128 arrivals",
     ),
     "compiled stages filled over a tile": Defect(
         "compiled tiles in stages",
