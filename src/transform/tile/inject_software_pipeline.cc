@@ -118,6 +118,9 @@ class VersionCollector : public StmtExprVisitor {
   }
 
   void Add(const ForNode* loop, const Handshakes& handshakes) {
+    versions_.handshakes[loop->loop_var.get()] = {handshakes,
+                                                  CountIterations(function_body_, loop)};
+    if (handshakes.versions == 1) return;
     for (const Var& tile : handshakes.tiles) {
       versions_.count[tile.get()] = handshakes.versions;
       versions_.of_loop[loop->loop_var.get()].push_back(tile);
@@ -130,8 +133,6 @@ class VersionCollector : public StmtExprVisitor {
         versions_.rings.at(barrier.get()).phase_before.insert(ToInt(element));
       }
     }
-    versions_.handshakes[loop->loop_var.get()] = {handshakes,
-                                                  CountIterations(function_body_, loop)};
   }
 
   void AddRing(const ForNode* loop, const Var& barrier, int64_t n) {
@@ -454,6 +455,7 @@ class Injector : public StmtExprMutator {
     Map<String, Any> entry = DescribeLoop(op, FlatSeq(op->body), {});
     Map<String, Any> versions;
     for (const std::vector<Var>& buffers : {handshakes.tiles, handshakes.barriers}) {
+      if (handshakes.versions == 1) break;
       for (const Var& v : buffers) versions.Set(v->name, handshakes.versions);
     }
     entry.Set("versions", versions);

@@ -46,6 +46,7 @@ class AroundLoop : public StmtExprVisitor {
     around.push_back(op);
     Default(op);
     if (!found) around.pop_back();
+    if (found && HasContinue(op->body)) unknown = "a `continue` in a loop around skips iterations";
   }
   void Visit_(const WhileNode* op) final { Within("a `while` loop", op); }
   void Visit_(const IfThenElseNode* op) final {
@@ -59,6 +60,20 @@ class AroundLoop : public StmtExprVisitor {
   }
 
  private:
+  /*! In front of the loop, where this matters, or behind it. */
+  static bool HasContinue(const Stmt& body) {
+    struct Finder : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ContinueNode*) final { found = true; }
+      void Visit_(const ForNode*) final {}  // whose own a `continue` is
+      void Visit_(const WhileNode*) final {}
+      void Visit_(const EvaluateNode* op) final { found |= IsContinue(GetRef<Stmt>(op)); }
+    } finder;
+    finder(body);
+    return finder.found;
+  }
+
   void Within(const char* what, const Object* op) {
     if (found) return;
     Default(op);

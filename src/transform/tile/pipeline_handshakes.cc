@@ -217,6 +217,10 @@ class Prover {
       }
     }
     const auto known = place_.block->annotations.find(kBarrierInit);
+    if (known == place_.block->annotations.end() ||
+        !(*known).second.cast<Map<Var, Array<IntImm>>>().count(s.barrier)) {
+      return Refuse(0, "the program initialises mbarrier " + s.Name() + " itself");
+    }
     const auto wanted = (*known).second.cast<Map<Var, Array<IntImm>>>().at(s.barrier)[s.element];
     if (ToInt(wanted) != arrivals) {
       return Refuse(0, "mbarrier " + s.Name() + " takes " + std::to_string(ToInt(wanted)) +
@@ -419,7 +423,9 @@ class Prover {
     const auto trips = AsInt(place_.loop->extent);
     found.versions = num_stages;
     // More slots than iterations are never filled.
-    if (trips && count_.around.empty()) found.versions = std::min(num_stages, *trips);
+    if (trips && count_.around.empty()) {
+      found.versions = std::clamp<int64_t>(*trips, 1, num_stages);
+    }
     for (const Signal& s : signals_) {
       if (!s.of_phase_before) continue;
       Array<IntImm> elements;

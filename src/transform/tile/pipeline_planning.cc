@@ -158,7 +158,7 @@ class Planner : public StmtExprMutator {
     }
     Schedule plan;
     FoundHandshakes roles;
-    if (!user && num_stages > 1 && kernel_.block && HasRoles(inlined.body)) {
+    if (!user && kernel_.block && HasRoles(inlined.body)) {
       const LoopPlace place{function_body_, op, views_, threads_, kernel_.block};
       roles = FindHandshakes(place, inlined.body, num_stages);
       if (roles.handshakes) return WithHandshakes(op, *roles.handshakes);
@@ -236,12 +236,10 @@ class Planner : public StmtExprMutator {
     return Plain(op);
   }
 
-  /*! The statements stay where they are, and name one version. */
+  /*! The statements stay where they are, and will be told which versions to use. */
   Stmt WithHandshakes(const ForNode* op, const Handshakes& handshakes) {
     For loop = Plain(op).as_or_throw<For>();
-    if (handshakes.versions > 1) {
-      loop.CopyOnWrite()->annotations.Set(kHandshakes, handshakes.ToAnnotation());
-    }
+    loop.CopyOnWrite()->annotations.Set(kHandshakes, handshakes.ToAnnotation());
     return loop;
   }
 

@@ -16,6 +16,8 @@ namespace {
 
 using Kind = RoleStep::Kind;
 
+constexpr const char* kNoRole = "it is not a T.ws, or stands around one";
+
 /*! What is left of the threads where they elect one. */
 std::optional<ThreadSet> Where(const ThreadSet& from, const Expr& condition) {
   if (!IsCallTo(condition, kShuffleElect)) return from.Where(condition, true);
@@ -144,8 +146,11 @@ BodyRoles SplitRoles(const std::vector<Stmt>& body, const std::vector<Axis>& thr
   };
   for (size_t i = 0; i < body.size(); ++i) {
     const AttrStmtNode* range = RangeOfRole(body[i]);
-    if (!range) return refuse(i, "threads outside of T.ws run it, too");
+    if (!range) return refuse(i, kNoRole);
     const ThreadSet own = ThreadSet::Of(threads, ThreadRangesOf(range));
+    const Expr condition = SplitGuard(body[i]).condition;
+    const auto reaching = condition.defined() ? block.Where(condition, true) : block;
+    if (!(reaching == own)) return refuse(i, kNoRole);
     BodyRole* role = nullptr;
     for (BodyRole& other : out.roles) {
       if (other.threads == own) {

@@ -1,5 +1,7 @@
 """Roles that a program writes by hand in a pipelined loop: what they pass on gets versions."""
 
+import textwrap
+
 import pytest
 import torch
 
@@ -104,81 +106,116 @@ for k in range(n):
     assert "\n".join(loop) == (by_one if "tx == 77" in text else wanted)
 
 
+def within(around, count):
+    """A change of the program: statements around its loop, of 5 iterations then, which `count`
+    counts."""
+    loop = PROGRAM[PROGRAM.index(IN_FRONT) :]
+    lines = [" " * (8 + 4 * i) + line + "\n" for i, line in enumerate(around)]
+    inner = loop.replace("k & 1", f"({count}) & 1").replace("Pipelined(n", "Pipelined(5")
+    return loop, "".join(lines) + textwrap.indent(inner, " " * 4 * len(around))
+
+
 def test_what_a_loop_around_counts(program, statements):
     """The slot and its phase are those of all iterations that the kernel has run."""
-    rows = PROGRAM.replace("k & 1", "(r * 5 + k) & 1").splitlines(keepends=True)
-    first = next(i for i, row in enumerate(rows) if row.startswith(IN_FRONT))
-    nested = [
-        "        for r in T.serial(3):\n",
-        "    " + rows[first].replace("n, num", "5, num"),
-        *("    " + row for row in rows[first + 1 :]),
-    ]
-    func = program(("".join(rows[first:]).replace("(r * 5 + k)", "k"), "".join(nested)))
+    func = program(within(["for r in T.serial(3):"], "r * 5 + k"))
     text = statements(func, *PASSES, "InjectSoftwarePipeline", "Simplify", arch="sm_90a")
     assert "mbarrier_wait(T.address_of(full[(r * 5 + k) % 3]), (r * 5 + k) % 6 // 3)" in text
     assert "mbarrier_wait(T.address_of(empty[(r * 5 + k) % 3]), (r * 5 + k) % 6 // 3 ^ 1)" in text
     assert "S[(r * 5 + k) % 3, 0:64, 0:64], full[(r * 5 + k) % 3])" in text
 
 
-SUBSET = """\
-            with T.ws(0, 1):
-                F[0, 0] = 0.0
-"""
-OTHERS = """\
-            T.sync_threads()
-"""
+def behind(line, statement):
+    """A change of the program: a statement behind a line of a role."""
+    return line, line + " " * 16 + statement + "\n"
 
 
-@pytest.mark.parametrize(
-    ("told", "changes"),
-    [
-        ("is neither that of the number of iterations before", parities("k // 2 % 2", "k // 2 & 1 ^ 1")),
-        # One barrier counts by versions.
-        ("is neither that of the number of iterations before", parities("k // 3 % 2", "k % 2 ^ 1")),
-        ("nothing in the loop waits at mbarrier empty", [(FREE, "")]),
-        ("S is filled at line 17 without a wait for those who have read", [(FREE, ""), (FILL, FILL + FREE)]),
-        ("S is read at line 21 without a wait for those who fill it", [(READY, ""), (USE, USE + READY)]),
-        ("nothing in the loop waits at mbarrier full", [(READY, "")]),
-        ("mbarrier empty takes 128 arrivals, and an iteration makes 0", [(USED, "")]),
-        ("mbarrier full takes 128 arrivals, and an iteration makes 256", [(FILLED, FILLED * 2)]),
-        ("S is filled at line 18 without a wait for those", [(USED, ""), (READY, USED + READY)]),
-        # A third role waits for fills, and is not waited for.
-        (
-            "not all who arrive at mbarrier full first wait for who waits there at line 25",
-            [("256", "384"), (USED, USED + "            with T.ws(2):\n" + READY + "                T.clear(F)\n")],
-        ),
-        # A third role arrives for each fill, and waits for nobody.
-        (
-            "not all who arrive at mbarrier full first wait for who waits there at line 21",
-            [("256", "384"), ("full = T.alloc_barrier(128)", "full = T.alloc_barrier(256)"), (USED, USED + "            with T.ws(2):\n" + FILLED)],
-        ),
-        (
-            "mbarrier full is used outside of the loop's T.ws, or under a condition",
-            [(FILLED, "                if k < 4:\n                    T.barrier_arrive(full)\n")],
-        ),
-        ("mbarrier full is used outside", [(IN_FRONT, "        T.barrier_arrive(full)\n" + IN_FRONT)]),
-        ("more of S is read than the loop writes", [(FILL, FILL.replace(", S,", ", S[0:32, :],"))]),
-        ("a role both reads and writes S", [(USE, USE + "                T.fill(S, 0)\n")]),
-        ("one role writes B, which another one uses", [(FILL, FILL.replace("A[", "B["))]),
-        (
-            "X is read at line 20 without a wait for those who fill it",
-            [(FILLED, FILLED + "                T.copy(X, A[0, 0])\n"), (USE, USE + "                T.fill(X, 0)\n")],
-        ),
-        ("S is read outside of the loop", [(USED, USED + "        T.copy(S, C)\n")]),
-        ("threads outside of T.ws run it, too", [(USED, USED + OTHERS)]),
-        ("some of its threads, not all, run another T.ws", [(USED, USED + SUBSET)]),
-        ("the index of mbarrier full is no constant", [("(128)\n        empty", "([128] * 3)\n        empty"), *((s, s.replace("full", "full[k % 3]")) for s in (FILL, FILLED, READY))]),
-        (
-            "S is filled at line 18 without a wait for those who have read it to their end",
-            [(USE, "                T.wgmma_gemm(S, X, F)\n")],
-        ),
-        (
-            "S is filled at line 18 without a wait for those who have read it to their end",
-            [(USE, USE.replace("T.copy", "T.tma_copy"))],
-        ),
-    ],
-    ids=range(23),
-)  # fmt: skip
+def third_role(*statements):
+    """A change of the program: a T.ws behind the others, and the threads for it."""
+    text = "".join(" " * 16 + s + "\n" for s in statements)
+    return ("256", "384"), (USED, USED + " " * 12 + "with T.ws(2):\n" + text)
+
+
+NEITHER = "is neither that of the number of iterations before"
+NOT_READ = "S is filled at line 17 without a wait for those who have read it to their end"
+NOT_WAITED_FOR = NOT_READ.replace("17", "18")
+NO_ROLE = "it is not a T.ws, or stands around one"
+FIRST_WAIT = "not all who arrive at mbarrier full first wait for who waits there at line "
+ELSEWHERE = "mbarrier full is used outside of the loop's T.ws, or under a condition"
+BY_INDEX = [(line, line.replace("full", "full[k % 3]")) for line in (FILL, FILLED, READY)]
+
+REFUSED = {
+    "another parity": (NEITHER, parities("k // 2 % 2", "k // 2 & 1 ^ 1")),
+    "one barrier counts by versions": (NEITHER, parities("k // 3 % 2", "k % 2 ^ 1")),
+    "no wait at empty": ("nothing in the loop waits at mbarrier empty", [(FREE, "")]),
+    "no wait at full": ("nothing in the loop waits at mbarrier full", [(READY, "")]),
+    "a wait behind the fill": (NOT_READ, [(FREE, ""), (FILL, FILL + FREE)]),
+    "a wait behind the use": (
+        "S is read at line 21 without a wait for those who fill it",
+        [(READY, ""), (USE, USE + READY)],
+    ),
+    "an arrival in front of the use": (NOT_WAITED_FOR, [(USED, ""), (READY, USED + READY)]),
+    "no arrival": ("empty takes 128 arrivals, and an iteration makes 0", [(USED, "")]),
+    "two arrivals": (
+        "mbarrier full takes 128 arrivals, and an iteration makes 256",
+        [(FILLED, FILLED * 2)],
+    ),
+    "a role that nobody waits for": (
+        FIRST_WAIT + "25",
+        third_role("T.barrier_wait(full, k & 1)", "T.clear(F)"),
+    ),
+    "a role that waits for nobody": (
+        FIRST_WAIT + "21",
+        [
+            ("full = T.alloc_barrier(128)", "full = T.alloc_barrier(2 * 128)"),
+            *third_role("T.barrier_arrive(full)"),
+        ],
+    ),
+    "an arrival in some iterations": (ELSEWHERE, [(FILLED, f"{' ' * 16}if k < 4:\n    {FILLED}")]),
+    "an arrival in front of the loop": (ELSEWHERE, [(IN_FRONT, FILLED[8:] + IN_FRONT)]),
+    "half of the tile": (
+        "more of S is read than the loop writes",
+        [(FILL, FILL.replace(", S,", ", S[0:32, :],"))],
+    ),
+    "a user who writes": ("a role both reads and writes S", [behind(USE, "T.fill(S, 0)")]),
+    "what is loaded and stored": (
+        "one role writes B, which another one uses",
+        [(FILL, FILL.replace("A[", "B["))],
+    ),
+    "another buffer": (
+        "X is read at line 20 without a wait for those who fill it",
+        [behind(FILLED, "T.copy(X, A[0, 0])"), behind(USE, "T.fill(X, 0)")],
+    ),
+    "a use behind the loop": (
+        "S is read outside of the loop",
+        [(USED, USED + " " * 8 + "T.copy(S, C)\n")],
+    ),
+    "a branch around": (
+        "the loop is in a branch in a loop",
+        [within(["for r in T.serial(n):", "if r > 2:"], "r * 5 + k")],
+    ),
+    "a continue": (
+        "a `continue` in a loop around skips iterations",
+        [within([f"for r in T.serial(n):\n{' ' * 12}if r == 3: continue"], "r * 5 + k")],
+    ),
+    "a branch inside": (
+        NO_ROLE,
+        [(USED, USED + " " * 12 + "if k > 3:\n" + " " * 16 + "with T.ws(1): T.clear(F)\n")],
+    ),
+    "a barrier of all": (NO_ROLE, [(USED, USED + " " * 12 + "T.sync_threads()\n")]),
+    "threads of both": (
+        "some of its threads, not all, run another T.ws",
+        [(USED, USED + " " * 12 + "with T.ws(0, 1): F[0, 0] = 0.0\n")],
+    ),
+    "versions by hand": (
+        "the index of mbarrier full is no constant",
+        [("(128)\n        empty", "([128] * 3)\n        empty"), *BY_INDEX],
+    ),
+    "a product on its way": (NOT_WAITED_FOR, [(USE[16:-1], "T.wgmma_gemm(S, X, F)")]),
+    "a store on its way": (NOT_WAITED_FOR, [(USE, USE.replace("T.copy", "T.tma_copy"))]),
+}
+
+
+@pytest.mark.parametrize(("told", "changes"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_understood_has_one_version(program, tile_passes, said, told, changes):
     """The loop is the program's, and a warning says why."""
     mod = tile_passes(program(*changes), *PASSES, arch="sm_90a")
@@ -202,12 +239,22 @@ def test_an_engine_that_is_waited_for(program, tile_passes, wait, use):
     assert "tl_pipeline_handshakes" in tile_passes(func, *PASSES, arch="sm_90a").script()
 
 
+def test_one_stage_is_one_version(program, tile_passes, said):
+    """As the program says it: nothing to warn of."""
+    func = program(("num_stages=3", "num_stages=1"))
+    mod = tile_passes(func, *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
+    (entry,) = mod["main"].attrs["tl.pipelines"]
+    assert not entry["versions"]
+    assert "T.address_of(full[0]), k & 1)" in mod.script()
+    assert not [text for text in said if "num_stages" in text]
+
+
 def compiled(func):
     return tilelang.compile(func, target=TARGET, execution_backend="emulate")
 
 
 def test_a_product_of_three_roles_again_and_again():
-    """One thread fills, a product and a sum use the tiles; a loop around; barriers in one buffer."""
+    """One thread fills, a product and a sum use the tiles, in a loop around."""
 
     @T.prim_func
     def main(
