@@ -1,17 +1,18 @@
 /*!
  * InjectSoftwarePipeline: applies the schedules that PipelinePlanning left.
  *
- * In:  a tile program with `software_pipeline_*` annotations on loops, or `tl_pipeline_handshakes`:
- * the latter keep their statements, and get versions of tiles and mbarriers.
+ * In:  a tile program with `software_pipeline_*` annotations on loops; others have
+ * `tl_pipeline_handshakes`.
  * Out: each such loop is a prologue of max(stage) steps, a loop, and an epilogue for computation of
  * late stages. A shared buffer that is filled in an earlier step than it is used has a leading
  * version dimension, indexed by iteration % versions. Asynchronous copies stand in an `async_copy`
  * attribute whose value is their guard, with cp_async_commit after the copies of a step and
- * cp_async_wait before their users. Establishes: same results as the loop without the pipeline, for
- * any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not keep a
- * dependence, or would need several versions of what has one only: registers, and buffers of which
- * something else is read than what the same iteration has written. The function's `tl.pipelines`
- * tells each pipeline's plan.
+ * cp_async_wait before their users. A loop with handshakes stays as it is, on versions of tiles and
+ * mbarriers (pipeline_handshakes.h). Establishes: same results as the loop without the pipeline,
+ * for any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not
+ * keep a dependence, or would need several versions of what has one only: registers, and buffers of
+ * which something else is read than what the same iteration has written. The function's
+ * `tl.pipelines` tells each pipeline's plan.
  *
  * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. The loop
  * has the steps in which all computation is valid, so that no branch stands in its way; copies

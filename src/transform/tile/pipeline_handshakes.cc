@@ -117,35 +117,29 @@ class Prover {
   // --- mbarriers
 
   bool CollectSignals() {
-    std::vector<Var> barriers;
-    std::vector<size_t> mentions;
+    std::vector<const RoleStep*> steps;
     for (const BodyRole& role : roles_) {
       for (const RoleStep& step : role.steps) {
-        if (step.kind == Kind::kOther) continue;
-        SignalOf(step);
-        const auto known = std::find_if(barriers.begin(), barriers.end(),
-                                        [&](const Var& v) { return v.same_as(step.barrier); });
-        mentions.resize(barriers.size());
-        if (known != barriers.end()) {
-          ++mentions[known - barriers.begin()];
-          continue;
-        }
-        if (ScopeOf(step.barrier) == "shared.cluster_barrier") {
-          return Refuse(
-              step, "other blocks of the cluster use mbarrier " + std::string(step.barrier->name));
-        }
-        barriers.push_back(step.barrier);
-        mentions.push_back(1);
+        if (step.kind != Kind::kOther) steps.push_back(&step);
       }
     }
-    for (size_t b = 0; b < barriers.size(); ++b) {
-      if (CountMentions(place_.function_body, barriers[b]) > mentions[b]) {
-        return Refuse(0, "mbarrier " + std::string(barriers[b]->name) +
-                             " is used outside of the loop's T.ws, or under a condition that is "
-                             "not about the thread's number alone");
+    for (const RoleStep* step : steps) {
+      SignalOf(*step);
+      if (Contains(found.barriers, step->barrier)) continue;
+      found.barriers.push_back(step->barrier);
+      const std::string name = step->barrier->name;
+      if (ScopeOf(step->barrier) == "shared.cluster_barrier") {
+        return Refuse(*step, "other blocks of the cluster use mbarrier " + name);
+      }
+      const size_t mentions = std::count_if(steps.begin(), steps.end(), [&](const RoleStep* s) {
+        return s->barrier.same_as(step->barrier);
+      });
+      if (CountMentions(place_.function_body, step->barrier) > mentions) {
+        return Refuse(*step, "mbarrier " + name +
+                                 " is used outside of the loop's T.ws, or under a condition that "
+                                 "is not about the thread's number alone");
       }
     }
-    found.barriers = barriers;
     return true;
   }
 
