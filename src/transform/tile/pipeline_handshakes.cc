@@ -207,7 +207,7 @@ class Prover {
     int64_t arrivals = 0;
     for (const BodyRole& role : roles_) {
       for (const RoleStep& step : role.steps) {
-        if (step.kind == Kind::kArrive && s.IsOf(step)) arrivals += step.threads;
+        if (step.kind == Kind::kArrive && s.IsOf(step)) arrivals += step.threads.Size();
       }
     }
     const auto known = place_.block->annotations.find(kBarrierInit);
@@ -257,11 +257,24 @@ class Prover {
       if (other.of_phase_before == s.of_phase_before) return false;
       const size_t arrival = FirstOf(role, other, Kind::kArrive);
       if (arrival == role.steps.size() || arrival < FirstOf(role, s, Kind::kWait)) return false;
-      return std::all_of(roles_.begin(), roles_.end(), [&](const BodyRole& r) {
-        const size_t arrives = FirstOf(r, s, Kind::kArrive);
-        return arrives == r.steps.size() || FirstOf(r, other, Kind::kWait) < arrives;
-      });
+      return std::all_of(roles_.begin(), roles_.end(),
+                         [&](const BodyRole& r) { return ArriveBehind(r, s, other); });
     });
+  }
+
+  /*! What threads of the role arrive at `s` have waited at `other`. */
+  static bool ArriveBehind(const BodyRole& role, const Signal& s, const Signal& other) {
+    ThreadSet waited = role.threads.Where([](int64_t) { return false; });
+    for (const RoleStep& step : role.steps) {
+      if (step.kind == Kind::kWait && other.IsOf(step)) {
+        waited = role.threads.Where(
+            [&](int64_t thread) { return waited.Has(thread) || step.threads.Has(thread); });
+      }
+      if (step.kind != Kind::kArrive || !s.IsOf(step)) continue;
+      const ThreadSet others = step.threads.Where([&](int64_t t) { return !waited.Has(t); });
+      if (others.Size() > 0) return false;
+    }
+    return true;
   }
 
   // --- memory

@@ -47,13 +47,13 @@ class StepCollector {
       if (guarded.condition.defined() && some) {
         Collect(guarded.body, *some);
       } else {
-        Add(piece, threads.Size());
+        Add(piece, threads);
       }
     }
   }
 
  private:
-  void Add(const Stmt& s, int64_t threads) {
+  void Add(const Stmt& s, const ThreadSet& threads) {
     RoleStep step{Kind::kOther, s, statement_, threads, Var(), 0, Expr()};
     const auto* evaluate = s.as<EvaluateNode>();
     const auto* call = evaluate ? evaluate->value.as<CallNode>() : nullptr;

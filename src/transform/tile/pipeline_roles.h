@@ -15,8 +15,8 @@ struct RoleStep {
   Stmt stmt;
   /*! In the loop's body, the statement that it is part of. */
   size_t statement;
-  /*! How many threads run it. */
-  int64_t threads;
+  /*! Who runs it. */
+  ThreadSet threads;
   /*! The mbarrier that it is about, but for kOther. */
   Var barrier;
   int64_t element = 0;

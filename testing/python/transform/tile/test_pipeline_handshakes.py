@@ -170,6 +170,10 @@ REFUSED = {
             *third_role("T.barrier_arrive(full)"),
         ],
     ),
+    "threads that wait for nobody": (
+        FIRST_WAIT + "22",
+        [(FREE + FILL, f"{' ' * 16}if tx == 0:\n    {FREE}    {FILL}")],
+    ),
     "an arrival in some iterations": (ELSEWHERE, [(FILLED, f"{' ' * 16}if k < 4:\n    {FILLED}")]),
     "an arrival in front of the loop": (ELSEWHERE, [(IN_FRONT, FILLED[8:] + IN_FRONT)]),
     "half of the tile": (
