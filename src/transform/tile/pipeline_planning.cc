@@ -246,14 +246,14 @@ class Planner : public StmtExprMutator {
   /*! Roles of the program whose handshakes are not understood. */
   Stmt OneVersion(const ForNode* op, const std::vector<Stmt>& body, const FoundHandshakes& roles) {
     plain.push_back(DescribeLoop(op, body, ReasonAt(body, {body[roles.statement], "", roles.why})));
-    LogAt(
-        LogLevel::kWarning, op->span,
-        "T.Pipelined: found num_stages=" +
-            std::to_string(IntAnnotation(op->annotations, kNumStages).value_or(0)) +
-            ", but what the loop's T.ws share has one version (" + roles.why +
-            "); wanted a wait for the phase before at `empty`, a fill and an arrival at `full` in "
-            "one T.ws, and a wait at `full`, all uses and an arrival at `empty` in the other; "
-            "see \"Pipelines\" in docs/design.md");
+    const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
+    if (num_stages < 2) return Plain(op);
+    LogAt(LogLevel::kWarning, op->span,
+          "T.Pipelined: found num_stages=" + std::to_string(num_stages) +
+              ", but what the loop's T.ws share has one version (" + roles.why +
+              "); wanted a wait for the phase before at `empty`, a fill and an arrival at `full` "
+              "in one T.ws, and a wait at `full`, all uses and an arrival at `empty` in the other; "
+              "see \"Pipelines\" in docs/design.md");
     return Plain(op);
   }
 

@@ -243,12 +243,14 @@ def test_an_engine_that_is_waited_for(program, tile_passes, wait, use):
     assert "tl_pipeline_handshakes" in tile_passes(func, *PASSES, arch="sm_90a").script()
 
 
-def test_one_stage_is_one_version(program, tile_passes, said):
+@pytest.mark.parametrize("understood", [True, False])
+def test_one_stage_is_one_version(program, tile_passes, said, understood):
     """As the program says it: nothing to warn of."""
-    func = program(("num_stages=3", "num_stages=1"))
+    stage = ("num_stages=3", "num_stages=1")
+    func = program(stage) if understood else program(stage, (USED, ""))
     mod = tile_passes(func, *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
     (entry,) = mod["main"].attrs["tl.pipelines"]
-    assert not entry["versions"]
+    assert not entry["versions"] if understood else "versions" not in entry
     assert "T.address_of(full[0]), k & 1)" in mod.script()
     assert not [text for text in said if "num_stages" in text]
 
