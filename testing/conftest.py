@@ -6,11 +6,15 @@ builds are.
 
 import importlib
 import importlib.util
+import itertools
+import linecache
 import logging
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -95,6 +99,25 @@ def said() -> Iterator[list[str]]:
     logger.addHandler(listener)
     yield listener.said
     logger.removeHandler(listener)
+
+
+_texts = itertools.count()
+
+
+@pytest.fixture
+def define() -> Callable[..., dict[str, Any]]:
+    """Run the text of a definition as if it stood in a file; returns its namespace."""
+    import tilelang.language as T
+
+    def run(text: str, **names: Any) -> dict[str, Any]:
+        file = f"<kernel {next(_texts)}>"
+        text = textwrap.dedent(text)
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        namespace = {"T": T, **names}
+        exec(compile(text, file, "exec"), namespace)
+        return namespace
+
+    return run
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def _kernel(function: tirx.PrimFunc) -> KernelExplanation:
         lines += [f"  {line}" for line in roles_text(entry)]
     here = _lines(function.body)
     for entry in attrs.get("tl.pipelines") or []:
-        if here & {int(statement["line"]) for statement in entry["statements"]}:
+        if here & {int(line) for statement in entry["statements"] for line in statement["lines"]}:
             lines += _loop(function, entry)
     name = str(attrs["global_symbol"])
     return KernelExplanation(
@@ -128,6 +128,11 @@ def _shared_buffers(function: tirx.PrimFunc) -> list[str]:
 def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
     file, line = str(entry["file"]), int(entry["line"])
     head = f"  T.Pipelined over {entry['variable']} at {file}:{line}"
+    if "stage" not in entry and "versions" in entry:
+        return [
+            f"{head}: its T.ws run ahead of each other as far as their mbarriers let them",
+            *_steps(function, entry),
+        ]
     if "stage" not in entry:
         lines = [f"{head}: a plain loop, because nothing can run ahead"]
         for statement in entry["statements"]:
@@ -141,7 +146,6 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         lines[0] += f", {entry['chosen']}"
     if beside is not None:
         lines[0] += ", as the program says" + ("" if beside else "; by default a plain loop")
-    loop = _loop_of(function, entry)
     plan = zip(entry["statements"], entry["stage"], entry["order"], entry["async"], strict=True)
     for i, (statement, stage, order, is_async) in enumerate(plan):
         words = [f"stage {stage}", f"order {order}"]
@@ -151,8 +155,14 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
             words.append(f"not ahead: {statement['reason']}")
         lines.append(f"    {_source(file, statement)}: {', '.join(words)}")
+    return lines + _steps(function, entry)
+
+
+def _steps(function: tirx.PrimFunc, entry: Any) -> list[str]:
+    """What the steps of a pipeline share, and what orders the threads in one."""
     versions = ", ".join(f"{name} {count}" for name, count in sorted(entry["versions"].items()))
-    lines.append(f"    versions of buffers: {versions or 'one of each'}")
+    lines = [f"    versions of buffers: {versions or 'one of each'}"]
+    loop = _loop_of(function, entry)
     if loop is not None:
         lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")
     return lines
@@ -204,7 +214,7 @@ def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:
 def _loop_of(function: tirx.PrimFunc, entry: Any) -> tirx.For | None:
     """The loop that a pipeline became: of its variable, with the most of its lines in it (TVM drops
     the places of loops). None if it has one iteration and is no loop any more."""
-    lines = {int(statement["line"]) for statement in entry["statements"]}
+    lines = {int(line) for statement in entry["statements"] for line in statement["lines"]}
     found: dict[tirx.For, int] = {}
 
     def loop(node: tirx.For) -> None:

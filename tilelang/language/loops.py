@@ -413,6 +413,11 @@ def Pipelined(
     A loop with ``break`` or ``continue`` is a plain one, whose copies do not overlap: a step of a
     pipeline works on several iterations. ``kernel.explain()`` says so.
 
+    In a loop of ``T.ws`` the statements keep their order. Tiles that one ``T.ws`` fills and another
+    one reads get versions, with the mbarriers between them: wait for the phase before, fill and
+    arrive in one, wait, read and arrive in the other. The parities of waits count the iterations
+    that the kernel has run, ``k % 2``, or all of them ``k // num_stages % 2``.
+
     Parameters
     ----------
     num_stages

@@ -1,16 +1,18 @@
 /*!
  * InjectSoftwarePipeline: applies the schedules that PipelinePlanning left.
  *
- * In:  a tile program with `software_pipeline_*` annotations on loops.
+ * In:  a tile program with `software_pipeline_*` annotations on loops; others have
+ * `tl_pipeline_handshakes`.
  * Out: each such loop is a prologue of max(stage) steps, a loop, and an epilogue for computation of
  * late stages. A shared buffer that is filled in an earlier step than it is used has a leading
  * version dimension, indexed by iteration % versions. Asynchronous copies stand in an `async_copy`
  * attribute whose value is their guard, with cp_async_commit after the copies of a step and
- * cp_async_wait before their users. Establishes: same results as the loop without the pipeline, for
- * any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not keep a
- * dependence, or would need several versions of what has one only: registers, and buffers of which
- * something else is read than what the same iteration has written. The function's `tl.pipelines`
- * tells each pipeline's plan.
+ * cp_async_wait before their users. A loop with handshakes stays as it is, on versions of tiles and
+ * mbarriers (pipeline_handshakes.h). Establishes: same results as the loop without the pipeline,
+ * for any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not
+ * keep a dependence, or would need several versions of what has one only: registers, and buffers of
+ * which something else is read than what the same iteration has written. The function's
+ * `tl.pipelines` tells each pipeline's plan.
  *
  * Step t runs a statement of stage s for iteration t - s where that is a valid iteration. The loop
  * has the steps in which all computation is valid, so that no branch stands in its way; copies
@@ -35,6 +37,7 @@
 #include "pipeline.h"
 #include "pipeline_barriers.h"
 #include "pipeline_bindings.h"
+#include "pipeline_handshakes.h"
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
 #include "rename.h"
@@ -52,6 +55,9 @@ struct Versions {
   std::unordered_map<const Object*, std::vector<Var>> of_loop;
   /*! mbarriers, which have all versions in their one dimension. */
   BarrierRings rings;
+  /*! What gets versions in loops whose roles hand tiles over, by their variables, and the
+   * iterations of these. */
+  std::unordered_map<const Object*, std::pair<Handshakes, IterationCount>> handshakes;
   /*! Loops, by their variable, that run once, and alone use what TMA fills in them. */
   std::unordered_set<const Object*> fresh;
 };
@@ -80,6 +86,7 @@ class VersionCollector : public StmtExprVisitor {
       }
       if (AloneUsesTiles(p)) versions_.fresh.insert(op->loop_var.get());
     }
+    if (const auto handshakes = Handshakes::Of(op)) Add(op, *handshakes);
     Default(op);
   }
 
@@ -89,7 +96,7 @@ class VersionCollector : public StmtExprVisitor {
     if (Contains(own, buffer)) return;
     const int64_t n = VersionsOf(p, buffer, views_, is_read_outside);
     if (n == 1) return;
-    if (IsBarrier(buffer)) return AddRing(p, buffer, n);
+    if (IsBarrier(buffer)) return AddRing(p.loop, buffer, n);
     own.push_back(buffer);
     int64_t& v = versions_.count[buffer.get()];
     v = std::max(v, n);
@@ -111,12 +118,30 @@ class VersionCollector : public StmtExprVisitor {
     return true;
   }
 
-  void AddRing(const Pipeline& p, const Var& barrier, int64_t n) {
+  void Add(const ForNode* loop, const Handshakes& handshakes) {
+    versions_.handshakes[loop->loop_var.get()] = {handshakes,
+                                                  CountIterations(function_body_, loop)};
+    if (handshakes.versions == 1) return;
+    for (const Var& tile : handshakes.tiles) {
+      versions_.count[tile.get()] = handshakes.versions;
+      versions_.of_loop[loop->loop_var.get()].push_back(tile);
+    }
+    for (const Var& barrier : handshakes.barriers) {
+      AddRing(loop, barrier, handshakes.versions);
+      const auto before = handshakes.phase_before.find(barrier);
+      if (before == handshakes.phase_before.end()) continue;
+      for (const IntImm& element : (*before).second) {
+        versions_.rings.at(barrier.get()).phase_before.insert(ToInt(element));
+      }
+    }
+  }
+
+  void AddRing(const ForNode* loop, const Var& barrier, int64_t n) {
     if (versions_.rings.count(barrier.get())) return;
     const BufferTypeNode* type = BufferOf(barrier);
     const Var ring =
         MakeBuffer(barrier->name, type->dtype->dtype, {type->shape[0] * n}, type->storage_scope);
-    versions_.rings[barrier.get()] = {ring, n, CountIterations(function_body_, p.loop)};
+    versions_.rings[barrier.get()] = {ring, n, CountIterations(function_body_, loop)};
   }
 
   const Views& views_;
@@ -366,6 +391,7 @@ class Injector : public StmtExprMutator {
       : maker_(versions.count),
         of_loop_(versions.of_loop),
         rings_(versions.rings),
+        handshakes_(versions.handshakes),
         fresh_(versions.fresh),
         views_(views) {}
 
@@ -396,16 +422,12 @@ class Injector : public StmtExprMutator {
   Stmt Mutate_(const DeclBufferNode* op) final { return maker_.Declare(op, views_); }
 
   Stmt Mutate_(const ForNode* op) final {
+    if (handshakes_.count(op->loop_var.get())) return WithHandshakes(op);
     if (!op->annotations.count(kPlannedStage)) return Repeated(op);
     Pipeline p = ReadPipeline(op, views_);
     Describe(p);
-    VersionSelector select;
-    for (const Var& buffer : VersionedIn(p)) {
-      select.versioned[buffer.get()] = maker_.made.at(buffer.get());
-    }
-    BarrierSelector barriers;
-    barriers.rings = rings_;
-    barriers.loop = op;
+    VersionSelector select = TilesOf(op);
+    BarrierSelector barriers = BarriersOf(op);
     const bool fresh = fresh_.count(op->loop_var.get()) > 0;
     for (Stmt& s : p.body) s = Mutate(s);
     return Rewriting(p, StepEmitter(p, &select, &barriers, fresh).Emit());
@@ -413,6 +435,41 @@ class Injector : public StmtExprMutator {
   Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
 
  private:
+  VersionSelector TilesOf(const ForNode* loop) const {
+    VersionSelector select;
+    for (const Var& buffer : VersionedIn(loop)) {
+      select.versioned[buffer.get()] = maker_.made.at(buffer.get());
+    }
+    return select;
+  }
+  BarrierSelector BarriersOf(const ForNode* loop) const {
+    BarrierSelector barriers;
+    barriers.rings = rings_;
+    barriers.loop = loop;
+    return barriers;
+  }
+
+  /*! The body for the versions of its iteration. The tiles' slots follow those of the barriers,
+   * which count what the kernel has run. */
+  Stmt WithHandshakes(const ForNode* op) {
+    const auto& [handshakes, count] = handshakes_.at(op->loop_var.get());
+    Map<String, Any> entry = DescribeLoop(op, FlatSeq(op->body), {});
+    Map<String, Any> versions;
+    for (const std::vector<Var>& buffers : {handshakes.tiles, handshakes.barriers}) {
+      if (handshakes.versions == 1) break;
+      for (const Var& v : buffers) versions.Set(v->name, handshakes.versions);
+    }
+    entry.Set("versions", versions);
+    pipelines.push_back(entry);
+    For loop = Repeated(op).as_or_throw<For>();
+    VersionSelector select = TilesOf(op);
+    select.iteration = count.Of(op);
+    ForNode* n = loop.CopyOnWrite();
+    n->body = BarriersOf(op).Mutate(select.Mutate(n->body));
+    n->annotations.erase(kHandshakes);
+    return loop;
+  }
+
   template <typename Loop>
   Stmt Repeated(const Loop* op) {
     ++loops_;
@@ -465,8 +522,8 @@ class Injector : public StmtExprMutator {
 
   /*! The buffers, and their views, of which each iteration of the loop has a version. Others belong
    * to a loop around this one, or have their one value in version 0. */
-  std::vector<Var> VersionedIn(const Pipeline& p) const {
-    auto it = of_loop_.find(p.loop->loop_var.get());
+  std::vector<Var> VersionedIn(const ForNode* loop) const {
+    auto it = of_loop_.find(loop->loop_var.get());
     if (it == of_loop_.end()) return {};
     std::vector<Var> all = it->second;
     for (const Var& view : views_.all) {
@@ -478,6 +535,7 @@ class Injector : public StmtExprMutator {
   VersionMaker maker_;
   std::unordered_map<const Object*, std::vector<Var>> of_loop_;
   const BarrierRings rings_;
+  const std::unordered_map<const Object*, std::pair<Handshakes, IterationCount>> handshakes_;
   const std::unordered_set<const Object*> fresh_;
   const Views& views_;
   int loops_ = 0;  // around

@@ -46,6 +46,7 @@ class AroundLoop : public StmtExprVisitor {
     around.push_back(op);
     Default(op);
     if (!found) around.pop_back();
+    if (found && HasContinue(op->body)) unknown = "a `continue` in a loop around skips iterations";
   }
   void Visit_(const WhileNode* op) final { Within("a `while` loop", op); }
   void Visit_(const IfThenElseNode* op) final {
@@ -59,6 +60,20 @@ class AroundLoop : public StmtExprVisitor {
   }
 
  private:
+  /*! In front of the loop, where this matters, or behind it. */
+  static bool HasContinue(const Stmt& body) {
+    struct Finder : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ContinueNode*) final { found = true; }
+      void Visit_(const ForNode*) final {}  // whose own a `continue` is
+      void Visit_(const WhileNode*) final {}
+      void Visit_(const EvaluateNode* op) final { found |= IsContinue(GetRef<Stmt>(op)); }
+    } finder;
+    finder(body);
+    return finder.found;
+  }
+
   void Within(const char* what, const Object* op) {
     if (found) return;
     Default(op);
@@ -341,10 +356,15 @@ Expr BarrierSelector::Mutate_(const TensorRegionNode* op) {
 Expr BarrierSelector::Mutate_(const CallNode* op) {
   const Expr e = GetRef<Expr>(op);
   if (!IsCallTo(e, kMbarrierWait)) return Default<Expr>(op);
-  const auto it = rings.find(AsAddressOf(op->args[0])->source.get());
+  const TensorLoadNode* element = AsAddressOf(op->args[0]);
+  const auto it = rings.find(element->source.get());
   if (it == rings.end()) return Default<Expr>(op);
   const Expr phase = FloorDivOf(it->second.count.Of(loop), it->second.versions);
-  const Expr parity = CastTo(op->args[1]->dtype(), FloorModOf(phase, 2));
+  Expr parity = CastTo(op->args[1]->dtype(), FloorModOf(phase, 2));
+  const auto index = AsInt(element->indices[0]);
+  if (index && it->second.phase_before.count(*index)) {
+    parity = XorOf(parity, MakeInt(parity->dtype(), 1));
+  }
   return CallOp(kMbarrierWait, {Mutate(op->args[0]), parity});
 }
 

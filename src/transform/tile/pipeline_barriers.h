@@ -5,6 +5,7 @@
  * slot (n % versions) of phase parity (n / versions % 2), n being the number of iterations before.
  */
 #pragma once
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -85,6 +86,9 @@ struct BarrierRing {
   Var barrier;  // with all versions in one dimension
   int64_t versions;
   IterationCount count;
+  /*! Elements of the buffer with one version at which waits are for the phase before the one of
+   * the iteration. */
+  std::set<int64_t> phase_before = {};
 };
 /*! By the buffer with one version. */
 using BarrierRings = std::unordered_map<const Object*, BarrierRing>;

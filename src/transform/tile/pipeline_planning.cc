@@ -6,15 +6,17 @@
  * `software_pipeline_order` (one entry a statement of the body, in source order) and
  * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
  *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
- *      Copies that are to be made by TMA (`prefer_instruction="tma"`) and can run ahead are
- * tl.tileop.tma_copy by an elected thread, with an mbarrier and the wait for it.
- * Establishes: an automatic plan keeps every dependence of the source order (a user's plan is
- * checked where it is applied). `software_pipeline_reasons` and the function's `tl.pipelines` say
- * why statements and loops stay as they are. Refuses (ValueError): user schedules that do not fit
- * the body or in which -1 stands for a statement that cannot run ahead, and with a schedule names
- * for values that have to be computed once, jumps, T.tma_copy, and an order that moves a statement
- * at an mbarrier past an access of shared memory. Without one, such a loop, and one in which
- * nothing can be prefetched, becomes a plain loop.
+ *      A loop whose T.ws pass tiles on by mbarriers (pipeline_handshakes.h) has
+ * `tl_pipeline_handshakes` instead, and no schedule: its statements stay where they are. Copies
+ * that are to be made by TMA (`prefer_instruction="tma"`) and can run ahead are tl.tileop.tma_copy
+ * by an elected thread, with an mbarrier and the wait for it. Establishes: an automatic plan keeps
+ * every dependence of the source order (a user's plan is checked where it is applied).
+ * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
+ * as they are. Refuses (ValueError): user schedules that do not fit the body or in which -1 stands
+ * for a statement that cannot run ahead, and with a schedule names for values that have to be
+ * computed once, jumps, T.tma_copy, and an order that moves a statement at an mbarrier past an
+ * access of shared memory. Without one, such a loop, and one in which nothing can be prefetched,
+ * becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
@@ -33,6 +35,7 @@
 #include "pipeline.h"
 #include "pipeline_barriers.h"
 #include "pipeline_bindings.h"
+#include "pipeline_handshakes.h"
 #include "pipeline_reads.h"
 #include "pipeline_tma.h"
 #include "pipeline_user_schedule.h"
@@ -120,7 +123,12 @@ class Planner : public StmtExprMutator {
 
   Stmt Mutate_(const AttrStmtNode* op) final {
     Stmt attr;
+    const std::vector<Axis> around = threads_;
+    if (op->attr_key == "thread_extent" && threads_.empty()) {
+      threads_ = ThreadAxesOf(GetRef<Stmt>(op));
+    }
     scope_.Within(op, [&] { attr = Default<Stmt>(op); });
+    threads_ = around;
     return attr;
   }
 
@@ -149,12 +157,19 @@ class Planner : public StmtExprMutator {
       return Plain(op, source, ReasonAt(source, obstacle));
     }
     Schedule plan;
+    FoundHandshakes roles;
+    if (!user && kernel_.block && HasRoles(inlined.body)) {
+      const LoopPlace place{function_body_, op, views_, threads_, kernel_.block};
+      roles = FindHandshakes(place, inlined.body, num_stages);
+      if (roles.handshakes) return WithHandshakes(op, *roles.handshakes);
+    }
     if (user) {
       plan = UserSchedule(op, source, *user, inlined.body, num_stages);
     } else if (const auto loads = LoadsAhead(op, inlined.body, num_stages, &plan)) {
       barriers_.push_back(loads->barrier);
       return Annotated(op, loads->body, plan);
     } else if (!AutoSchedule(op, inlined.body, num_stages, &plan)) {
+      if (!roles.why.empty()) return OneVersion(op, inlined.body, roles);
       return Plain(op, inlined.body, plan.reasons);
     }
     For loop = Annotated(op, inlined.body, plan);
@@ -218,6 +233,27 @@ class Planner : public StmtExprMutator {
   Stmt Plain(const ForNode* op, const std::vector<Stmt>& body, const Array<String>& reasons) {
     plain.push_back(DescribeLoop(op, body, reasons));
     WarnOfNothingAhead(op, body, reasons);
+    return Plain(op);
+  }
+
+  /*! The statements stay where they are, and will be told which versions to use. */
+  Stmt WithHandshakes(const ForNode* op, const Handshakes& handshakes) {
+    For loop = Plain(op).as_or_throw<For>();
+    loop.CopyOnWrite()->annotations.Set(kHandshakes, handshakes.ToAnnotation());
+    return loop;
+  }
+
+  /*! Roles of the program whose handshakes are not understood. */
+  Stmt OneVersion(const ForNode* op, const std::vector<Stmt>& body, const FoundHandshakes& roles) {
+    plain.push_back(DescribeLoop(op, body, ReasonAt(body, {body[roles.statement], "", roles.why})));
+    const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
+    if (num_stages < 2) return Plain(op);
+    LogAt(LogLevel::kWarning, op->span,
+          "T.Pipelined: found num_stages=" + std::to_string(num_stages) +
+              ", but what the loop's T.ws share has one version (" + roles.why +
+              "); wanted a wait for the phase before at `empty`, a fill and an arrival at `full` "
+              "in one T.ws, and a wait at `full`, all uses and an arrival at `empty` in the other; "
+              "see \"Pipelines\" in docs/design.md");
     return Plain(op);
   }
 
@@ -402,9 +438,11 @@ class Planner : public StmtExprMutator {
       if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
     }
     if (own.writes.empty()) return "it writes no buffer";
+    const std::vector<Var> at = barriers.Of(index);
     for (const Var& v : own.writes) {
-      if (IsBarrier(v)) continue;
       const std::string name = v->name;
+      if (IsBarrier(v) && Contains(at, v)) continue;
+      if (IsBarrier(v)) return "it uses mbarrier " + name + " in a loop or a range of threads";
       if (!IsShared(v)) return "it writes " + name + ", which is not shared memory";
       if (Contains(outside, v)) return name + " is read after the loop";
       bool is_read = false;
@@ -522,6 +560,8 @@ class Planner : public StmtExprMutator {
   Views views_;
   KernelInfo kernel_;
   KernelScope scope_;
+  /*! Of the kernel around. */
+  std::vector<Axis> threads_;
   /*! mbarriers of the loops of a block, which it has to allocate. */
   std::vector<Var> barriers_;
 };

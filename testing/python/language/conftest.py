@@ -1,30 +1,9 @@
-"""Programs as text: how tests define them and read them back."""
+"""Programs as text: how tests trace them and read them back."""
 
-import itertools
-import linecache
 import textwrap
 
 import pytest
 import tvm
-
-import tilelang.language as T
-
-_files = itertools.count()
-
-
-@pytest.fixture
-def define():
-    """Run the text of a definition as if it stood in a file; returns its namespace."""
-
-    def run(text, **names):
-        file = f"<kernel {next(_files)}>"
-        text = textwrap.dedent(text)
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        namespace = {"T": T, **names}
-        exec(compile(text, file, "exec"), namespace)
-        return namespace
-
-    return run
 
 
 @pytest.fixture

@@ -239,6 +239,35 @@ def staged() -> Launch:
     return Launch(maps, results)
 
 
+def roles_program() -> Any:
+    """Tiles that one role of the program loads and another one stores, in three versions."""
+
+    @T.prim_func
+    def main(A: T.Tensor((7, 64, 64), "float16"), B: T.Tensor((7, 64, 64), "float16")):
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_shared((64, 64), "float16")
+            full = T.alloc_barrier(128)
+            empty = T.alloc_barrier(128)
+            for k in T.Pipelined(7, num_stages=3):
+                with T.ws(0):
+                    T.barrier_wait(empty, (k & 1) ^ 1)
+                    T.tma_copy(A[k, 0, 0], tile, barrier=full)
+                    T.barrier_arrive(full)
+                with T.ws(1):
+                    T.barrier_wait(full, k & 1)
+                    for i, j in T.Parallel(64, 64):
+                        B[k, i, j] = tile[i, j]
+                    T.barrier_arrive(empty)
+
+    return main
+
+
+def roles() -> Launch:
+    a = np.random.default_rng(0).standard_normal((7, 64, 64)).astype(np.float16)
+    b = np.zeros_like(a)
+    return Launch([b, tensor_map(a, (64, 64, 1), swizzle=128)], [(b, a)])
+
+
 def compiled(
     program: Callable[[], Any],
     launch: Callable[[], Launch],
@@ -265,6 +294,7 @@ BASES = {
     "compiled tile in stages of cp.async": compiled(
         functools.partial(staged_program, 3), plainly_staged
     ),
+    "compiled roles": compiled(roles_program, roles, arch="sm_90a", block=256, shared=65664),
 }
 
 BARRIER = "__syncthreads();"
@@ -499,6 +529,23 @@ DEFECTS = {
         "uninitialized",
         ("tl::wgmma_rs",),
         "A_local + 30",
+    ),
+    "compiled roles that do not wait for those who read": Defect(
+        "compiled roles",
+        "      tl::mbarrier_wait(empty + ",
+        "      if (k < 3) tl::mbarrier_wait(empty + ",
+        "race",
+        ("tl::tma_load<", "tl::load<half_t, 8>(tile"),
+        "tile + ",
+        also=("failure",),
+    ),
+    "compiled roles of which one does not arrive": Defect(
+        "compiled roles",
+        "      tl::mbarrier_arrive(empty + ",
+        "      if (tx != 200) tl::mbarrier_arrive(empty + ",
+        "failure",
+        ("tl::mbarrier_wait(empty + ",),
+        "127 of 128 arrivals",
     ),
     "compiled stages filled over a tile": Defect(
         "compiled tiles in stages",

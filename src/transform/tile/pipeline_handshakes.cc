@@ -1,0 +1,509 @@
+#include "pipeline_handshakes.h"
+
+#include <algorithm>
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/analyzer.h"
+#include "../../tvm/functor.h"
+#include "../thread/effects.h"
+#include "pipeline_bindings.h"
+#include "pipeline_reads.h"
+#include "pipeline_roles.h"
+
+namespace tl {
+namespace {
+
+using Kind = RoleStep::Kind;
+
+std::string LineOf(const Stmt& s) {
+  return s->span.defined() ? " at line " + std::to_string(s->span->line) : "";
+}
+
+/*! One mbarrier, and what the loop does at it. */
+struct Signal {
+  Var barrier;
+  int64_t element;
+  bool of_phase_before = false;
+  bool has_wait = false;
+  int64_t arrivals = 0;
+
+  bool IsOf(const RoleStep& s) const {
+    return s.kind != Kind::kOther && s.barrier.same_as(barrier) && s.element == element;
+  }
+  std::string Name() const {
+    const bool one = IsConst(BufferOf(barrier)->shape[0], 1);
+    return std::string(barrier->name) + (one ? "" : "[" + std::to_string(element) + "]");
+  }
+};
+
+/*! An integer, or with `flipped` its successor, that has the same parity as an expression without
+ * what makes it 0 or 1: `x & 1`, `x % 2`, `x ^ 1`, `1 - x`, casts. */
+struct ParityOf {
+  Expr integer;
+  bool flipped = false;
+
+  explicit ParityOf(const Expr& parity) : integer(parity) {
+    while (Peel()) {
+    }
+  }
+
+ private:
+  bool Peel() {
+    const Expr e = integer;
+    if (const auto* op = e.as<BitwiseAndNode>(); op && IsConst(op->b, 1)) return Is(op->a);
+    if (const auto* op = e.as<FloorModNode>(); op && IsConst(op->b, 2)) return Is(op->a);
+    const auto* cast = e.as<CastNode>();
+    if (cast && IsPureInteger(cast->value)) return Is(cast->value);
+    const auto* flip = e.as<BitwiseXorNode>();
+    const auto* rest = e.as<SubNode>();
+    if (flip && IsConst(flip->b, 1)) flipped = !flipped;
+    if (flip && IsConst(flip->b, 1)) return Is(flip->a);
+    if (!rest || !IsConst(rest->a, 1)) return false;
+    flipped = !flipped;
+    return Is(rest->b);
+  }
+  bool Is(const Expr& e) {
+    integer = e;
+    return true;
+  }
+};
+
+/*! Proves that a loop's handshakes order all that its roles share. */
+class Prover {
+ public:
+  Prover(const LoopPlace& place, const std::vector<BodyRole>& roles)
+      : place_(place), roles_(roles), count_(CountIterations(place.function_body, place.loop)) {}
+
+  size_t statement = 0;
+  std::string why;
+  Handshakes found;
+
+  bool Prove(int64_t num_stages) {
+    if (!count_.unknown.empty()) return Refuse(0, count_.unknown);
+    if (!CollectSignals() || !CheckParities(num_stages)) return false;
+    for (const Signal& s : signals_) {
+      if (!CheckArrivals(s)) return false;
+    }
+    for (const Var& v : WrittenMemory()) {
+      if (!CheckMemory(v)) return false;
+    }
+    for (const Signal& s : signals_) {
+      if (!CheckAnswers(s)) return false;
+    }
+    if (found.tiles.empty()) return Refuse(0, "no role fills a tile that another one reads");
+    Note(num_stages);
+    return true;
+  }
+
+ private:
+  bool Refuse(size_t at, const std::string& reason) {
+    statement = at;
+    why = reason;
+    return false;
+  }
+  bool Refuse(const RoleStep& step, const std::string& reason) {
+    return Refuse(step.statement, reason);
+  }
+
+  /*! mbarriers are not memory that a step reads or writes. */
+  BufferUse UseOf(const RoleStep& step) const {
+    BufferUse use = place_.views.UseOf(step.stmt);
+    for (std::vector<Var>* list : {&use.reads, &use.writes}) {
+      list->erase(std::remove_if(list->begin(), list->end(), IsBarrier), list->end());
+    }
+    return use;
+  }
+
+  // --- mbarriers
+
+  bool CollectSignals() {
+    std::vector<const RoleStep*> steps;
+    for (const BodyRole& role : roles_) {
+      for (const RoleStep& step : role.steps) {
+        if (step.kind != Kind::kOther) steps.push_back(&step);
+      }
+    }
+    for (const RoleStep* step : steps) {
+      SignalOf(*step);
+      if (Contains(found.barriers, step->barrier)) continue;
+      found.barriers.push_back(step->barrier);
+      const std::string name = step->barrier->name;
+      if (ScopeOf(step->barrier) == "shared.cluster_barrier") {
+        return Refuse(*step, "other blocks of the cluster use mbarrier " + name);
+      }
+      const size_t mentions = std::count_if(steps.begin(), steps.end(), [&](const RoleStep* s) {
+        return s->barrier.same_as(step->barrier);
+      });
+      if (CountMentions(place_.function_body, step->barrier) > mentions) {
+        return Refuse(*step, "mbarrier " + name +
+                                 " is used outside of the loop's T.ws, or under a condition that "
+                                 "is not about the thread's number alone");
+      }
+    }
+    return true;
+  }
+
+  Signal& SignalOf(const RoleStep& step) {
+    for (Signal& s : signals_) {
+      if (s.IsOf(step)) return s;
+    }
+    return signals_.emplace_back(Signal{step.barrier, step.element});
+  }
+
+  /*! A parity of this iteration's fill says so by the number of iterations before, for one version,
+   * or by its quotient by the number of versions; the program has one way to say it. */
+  bool CheckParities(int64_t num_stages) {
+    if (CheckParitiesFor(1)) return true;
+    if (!wrong_wait_) return false;
+    const RoleStep* wait = wrong_wait_;
+    const bool of_versions = CheckParitiesFor(num_stages);
+    if (of_versions || !wrong_wait_) return of_versions;
+    return Refuse(*wait, "the parity of the wait" + LineOf(wait->stmt) +
+                             " is neither that of the number of iterations before, as all waits "
+                             "of the loop count, nor that of its quotient by num_stages=" +
+                             std::to_string(num_stages));
+  }
+
+  /*! The program's parities, for so many versions. */
+  bool CheckParitiesFor(int64_t versions) {
+    for (Signal& s : signals_) s.has_wait = s.of_phase_before = false;
+    wrong_wait_ = nullptr;
+    for (const BodyRole& role : roles_) {
+      for (const RoleStep& step : role.steps) {
+        if (step.kind != Kind::kWait) continue;
+        const bool this_one = IsParityOf(step.parity, versions, 0);
+        if (!this_one && !IsParityOf(step.parity, versions, 1)) {
+          wrong_wait_ = &step;
+          return false;
+        }
+        Signal& s = SignalOf(step);
+        if (s.has_wait && s.of_phase_before == this_one) {
+          return Refuse(step, "waits at mbarrier " + s.Name() + " are for two phases");
+        }
+        s.has_wait = true;
+        s.of_phase_before = !this_one;
+      }
+    }
+    return true;
+  }
+
+  /*! It is the parity of this iteration's phase, counting so many more. */
+  bool IsParityOf(const Expr& parity, int64_t versions, int64_t more) const {
+    const ParityOf p(parity);
+    if (!IsPureInteger(p.integer)) return false;
+    Analyzer analyzer;
+    for (const ForNode* outer : count_.around) analyzer.BindLoop(outer);
+    analyzer.BindLoop(place_.loop);
+    const int64_t phases = p.flipped ? 1 - more : more;
+    const Expr count = CastTo(p.integer->dtype(), count_.Of(place_.loop));
+    const Expr wanted = FloorModOf(FloorDivOf(count + phases * versions, versions), 2);
+    return analyzer.CanProveEqual(p.integer, wanted) ||
+           analyzer.CanProveEqual(FloorModOf(p.integer, 2), wanted);
+  }
+
+  /*! Each iteration completes one phase. */
+  bool CheckArrivals(const Signal& s) {
+    if (!s.has_wait) return Refuse(0, "nothing in the loop waits at mbarrier " + s.Name());
+    int64_t arrivals = 0;
+    for (const BodyRole& role : roles_) {
+      for (const RoleStep& step : role.steps) {
+        if (step.kind == Kind::kArrive && s.IsOf(step)) arrivals += step.threads.Size();
+      }
+    }
+    const auto known = place_.block->annotations.find(kBarrierInit);
+    if (known == place_.block->annotations.end() ||
+        !(*known).second.cast<Map<Var, Array<IntImm>>>().count(s.barrier)) {
+      return Refuse(0, "the program initialises mbarrier " + s.Name() + " itself");
+    }
+    const auto wanted = (*known).second.cast<Map<Var, Array<IntImm>>>().at(s.barrier)[s.element];
+    if (ToInt(wanted) != arrivals) {
+      return Refuse(0, "mbarrier " + s.Name() + " takes " + std::to_string(ToInt(wanted)) +
+                           " arrivals, and an iteration makes " + std::to_string(arrivals));
+    }
+    return true;
+  }
+
+  /*! Nobody waits for a phase that ends twice meanwhile. */
+  bool CheckAnswers(const Signal& s) {
+    for (const BodyRole& role : roles_) {
+      if (const RoleStep* wait = FirstWait(role, s); wait && !IsAnswered(role, s)) {
+        return Refuse(*wait, "not all who arrive at mbarrier " + s.Name() +
+                                 " first wait for who waits there" + LineOf(wait->stmt));
+      }
+    }
+    return true;
+  }
+
+  static const RoleStep* FirstWait(const BodyRole& role, const Signal& s) {
+    for (const RoleStep& step : role.steps) {
+      if (step.kind == Kind::kWait && s.IsOf(step)) return &step;
+    }
+    return nullptr;
+  }
+
+  /*! The place of the first step that `is` right, the number of steps if none is. */
+  template <typename F>
+  static size_t First(const BodyRole& role, F is) {
+    return std::find_if(role.steps.begin(), role.steps.end(), is) - role.steps.begin();
+  }
+  static size_t FirstOf(const BodyRole& role, const Signal& s, Kind kind) {
+    return First(role, [&](const RoleStep& t) { return t.kind == kind && s.IsOf(t); });
+  }
+
+  /*! The role arrives, behind its wait at `s`, where all who arrive at `s` have to wait first: a
+   * phase of `s` ends when everybody is done with the one before. */
+  bool IsAnswered(const BodyRole& role, const Signal& s) const {
+    return std::any_of(signals_.begin(), signals_.end(), [&](const Signal& other) {
+      if (other.of_phase_before == s.of_phase_before) return false;
+      const size_t arrival = FirstOf(role, other, Kind::kArrive);
+      if (arrival == role.steps.size() || arrival < FirstOf(role, s, Kind::kWait)) return false;
+      return std::all_of(roles_.begin(), roles_.end(),
+                         [&](const BodyRole& r) { return ArriveBehind(r, s, other); });
+    });
+  }
+
+  /*! What threads of the role arrive at `s` have waited at `other`. */
+  static bool ArriveBehind(const BodyRole& role, const Signal& s, const Signal& other) {
+    ThreadSet waited = role.threads.Where([](int64_t) { return false; });
+    for (const RoleStep& step : role.steps) {
+      if (step.kind == Kind::kWait && other.IsOf(step)) {
+        waited = role.threads.Where(
+            [&](int64_t thread) { return waited.Has(thread) || step.threads.Has(thread); });
+      }
+      if (step.kind != Kind::kArrive || !s.IsOf(step)) continue;
+      const ThreadSet others = step.threads.Where([&](int64_t t) { return !waited.Has(t); });
+      if (others.Size() > 0) return false;
+    }
+    return true;
+  }
+
+  // --- memory
+
+  bool Writes(const RoleStep& s, const Var& v) const { return Contains(UseOf(s).writes, v); }
+  bool Reads(const RoleStep& s, const Var& v) const { return Contains(UseOf(s).reads, v); }
+
+  std::vector<Var> WrittenMemory() const {
+    std::vector<Var> written;
+    for (const BodyRole& role : roles_) {
+      for (const RoleStep& step : role.steps) {
+        for (const Var& v : UseOf(step).writes) {
+          if (!Contains(written, v)) written.push_back(v);
+        }
+      }
+    }
+    return written;
+  }
+
+  /*! What one role writes and another one touches is a tile that handshakes pass on. */
+  bool CheckMemory(const Var& v) {
+    if (IsLocal(v) || IsFragment(v) || IsReducer(v)) return true;
+    std::vector<const BodyRole*> writers, readers;
+    for (const BodyRole& role : roles_) {
+      const size_t n = role.steps.size();
+      if (First(role, [&](const RoleStep& s) { return Writes(s, v); }) < n) {
+        writers.push_back(&role);
+      }
+      if (First(role, [&](const RoleStep& s) { return Reads(s, v); }) < n) {
+        readers.push_back(&role);
+      }
+    }
+    if (writers.size() == 1 && (readers.empty() || readers == writers)) return true;
+    const std::string name = v->name;
+    const RoleStep& at =
+        writers[0]->steps[First(*writers[0], [&](const RoleStep& s) { return Writes(s, v); })];
+    if (!IsShared(v)) return Refuse(at, "one role writes " + name + ", which another one uses");
+    if (readers.empty()) return Refuse(at, "several roles write " + name + ", and none reads it");
+    for (const BodyRole* writer : writers) {
+      for (const BodyRole* reader : readers) {
+        if (writer == reader) return Refuse(at, "a role both reads and writes " + name);
+        if (!CheckPassing(v, *writer, *reader)) return false;
+      }
+    }
+    if (!IsSuppliedInTime(v, writers, readers)) {
+      return Refuse(at, "more of " + name + " is read than the loop writes");
+    }
+    if (const std::string used = UseOutside(v); !used.empty()) return Refuse(at, name + used);
+    found.tiles.push_back(v);
+    return true;
+  }
+
+  /*! One role fills the tile, another one reads it: a mbarrier each way is between them. */
+  bool CheckPassing(const Var& v, const BodyRole& writer, const BodyRole& reader) {
+    const std::string name = v->name;
+    const size_t first_read = First(reader, [&](const RoleStep& s) { return Reads(s, v); });
+    const size_t first_write = First(writer, [&](const RoleStep& s) { return Writes(s, v); });
+    size_t last_read = 0;
+    for (size_t i = first_read; i < reader.steps.size(); ++i) {
+      if (!Reads(reader.steps[i], v)) continue;
+      last_read = std::max(last_read, EndOfReads(reader.steps, i));
+    }
+    bool is_filled = true;
+    for (size_t i = first_write; i < writer.steps.size(); ++i) {
+      const RoleStep& fill = writer.steps[i];
+      if (!Writes(fill, v)) continue;
+      is_filled &= std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
+        return !s.of_phase_before && Announces(writer, i, s) &&
+               FirstOf(reader, s, Kind::kWait) < first_read;
+      });
+    }
+    if (!is_filled) {
+      return Refuse(reader.steps[first_read], name + " is read" +
+                                                  LineOf(reader.steps[first_read].stmt) +
+                                                  " without a wait for those who fill it");
+    }
+    const bool is_released = std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
+      const size_t arrival = FirstOf(reader, s, Kind::kArrive);
+      return s.of_phase_before && arrival < reader.steps.size() && arrival > last_read &&
+             FirstOf(writer, s, Kind::kWait) < first_write;
+    });
+    if (is_released) return true;
+    return Refuse(writer.steps[first_write],
+                  name + " is filled" + LineOf(writer.steps[first_write].stmt) +
+                      " without a wait for those who have read it to their end");
+  }
+
+  /*! An arrival of the role at the mbarrier says that the fill, step i, is complete. */
+  static bool Announces(const BodyRole& role, size_t i, const Signal& s) {
+    const RoleStep& fill = role.steps[i];
+    const size_t n = role.steps.size();
+    if (fill.kind == Kind::kLoad) return s.IsOf(fill) && FirstOf(role, s, Kind::kArrive) < n;
+    const size_t arrival = FirstOf(role, s, Kind::kArrive);
+    return arrival < n && arrival > i;
+  }
+
+  /*! Every reader reads nothing but what the same iteration has written. */
+  bool IsSuppliedInTime(const Var& v, const std::vector<const BodyRole*>& writers,
+                        const std::vector<const BodyRole*>& readers) const {
+    std::vector<Stmt> body;
+    for (const BodyRole* writer : writers) {
+      for (const RoleStep& s : writer->steps) {
+        if (Writes(s, v)) body.push_back(s.stmt);
+      }
+    }
+    for (const BodyRole* reader : readers) {
+      for (const RoleStep& s : reader->steps) {
+        if (!Reads(s, v)) continue;
+        body.push_back(s.stmt);
+        if (!IsSupplied(body, body.size() - 1, v, place_.views)) return false;
+        body.pop_back();
+      }
+    }
+    return true;
+  }
+
+  /*! Outside of the loop a tile is its version 0: what code before the loop has left there, or
+   * code behind it writes first. */
+  std::string UseOutside(const Var& v) const {
+    std::vector<Var> names = {v};
+    for (const Var& view : place_.views.all) {
+      if (place_.views.RootOf(view).same_as(v)) names.push_back(view);
+    }
+    size_t everywhere = 0, inside = 0;
+    for (const Var& name : names) {
+      everywhere += CountMentions(place_.function_body, name);
+      inside += CountMentions(place_.loop->body, name);
+    }
+    if (everywhere == inside) return "";
+    if (!count_.around.empty()) return " is used outside of the loop, which another loop repeats";
+    if (Contains(ReadsOutside(place_.function_body, place_.loop, place_.views), v)) {
+      return " is read outside of the loop";
+    }
+    struct Pipelines : StmtExprVisitor {
+      const ForNode* own;
+      const std::vector<Var>* names;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const ForNode* op) override {
+        if (!op->loop_var.same_as(own->loop_var) && op->annotations.count("num_stages")) {
+          for (const Var& name : *names) found |= CountMentions(op->body, name) > 0;
+        }
+        Default(op);
+      }
+    } pipelines;
+    pipelines.own = place_.loop;
+    pipelines.names = &names;
+    pipelines(place_.function_body);
+    return pipelines.found ? " is used by another pipelined loop" : "";
+  }
+
+  void Note(int64_t num_stages) {
+    const auto trips = AsInt(place_.loop->extent);
+    found.versions = num_stages;
+    // More slots than iterations are never filled.
+    if (trips && count_.around.empty()) {
+      found.versions = std::clamp<int64_t>(*trips, 1, num_stages);
+    }
+    for (const Signal& s : signals_) {
+      if (!s.of_phase_before) continue;
+      Array<IntImm> elements;
+      if (const auto known = found.phase_before.find(s.barrier);
+          known != found.phase_before.end()) {
+        elements = (*known).second;
+      }
+      elements.push_back(MakeInt(s.element));
+      found.phase_before.Set(s.barrier, elements);
+    }
+  }
+
+  const LoopPlace& place_;
+  const std::vector<BodyRole>& roles_;
+  const IterationCount count_;
+  std::vector<Signal> signals_;
+  /*! The wait whose parity is not known. */
+  const RoleStep* wrong_wait_ = nullptr;
+};
+
+}  // namespace
+
+bool HasRoles(const std::vector<Stmt>& body) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      found |= BarrierOf(op) != nullptr;
+      Default(op);
+    }
+  } finder;
+  for (const Stmt& s : body) {
+    if (RangeOfRole(s)) finder(s);
+  }
+  return finder.found;
+}
+
+FoundHandshakes FindHandshakes(const LoopPlace& place, const std::vector<Stmt>& body,
+                               int64_t num_stages) {
+  FoundHandshakes out;
+  const BodyRoles roles = SplitRoles(body, place.threads, place.views);
+  out.statement = roles.statement;
+  out.why = roles.why;
+  if (!out.why.empty()) return out;
+  Prover prover(place, roles.roles);
+  if (prover.Prove(num_stages)) {
+    out.handshakes = prover.found;
+  } else {
+    out.statement = prover.statement;
+    out.why = prover.why;
+  }
+  return out;
+}
+
+Any Handshakes::ToAnnotation() const {
+  return Map<String, Any>{{"versions", versions},
+                          {"tiles", Array<Var>(tiles.begin(), tiles.end())},
+                          {"barriers", Array<Var>(barriers.begin(), barriers.end())},
+                          {"phase_before", phase_before}};
+}
+
+std::optional<Handshakes> Handshakes::Of(const ForNode* loop) {
+  const auto known = loop->annotations.find(kHandshakes);
+  if (known == loop->annotations.end()) return std::nullopt;
+  const auto fields = (*known).second.cast<Map<String, Any>>();
+  Handshakes out;
+  out.versions = fields.at("versions").cast<int64_t>();
+  for (const Var& v : fields.at("tiles").cast<Array<Var>>()) out.tiles.push_back(v);
+  for (const Var& v : fields.at("barriers").cast<Array<Var>>()) out.barriers.push_back(v);
+  out.phase_before = fields.at("phase_before").cast<Map<Var, Array<IntImm>>>();
+  return out;
+}
+
+}  // namespace tl
