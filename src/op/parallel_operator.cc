@@ -35,21 +35,62 @@ bool OnlyFillsShared(const Stmt& body) {
          std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
 }
 
+/*! A nest, and those of its loops that run in one thread if it may choose its layout. */
+struct KnownNest {
+  ParallelNest nest;
+  std::vector<bool> is_fixed;
+};
+
 /*! The nest with indices that are known in it: a fragment indexed by what its iterations do not
  * tell, a loop around it or a number of the run, is visited as a whole. */
-ParallelNest WithKnownIndices(const ParallelNest& nest) {
+KnownNest WithKnownIndices(const ParallelNest& nest) {
   const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
   const auto all_known = [](const ParallelNest& n, const std::vector<FragmentAccess>& found) {
     return std::all_of(found.begin(), found.end(),
                        [&](const FragmentAccess& a) { return IsIndexedByNest(n, a); });
   };
-  if (all_known(nest, accesses)) return nest;
+  if (all_known(nest, accesses)) return {nest, {}};
   for (const FragmentAccess& access : accesses) {
     if (IsIndexedByNest(nest, access)) continue;
     const auto whole = OverWholeFragment(nest, access, false);
-    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) return whole->nest;
+    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) {
+      return {whole->nest, whole->is_fixed};
+    }
   }
-  return nest;
+  return {nest, {}};
+}
+
+/*! A thread has all iterations of the fixed loops, as its registers, so that who owns an element
+ * does not depend on their indices; the others are dealt. nullopt where there are none of either,
+ * or too many registers. */
+std::optional<Fragment> PlanColumns(const KnownNest& known, int64_t num_threads,
+                                    Analyzer* analyzer) {
+  constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
+  const ParallelNest& nest = known.nest;
+  ParallelNest dealt = nest;
+  dealt.vars = {};
+  dealt.extents = {};
+  Expr column = MakeInt(0);
+  int64_t columns = 1;
+  for (size_t d = 0; d < known.is_fixed.size(); ++d) {
+    if (known.is_fixed[d]) {
+      column = column * nest.extents[d] + nest.vars[d];
+      columns *= ToInt(nest.extents[d]);
+    } else {
+      dealt.vars.push_back(nest.vars[d]);
+      dealt.extents.push_back(nest.extents[d]);
+    }
+  }
+  if (dealt.vars.empty() || columns == 1) return std::nullopt;
+  const int64_t width = PlanVectorWidth(dealt, num_threads, true, analyzer);
+  const Fragment rows = PlanPartition(dealt, width, num_threads);
+  const int64_t registers = rows->RegisterExtent();
+  const Array<Expr> iteration(dealt.vars.begin(), dealt.vars.end());
+  if (columns * registers > kMostRegisters) return std::nullopt;
+  const Expr index = known.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns + column
+                                           : column * registers + rows->MapIndex(iteration)[0];
+  return MakeFragment(nest.vars, StaticExtents(nest), index, rows->MapThread(iteration, MakeInt(0)),
+                      MakeVar("rep"), 1);
 }
 
 /*! The layout of a nest of one iteration, not that of the fragment that the nest has become. */
@@ -61,7 +102,8 @@ class ParallelOperator : public TileOperator {
  public:
   ParallelOperator(const ParallelNest& nest, Fragment layout)
       : TileOperator(nest.span),
-        nest_(IsOneIteration(layout) ? nest : WithKnownIndices(nest)),
+        known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
+        nest_(known_.nest),
         accesses_(FragmentAccesses(nest_)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
         is_dictated_(layout_.defined()) {}
@@ -204,6 +246,10 @@ class ParallelOperator : public TileOperator {
 
   bool Choose(LayoutScope* scope) {
     StaticExtents(nest_);
+    if (auto columns = PlanColumns(known_, scope->num_threads, scope->analyzer)) {
+      layout_ = *columns;
+      return true;
+    }
     const int64_t width = PlanVectorWidth(nest_, scope->num_threads, true, scope->analyzer);
     layout_ = PlanPartition(nest_, width, scope->num_threads);
     return true;
@@ -238,7 +284,8 @@ class ParallelOperator : public TileOperator {
     return layout_->replicate == num_threads && IsOneIteration(layout_);
   }
 
-  ParallelNest nest_;
+  KnownNest known_;
+  const ParallelNest& nest_;
   std::vector<FragmentAccess> accesses_;
   Fragment layout_;
   /*! The layout was there before inference. */

@@ -123,6 +123,27 @@ def test_halves_of_a_free_fragment_lie_in_one_thread(statements):
     assert "shared" not in text_of(statements, main)
 
 
+def test_what_a_loop_walks_lies_in_one_thread(statements):
+    """Who owns `F[k, i]` does not depend on k where nothing else places F: nothing is converted."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 8), "float32"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((3, 8), "float32")
+            top = T.alloc_fragment((8,), "float32")
+            total = T.alloc_fragment((8,), "float32")
+            T.copy(A, F)
+            T.fill(top, -T.infinity("float32"))
+            T.clear(total)
+            for k in T.serial(3):
+                for i in T.Parallel(8):
+                    top[i] = T.max(top[i], F[k, i])
+                    total[i] += top[i]
+            T.copy(total, C)
+
+    assert "shared" not in text_of(statements, main)
+
+
 def test_both_layouts_of_the_users_are_refused():
     by_row = T.Fragment([64], forward_thread_fn=lambda i: i, forward_index_fn=lambda i: 0)
     turned = T.Fragment([64], forward_thread_fn=lambda i: 63 - i, forward_index_fn=lambda i: 0)
