@@ -1,6 +1,7 @@
 #include "parallel_operator.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
@@ -98,6 +99,23 @@ bool IsOneIteration(const Fragment& layout) {
   return layout.defined() && Product(layout->Shape()) == 1;
 }
 
+/*! The accesses of a nest as the statement has them, where the nest has become another one: the
+ * n-th of a fragment stays its n-th. */
+std::vector<FragmentAccess> AsWritten(std::vector<FragmentAccess> accesses,
+                                      const ParallelNest& statement) {
+  std::unordered_map<const Object*, std::vector<Array<Expr>>> written;
+  for (const FragmentAccess& a : FragmentAccesses(statement)) {
+    written[a.buffer.get()].push_back(a.indices);
+  }
+  std::unordered_map<const Object*, size_t> seen;
+  for (FragmentAccess& a : accesses) {
+    const size_t n = seen[a.buffer.get()]++;
+    const std::vector<Array<Expr>>& of_fragment = written[a.buffer.get()];
+    if (n < of_fragment.size()) a.indices = of_fragment[n];
+  }
+  return accesses;
+}
+
 class ParallelOperator : public TileOperator {
  public:
   ParallelOperator(const ParallelNest& nest, Fragment layout)
@@ -105,6 +123,7 @@ class ParallelOperator : public TileOperator {
         known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
         nest_(known_.nest),
         accesses_(FragmentAccesses(nest_)),
+        as_written_(AsWritten(accesses_, nest)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
         is_dictated_(layout_.defined()) {}
 
@@ -130,9 +149,8 @@ class ParallelOperator : public TileOperator {
 
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
     std::vector<FragmentAccess> out;
-    for (const FragmentAccess& access : accesses_) {
-      const Fragment fragment = scope.FindFragment(access.buffer);
-      if (!IsCompatible(nest_, access, fragment, layout_)) out.push_back(access);
+    for (size_t k = 0; k < accesses_.size(); ++k) {
+      if (!Reaches(scope, accesses_[k])) out.push_back(as_written_[k]);
     }
     return out;
   }
@@ -140,7 +158,8 @@ class ParallelOperator : public TileOperator {
   /*! Refuses what cannot be converted, because the user wants both layouts. */
   void Verify(const LayoutScope& scope) const final {
     if (!is_dictated_) return;
-    for (const FragmentAccess& access : Unreached(scope)) {
+    for (const FragmentAccess& access : accesses_) {
+      if (Reaches(scope, access)) continue;
       if (!scope.FindAnnotated(access.buffer).defined()) continue;
       const std::string name = access.buffer->name;
       const Span& at = access.span.defined() ? access.span : span;
@@ -187,6 +206,10 @@ class ParallelOperator : public TileOperator {
   }
 
  private:
+  bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
+    return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
+  }
+
   /*! Refuses a layout of the user's that does not run every iteration once. */
   void CheckLoopLayout(const LayoutScope& scope) const {
     std::string found = PlacementDefect(layout_);
@@ -286,7 +309,7 @@ class ParallelOperator : public TileOperator {
 
   KnownNest known_;
   const ParallelNest& nest_;
-  std::vector<FragmentAccess> accesses_;
+  std::vector<FragmentAccess> accesses_, as_written_;
   Fragment layout_;
   /*! The layout was there before inference. */
   bool is_dictated_;

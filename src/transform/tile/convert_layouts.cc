@@ -11,6 +11,7 @@
 #include "../../op/parallel.h"
 #include "../../op/tile_op.h"
 #include "../../op/views.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
@@ -299,7 +300,12 @@ class Converter : public StmtExprMutator {
         FillTile(v, op->span, &out);
       }
       const Var tile = filled_.at(v.get()).tile;
+      const Stmt before = s;
       s = AccessRewriter(staged, tile).Mutate(s);
+      if (s.same_as(before)) {
+        ThrowBug(op->span, "ConvertThroughShared",
+                 "the statement has no such access of " + std::string(v->name));
+      }
       if (staged.is_written) behind.push_back(Copy(tile, v, op->span));
     }
     out.push_back(s);

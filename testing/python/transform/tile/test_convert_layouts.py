@@ -144,6 +144,23 @@ def test_what_a_loop_walks_lies_in_one_thread(statements):
     assert "shared" not in text_of(statements, main)
 
 
+def test_a_column_that_the_run_knows_is_written_from_elements_of_other_threads(statements):
+    """The loop visits all of G for it, but reads what the statement says."""
+
+    @T.macro
+    def body(F, G, C):
+        row = T.alloc_fragment((64,), "float32")
+        T.reduce_sum(F, row, dim=1)
+        for n in T.serial(64):
+            for i in T.Parallel(64):
+                G[i, n] = row[63 - i]
+        T.copy(G, C)
+
+    text = text_of(statements, with_accumulator(body))
+    assert text.count("row[0:64], row_shared") == 1
+    assert "= row_shared[63 - i]" in text
+
+
 def test_both_layouts_of_the_users_are_refused():
     by_row = T.Fragment([64], forward_thread_fn=lambda i: i, forward_index_fn=lambda i: 0)
     turned = T.Fragment([64], forward_thread_fn=lambda i: 63 - i, forward_index_fn=lambda i: 0)
