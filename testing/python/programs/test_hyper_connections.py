@@ -120,7 +120,8 @@ def reference(x, w, bias):
     flat = x.double().reshape(len(x), -1)
     weights = flat @ w.double().T * (flat.square().mean(1, keepdim=True) + EPS).rsqrt()
     weights = weights + bias.double()
-    gate, gate_back = weights[:, :STREAMS].sigmoid(), 2 * weights[:, STREAMS : 2 * STREAMS].sigmoid()
+    gate = weights[:, :STREAMS].sigmoid()
+    gate_back = 2 * weights[:, STREAMS : 2 * STREAMS].sigmoid()
     mix = weights[:, 2 * STREAMS : WEIGHTS].reshape(-1, STREAMS, STREAMS)
     mix = (mix - mix.amax(2, keepdim=True)).exp()
     for _ in range(STEPS):

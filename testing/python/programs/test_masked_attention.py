@@ -84,9 +84,7 @@ def test_results(device, arch):
         execution_backend="auto",
         target=f"cuda -arch={arch}",
     )
-    q, k, v = (
-        torch.randn(heads, n, DIM).half().to(device) for n in (queries, keys, keys)
-    )
+    q, k, v = (torch.randn(heads, n, DIM).half().to(device) for n in (queries, keys, keys))
     mask = torch.tensor(
         [[[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]], [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]],
         dtype=torch.int32,

@@ -70,8 +70,8 @@ def split_decode(heads, groups, splits, length):
                     partial[b, g * per_group + i, s, d] = out[i, d] / total[i]
             for i in T.Parallel(ROWS):
                 if i < per_group:
-                    log_sums[b, g * per_group + i, s] = (
-                        T.log2(total[i]) + top[i] * (LOG2_E / DIM**0.5)
+                    log_sums[b, g * per_group + i, s] = T.log2(total[i]) + top[i] * (
+                        LOG2_E / DIM**0.5
                     )
 
     return decode
@@ -94,9 +94,7 @@ def combine(heads, splits, rows=4):
             weight = T.alloc_fragment((rows,), "float32")
             acc = T.alloc_fragment((rows, DIM), "float32")
             for k, i in T.Parallel(splits, rows):
-                logs[k, i] = T.if_then_else(
-                    h * rows + i < heads, log_sums[b, h * rows + i, k], 0.0
-                )
+                logs[k, i] = T.if_then_else(h * rows + i < heads, log_sums[b, h * rows + i, k], 0.0)
             T.fill(top, -T.infinity("float32"))
             T.clear(total)
             T.clear(acc)

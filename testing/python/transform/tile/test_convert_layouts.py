@@ -93,6 +93,25 @@ def test_a_fragment_lives_in_shared_memory_during_a_loop_that_wants_it_there(sta
     assert "F[" not in text[loop:back]
 
 
+def test_what_only_a_loop_uses_is_not_copied_around_it(statements):
+    """Nothing is there before, so that a copy would read what was never written."""
+
+    @T.macro
+    def body(F, G, C):
+        for n in T.serial(1):
+            H = T.alloc_fragment((64, 64), "float32")
+            T.copy(G, H)
+            for k in T.serial(64):
+                for i, j in T.Parallel(64, 64):
+                    if i > k:
+                        H[i, j] -= F[i, k] * H[k, j]
+            T.copy(H, C[n * 64, 0])
+
+    text = text_of(statements, with_accumulator(body))
+    assert "H_shared" in text
+    assert "H[" not in text
+
+
 def test_what_is_written_as_a_whole_is_not_copied_before(statements):
     @T.macro
     def body(F, G, C):
