@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
@@ -144,7 +145,10 @@ class ParallelOperator : public TileOperator {
         changed = Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
       }
     }
-    return (layout_.defined() && PlaceFragments(scope)) || changed;
+    // Where one element is wanted in all threads is no reason to hold all elements there, if
+    // others have one.
+    const bool may_replicate = level == InferLevel::kFree || level == InferLevel::kParts;
+    return (layout_.defined() && PlaceFragments(scope, may_replicate)) || changed;
   }
 
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
@@ -153,6 +157,20 @@ class ParallelOperator : public TileOperator {
       if (!Reaches(scope, accesses_[k])) out.push_back(as_written_[k]);
     }
     return out;
+  }
+
+  /*! Registers have no addresses: arrays of which a thread wants the element of its own number are
+   * in local memory, where each access costs as much as a copy through shared memory. */
+  int64_t MovedBits(const LayoutScope& scope) const final {
+    constexpr int64_t kMuch = int64_t(1) << 32;
+    int64_t bits = 0;
+    for (const FragmentAccess& access : accesses_) {
+      const Fragment fragment = scope.FindFragment(access.buffer);
+      if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
+      if (!DependsOnThread(access, fragment)) continue;
+      bits += kMuch + fragment->RegisterExtent() * BufferOf(access.buffer)->dtype->dtype.bits;
+    }
+    return bits;
   }
 
   /*! Refuses what cannot be converted, because the user wants both layouts. */
@@ -208,6 +226,28 @@ class ParallelOperator : public TileOperator {
  private:
   bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
     return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
+  }
+
+  /*! Threads want different registers in the same step. */
+  bool DependsOnThread(const FragmentAccess& access, const Fragment& fragment) const {
+    if (!access.inner_vars.empty() || !ReadsOnly(access.indices, nest_.vars)) return false;
+    const std::vector<int64_t> at =
+        EvaluateOverBox(access.indices, nest_.vars, StaticExtents(nest_));
+    const std::vector<int64_t> shape = fragment->Shape();
+    std::unordered_map<int64_t, int64_t> of_step;
+    for (size_t point = 0; point < layout_->Table().size(); ++point) {
+      int64_t element = 0;
+      bool inside = true;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const int64_t x = at[point * shape.size() + d];
+        inside = inside && x >= 0 && x < shape[d];
+        element = element * shape[d] + x;
+      }
+      if (!inside) continue;
+      const int64_t found = fragment->Table()[element];
+      if (of_step.try_emplace(layout_->Table()[point], found).first->second != found) return true;
+    }
+    return false;
   }
 
   /*! Refuses a layout of the user's that does not run every iteration once. */
@@ -278,13 +318,14 @@ class ParallelOperator : public TileOperator {
     return true;
   }
 
-  bool PlaceFragments(LayoutScope* scope) const {
+  bool PlaceFragments(LayoutScope* scope, bool may_replicate) const {
     bool placed = false;
     for (const FragmentAccess& access : accesses_) {
       if (scope->Find(access.buffer).defined()) continue;
       auto fragment = FragmentFromLayout(nest_, access, layout_, scope->num_threads);
       // An element of its own choice, in a loop of one iteration that all threads run.
-      if (!fragment && IsNumbered(access) && RunsOnceInAllThreads(scope->num_threads)) {
+      if (!fragment && may_replicate && IsNumbered(access) &&
+          RunsOnceInAllThreads(scope->num_threads)) {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment) continue;

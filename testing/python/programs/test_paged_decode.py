@@ -49,9 +49,7 @@ def paged_decode(heads, groups):
                     T.copy(V[page, :, g, :], v[n * PAGE : (n + 1) * PAGE, :])
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(ROWS, BLOCK):
-                    scores[i, j] = T.if_then_else(
-                        t * BLOCK + j < length, scores[i, j], -(2.0**100)
-                    )
+                    scores[i, j] = T.if_then_else(t * BLOCK + j < length, scores[i, j], -(2.0**100))
                 T.copy(top, before)
                 T.reduce_max(scores, top, dim=1, clear=False)
                 for i in T.Parallel(ROWS):

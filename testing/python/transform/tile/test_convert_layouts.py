@@ -180,6 +180,23 @@ def test_a_column_that_the_run_knows_is_written_from_elements_of_other_threads(s
     assert "= row_shared[63 - i]" in text
 
 
+def test_one_element_in_all_threads_does_not_put_all_elements_there(statements):
+    """Registers have no addresses: a thread that had all of `row` could not find its own."""
+
+    @T.macro
+    def body(F, G, C):
+        row = T.alloc_fragment((64,), "float32")
+        T.copy(C[0, :], row)
+        last = row[63]
+        for i, j in T.Parallel(64, 64):
+            F[i, j] *= last - row[i]
+        T.copy(F, C)
+
+    text = text_of(statements, with_accumulator(body))
+    assert "row[0:64], row_shared" in text
+    assert "* (last - row[i])" in text
+
+
 def test_both_layouts_of_the_users_are_refused():
     by_row = T.Fragment([64], forward_thread_fn=lambda i: i, forward_index_fn=lambda i: 0)
     turned = T.Fragment([64], forward_thread_fn=lambda i: 63 - i, forward_index_fn=lambda i: 0)
