@@ -1,6 +1,6 @@
-"""Attention backward (FlashAttention-2, Dao 2023): a block has a tile of keys, and adds to dQ of all
-queries. dQ lies so that the lanes of a warp add to consecutive elements; a second kernel reads it
-back and casts."""
+"""Attention backward (FlashAttention-2, Dao 2023): a block has a tile of keys, and adds to dQ of
+all queries. dQ lies so that the lanes of a warp add to consecutive elements; a second kernel reads
+it back and casts."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""A product with weights of 4 bits, two in a byte, whose scales belong to groups along K (as in GPTQ,
-Frantar et al. 2022); plain functions unpack them, which ask their operands for the type."""
+"""A product with weights of 4 bits, two in a byte, whose scales belong to groups along K (as in
+GPTQ, Frantar et al. 2022); plain functions unpack them, which ask their operands for the type."""
 
 import pytest
 import torch

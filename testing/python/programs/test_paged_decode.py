@@ -1,5 +1,5 @@
-"""Decoding with keys in pages (PagedAttention, Kwon et al. 2023): a tile of 64 rows is four pages of
-16, which a table names; queries share the keys of their group (Ainslie et al. 2023)."""
+"""Decoding with keys in pages (PagedAttention, Kwon et al. 2023): a tile of 64 rows is four pages
+of 16, which a table names; queries share the keys of their group (Ainslie et al. 2023)."""
 
 import pytest
 import torch
