@@ -1,7 +1,9 @@
 #include "parallel_operator.h"
 
 #include <algorithm>
+#include <unordered_map>
 
+#include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
@@ -35,21 +37,62 @@ bool OnlyFillsShared(const Stmt& body) {
          std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
 }
 
+/*! A nest, and those of its loops that run in one thread if it may choose its layout. */
+struct KnownNest {
+  ParallelNest nest;
+  std::vector<bool> is_fixed;
+};
+
 /*! The nest with indices that are known in it: a fragment indexed by what its iterations do not
  * tell, a loop around it or a number of the run, is visited as a whole. */
-ParallelNest WithKnownIndices(const ParallelNest& nest) {
+KnownNest WithKnownIndices(const ParallelNest& nest) {
   const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
   const auto all_known = [](const ParallelNest& n, const std::vector<FragmentAccess>& found) {
     return std::all_of(found.begin(), found.end(),
                        [&](const FragmentAccess& a) { return IsIndexedByNest(n, a); });
   };
-  if (all_known(nest, accesses)) return nest;
+  if (all_known(nest, accesses)) return {nest, {}};
   for (const FragmentAccess& access : accesses) {
     if (IsIndexedByNest(nest, access)) continue;
     const auto whole = OverWholeFragment(nest, access, false);
-    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) return whole->nest;
+    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) {
+      return {whole->nest, whole->is_fixed};
+    }
   }
-  return nest;
+  return {nest, {}};
+}
+
+/*! A thread has all iterations of the fixed loops, as its registers, so that who owns an element
+ * does not depend on their indices; the others are dealt. nullopt where there are none of either,
+ * or too many registers. */
+std::optional<Fragment> PlanColumns(const KnownNest& known, int64_t num_threads,
+                                    Analyzer* analyzer) {
+  constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
+  const ParallelNest& nest = known.nest;
+  ParallelNest dealt = nest;
+  dealt.vars = {};
+  dealt.extents = {};
+  Expr column = MakeInt(0);
+  int64_t columns = 1;
+  for (size_t d = 0; d < known.is_fixed.size(); ++d) {
+    if (known.is_fixed[d]) {
+      column = column * nest.extents[d] + nest.vars[d];
+      columns *= ToInt(nest.extents[d]);
+    } else {
+      dealt.vars.push_back(nest.vars[d]);
+      dealt.extents.push_back(nest.extents[d]);
+    }
+  }
+  if (dealt.vars.empty() || columns == 1) return std::nullopt;
+  const int64_t width = PlanVectorWidth(dealt, num_threads, true, analyzer);
+  const Fragment rows = PlanPartition(dealt, width, num_threads);
+  const int64_t registers = rows->RegisterExtent();
+  const Array<Expr> iteration(dealt.vars.begin(), dealt.vars.end());
+  if (columns * registers > kMostRegisters) return std::nullopt;
+  const Expr index = known.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns + column
+                                           : column * registers + rows->MapIndex(iteration)[0];
+  return MakeFragment(nest.vars, StaticExtents(nest), index, rows->MapThread(iteration, MakeInt(0)),
+                      MakeVar("rep"), 1);
 }
 
 /*! The layout of a nest of one iteration, not that of the fragment that the nest has become. */
@@ -57,12 +100,31 @@ bool IsOneIteration(const Fragment& layout) {
   return layout.defined() && Product(layout->Shape()) == 1;
 }
 
+/*! The accesses of a nest as the statement has them, where the nest has become another one: the
+ * n-th of a fragment stays its n-th. */
+std::vector<FragmentAccess> AsWritten(std::vector<FragmentAccess> accesses,
+                                      const ParallelNest& statement) {
+  std::unordered_map<const Object*, std::vector<Array<Expr>>> written;
+  for (const FragmentAccess& a : FragmentAccesses(statement)) {
+    written[a.buffer.get()].push_back(a.indices);
+  }
+  std::unordered_map<const Object*, size_t> seen;
+  for (FragmentAccess& a : accesses) {
+    const size_t n = seen[a.buffer.get()]++;
+    const std::vector<Array<Expr>>& of_fragment = written[a.buffer.get()];
+    if (n < of_fragment.size()) a.indices = of_fragment[n];
+  }
+  return accesses;
+}
+
 class ParallelOperator : public TileOperator {
  public:
   ParallelOperator(const ParallelNest& nest, Fragment layout)
       : TileOperator(nest.span),
-        nest_(IsOneIteration(layout) ? nest : WithKnownIndices(nest)),
+        known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
+        nest_(known_.nest),
         accesses_(FragmentAccesses(nest_)),
+        as_written_(AsWritten(accesses_, nest)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
         is_dictated_(layout_.defined()) {}
 
@@ -83,22 +145,39 @@ class ParallelOperator : public TileOperator {
         changed = Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
       }
     }
-    return (layout_.defined() && PlaceFragments(scope)) || changed;
+    // Where one element is wanted in all threads is no reason to hold all elements there, if
+    // others have one.
+    const bool may_replicate = level == InferLevel::kFree || level == InferLevel::kParts;
+    return (layout_.defined() && PlaceFragments(scope, may_replicate)) || changed;
   }
 
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
     std::vector<FragmentAccess> out;
-    for (const FragmentAccess& access : accesses_) {
-      const Fragment fragment = scope.FindFragment(access.buffer);
-      if (!IsCompatible(nest_, access, fragment, layout_)) out.push_back(access);
+    for (size_t k = 0; k < accesses_.size(); ++k) {
+      if (!Reaches(scope, accesses_[k])) out.push_back(as_written_[k]);
     }
     return out;
+  }
+
+  /*! Registers have no addresses: arrays of which a thread wants the element of its own number are
+   * in local memory, where each access costs as much as a copy through shared memory. */
+  int64_t MovedBits(const LayoutScope& scope) const final {
+    constexpr int64_t kMuch = int64_t(1) << 32;
+    int64_t bits = 0;
+    for (const FragmentAccess& access : accesses_) {
+      const Fragment fragment = scope.FindFragment(access.buffer);
+      if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
+      if (!DependsOnThread(access, fragment)) continue;
+      bits += kMuch + fragment->RegisterExtent() * BufferOf(access.buffer)->dtype->dtype.bits;
+    }
+    return bits;
   }
 
   /*! Refuses what cannot be converted, because the user wants both layouts. */
   void Verify(const LayoutScope& scope) const final {
     if (!is_dictated_) return;
-    for (const FragmentAccess& access : Unreached(scope)) {
+    for (const FragmentAccess& access : accesses_) {
+      if (Reaches(scope, access)) continue;
       if (!scope.FindAnnotated(access.buffer).defined()) continue;
       const std::string name = access.buffer->name;
       const Span& at = access.span.defined() ? access.span : span;
@@ -145,6 +224,32 @@ class ParallelOperator : public TileOperator {
   }
 
  private:
+  bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
+    return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
+  }
+
+  /*! Threads want different registers in the same step. */
+  bool DependsOnThread(const FragmentAccess& access, const Fragment& fragment) const {
+    if (!access.inner_vars.empty() || !ReadsOnly(access.indices, nest_.vars)) return false;
+    const std::vector<int64_t> at =
+        EvaluateOverBox(access.indices, nest_.vars, StaticExtents(nest_));
+    const std::vector<int64_t> shape = fragment->Shape();
+    std::unordered_map<int64_t, int64_t> of_step;
+    for (size_t point = 0; point < layout_->Table().size(); ++point) {
+      int64_t element = 0;
+      bool inside = true;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const int64_t x = at[point * shape.size() + d];
+        inside = inside && x >= 0 && x < shape[d];
+        element = element * shape[d] + x;
+      }
+      if (!inside) continue;
+      const int64_t found = fragment->Table()[element];
+      if (of_step.try_emplace(layout_->Table()[point], found).first->second != found) return true;
+    }
+    return false;
+  }
+
   /*! Refuses a layout of the user's that does not run every iteration once. */
   void CheckLoopLayout(const LayoutScope& scope) const {
     std::string found = PlacementDefect(layout_);
@@ -204,18 +309,23 @@ class ParallelOperator : public TileOperator {
 
   bool Choose(LayoutScope* scope) {
     StaticExtents(nest_);
+    if (auto columns = PlanColumns(known_, scope->num_threads, scope->analyzer)) {
+      layout_ = *columns;
+      return true;
+    }
     const int64_t width = PlanVectorWidth(nest_, scope->num_threads, true, scope->analyzer);
     layout_ = PlanPartition(nest_, width, scope->num_threads);
     return true;
   }
 
-  bool PlaceFragments(LayoutScope* scope) const {
+  bool PlaceFragments(LayoutScope* scope, bool may_replicate) const {
     bool placed = false;
     for (const FragmentAccess& access : accesses_) {
       if (scope->Find(access.buffer).defined()) continue;
       auto fragment = FragmentFromLayout(nest_, access, layout_, scope->num_threads);
       // An element of its own choice, in a loop of one iteration that all threads run.
-      if (!fragment && IsNumbered(access) && RunsOnceInAllThreads(scope->num_threads)) {
+      if (!fragment && may_replicate && IsNumbered(access) &&
+          RunsOnceInAllThreads(scope->num_threads)) {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment) continue;
@@ -238,8 +348,9 @@ class ParallelOperator : public TileOperator {
     return layout_->replicate == num_threads && IsOneIteration(layout_);
   }
 
-  ParallelNest nest_;
-  std::vector<FragmentAccess> accesses_;
+  KnownNest known_;
+  const ParallelNest& nest_;
+  std::vector<FragmentAccess> accesses_, as_written_;
   Fragment layout_;
   /*! The layout was there before inference. */
   bool is_dictated_;

@@ -205,6 +205,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   FragmentAccess named = access;
   Renamer renamer(access);
   const std::vector<int64_t> shape = ConstShape(access.buffer);
+  std::vector<bool> is_fixed;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr& base = indices->base[d];
     const bool is_named = std::any_of(digits->begin(), digits->end(),
@@ -217,6 +218,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
     const Var x = MakeVar("x" + std::to_string(d), base->dtype());
     analyzer.BindConst(x, shape[d]);
     whole.vars.push_back(x);
+    is_fixed.push_back(!is_named);
     whole.extents.push_back(MakeInt(x->dtype(), shape[d]));
     named.indices.Set(d, x);
     if (!solver.Solve(d, x - base, is_number(base) ? shape[d] - ToInt(base) : INT64_MAX)) {
@@ -233,7 +235,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   if (whole.vars.empty()) return std::nullopt;
   renamer.element = named.indices;
   whole.body = MakeIf(analyzer.Simplify(solver.condition), renamer.Mutate(nest.body), nest.span);
-  return WholeNest{whole, named};
+  return WholeNest{whole, named, is_fixed};
 }
 
 }  // namespace tl

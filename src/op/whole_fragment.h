@@ -24,6 +24,9 @@ struct WholeNest {
   ParallelNest nest;
   /*! What the part's access has become. */
   FragmentAccess access;
+  /*! Loops over a dimension whose index is the same in all iterations of the part, such as `k` in
+   * `f[k, i]`. */
+  std::vector<bool> is_fixed;
 };
 
 /*!

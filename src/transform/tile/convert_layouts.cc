@@ -11,6 +11,7 @@
 #include "../../op/parallel.h"
 #include "../../op/tile_op.h"
 #include "../../op/views.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
@@ -224,10 +225,39 @@ bool WritesAll(const Stmt& s, const Var& fragment) {
   return int64_t(written.size()) == Product(shape);
 }
 
+/*! What a kernel does to a fragment outside of one of its loops. */
+class UseOutside : public StmtExprVisitor {
+ public:
+  UseOutside(const StmtNode* loop, const Var& fragment, const Views& views)
+      : loop_(loop), root_(views.RootOf(fragment)), views_(views) {}
+  bool reads = false, writes = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    if (op == loop_) return;
+    if (op->kind != ForKind::kParallel) return Default(op);
+    Add(op);
+  }
+  void Visit_(const EvaluateNode* op) final { Add(op); }
+
+ private:
+  void Add(const StmtNode* op) {
+    const auto is_it = [this](const Var& v) { return views_.RootOf(v).same_as(root_); };
+    const BufferUse use = CollectBufferUse(GetRef<Stmt>(op));
+    reads |= std::any_of(use.reads.begin(), use.reads.end(), is_it);
+    writes |= std::any_of(use.writes.begin(), use.writes.end(), is_it);
+  }
+  const StmtNode* loop_;
+  Var root_;
+  const Views& views_;
+};
+
 class Converter : public StmtExprMutator {
  public:
-  Converter(const StagedOf& staged, const CopyPlaces& places, const Views& views)
-      : staged_(staged), places_(places), views_(views) {}
+  Converter(const Stmt& kernel, const StagedOf& staged, const CopyPlaces& places,
+            const Views& views)
+      : kernel_(kernel), staged_(staged), places_(places), views_(views) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -249,7 +279,9 @@ class Converter : public StmtExprMutator {
     if (auto it = places_.before.find(op); it != places_.before.end()) {
       for (const Var& v : it->second) FillTile(v, op->span, &out);
     }
+    ++loops_;
     out.push_back(Scoped(op));
+    --loops_;
     return MakeSeq(out);
   }
   Stmt Mutate_(const EvaluateNode* op) final {
@@ -263,7 +295,12 @@ class Converter : public StmtExprMutator {
   }
   Stmt Mutate_(const AttrStmtNode* op) final { return Scoped(op); }
   Stmt Mutate_(const IfThenElseNode* op) final { return Scoped(op); }
-  Stmt Mutate_(const WhileNode* op) final { return Scoped(op); }
+  Stmt Mutate_(const WhileNode* op) final {
+    ++loops_;
+    Stmt s = Scoped(op);
+    --loops_;
+    return s;
+  }
 
  private:
   /*! Tiles that are filled in control that may not run, or by other threads, are no use behind it;
@@ -293,19 +330,37 @@ class Converter : public StmtExprMutator {
     Stmt s = GetRef<Stmt>(op);
     for (const Staged& staged : it->second) {
       const Var& v = staged.fragment;
-      if (staged.is_written && WritesAll(s, v)) {
+      const auto [enters, leaves] = CrossesBorder(op, staged);
+      if (!enters || (staged.is_written && WritesAll(s, v))) {
         filled_[v.get()] = {v, NewTile(v)};
       } else {
         FillTile(v, op->span, &out);
       }
       const Var tile = filled_.at(v.get()).tile;
+      const Stmt before = s;
       s = AccessRewriter(staged, tile).Mutate(s);
-      if (staged.is_written) behind.push_back(Copy(tile, v, op->span));
+      if (s.same_as(before)) {
+        ThrowBug(op->span, "ConvertThroughShared",
+                 "the statement has no such access of " + std::string(v->name));
+      }
+      if (staged.is_written && leaves) behind.push_back(Copy(tile, v, op->span));
     }
     out.push_back(s);
     Forget(s.get());
     out.insert(out.end(), behind.begin(), behind.end());
     return MakeSeq(out);
+  }
+
+  /*! Whether elements are there before the statement, and whether some are wanted behind it: a
+   * fragment that is the tile during a loop may have no use outside. */
+  std::pair<bool, bool> CrossesBorder(const StmtNode* op, const Staged& staged) const {
+    const auto* loop = GetRef<Stmt>(op).as<ForNode>();
+    if (!staged.is_written || loops_ || !loop || loop->kind == ForKind::kParallel) {
+      return {true, true};
+    }
+    UseOutside outside(op, staged.fragment, views_);
+    outside(kernel_);
+    return {outside.writes, outside.reads};
   }
 
   void FillTile(const Var& fragment, const Span& span, std::vector<Stmt>* out) {
@@ -340,11 +395,14 @@ class Converter : public StmtExprMutator {
   struct Filled {
     Var fragment, tile;
   };
+  const Stmt& kernel_;
   const StagedOf& staged_;
   const CopyPlaces& places_;
   const Views& views_;
   std::unordered_map<const Object*, Filled> filled_;
   std::vector<Var> tiles_;
+  /*! How many loops are around. */
+  int loops_ = 0;
 };
 
 }  // namespace
@@ -355,7 +413,7 @@ Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& con
   LoopLifter(&staged, views)(kernel);
   CopyPlaces places(staged, views);
   places(kernel);
-  return Converter(staged, places, views).Mutate(kernel);
+  return Converter(kernel, staged, places, views).Mutate(kernel);
 }
 
 }  // namespace tl

@@ -28,7 +28,8 @@ struct Conversion {
  * and where a statement writes the fragment, the tile is copied back behind it. Of reads, those are
  * replaced that have a conversion. A copy stands in front of the loops that do not change the
  * fragment, and serves all statements up to the next change. In a loop that changes it, and whose
- * other users of it take a shared tile as well, the fragment is the tile.
+ * other users of it take a shared tile as well, the fragment is the tile; it is copied before and
+ * behind the loop only where something outside writes it, or reads it.
  * Establishes: statements read what the fragment would have had. Conversions inside of such a loop
  * are left to another call. Refuses nothing.
  */

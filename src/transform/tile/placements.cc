@@ -10,7 +10,11 @@ Layout Placements::Find(const Var& buffer) const {
   auto it = placed_.find(root.get());
   if (it == placed_.end()) return Layout();
   if (root.same_as(buffer)) return it->second.layout;
-  return Carry(it->second.layout, root, buffer, it->second.asked_by);
+  Layout& carried = it->second.carried[buffer.get()];
+  if (!carried.defined()) {
+    carried = Carry(it->second.layout, root, buffer, it->second.asked_by);
+  }
+  return carried;
 }
 
 Layout Placements::FindAnnotated(const Var& buffer) const {

@@ -33,6 +33,8 @@ class Placements : public LayoutScope {
   struct Placed {
     Layout layout;
     Span asked_by;
+    /*! By view: so that each has its tables once. */
+    mutable std::unordered_map<const Object*, Layout> carried = {};
   };
   std::unordered_map<const Object*, Placed> placed_;
   std::unordered_set<const Object*> annotated_;

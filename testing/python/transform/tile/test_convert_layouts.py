@@ -93,6 +93,25 @@ def test_a_fragment_lives_in_shared_memory_during_a_loop_that_wants_it_there(sta
     assert "F[" not in text[loop:back]
 
 
+def test_what_only_a_loop_uses_is_not_copied_around_it(statements):
+    """Nothing is there before, so that a copy would read what was never written."""
+
+    @T.macro
+    def body(F, G, C):
+        for n in T.serial(1):
+            H = T.alloc_fragment((64, 64), "float32")
+            T.copy(G, H)
+            for k in T.serial(64):
+                for i, j in T.Parallel(64, 64):
+                    if i > k:
+                        H[i, j] -= F[i, k] * H[k, j]
+            T.copy(H, C[n * 64, 0])
+
+    text = text_of(statements, with_accumulator(body))
+    assert "H_shared" in text
+    assert "H[" not in text
+
+
 def test_what_is_written_as_a_whole_is_not_copied_before(statements):
     @T.macro
     def body(F, G, C):
@@ -121,6 +140,61 @@ def test_halves_of_a_free_fragment_lie_in_one_thread(statements):
             T.copy(G, C)
 
     assert "shared" not in text_of(statements, main)
+
+
+def test_what_a_loop_walks_lies_in_one_thread(statements):
+    """Who owns `F[k, i]` does not depend on k where nothing else places F: nothing is converted."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 8), "float32"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((3, 8), "float32")
+            top = T.alloc_fragment((8,), "float32")
+            total = T.alloc_fragment((8,), "float32")
+            T.copy(A, F)
+            T.fill(top, -T.infinity("float32"))
+            T.clear(total)
+            for k in T.serial(3):
+                for i in T.Parallel(8):
+                    top[i] = T.max(top[i], F[k, i])
+                    total[i] += top[i]
+            T.copy(total, C)
+
+    assert "shared" not in text_of(statements, main)
+
+
+def test_a_column_that_the_run_knows_is_written_from_elements_of_other_threads(statements):
+    """The loop visits all of G for it, but reads what the statement says."""
+
+    @T.macro
+    def body(F, G, C):
+        row = T.alloc_fragment((64,), "float32")
+        T.reduce_sum(F, row, dim=1)
+        for n in T.serial(64):
+            for i in T.Parallel(64):
+                G[i, n] = row[63 - i]
+        T.copy(G, C)
+
+    text = text_of(statements, with_accumulator(body))
+    assert text.count("row[0:64], row_shared") == 1
+    assert "= row_shared[63 - i]" in text
+
+
+def test_one_element_in_all_threads_does_not_put_all_elements_there(statements):
+    """Registers have no addresses: a thread that had all of `row` could not find its own."""
+
+    @T.macro
+    def body(F, G, C):
+        row = T.alloc_fragment((64,), "float32")
+        T.copy(C[0, :], row)
+        last = row[63]
+        for i, j in T.Parallel(64, 64):
+            F[i, j] *= last - row[i]
+        T.copy(F, C)
+
+    text = text_of(statements, with_accumulator(body))
+    assert "row[0:64], row_shared" in text
+    assert "* (last - row[i])" in text
 
 
 def test_both_layouts_of_the_users_are_refused():

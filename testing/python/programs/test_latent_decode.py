@@ -1,0 +1,104 @@
+"""Decoding with latent attention (DeepSeek-V2, Liu et al. 2024): keys are a latent row beside a
+rotated one, values the latent row again. The result is staged in a tile that lies in the bytes of
+the operands, since there is no room beside them."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+HEADS, BLOCK, ROTATED = 64, 64, 64
+
+
+def latent_decode(latent, blocks_of_a_processor=1):
+    batch, length = T.dynamic("batch"), T.dynamic("length")
+    scale = LOG2_E / (latent + ROTATED) ** 0.5
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, HEADS, latent), "float16"),
+        QR: T.Tensor((batch, HEADS, ROTATED), "float16"),
+        KV: T.Tensor((batch, length, latent), "float16"),
+        KR: T.Tensor((batch, length, ROTATED), "float16"),
+        Out: T.Tensor((batch, HEADS, latent), "float16"),
+    ):
+        with T.Kernel(batch, threads=256) as b:
+            T.annotate_min_blocks_per_sm(blocks_of_a_processor)
+            q = T.alloc_shared((HEADS, latent), "float16")
+            qr = T.alloc_shared((HEADS, ROTATED), "float16")
+            kv = T.alloc_shared((BLOCK, latent), "float16")
+            kr = T.alloc_shared((BLOCK, ROTATED), "float16")
+            weights = T.alloc_shared((HEADS, BLOCK), "float16")
+            out_shared = T.alloc_shared((HEADS, latent), "float16")
+            scores = T.alloc_fragment((HEADS, BLOCK), "float32")
+            out = T.alloc_fragment((HEADS, latent), "float32")
+            top = T.alloc_fragment((HEADS,), "float32")
+            before = T.alloc_fragment((HEADS,), "float32")
+            rescale = T.alloc_fragment((HEADS,), "float32")
+            added = T.alloc_fragment((HEADS,), "float32")
+            total = T.alloc_fragment((HEADS,), "float32")
+            T.copy(Q[b, :, :], q)
+            T.copy(QR[b, :, :], qr)
+            T.clear(out)
+            T.clear(total)
+            T.fill(top, -(2.0**100))
+            for t in T.Pipelined(T.ceildiv(length, BLOCK), num_stages=2):
+                T.copy(KV[b, t * BLOCK : (t + 1) * BLOCK, :], kv)
+                T.copy(KR[b, t * BLOCK : (t + 1) * BLOCK, :], kr)
+                T.gemm(
+                    q,
+                    kv,
+                    scores,
+                    transpose_B=True,
+                    clear_accum=True,
+                    policy=T.GemmWarpPolicy.FullCol,
+                )
+                T.gemm(qr, kr, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullCol)
+                for i, j in T.Parallel(HEADS, BLOCK):
+                    scores[i, j] = T.if_then_else(t * BLOCK + j < length, scores[i, j], -(2.0**100))
+                T.copy(top, before)
+                T.reduce_max(scores, top, dim=1, clear=False)
+                for i in T.Parallel(HEADS):
+                    rescale[i] = T.exp2((before[i] - top[i]) * scale)
+                for i, j in T.Parallel(HEADS, BLOCK):
+                    scores[i, j] = T.exp2((scores[i, j] - top[i]) * scale)
+                T.reduce_sum(scores, added, dim=1)
+                T.copy(scores, weights)
+                for i in T.Parallel(HEADS):
+                    total[i] = total[i] * rescale[i] + added[i]
+                for i, d in T.Parallel(HEADS, latent):
+                    out[i, d] *= rescale[i]
+                T.gemm(weights, kv, out, policy=T.GemmWarpPolicy.FullCol)
+            for i, d in T.Parallel(HEADS, latent):
+                out[i, d] /= total[i]
+            T.copy(out, out_shared)
+            T.copy(out_shared, Out[b, :, :])
+
+    return main
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_results(device, arch):
+    latent, batch, length = 128, 2, 2 * BLOCK + 5
+    kernel = tilelang.compile(
+        latent_decode(latent), execution_backend="auto", target=f"cuda -arch={arch}"
+    )
+    q, qr = (torch.randn(batch, HEADS, n).half().to(device) for n in (latent, ROTATED))
+    kv, kr = (torch.randn(batch, length, n).half().to(device) for n in (latent, ROTATED))
+    out = torch.full_like(q, torch.nan)
+    kernel(q, qr, kv, kr, out)
+    keys, queries = (torch.cat(pair, dim=-1).double() for pair in ((kv, kr), (q, qr)))
+    weights = (queries @ keys.transpose(1, 2) / (latent + ROTATED) ** 0.5).softmax(-1)
+    torch.testing.assert_close(out.double(), weights @ kv.double(), rtol=4e-3, atol=4e-3)
+
+
+def test_the_result_lies_in_the_operands_bytes_of_a_large_program():
+    kernel = tilelang.compile(latent_decode(512), target="cuda -arch=sm_90a")
+    used = re.search(r"shared memory: (\d+) bytes", kernel.explain())
+    # Side by side: 288 KB, more than there is.
+    assert int(used.group(1)) <= 227 * 1024
+    assert "out_shared is in bytes of" in kernel.explain()

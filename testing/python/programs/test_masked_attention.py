@@ -1,0 +1,96 @@
+"""Attention over the blocks of keys that a mask names, whose row lies in a fragment (block-sparse
+attention: Child et al. 2019; by blocks: Guo et al. 2024, Block Sparse Attention)."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+DIM, ROWS, BLOCK = 64, 64, 32
+
+
+def masked_attention(heads, blocks):
+    """A row of the mask says for each block of keys whether a block of queries sees it."""
+    queries, keys = T.dynamic("queries"), T.dynamic("keys")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((heads, queries, DIM), "float16"),
+        K: T.Tensor((heads, keys, DIM), "float16"),
+        V: T.Tensor((heads, keys, DIM), "float16"),
+        Mask: T.Tensor((heads, T.ceildiv(queries, ROWS), blocks), "int32"),
+        Out: T.Tensor((heads, queries, DIM), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(queries, ROWS), heads, threads=128) as (bx, h):
+            q = T.alloc_shared((ROWS, DIM), "float16")
+            k = T.alloc_shared((BLOCK, DIM), "float16")
+            v = T.alloc_shared((BLOCK, DIM), "float16")
+            mask = T.alloc_fragment((blocks,), "int32")
+            scores = T.alloc_fragment((ROWS, BLOCK), "float32")
+            weights = T.alloc_fragment((ROWS, BLOCK), "float16")
+            out = T.alloc_fragment((ROWS, DIM), "float32")
+            top = T.alloc_fragment((ROWS,), "float32")
+            before = T.alloc_fragment((ROWS,), "float32")
+            rescale = T.alloc_fragment((ROWS,), "float32")
+            added = T.alloc_fragment((ROWS,), "float32")
+            total = T.alloc_fragment((ROWS,), "float32")
+            T.copy(Q[h, bx * ROWS : (bx + 1) * ROWS, :], q)
+            T.copy(Mask[h, bx, :], mask)
+            T.clear(out)
+            T.clear(total)
+            T.fill(top, -(2.0**100))
+            for b in T.Pipelined(T.ceildiv(keys, BLOCK), num_stages=2):
+                if mask[b] != 0:
+                    T.copy(K[h, b * BLOCK : (b + 1) * BLOCK, :], k)
+                    for i, j in T.Parallel(ROWS, BLOCK):
+                        scores[i, j] = T.if_then_else(b * BLOCK + j < keys, 0, -(2.0**100))
+                    T.gemm(q, k, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                    T.copy(top, before)
+                    T.reduce_max(scores, top, dim=1, clear=False)
+                    for i in T.Parallel(ROWS):
+                        rescale[i] = T.exp2((before[i] - top[i]) * (LOG2_E / DIM**0.5))
+                    for i, j in T.Parallel(ROWS, BLOCK):
+                        scores[i, j] = T.exp2((scores[i, j] - top[i]) * (LOG2_E / DIM**0.5))
+                    T.reduce_sum(scores, added, dim=1)
+                    for i in T.Parallel(ROWS):
+                        total[i] = total[i] * rescale[i] + added[i]
+                    for i, d in T.Parallel(ROWS, DIM):
+                        out[i, d] *= rescale[i]
+                    T.copy(scores, weights)
+                    T.copy(V[h, b * BLOCK : (b + 1) * BLOCK, :], v)
+                    T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(ROWS, DIM):
+                out[i, d] = T.if_then_else(total[i] > 0, out[i, d] / total[i], 0)
+            T.copy(out, Out[h, bx * ROWS : (bx + 1) * ROWS, :])
+
+    return main
+
+
+def reference(q, k, v, mask):
+    scores = q.double() @ k.double().transpose(1, 2) / DIM**0.5
+    seen = mask.bool().repeat_interleave(ROWS, 1)[:, : q.shape[1]]
+    seen = seen.repeat_interleave(BLOCK, 2)[:, :, : k.shape[1]]
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
+    return weights @ v.double()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_results(device, arch):
+    heads, blocks, queries, keys = 2, 5, 71, 4 * BLOCK + 9
+    kernel = tilelang.compile(
+        masked_attention(heads, blocks),
+        execution_backend="auto",
+        target=f"cuda -arch={arch}",
+    )
+    q, k, v = (torch.randn(heads, n, DIM).half().to(device) for n in (queries, keys, keys))
+    mask = torch.tensor(
+        [[[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]], [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]],
+        dtype=torch.int32,
+        device=device,
+    )
+    out = torch.full((heads, queries, DIM), torch.nan, dtype=torch.float16, device=device)
+    kernel(q, k, v, mask, out)
+    torch.testing.assert_close(out.double(), reference(q, k, v, mask), rtol=4e-3, atol=4e-3)
+    assert "steps ahead" in kernel.explain() or "step ahead" in kernel.explain()
