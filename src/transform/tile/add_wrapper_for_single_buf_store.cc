@@ -7,7 +7,7 @@
  * loop of one iteration that every thread of its range runs (`parallel_loop_layout`). A condition,
  * an extent or another value outside of T.Parallel that reads a fragment, as in `if mask[k] != 0`,
  * is such a store to a variable of the thread, and the variable. The variable of a `while` is
- * stored again at the end of the body.
+ * stored again at the end of the body and in front of each `continue`.
  * Establishes: fragments are accessed by tile operators and parallel loops alone. Stores of shared
  * memory that read no fragment stay: all threads run them.
  */
@@ -17,10 +17,36 @@
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../thread/effects.h"
 #include "kernel_scope.h"
 
 namespace tl {
 namespace {
+
+/*! Runs a statement in front of what goes on with the next iteration of a loop. */
+class BeforeContinues : public StmtExprMutator {
+ public:
+  explicit BeforeContinues(const Stmt& s) : statement_(s) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    std::vector<Stmt> out;
+    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
+    return MakeSeq(out);
+  }
+  Stmt Mutate_(const ContinueNode* op) final { return MakeSeq({statement_, GetRef<Stmt>(op)}); }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    return IsContinue(s) ? MakeSeq({statement_, s}) : s;
+  }
+  // Whose own a `continue` in them is.
+  Stmt Mutate_(const ForNode* op) final { return GetRef<Stmt>(op); }
+  Stmt Mutate_(const WhileNode* op) final { return GetRef<Stmt>(op); }
+
+ private:
+  Stmt statement_;
+};
 
 class Wrapper : public StmtExprMutator {
  protected:
@@ -66,7 +92,7 @@ class Wrapper : public StmtExprMutator {
     if (out.empty()) return loop;
     WhileNode* changed = loop.CopyOnWrite();
     changed->condition = condition;
-    changed->body = MakeSeq({changed->body, out[0]});
+    changed->body = MakeSeq({BeforeContinues(out[0]).Mutate(changed->body), out[0]});
     out.push_back(loop);
     return MakeSeq(out);
   }

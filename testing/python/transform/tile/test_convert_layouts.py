@@ -360,3 +360,26 @@ def test_a_mask_in_a_fragment_steers_a_pipeline(device):
     kernel(q.to(device), k.to(device), mask.to(device), c)
     kept = k.reshape(blocks, rows, 64)[mask != 0].float().sum(0)
     assert torch.equal(c.cpu(), q.float() @ kept.T)
+
+
+def test_a_condition_on_a_fragment_is_asked_again_after_a_continue(device):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((64,), "float32")
+            T.copy(A, F)
+            steps = T.alloc_var("int32", init=0)
+            odd = T.alloc_var("int32", init=0)
+            while F[steps] > 0:
+                steps += 1
+                if steps % 2 == 0:
+                    continue
+                odd += 1
+            B[0] = steps
+            B[1] = odd
+
+    a = torch.ones(64)
+    a[6] = -1
+    b = torch.zeros(2, dtype=torch.int32, device=device)
+    tilelang.compile(main)(a.to(device), b)
+    assert b.tolist() == [6, 3]
