@@ -9,7 +9,7 @@ _path = Path(__file__).parents[1] / "language" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("language_conftest", _path)
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
-define, trace = _module.define, _module.trace
+trace = _module.trace
 
 
 @pytest.fixture
