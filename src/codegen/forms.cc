@@ -190,7 +190,8 @@ class FormFinder : public StmtExprVisitor {
     if (!parameters.empty()) text += "<" + parameters + ">";
     text += "(";
     // What a descriptor stands for is not printed.
-    const size_t end = row && row->described ? templates + row->access.size() : op->args.size();
+    const size_t end =
+        row && row->has_descriptor_operands ? templates + row->access.size() : op->args.size();
     for (size_t i = templates; i < end; ++i) {
       text += (i == templates ? "" : ", ") + Argument(op->args[i]);
       Visit(op->args[i]);

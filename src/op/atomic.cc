@@ -28,23 +28,22 @@ class AtomicOperator : public TileOperator {
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   bool IsOfThread() const final { return MakeNestOperator(nest_, operands_)->IsOfThread(); }
   bool Infer(LayoutScope* scope, InferLevel level) final {
-    if (!inferring_) inferring_ = Loop(scope->arch);
+    if (!inferring_) inferring_ = Loop(*scope->target);
     return inferring_->Infer(scope, level);
   }
   void Verify(const LayoutScope& scope) const final {
-    (inferring_ ? inferring_ : Loop(scope.arch))->Verify(scope);
+    (inferring_ ? inferring_ : Loop(*scope.target))->Verify(scope);
   }
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
-    return (inferring_ ? inferring_ : Loop(scope.arch))->Unreached(scope);
+    return (inferring_ ? inferring_ : Loop(*scope.target))->Unreached(scope);
   }
-  Stmt Lower(LoweringScope* scope) const final { return Loop(scope->arch)->Lower(scope); }
+  Stmt Lower(LoweringScope* scope) const final { return Loop(*scope->target)->Lower(scope); }
 
  private:
-  std::shared_ptr<TileOperator> Loop(const Arch& arch) const {
+  std::shared_ptr<TileOperator> Loop(const Target& target) const {
     ParallelNest nest = nest_;
     const Var& dst = operands_[0];
-    nest.max_width =
-        adds_ ? AtomicAddLanes(arch.sm, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
+    nest.max_width = adds_ ? AtomicAddLanes(target, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
     return MakeNestOperator(nest, operands_);
   }
 

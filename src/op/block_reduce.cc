@@ -1,6 +1,5 @@
 #include "block_reduce.h"
 
-#include "../target/chip.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
 
@@ -46,8 +45,8 @@ int64_t Combinations(int64_t bits) {
 }
 
 /*! Whether threads whose numbers differ in `bits` alone are all below `num_threads`, or none is. */
-bool HasWholeGroups(int64_t bits, int64_t num_threads) {
-  for (int64_t t = num_threads / kWarpThreads * kWarpThreads; t < num_threads; ++t) {
+bool HasWholeGroups(int64_t bits, int64_t num_threads, int64_t warp_threads) {
+  for (int64_t t = num_threads / warp_threads * warp_threads; t < num_threads; ++t) {
     if ((t | bits) >= num_threads) return false;
   }
   return true;
@@ -55,15 +54,17 @@ bool HasWholeGroups(int64_t bits, int64_t num_threads) {
 
 }  // namespace
 
-ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads) {
+ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads,
+                                       int64_t warp_threads) {
   ThreadGroups out;
   int64_t all = 1;
   while (all < num_threads) all *= 2;
-  const int64_t in_warp = bits & (kWarpThreads - 1);
+  const int64_t in_warp = bits & (warp_threads - 1);
   out.leads = MakeInt(kBool, 1);
   for (const BitRun& run : RunsOf(in_warp)) {
     const int64_t count = int64_t(1) << run.count, scale = int64_t(1) << run.low;
-    out.butterflies.push_back({count, scale, HasWholeGroups((count - 1) * scale, num_threads)});
+    out.butterflies.push_back(
+        {count, scale, HasWholeGroups((count - 1) * scale, num_threads, warp_threads)});
     out.leads = out.leads && EqualOf(BitsAt(thread, run), MakeInt(0));
   }
   const int64_t across = bits & ~in_warp, others = (all - 1) & ~bits;
@@ -83,15 +84,16 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   return out;
 }
 
-ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads) {
+ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads,
+                                      int64_t warp_threads) {
   ThreadGroups out;
   out.group = MakeInt(0);
   out.complete = MakeInt(kBool, 1);
-  if (num_threads % kWarpThreads == 0) {
-    out.butterflies = {{kWarpThreads, 1}};
-    out.leads = EqualOf(FloorModOf(thread, kWarpThreads), MakeInt(0));
-    out.part = FloorDivOf(thread, kWarpThreads);
-    out.num_parts = num_threads / kWarpThreads;
+  if (num_threads % warp_threads == 0) {
+    out.butterflies = {{warp_threads, 1}};
+    out.leads = EqualOf(FloorModOf(thread, warp_threads), MakeInt(0));
+    out.part = FloorDivOf(thread, warp_threads);
+    out.num_parts = num_threads / warp_threads;
   } else {
     out.leads = MakeInt(kBool, 1);
     out.part = thread;

@@ -23,9 +23,10 @@ struct ThreadGroups {
   int64_t num_groups = 1, num_parts = 1;
 
   /*! Threads whose numbers differ in `bits` alone. */
-  static ThreadGroups DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads);
+  static ThreadGroups DifferingIn(int64_t bits, const Expr& thread, int64_t num_threads,
+                                  int64_t warp_threads);
   /*! One group of all threads, however many they are. */
-  static ThreadGroups WholeBlock(const Expr& thread, int64_t num_threads);
+  static ThreadGroups WholeBlock(const Expr& thread, int64_t num_threads, int64_t warp_threads);
 };
 
 /*! Each element of `values`, memory of a thread, = the combination of it over the thread's group.

@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "../layout/annotation.h"
-#include "../target/chip.h"
+#include "../target/wgmma.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "fragment_copy.h"
@@ -84,7 +84,7 @@ class CopyOperator : public TileOperator {
   void PlaceForBanks(LayoutScope* scope) const final {
     const Var& tile = IsShared(dst_.buffer) ? dst_.buffer : src_.buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile) || scope->IsView(tile)) return;
-    const Layout layout = ProposeMatrixLayout(src_, dst_, *scope, span);
+    const Layout layout = ProposeMatrixLayout(src_, dst_, *scope);
     if (layout.defined()) scope->Place(tile, layout, span);
   }
   void Verify(const LayoutScope& scope) const final {
@@ -127,7 +127,7 @@ class CopyOperator : public TileOperator {
 
   bool ProposeLayout(LayoutScope* scope) const {
     if (tma_.loads ? !tma_.demanded : !tma_.stores) return false;
-    if (!tma_.why_not.empty() || !ChipOf(scope->arch, span).has_bulk_copy) return false;
+    if (!tma_.why_not.empty() || !scope->target->Has(Feature::kTma)) return false;
     if (!tma_.demanded && !scope->StoresTo(dst_.buffer).by_copies_only) return false;
     const Var tile = Shared().buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
@@ -224,8 +224,8 @@ class CopyOperator : public TileOperator {
   std::string PlanTmaCopy(LoweringScope* scope, TmaPlan* plan) const {
     if (!tma_.stores && !tma_.loads) return "a copy that is not between shared and global memory";
     if (!tma_.why_not.empty()) return tma_.why_not;
-    if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      return "a target without the tensor memory access unit (" + scope->arch.Name() + ")";
+    if (!scope->target->Has(Feature::kTma)) {
+      return "a target without TMA (" + scope->target->arch + ")";
     }
     if (tma_.stores && !scope->StoresTo(dst_.buffer).by_copies_only) {
       return std::string(dst_.buffer->name) + ", which the kernel also touches in another way";

@@ -4,7 +4,7 @@
  * `dst` has in the shared memory of the cluster's block of that rank; the mbarrier at the place of
  * `barrier` there counts them. Both regions have to lie in one piece (PTX ISA, cp.async.bulk).
  */
-#include "../target/chip.h"
+#include "../target/target.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
@@ -30,8 +30,8 @@ class CopyClusterOperator : public TileOperator {
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      Refuse("a target without clusters (" + scope->arch.Name() + ")");
+    if (!scope->target->Has(Feature::kCluster)) {
+      Refuse("a target without clusters (" + scope->target->arch + ")");
     }
     const std::string why =
         WhyNotBytes(src_, Placed(src_, scope), dst_, Placed(dst_, scope), scope->analyzer);

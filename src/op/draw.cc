@@ -31,7 +31,7 @@ class DrawOperator : public TileOperator {
         CallOp(kFetchInc, {StringOf("tl::relaxed"), place, last_}, PrimTy(last_->dtype()));
     const Stmt draw = scope->PlaceAccesses(MakeStore(slot_.buffer, number, slot_.Mins(), span));
     if (elected_) return draw;
-    const bool elects = scope->arch.sm >= FindIntrinsic(kShuffleElect)->first_arch;
+    const bool elects = scope->target->Has(Feature::kElectSync);
     const Expr first = EqualOf(scope->thread, MakeInt(scope->thread->dtype(), 0));
     return MakeIf(elects ? ElectThread(*scope, 0) : first, draw, span);
   }

@@ -114,7 +114,7 @@ class GemmOperator : public TileOperator {
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    GemmContext context{scope->num_threads, scope->arch,      Layout(),
+    GemmContext context{scope->num_threads, scope->target,    Layout(),
                         Layout(),           HasViews(*scope), scope->first_thread};
     if (IsShared(op_.a.buffer)) context.a = scope->LayoutOf(op_.a.buffer);
     if (IsShared(op_.b.buffer)) context.b = scope->LayoutOf(op_.b.buffer);
@@ -152,7 +152,7 @@ class GemmOperator : public TileOperator {
   /*! What is known before any layout is inferred, and so the same throughout the inference. */
   GemmContext ContextOf(const LayoutScope& scope) const {
     return {scope.num_threads,
-            scope.arch,
+            scope.target,
             scope.FindAnnotated(op_.a.buffer),
             scope.FindAnnotated(op_.b.buffer),
             HasViews(scope),

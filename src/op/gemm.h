@@ -60,7 +60,7 @@ struct MmaSteps {
 /*! What decides over the instruction beside the operator itself. */
 struct GemmContext {
   int64_t num_threads;
-  Arch arch;
+  const Target* target;
   /*! Layouts of A and B in shared memory, as far as they are settled, and not by a gemm. */
   Layout a, b;
   /*! A or B is a view, whose layout is that of another buffer. */

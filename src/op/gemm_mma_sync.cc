@@ -24,9 +24,9 @@ class MmaEmitter {
         n_warps_(plan.warps.n_warps),
         m_tiles_(op.M() / (mma_.m * m_warps_)),
         n_tiles_(op.N() / (mma_.n * n_warps_)),
-        lane_(FloorModOf(scope->thread, 32)),
-        row_warp_(FloorModOf(FloorDivOf(scope->thread, 32), m_warps_)),
-        col_warp_(FloorDivOf(FloorDivOf(scope->thread, 32), m_warps_)),
+        lane_(FloorModOf(scope->thread, scope->target->warp_threads)),
+        row_warp_(FloorModOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
+        col_warp_(FloorDivOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
         a_(FragmentOf(a, op.a.buffer, m_tiles_ * mma_.ElementsA())),
         b_(FragmentOf(b, op.b.buffer, n_tiles_ * mma_.ElementsB())) {}
 
@@ -43,7 +43,7 @@ class MmaEmitter {
     body.push_back(
         UnrolledFor(i, m_tiles_, UnrolledFor(j, n_tiles_, Mma(k, i, j), op_.span), op_.span));
     Stmt main = UnrolledFor(k, steps_.steps, MakeSeq(body), op_.span);
-    const int64_t computing = 32 * m_warps_ * n_warps_;
+    const int64_t computing = scope_->target->warp_threads * m_warps_ * n_warps_;
     if (computing == scope_->num_threads) return main;
     return MakeIf(scope_->thread < MakeInt(computing), main, op_.span);
   }

@@ -1,6 +1,6 @@
 /*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
 #include "../layout/mma_fragment.h"
-#include "../target/chip.h"
+#include "../target/wgmma.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "gemm.h"
@@ -15,8 +15,6 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
           op.Name() + std::string(": found ") + name + " = " + std::string(r.buffer->name) +
               " in scope " + ScopeOf(r.buffer) + ", wanted " + wanted);
 }
-
-constexpr int kWgmmaChip = 90;
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
@@ -212,7 +210,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
                  op.OperandType(),
                  BufferOf(op.b.buffer)->dtype->dtype,
                  op.AccumulatorType(),
-                 context.arch,
+                 context.target,
                  context.num_threads,
                  op.allow_tf32,
                  IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
@@ -220,8 +218,8 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   plan.why_no_wgmma = ChooseWgmma(op, want, context, &plan);
   if (plan.UsesWgmma()) return plan;
   if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);
-  // Chips that never had the instruction need no explanation.
-  if (context.arch.sm != kWgmmaChip) plan.why_no_wgmma.clear();
+  // Targets without the instruction need no explanation.
+  if (!context.target->ChipHas(Feature::kWgmma)) plan.why_no_wgmma.clear();
   const MmaInstruction* first = SelectMma(want, &plan.why_fma);
   if (!first && MustBeWhole(op)) RefuseShape(op, plan.why_fma);
   want.whole_k = false;
@@ -235,7 +233,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
     if (want.k == 0) break;
   }
   if (plan.fma_begin == op.K()) plan.why_fma.clear();
-  if (first) plan.warps = MostWarps(op, context.num_threads / kWarpThreads, *first);
+  if (first) plan.warps = MostWarps(op, context.num_threads / context.target->warp_threads, *first);
   return plan;
 }
 

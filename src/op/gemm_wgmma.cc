@@ -48,7 +48,7 @@ class WgmmaEmitter {
         registers_c_(scope->RegistersOf(op.c.buffer)),
         m_tiles_(op.M() / (kWarpRows * plan.warps.m_warps)),
         columns_(op.N() / plan.warps.n_warps),
-        warp_(FloorDivOf(scope->thread, 32)) {}
+        warp_(FloorDivOf(scope->thread, scope->target->warp_threads)) {}
 
   Stmt Emit() {
     std::vector<Stmt> body;
@@ -145,8 +145,9 @@ class WgmmaEmitter {
     scope_->analyzer->BindConst(i, m_tiles_);
     const Expr row =
         (FloorModOf(warp_, plan_.warps.m_warps) + Expr(i) * plan_.warps.m_warps) * kWarpRows;
-    const Expr value = MetadataOfLane(op_, row, FloorModOf(scope_->thread, 32), Expr(k) * wgmma_.k,
-                                      wgmma_.k, scope_);
+    const Expr value =
+        MetadataOfLane(op_, row, FloorModOf(scope_->thread, scope_->target->warp_threads),
+                       Expr(k) * wgmma_.k, wgmma_.k, scope_);
     const Stmt store = MakeStore(metadata_, value, {Expr(k) * m_tiles_ + i}, op_.span);
     return UnrolledFor(k, steps, UnrolledFor(i, m_tiles_, store, op_.span), op_.span);
   }

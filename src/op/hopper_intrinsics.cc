@@ -1,129 +1,269 @@
 /*! Intrinsics of sm_90: mbarriers, fences between proxies, products and registers of warp groups,
  * clusters, dependent launches. */
+#include <map>
+
 #include "intrinsics.h"
 
 namespace tl {
 
 std::vector<Intrinsic> HopperIntrinsics() {
+  constexpr IntrinsicEffects kPure = IntrinsicEffects::None(), kByHand = kPure.Schedules();
+  constexpr IntrinsicEffects kArrival = kByHand.Tells(ThreadScope::kBlock);
+  constexpr IntrinsicEffects kWgmmaIssue =
+      kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kIssue).Gives(CallResult::kOfThread);
+  constexpr IntrinsicEffects kFence = kPure.Barrier(ThreadScope::kThread);
   constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
                    kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
                    kEngineRead = Access::kEngineRead;
   std::vector<Intrinsic> rows = {
       // mbarrier_init(barrier, arrivals of a phase)
-      {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}},
+      {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
       // mbarrier_wait(barrier, parity of the phase: 0 for the first one)
-      {kMbarrierWait, "tl::mbarrier_wait", "tl/mbarrier.h", 0, {kBarrier, kNone}},
+      {kMbarrierWait, "tl::mbarrier_wait", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
       // mbarrier_wait that also acquires what other blocks of the cluster released
-      {kMbarrierWaitCluster, "tl::mbarrier_wait_cluster", "tl/mbarrier.h", 0, {kBarrier, kNone}},
-      {kMbarrierArrive, "tl::mbarrier_arrive", "tl/mbarrier.h", 0, {kBarrier}},
-      {kMbarrierArriveWarp, "tl::mbarrier_arrive_warp", "tl/mbarrier.h", 0, {kBarrier}},
+      {kMbarrierWaitCluster,
+       "tl::mbarrier_wait_cluster",
+       "tl/mbarrier.h",
+       0,
+       {kBarrier, kNone},
+       kByHand},
+      {kMbarrierArrive, "tl::mbarrier_arrive", "tl/mbarrier.h", 0, {kBarrier}, kArrival},
+      {kMbarrierArriveWarp, "tl::mbarrier_arrive_warp", "tl/mbarrier.h", 0, {kBarrier}, kArrival},
       // mbarrier_arrive_remote(barrier, rank of its block in the cluster)
-      {kMbarrierArriveRemote, "tl::mbarrier_arrive_remote", "tl/mbarrier.h", 0, {kBarrier, kNone}},
-      // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster)
+      {kMbarrierArriveRemote,
+       "tl::mbarrier_arrive_remote",
+       "tl/mbarrier.h",
+       0,
+       {kBarrier, kNone},
+       kByHand.Tells(ThreadScope::kCluster)},
+      // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster): to other blocks it makes room
+      // only, and tells them of no writes
       {kMbarrierArriveWarpCluster,
        "tl::mbarrier_arrive_warp_cluster",
        "tl/mbarrier.h",
        0,
-       {kBarrier, kNone}},
+       {kBarrier, kNone},
+       kArrival},
       // mbarrier_expect_tx(barrier, bytes)
-      {kMbarrierExpectTx, "tl::mbarrier_expect_tx", "tl/mbarrier.h", 0, {kBarrier, kNone}},
+      {kMbarrierExpectTx, "tl::mbarrier_expect_tx", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
       {kMbarrierArriveExpectTx,
        "tl::mbarrier_arrive_expect_tx",
        "tl/mbarrier.h",
        0,
-       {kBarrier, kNone}},
+       {kBarrier, kNone},
+       kArrival},
       {kCpAsyncMbarrierArriveNoinc,
        "tl::cp_async_mbarrier_arrive_noinc",
        "tl/mbarrier.h",
        0,
-       {kBarrier}},
-      {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}},
-      {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}},
-      {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}},
+       {kBarrier},
+       kArrival},
+      {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}, kByHand},
+      {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}, kFence},
+      {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}, kFence},
       // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
       {kWgmmaDescriptor,
        "tl::wgmma_descriptor",
        "tl/wgmma_shapes.h",
        1,
-       {kEngineRead, kNone, kNone}},
+       {kEngineRead, kNone, kNone},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_descriptor_advance(descriptor, bytes)
       {kWgmmaDescriptorAdvance,
        "tl::wgmma_descriptor_advance",
        "tl/wgmma_shapes.h",
        0,
-       {kNone, kNone}},
+       {kNone, kNone},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_steps<count, bytes, row, bytes of a row>(descriptor): step k is (k / row) * bytes of
       // a row + (k % row) * bytes behind the first
-      {kWgmmaSteps, "tl::wgmma_steps", "tl/wgmma_shapes.h", 4, {kNone}},
+      {kWgmmaSteps,
+       "tl::wgmma_steps",
+       "tl/wgmma_shapes.h",
+       4,
+       {kNone},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // initialize_wgmma_descriptor<swizzle's number, leading, stride>(descriptor, first element),
       // strides in 16 bytes
       {kInitializeWgmmaDescriptor,
        "tl::initialize_wgmma_descriptor",
        "tl/wgmma_shapes.h",
        3,
-       {kWrite, kNone}},
+       {kWrite, kNone},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // increase_descriptor_offset(descriptor, bytes)
       {kIncreaseDescriptorOffset,
        "tl::increase_descriptor_offset",
        "tl/wgmma_shapes.h",
        0,
-       {kReadWrite, kNone}},
+       {kReadWrite, kNone},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
-      {kWgmmaShared, "tl::wgmma_ss", "tl/wgmma_ss.h", 8, {kReadWrite, kNone, kNone, kNone}},
+      {kWgmmaShared,
+       "tl::wgmma_ss",
+       "tl/wgmma_ss.h",
+       8,
+       {kReadWrite, kNone, kNone, kNone},
+       kWgmmaIssue},
       // wgmma_rs<m, n, k, A, B, C, B is K-major>(c, registers of a, b, sum)
-      {kWgmmaRegisters, "tl::wgmma_rs", "tl/wgmma_rs.h", 7, {kReadWrite, kRead, kNone, kNone}},
+      {kWgmmaRegisters,
+       "tl::wgmma_rs",
+       "tl/wgmma_rs.h",
+       7,
+       {kReadWrite, kRead, kNone, kNone},
+       kWgmmaIssue},
       // wgmma_sp_ss<m, n, k, A, B, C, B is K-major>(c, a, b, metadata, sum): half of A is stored
       {kWgmmaSparse,
        "tl::wgmma_sp_ss",
        "tl/wgmma_sp.h",
        7,
-       {kReadWrite, kNone, kNone, kNone, kNone}},
+       {kReadWrite, kNone, kNone, kNone, kNone},
+       kWgmmaIssue},
       // The first two with two more: whether A and B are negated
-      {kWgmmaSharedSigned, "tl::wgmma_ss", "tl/wgmma_ss.h", 10, {kReadWrite, kNone, kNone, kNone}},
+      {kWgmmaSharedSigned,
+       "tl::wgmma_ss",
+       "tl/wgmma_ss.h",
+       10,
+       {kReadWrite, kNone, kNone, kNone},
+       kWgmmaIssue},
       {kWgmmaRegistersSigned,
        "tl::wgmma_rs",
        "tl/wgmma_rs.h",
        9,
-       {kReadWrite, kRead, kNone, kNone}},
-      {kWarpgroupArrive, "tl::warpgroup_arrive", "tl/wgmma.h", 0, {}},
-      {kWarpgroupCommit, "tl::warpgroup_commit_batch", "tl/wgmma.h", 0, {}},
+       {kReadWrite, kRead, kNone, kNone},
+       kWgmmaIssue},
+      {kWarpgroupArrive,
+       "tl::warpgroup_arrive",
+       "tl/wgmma.h",
+       0,
+       {},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
+      {kWarpgroupCommit,
+       "tl::warpgroup_commit_batch",
+       "tl/wgmma.h",
+       0,
+       {},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kCommit)},
       // warpgroup_wait<n>(): at most n groups of this warp are still in flight
-      {kWarpgroupWait, "tl::warpgroup_wait", "tl/wgmma.h", 1, {}},
+      {kWarpgroupWait,
+       "tl::warpgroup_wait",
+       "tl/wgmma.h",
+       1,
+       {},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kWait)},
       // warpgroup_fence_operand<count>(accumulators)
-      {kWarpgroupFence, "tl::warpgroup_fence_operand", "tl/wgmma.h", 1, {kReadWrite}},
+      {kWarpgroupFence,
+       "tl::warpgroup_fence_operand",
+       "tl/wgmma.h",
+       1,
+       {kReadWrite},
+       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
       // warpgroup_reg_alloc<registers>(), warpgroup_reg_dealloc<registers>()
-      {kRegAlloc, "tl::warpgroup_reg_alloc", "tl/warp_group.h", 1, {}},
-      {kRegDealloc, "tl::warpgroup_reg_dealloc", "tl/warp_group.h", 1, {}},
+      {kRegAlloc,
+       "tl::warpgroup_reg_alloc",
+       "tl/warp_group.h",
+       1,
+       {},
+       kByHand,
+       false,
+       Feature::kSetMaxNReg},
+      {kRegDealloc,
+       "tl::warpgroup_reg_dealloc",
+       "tl/warp_group.h",
+       1,
+       {},
+       kByHand,
+       false,
+       Feature::kSetMaxNReg},
       // shuffle_elect<threads>(): true in one of each `threads` consecutive ones, 0 for the block
-      {kShuffleElect, "tl::shuffle_elect", "tl/warp_group.h", 1, {}},
-      {kPdlSync, "tl::pdl_sync", "tl/warp_group.h", 0, {}},
-      {kPdlTrigger, "tl::pdl_trigger", "tl/warp_group.h", 0, {}},
+      {kShuffleElect,
+       "tl::shuffle_elect",
+       "tl/warp_group.h",
+       1,
+       {},
+       kPure.Gives(CallResult::kOfThread),
+       false,
+       Feature::kElectSync},
+      {kPdlSync,
+       "tl::pdl_sync",
+       "tl/warp_group.h",
+       0,
+       {},
+       kByHand,
+       false,
+       Feature::kDependentLaunch},
+      {kPdlTrigger,
+       "tl::pdl_trigger",
+       "tl/warp_group.h",
+       0,
+       {},
+       kByHand,
+       false,
+       Feature::kDependentLaunch},
       // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most
       // n
       // are in flight, with `read` of those whose source is still being read.
-      {kTmaStoreArrive, "tl::tma_store_arrive", "tl/bulk_copy.h", 0, {}},
-      {kTmaStoreWait, "tl::tma_store_wait", "tl/bulk_copy.h", 2, {}},
-      {"tl.cluster_arrive", "tl::cluster_arrive", "tl/grid.h", 0, {}},
-      {"tl.cluster_arrive_relaxed", "tl::cluster_arrive_relaxed", "tl/grid.h", 0, {}},
-      {"tl.cluster_wait", "tl::cluster_wait", "tl/grid.h", 0, {}},
-      {kClusterSync, "tl::cluster_sync", "tl/grid.h", 0, {}},
-      {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}},
-      {kBlockRank, "tl::block_rank_in_cluster", "tl/grid.h", 0, {}},
+      {kTmaStoreArrive,
+       "tl::tma_store_arrive",
+       "tl/bulk_copy.h",
+       0,
+       {},
+       kByHand.Queue(AsyncQueue::kTmaStore, QueueStep::kCommit)},
+      {kTmaStoreWait,
+       "tl::tma_store_wait",
+       "tl/bulk_copy.h",
+       2,
+       {},
+       kByHand.Queue(AsyncQueue::kTmaStore, QueueStep::kWait)},
+      {"tl.cluster_arrive",
+       "tl::cluster_arrive",
+       "tl/grid.h",
+       0,
+       {},
+       kByHand.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
+      {"tl.cluster_arrive_relaxed",
+       "tl::cluster_arrive_relaxed",
+       "tl/grid.h",
+       0,
+       {},
+       kByHand.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
+      {"tl.cluster_wait",
+       "tl::cluster_wait",
+       "tl/grid.h",
+       0,
+       {},
+       kByHand.Meets(ThreadScope::kCluster)},
+      {kClusterSync,
+       "tl::cluster_sync",
+       "tl/grid.h",
+       0,
+       {},
+       kByHand.Barrier(ThreadScope::kCluster)},
+      {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}, kPure.Gives(CallResult::kOfBlock)},
+      {kBlockRank,
+       "tl::block_rank_in_cluster",
+       "tl/grid.h",
+       0,
+       {},
+       kPure.Gives(CallResult::kOfBlock)},
   };
+  static const std::map<std::string, Feature> features = {
+      {"tl/mbarrier.h", Feature::kMbarrier}, {"tl/wgmma_shapes.h", Feature::kWgmma},
+      {"tl/wgmma.h", Feature::kWgmma},       {"tl/wgmma_ss.h", Feature::kWgmma},
+      {"tl/wgmma_rs.h", Feature::kWgmma},    {"tl/wgmma_sp.h", Feature::kWgmma},
+      {"tl/bulk_copy.h", Feature::kTma},     {"tl/grid.h", Feature::kCluster}};
   for (Intrinsic& row : rows) {
-    row.first_arch = 90;
+    if (row.feature == Feature::kNone) row.feature = features.at(row.header);
     // Products have these headers.
-    row.described = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
-                    row.header == "tl/wgmma_sp.h";
-    row.warp_groups =
-        row.described || row.header == "tl/wgmma.h" || row.op == kRegAlloc || row.op == kRegDealloc;
+    row.has_descriptor_operands = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
+                                  row.header == "tl/wgmma_sp.h";
   }
   return rows;
 }
 
 bool IsWgmmaProduct(const CallNode* call) {
   const Intrinsic* row = FindIntrinsic(call);
-  return row && row->described;
+  return row && row->has_descriptor_operands;
 }
 
 bool IsOperandOfWgmma(const CallNode* call, Access access) {

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "../tvm/functor.h"
 #include "../tvm/registry.h"
 
 namespace tl {
@@ -11,58 +12,148 @@ constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::
                  kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite,
                  kAtomic = Access::kAtomic;
 
+constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
+constexpr IntrinsicEffects kAtomicUpdate = kPure.Tells(ThreadScope::kGrid);
+constexpr IntrinsicEffects kFetch = kAtomicUpdate.Gives(CallResult::kOfThread);
+/*! Lanes hold parts of a matrix; the program deals them out itself. */
+constexpr IntrinsicEffects kMatrix =
+    kPure.Meets(ThreadScope::kLanes).Gives(CallResult::kOfThread).Schedules();
+
 std::vector<Intrinsic> TileIntrinsics() {
   return {
       // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global,
       // predicate): false writes zeros
-      {kCpAsync, "tl::cp_async_gs", "tl/copy.h", 1, {kAsyncWrite, kRead}},
+      {kCpAsync,
+       "tl::cp_async_gs",
+       "tl/copy.h",
+       1,
+       {kAsyncWrite, kRead},
+       kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kIssue)},
       {kCpAsyncConditional,
        "tl::cp_async_gs_conditional",
        "tl/copy.h",
        1,
-       {kAsyncWrite, kRead, kNone}},
-      {kCpAsyncCommit, "tl::cp_async_commit", "tl/copy.h", 0, {}},
+       {kAsyncWrite, kRead, kNone},
+       kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kIssue)},
+      {kCpAsyncCommit,
+       "tl::cp_async_commit",
+       "tl/copy.h",
+       0,
+       {},
+       kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kCommit)},
       // cp_async_wait<n>(): at most n groups of this thread are still in flight
-      {kCpAsyncWait, "tl::cp_async_wait", "tl/copy.h", 1, {}},
+      {kCpAsyncWait,
+       "tl::cp_async_wait",
+       "tl/copy.h",
+       1,
+       {},
+       kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kWait)},
       // atomic_add<order>(element, value) and its like; fetch_add and its like return the old
       // value,
-      // fetch_inc<order>(element, last), which counts up, from `last` on to 0, too
-      {kAtomicAdd, "tl::atomic_add", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.atomic_max", "tl::atomic_max", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.atomic_min", "tl::atomic_min", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.atomic_or", "tl::atomic_or", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.fetch_add", "tl::fetch_add", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.fetch_max", "tl::fetch_max", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.fetch_min", "tl::fetch_min", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {kFetchInc, "tl::fetch_inc", "tl/atomic.h", 1, {kAtomic, kNone}},
-      {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}},
-      {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}},
+      // fetch_inc<order>(element, last), which counts up, from `last` on to 0, too: who fetches a
+      // number learns nothing of what others did before they fetched theirs
+      {kAtomicAdd,
+       "tl::atomic_add",
+       "tl/atomic.h",
+       1,
+       {kAtomic, kNone},
+       kAtomicUpdate.Updates("add")},
+      {"tl.atomic_max",
+       "tl::atomic_max",
+       "tl/atomic.h",
+       1,
+       {kAtomic, kNone},
+       kAtomicUpdate.Updates("max")},
+      {"tl.atomic_min",
+       "tl::atomic_min",
+       "tl/atomic.h",
+       1,
+       {kAtomic, kNone},
+       kAtomicUpdate.Updates("min")},
+      {"tl.atomic_or",
+       "tl::atomic_or",
+       "tl/atomic.h",
+       1,
+       {kAtomic, kNone},
+       kAtomicUpdate.Updates("or")},
+      {"tl.fetch_add", "tl::fetch_add", "tl/atomic.h", 1, {kAtomic, kNone}, kFetch.Updates("add")},
+      {"tl.fetch_max", "tl::fetch_max", "tl/atomic.h", 1, {kAtomic, kNone}, kFetch.Updates("max")},
+      {"tl.fetch_min", "tl::fetch_min", "tl/atomic.h", 1, {kAtomic, kNone}, kFetch.Updates("min")},
+      {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}, kFetch.Updates("or")},
+      {kFetchInc,
+       "tl::fetch_inc",
+       "tl/atomic.h",
+       1,
+       {kAtomic, kNone},
+       kPure.Gives(CallResult::kOfThread)},
+      {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}, kAtomicUpdate},
+      {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
-      {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}},
+      {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
-      {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}},
-      {kSyncPartial, "tl::sync_threads_partial", "tl/sync.h", 0, {kNone, kNone}},
+      {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
+      {kSyncPartial,
+       "tl::sync_threads_partial",
+       "tl/sync.h",
+       0,
+       {kNone, kNone},
+       kPure.Tells(ThreadScope::kBlock).Schedules()},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
-      {"tl.named_barrier_arrive", "tl::named_barrier_arrive", "tl/sync.h", 0, {kNone, kNone}},
-      {kSyncGrid, "tl::sync_grid", "tl/grid.h", 0, {}},
+      {"tl.named_barrier_arrive",
+       "tl::named_barrier_arrive",
+       "tl/sync.h",
+       0,
+       {kNone, kNone},
+       kPure.Tells(ThreadScope::kBlock).Schedules()},
+      {kSyncGrid,
+       "tl::sync_grid",
+       "tl/grid.h",
+       0,
+       {},
+       kPure.Barrier(ThreadScope::kGrid).Schedules()},
       // sync_warp(mask): the lanes whose bit is set
-      {kSyncWarp, "tl::sync_warp", "tl/sync.h", 0, {kNone}},
+      {kSyncWarp,
+       "tl::sync_warp",
+       "tl/sync.h",
+       0,
+       {kNone},
+       kPure.Barrier(ThreadScope::kLanes).LaneMask()},
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
-      {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}},
+      {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}, kPure.Meets(ThreadScope::kLanes)},
       // AllReduceIfWhole<...>(value): the same where the block has all `threads` lanes; else
       // undefined
-      {kAllReduceIfWhole, "tl::AllReduceIfWhole", "tl/reduce.h", 3, {kNone}},
+      {kAllReduceIfWhole,
+       "tl::AllReduceIfWhole",
+       "tl/reduce.h",
+       3,
+       {kNone},
+       kPure.Meets(ThreadScope::kLanes)},
       // reduce_lanes<op>(mask, value) over the lanes of the warp that are in the mask
-      {kReduceLanes, "tl::reduce_lanes", "tl/reduce.h", 1, {kNone, kNone}},
+      {kReduceLanes,
+       "tl::reduce_lanes",
+       "tl/reduce.h",
+       1,
+       {kNone, kNone},
+       kPure.Meets(ThreadScope::kLanes).AgreesInWarp()},
       // warp_scan<op, lanes>(value): over lanes 0 to this one
-      {kWarpScan, "tl::warp_scan", "tl/reduce.h", 2, {kNone}},
+      {kWarpScan, "tl::warp_scan", "tl/reduce.h", 2, {kNone}, kPure.Meets(ThreadScope::kLanes)},
       // warp_broadcast<lane>(value)
-      {kWarpBroadcast, "tl::warp_broadcast", "tl/reduce.h", 1, {kNone}},
+      {kWarpBroadcast,
+       "tl::warp_broadcast",
+       "tl/reduce.h",
+       1,
+       {kNone},
+       kPure.Meets(ThreadScope::kLanes)},
       // in_extent(index, extent, buffer's name, dimension): the index; the emulator checks it
-      {"tl.in_extent", "tl::in_extent", "tl/buffer.h", 0, {kNone, kNone, kNone, kNone}, true},
-      {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}},
-      {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}},
+      {"tl.in_extent",
+       "tl::in_extent",
+       "tl/buffer.h",
+       0,
+       {kNone, kNone, kNone, kNone},
+       kPure,
+       true},
+      {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}, kPure},
+      {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}, kPure},
   };
 }
 
@@ -73,8 +164,22 @@ std::vector<Intrinsic> MatrixCopies() {
   for (const char* form : {"_x1", "_x2", "_x4", "_x1_trans", "_x2_trans", "_x4_trans"}) {
     const std::string load = std::string("ptx_ldmatrix") + form;
     const std::string store = std::string("ptx_stmatrix") + form;
-    rows.push_back({"tl." + load, "tl::" + load, "tl/mma.h", 0, {kRead, kWrite}, false, 75});
-    rows.push_back({"tl." + store, "tl::" + store, "tl/stmatrix.h", 0, {kWrite, kRead}, false, 90});
+    rows.push_back({"tl." + load,
+                    "tl::" + load,
+                    "tl/mma.h",
+                    0,
+                    {kRead, kWrite},
+                    kMatrix.SharesRows(),
+                    false,
+                    Feature::kLdmatrix});
+    rows.push_back({"tl." + store,
+                    "tl::" + store,
+                    "tl/stmatrix.h",
+                    0,
+                    {kWrite, kRead},
+                    kMatrix.SharesRows(),
+                    false,
+                    Feature::kStmatrix});
   }
   return rows;
 }
@@ -98,7 +203,30 @@ Expr Pointee(const Expr& arg) {
   return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
 }
 
+/*! The effects of an intrinsic as data; nullptr for a name without a row. */
+Any DescribeEffects(const String& op) {
+  static const char* const scopes[] = {"thread", "lanes", "block", "cluster", "grid"};
+  static const char* const queues[] = {"", "cp.async", "TMA load", "TMA store", "wgmma"};
+  static const char* const steps[] = {"", "operand", "issue", "fence", "commit", "wait"};
+  static const char* const results[] = {"operands", "thread", "block"};
+  const Intrinsic* row = FindIntrinsic(std::string(op));
+  if (!row) return nullptr;
+  const IntrinsicEffects& e = row->effects;
+  const auto text = [](const char* const* names, auto value) {
+    return String(names[static_cast<int>(value)]);
+  };
+  return Map<String, Any>{{"meets", text(scopes, e.meets)},
+                          {"orders", e.orders},
+                          {"tells", text(scopes, e.tells)},
+                          {"result", text(results, e.result)},
+                          {"queue", text(queues, e.queue)},
+                          {"step", text(steps, e.step)},
+                          {"shares_rows", e.shares_rows},
+                          {"schedules", e.schedules}};
+}
+
 Registration registration([] {
+  RegisterFunction("op.IntrinsicEffects", DescribeEffects);
   for (const Intrinsic& row : Table()) {
     RegisterOp(row.op, row.op, row.elementwise ? CallEffect::kPure : CallEffect::kOpaque);
   }
@@ -121,6 +249,33 @@ const Intrinsic* FindIntrinsic(const CallNode* call) {
   return op ? FindIntrinsic(std::string(op->name)) : nullptr;
 }
 
+const IntrinsicEffects* EffectsOf(const CallNode* call) {
+  const Intrinsic* row = FindIntrinsic(call);
+  return row ? &row->effects : nullptr;
+}
+
+bool HasIntrinsic(const ObjectRef& node,
+                  const std::function<bool(const IntrinsicEffects&)>& wanted) {
+  struct Finder : StmtExprVisitor {
+    explicit Finder(const std::function<bool(const IntrinsicEffects&)>& wanted) : wanted(wanted) {}
+    const std::function<bool(const IntrinsicEffects&)>& wanted;
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      const IntrinsicEffects* e = EffectsOf(op);
+      found |= e && wanted(*e);
+      Default(op);
+    }
+  } finder(wanted);
+  finder(node);
+  return finder.found;
+}
+
+bool WaitsForAll(const CallNode* call, AsyncQueue queue) {
+  const IntrinsicEffects* e = EffectsOf(call);
+  return e && e->queue == queue && e->step == QueueStep::kWait && IsConst(call->args[0], 0);
+}
+
 std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   std::vector<PointerAccess> out;
   const Intrinsic* row = FindIntrinsic(call);
@@ -134,7 +289,7 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }
-  if (!row->described) return out;
+  if (!row->has_descriptor_operands) return out;
   for (size_t i = row->template_args + row->access.size(); i < call->args.size(); ++i) {
     const TensorLoadNode* load = AsAddressOf(call->args[i]);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";

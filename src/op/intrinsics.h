@@ -1,10 +1,13 @@
 /*! The thread program's intrinsics: one row each, read by synchronisation planning, flattening and
  * code generation. */
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "../target/target.h"
 #include "../tvm/build.h"
+#include "intrinsic_effects.h"
 
 namespace tl {
 
@@ -42,12 +45,12 @@ struct Intrinsic {
                       // as they are
   std::vector<Access> access;  // one entry for each argument after the template arguments; none for
                                // rows without pointers
-  bool elementwise = false;    // a function of its arguments that applies to each lane by itself
-  int first_arch = 0;          // the chip that has it, and later ones: 90 for sm_90
-  bool warp_groups = false;    // only chips with wgmma have it (HasWarpGroups)
-  /*! Behind the arguments that it has stand pointers to what descriptors among them describe, which
-   * wgmma reads; they are not printed. */
-  bool described = false;
+  IntrinsicEffects effects;
+  bool elementwise = false;  // a function of its arguments that applies to each lane by itself
+  Feature feature = Feature::kNone;  // that a target needs to have it
+  /*! Trailing operands, not printed: pointers to the shared buffers that the descriptor operands
+   * refer to. They make the reads of wgmma visible to synchronisation and lifetime analysis. */
+  bool has_descriptor_operands = false;
 };
 
 /*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc, tma_intrinsics.cc and
@@ -60,6 +63,13 @@ std::vector<Intrinsic> ScalarIntrinsics();
 /*! Row of an op, nullptr for other ops (TVM's own). */
 const Intrinsic* FindIntrinsic(const std::string& op);
 const Intrinsic* FindIntrinsic(const CallNode* call);
+/*! Effects of a call of an intrinsic, nullptr for other calls. */
+const IntrinsicEffects* EffectsOf(const CallNode* call);
+/*! Whether an intrinsic with such effects is called below a statement or expression. */
+bool HasIntrinsic(const ObjectRef& node,
+                  const std::function<bool(const IntrinsicEffects&)>& wanted);
+/*! The call waits until no group of the queue is in flight. */
+bool WaitsForAll(const CallNode* call, AsyncQueue queue);
 
 /*! A pointer argument of an intrinsic call that touches memory. */
 struct PointerAccess {

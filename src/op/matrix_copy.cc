@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "../layout/inverse.h"
-#include "../target/chip.h"
+#include "../target/target.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "region_nest.h"
@@ -12,6 +12,7 @@
 namespace tl {
 namespace {
 
+constexpr int64_t kLanes = 32;     // of a warp of ldmatrix and stmatrix (PTX ISA)
 constexpr int64_t kSide = 8;       // rows and columns of a matrix
 constexpr int64_t kMostPairs = 4;  // matrices, a pair of registers each, that an instruction moves
 
@@ -37,9 +38,8 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   return held;
 }
 
-bool HasInstruction(const Arch& arch, bool loads, int64_t num_threads, const Span& span) {
-  const Chip& chip = ChipOf(arch, span);
-  return (loads ? chip.has_ldmatrix : chip.has_stmatrix) && num_threads % kWarpThreads == 0;
+bool HasInstruction(const Target& target, bool loads, int64_t num_threads) {
+  return target.Has(loads ? Feature::kLdmatrix : Feature::kStmatrix) && num_threads % kLanes == 0;
 }
 
 /*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
@@ -49,9 +49,9 @@ bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
   if (registers % 2 || f->ThreadExtent() > num_threads) return false;
   const std::vector<int64_t> held = HeldElements(f, num_threads);
   auto at = [&](int64_t warp, int64_t pair, Holder h) {
-    return held[(warp * kWarpThreads + h.lane) * registers + 2 * pair + h.reg];
+    return held[(warp * kLanes + h.lane) * registers + 2 * pair + h.reg];
   };
-  for (int64_t warp = 0; warp < num_threads / kWarpThreads; ++warp) {
+  for (int64_t warp = 0; warp < num_threads / kLanes; ++warp) {
     for (int64_t pair = 0; pair < registers / 2; ++pair) {
       for (int64_t row = 0; row < kSide; ++row) {
         const int64_t first = at(warp, pair, HolderOf(row, 0, transposed));
@@ -144,7 +144,7 @@ class MatrixCopy {
   }
 
   std::optional<Stmt> Lower() {
-    if (!HasInstruction(scope_->arch, loads_, scope_->num_threads, span_) || !RowsMatch() ||
+    if (!HasInstruction(*scope_->target, loads_, scope_->num_threads) || !RowsMatch() ||
         (!loads_ && layout_->replicate > 1)) {
       return std::nullopt;
     }
@@ -193,8 +193,8 @@ class MatrixCopy {
   /*! One instruction for `count` matrices from pair number `first` on: lane 8 m + k gives row k of
    * matrix m. */
   std::optional<Stmt> Instruction(int64_t count, const Expr& first) {
-    const Expr lane = FloorModOf(scope_->thread, kWarpThreads), row = FloorModOf(lane, kSide);
-    const Expr warp = FloorDivOf(scope_->thread, kWarpThreads) * kWarpThreads;
+    const Expr lane = FloorModOf(scope_->thread, kLanes), row = FloorModOf(lane, kSide);
+    const Expr warp = FloorDivOf(scope_->thread, kLanes) * kLanes;
     const Expr pair = first + FloorModOf(FloorDivOf(lane, kSide), count);
     const Expr thread = warp + (transposed_ ? FloorDivOf(row, 2) : row * 4);
     const Expr reg = pair * 2 + (transposed_ ? FloorModOf(row, 2) : Expr(MakeInt(0)));
@@ -267,10 +267,9 @@ std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& d
   return MatrixCopy(sides->fragment, sides->shared, sides->loads, scope, span).Lower();
 }
 
-Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope,
-                           const Span& span) {
+Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope) {
   const auto sides = SidesOf(src, dst);
-  if (!sides || !HasInstruction(scope.arch, sides->loads, scope.num_threads, span)) {
+  if (!sides || !HasInstruction(*scope.target, sides->loads, scope.num_threads)) {
     return Layout();
   }
   const Fragment f = scope.FindFragment(sides->fragment.buffer);

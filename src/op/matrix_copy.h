@@ -24,7 +24,6 @@ std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& d
 
 /*! Where the shared side of such a copy may lie so that the rows of a matrix are in banks of their
  * own; undefined where the copy is none. */
-Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope,
-                           const Span& span);
+Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope);
 
 }  // namespace tl

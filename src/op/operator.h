@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../layout/layout.h"
+#include "../target/target.h"
 #include "../tvm/analyzer.h"
 #include "../tvm/registry.h"
 #include "tile_op.h"
@@ -60,7 +61,7 @@ class LayoutScope {
   }
 
   int64_t num_threads = 0;
-  Arch arch;
+  const Target* target = nullptr;
   /*! The lowest of them, in the block. */
   int64_t first_thread = 0;
   Analyzer* analyzer = nullptr;
@@ -107,7 +108,7 @@ class LoweringScope {
   /*! The threads are warps of a range (`tl.thread_range`), whose groups wait for each other only
    * where they share data: each best works on a part of its own. */
   bool in_range = false;
-  Arch arch;
+  const Target* target = nullptr;
   /*! The operator stands under an `async_copy` attribute: who put it there commits and waits. */
   bool has_async_owner = false;
   Analyzer* analyzer = nullptr;

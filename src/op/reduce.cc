@@ -123,8 +123,8 @@ class FragmentReduce {
     const Stmt all =
         UnrolledFor(r, layout->RegisterExtent(),
                     MakeIf(analyzer->Simplify(inverse->guard), add, op_.span), op_.span);
-    const ThreadGroups groups =
-        ThreadGroups::DifferingIn(*plan.lanes, scope_->thread, scope_->num_threads);
+    const ThreadGroups groups = ThreadGroups::DifferingIn(
+        *plan.lanes, scope_->thread, scope_->num_threads, scope_->target->warp_threads);
     return MakeSeq(
         {init, all,
          CombineOverGroups(groups, op_.reduction, result,

@@ -6,7 +6,8 @@ namespace tl {
 std::vector<Intrinsic> ScalarIntrinsics() {
   std::vector<Intrinsic> rows;
   auto add = [&rows](const std::string& name, const char* header, bool elementwise) {
-    rows.push_back({"tl." + name, "tl::" + name, header, 0, {}, elementwise});
+    rows.push_back(
+        {"tl." + name, "tl::" + name, header, 0, {}, IntrinsicEffects::None(), elementwise});
   };
   for (const char* name :
        {"exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan", "rcp"}) {

@@ -4,7 +4,6 @@
  * thread takes a line; else a warp takes one, a vector of lanes at a time with a carry between
  * them.
  */
-#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -38,7 +37,8 @@ class ScanEmitter {
 
   Stmt Emit() {
     const bool by_thread = lines_ >= scope_->num_threads || length_ <= kShortLine;
-    const int64_t lanes = by_thread ? 1 : std::min(kWarpThreads, scope_->num_threads);
+    const int64_t lanes =
+        by_thread ? 1 : std::min(scope_->target->warp_threads, scope_->num_threads);
     const int64_t workers = scope_->num_threads / lanes;
     const Expr worker = FloorDivOf(scope_->thread, lanes);
     Var step = MakeVar("l");

@@ -1,10 +1,15 @@
 #include "thread_range.h"
 
-#include "../target/chip.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 
 namespace tl {
+namespace {
+
+/*! Ranges are of whole warps. Those of every target are made of whole units. */
+constexpr int64_t kUnit = 32, kMostUnits = 32;
+
+}  // namespace
 
 std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op) {
   std::vector<ThreadRange> ranges;
@@ -19,8 +24,8 @@ std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op) {
   }
   for (const ThreadRange& r : ranges) {
     const int64_t end = r.first + r.threads;
-    if (r.first % kWarpThreads == 0 && r.threads > 0 && r.threads % kWarpThreads == 0 &&
-        end <= 32 * kWarpThreads) {
+    if (r.first % kUnit == 0 && r.threads > 0 && r.threads % kUnit == 0 &&
+        end <= kMostUnits * kUnit) {
       continue;
     }
     ThrowBug(op->span, "ThreadRangesOf",
@@ -38,8 +43,8 @@ std::optional<WarpSet> WarpSet::Of(const AttrStmtNode* op) {
   if (op->attr_key != kThreadRange) return std::nullopt;
   WarpSet all(0);
   for (const ThreadRange& r : ThreadRangesOf(op)) {
-    for (int64_t t = r.first; t < r.first + r.threads; t += kWarpThreads) {
-      all.bits_ |= uint32_t(1) << (t / kWarpThreads);
+    for (int64_t t = r.first; t < r.first + r.threads; t += kUnit) {
+      all.bits_ |= uint32_t(1) << (t / kUnit);
     }
   }
   return all;

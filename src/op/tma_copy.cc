@@ -6,7 +6,7 @@
  */
 #include "tma_copy.h"
 
-#include "../target/chip.h"
+#include "../target/target.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
@@ -158,7 +158,7 @@ class TmaCopyOperator : public TileOperator {
   }
 
   void Verify(const LayoutScope& scope) const final {
-    RefuseArch(scope.arch);
+    RefuseTarget(*scope.target);
     TmaPlan plan;
     const std::string why =
         PlanTma(Global(), Shared(), LayoutFrom(scope.Find(Shared().buffer), Shared().buffer),
@@ -193,10 +193,9 @@ class TmaCopyOperator : public TileOperator {
   const TileRegion& Global() const { return is_load_ ? src_ : dst_; }
   const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
 
-  void RefuseArch(const Arch& arch) const {
-    if (ChipOf(arch, span).has_bulk_copy) return;
-    RefuseTma("T.tma_copy", "a target without the tensor memory access unit (" + arch.Name() + ")",
-              span);
+  void RefuseTarget(const Target& target) const {
+    if (target.Has(Feature::kTma)) return;
+    RefuseTma("T.tma_copy", "a target without TMA (" + target.arch + ")", span);
   }
 
   TileRegion src_, dst_;
@@ -248,9 +247,9 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
   return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Arch& arch,
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Target& target,
                           Analyzer* analyzer) {
-  if (!ChipOf(arch, Span()).has_bulk_copy) return "a target before sm_90";
+  if (!target.Has(Feature::kTma)) return "a target before " + FirstTargetWith(Feature::kTma);
   std::string why = WhyNotTmaAsked(copy);
   if (!why.empty()) return why;
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
@@ -289,17 +288,18 @@ TmaIssue TmaIssueOf(const CallNode* call) {
   return issue;
 }
 
-Expr ElectOne(const Expr& thread, int64_t threads) {
+Expr ElectOne(const Target& target, const Expr& thread, int64_t threads) {
   // elect.sync takes whole warps (PTX ISA).
-  if (threads % kWarpThreads || PassConfigFlag("tl.disable_shuffle_elect", false)) {
+  if (threads % target.warp_threads || PassConfigFlag("tl.disable_shuffle_elect", false)) {
     return EqualOf(thread, MakeInt(thread->dtype(), 0));
   }
   return CallOp(kShuffleElect, {MakeInt(threads)}, PrimTy(kBool));
 }
 
 Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads) {
-  if (!leader_scope_threads) return ElectOne(scope.thread, scope.num_threads);
-  return ElectOne(FloorModOf(scope.thread, leader_scope_threads), leader_scope_threads);
+  if (!leader_scope_threads) return ElectOne(*scope.target, scope.thread, scope.num_threads);
+  return ElectOne(*scope.target, FloorModOf(scope.thread, leader_scope_threads),
+                  leader_scope_threads);
 }
 
 namespace {

@@ -28,7 +28,7 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
  * if none. The tensor has to be a parameter, or a view of one with the same dtype, which the call
  * cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
  */
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Arch& arch,
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Target& target,
                           Analyzer* analyzer);
 
 /*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
@@ -68,7 +68,7 @@ Layout LayoutFrom(const Layout& found, const Var& buffer);
 /*! Pointer to an element of a shared tile where a copy by an engine begins. */
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);
 /*! True in one of `threads` threads that all ask, of which `thread` is 0 in the first. */
-Expr ElectOne(const Expr& thread, int64_t threads);
+Expr ElectOne(const Target& target, const Expr& thread, int64_t threads);
 /*! True in the one thread that issues. */
 Expr ElectThread(const LoweringScope& scope, int64_t leader_scope_threads);
 /*! The loads of all boxes; `barrier` points to the mbarrier. */

@@ -5,7 +5,7 @@
  * rows, and copies channels of the pixels that lie a tap's distance from them (PTX ISA, Tensors,
  * "Im2col mode").
  */
-#include "../target/chip.h"
+#include "../target/target.h"
 #include "../tvm/error.h"
 #include "im2col.h"
 #include "intrinsics.h"

@@ -1,4 +1,4 @@
-/*! Intrinsics of the tensor memory access unit (sm_90): copies of boxes and of bytes. */
+/*! Intrinsics of TMA: copies of boxes and of bytes. */
 #include <algorithm>
 
 #include "intrinsics.h"
@@ -17,53 +17,85 @@ std::vector<Intrinsic> TmaIntrinsics() {
   constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
                    kEngineRead = Access::kEngineRead, kEngineWrite = Access::kEngineWrite,
                    kEngineFill = Access::kEngineFill;
-  return {
-      // An argument of those below; see TmaDescriptor in tma_copy.cc. SplitHostDevice makes it a
+  constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
+  constexpr IntrinsicEffects kLoads =
+      kPure.Queue(AsyncQueue::kTmaLoad, QueueStep::kIssue).Schedules();
+  constexpr IntrinsicEffects kStores =
+      kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kIssue).Schedules();
+  std::vector<Intrinsic> rows = {
+      // An argument of loads and stores below; see TmaDescriptor in tma_copy.cc. SplitHostDevice makes it a
       // parameter.
-      {kCreateTmaDescriptor, "tl::create_tma_descriptor", "tl/tma.h", 0, {}},
+      {kCreateTmaDescriptor,
+       "tl::create_tma_descriptor",
+       "tl/tma.h",
+       0,
+       {},
+       kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kOperand)},
       // prefetch_tma_descriptor(): of all that the kernel has. SplitHostDevice, which knows them,
       // writes one for each.
-      {kPrefetchTmaDescriptor, "tl::prefetch_tma_descriptor", "tl/tma.h", 0, {}},
+      {kPrefetchTmaDescriptor, "tl::prefetch_tma_descriptor", "tl/tma.h", 0, {}, kPure},
       // tma_load<hint>(descriptor, barrier, shared, coordinates..), innermost first
-      {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
+      {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}, kLoads},
       // tma_load_multicast<hint>(descriptor, barrier, shared, blocks, coordinates..)
-      {kTmaLoadMulticast, "tl::tma_load_multicast", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}},
+      {kTmaLoadMulticast,
+       "tl::tma_load_multicast",
+       "tl/tma.h",
+       1,
+       {kRead, kBarrier, kEngineWrite},
+       kLoads},
       // tma_load_im2col<rank, hint>(descriptor, barrier, shared, coordinates.., offsets..)
-      {kTmaLoadIm2col, "tl::tma_load_im2col", "tl/tma.h", 2, {kRead, kBarrier, kEngineWrite}},
-      {kTmaLoadWaited, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineFill}},
+      {kTmaLoadIm2col,
+       "tl::tma_load_im2col",
+       "tl/tma.h",
+       2,
+       {kRead, kBarrier, kEngineWrite},
+       kLoads},
+      {kTmaLoadWaited, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineFill}, kLoads},
       // tma_store<hint>(descriptor, shared, coordinates..), tma_reduce<operation>(..)
-      {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kEngineRead}},
-      {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kEngineRead}},
+      {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kEngineRead}, kStores},
+      {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kEngineRead}, kStores},
       // bulk_load<hint>(shared, global, bytes, barrier), bulk_load_multicast<hint>(.., blocks)
       {kBulkLoad,
        "tl::bulk_load",
        "tl/bulk_copy.h",
        1,
-       {kEngineWrite, kRead, Access::kNone, kBarrier}},
+       {kEngineWrite, kRead, Access::kNone, kBarrier},
+       kLoads},
       {kBulkLoadMulticast,
        "tl::bulk_load_multicast",
        "tl/bulk_copy.h",
        1,
-       {kEngineWrite, kRead, Access::kNone, kBarrier, Access::kNone}},
+       {kEngineWrite, kRead, Access::kNone, kBarrier, Access::kNone},
+       kLoads},
       {kBulkLoadWaited,
        "tl::bulk_load",
        "tl/bulk_copy.h",
        1,
-       {kEngineFill, kRead, Access::kNone, kBarrier}},
+       {kEngineFill, kRead, Access::kNone, kBarrier},
+       kLoads},
       // bulk_copy_remote(shared to, shared from, bytes, barrier, rank)
       {kBulkCopyRemote,
        "tl::bulk_copy_remote",
        "tl/bulk_copy.h",
        0,
-       {kEngineWrite, kEngineRead, Access::kNone, kBarrier, Access::kNone}},
+       {kEngineWrite, kEngineRead, Access::kNone, kBarrier, Access::kNone},
+       kLoads},
       // bulk_store<hint>(global, shared, bytes), bulk_reduce_add<type>(..)
-      {kBulkStore, "tl::bulk_store", "tl/bulk_copy.h", 1, {kWrite, kEngineRead, Access::kNone}},
+      {kBulkStore,
+       "tl::bulk_store",
+       "tl/bulk_copy.h",
+       1,
+       {kWrite, kEngineRead, Access::kNone},
+       kStores},
       {kBulkReduceAdd,
        "tl::bulk_reduce_add",
        "tl/bulk_copy.h",
        1,
-       {Access::kAtomic, kEngineRead, Access::kNone}},
+       {Access::kAtomic, kEngineRead, Access::kNone},
+       kStores},
   };
+  for (Intrinsic& row : rows) row.feature = Feature::kTma;
+  return rows;
 }
 
 bool IsBulkStore(const CallNode* call) {

@@ -1,6 +1,6 @@
 #include "tma_reduce.h"
 
-#include "../target/chip.h"
+#include "../target/target.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
@@ -34,8 +34,8 @@ class TmaReduceOperator : public TileOperator {
     const DLDataType type = BufferOf(global_.buffer)->dtype->dtype;
     TmaPlan plan;
     std::string why;
-    if (!ChipOf(scope->arch, span).has_bulk_copy) {
-      why = "a target without the tensor memory access unit (" + scope->arch.Name() + ")";
+    if (!scope->target->Has(Feature::kTma)) {
+      why = "a target without TMA (" + scope->target->arch + ")";
     } else if (!IsShared(shared_.buffer)) {
       why = std::string(shared_.buffer->name) + ", which is not in shared memory";
     } else if (!HasAddition(type)) {

@@ -1,6 +1,7 @@
 /*! Vector forms of atomic addition. */
 #pragma once
 #include "../tvm/build.h"
+#include "target.h"
 
 namespace tl {
 
@@ -9,10 +10,10 @@ namespace tl {
  * before sm_90 bf16x2 is one compare-and-swap of 32 bits), from sm_90 on four floats of global
  * memory (PTX ISA, red: .v4.f32). 1 for other types.
  */
-inline int AtomicAddLanes(int arch, DLDataType t, bool global) {
+inline int AtomicAddLanes(const Target& target, DLDataType t, bool global) {
   if (t.lanes != 1 || (t.code != kDLFloat && t.code != kDLBfloat)) return 1;
   if (t.bits == 16) return 2;
-  return t.bits == 32 && global && arch >= 90 ? 4 : 1;
+  return t.bits == 32 && global && target.Has(Feature::kVectorAtomics) ? 4 : 1;
 }
 
 }  // namespace tl

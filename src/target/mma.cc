@@ -13,38 +13,40 @@ constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFlo
     kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1}, kS4{kDLInt, 4, 1},
     kU4{kDLUInt, 4, 1};
 
+constexpr Feature kSm75 = Feature::kMmaSm75, kSm80 = Feature::kMmaSm80, kSm89 = Feature::kMmaSm89;
+
 /*! In order of preference. PTX ISA, "Target ISA Notes" of mma and mma.sp: m16n8k8 and m8n8k16 need
  * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
  * of 8 bits and some hundred instructions that unpack. */
 const std::vector<MmaInstruction>& Table() {
   static const std::vector<MmaInstruction> table = {
-      {16, 8, 16, kF16, kF32, 80, "half_t", "float"},
-      {16, 8, 8, kF16, kF32, 75, "half_t", "float"},
-      {16, 8, 16, kF16, kF16, 80, "half_t", "half_t"},
-      {16, 8, 8, kF16, kF16, 75, "half_t", "half_t"},
-      {16, 8, 16, kBF16, kF32, 80, "bfloat16_t", "float"},
-      {16, 8, 8, kBF16, kF32, 80, "bfloat16_t", "float"},
-      {16, 8, 8, kF32, kF32, 80, "tfloat32_t", "float", true},
-      {16, 8, 4, kF32, kF32, 80, "tfloat32_t", "float", true},
-      {8, 8, 4, kF64, kF64, 80, "double", "double"},
-      {16, 8, 32, kS8, kS32, 80, "int8_t", "int"},
-      {16, 8, 16, kS8, kS32, 80, "int8_t", "int"},
-      {8, 8, 16, kS8, kS32, 75, "int8_t", "int"},
-      {16, 8, 32, kU8, kS32, 80, "uint8_t", "int"},
-      {16, 8, 16, kU8, kS32, 80, "uint8_t", "int"},
-      {8, 8, 16, kU8, kS32, 75, "uint8_t", "int"},
-      {16, 8, 32, kE4M3, kF32, 89, "fp8_e4_t", "float"},
-      {16, 8, 32, kE5M2, kF32, 89, "fp8_e5_t", "float"},
-      {16, 8, 64, kS4, kS32, 80, "int4b_t", "int"},
-      {16, 8, 64, kU4, kS32, 80, "uint4b_t", "int"},
-      {16, 8, 32, kF16, kF32, 80, "half_t", "float", false, true},
-      {16, 8, 32, kF16, kF16, 80, "half_t", "half_t", false, true},
-      {16, 8, 32, kBF16, kF32, 80, "bfloat16_t", "float", false, true},
-      {16, 8, 16, kF32, kF32, 80, "tfloat32_t", "float", true, true},
-      {16, 8, 64, kS8, kS32, 80, "int8_t", "int", false, true},
-      {16, 8, 64, kU8, kS32, 80, "uint8_t", "int", false, true},
-      {16, 8, 64, kE4M3, kF32, 89, "fp8_e4_t", "float", false, true},
-      {16, 8, 64, kE5M2, kF32, 89, "fp8_e5_t", "float", false, true},
+      {16, 8, 16, kF16, kF32, kSm80, "half_t", "float"},
+      {16, 8, 8, kF16, kF32, kSm75, "half_t", "float"},
+      {16, 8, 16, kF16, kF16, kSm80, "half_t", "half_t"},
+      {16, 8, 8, kF16, kF16, kSm75, "half_t", "half_t"},
+      {16, 8, 16, kBF16, kF32, kSm80, "bfloat16_t", "float"},
+      {16, 8, 8, kBF16, kF32, kSm80, "bfloat16_t", "float"},
+      {16, 8, 8, kF32, kF32, kSm80, "tfloat32_t", "float", true},
+      {16, 8, 4, kF32, kF32, kSm80, "tfloat32_t", "float", true},
+      {8, 8, 4, kF64, kF64, kSm80, "double", "double"},
+      {16, 8, 32, kS8, kS32, kSm80, "int8_t", "int"},
+      {16, 8, 16, kS8, kS32, kSm80, "int8_t", "int"},
+      {8, 8, 16, kS8, kS32, kSm75, "int8_t", "int"},
+      {16, 8, 32, kU8, kS32, kSm80, "uint8_t", "int"},
+      {16, 8, 16, kU8, kS32, kSm80, "uint8_t", "int"},
+      {8, 8, 16, kU8, kS32, kSm75, "uint8_t", "int"},
+      {16, 8, 32, kE4M3, kF32, kSm89, "fp8_e4_t", "float"},
+      {16, 8, 32, kE5M2, kF32, kSm89, "fp8_e5_t", "float"},
+      {16, 8, 64, kS4, kS32, kSm80, "int4b_t", "int"},
+      {16, 8, 64, kU4, kS32, kSm80, "uint4b_t", "int"},
+      {16, 8, 32, kF16, kF32, kSm80, "half_t", "float", false, true},
+      {16, 8, 32, kF16, kF16, kSm80, "half_t", "half_t", false, true},
+      {16, 8, 32, kBF16, kF32, kSm80, "bfloat16_t", "float", false, true},
+      {16, 8, 16, kF32, kF32, kSm80, "tfloat32_t", "float", true, true},
+      {16, 8, 64, kS8, kS32, kSm80, "int8_t", "int", false, true},
+      {16, 8, 64, kU8, kS32, kSm80, "uint8_t", "int", false, true},
+      {16, 8, 64, kE4M3, kF32, kSm89, "fp8_e4_t", "float", false, true},
+      {16, 8, 64, kE5M2, kF32, kSm89, "fp8_e5_t", "float", false, true},
   };
   return table;
 }
@@ -60,11 +62,12 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
   }
-  if (s.arch.sm < i.min_arch) {
-    return "needs sm_" + std::to_string(i.min_arch) + ", found " + s.arch.Name();
+  if (!s.target->Has(i.feature)) {
+    return "needs " + FirstTargetWith(i.feature) + ", found " + s.target->arch;
   }
-  if (s.num_threads < 32) {
-    return "needs a warp of 32 threads, found " + std::to_string(s.num_threads);
+  if (s.num_threads < s.target->warp_threads) {
+    return "needs a warp of " + std::to_string(s.target->warp_threads) + " threads, found " +
+           std::to_string(s.num_threads);
   }
   auto multiple = [](const char* name, int64_t value, int unit) {
     return value % unit == 0 ? std::string()

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "../tvm/registry.h"
+#include "../tvm/build.h"
+#include "target.h"
 
 namespace tl {
 
@@ -14,9 +15,10 @@ namespace tl {
  * registers along K, lane l holding register l % 4 of row l / 4.
  */
 struct MmaInstruction {
+  static constexpr int kLanes = 32;
   int m, n, k;
   DLDataType operand, accumulator;
-  int min_arch;
+  Feature feature;
   /*! Names of the types in the device headers. */
   const char* operand_name;
   const char* accumulator_name;
@@ -36,9 +38,9 @@ struct MmaInstruction {
   int DepthBlocksB() const { return k / BlockDepth(); }
   int BlockDepth() const { return 4 * PerRegister(); }
   /*! Elements of each operand that one lane holds. */
-  int ElementsA() const { return m * StoredK() / 32; }
-  int ElementsB() const { return n * k / 32; }
-  int ElementsC() const { return m * n / 32; }
+  int ElementsA() const { return m * StoredK() / kLanes; }
+  int ElementsB() const { return n * k / kLanes; }
+  int ElementsC() const { return m * n / kLanes; }
   /*! Bits of metadata of a row of A. */
   int MetadataBits() const { return operand.bits == 32 ? 2 * k : k; }
   /*! "mma.m16n8k16 (float16 x float16 -> float32)" */
@@ -54,7 +56,7 @@ const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string
 struct GemmShape {
   int64_t m, n, k;
   DLDataType a, b, c;
-  Arch arch;
+  const Target* target;
   int64_t num_threads;
   /*! float32 operands may be rounded to tf32. */
   bool allow_tf32;

@@ -6,7 +6,7 @@
 namespace tl {
 
 /*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
- * Specifications per Compute Capability": the same for all chips of the table of chip.h). */
+ * Specifications per Compute Capability": the same for all rows of nvidia.cc). */
 inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
 /*! Those that blocks give to their threads at most. */
 inline constexpr int64_t kRegistersOfBlocks = 64512;

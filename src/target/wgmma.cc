@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "../tvm/registry.h"
-#include "chip.h"
 
 namespace tl {
 namespace {
@@ -52,11 +51,13 @@ const WgmmaInstruction* RowOf(const GemmShape& s) {
 
 /*! The first precondition of the chip and the tile that fails, empty if all hold. */
 std::string WhyNot(const WgmmaInstruction& i, const GemmShape& s, bool k_major) {
-  auto multiple = [](const char* name, int64_t value, int unit) {
+  auto multiple = [](const char* name, int64_t value, int64_t unit) {
     return std::string(name) + " must be a multiple of " + std::to_string(unit) + ", found " +
            std::to_string(value);
   };
-  if (!HasWarpGroups(s.arch)) return "needs sm_90a, found " + s.arch.Name();
+  if (!s.target->Has(Feature::kWgmma)) {
+    return "needs " + FirstTargetWith(Feature::kWgmma) + ", found " + s.target->arch;
+  }
   if (i.opt_in && !s.allow_tf32) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
@@ -122,7 +123,7 @@ std::optional<WgmmaChoice> SelectWgmma(const GemmShape& shape, bool k_major, Gem
   }
   *why = WhyNot(*i, shape, k_major);
   if (!why->empty()) return std::nullopt;
-  const int64_t warps = shape.num_threads / kWarpThreads;
+  const int64_t warps = shape.num_threads / shape.target->warp_threads;
   const auto split = PartitionWarps(shape.m, shape.n, warps, kWarpRows, kColumnUnit, policy, 4);
   if (!split) {
     *why = "no way to share " + std::to_string(shape.m) + "x" + std::to_string(shape.n) +

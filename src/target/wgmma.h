@@ -7,6 +7,10 @@
 
 namespace tl {
 
+/*! The threads of four warps that issue a wgmma together, and move registers (PTX ISA, wgmma,
+ * setmaxnreg). */
+inline constexpr int64_t kWarpGroupThreads = 128;
+
 /*!
  * PTX ISA, wgmma.mma_async: 64 rows of C, `k` elements (32 bytes of what is stored of A) along K,
  * and a number of columns that is chosen for the tile. A is in shared memory or registers, B in

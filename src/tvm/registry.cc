@@ -90,22 +90,6 @@ bool PassConfigFlag(const std::string& key, bool default_value) {
   return v == nullptr ? default_value : v.cast<bool>();
 }
 
-Arch TargetArch(const PrimFunc& f) {
-  static const ffi::reflection::FieldGetter attrs("target.Target", "attrs");
-  Any target = GetAttr(f, "target");
-  if (target == nullptr) ThrowBug(f->span, "TargetArch", "the function has no target");
-  auto map = attrs(target.cast<ObjectRef>()).cast<Map<String, Any>>();
-  auto it = map.find("arch");
-  std::string arch = it == map.end() ? "" : std::string((*it).second.cast<String>());
-  static const std::regex form("sm_([0-9]{2,3})([af]?)");
-  std::smatch parts;
-  if (!std::regex_match(arch, parts, form)) {
-    ThrowAt(f->span, "ValueError",
-            "found target arch \"" + arch + "\", wanted a name such as sm_80 or sm_90a");
-  }
-  return {std::stoi(parts[1]), parts[2].length() ? parts[2].str()[0] : '\0'};
-}
-
 }  // namespace tl
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(tl_register, tl::RegisterAll);

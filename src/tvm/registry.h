@@ -37,18 +37,4 @@ void RegisterFunction(const std::string& name, F f) {
 Any PassConfig(const std::string& key);
 bool PassConfigFlag(const std::string& key, bool default_value);
 
-/*! An architecture of CUDA. PTX ISA, "PTX Module Directives: .target": `sm_90a` has, beside what
- * every later chip has, too, the features of that chip alone, `sm_100f` those of its family. */
-struct Arch {
-  int sm = 0;         // 80 for sm_80, 90 for sm_90 and sm_90a
-  char features = 0;  // 'a', 'f', or 0 for those that later chips have, too
-
-  std::string Name() const {
-    return "sm_" + std::to_string(sm) + (features ? std::string(1, features) : "");
-  }
-};
-
-/*! The architecture of the CUDA target bound to the function. */
-Arch TargetArch(const PrimFunc& f);
-
 }  // namespace tl

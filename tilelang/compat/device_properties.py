@@ -7,7 +7,6 @@ shared memory is that of the chip that kernels are compiled for.
 from __future__ import annotations
 
 import os
-import re
 
 import torch
 
@@ -63,8 +62,9 @@ def get_max_dynamic_shared_size_bytes(device: int = 0, format: str = "bytes") ->
         # Imported here because tilelang.utils imports this module.
         from tilelang.utils.target import FALLBACK_ARCH
 
-        number = int(re.sub(r"\D", "", FALLBACK_ARCH))
-        found = int(get_function("target.Chip")(number)["shared_bytes_per_block"])
+        found = int(
+            get_function("target.Describe")("cuda", FALLBACK_ARCH)["shared_bytes_per_block"]
+        )
     return _in_units("get_max_dynamic_shared_size_bytes", found, format)
 
 

@@ -143,8 +143,7 @@ def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
 
 _MATRICES = re.compile(r"tl\.ptx_(?:ld|st)matrix_x([124])(?:_trans)?")
 _MATRIX_ROW_BYTES = 16
-_ENGINES = ("tl.tma_", "tl.create_tma_descriptor", "tl.bulk_", "tl.mbarrier_", "tl.wgmma_")
-_CP_ASYNC = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+_ENGINES = ("TMA load", "TMA store", "wgmma")
 
 
 class _Collector:
@@ -206,10 +205,12 @@ class _Collector:
             if isinstance(a, ir.Call) and _op_name(a) == "tirx.address_of"
         ]
         far = [p for p in pointers if not p.source.scope().startswith("local")]
-        if not far or name.startswith(_ENGINES):
-            return
+        effects = get_function("op.IntrinsicEffects")(name) or {"queue": "", "schedules": False}
         matrices = _MATRICES.fullmatch(name)
-        if matrices is None and name not in _CP_ASYNC:
+        # An mbarrier is no memory of a tile.
+        if not far or effects["queue"] in _ENGINES or (effects["schedules"] and not matrices):
+            return
+        if matrices is None and effects["queue"] != "cp.async":
             raise ValueError(
                 f"memory_accesses found {name} on {far[0].source.name}, wanted loads, stores, "
                 "ldmatrix, stmatrix or cp.async"

@@ -26,8 +26,8 @@
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
-#include "../../target/chip.h"
 #include "../../target/registers.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -165,26 +165,26 @@ struct Registers {
 }
 
 /*! Lowers the program's number of blocks to what there is room for. */
-void LowerMinBlocks(KernelReader* k, const Chip& chip) {
+void LowerMinBlocks(KernelReader* k, const Target& target) {
   if (!k->min_blocks) return;
-  const int64_t most = chip.BlocksThatFit(k->threads, k->SharedBytes());
+  const int64_t most = target.BlocksThatFit(k->threads, k->SharedBytes());
   if (*k->min_blocks <= most) return;
   LogAt(LogLevel::kWarning, k->min_blocks_span,
         "T.annotate_min_blocks_per_sm found " + std::to_string(*k->min_blocks) + " blocks of " +
             std::to_string(k->threads) + " threads and " + std::to_string(k->SharedBytes()) +
             " bytes of shared memory, wanted at most the " + std::to_string(most) +
-            " that a multiprocessor of sm_" + std::to_string(chip.sm) +
+            " that a multiprocessor of " + target.arch +
             " has room for, which is what is asked for; write " + std::to_string(most));
   k->min_blocks = most;
 }
 
 /*! How many blocks share a multiprocessor: the program's number, or what shared memory and the
  * registers of consumers allow. */
-int64_t BlocksOf(const KernelReader& k, const Chip& chip) {
+int64_t BlocksOf(const KernelReader& k, const Target& target) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint) return 1;
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
-  const int64_t most = std::min(kMostBlocks, chip.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
+  const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
     if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
@@ -195,7 +195,7 @@ int64_t BlocksOf(const KernelReader& k, const Chip& chip) {
   return 1;
 }
 
-std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
+std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
   if (!k.producer_hint && !k.consumer_hint) {
     const std::pair<int64_t, int64_t> groups{k.producer.Groups(), k.consumer.Groups()};
@@ -209,7 +209,7 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
     if (!usual || k.producer.moves_data) return std::nullopt;
   }
   Registers r;
-  r.blocks = BlocksOf(k, chip);
+  r.blocks = BlocksOf(k, target);
   const int64_t all = RegistersOfBlock(k.OfRoles(), r.blocks);
   r.producer = k.producer_hint ? k.producer_hint->registers : kLeastRegisters;
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
@@ -231,10 +231,10 @@ std::optional<Registers> Choose(const KernelReader& k, const Chip& chip) {
 
 /*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
  * roles have theirs. */
-std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Arch& arch) {
+std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Target& target) {
   const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
   if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
-  if (!HasWarpGroups(arch) || k.stays) {
+  if (!target.Has(Feature::kSetMaxNReg) || k.stays) {
     LogAt(LogLevel::kWarning, span,
           std::string("max_nreg of T.WSRole has no effect: ") +
               (k.stays ? "T.no_set_max_nreg() lets threads keep what they have"
@@ -323,21 +323,20 @@ Stmt Inside(const Stmt& s, const Change& change) {
   return AttrStmt(n);
 }
 
-Stmt Annotate(const Stmt& kernel, const Arch& arch) {
+Stmt Annotate(const Stmt& kernel, const Target& target) {
   KernelReader k;
   k(kernel);
-  const Chip& chip = ChipOf(arch, kernel->span);
-  LowerMinBlocks(&k, chip);
-  const std::optional<int64_t> start = StartOf(k, kernel->span, arch);
+  LowerMinBlocks(&k, target);
+  const std::optional<int64_t> start = StartOf(k, kernel->span, target);
   std::optional<Registers> registers;
   if (k.producer.ranges.empty() || k.consumer.ranges.empty()) {
     WarnOfHints(k, "the compiler gives the kernel no producers and consumers");
-  } else if (!HasWarpGroups(arch)) {
+  } else if (!target.Has(Feature::kSetMaxNReg)) {
     WarnOfHints(k, "the target moves no registers between warp groups");
   } else if (k.stays) {
     WarnOfHints(k, "T.no_set_max_nreg() lets threads keep what they have");
   } else {
-    registers = Choose(k, chip);
+    registers = Choose(k, target);
   }
   const Stmt launch = Annotator(registers, start, k.min_blocks).Mutate(kernel);
   if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
@@ -347,8 +346,8 @@ Stmt Annotate(const Stmt& kernel, const Arch& arch) {
 }
 
 PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
-    return Annotate(GetRef<Stmt>(op), arch);
+  return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
+    return Annotate(GetRef<Stmt>(op), target);
   });
 }
 

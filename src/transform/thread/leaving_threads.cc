@@ -11,10 +11,10 @@ using Kind = SyncNode::Kind;
 
 /*! Calls at which all threads of the block meet, beside its barriers. */
 bool IsMeeting(const SyncNode& node) {
-  static const std::vector<const char*> calls = {
-      kSyncGrid,         kClusterSync,           "tl.cluster_arrive",  "tl.cluster_arrive_relaxed",
-      "tl.cluster_wait", "tl.syncthreads_count", "tl.syncthreads_and", "tl.syncthreads_or"};
-  if (node.kind == Kind::kLeaf) return HasCall(node.stmt, calls);
+  if (node.kind == Kind::kLeaf) {
+    return HasIntrinsic(node.stmt,
+                        [](const IntrinsicEffects& e) { return e.meets >= ThreadScope::kBlock; });
+  }
   return node.kind == Kind::kBarrier;
 }
 

@@ -177,7 +177,7 @@ class CommitRemover : public StmtExprMutator {
 
 class AsyncCopyLowerer : public StmtExprMutator {
  public:
-  explicit AsyncCopyLowerer(int arch) : arch_(arch) {}
+  explicit AsyncCopyLowerer(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -186,23 +186,23 @@ class AsyncCopyLowerer : public StmtExprMutator {
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
-    if (arch_ >= 80) {
+    if (target_.Has(Feature::kCpAsync)) {
       ScopeLowerer lower(guard, IsDemand(op));
       Stmt body = lower.Mutate(op->body);
       if (always || !lower.left_plain) return body;
       return MakeIf(guard, ScopeLowerer(Expr()).Mutate(op->body), op->span);
     }
-    if (IsDemand(op)) RefuseDemand(op->body->span, "target sm_" + std::to_string(arch_));
+    if (IsDemand(op)) RefuseDemand(op->body->span, "target " + target_.arch);
     return always ? Mutate(op->body) : MakeIf(guard, Mutate(op->body), op->span);
   }
 
  private:
-  int arch_;
+  const Target& target_;
 };
 
 PrimFunc LowerAsyncCopy(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f).sm](const AttrStmtNode* op) {
-    const Stmt kernel = AsyncCopyLowerer(arch).Mutate(GetRef<Stmt>(op));
+  return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
+    const Stmt kernel = AsyncCopyLowerer(target).Mutate(GetRef<Stmt>(op));
     return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
   });
 }

@@ -22,7 +22,7 @@
 
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -50,7 +50,8 @@ bool IsOf(const Expr& e, const Var& variable) {
 /*! Names the quotients in the descriptors and the warp groups in the branches of a kernel. */
 class Namer : public StmtExprMutator {
  public:
-  Namer(const Var& thread, int64_t threads) : thread_(thread), threads_(threads) {}
+  Namer(const Var& thread, int64_t threads, int64_t warp_threads)
+      : thread_(thread), threads_(threads), warp_threads_(warp_threads) {}
 
   /*! The statements that give the names their values. */
   std::vector<Stmt> Binds() const {
@@ -58,7 +59,7 @@ class Namer : public StmtExprMutator {
     for (const auto& [value, name] : names_) {
       const Expr first = CallOp("tl.shfl_sync",
                                 {MakeInt(DLDataType{kDLUInt, 32, 1}, kAllLanes), value, MakeInt(0),
-                                 MakeInt(kWarpThreads)},
+                                 MakeInt(warp_threads_)},
                                 value->ty);
       binds.push_back(MakeBind(name, first, Span()));
     }
@@ -112,7 +113,7 @@ class Namer : public StmtExprMutator {
   bool AgreesInWarps(const Expr& e) const {
     const IntProgram value(e, {thread_});
     for (int64_t t = 0; t < threads_; ++t) {
-      const int64_t first = t / kWarpThreads * kWarpThreads;
+      const int64_t first = t / warp_threads_ * warp_threads_;
       if (value(&t) != value(&first)) return false;
     }
     return true;
@@ -130,13 +131,14 @@ class Namer : public StmtExprMutator {
 
   const Var thread_;
   const int64_t threads_;
+  const int64_t warp_threads_;
   bool in_descriptor_ = false;
   bool in_condition_ = false;
   std::vector<std::pair<Expr, Var>> names_;
 };
 
 /*! A kernel with names; `thread` has threadIdx.x of the axes around `op` so far. */
-Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
+Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads, int64_t warp_threads) {
   const IterVar axis = op->node.cast<IterVar>();
   const std::string tag = axis->thread_tag;
   if (tag == "threadIdx.x") {
@@ -148,10 +150,10 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
   auto attr = make_object<AttrStmtNode>(*op);
   const auto* inner = op->body.as<AttrStmtNode>();
   if (inner && inner->attr_key == "thread_extent") {
-    attr->body = NameInKernel(inner, thread, threads);
-  } else if (thread.defined() && threads % kWarpThreads == 0 &&
+    attr->body = NameInKernel(inner, thread, threads, warp_threads);
+  } else if (thread.defined() && threads % warp_threads == 0 &&
              HasCall(op->body, {kWgmmaDescriptor})) {
-    Namer namer(thread, threads);
+    Namer namer(thread, threads, warp_threads);
     const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();
     stmts.push_back(named);
@@ -161,7 +163,9 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads) {
 }
 
 PrimFunc NameWarpGroups(PrimFunc f) {
-  return ForEachKernel(f, [](const AttrStmtNode* op) { return NameInKernel(op, Var(), 0); });
+  return ForEachKernel(f, [warp = TargetOf(f).warp_threads](const AttrStmtNode* op) {
+    return NameInKernel(op, Var(), 0, warp);
+  });
 }
 
 Registration registration([] { RegisterPass("NameWarpGroups", NameWarpGroups); });

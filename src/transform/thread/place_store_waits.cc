@@ -81,13 +81,10 @@ class Effects : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) final {
     const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "";
-    const auto is = [&](const char* prefix) { return name.rfind(prefix, 0) == 0; };
-    // Who draws a number learns nothing of what others did before they drew theirs.
-    const bool fetches = is("tl.fetch") && name != kFetchInc;
-    signals |= is("tirx.call_extern") || is("tl.atomic") || fetches || is(kSyncGrid) ||
-               is("tl.cluster_arrive") || is(kClusterSync) || is(kMbarrierArriveRemote);
-    arrives |= is(kMbarrierArrive);
-    leaves |= is("tirx.ret") || is(kThreadReturn);
+    const IntrinsicEffects* e = EffectsOf(op);
+    signals |= name.rfind("tirx.call_extern", 0) == 0 || (e && e->tells >= ThreadScope::kCluster);
+    arrives |= e && e->tells >= ThreadScope::kBlock && e->meets == ThreadScope::kThread;
+    leaves |= name == "tirx.ret" || name == kThreadReturn;
     Default(op);
   }
   void Visit_(const AttrStmtNode* op) final {

@@ -28,7 +28,7 @@
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
-#include "../../target/chip.h"
+#include "../../target/target.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -154,7 +154,9 @@ class Plan {
   int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }
 
   /*! The kernel with what orders the buffers in the same bytes. */
-  Stmt WithWaits() const { return reuse_ ? reuse_->WithWaits(kernel_, handshakes_at_) : kernel_; }
+  Stmt WithWaits(int64_t warp_threads) const {
+    return reuse_ ? reuse_->WithWaits(kernel_, handshakes_at_, warp_threads) : kernel_;
+  }
 
   /*! What waits buffers in the same bytes cost. */
   std::vector<std::string> Notes() const {
@@ -315,22 +317,23 @@ class Plan {
   int64_t handshakes_at_ = 0;
 };
 
-[[noreturn]] void Refuse(const Plan& plan, const Span& span, int arch, const std::string& what,
-                         int64_t found, int64_t limit, const std::string& repair) {
+[[noreturn]] void Refuse(const Plan& plan, const Span& span, const std::string& arch,
+                         const std::string& what, int64_t found, int64_t limit,
+                         const std::string& repair) {
   ThrowAt(span, "ValueError",
           "found " + std::to_string(found) + " bytes of " + what +
-              " in one block, wanted at most " + std::to_string(limit) + " (sm_" +
-              std::to_string(arch) + "). " + repair + "." + plan.Table());
+              " in one block, wanted at most " + std::to_string(limit) + " (" + arch + "). " +
+              repair + "." + plan.Table());
 }
 
-void CheckFits(const Plan& plan, const Span& span, const Chip& chip) {
+void CheckFits(const Plan& plan, const Span& span, const Target& target) {
   const int64_t total = plan.StaticBytes() + plan.DynamicBytes();
   if (plan.StaticBytes() > kMaxStaticBytes) {
-    Refuse(plan, span, chip.sm, "static shared memory", plan.StaticBytes(), kMaxStaticBytes,
+    Refuse(plan, span, target.arch, "static shared memory", plan.StaticBytes(), kMaxStaticBytes,
            "Allocate it with scope \"shared.dyn\"");
   }
-  if (total > chip.shared_bytes_per_block) {
-    Refuse(plan, span, chip.sm, "shared memory", total, chip.shared_bytes_per_block,
+  if (total > target.limits.shared_bytes_per_block) {
+    Refuse(plan, span, target.arch, "shared memory", total, target.limits.shared_bytes_per_block,
            "Make the tiles smaller or num_stages lower");
   }
 }
@@ -360,7 +363,7 @@ class OffsetWriter : public StmtExprMutator {
 };
 
 /*! What a block may have where as many as the program says share a multiprocessor. */
-int64_t BytesOfBlock(const Stmt& kernel, const Chip& chip) {
+int64_t BytesOfBlock(const Stmt& kernel, const Target& target) {
   struct Finder : StmtExprVisitor {
     int64_t blocks = 1;
     using StmtExprVisitor::Visit_;
@@ -370,24 +373,25 @@ int64_t BytesOfBlock(const Stmt& kernel, const Chip& chip) {
     }
   } finder;
   finder(kernel);
-  const int64_t of_system = chip.shared_bytes_per_sm - chip.shared_bytes_per_block;
-  return chip.shared_bytes_per_sm / finder.blocks - of_system;
+  const int64_t of_system =
+      target.limits.shared_bytes_per_sm - target.limits.shared_bytes_per_block;
+  return target.limits.shared_bytes_per_sm / finder.blocks - of_system;
 }
 
 /*! With room for the blocks that the program wants, or else for one. */
-Plan PlanOf(const Stmt& kernel, const Chip& chip) {
-  const int64_t wanted = BytesOfBlock(kernel, chip);
+Plan PlanOf(const Stmt& kernel, const Target& target) {
+  const int64_t wanted = BytesOfBlock(kernel, target);
   Plan plan(kernel, wanted);
-  const bool fits = plan.Bytes() <= wanted || wanted == chip.shared_bytes_per_block;
-  return fits ? plan : Plan(kernel, chip.shared_bytes_per_block);
+  const bool fits = plan.Bytes() <= wanted || wanted == target.limits.shared_bytes_per_block;
+  return fits ? plan : Plan(kernel, target.limits.shared_bytes_per_block);
 }
 
-Stmt PlanKernel(const Stmt& kernel, const Chip& chip, std::vector<std::string>* notes) {
-  const Plan plan = PlanOf(kernel, chip);
+Stmt PlanKernel(const Stmt& kernel, const Target& target, std::vector<std::string>* notes) {
+  const Plan plan = PlanOf(kernel, target);
   OffsetWriter writer;
   if (plan.uses().empty()) return writer.Mutate(kernel);
   const Span span = kernel->span.defined() ? kernel->span : plan.uses()[0].alloc->buffer->span;
-  CheckFits(plan, span, chip);
+  CheckFits(plan, span, target);
   if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
     LogAt(LogLevel::kInfo, kernel->span,
           std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
@@ -396,13 +400,13 @@ Stmt PlanKernel(const Stmt& kernel, const Chip& chip, std::vector<std::string>* 
     if (!use.IsStatic()) writer.offsets[use.alloc] = use.offset;
   }
   for (const std::string& note : plan.Notes()) notes->push_back(note);
-  return writer.Mutate(plan.WithWaits());
+  return writer.Mutate(plan.WithWaits(target.warp_threads));
 }
 
 PrimFunc PlanSharedMemory(PrimFunc f) {
   std::vector<std::string> found;
-  const PrimFunc planned = ForEachKernel(f, [&, arch = TargetArch(f)](const AttrStmtNode* op) {
-    return PlanKernel(GetRef<Stmt>(op), ChipOf(arch, op->span), &found);
+  const PrimFunc planned = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    return PlanKernel(GetRef<Stmt>(op), target, &found);
   });
   if (found.empty()) return planned;
   Array<String> notes;

@@ -10,7 +10,7 @@
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "access_pair.h"

@@ -46,8 +46,7 @@ class LifetimeWalk : public StmtExprVisitor {
     filled_.erase(buffer.get());
   }
   void Visit_(const CallNode* op) override {
-    const bool all = IsCallTo(GetRef<Expr>(op), kCpAsyncWait) && IsConst(op->args[0], 0);
-    if (all && inside_ == 0 && branches_ == 0) Land();
+    if (WaitsForAll(op, AsyncQueue::kCpAsync) && inside_ == 0 && branches_ == 0) Land();
     // All threads meet: ranges in front are done.
     if (IsCallTo(GetRef<Expr>(op), kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
     Default(op);
@@ -60,9 +59,8 @@ class LifetimeWalk : public StmtExprVisitor {
       if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
       if (IsOperandOfWgmma(op, p.access)) Multiply(buffer);
     }
-    const bool waits_for_all = !op->args.empty() && IsConst(op->args[0], 0);
-    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kTmaStoreWait)) LandReads(&stored_);
-    if (waits_for_all && IsCallTo(GetRef<Expr>(op), kWarpgroupWait)) LandReads(&multiplied_);
+    if (WaitsForAll(op, AsyncQueue::kTmaStore)) LandReads(&stored_);
+    if (WaitsForAll(op, AsyncQueue::kWgmma)) LandReads(&multiplied_);
   }
 
   void Visit_(const AttrStmtNode* op) override {

@@ -7,7 +7,6 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
-#include "../../target/chip.h"
 #include "../../tvm/functor.h"
 #include "../reuse_marks.h"
 #include "effects.h"
@@ -463,7 +462,8 @@ void SharedReuse::Share(const Object* a, const Object* b) {
 /*! Writes the waits: goes through the program as ReuseWalk does. */
 class WaitWriter : public StmtExprMutator {
  public:
-  WaitWriter(const SharedReuse& plan, int64_t offset) : plan_(plan), offset_(offset) {
+  WaitWriter(const SharedReuse& plan, int64_t offset, int64_t warp_threads)
+      : plan_(plan), offset_(offset), warp_threads_(warp_threads) {
     for (const auto& [h, number] : plan.handshakes_) {
       Pair pair{h, number, Var(), Var(), Var()};
       const std::string name = "reuse" + std::to_string(number);
@@ -518,8 +518,8 @@ class WaitWriter : public StmtExprMutator {
     if (!IsCallTo(op->value, kFenceBarrierInit)) return GetRef<Stmt>(op);
     std::vector<Stmt> out;
     for (const Pair& p : pairs_) {
-      const int64_t warps = plan_.regions_[p.h.from].threads / kWarpThreads;
-      const int64_t others = p.h.by_one ? 1 : plan_.regions_[p.h.to].threads / kWarpThreads;
+      const int64_t warps = plan_.regions_[p.h.from].threads / warp_threads_;
+      const int64_t others = p.h.by_one ? 1 : plan_.regions_[p.h.to].threads / warp_threads_;
       out.push_back(Call(kMbarrierInit, p, 0, {MakeInt(warps)}));
       if (p.h.in_loop) out.push_back(Call(kMbarrierInit, p, 1, {MakeInt(others)}));
     }
@@ -630,14 +630,14 @@ class WaitWriter : public StmtExprMutator {
   }
 
   const SharedReuse& plan_;
-  const int64_t offset_;
+  const int64_t offset_, warp_threads_;
   std::vector<Pair> pairs_;
   int item_ = 0;
   bool allocated_ = false;
 };
 
-Stmt SharedReuse::WithWaits(const Stmt& kernel, int64_t offset) const {
-  return WaitWriter(*this, offset).Mutate(kernel);
+Stmt SharedReuse::WithWaits(const Stmt& kernel, int64_t offset, int64_t warp_threads) const {
+  return WaitWriter(*this, offset, warp_threads).Mutate(kernel);
 }
 
 }  // namespace tl

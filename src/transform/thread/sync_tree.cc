@@ -166,19 +166,11 @@ class AccessCollector : public StmtExprVisitor {
     guards_->pop_back();
   }
 
-  static std::string UpdateOf(const CallNode* op) {
-    const std::string& name = FindIntrinsic(op)->op;
-    for (const char* update : {"add", "max", "min", "or"}) {
-      for (const char* prefix : {"tl.atomic_", "tl.fetch_"}) {
-        if (name == std::string(prefix) + update) return update;
-      }
-    }
-    return "";
-  }
+  static std::string UpdateOf(const CallNode* op) { return EffectsOf(op)->update; }
 
   static void QualifyTensor(const CallNode* op, SharedAccess* a) {
-    const std::string header = FindIntrinsic(op)->header;
-    a->engine = header == "tl/tma.h" || header == "tl/bulk_copy.h";
+    const AsyncQueue queue = EffectsOf(op)->queue;
+    a->engine = queue == AsyncQueue::kTmaLoad || queue == AsyncQueue::kTmaStore;
     // Its address names the first element of what a box or a piece of memory is.
     a->whole |= a->engine;
     if (IsCpAsync(op)) a->flight = SharedAccess::Flight::kCpAsync;
@@ -222,10 +214,7 @@ class AccessCollector : public StmtExprVisitor {
   }
 
   /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
-  static bool IsMatrixCopy(const CallNode* op) {
-    const std::string name = FindIntrinsic(op)->op;
-    return name.rfind("tl.ptx_stmatrix", 0) == 0 || name.rfind("tl.ptx_ldmatrix", 0) == 0;
-  }
+  static bool IsMatrixCopy(const CallNode* op) { return EffectsOf(op)->shares_rows; }
 
   /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0
    * for other intrinsics, whose table does not say. */
@@ -242,8 +231,8 @@ class AccessCollector : public StmtExprVisitor {
   }
 
   static bool IsCpAsync(const CallNode* op) {
-    const Expr call = GetRef<Expr>(op);
-    return IsCallTo(call, kCpAsync) || IsCallTo(call, kCpAsyncConditional);
+    const IntrinsicEffects* e = EffectsOf(op);
+    return e->queue == AsyncQueue::kCpAsync && e->step == QueueStep::kIssue;
   }
 
   /*! The memory that threads share, undefined for other buffers. */

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
 #include "thread_subset.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "../../target/chip.h"
-
 namespace tl {
 
 ThreadSet::ThreadSet(const std::vector<Axis>& axes) : axes_(axes) {
@@ -66,11 +64,11 @@ bool ThreadSet::IsConstant(const Expr& e, int64_t unit) const {
   });
 }
 
-uint32_t ThreadSet::LanesOf(int64_t warp) const {
-  uint32_t lanes = 0;
-  for (int64_t lane = 0; lane < kWarpThreads; ++lane) {
-    const int64_t thread = warp * kWarpThreads + lane;
-    if (thread < BlockSize() && Has(thread)) lanes |= uint32_t(1) << lane;
+uint64_t ThreadSet::LanesOf(int64_t warp, int64_t warp_threads) const {
+  uint64_t lanes = 0;
+  for (int64_t lane = 0; lane < warp_threads; ++lane) {
+    const int64_t thread = warp * warp_threads + lane;
+    if (thread < BlockSize() && Has(thread)) lanes |= uint64_t(1) << lane;
   }
   return lanes;
 }
@@ -89,10 +87,10 @@ std::optional<ThreadRange> ThreadSet::AsConsecutive() const {
   return size ? std::optional(ThreadRange{first, size}) : std::nullopt;
 }
 
-std::optional<ThreadRange> ThreadSet::AsRange() const {
+std::optional<ThreadRange> ThreadSet::AsWarps(int64_t warp_threads) const {
   const std::optional<ThreadRange> range = AsConsecutive();
   const bool whole =
-      range && range->first % kWarpThreads == 0 && range->threads % kWarpThreads == 0;
+      range && range->first % warp_threads == 0 && range->threads % warp_threads == 0;
   return whole ? range : std::nullopt;
 }
 

@@ -27,14 +27,14 @@ class ThreadSet {
 
   bool Has(int64_t thread) const { return members_[static_cast<size_t>(thread)]; }
   /*! The lanes of a warp that are in the set, a bit for each. */
-  uint32_t LanesOf(int64_t warp) const;
+  uint64_t LanesOf(int64_t warp, int64_t warp_threads) const;
   int64_t Size() const;
   int64_t First() const;
   int64_t BlockSize() const { return static_cast<int64_t>(members_.size()); }
   /*! Consecutive threads; nullopt for others and for none. */
   std::optional<ThreadRange> AsConsecutive() const;
   /*! Consecutive whole warps. */
-  std::optional<ThreadRange> AsRange() const;
+  std::optional<ThreadRange> AsWarps(int64_t warp_threads) const;
   bool operator==(const ThreadSet& o) const { return members_ == o.members_; }
   /*! "thread 0", "threads 0 to 99", "64 threads that do not follow each other". */
   std::string Text() const;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 
 namespace tl {
 namespace {
@@ -39,7 +39,7 @@ std::optional<std::vector<Axis>> ThreadAxes(const SyncNode* node) {
   return axes;
 }
 
-ThreadSubsets::ThreadSubsets() { Intern({}); }
+ThreadSubsets::ThreadSubsets(int64_t warp_threads) : warp_threads_(warp_threads) { Intern({}); }
 
 int ThreadSubsets::Intern(std::vector<bool> members) {
   while (!members.empty() && !members.back()) members.pop_back();
@@ -70,7 +70,7 @@ int ThreadSubsets::At(const SyncNode* node) { return Find(node).set; }
 
 std::optional<int> ThreadSubsets::Meeting(const SyncNode* node) {
   const Place place = Find(node);
-  if (!place.exact || !IsWhole(place.set, kWarpThreads)) return std::nullopt;
+  if (!place.exact || !IsWhole(place.set, warp_threads_)) return std::nullopt;
   return Size(place.set);
 }
 

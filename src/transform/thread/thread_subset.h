@@ -15,7 +15,7 @@ class ThreadSubsets {
  public:
   static constexpr int kNone = 0;
 
-  ThreadSubsets();
+  explicit ThreadSubsets(int64_t warp_threads);
   /*! The threads that run a node. More than those if a condition around it is about something else
    * than the thread. */
   int At(const SyncNode* node);
@@ -43,6 +43,7 @@ class ThreadSubsets {
   bool IsWhole(int set, int64_t of) const;
   int Intern(std::vector<bool> members);
 
+  const int64_t warp_threads_;
   std::vector<std::vector<bool>> sets_;
   std::map<std::vector<bool>, int> numbers_;
   std::map<const SyncNode*, Place> places_;

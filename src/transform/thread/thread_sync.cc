@@ -50,7 +50,7 @@
 #include <utility>
 
 #include "../../op/intrinsics.h"
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -113,7 +113,8 @@ struct State {
 
 class SyncPlanner {
  public:
-  explicit SyncPlanner(const Stmt& body) : tree_(BuildSyncTree(body)), conflict_(tree_) {}
+  SyncPlanner(const Stmt& body, int64_t warp_threads)
+      : tree_(BuildSyncTree(body)), conflict_(tree_), subsets_(warp_threads) {}
 
   /*! Without barriers of its own where `places_barriers` is false: fences are no part of an order
    * that the program keeps by itself. */
@@ -230,8 +231,10 @@ class SyncPlanner {
 
   /*! All threads of the block meet there, among others or for a vote. */
   static bool IsBarrierOfMore(const SyncNode& node) {
-    return HasCall(node.stmt, {kSyncGrid, kClusterSync, "tl.syncthreads_count",
-                               "tl.syncthreads_and", "tl.syncthreads_or"}) &&
+    return HasIntrinsic(node.stmt,
+                        [](const IntrinsicEffects& e) {
+                          return e.orders && e.meets >= ThreadScope::kBlock;
+                        }) &&
            DivergentAround(node).empty();
   }
 
@@ -334,9 +337,11 @@ class SyncPlanner {
 
   /*! An arrival that someone may count on who then lets an engine write. */
   static bool TellsOthers(const SyncNode& node) {
-    return CallsAny(
-        node, {kMbarrierArrive, kMbarrierArriveWarp, kMbarrierArriveWarpCluster,
-               kMbarrierArriveRemote, kMbarrierArriveExpectTx, "tl.cluster_arrive", kClusterSync});
+    const auto* op = node.stmt.as<EvaluateNode>();
+    const auto* call = op ? op->value.as<CallNode>() : nullptr;
+    const IntrinsicEffects* e = call ? EffectsOf(call) : nullptr;
+    return e && (e->tells == ThreadScope::kBlock || e->tells == ThreadScope::kCluster) &&
+           e->meets != ThreadScope::kBlock;
   }
 
   static bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {
@@ -701,8 +706,8 @@ class SyncPlanner {
 
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
-  return ForEachKernel(f, [&](const AttrStmtNode* op) {
-    return SyncPlanner(GetRef<Stmt>(op)).Plan(places_barriers);
+  return ForEachKernel(f, [&, warp = TargetOf(f).warp_threads](const AttrStmtNode* op) {
+    return SyncPlanner(GetRef<Stmt>(op), warp).Plan(places_barriers);
   });
 }
 

@@ -8,7 +8,6 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
-#include "../../target/chip.h"
 #include "../../tvm/functor.h"
 #include "effects.h"
 
@@ -69,40 +68,27 @@ bool IsRange(const Stmt& s) {
   return attr && WarpSet::Of(attr);
 }
 
-bool IsSameInBlock(const CallNode* op) {
-  const Intrinsic* row = FindIntrinsic(op);
-  return row && (row->op == kBlockRank || row->op == kClusterSize);
+/*! All threads of the block get one value, whatever they give. */
+bool IsOfBlock(const CallNode* op) {
+  const IntrinsicEffects* e = EffectsOf(op);
+  return e && e->result == CallResult::kOfBlock;
 }
 
-bool IsOneOf(const CallNode* op, const std::unordered_set<std::string>& names) {
-  const Intrinsic* row = FindIntrinsic(op);
-  return row && names.count(row->op);
-}
-
-/*! All threads of the block, or all lanes of the warp, get one value, whatever they give. */
-bool IsAgreed(const CallNode* op, bool in_warp) {
-  static const std::unordered_set<std::string> of_block = {
-      "tl.syncthreads_count", "tl.syncthreads_and", "tl.syncthreads_or"};
-  static const std::unordered_set<std::string> of_warp = {"tl.any_sync",    "tl.all_sync",
-                                                          "tl.ballot_sync", "tl.match_all_sync",
-                                                          "tl.activemask",  kReduceLanes};
-  if (IsOneOf(op, of_block)) return true;
-  if (!in_warp) return false;
-  if (IsCallTo(GetRef<Expr>(op), kAllReduce)) return IsConst(op->args[1], kWarpThreads);
+/*! The same, or all lanes of the warp get one value. */
+bool IsAgreed(const CallNode* op, bool in_warp, int64_t warp_threads) {
+  if (IsOfBlock(op)) return true;
+  const IntrinsicEffects* e = EffectsOf(op);
+  if (!e || !in_warp) return false;
+  if (IsCallTo(GetRef<Expr>(op), kAllReduce)) return IsConst(op->args[1], warp_threads);
   const bool from_one = IsCallTo(GetRef<Expr>(op), "tl.shfl_sync") && AsInt(op->args[2]) &&
-                        IsConst(op->args[3], kWarpThreads);
-  return from_one || IsOneOf(op, of_warp);
+                        IsConst(op->args[3], warp_threads);
+  return from_one || e->agrees_in_warp;
 }
 
 /*! Each thread has a value of its own, or writes one to its registers, whatever it gives. */
 bool IsOwnOfThread(const CallNode* op) {
-  static const std::unordered_set<std::string> names = {
-      kShuffleElect,   "tl.activemask", "tl.rng_init",  "tl.rng_next",  "tl.rng_uniform",
-      "tl.rng_normal", "tl.fetch_add",  "tl.fetch_max", "tl.fetch_min", "tl.fetch_or",
-      kFetchInc,       kMmaSync,        kMmaSpSync};
-  const Intrinsic* row = FindIntrinsic(op);
-  return row &&
-         (names.count(row->op) || row->described || row->op.rfind("tl.ptx_ldmatrix", 0) == 0);
+  const IntrinsicEffects* e = EffectsOf(op);
+  return e && e->result == CallResult::kOfThread;
 }
 
 bool IsScalarInteger(const Expr& e) {
@@ -136,10 +122,14 @@ class Uniformity::Judge : public StmtExprVisitor {
     for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const CallNode* op) override {
+    if (IsOfBlock(op)) return;
     if (self_->asked_ == Asked::kSurely) {
-      uniform &= IsIfThenElse(op) || IsElementwise(op) || IsSameInBlock(op);
+      uniform &= IsIfThenElse(op) || IsElementwise(op);
     } else {
-      if (IsAgreed(op, self_->asked_ == Asked::kVisiblyInWarps || IsOneWarp(among_))) return;
+      if (IsAgreed(op, self_->asked_ == Asked::kVisiblyInWarps || IsOneWarp(among_),
+                   self_->warp_threads_)) {
+        return;
+      }
       uniform &= !IsOwnOfThread(op);
     }
     Default(op);
@@ -174,12 +164,13 @@ class Uniformity::Judge : public StmtExprVisitor {
     if (!evaluates_) return false;
     Substituter names;
     names.map = self_->names_;
-    const int64_t unit = self_->asked_ == Asked::kVisiblyInWarps ? kWarpThreads : 0;
+    const int64_t unit = self_->asked_ == Asked::kVisiblyInWarps ? self_->warp_threads_ : 0;
     return among_.IsConstant(names.Mutate(GetRef<Expr>(op)), unit);
   }
-  static bool IsOneWarp(const ThreadSet& threads) {
-    const uint32_t lanes = threads.LanesOf(threads.First() / kWarpThreads);
-    return __builtin_popcount(lanes) == threads.Size();
+  bool IsOneWarp(const ThreadSet& threads) const {
+    const int64_t warp = self_->warp_threads_;
+    if (!warp) return false;
+    return __builtin_popcountll(threads.LanesOf(threads.First() / warp, warp)) == threads.Size();
   }
 
   const Uniformity* self_;
@@ -331,8 +322,8 @@ class Uniformity::Propagation : public StmtExprVisitor {
   std::optional<ThreadSet> range_;
 };
 
-Uniformity::Uniformity(const Stmt& body, Asked asked)
-    : asked_(asked), written_(WrittenBuffers(body)) {
+Uniformity::Uniformity(const Stmt& body, Asked asked, int64_t warp_threads)
+    : asked_(asked), warp_threads_(warp_threads), written_(WrittenBuffers(body)) {
   if (asked != Asked::kSurely) all_ = ThreadSet(ThreadAxesOf(body));
   for (const Object* buffer : RangeUses(body).WithValuesOfSome()) {
     if (IsFollowed(GetRef<Var>(static_cast<const VarNode*>(buffer)))) varying_.insert(buffer);

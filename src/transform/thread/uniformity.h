@@ -28,7 +28,9 @@ class Uniformity {
  public:
   enum class Asked : uint8_t { kSurely, kVisibly, kVisiblyInWarps };
 
-  explicit Uniformity(const Stmt& body, Asked asked = Asked::kSurely);
+  explicit Uniformity(const Stmt& body) : Uniformity(body, Asked::kSurely, 0) {}
+  /*! Warps of `warp_threads` matter but for kSurely. */
+  Uniformity(const Stmt& body, Asked asked, int64_t warp_threads);
   bool IsUniform(const Expr& e) const { return IsUniform(e, nullptr); }
   bool IsUniform(const ForNode* loop) const { return IsUniform(loop, nullptr); }
   bool IsUniform(const WhileNode* loop) const { return IsUniform(loop, nullptr); }
@@ -44,6 +46,7 @@ class Uniformity {
   bool IsFollowed(const Var& buffer) const;
 
   const Asked asked_;
+  const int64_t warp_threads_;
   ThreadSet all_;
   /*! Names of functions of the thread's number. */
   std::unordered_map<const Object*, Expr> names_;

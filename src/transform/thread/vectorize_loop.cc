@@ -83,8 +83,9 @@ class IntegerInliner : public Substituter {
 /*! The body of a vectorised loop for `lanes` values of the lane variable, if that is legal. */
 class VectorBody : public StmtExprMutator {
  public:
-  VectorBody(Analyzer* analyzer, const Views& views, int arch, const Var& lane, int lanes)
-      : analyzer_(analyzer), views_(views), arch_(arch), lane_(lane), lanes_(lanes) {}
+  VectorBody(Analyzer* analyzer, const Views& views, const Target& target, const Var& lane,
+             int lanes)
+      : analyzer_(analyzer), views_(views), target_(target), lane_(lane), lanes_(lanes) {}
 
   std::optional<Stmt> Vectorize(const Stmt& body) {
     if (!LanesAreIndependent(body)) return std::nullopt;
@@ -295,7 +296,7 @@ class VectorBody : public StmtExprMutator {
     const DLDataType type = BufferOf(buffer)->dtype->dtype;
     const std::optional<Array<Expr>> indices = ContiguousIndices(buffer, target->indices);
     const bool one_element = call->args[2]->dtype().lanes == 1;
-    if (!indices || !one_element || lanes_ > AtomicAddLanes(arch_, type, IsGlobal(buffer))) {
+    if (!indices || !one_element || lanes_ > AtomicAddLanes(target_, type, IsGlobal(buffer))) {
       return Fail<Stmt>(op);
     }
     auto n = make_object<CallNode>(*call);
@@ -481,7 +482,7 @@ class VectorBody : public StmtExprMutator {
 
   Analyzer* analyzer_;
   const Views& views_;
-  int arch_;
+  const Target& target_;
   Var lane_;
   int lanes_;
   bool legal_ = true, writes_half_bytes_ = false;
@@ -528,7 +529,7 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
 class LoopVectorizer : public AnalyzingMutator {
  public:
   explicit LoopVectorizer(const PrimFunc& f)
-      : AnalyzingMutator(f), views_(f->body), arch_(TargetArch(f).sm) {}
+      : AnalyzingMutator(f), views_(f->body), target_(TargetOf(f)) {}
 
  protected:
   using AnalyzingMutator::Mutate_;
@@ -561,7 +562,7 @@ class LoopVectorizer : public AnalyzingMutator {
     IntegerInliner inliner;
     inliner.map[v.get()] = first + lane;
     const Stmt scalar = inliner.Mutate(loop->body);
-    VectorBody vector(&analyzer_, views_, arch_, lane, lanes);
+    VectorBody vector(&analyzer_, views_, target_, lane, lanes);
     std::optional<Stmt> body = vector.Vectorize(scalar);
     if (!body) return std::nullopt;
     if (vector.assumption.defined()) {
@@ -579,7 +580,7 @@ class LoopVectorizer : public AnalyzingMutator {
   }
 
   Views views_;
-  int arch_;
+  const Target& target_;
   const bool enabled_ = !PassConfigFlag("tirx.disable_vectorize", false);
 };
 

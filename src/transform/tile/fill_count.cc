@@ -4,7 +4,6 @@
 
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
-#include "../../target/chip.h"
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
 #include "warp_roles.h"
@@ -15,10 +14,10 @@ namespace {
 /*! Of running counts: remainders of unsigned numbers need no care of signs. */
 constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 
-int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles) {
+int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles, int64_t warp_threads) {
   int64_t warps = 0;
   for (size_t r = 0; r < roles.roles.size(); ++r) {
-    if (channel.IsUsedBy(r)) warps += roles.roles[r].range.threads / kWarpThreads;
+    if (channel.IsUsedBy(r)) warps += roles.roles[r].range.threads / warp_threads;
   }
   return warps;
 }
@@ -117,15 +116,15 @@ void CountFills(WarpRoles* roles) {
   });
 }
 
-void CountArrivals(WarpRoles* roles) {
+void CountArrivals(WarpRoles* roles, int64_t warp_threads) {
   for (Channel& c : roles->channels) {
     const int64_t fillers = roles->roles[c.source].range.threads;
     // What a thread copies by cp.async arrives by itself; a warp's stores are one arrival.
     c.full_arrivals = c.IsByOne() ? 1 : 0;
     if (c.by_cp_async) c.full_arrivals += fillers;
-    if (c.by_threads) c.full_arrivals += fillers / kWarpThreads;
+    if (c.by_threads) c.full_arrivals += fillers / warp_threads;
     const bool once = c.windows.size() == 1 && !IsRepeated(*c.windows[0].sequence);
-    c.empty_arrivals = once ? 0 : c.blocks * WarpsThatUse(c, *roles);
+    c.empty_arrivals = once ? 0 : c.blocks * WarpsThatUse(c, *roles, warp_threads);
   }
 }
 

@@ -58,10 +58,10 @@ std::string WhyNotTmaFill(const CallNode* call, const KernelInfo& kernel, const 
   std::string why;
   WithFacts(&analyzer, LeadingAssumptions(kernel.block->body), [&] {
     if (versions == 1) {
-      why = WhyNotTmaLoad(call, layout, kernel.arch, &analyzer);
+      why = WhyNotTmaLoad(call, layout, *kernel.target, &analyzer);
     } else {
       const Layout slots = layout.defined() ? ExpandLayout(layout, {2}) : layout;
-      why = WhyNotTmaLoad(IntoSlot(call, dst).get(), slots, kernel.arch, &analyzer);
+      why = WhyNotTmaLoad(IntoSlot(call, dst).get(), slots, *kernel.target, &analyzer);
     }
   });
   return why;
@@ -141,7 +141,7 @@ Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
                            const std::vector<RoleGemm>& gemms) {
   Placements placed;
   placed.views = views;
-  placed.arch = kernel.arch;
+  placed.target = kernel.target;
   placed.num_threads = kernel.threads;
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
     placed.PlaceAnnotated(buffer, layout);

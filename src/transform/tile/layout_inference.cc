@@ -309,12 +309,12 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
 }
 
 /*! Decides operators and buffers; or says what the program has to convert first. */
-Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Arch& arch,
+Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
                               Analyzer* analyzer, std::vector<Conversion>* conversions) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
   Placements placed;
-  placed.arch = arch;
+  placed.target = &target;
   placed.analyzer = analyzer;
   const Views views(kernel);
   placed.views = views;
@@ -395,7 +395,7 @@ class Annotator : public StmtExprMutator {
 };
 
 PrimFunc LayoutInference(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+  return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
     Stmt kernel = GetRef<Stmt>(op);
     std::unique_ptr<OpCollector> ops;
     Annotator annotate;
@@ -405,7 +405,7 @@ PrimFunc LayoutInference(PrimFunc f) {
       (*ops)(kernel);
       Analyzer analyzer;
       WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
-        annotate.layout_map = InferLayouts(ops.get(), kernel, arch, &analyzer, &conversions);
+        annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &conversions);
       });
       if (conversions.empty()) break;
       kernel = ConvertThroughShared(kernel, conversions);

@@ -17,8 +17,8 @@
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
-#include "../../target/chip.h"
 #include "../../target/mma.h"
+#include "../../target/target.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -27,24 +27,22 @@
 namespace tl {
 namespace {
 
-constexpr int kFirstWithBarriers = 90;
-
 /*! More mbarriers than this with equal counts are initialised in a loop. */
 constexpr size_t kMaxUnrolled = 2;
 
 using BarrierInit = Map<Var, Array<IntImm>>;
 
-[[noreturn]] void RefuseChip(const Span& span, const std::string& what, const Arch& found,
-                             int wanted) {
+[[noreturn]] void RefuseTarget(const Span& span, const std::string& what, const Target& found,
+                               Feature wanted) {
   ThrowAt(span, "ValueError",
-          "found " + what + " for " + found.Name() + ", wanted sm_" + std::to_string(wanted) +
-              " or later. Leave it out, or compile for another target");
+          "found " + what + " for " + found.arch + ", wanted " + TargetsWith(wanted) +
+              ". Leave it out, or compile for another target");
 }
 
-/*! Refuses intrinsics that the chip does not have. */
-class ChipChecker : public StmtExprVisitor {
+/*! Refuses intrinsics that the target does not have. */
+class TargetChecker : public StmtExprVisitor {
  public:
-  explicit ChipChecker(const Arch& arch) : arch_(arch) {}
+  explicit TargetChecker(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -61,34 +59,33 @@ class ChipChecker : public StmtExprVisitor {
 
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
-    const int first = row ? FirstArch(op, *row) : 0;
-    if (first > arch_.sm) {
-      const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
-      RefuseChip(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, arch_, first);
-    }
-    if (row && row->warp_groups && !HasWarpGroups(arch_)) {
+    const Feature wanted = row ? FeatureOf(op, *row) : Feature::kNone;
+    if (IsWgmmaProduct(op) && !target_.Has(wanted)) {
       ThrowAt(span_, "ValueError",
-              "found " + row->function + " for " + arch_.Name() +
-                  ", wanted sm_90a, which alone has " +
-                  (IsWgmmaProduct(op) ? "wgmma; use T.gemm, which takes the chip's own"
-                                      : "it here; leave it out"));
+              "found " + row->function + " for " + target_.arch + ", wanted " +
+                  TargetsWith(wanted) + "; use T.gemm, which takes the target's own instruction");
+    }
+    if (!target_.Has(wanted)) {
+      const bool barrier = !row->access.empty() && row->access[0] == Access::kBarrier;
+      RefuseTarget(span_, barrier ? "a barrier of T.alloc_barrier" : row->function, target_,
+                   wanted);
     }
     Default(op);
   }
 
  private:
-  static int FirstArch(const CallNode* op, const Intrinsic& row) {
+  static Feature FeatureOf(const CallNode* op, const Intrinsic& row) {
     const bool sparse = row.op == kMmaSpSync;
-    if (!sparse && row.op != kMmaSync) return row.first_arch;
+    if (!sparse && row.op != kMmaSync) return row.feature;
     const auto word = [&](int i) {
       return std::string(op->args[i].as_or_throw<StringImm>()->value);
     };
     const MmaInstruction* mma = FindMma(ToInt(op->args[0]), ToInt(op->args[1]), ToInt(op->args[2]),
                                         word(3), word(5), sparse);
-    return mma ? mma->min_arch : row.first_arch;
+    return mma ? mma->feature : row.feature;
   }
 
-  const Arch arch_;
+  const Target& target_;
   Span span_;
 };
 
@@ -124,7 +121,7 @@ class RemoteBarrierFinder : public StmtExprVisitor {
 
 class Lowerer : public StmtExprMutator {
  public:
-  explicit Lowerer(const Arch& arch) : arch_(arch) {}
+  explicit Lowerer(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -189,8 +186,8 @@ class Lowerer : public StmtExprMutator {
     if (barriers.size() != counts.size()) {
       ThrowBug(op->span, "LowerSharedBarrier", "arrival counts of a buffer that is not allocated");
     }
-    if (arch_.sm < kFirstWithBarriers) {
-      RefuseChip(op->span, "a barrier of T.alloc_barrier", arch_, kFirstWithBarriers);
+    if (!target_.Has(Feature::kMbarrier)) {
+      RefuseTarget(op->span, "a barrier of T.alloc_barrier", target_, Feature::kMbarrier);
     }
     for (const Var& buffer : barriers) InitialiseBuffer(buffer, counts[buffer], &first);
     first.push_back(MakeEvaluate(CallOp(kFenceBarrierInit, {}), Span()));
@@ -267,7 +264,7 @@ class Lowerer : public StmtExprMutator {
     }
   }
 
-  const Arch arch_;
+  const Target& target_;
   KernelScope scope_;
   RemoteBarriers remote_;
   int64_t cluster_blocks_ = 1;
@@ -275,9 +272,9 @@ class Lowerer : public StmtExprMutator {
 };
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {
-  const Arch arch = TargetArch(f);
-  ChipChecker{arch}(f->body);
-  return WithBody(f, Lowerer(arch).Mutate(f->body));
+  const Target& target = TargetOf(f);
+  TargetChecker{target}(f->body);
+  return WithBody(f, Lowerer(target).Mutate(f->body));
 }
 
 Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });

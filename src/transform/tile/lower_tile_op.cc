@@ -32,8 +32,8 @@ namespace {
 
 class Lowerer : public StmtExprMutator, public LoweringScope {
  public:
-  explicit Lowerer(const Arch& target_arch) {
-    arch = target_arch;
+  explicit Lowerer(const Target& compiled_for) {
+    target = &compiled_for;
     analyzer = &analyzer_;
   }
 
@@ -359,7 +359,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {
-  Lowerer lowerer(TargetArch(f));
+  Lowerer lowerer(TargetOf(f));
   Stmt body = lowerer.Mutate(f->body);
   f = WithBody(std::move(f), body);
   return lowerer.notes.empty() ? f : WithAttr(std::move(f), "tl.notes", lowerer.notes);

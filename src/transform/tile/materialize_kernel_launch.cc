@@ -16,9 +16,6 @@
 namespace tl {
 namespace {
 
-// PTX ISA, Cluster of Cooperative Thread Arrays.
-constexpr int kFirstWithClusters = 90;
-
 class Materializer : public StmtExprMutator {
  public:
   explicit Materializer(PrimFunc f) : function_(std::move(f)) {}
@@ -45,11 +42,12 @@ class Materializer : public StmtExprMutator {
   Stmt Mutate_(const SBlockRealizeNode* op) final {
     const auto dims = op->block->annotations.find(kClusterDims);
     if (dims == op->block->annotations.end()) return Default<Stmt>(op);
-    const Arch arch = TargetArch(function_);
-    if (arch.sm < kFirstWithClusters) {
+    const Target& target = TargetOf(function_);
+    if (!target.Has(Feature::kCluster)) {
       ThrowAt(op->span, "ValueError",
-              "found a kernel with clusters of blocks for " + arch.Name() +
-                  ", wanted sm_90 or later. Leave out cluster_dims, or compile for another target");
+              "found a kernel with clusters of blocks for " + target.arch + ", wanted " +
+                  TargetsWith(Feature::kCluster) +
+                  ". Leave out cluster_dims, or compile for another target");
     }
     auto attr = make_object<AttrStmtNode>();
     attr->node = (*dims).second.cast<Array<Expr>>();

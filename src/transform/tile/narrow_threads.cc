@@ -23,7 +23,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/views.h"
-#include "../../target/chip.h"
+#include "../../target/target.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -65,9 +65,8 @@ bool HasWork(const Stmt& s) {
 
 /*! A call that lanes of a warp, or threads of the block, make together. */
 bool IsMeeting(const CallNode* call) {
-  const Intrinsic* row = FindIntrinsic(call);
-  return row && (row->op == kAllReduce || row->op == kReduceLanes || IsOfLanes(call) ||
-                 row->op.rfind("tl.syncthreads_", 0) == 0);
+  const IntrinsicEffects* e = EffectsOf(call);
+  return e && !e->schedules && (e->meets == ThreadScope::kLanes || e->meets == ThreadScope::kBlock);
 }
 
 bool HasMeeting(const ObjectRef& node) {
@@ -86,9 +85,14 @@ bool HasMeeting(const ObjectRef& node) {
 /*! One walk over a kernel. */
 class Walk : public StmtExprMutator {
  public:
-  Walk(const Stmt& kernel, bool acts)
-      : acts_(acts), views_(kernel), block_(kernel, Uniformity::Asked::kVisibly) {
-    if (acts && HasMeeting(kernel)) lanes_.emplace(kernel, Uniformity::Asked::kVisiblyInWarps);
+  Walk(const Stmt& kernel, int64_t warp_threads, bool acts)
+      : acts_(acts),
+        warp_threads_(warp_threads),
+        views_(kernel),
+        block_(kernel, Uniformity::Asked::kVisibly, warp_threads) {
+    if (acts && HasMeeting(kernel)) {
+      lanes_.emplace(kernel, Uniformity::Asked::kVisiblyInWarps, warp_threads);
+    }
     level_ = block_.Block();
   }
   /*! Branches have become ranges; what is uniform in them is to be asked again. */
@@ -153,7 +157,8 @@ class Walk : public StmtExprMutator {
   Stmt Mutate_(const BufferStoreNode* op) final {
     span_ = op->span;
     if (!acts_) return GetRef<Stmt>(op);
-    if (IsFragment(op->buffer) && !IsForAll()) RefuseControl(GetRef<Stmt>(op), block_);
+    if (IsFragment(op->buffer) && !IsForAll())
+      RefuseControl(GetRef<Stmt>(op), block_, warp_threads_);
     const Stmt store = Default<Stmt>(op);
     return DependsOnItself(op) ? ByOneThread(op, store) : store;
   }
@@ -183,7 +188,7 @@ class Walk : public StmtExprMutator {
     const std::optional<ThreadSet> here = block_.Here();
     Stmt result = here && here->Size() == 0 && HasWork(body) ? MakeSeq({}) : Mutate(body);
     Leave();
-    const std::optional<ThreadRange> range = here ? here->AsRange() : std::nullopt;
+    const std::optional<ThreadRange> range = here ? here->AsWarps(warp_threads_) : std::nullopt;
     if (!range || here == level_ || !HasWork(result)) return result;
     changed = true;
     return MakeAttr(Array<Any>{range->first, range->threads}, kThreadRange, MakeInt(kOfBranch),
@@ -200,7 +205,7 @@ class Walk : public StmtExprMutator {
       if (one && (AsCallOf(s, "tl.tileop.tma_copy") || AsCallOf(s, "tl.tileop.copy_cluster"))) {
         return ByThisThread(s);
       }
-      if (!OperatorOf(s)->IsOfThread()) RefuseControl(s, block_);
+      if (!OperatorOf(s)->IsOfThread()) RefuseControl(s, block_, warp_threads_);
     }
     if (const auto* loop = s.as<ForNode>()) {
       CheckExtents(loop);
@@ -277,7 +282,7 @@ class Walk : public StmtExprMutator {
   bool DependsOnItself(const BufferStoreNode* op) const {
     if (!IsShared(op->buffer) && !IsGlobal(op->buffer)) return false;
     const std::optional<ThreadSet>& here = block_.Here();
-    if (!here || here->Size() < 2 || (!IsForAll() && !here->AsRange())) return false;
+    if (!here || here->Size() < 2 || (!IsForAll() && !here->AsWarps(warp_threads_))) return false;
     struct Loads : StmtExprVisitor {
       const Walk* walk;
       const BufferStoreNode* store;
@@ -318,7 +323,7 @@ class Walk : public StmtExprMutator {
 
   /*! Over the lanes that get there. */
   Expr Reduction(const CallNode* op) {
-    if (!IsConst(op->args[1], kWarpThreads)) return Default<Expr>(op);
+    if (!IsConst(op->args[1], warp_threads_)) return Default<Expr>(op);
     if (!lanes_->Here()) RefuseLanes(op, *lanes_, span_);
     const Expr mask = LanesOf(*lanes_->Here());
     if (IsConst(mask, kAllLanes)) return Default<Expr>(op);
@@ -326,8 +331,8 @@ class Walk : public StmtExprMutator {
   }
 
   /*! The lanes of its warp, by the thread's number. */
-  static Expr LanesOf(const ThreadSet& here) {
-    const int64_t warps = (here.BlockSize() + kWarpThreads - 1) / kWarpThreads;
+  Expr LanesOf(const ThreadSet& here) const {
+    const int64_t warps = (here.BlockSize() + warp_threads_ - 1) / warp_threads_;
     Expr thread = MakeInt(0);
     for (size_t i = here.axes().size(); i-- > 0;) {
       const Axis& axis = here.axes()[i];
@@ -335,11 +340,11 @@ class Walk : public StmtExprMutator {
     }
     Expr mask;
     for (int64_t w = 0; w < warps; ++w) {
-      const uint32_t lanes = here.LanesOf(w);
+      const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
       if (lanes == 0) continue;
       const Expr own = MakeInt(kMaskType, lanes);
       if (mask.defined() && IsConst(mask, lanes)) continue;
-      const Expr warp = FloorDivOf(thread, kWarpThreads);
+      const Expr warp = FloorDivOf(thread, warp_threads_);
       mask =
           mask.defined() ? IfThenElseOf(EqualOf(warp, MakeInt(warp->dtype(), w)), own, mask) : own;
     }
@@ -351,9 +356,11 @@ class Walk : public StmtExprMutator {
     const std::optional<int64_t> mask = AsInt(op->args[0]);
     if (!mask || !lanes_->Here()) return;
     const ThreadSet& here = *lanes_->Here();
-    for (int64_t w = 0; w * kWarpThreads < here.BlockSize(); ++w) {
-      const uint32_t lanes = here.LanesOf(w);
-      if (lanes && (static_cast<uint32_t>(*mask) & ~lanes)) RefuseMask(op, here, w, span_);
+    for (int64_t w = 0; w * warp_threads_ < here.BlockSize(); ++w) {
+      const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
+      if (lanes && (static_cast<uint32_t>(*mask) & ~lanes)) {
+        RefuseMask(op, here, w, warp_threads_, span_);
+      }
     }
   }
 
@@ -361,6 +368,7 @@ class Walk : public StmtExprMutator {
   static constexpr DLDataType kMaskType{kDLUInt, 32, 1};
 
   const bool acts_;
+  const int64_t warp_threads_;
   const Views views_;
   ReachingThreads block_;
   std::optional<ReachingThreads> lanes_;
@@ -370,14 +378,14 @@ class Walk : public StmtExprMutator {
 };
 
 PrimFunc NarrowThreads(PrimFunc f) {
-  return ForEachKernel(f, [](const AttrStmtNode* op) {
+  return ForEachKernel(f, [warp = TargetOf(f).warp_threads](const AttrStmtNode* op) {
     Stmt kernel = GetRef<Stmt>(op);
     for (bool changed = true; changed;) {
-      Walk walk(kernel, false);
+      Walk walk(kernel, warp, false);
       kernel = walk.Mutate(kernel);
       changed = walk.changed;
     }
-    return Walk(kernel, true).Mutate(kernel);
+    return Walk(kernel, warp, true).Mutate(kernel);
   });
 }
 

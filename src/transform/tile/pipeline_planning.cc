@@ -88,12 +88,8 @@ bool KeepsOwnOrder(const Stmt& s) {
     bool found = false;
     using StmtExprVisitor::Visit_;
     void Visit_(const CallNode* op) override {
-      for (const char* name :
-           {kTmaLoad, kTmaLoadMulticast, kInitializeWgmmaDescriptor, kIncreaseDescriptorOffset,
-            kWarpgroupArrive, kWarpgroupCommit, kWarpgroupWait, kWarpgroupFence}) {
-        found |= IsCallTo(GetRef<Expr>(op), name);
-      }
-      found |= IsWgmmaProduct(op);
+      const IntrinsicEffects* e = EffectsOf(op);
+      found |= e && (e->queue == AsyncQueue::kTmaLoad || e->queue == AsyncQueue::kWgmma);
       Default(op);
     }
   } finder;
@@ -112,7 +108,7 @@ class Planner : public StmtExprMutator {
  public:
   explicit Planner(const PrimFunc& f) : function_body_(f->body), views_(f->body) {
     kernel_.params = f->params;
-    kernel_.arch = TargetArch(f);
+    kernel_.target = &TargetOf(f);
   }
 
   /*! Loops that were to be pipelines, and are not. */
@@ -292,7 +288,8 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async = kernel_.arch.sm >= 80 && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async =
+        kernel_.target->Has(Feature::kCpAsync) && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;

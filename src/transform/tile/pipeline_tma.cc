@@ -86,7 +86,8 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
         issue.insert(issue.begin(), MakeEvaluate(arrive, span));
       }
       arrived = true;
-      out.body.push_back(MakeIf(ElectOne(scope.ThreadIndex(), here.threads), MakeSeq(issue), span));
+      out.body.push_back(
+          MakeIf(ElectOne(*here.target, scope.ThreadIndex(), here.threads), MakeSeq(issue), span));
       continue;
     }
     const std::vector<Var> reads = views.UseOf(body[i]).reads;

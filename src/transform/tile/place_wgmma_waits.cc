@@ -212,11 +212,11 @@ bool Issues(const WgmmaNode& node) {
 }
 
 PrimFunc PlaceWgmmaWaits(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+  return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const Views views(kernel);
     Analyzer analyzer;
-    const std::unique_ptr<WgmmaNode> tree = BuildWgmmaTree(kernel, &views, &analyzer, arch);
+    const std::unique_ptr<WgmmaNode> tree = BuildWgmmaTree(kernel, &views, &analyzer, target);
     if (!Issues(*tree)) return kernel;
     Planner(&views, &analyzer).Plan(tree.get());
     return WithWaits(*tree);

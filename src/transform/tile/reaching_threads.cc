@@ -5,8 +5,8 @@
 
 namespace tl {
 
-ReachingThreads::ReachingThreads(const Stmt& kernel, Uniformity::Asked asked)
-    : uniformity_(kernel, asked) {
+ReachingThreads::ReachingThreads(const Stmt& kernel, Uniformity::Asked asked, int64_t warp_threads)
+    : uniformity_(kernel, asked, warp_threads) {
   stack_.push_back({ThreadSet(ThreadAxesOf(kernel)), Stmt()});
 }
 

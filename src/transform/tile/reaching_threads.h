@@ -16,7 +16,7 @@ namespace tl {
  */
 class ReachingThreads {
  public:
-  ReachingThreads(const Stmt& kernel, Uniformity::Asked asked);
+  ReachingThreads(const Stmt& kernel, Uniformity::Asked asked, int64_t warp_threads);
 
   /*! Threads that run a statement here, nullopt where data decide. */
   const std::optional<ThreadSet>& Here() const { return stack_.back().threads; }

@@ -183,17 +183,22 @@ class Independence : public StmtExprVisitor {
         "prim.likely",      "tirx.likely",      "tirx.assume",        "tirx.shift_left",
         "tirx.shift_right", "tirx.bitwise_and", "tirx.bitwise_or",    "tirx.bitwise_xor",
         "tirx.bitwise_not", "prim.left_shift",  "prim.right_shift",   "prim.max_value",
-        "prim.min_value",   "tirx.break_loop",  "tirx.continue_loop", kLoadReadOnly,
-        kBlockRank,         kClusterSize,       "tirx.address_of"};
+        "prim.min_value",   "tirx.break_loop",  "tirx.continue_loop", "tirx.address_of"};
     const OpNode* callee = OpOf(op);
     const std::string name = callee ? std::string(callee->name) : "a function";
+    const Intrinsic* row = FindIntrinsic(op);
     const bool is_value = IsElementwise(op) || IsIfThenElse(op) || values.count(name) ||
-                          name.rfind("tl.tileop.", 0) == 0;
+                          (row && IsValue(*row)) || name.rfind("tl.tileop.", 0) == 0;
     if (!is_value) Refuse("it calls " + name + ", which two roles may not both do");
     Default(op);
   }
 
  private:
+  /*! Any thread gets it, and changes nothing by that. */
+  static bool IsValue(const Intrinsic& row) {
+    return row.effects.IsPlain() && row.effects.result != CallResult::kOfThread &&
+           std::none_of(row.access.begin(), row.access.end(), Writes);
+  }
   void Read(const Var& buffer) {
     const Var root = views_.RootOf(buffer);
     const std::string name = buffer->name;

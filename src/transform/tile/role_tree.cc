@@ -3,6 +3,8 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/tma_copy.h"
+#include "../../op/wgmma_wait.h"
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
 #include "pipeline.h"
@@ -15,26 +17,12 @@ namespace {
 /*! Calls that threads outside of a role would have to make too, or that a program makes which
  * specialises itself. */
 bool IsForBlock(const std::string& op) {
-  static const std::unordered_set<std::string> names = {kSync,
-                                                        kSyncPartial,
-                                                        kSyncGrid,
-                                                        "tl.named_barrier_arrive",
-                                                        "tl.syncthreads_count",
-                                                        "tl.syncthreads_and",
-                                                        "tl.syncthreads_or",
-                                                        kThreadReturn,
-                                                        kFenceBarrierInit,
-                                                        kInitializeWgmmaDescriptor,
-                                                        kIncreaseDescriptorOffset,
-                                                        "tl.tileop.tma_copy",
-                                                        "tl.source_kernel"};
-  if (names.count(op)) return true;
-  for (const char* prefix :
-       {"tl.mbarrier_", "tl.cluster_", "tl.warpgroup_", "tl.pdl_", "tl.tma_", "tl.wgmma",
-        "tl.tileop.wgmma", "tl.cp_async_mbarrier", "tl.mma_", "tl.ptx_"}) {
-    if (op.rfind(prefix, 0) == 0) return true;
+  if (const Intrinsic* row = FindIntrinsic(op)) {
+    return row->effects.schedules || row->effects.meets >= ThreadScope::kBlock;
   }
-  return false;
+  static const std::unordered_set<std::string> names = {kSync, kThreadReturn, kTmaCopy, kWgmmaWait,
+                                                        "tl.source_kernel"};
+  return names.count(op);
 }
 
 /*! What a leaf does beside reading and writing elements. */

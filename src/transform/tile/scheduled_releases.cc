@@ -6,7 +6,6 @@
  * stand behind the next announcement, whose fence would wait until they have come there. */
 #include <algorithm>
 
-#include "../../target/chip.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -14,7 +13,8 @@ namespace {
 
 class ReleaseRefiner {
  public:
-  explicit ReleaseRefiner(WarpRoles* roles) : roles_(*roles) {}
+  ReleaseRefiner(WarpRoles* roles, int64_t warp_threads)
+      : roles_(*roles), warp_threads_(warp_threads) {}
 
   void Run() {
     for (Channel& channel : roles_.channels) {
@@ -72,7 +72,7 @@ class ReleaseRefiner {
     for (Window& w : channel->windows) {
       for (SlotUse& use : w.uses) use.is_implied |= use.role == r;
     }
-    channel->empty_arrivals -= channel->blocks * roles_.roles[r].range.threads / kWarpThreads;
+    channel->empty_arrivals -= channel->blocks * roles_.roles[r].range.threads / warp_threads_;
   }
 
   /*! Unless the role would wait for a fill with the slot still in its hands. */
@@ -98,10 +98,13 @@ class ReleaseRefiner {
   }
 
   WarpRoles& roles_;
+  const int64_t warp_threads_;
 };
 
 }  // namespace
 
-void RefineReleases(WarpRoles* roles) { ReleaseRefiner(roles).Run(); }
+void RefineReleases(WarpRoles* roles, int64_t warp_threads) {
+  ReleaseRefiner(roles, warp_threads).Run();
+}
 
 }  // namespace tl

@@ -48,9 +48,9 @@ class SchedulePlanner : ScheduledProgram {
     }
     ChooseScheduledFills(*this);
     CountFills(&roles_);
-    CountArrivals(&roles_);
+    CountArrivals(&roles_, kernel_.target->warp_threads);
     PlaceReleases(kernel_, views_, &roles_);
-    RefineReleases(&roles_);
+    RefineReleases(&roles_, kernel_.target->warp_threads);
   }
 
  private:

@@ -38,7 +38,6 @@ namespace tl {
 namespace {
 
 constexpr const char* kApplied = "tl_tiled_ws_applied";
-constexpr int kFirstWithTma = 90;
 constexpr DLDataType kUInt64{kDLUInt, 64, 1};
 
 Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
@@ -136,8 +135,13 @@ struct RoleStmt {
 /*! Writes the programs of a plan. */
 class RoleEmitter {
  public:
-  RoleEmitter(const WarpRoles& roles, const Var& thread, const Views& views, VersionMaker* versions)
-      : roles_(roles), thread_(thread), views_(views), versions_(versions) {
+  RoleEmitter(const KernelInfo& kernel, const WarpRoles& roles, const Views& views,
+              VersionMaker* versions)
+      : target_(*kernel.target),
+        roles_(roles),
+        thread_(kernel.thread_vars[0]),
+        views_(views),
+        versions_(versions) {
     for (const Channel& c : roles.channels) {
       const std::string name = c.buffers[0]->name;
       const Array<Expr> shape = {MakeInt(c.versions)};
@@ -510,12 +514,13 @@ class RoleEmitter {
   Stmt Elected(const Stmt& body) const {
     const auto [first, threads] = Now().range;
     const Expr number = first ? thread_ - MakeInt(thread_->dtype(), first) : Expr(thread_);
-    return MakeIf(ElectOne(number, threads), body, Span());
+    return MakeIf(ElectOne(target_, number, threads), body, Span());
   }
   /*! Number of the block in its cluster. */
   Expr block_rank;
 
  private:
+  const Target& target_;
   const WarpRoles& roles_;
   /*! The role that is written. */
   size_t role_ = 0;
@@ -611,7 +616,7 @@ class Specializer : public StmtExprMutator {
     block->alloc_buffers = versions.Versioned(op->alloc_buffers);
     std::vector<Stmt> body;
     for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
-    RoleEmitter emit(*roles_, kernel_->thread_vars[0], views, &versions);
+    RoleEmitter emit(*kernel_, *roles_, views, &versions);
     emit.block_rank = BlockRank(*kernel_);
     // The last role keeps the names of the program.
     std::vector<Stmt> branches(roles_->roles.size());
@@ -630,12 +635,12 @@ class Specializer : public StmtExprMutator {
     const int64_t number = kernels_++;
     KernelReader reader;
     reader.info.params = function_->params;
-    reader.info.arch = TargetArch(function_);
+    reader.info.target = &TargetOf(function_);
     reader(GetRef<Stmt>(op));
     if (!reader.info.block) return GetRef<Stmt>(op);
-    const auto schedule = ScheduleOf(reader.info.block);
-    if (reader.info.arch.sm < kFirstWithTma) {
-      if (schedule) RefuseChip(*schedule, reader.info.arch);
+    const auto schedule = ScheduleOf(reader.info.block, reader.info.target->warp_threads);
+    if (!reader.info.target->Has(Feature::kTma)) {
+      if (schedule) RefuseTarget(*schedule, *reader.info.target);
       WarnOfDepths(reader.info.block, {}, "the chip has no TMA");
       return GetRef<Stmt>(op);
     }
@@ -661,10 +666,11 @@ class Specializer : public StmtExprMutator {
     return kernel;
   }
 
-  [[noreturn]] static void RefuseChip(const Schedule& schedule, const Arch& arch) {
+  [[noreturn]] static void RefuseTarget(const Schedule& schedule, const Target& target) {
     ThrowAt(schedule.span, "ValueError",
-            "found T.annotate_ws_schedule for " + arch.Name() +
-                ", wanted sm_90 or later, whose warps pass on tiles by mbarriers; leave it out");
+            "found T.annotate_ws_schedule for " + target.arch + ", wanted " +
+                TargetsWith(Feature::kMbarrier) +
+                ", whose warps pass on tiles by mbarriers; leave it out");
   }
 
   static Stmt WithThreads(AttrStmt attr, int64_t threads) {
@@ -731,7 +737,7 @@ PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
   const Stmt named = WithoutNames(f->body);
   Specializer specialize(f);
   const Stmt body = specialize.Mutate(named);
-  if (TargetArch(f).sm < kFirstWithTma) return WithBody(std::move(f), body);
+  if (!TargetOf(f).Has(Feature::kTma)) return WithBody(std::move(f), body);
   f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }

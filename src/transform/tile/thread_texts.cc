@@ -7,7 +7,6 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/wgmma_wait.h"
-#include "../../target/chip.h"
 #include "../../tvm/error.h"
 
 namespace tl {
@@ -78,23 +77,19 @@ std::string NameOfReduction(const CallNode* call) {
 }  // namespace
 
 bool IsOfLanes(const CallNode* call) {
-  const Intrinsic* row = FindIntrinsic(call);
-  if (!row) return false;
-  for (const char* name :
-       {"tl.shfl_", "tl.any_sync", "tl.all_sync", "tl.ballot_sync", "tl.match_"}) {
-    if (row->op.rfind(name, 0) == 0) return true;
-  }
-  return false;
+  const IntrinsicEffects* e = EffectsOf(call);
+  return e && e->has_lane_mask;
 }
 
-void RefuseControl(const Stmt& s, const ReachingThreads& reach) {
+void RefuseControl(const Stmt& s, const ReachingThreads& reach, int64_t warp_threads) {
   const bool loop = reach.Control().defined() && !reach.Control().as<IfThenElseNode>();
   ThrowAt(s->span, "ValueError",
           "found " + NameOf(s) + " " + ControlText(reach) +
               ", wanted all threads of the block or a range of whole warps of " +
-              std::to_string(kWarpThreads) + " threads, which share its work; move it out of the " +
+              std::to_string(warp_threads) + " threads, which share its work; move it out of the " +
               (loop ? "loop, or give the loop bounds that are the same for all threads"
-                    : "branch, or let whole warps take the branch (`if tx < 32:`)") +
+                    : "branch, or let whole warps take the branch (`if tx < " +
+                          std::to_string(warp_threads) + ":`)") +
               "; what one thread does alone, write as stores in T.serial loops");
 }
 
@@ -134,15 +129,17 @@ void RefuseLanes(const CallNode* reduction, const ReachingThreads& reach, const 
           "a value that changes nothing in the other lanes (T.if_then_else(condition, x, 0))");
 }
 
-void RefuseMask(const CallNode* call, const ThreadSet& here, int64_t warp, const Span& span) {
+void RefuseMask(const CallNode* call, const ThreadSet& here, int64_t warp, int64_t warp_threads,
+                const Span& span) {
   const std::string name = std::string(OpOf(call)->name).substr(std::string("tl.").size());
-  const uint32_t mask = static_cast<uint32_t>(*AsInt(call->args[0])), lanes = here.LanesOf(warp);
+  const uint64_t mask = static_cast<uint32_t>(*AsInt(call->args[0]));
+  const uint64_t lanes = here.LanesOf(warp, warp_threads);
   ThrowAt(span, "ValueError",
           "found " + name + " of the lanes " + Hex(mask) + ", of which only " + Hex(lanes) +
               " of warp " + std::to_string(warp) + " get here (" + here.Text() + " of " +
               std::to_string(here.BlockSize()) + "), wanted lanes that all call it; say mask=" +
               Hex(mask & lanes ? mask & lanes : lanes) + ", or give the block whole warps of " +
-              std::to_string(kWarpThreads) + " threads");
+              std::to_string(warp_threads) + " threads");
 }
 
 }  // namespace tl

@@ -7,7 +7,7 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
-#include "../../target/chip.h"
+#include "../../target/wgmma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
@@ -444,7 +444,7 @@ class Planner {
         {"producer", {0, producers}, 0, one_thread, false, std::nullopt},
         {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
     roles_.threads = producers + kernel_.threads;
-    CountArrivals(&roles_);
+    CountArrivals(&roles_, kernel_.target->warp_threads);
     if (roles_.threads > kMostThreads) {
       Refuse("with its producer it would have " + std::to_string(roles_.threads) + " threads",
              kernel_.block->span);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../../op/thread_range.h"
+#include "../../target/target.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
 #include "placements.h"
@@ -179,7 +180,7 @@ struct KernelInfo {
   /*! Extents of the threads are 1 but for threadIdx.x. */
   bool is_flat = true;
   int64_t threads = 0;
-  Arch arch;
+  const Target* target = nullptr;
   /*! Blocks that are to share a multiprocessor, as the program says. */
   int64_t min_blocks = 1;
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
@@ -226,7 +227,7 @@ void CountFills(WarpRoles* roles);
 /*! The expression reads memory: its value may change. */
 bool HasLoad(const Expr& e);
 /*! Arrivals of a phase of each channel's barriers; the roles have their threads. */
-void CountArrivals(WarpRoles* roles);
+void CountArrivals(WarpRoles* roles, int64_t warp_threads);
 
 // --- fill_kind.cc
 /*!
@@ -274,7 +275,7 @@ void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* role
 
 // --- scheduled_releases.cc
 /*! Leaves out arrivals that another role's imply, and moves some. Releases are placed. */
-void RefineReleases(WarpRoles* roles);
+void RefineReleases(WarpRoles* roles, int64_t warp_threads);
 
 // --- role_slice.cc
 /*!

@@ -12,14 +12,8 @@ namespace {
 
 /*! Calls after which no other thread, and no engine, does what it could not do before. */
 bool IsPrivate(const CallNode* call) {
-  static const std::set<std::string> names = {
-      kCpAsyncCommit, kCpAsyncWait,      kCpAsync,         kCpAsyncConditional,
-      kMbarrierWait,  kMbarrierExpectTx, kFenceProxyAsync, kShuffleElect,
-      kRegAlloc,      kRegDealloc,       kTmaStoreArrive,  kTmaStoreWait};
-  const OpNode* op = OpOf(call);
-  if (!op) return false;
-  const Intrinsic* row = FindIntrinsic(call);
-  return names.count(std::string(op->name)) || (row && row->elementwise);
+  const IntrinsicEffects* e = EffectsOf(call);
+  return e && e->tells == ThreadScope::kThread && !e->StartsAsync();
 }
 
 /*! Calls in a statement that hand something to someone else. */

@@ -23,7 +23,7 @@ std::optional<GemmOp> WgmmaPlan::At(const RoleNode& node) const {
     auto it = layouts_.find(buffer);
     return it == layouts_.end() ? Layout() : (*it).second;
   };
-  const GemmContext context{kernel_.threads, kernel_.arch, layout_of(op.a.buffer),
+  const GemmContext context{kernel_.threads, kernel_.target, layout_of(op.a.buffer),
                             layout_of(op.b.buffer),
                             views_.IsView(op.a.buffer) || views_.IsView(op.b.buffer)};
   if (!PlanGemm(op, context).UsesWgmma()) return std::nullopt;

@@ -17,11 +17,11 @@ namespace {
 /*! Builds the tree of one kernel. */
 class TreeBuilder {
  public:
-  TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, const Arch& arch)
+  TreeBuilder(const Stmt& kernel, const Views* views, Analyzer* analyzer, const Target& target)
       : views_(views),
         conflicts_(views, analyzer),
         analyzer_(analyzer),
-        arch_(arch),
+        target_(target),
         uniformity_(kernel) {
     struct ByHand : StmtExprVisitor {
       bool found = false;
@@ -136,7 +136,7 @@ class TreeBuilder {
     if (by_hand_ && !op.asynchronous) return nullptr;
     const ThreadRange threads = scope_.Threads(span);
     GemmContext context{threads.threads,
-                        arch_,
+                        &target_,
                         LayoutOf(op.a.buffer),
                         LayoutOf(op.b.buffer),
                         views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer),
@@ -155,7 +155,7 @@ class TreeBuilder {
   const Views* views_;
   WgmmaConflicts conflicts_;
   Analyzer* analyzer_;
-  Arch arch_;
+  const Target& target_;
   bool by_hand_;
   int issues_ = 0;
   KernelScope scope_;
@@ -245,8 +245,8 @@ bool HasAccumulator(const std::vector<const WgmmaIssue*>& list, const WgmmaIssue
 }
 
 std::unique_ptr<WgmmaNode> BuildWgmmaTree(const Stmt& kernel, const Views* views,
-                                          Analyzer* analyzer, const Arch& arch) {
-  return TreeBuilder(kernel, views, analyzer, arch).Build(kernel);
+                                          Analyzer* analyzer, const Target& target) {
+  return TreeBuilder(kernel, views, analyzer, target).Build(kernel);
 }
 
 Stmt WithWaits(const WgmmaNode& root) { return Rebuild(root); }

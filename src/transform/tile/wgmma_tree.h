@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 
+#include "../../target/target.h"
 #include "../../tvm/registry.h"
 #include "wgmma_groups.h"
 
@@ -30,7 +31,7 @@ struct WgmmaNode {
 bool HasAccumulator(const std::vector<const WgmmaIssue*>& list, const WgmmaIssue& issue);
 
 std::unique_ptr<WgmmaNode> BuildWgmmaTree(const Stmt& kernel, const Views* views,
-                                          Analyzer* analyzer, const Arch& arch);
+                                          Analyzer* analyzer, const Target& target);
 /*! The statements again, with the waits that the nodes are marked with; products wait for nobody.
  */
 Stmt WithWaits(const WgmmaNode& root);

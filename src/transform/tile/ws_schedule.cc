@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "../../op/tile_op.h"
-#include "../../target/chip.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
@@ -33,11 +32,11 @@ std::optional<size_t> Find(const std::vector<T>& list, const std::string& wanted
   return it - list.begin();
 }
 
-Role ReadRole(const Fields& fields) {
+Role ReadRole(const Fields& fields, int64_t warp_threads) {
   Role role;
   role.name = Text(fields, "name");
   const int64_t first = Int(fields, "warps_lo"), end = Int(fields, "warps_hi");
-  role.range = {first * kWarpThreads, (end - first) * kWarpThreads};
+  role.range = {first * warp_threads, (end - first) * warp_threads};
   if (const int64_t registers = Int(fields, "max_nreg")) role.registers = registers;
   return role;
 }
@@ -99,13 +98,13 @@ std::optional<size_t> Schedule::FindScope(const std::string& body) const {
   return Find(scopes, body, [](const ScheduledScope& scope) { return scope.body; });
 }
 
-std::optional<Schedule> ScheduleOf(const SBlockNode* block) {
+std::optional<Schedule> ScheduleOf(const SBlockNode* block, int64_t warp_threads) {
   const auto it = block->annotations.find(kWsSchedule);
   if (it == block->annotations.end()) return std::nullopt;
   const Fields fields = (*it).second.cast<Fields>();
   Schedule s;
   s.span = fields.at("span").cast<Span>();
-  for (const Fields& role : List(fields, "roles")) s.roles.push_back(ReadRole(role));
+  for (const Fields& role : List(fields, "roles")) s.roles.push_back(ReadRole(role, warp_threads));
   for (const Fields& pipeline : List(fields, "pipelines")) {
     s.pipelines.push_back(Text(pipeline, "name"));
     s.depths.push_back(Int(pipeline, "depth"));

@@ -46,7 +46,7 @@ struct Schedule {
   std::optional<size_t> FindScope(const std::string& body) const;
 };
 
-std::optional<Schedule> ScheduleOf(const SBlockNode* block);
+std::optional<Schedule> ScheduleOf(const SBlockNode* block, int64_t warp_threads);
 /*! The versions that the program gives to a buffer, with the name of T.annotate_ws_pipeline_depth.
  */
 std::optional<int64_t> DepthOf(const SBlockNode* block, const Var& buffer);

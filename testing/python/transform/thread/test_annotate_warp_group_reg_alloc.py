@@ -140,7 +140,7 @@ def test_more_blocks_than_there_is_room_for(
     assert [int(n) for n in re.findall(r"warpgroup_reg_\w+\((\d+)", text)] == wanted
     words = (
         f"found {asked} blocks of {128 * sum(groups)} threads and {shared} bytes of shared memory, "
-        f"wanted at most the {most} that a multiprocessor of {arch.rstrip('a')} has room for"
+        f"wanted at most the {most} that a multiprocessor of {arch} has room for"
     )
     assert (words in caplog.text) == (most < asked)
     assert (f"write {most}\n" in caplog.text) == (most < asked)

@@ -4,8 +4,6 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from tilelang._ffi import get_function
-
 OFFSET = "tl.shared_offset"
 
 
@@ -428,7 +426,7 @@ def span(line):
     return tvm.ir.Span(tvm.ir.SourceName("kernel.py"), line, line, 1, 2)
 
 
-def test_conflict_inside_a_divergent_region_names_both_lines():
+def test_conflict_inside_a_divergent_region_names_both_lines(after):
     S = tvm.tirx.decl_buffer((64,), "float32", name="S", scope="shared")
     tx = tvm.tirx.Var("tx", "int32")
     axis = tvm.tirx.IterVar(tvm.ir.Range(0, 64), tx, 1, "threadIdx.x")
@@ -439,7 +437,7 @@ def test_conflict_inside_a_divergent_region_names_both_lines():
     with pytest.raises(
         ValueError, match=r"kernel.py:6: .* buffer S .*kernel.py:5.*kernel.py:4.*; move"
     ):
-        get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+        after("ThreadSync", func)
 
 
 def test_barrier_in_a_divergent_region_is_refused(sync):
@@ -695,7 +693,7 @@ def test_a_barrier_of_other_threads_does_not_count(sync):
     assert "T.tl.sync_threads_partial(3, 64)" in sync(func)
 
 
-def test_more_sets_of_threads_than_barriers():
+def test_more_sets_of_threads_than_barriers(after):
     S = tvm.tirx.decl_buffer((1024,), "float32", name="S", scope="shared")
     tx = tvm.tirx.Var("tx", "int32")
     axis = tvm.tirx.IterVar(tvm.ir.Range(0, 1024), tx, 1, "threadIdx.x")
@@ -708,7 +706,7 @@ def test_more_sets_of_threads_than_barriers():
     def planned(count):
         body = tvm.tirx.SeqStmt([region(k) for k in range(1, count + 1)])
         func = tvm.tirx.PrimFunc([S], tvm.tirx.AttrStmt(axis, "thread_extent", 1024, body))
-        mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+        mod = after("ThreadSync", func)
         return mod["main"].script()
 
     assert "T.tl.sync_threads_partial(15, 416)" in planned(13)
@@ -716,7 +714,7 @@ def test_more_sets_of_threads_than_barriers():
         planned(14)
 
 
-def test_buffers_that_share_bytes_are_ordered():
+def test_buffers_that_share_bytes_are_ordered(after):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "float32")):
         tx = T.launch_thread("threadIdx.x", 64)
@@ -728,7 +726,7 @@ def test_buffers_that_share_bytes_are_ordered():
         P[tx] = Q[tx]
         A[tx] = P[tx]
 
-    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    mod = after("ThreadSync", func)
     lines = [line.strip() for line in mod["main"].script().splitlines()]
     assert lines[-5:] == [
         "S[tx] = A[tx]",
@@ -739,7 +737,7 @@ def test_buffers_that_share_bytes_are_ordered():
     ]
 
 
-def test_kernels_have_nothing_to_do_with_each_other(sync):
+def test_kernels_have_nothing_to_do_with_each_other(sync, after):
     """Their buffers may have the same place, and a barrier between them is in neither."""
 
     @T.prim_func(s_tir=True)
@@ -752,7 +750,7 @@ def test_kernels_have_nothing_to_do_with_each_other(sync):
             Q[tx] = A[tx]
             A[tx] = Q[31 - tx]
 
-    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    mod = after("ThreadSync", func)
     text = mod["main"].script()
     assert text.count("tvm_storage_sync") == 1
     assert text.index("Q[tx] =") < text.index("tvm_storage_sync") < text.index("Q[31 - tx]")

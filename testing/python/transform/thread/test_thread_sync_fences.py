@@ -6,8 +6,6 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from tilelang._ffi import get_function
-
 OFFSET = "tl.shared_offset"
 FENCE = "T.tl.fence_proxy_async()"
 
@@ -118,7 +116,7 @@ def test_each_lane_passes_a_fence_before_one_arrives_for_all(statements, before,
     assert [re.match(r"T\.(?:tl\.)?(\w+)", lines[i + 1])[1] for i in places] == behind_fences
 
 
-def test_reads_of_bytes_that_an_engine_fills_under_another_name():
+def test_reads_of_bytes_that_an_engine_fills_under_another_name(after):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
         tx = T.launch_thread("threadIdx.x", 128)
@@ -132,7 +130,7 @@ def test_reads_of_bytes_that_an_engine_fills_under_another_name():
         intrinsic("mbarrier_wait", address(full, 0), 0)
         B[tx] = S[tx]
 
-    mod = get_function("transform.ThreadSync")()(tvm.IRModule({"main": func}))
+    mod = after("ThreadSync", func)
     lines = [line.strip() for line in mod["main"].script().splitlines()]
     place = lines.index(FENCE)
     assert lines.count(FENCE) == 1

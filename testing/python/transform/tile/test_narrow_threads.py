@@ -91,7 +91,7 @@ REFUSED = {
     "every other thread": (256, ["if tx % 2 == 0:"]),
     "a part of a warp": (256, ["if tx < 100:"]),
     "all but one": (256, ["if tx != 77:"]),
-    "the else of one": (256, ["if tx == 0:\n    T.sync_warp()\nelse:"]),
+    "the else of one": (256, ["if tx == 0:\n    T.sync_warp(mask=1)\nelse:"]),
     "warps apart": (256, ["if warp % 2 == 0:"]),
     "the last half warp": (48, ["if tx >= 32:"]),
     "loaded": (256, ["if N[tx] > 0:"]),

@@ -1,0 +1,192 @@
+"""Writes the pages that follow from the code: ``python docs/generate.py``.
+
+* passes.md: the passes in their order, each with the contract at the top of its C++ file.
+* life-of-a-kernel.md: one GEMM after the passes that change its form.
+
+A test compares the pages with what this writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+import textwrap
+from pathlib import Path
+
+import tvm
+from tvm.target import Target
+
+import tilelang
+import tilelang.language as T
+from tilelang.engine import phase
+from tilelang.engine.dump import Dump
+
+DOCS = Path(__file__).parent
+SOURCES = DOCS.parent / "src" / "transform"
+
+TARGET = {"kind": "cuda", "arch": "sm_80"}
+
+
+@T.prim_func
+def gemm(
+    A: T.Tensor((64, 128), T.float16),
+    B: T.Tensor((128, 64), T.float16),
+    C: T.Tensor((64, 64), T.float16),
+):
+    with T.Kernel(2, 2, threads=32) as (bx, by):
+        A_shared = T.alloc_shared((32, 32), T.float16)
+        B_shared = T.alloc_shared((32, 32), T.float16)
+        C_local = T.alloc_fragment((32, 32), T.float32)
+        T.clear(C_local)
+        for k in T.Pipelined(4, num_stages=2):
+            T.copy(A[by * 32, k * 32], A_shared)
+            T.copy(B[k * 32, bx * 32], B_shared)
+            T.gemm(A_shared, B_shared, C_local)
+        T.copy(C_local, C[by * 32, bx * 32])
+
+
+STAGES = {
+    "trace": "The tracer runs the Python function once and records what it does. A tile operator "
+    "is one call, and a buffer has a type and a scope. Threads appear in the launch only.",
+    "MaterializeKernelLaunch": "The launch becomes `thread_extent` attributes around the body: "
+    "blocks first, then threads.",
+    "PipelinePlanning": "The loop over `k` has a schedule: the stage of each statement, and its "
+    "place in an iteration of the steady loop. Copies may be asynchronous (`async_copy`).",
+    "InjectSoftwarePipeline": "The schedule is applied. The shared tiles have a dimension for "
+    "their versions; the prologue fills the first ones, the loop computes on one and fills another, the "
+    "epilogue computes on the last ones. Each iteration commits a group of copies and waits for an "
+    "older one.",
+    "LayoutInference": "Every tile has a layout; the statements are as before. The shared tiles "
+    "are swizzled so that `ldmatrix` meets no bank conflict. The accumulator lies in registers as "
+    "`mma` gives it. Expressions give the physical indices of an element, or its thread and "
+    "register.",
+    "LowerTileOp": "The program of one thread: the copies are loops over the thread's part, the "
+    "GEMM is `ldmatrix` and `mma` on registers, and the fragment is a local buffer.",
+    "VectorizeLoop": "Vectorised loops are vector expressions: 8 elements of float16 at once.",
+    "LowerAsyncCopy": "Stores of what was loaded from global memory are `cp.async` of 16 bytes.",
+    "PlanSharedMemory": "Each shared buffer has its offset in the block's dynamic shared memory.",
+    "ThreadSync": "Barriers stand where threads read what other threads wrote.",
+    "FlattenBuffer": "Every buffer has one dimension; indices are sums of products.",
+}
+
+
+def contract(path: Path) -> str:
+    """The comment at the top of a pass's file, as one paragraph per part."""
+    match = re.match(r"/\*!(.*?)\*/", path.read_text(), re.DOTALL)
+    if match is None:
+        raise ValueError(f"{path} does not begin with the pass's contract")
+    lines = [re.sub(r"^\s*\* ?", "", line).strip() for line in match[1].splitlines()]
+    text = " ".join(line or "\n\n" for line in lines)
+    for part, name in PARTS.items():
+        text = re.sub(rf"(?<![^\s])(?:{part}):\s+", f"\n\n**{name}.** ", text)
+    return "\n\n".join(
+        " ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()
+    )
+
+
+PARTS = {
+    "In|Input": "In",
+    "Out|Output": "Out",
+    "Establishes": "Establishes",
+    "Refuses": "Refuses",
+    "Warns": "Warns",
+}
+
+
+def pass_files() -> dict[str, Path]:
+    """The C++ file of each pass of ours."""
+    found = {}
+    for path in sorted(SOURCES.glob("*/*.cc")):
+        for name in re.findall(r'RegisterPass\("(\w+)"', path.read_text()):
+            found[name] = path
+    return found
+
+
+def pass_order() -> list[str]:
+    """The passes in the order in which phase.py runs them; each once."""
+    source = inspect.getsource(phase.LowerAndLegalize) + inspect.getsource(phase.OptimizeForTarget)
+    names = re.findall(r"transform\.([A-Z]\w+)(?=[,\])]|\(target)", source)
+    return list(dict.fromkeys(name for name in names if name != "Pass"))
+
+
+def passes_page() -> str:
+    """docs/passes.md."""
+    files = pass_files()
+    page = [
+        "# Passes",
+        "",
+        "In the order of `tilelang/engine/phase.py`. The two program forms that they take and give"
+        " are those of [design.md](design.md); the text of each is the top of its C++ file."
+        " `python docs/generate.py` writes this page.",
+    ]
+    for name in pass_order():
+        if name not in files:
+            page += ["", f"## {name}", "", "TVM's."]
+            continue
+        path = files[name].relative_to(DOCS.parent)
+        page += ["", f"## {name}", "", f"[{path}](../{path})", "", _wrapped(contract(files[name]))]
+    return "\n".join(page) + "\n"
+
+
+def life_page() -> str:
+    """docs/life-of-a-kernel.md."""
+    page = [
+        "# Life of a kernel",
+        "",
+        _wrapped(
+            "A GEMM of 64 x 64 x 128 for sm_80, with tiles of 32 x 32 x 32, two stages and one"
+            " warp, after each pass that changes its form. `TILELANG_DUMP_IR=1` writes the program"
+            " after every pass. `python docs/generate.py` writes this page."
+        ),
+    ]
+    for name, text in programs().items():
+        page += ["", f"## {name}", "", _wrapped(STAGES[name]), "", "```python", text, "```"]
+    source = tilelang.lower(gemm, target=Target(TARGET)).kernel_source
+    kernel = source[source.index('extern "C"') :].strip()
+    page += ["", "## CUDA", "", _wrapped(PRINTED), "", "```cuda", kernel, "```"]
+    return "\n".join(page) + "\n"
+
+
+PRINTED = (
+    "The printer writes what it finds. The functions in namespace `tl` are those of the device "
+    "headers (src/device), each with a second body for the emulator."
+)
+
+
+def programs() -> dict[str, str]:
+    """The program after each pass of `STAGES`."""
+    with tempfile.TemporaryDirectory() as folder:
+        dump = Dump(Path(folder), "gemm")
+        mod = tvm.IRModule({"main": gemm})
+        dump.write("trace", mod)
+        mod = phase.LowerAndLegalize(mod, Target(TARGET), dump)
+        phase.OptimizeForTarget(mod, dump)
+        found = {}
+        for path in sorted((Path(folder) / "gemm").iterdir()):
+            name = path.stem.partition("_")[2]
+            if name in STAGES:
+                found[name] = _body(path.read_text())
+    return found
+
+
+def _body(text: str) -> str:
+    """The statements of the kernel, without the function's head; its layouts, where they stand."""
+    layouts = re.search(r'"layouts": \{(.*?)\}', text)
+    if layouts:
+        return "\n".join(re.findall(r'\w+: "[^"]*"', layouts[1]))
+    lines = [line for line in text.splitlines() if not re.match(r"\s*T\.(reads|writes)\(\)", line)]
+    starts = (i for i, line in enumerate(lines) if re.search("thread_binding|launch_thread", line))
+    return textwrap.dedent("\n".join(lines[next(starts) :])).strip()
+
+
+def _wrapped(text: str) -> str:
+    return "\n\n".join(textwrap.fill(part, 110) for part in text.split("\n\n"))
+
+
+PAGES = {"passes.md": passes_page, "life-of-a-kernel.md": life_page}
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (DOCS / page).write_text(text())

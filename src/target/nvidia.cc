@@ -1,0 +1,101 @@
+#include "nvidia.h"
+
+#include <array>
+#include <regex>
+
+#include "../tvm/error.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+/*! CUDA Programming Guide, "Technical Specifications per Compute Capability": maximum amounts of
+ * shared memory per thread block and SM, threads and blocks per SM. */
+struct Row {
+  int number;  // 80 for sm_80, 90 for sm_90 and sm_90a
+  Limits limits;
+};
+
+constexpr std::array<Row, 11> kRows = {{
+    {75, {64 * kKiB, 64 * kKiB, 1024, 16}},
+    {80, {163 * kKiB, 164 * kKiB, 2048, 32}},
+    {86, {99 * kKiB, 100 * kKiB, 1536, 16}},
+    {87, {163 * kKiB, 164 * kKiB, 1536, 16}},
+    {89, {99 * kKiB, 100 * kKiB, 1536, 24}},
+    {90, {227 * kKiB, 228 * kKiB, 2048, 32}},
+    {100, {227 * kKiB, 228 * kKiB, 2048, 32}},
+    {103, {227 * kKiB, 228 * kKiB, 2048, 32}},
+    {110, {227 * kKiB, 228 * kKiB, 1536, 24}},
+    {120, {99 * kKiB, 100 * kKiB, 1536, 24}},
+    {121, {99 * kKiB, 100 * kKiB, 1536, 24}},
+}};
+
+/*! A name such as sm_90a. PTX ISA, "PTX Module Directives: .target": `sm_90a` has, beside what
+ * every later architecture has, too, the features of that one alone, `sm_100f` those of its
+ * family. */
+struct Name {
+  int number;
+  char suffix;  // 'a', 'f', or 0
+};
+
+Name Parse(const std::string& arch, const Span& span) {
+  static const std::regex form("sm_([0-9]{2,3})([af]?)");
+  std::smatch parts;
+  if (!std::regex_match(arch, parts, form)) {
+    ThrowAt(span, "ValueError",
+            "found target arch \"" + arch + "\", wanted a name such as sm_80 or sm_90a");
+  }
+  return {std::stoi(parts[1]), parts[2].length() ? parts[2].str()[0] : '\0'};
+}
+
+bool Has(const Name& name, const FeatureRow& row) {
+  return row.alone ? name.number == row.first && name.suffix == 'a' : name.number >= row.first;
+}
+
+}  // namespace
+
+/*! PTX ISA, "Target ISA Notes" of each instruction. wgmma and setmaxnreg are architecture-specific;
+ * later architectures have setmaxnreg, too, but nothing here moves their registers. mbarriers exist
+ * from sm_80 on, those that count bytes (mbarrier.expect_tx) from sm_90 on. */
+const std::vector<FeatureRow>& FeatureRows() {
+  static const std::vector<FeatureRow> rows = {
+      {Feature::kMmaSm75, "mma.sync of sm_75", 75},
+      {Feature::kMmaSm80, "mma.sync of sm_80", 80},
+      {Feature::kMmaSm89, "mma.sync of 8-bit floats", 89},
+      {Feature::kLdmatrix, "ldmatrix", 75},
+      {Feature::kStmatrix, "stmatrix", 90},
+      {Feature::kCpAsync, "cp.async", 80},
+      {Feature::kMbarrier, "mbarrier", 90},
+      {Feature::kTma, "TMA", 90},
+      {Feature::kCluster, "clusters", 90},
+      {Feature::kElectSync, "elect.sync", 90},
+      {Feature::kDependentLaunch, "griddepcontrol", 90},
+      {Feature::kVectorAtomics, "red.v4.f32", 90},
+      {Feature::kWgmma, "wgmma", 90, true},
+      {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
+  };
+  return rows;
+}
+
+std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
+  const Name name = Parse(arch, span);
+  for (const Row& row : kRows) {
+    if (row.number != name.number) continue;
+    Target target{"cuda", arch, 32, row.limits, {}, {}};
+    for (const FeatureRow& feature : FeatureRows()) {
+      if (Has(name, feature)) target.features.push_back(feature.feature);
+      if (Has({name.number, 'a'}, feature)) target.specific_features.push_back(feature.feature);
+    }
+    return target;
+  }
+  return std::nullopt;
+}
+
+std::string NvidiaArchitectures() {
+  std::string all;
+  for (const Row& row : kRows) all += (all.empty() ? "sm_" : ", sm_") + std::to_string(row.number);
+  return all;
+}
+
+}  // namespace tl

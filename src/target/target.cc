@@ -1,0 +1,94 @@
+#include "target.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "../tvm/error.h"
+#include "../tvm/registry.h"
+#include "nvidia.h"
+
+namespace tl {
+namespace {
+
+Map<String, Any> Describe(const String& kind, const String& arch) {
+  const Target& t = FindTarget(kind, arch, Span());
+  Array<String> features;
+  for (Feature f : t.features) features.push_back(FeatureName(f));
+  return {{"kind", String(t.kind)},
+          {"arch", String(t.arch)},
+          {"warp_threads", t.warp_threads},
+          {"shared_bytes_per_block", t.limits.shared_bytes_per_block},
+          {"shared_bytes_per_sm", t.limits.shared_bytes_per_sm},
+          {"threads_per_sm", t.limits.threads_per_sm},
+          {"blocks_per_sm", t.limits.blocks_per_sm},
+          {"features", features}};
+}
+
+Registration registration([] { RegisterFunction("target.Describe", Describe); });
+
+const FeatureRow& RowOf(Feature feature) {
+  const auto& rows = FeatureRows();
+  return *std::find_if(rows.begin(), rows.end(),
+                       [&](const FeatureRow& row) { return row.feature == feature; });
+}
+
+}  // namespace
+
+bool Target::Has(Feature feature) const {
+  return feature == Feature::kNone ||
+         std::find(features.begin(), features.end(), feature) != features.end();
+}
+
+bool Target::ChipHas(Feature feature) const {
+  return Has(feature) || std::find(specific_features.begin(), specific_features.end(), feature) !=
+                             specific_features.end();
+}
+
+int64_t Target::BlocksThatFit(int64_t threads, int64_t shared_bytes) const {
+  // The system takes its part of the SM's shared memory for each block.
+  const int64_t of_system = limits.shared_bytes_per_sm - limits.shared_bytes_per_block;
+  const int64_t warps = (threads + warp_threads - 1) / warp_threads;
+  const int64_t by_shared =
+      limits.shared_bytes_per_sm / std::max<int64_t>(shared_bytes + of_system, 1);
+  return std::min(
+      {limits.blocks_per_sm, limits.threads_per_sm / (warps * warp_threads), by_shared});
+}
+
+const Target& FindTarget(const std::string& kind, const std::string& arch, const Span& span) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, Target> found;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto it = found.find({kind, arch});
+  if (it != found.end()) return it->second;
+  std::optional<Target> target = NvidiaTarget(arch, span);
+  if (!target) {
+    ThrowAt(span, "ValueError",
+            "found target arch " + arch + ", wanted one of " + NvidiaArchitectures() +
+                ". Compile for the nearest of these that is not newer than the GPU");
+  }
+  return found.emplace(std::pair(kind, arch), *std::move(target)).first->second;
+}
+
+const Target& TargetOf(const PrimFunc& f) {
+  static const ffi::reflection::FieldGetter attrs("target.Target", "attrs");
+  const Any target = GetAttr(f, "target");
+  if (target == nullptr) ThrowBug(f->span, "TargetOf", "the function has no target");
+  const auto map = attrs(target.cast<ObjectRef>()).cast<Map<String, Any>>();
+  const auto it = map.find("arch");
+  return FindTarget("cuda", it == map.end() ? "" : std::string((*it).second.cast<String>()),
+                    f->span);
+}
+
+std::string FeatureName(Feature feature) { return RowOf(feature).name; }
+
+std::string FirstTargetWith(Feature feature) {
+  const FeatureRow& row = RowOf(feature);
+  return "sm_" + std::to_string(row.first) + (row.alone ? "a" : "");
+}
+
+std::string TargetsWith(Feature feature) {
+  return FirstTargetWith(feature) + (RowOf(feature).alone ? "" : " or later");
+}
+
+}  // namespace tl

@@ -1,0 +1,70 @@
+/*! What is compiled for: one `Target` an architecture, which passes ask. Numbers of architectures
+ * are compared in the tables of this folder only. */
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../tvm/build.h"
+
+namespace tl {
+
+/*! What some targets have and others do not: an instruction, or a kind of them. */
+enum class Feature : uint8_t {
+  kNone,             // every target has it
+  kMmaSm75,          // mma.sync as CUTLASS groups its shapes and types, by the first that have them
+  kMmaSm80,          //
+  kMmaSm89,          //
+  kLdmatrix,         //
+  kStmatrix,         //
+  kCpAsync,          // cp.async with commit groups
+  kMbarrier,         // mbarriers with transaction counts
+  kTma,              // bulk copies, with and without tensor maps
+  kCluster,          // clusters of thread blocks, distributed shared memory
+  kElectSync,        // elect.sync
+  kDependentLaunch,  // griddepcontrol
+  kVectorAtomics,    // red of four float32 in global memory
+  kWgmma,            // wgmma.mma_async
+  kSetMaxNReg,       // setmaxnreg
+};
+
+/*! Sizes of what a block, and the processor that runs it (SM, compute unit), have. */
+struct Limits {
+  int64_t shared_bytes_per_block;
+  int64_t shared_bytes_per_sm;
+  int64_t threads_per_sm;
+  int64_t blocks_per_sm;
+};
+
+struct Target {
+  std::string kind;      // "cuda"
+  std::string arch;      // "sm_90a": what TVM's target calls it
+  int64_t warp_threads;  // lanes of a warp: 32
+  Limits limits;
+  std::vector<Feature> features;
+  /*! Those that the same chip has under its architecture-specific name: sm_90 as sm_90a. */
+  std::vector<Feature> specific_features;
+
+  bool Has(Feature feature) const;
+  /*! The chip has it, if under another name of the architecture. */
+  bool ChipHas(Feature feature) const;
+
+  /*! How many blocks of `threads`, with these bytes of shared memory, an SM has room for, if they
+   * use few registers. */
+  int64_t BlocksThatFit(int64_t threads, int64_t shared_bytes) const;
+};
+
+/*! The target of this kind and architecture; ValueError at `span` for one without a row. */
+const Target& FindTarget(const std::string& kind, const std::string& arch, const Span& span);
+
+/*! The target bound to the function. */
+const Target& TargetOf(const PrimFunc& f);
+
+/*! The field's name of a feature: "wgmma". */
+std::string FeatureName(Feature feature);
+/*! The architectures that have it: "sm_90a", or "sm_90 or later". */
+std::string TargetsWith(Feature feature);
+/*! The first architecture that has it: "sm_90a". */
+std::string FirstTargetWith(Feature feature);
+
+}  // namespace tl

@@ -1,0 +1,65 @@
+"""Effects of intrinsics: what passes ask of a call, instead of knowing names."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang._ffi import get_function
+
+effects = get_function("op.IntrinsicEffects")
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [
+        ("syncthreads_or", "meets", "block"),
+        ("syncthreads_or", "orders", True),
+        ("syncthreads_or", "result", "block"),
+        ("cluster_arrive", "orders", False),
+        ("cluster_arrive", "tells", "cluster"),
+        ("sync_grid", "meets", "grid"),
+        ("mbarrier_arrive", "tells", "block"),
+        ("mbarrier_wait", "tells", "thread"),
+        ("mbarrier_arrive_remote", "tells", "cluster"),
+        ("atomic_add", "tells", "grid"),
+        ("fetch_inc", "tells", "thread"),
+        ("fetch_add", "result", "thread"),
+        ("shfl_xor_sync", "meets", "lanes"),
+        ("ptx_ldmatrix_x4_trans", "shares_rows", True),
+        ("cp_async_gs", "queue", "cp.async"),
+        ("warpgroup_wait", "step", "wait"),
+        ("tma_store", "step", "issue"),
+        ("tma_load", "schedules", True),
+        ("load_read_only", "schedules", False),
+    ],
+)
+def test_effects(name, column, value):
+    assert effects(f"tl.{name}")[column] == value
+
+
+def test_other_ops_have_none():
+    assert effects("tirx.exp") is None
+
+
+def test_threads_take_a_loop_together_whose_condition_is_a_vote():
+    """A barrier may stand in the loop, because all threads of the block have one result."""
+
+    @T.prim_func
+    def program(C: T.Tensor((128,), T.int32)):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((128,), T.int32)
+            left = T.alloc_var(T.int32, init=tx)
+            steps = T.alloc_var(T.int32, init=0)
+            while T.syncthreads_or(left > 0) != 0:
+                S[tx] = left
+                T.sync_threads()
+                left = S[127 - tx] - 1
+                steps += 1
+                T.sync_threads()
+            C[tx] = steps
+
+    steps = torch.full((128,), -1, dtype=torch.int32)
+    tilelang.compile(program, execution_backend="auto")(steps)
+    assert steps.eq(127).all()
