@@ -1,4 +1,4 @@
-"""Where the headers are that generated kernels include."""
+"""Where the compiled library is, and the headers that generated kernels include."""
 
 from __future__ import annotations
 
@@ -6,6 +6,19 @@ from pathlib import Path
 from typing import Literal
 
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def library() -> Path:
+    """The compiled library. Raises `ImportError` where the package has none."""
+    path = _PACKAGE / "lib" / "libtilelang.so"
+    if not path.is_file():
+        raise ImportError(
+            f"tilelang: found {_PACKAGE}, which has no compiled library "
+            "(lib/libtilelang.so), wanted an installed or a built package. A source tree hides the "
+            "installed package where it is the current directory or in PYTHONPATH: start Python in "
+            "another directory, or build the source tree by `make dev`"
+        )
+    return path
 
 
 def device_root() -> Path:

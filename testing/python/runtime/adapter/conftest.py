@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan
-from tilelang.jit.adapter import emulated_adapter
+from tilelang.runtime.adapter import emulated_adapter
 
 SOURCE = r"""
 #include <string.h>

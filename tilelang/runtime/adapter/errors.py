@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilelang.emulator.reports import EmulationError, Report
 from tilelang.engine.launch_plan import (
     LaunchPlan,
     PointerParam,
@@ -21,6 +20,9 @@ from tilelang.engine.launch_plan import (
 )
 from tilelang.engine.symbols import variables
 from tilelang.utils import dtypes
+
+if TYPE_CHECKING:
+    from tilelang.emulator.reports import EmulationError, Report
 
 
 def _about(plan: LaunchPlan, index: int) -> str:
@@ -244,6 +246,8 @@ def too_many_devices(plan: LaunchPlan, device: int, limit: int) -> RuntimeError:
 
 def emulated_failed(plan: LaunchPlan, kernel: int, reports: Sequence[Report]) -> EmulationError:
     """The emulator reports defects of the kernel."""
+    from tilelang.emulator.reports import EmulationError
+
     name = plan.kernels[kernel].name
     return EmulationError(reports, f"{plan.where()}: kernel `{name}` failed in the emulator:")
 

@@ -15,7 +15,7 @@ import operator
 
 import torch
 
-from tilelang.jit.adapter import errors
+from tilelang.runtime.adapter import errors
 from tilelang.emulator.machine import current_machine
 from tilelang.emulator.buffers import Tensor
 from tilelang.engine.launch_plan import COMPARISONS, PointerParam, TensorParam
