@@ -1,4 +1,4 @@
-"""Where the compiled library is, and the headers that generated kernels include."""
+"""Where the compiled library is, the headers that generated kernels include, and that of C++."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ def device_root() -> Path:
             return root
     raise RuntimeError(
         f"tilelang's device headers are neither in {installed} nor in {checkout}; "
+        "repair: install tilelang again"
+    )
+
+
+def runtime_include_dir() -> Path:
+    """The folder of the header with which C and C++ call exported kernels.
+
+    Raises:
+        RuntimeError: the installation has lost it.
+    """
+    installed, checkout = _PACKAGE / "include", _PACKAGE.parent / "src" / "runtime"
+    for folder in (installed, checkout):
+        if (folder / "tilelang_kernel.h").is_file():
+            return folder
+    raise RuntimeError(
+        f"tilelang_kernel.h is neither in {installed} nor in {checkout}; "
         "repair: install tilelang again"
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tilelang._paths import runtime_include_dir
 from tilelang.runtime.file import KernelFileError, read_kernel
 from tilelang.runtime.kernel import Kernel
 
@@ -35,4 +36,14 @@ def load(path: str | Path, arch: str | None = None) -> Kernel:
     return Kernel(read_kernel(path), os.fspath(path), arch)
 
 
-__all__ = ["Kernel", "KernelFileError", "load"]
+def include_dir() -> Path:
+    """The folder of ``tilelang_kernel.h``, for programs that call a file without Python.
+
+    Raises `RuntimeError` where the installation has lost it.
+
+    Example: ``python -c "import tilelang.runtime; print(tilelang.runtime.include_dir())"``
+    """
+    return runtime_include_dir()
+
+
+__all__ = ["Kernel", "KernelFileError", "include_dir", "load"]
