@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 # torch goes first: it loads the C++ and CUDA runtimes that everything after it shares.
-import torch
+import torch as _  # the name `torch` here is that of our module
 
 from tilelang._paths import library
 from tilelang.utils.log import setup_logging
@@ -76,8 +76,10 @@ _SUBMODULES = frozenset(
         "layout",
         "math",
         "profiler",
+        "runtime",
         "testing",
         "tools",
+        "torch",  # not in `__all__`, which would hide torch itself
         "transform",
         "utils",
     ]
@@ -87,10 +89,10 @@ _SUBMODULES = frozenset(
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _SUBMODULES:
         return import_module(f"tilelang.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tilelang import _names
 
     value = globals()[name] = getattr(_names, name)

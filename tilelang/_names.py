@@ -15,6 +15,7 @@ from tilelang import math as math
 from tilelang import profiler as profiler
 from tilelang import testing as testing
 from tilelang import tools as tools
+from tilelang import torch as torch
 from tilelang import transform as transform
 from tilelang import utils as utils
 from tilelang.cache import clear_cache as clear_cache

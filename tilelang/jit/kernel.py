@@ -185,6 +185,11 @@ class JITKernel:
         return postprocess(emit_cuda(self.artifact.device_mod, line_directives=True), self.target)
 
     @property
+    def device_type(self) -> str:
+        """Where the tensors of a call are: ``"cuda"``, or ``"cpu"`` for the emulator."""
+        return "cpu" if self.execution_backend == EMULATE else "cuda"
+
+    @property
     def _why_not_here(self) -> str:
         return why_not_here(self.execution_backend, self.target.arch)
 

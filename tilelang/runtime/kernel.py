@@ -51,6 +51,11 @@ class Kernel:
         return (self._adapter or self.adapter)(*args)
 
     @property
+    def device_type(self) -> str:
+        """Where the tensors of a call are: ``"cuda"``, or ``"cpu"`` for the emulator."""
+        return "cpu" if self.arch == EMULATE else "cuda"
+
+    @property
     def adapter(self) -> Launcher:
         """What a call goes to."""
         with self._lock:
