@@ -21,7 +21,8 @@ from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
 from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
-from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, positional
+from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
+from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
 from tilelang.utils.log import listening, logger
 from tilelang.utils.target import TargetLike, determine_target
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin, ResourceUsage
     from tilelang.profiler import Profiler
     from tilelang.runtime import Kernel
-    from tilelang.runtime.adapter.cython._adapter import Launcher
 
 
-class JITKernel:
+class JITKernel(Callee):
     """A compiled PrimFunc: ``kernel(*inputs)`` runs it.
 
     The outputs (`out_idx`, parameters of the PrimFunc, negative from the end) are allocated by the
@@ -209,12 +209,6 @@ class JITKernel:
     def torch_function(self) -> Launcher:
         """The same as `adapter`."""
         return self.adapter
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel; see the class. Inputs may be given by their names."""
-        if kwargs:
-            args = positional(self.launch_plan, args, kwargs)
-        return (self._adapter or self.adapter)(*args)
 
     # Copies and pickles.
 

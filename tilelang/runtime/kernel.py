@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilelang.engine.launch_plan import LaunchPlan
-from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, positional
+from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
+from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.runtime.file import EMULATE, KernelFile, Variant
 from tilelang.utils.arch import runs_on
 
-if TYPE_CHECKING:
-    from tilelang.runtime.adapter.cython._adapter import Launcher
 
-
-class Kernel:
+class Kernel(Callee):
     """A kernel that `tilelang.runtime.load` gives: ``kernel(*inputs)`` runs it.
 
     A call is one of the `JITKernel` that was exported: the same inputs, outputs, checks and errors.
@@ -41,14 +39,14 @@ class Kernel:
         if self.arch != EMULATE:
             self._adapter = cuda_adapter(self.launch_plan, self._variant.binary)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """It is pickled as the name of its file."""
+        from tilelang.runtime import load
+
+        return load, (self.path, self.arch)
+
     def __repr__(self) -> str:
         return f"<tilelang.runtime.Kernel {self.launch_plan.name} for {self.arch} of {self.path}>"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel; see the class. Inputs may be given by their names."""
-        if kwargs:
-            args = positional(self.launch_plan, args, kwargs)
-        return (self._adapter or self.adapter)(*args)
 
     @property
     def device_type(self) -> str:

@@ -103,6 +103,27 @@ def unreadable(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError
     )
 
 
+def not_exchanged(plan: LaunchPlan, index: int, arg: Any, error: Exception) -> TypeError:
+    """An array of another library cannot be passed as it is."""
+    return TypeError(
+        f"{_about(plan, index)}: found {_array(arg)}, which torch cannot take by DLPack "
+        f"({error}). Pass a copy with a dtype and a byte order that torch has, such as "
+        f"torch.tensor({plan.params[index].name}.tolist())."
+    )
+
+
+def read_only(plan: LaunchPlan, index: int, arg: Any) -> ValueError:
+    """The kernel may write to an array that its library lets nobody write to."""
+    return ValueError(
+        f"{_about(plan, index)}: found {_array(arg)}, which is read-only, and the kernel writes to "
+        f"it. Pass a copy that may be written to, such as `{plan.params[index].name}.copy()`."
+    )
+
+
+def _array(arg: Any) -> str:
+    return f"{type(arg).__module__}.{type(arg).__qualname__}"
+
+
 def wrong_rank(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
     """The tensor has another number of dimensions."""
     rank = len(_tensor(plan, index).shape)

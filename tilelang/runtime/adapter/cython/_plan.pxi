@@ -128,6 +128,12 @@ cdef enum Opcode:
     OP_MAX
     OP_CEILDIV
 
+# The arguments of a call: torch tensors, None among them, arrays of other libraries among them.
+cdef enum Form:
+    OF_TENSORS
+    WITH_NONE
+    FOREIGN
+
 ctypedef struct Instruction:
     int opcode
     int64_t operand
@@ -311,3 +317,8 @@ cdef int postfix(expr, variables, list code) except -1:
 
 cdef inline char* aligned(char* memory, uintptr_t alignment) noexcept nogil:
     return memory + (alignment - <uintptr_t>memory % alignment) % alignment
+
+
+cdef inline bint is_foreign(arg):
+    """Whether an argument is an array of another library."""
+    return not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor) and hasattr(arg, "__dlpack__")
