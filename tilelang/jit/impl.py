@@ -11,7 +11,7 @@ import threading
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import torch
 import tvm
@@ -43,21 +43,13 @@ class _State:
         self.key = (arguments, reads)
 
 
-class _Memo:
+class _Memo(NamedTuple):
     """The kernel of arguments that are spelled in one way, as long as nothing else has changed."""
 
-    __slots__ = ("_state", "_surroundings", "_versions", "kernel")
-
-    def __init__(
-        self, versions: Versions[_State], state: _State, surroundings: State, kernel: JITKernel
-    ):
-        self._versions = versions
-        self._state = state
-        self._surroundings = surroundings
-        self.kernel = kernel
-
-    def is_current(self, surroundings: Surroundings) -> bool:
-        return self._versions.current() is self._state and surroundings() is self._surroundings
+    versions: Versions[_State]
+    state: _State
+    surroundings: State
+    kernel: JITKernel
 
 
 class JITImpl:
@@ -128,8 +120,10 @@ class JITImpl:
             memo = self._memo.get(_spelling(args, kwargs))
         except TypeError:  # a list, which has no hash
             memo = None
-        if memo is not None and memo.is_current(self._surroundings):
-            return memo.kernel
+        if memo is not None:
+            versions, state, surroundings, kernel = memo
+            if versions.current() is state and self._surroundings() is surroundings:
+                return kernel
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self(*args, **kwargs)
         return self._lazy_kernel(args, kwargs)

@@ -7,6 +7,7 @@ the current GPU, and hooks on sources. Each may change between two calls.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -49,24 +50,13 @@ class _Seen:
 
     def __init__(self, options: tuple[Any, ...]):
         self.environment = Environment(_VARIABLES)
-        self.assigned = dict(vars(env))
+        self.assigned = dict(_assigned)
         # Lists and dicts of the user's may change in place.
         self.options = _copied(options)
         self.scope = Target.current(allow_none=True)
         self.device = _device()
         self.hooks = registered_postproc()
         self.state: State | None = None
-
-    def is_now(self, options: tuple[Any, ...]) -> bool:
-        return (
-            self.environment.unchanged()
-            and self.options == options
-            and self.assigned == vars(env)
-            and self.hooks == registered_postproc()
-            and self.device == _device()
-            # Nothing compares with a target but the target itself.
-            and self.scope is None is Target.current(allow_none=True)
-        )
 
 
 class Surroundings:
@@ -79,20 +69,32 @@ class Surroundings:
 
     def __call__(self) -> State:
         """The state of now."""
-        function, last = self._function, self._last
-        options = (
-            *(function.out_idx, function.execution_backend, function.pass_configs),
-            *(function.compile_flags, function.checks, function.target),
-        )
-        if last is not None and last.is_now(options):
-            assert last.state is not None
-            return last.state
+        seen = self._last
+        options = _options(self._function)
+        if (
+            seen is not None
+            and seen.environment.unchanged()
+            and seen.options == options
+            and seen.assigned == _assigned
+            and seen.hooks is registered_postproc()
+            and (not _has_device() or seen.device == _device())
+            # Nothing compares with a target but the target itself.
+            and Target.current(allow_none=True) is None is seen.scope
+        ):
+            return seen.state  # type: ignore[return-value]  # there is one in `_last`
         # What is seen before the key is made is no newer than the key.
         seen = _Seen(options)
-        key = hashable((*options[:-1], hashable(function.target))), surroundings(function.target)
+        key = hashable(options), surroundings(self._function.target)
         seen.state = self._states.setdefault(key, State(key))
         self._last = seen
         return seen.state
+
+
+_options = operator.attrgetter(
+    *("out_idx", "execution_backend", "pass_configs", "compile_flags", "checks", "target")
+)
+_assigned = vars(env)
+_has_device = torch.cuda.is_initialized
 
 
 def _copied(value: Any) -> Any:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilelang.emulator.buffers import Tensor
@@ -31,5 +31,5 @@ class Callee:
 class Environment:
     """The values of some environment variables at one time."""
 
-    def __init__(self, names: Iterable[bytes]) -> None: ...
+    def __init__(self, names: Sequence[bytes]) -> None: ...
     def unchanged(self) -> bool: ...

@@ -49,7 +49,7 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, torch_devices
+    cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -90,7 +90,7 @@ cdef class Launcher:
             self.get_context = <GetCurrentContext><uintptr_t>driver[1]
             self.push_context = <PushContext><uintptr_t>driver[2]
             self.pop_context = <PopContext><uintptr_t>driver[3]
-        self.torch_devices = {}
+        self.empty_options = {}
         self._encode_params()
         self._encode_descriptors()
         self._encode_kernels()
@@ -590,10 +590,11 @@ cdef class Launcher:
         cdef Param* param
         if self.num_allocated == 0:
             return results
-        device = self.torch_devices.get(device_id)
-        if device is None:
+        options = self.empty_options.get(device_id)
+        if options is None:
             device = torch.device(self.device, device_id)
-            self.torch_devices[device_id] = device
+            options = [{"dtype": dtype, "device": device} for dtype in self.allocated_dtypes]
+            self.empty_options[device_id] = options
         for i in range(self.num_allocated):
             index = self.allocated[i]
             param = &self.params[index]
@@ -601,13 +602,13 @@ cdef class Launcher:
                 self._evaluate(&param.shape[d], variables)
                 // (param.packing if d == param.ndim - 1 else 1) for d in range(param.ndim)])
             if param.row_major:
-                result = torch_empty(shape, dtype=self.allocated_dtypes[i], device=device)
+                # A call with keywords would make the same dict each time.
+                result = PyObject_Call(torch_empty, (shape,), options[i])
             else:
                 strides = tuple([
                     self._evaluate(&param.strides[d], variables)
                     // (1 if d == param.ndim - 1 else param.packing) for d in range(param.ndim)])
-                result = torch.empty_strided(
-                    shape, strides, dtype=self.allocated_dtypes[i], device=device)
+                result = PyObject_Call(torch.empty_strided, (shape, strides), options[i])
             torch_api.dltensor_from_py_object_no_sync(<PyObject*>result, &tensors[index])
             results.append(result)
         return results

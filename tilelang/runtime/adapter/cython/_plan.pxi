@@ -1,7 +1,7 @@
 """What the adapter reads and calls, declared: DLPack, the CUDA driver, the emulator; and the plan in
 C, with the code of its expressions."""
 
-from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
+from cpython.object cimport PyObject, PyObject_Call, PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
