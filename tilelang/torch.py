@@ -41,13 +41,26 @@ class Callee(Protocol):
     def __call__(self, *args: Any) -> Any: ...
 
 
+class Function(Protocol):
+    """A function under `tilelang.jit` in eager style."""
+
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
+        """Its kernel for these arguments."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
 Backward = Callable[..., Mapping[str, torch.Tensor]]
 """Called with the inputs and outputs of the forward kernel by their names, and the gradients of its
 outputs as ``grad_<output>``; returns gradients by the names of inputs."""
 
 
 def register(
-    kernel: Callee, name: str, backward: Callee | Backward | None = None
+    kernel: Callee | Function,
+    name: str,
+    backward: Callee | Backward | None = None,
+    example: Sequence[Any] | None = None,
 ) -> torch.library.CustomOpDef:
     """Registers a kernel as the operator `name`, ``"library::operator"``, and returns it.
 
@@ -60,13 +73,20 @@ def register(
     function is called as `Backward` says; under torch.compile it is made of operators itself.
     Gradients that are not contiguous are copied.
 
-    Raises `ValueError` for a name without a library, for a pointer parameter, which torch cannot
-    follow, for parameters of `backward` that stand for nothing, and where a kernel that is
-    differentiated mutates an input.
+    A function in eager style takes an `example` of its arguments, from which the schema is found;
+    the operator takes those of the run, and compile-time constants have their defaults. Sizes that
+    are constant at compile time give a graph each, as they give a kernel.
+
+    Raises `ValueError` for a name without a library, a function without `example`, a pointer
+    parameter, which torch cannot follow, parameters of `backward` that stand for nothing, and where
+    a kernel that is differentiated mutates an input.
 
     Example: ``add = tilelang.torch.register(tilelang.compile(main, out_idx=-1), "mylib::add")``
     """
-    plan = kernel.launch_plan
+    called: Any = kernel
+    if not isinstance(getattr(kernel, "launch_plan", None), LaunchPlan):
+        called = _EagerFunction(called, example)
+    plan: LaunchPlan = called.launch_plan
     if name.count("::") != 1 or not all(part.isidentifier() for part in name.split("::")):
         raise ValueError(f"{plan.where()}: name {name!r}: expected library::operator")
     mutated = [plan.params[i].name for i in plan.inputs if plan.params[i].name in plan.written]
@@ -77,12 +97,13 @@ def register(
         )
     operator = torch.library.custom_op(
         name,
-        _returning_tuple(kernel),
+        _returning_tuple(called),
         mutates_args=mutated,
-        device_types=kernel.device_type,
+        device_types=called.device_type,
         schema=schema_of(plan),
     )
-    operator.register_fake(lambda *args: fake_outputs(plan, args, kernel.device_type))
+    plan_of = called.plan_of if isinstance(called, _EagerFunction) else lambda args: plan
+    operator.register_fake(lambda *args: fake_outputs(plan_of(args), args, called.device_type))
     if backward is not None:
         _differentiate(operator, plan, name, backward)
     return operator
@@ -142,6 +163,33 @@ def fake_outputs(plan: LaunchPlan, args: Sequence[Any], device_type: str) -> Any
     return _result(outputs)
 
 
+class _EagerFunction:
+    """A function in eager style as a `Callee`: its kernel is found by each call."""
+
+    def __init__(self, function: Any, example: Sequence[Any] | None):
+        if example is None:
+            raise ValueError(
+                f"{getattr(function, '__name__', function)!r} is no kernel: found no `example` of "
+                "its arguments, wanted one, such as example=(a, b) for a function in eager style. "
+                "Or register the kernel that its `compile` returns"
+            )
+        kernel = function.compile(*example)
+        self.launch_plan: LaunchPlan = kernel.launch_plan
+        self.device_type: str = kernel.device_type
+        self._function = function
+        self._names = [self.launch_plan.params[i].name for i in self.launch_plan.inputs]
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(**dict(zip(self._names, args, strict=True)))
+
+    def plan_of(self, args: Sequence[Any]) -> LaunchPlan:
+        """The launch plan for arguments without data; sizes that the kernel leaves open may be
+        symbolic."""
+        kernel = self._function.compile(**dict(zip(self._names, args, strict=True)))
+        plan: LaunchPlan = kernel.launch_plan
+        return plan
+
+
 def _scalar_type(param: ScalarParam) -> str:
     if param.dtype == "bool":
         return "bool"
@@ -154,7 +202,7 @@ def _result(outputs: list[torch.Tensor]) -> Any:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _returning_tuple(kernel: Callee) -> Callable[..., Any]:
+def _returning_tuple(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel as torch calls an operator: several outputs are a tuple."""
 
     def call(*args: Any) -> Any:

@@ -283,3 +283,55 @@ def test_mistakes(scaled_sum, accumulate, gradient):
         register(scaled_sum, "tilelang_tests::bad", backward=scaled_sum)
     with pytest.raises(ValueError, match="found the pointer parameter `P`"):
         schema_of(plan_of(PointerParam("P", None)))
+
+
+@pytest.fixture(scope="module")
+def of_a_function():
+    @tilelang.jit(execution_backend="emulate")
+    def shifted(A, B, shift: T.float32, block: int = 32):
+        M = T.dynamic("M")
+        N = T.const("N")
+        A: T.Tensor[[M, N], T.float32]
+        B: T.Tensor[[N], T.float32]
+        C = T.empty((M, N), T.float32)
+        with T.Kernel(M, threads=block) as row:
+            for j in T.Parallel(N):
+                C[row, j] = A[row, j] * B[j] + shift
+        return C
+
+    example = (torch.empty(2, 32), torch.empty(32), 1.0)
+    return register(shifted, "tilelang_tests::shifted", example=example)
+
+
+def test_a_function_in_eager_style_is_an_operator(of_a_function):
+    schema = str(of_a_function._opoverload._schema)
+    assert schema == "tilelang_tests::shifted(Tensor A, Tensor B, float shift) -> Tensor"
+    torch.library.opcheck(of_a_function, (torch.randn(3, 32), torch.randn(32), 2.0))
+
+
+def test_a_function_has_a_graph_for_each_constant_size(of_a_function):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=backend)
+    def function(a, b):
+        return of_a_function(a, b, 2.0) + 1
+
+    for rows, columns in [(3, 32), (5, 32), (4, 64), (9, 64)]:
+        a, b = torch.randn(rows, columns), torch.randn(columns)
+        torch.testing.assert_close(function(a, b), a * b + 3)
+    assert len(graphs) == 2
+
+
+def test_a_function_without_an_example():
+    @tilelang.jit
+    def doubled(A):
+        A: T.Tensor[[8], T.float32]
+        with T.Kernel(1, threads=8):
+            A[0] = A[0] * 2
+
+    with pytest.raises(ValueError, match="'doubled' is no kernel: found no `example`"):
+        register(doubled, "tilelang_tests::doubled")

@@ -168,6 +168,8 @@ class _Variant:
         is_torch = isinstance(argument, torch.Tensor)
         strides = argument.stride() if isinstance(argument, torch.Tensor) else argument.strides
         value = argument.shape[dim] if what == "shape" else strides[dim]
+        if isinstance(value, torch.SymInt):
+            value = int(value)  # torch's tracer has a graph for each value from now on
         if not isinstance(value, int):
             raise TypeError(
                 f"parameter {parameter!r}: its {what} at index {dim} is {value}, wanted an int: it "
