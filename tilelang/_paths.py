@@ -11,6 +11,11 @@ _PACKAGE = Path(__file__).resolve().parent
 def library() -> Path:
     """The compiled library. Raises `ImportError` where the package has none."""
     path = _PACKAGE / "lib" / "libtilelang.so"
+    if not _PACKAGE.is_dir():
+        raise ImportError(
+            f"tilelang: found {_PACKAGE}, which is in an archive, wanted a folder: compiled "
+            "libraries cannot be loaded from one. Unpack it, and name the folder in PYTHONPATH"
+        )
     if not path.is_file():
         raise ImportError(
             f"tilelang: found {_PACKAGE}, which has no compiled library "
