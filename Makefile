@@ -69,7 +69,7 @@ test-ffi-range: wheel $(VENV)/dev-tools
 	  PYTHONPATH="$$site" $(VENV)/bin/pytest -n 2 || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist tilelang/lib tilelang/jit/adapter/cython/_adapter*.so
+	rm -rf $(VENV) build dist tilelang/lib tilelang/runtime/adapter/cython/_adapter*.so
 
 $(VENV)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \

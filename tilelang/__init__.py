@@ -2,54 +2,28 @@
 
 A kernel is written with `tilelang.language` under ``@T.prim_func``, compiled by `tilelang.compile`
 or ``@tilelang.jit``, and called with torch tensors.
+
+The compiler, and TVM with it, is loaded when the first of these names is used: `tilelang.runtime`,
+which calls kernels that were exported, needs neither.
 """
 
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+# ruff: noqa: F403, F405  the names of `__all__` are those of `_names`
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 # torch goes first: it loads the C++ and CUDA runtimes that everything after it shares.
-import torch
-import tvm
+import torch as _  # the name `torch` here is that of our module
 
-from tilelang import (
-    _ffi,
-    cache,
-    carver,
-    contrib,
-    engine,
-    language,
-    layout,
-    math,
-    profiler,
-    testing,
-    tools,
-    transform,
-    utils,
-)
-from tilelang.cache import clear_cache, disable_cache, enable_cache, is_cache_enabled
-from tilelang.engine.callback import (
-    register_c_postproc,
-    register_cuda_postproc,
-    register_hip_postproc,
-)
-from tilelang.engine.lower import lower
-from tilelang.env import env
-from tilelang.jit import JITImpl, JITKernel, compile, jit, lazy_jit, par_compile
-from tilelang.language import dtypes
-from tilelang.language.dtypes import dtype as DataType
-from tilelang.layout import Fragment, Layout
-from tilelang.math import cdiv, next_power_of_2
-from tilelang.profiler import Profiler
-from tilelang.transform import PassConfigKey
-from tilelang.utils.log import set_log_level, setup_logging
-from tilelang.utils.tensor import TensorSupplyType
+from tilelang._paths import library
+from tilelang.utils.log import setup_logging
 
-try:
-    __version__ = version("tilelang")
-except PackageNotFoundError:
-    __version__ = (Path(__file__).parents[1] / "VERSION").read_text().strip()
-
-setup_logging()
+if TYPE_CHECKING:
+    from tilelang._names import *
 
 __all__ = [
     "DataType",
@@ -91,3 +65,61 @@ __all__ = [
     "tvm",
     "utils",
 ]
+
+_SUBMODULES = frozenset(
+    [
+        "cache",
+        "carver",
+        "contrib",
+        "engine",
+        "language",
+        "layout",
+        "math",
+        "profiler",
+        "runtime",
+        "testing",
+        "tools",
+        "torch",  # not in `__all__`, which would hide torch itself
+        "transform",
+        "utils",
+    ]
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
+    if name in _SUBMODULES:
+        return import_module(f"tilelang.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tilelang import _names
+
+    value = globals()[name] = getattr(_names, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+    from pathlib import Path
+
+    try:
+        return version("tilelang")
+    except PackageNotFoundError:
+        return (Path(__file__).parents[1] / "VERSION").read_text().strip()
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The import system binds a submodule to its name, which here is that of something in it.
+        if name not in ("compile", "env", "jit") or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+library()  # says now that the package is not built, before something of it is missed
+setup_logging()

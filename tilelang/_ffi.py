@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
 
+from tilelang._paths import library
 from tilelang._snippet import snippet
 
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
-
-_LIBRARY = Path(__file__).parent / "lib" / "libtilelang.so"
 
 
 def _load() -> None:
@@ -22,14 +20,7 @@ def _load() -> None:
         raise ImportError(
             f"tilelang: found apache-tvm {tvm.__version__}, wanted {TVM_VERSION}; {advice}"
         )
-    if not _LIBRARY.is_file():
-        raise ImportError(
-            f"tilelang: found {_LIBRARY.parents[1]}, which has no compiled library "
-            "(lib/libtilelang.so), wanted an installed or a built package. A source tree hides the "
-            "installed package where it is the current directory or in PYTHONPATH: start Python in "
-            "another directory, or build the source tree by `make dev`"
-        )
-    wrong = list(tvm_ffi.load_module(str(_LIBRARY)).tl_register())
+    wrong = list(tvm_ffi.load_module(str(library())).tl_register())
     if wrong:
         raise ImportError(
             f"tilelang: found an apache-tvm {tvm.__version__} whose classes differ from the "

@@ -10,9 +10,6 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import tvm
-import tvm_ffi
-
 from tilelang._paths import device_include_dirs
 from tilelang.cache.store import Store
 
@@ -77,6 +74,9 @@ def compiler_digest(root: Path) -> str:
 
 def compiler_versions(store: Store) -> dict[str, str]:
     """What lowers programs: TVM, and this compiler by its contents."""
+    import tvm
+    import tvm_ffi
+
     return {
         "tilelang": compiler_digest(store.root),
         "tvm": tvm.__version__,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from tilelang.jit.adapter.cython._adapter import Launcher
+from tilelang.runtime.adapter.cython._adapter import Launcher
 
 
 class BaseKernelAdapter(ABC):

@@ -6,8 +6,6 @@ from typing import Any
 
 from tvm import tirx
 
-from tilelang.language.scalars import describe, is_number, is_scalar_expr, unwrap
-
 
 def And(a: Any, b: Any) -> Any:
     """Return ``a and b`` of two scalars, a bool; both are evaluated.
@@ -59,10 +57,14 @@ def Not(a: Any) -> Any:
 
 def _conditions(name: str, *values: Any) -> list[Any]:
     """Return whether each scalar is not zero: a Python bool or an expression."""
+    from tilelang.language.scalars import unwrap  # whose package needs this module
+
     return [_condition(name, unwrap(value)) for value in values]
 
 
 def _condition(name: str, value: Any) -> Any:
+    from tilelang.language.scalars import describe, is_number, is_scalar_expr
+
     if is_number(value) and not isinstance(value, complex):
         return bool(value)
     if not is_scalar_expr(value) or value.ty.dtype == "handle":

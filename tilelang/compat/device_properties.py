@@ -10,8 +10,6 @@ import os
 
 import torch
 
-from tilelang._ffi import get_function
-
 _STATIC_SHARED_BYTES = 48 * 1024
 """What a kernel may declare statically on every chip (CUDA C++ Programming Guide, "Technical
 Specifications per Compute Capability")."""
@@ -60,6 +58,7 @@ def get_max_dynamic_shared_size_bytes(device: int = 0, format: str = "bytes") ->
         found = int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
     else:
         # Imported here because tilelang.utils imports this module.
+        from tilelang._ffi import get_function
         from tilelang.utils.target import FALLBACK_ARCH
 
         found = int(

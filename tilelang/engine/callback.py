@@ -10,6 +10,7 @@ from tvm.target import Target
 PostProcess = Callable[[str, Target], str]
 
 _registered: dict[str, PostProcess] = {}
+_hooks: tuple[tuple[str, PostProcess], ...] = ()
 
 
 def _register(kind: str, func: PostProcess | None, override: bool) -> Any:
@@ -22,6 +23,8 @@ def _register(kind: str, func: PostProcess | None, override: bool) -> Any:
         )
     else:
         _registered[kind] = func
+    global _hooks
+    _hooks = tuple(_registered.items())
     return func
 
 
@@ -74,7 +77,7 @@ def register_c_postproc_callback(func: PostProcess | None = None, *, override: b
 
 def registered_postproc() -> tuple[tuple[str, PostProcess], ...]:
     """The hooks that there are, each behind the kind of its targets."""
-    return tuple(_registered.items())
+    return _hooks
 
 
 def has_postproc(target: Target) -> bool:

@@ -44,9 +44,10 @@ def SplitHostDevice() -> tvm.transform.Pass:
     """Module pass: `main` becomes a host function that lists launches, and its kernels.
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
-    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative`` and
-    ``tl.dependent``, and ``tl.l2_hit_ratio`` where the program has one. Running it raises
-    `ValueError` with the kernel's file and line for statements outside of a kernel.
+    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative``,
+    ``tl.dependent``, ``tl.written`` (not of the user's own text), and ``tl.l2_hit_ratio`` where the
+    program has one. Running it raises `ValueError` with the kernel's file and line for statements
+    outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
     """
@@ -162,7 +163,7 @@ class _PlanWriter:
         )
 
     def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
-        l2 = _attr(kernel, "tl.l2_hit_ratio")
+        l2, written = _attr(kernel, "tl.l2_hit_ratio"), _attr(kernel, "tl.written")
         return KernelLaunch(
             name=str(kernel.attrs["global_symbol"]),
             grid=tuple(self.expr(extent) for extent in kernel.attrs["tl.grid"]),
@@ -174,6 +175,7 @@ class _PlanWriter:
             dependent=bool(kernel.attrs["tl.dependent"]),
             l2_hit_ratio=None if l2 is None else (str(l2[0]), float(l2[1].value)),
             by_hand=_attr(kernel, "tl.source") is not None,
+            writes=None if written is None else tuple(map(str, written)),
         )
 
     def _argument(self, arg: Any) -> tuple[Any, ...]:

@@ -191,7 +191,8 @@ class KernelLaunch:
     `l2_hit_ratio` is a tensor parameter and the share, above 0 to 1, of the accesses to it that
     persist in the L2 cache during the launch, None where nothing does. A kernel `by_hand` is the
     user's own text: it may declare fewer parameters than there are `args`, the last ones that are
-    no tensors (`fitted`). An argument is
+    no tensors (`fitted`). `writes` are the parameters whose memory it may change, None where that
+    is not known. An argument is
     ``("param", name)``, the pointer of a tensor or the value of a scalar, ``("value", expr,
     dtype)``, an integer that the host computes, or ``("descriptor", name)``, a tensor map.
     """
@@ -206,9 +207,12 @@ class KernelLaunch:
     dependent: bool = False
     l2_hit_ratio: tuple[str, float] | None = None
     by_hand: bool = False
+    writes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
+        if self.writes is not None:
+            object.__setattr__(self, "writes", tuple(self.writes))
         if len(self.cluster) != 3 or not all(isinstance(e, int) and e > 0 for e in self.cluster):
             raise ValueError(
                 f"launch plan: cluster of {self.name} is {self.cluster}, wanted three positive ints"
@@ -359,6 +363,18 @@ class LaunchPlan:
         args = [arg[1] for k in self.kernels for arg in k.args if arg[0] == "param"]
         windows = [k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None]
         return frozenset([*args, *windows, *(d.param for d in self.descriptors)])
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Names of the tensors and pointers whose memory a call may change: outputs, workspaces,
+        and inputs that kernels write to."""
+        found = {self.params[i].name for i in self.allocated}
+        mapped = {d.name: d.param for d in self.descriptors}
+        scalars = {param.name for param in self.params if isinstance(param, ScalarParam)}
+        for kernel in self.kernels:
+            taken = [mapped.get(arg[1], arg[1]) for arg in kernel.args if arg[0] != "value"]
+            found |= {*taken} - scalars if kernel.writes is None else {*kernel.writes}
+        return frozenset(found)
 
     @cached_property
     def sources(self) -> Sources:

@@ -168,6 +168,8 @@ class _Variant:
         is_torch = isinstance(argument, torch.Tensor)
         strides = argument.stride() if isinstance(argument, torch.Tensor) else argument.strides
         value = argument.shape[dim] if what == "shape" else strides[dim]
+        if isinstance(value, torch.SymInt):
+            value = int(value)  # torch's tracer has a graph for each value from now on
         if not isinstance(value, int):
             raise TypeError(
                 f"parameter {parameter!r}: its {what} at index {dim} is {value}, wanted an int: it "
@@ -193,7 +195,10 @@ def _select(positions: Sequence[int]) -> Callable[[Bound], Bound]:
     """A function that takes the elements at `positions` out of a tuple."""
     if len(positions) > 1:
         return operator.itemgetter(*positions)
-    return lambda values: tuple([values[i] for i in positions])
+    if not positions:
+        return lambda values: ()
+    (position,) = positions
+    return lambda values: (values[position],)
 
 
 @functools.cache
@@ -232,6 +237,8 @@ class EagerCalls:
             for i, name in enumerate(parameters)
             if name not in function.annotations and name not in function.declared
         ]
+        self._constants_of = _select(self._constants)
+        self._last: tuple[Bound, _Variant] | None = None
         self._dtypes = [self._order.index(name) for name in function.dtypes]
         # Declared on some paths only: what is passed may be a constant.
         self._perhaps = [
@@ -241,7 +248,11 @@ class EagerCalls:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the kernel for the arguments; compiles it where there is none yet."""
         bound, overrides = self._bind(args, kwargs, complete=True)
-        variant = self._variant(bound, overrides)
+        variant = None if overrides else self._last_variant(bound)
+        if variant is None:
+            variant = self._variant(bound, overrides)
+            if not overrides and not self._perhaps:
+                self._last = (self._constants_of(bound), variant)
         read = variant.read_tensors(bound)
         kernel = variant.kernels.get((read, self._surroundings()))
         if kernel is None:
@@ -320,6 +331,15 @@ class EagerCalls:
         if overrides:
             key.append(tuple(sorted(overrides.items())))
         return tuple(key)
+
+    def _last_variant(self, bound: Bound) -> _Variant | None:
+        """The variant of the last call, if the compile-time arguments are the same objects."""
+        if self._last is None:
+            return None
+        constants, variant = self._last
+        if not all(map(operator.is_, self._constants_of(bound), constants)):
+            return None
+        return variant if variant.versions.current() is variant else None
 
     def _variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
         key = self._variant_key(bound, overrides)

@@ -11,19 +11,22 @@ import threading
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
+import torch
 import tvm
 from tvm.target import Target
 
 import tilelang
 from tilelang.emulator.checks import Checks
 from tilelang.jit.cache_key import hashable
-from tilelang.jit.compile import compile, current_target, map_parallel, surroundings
+from tilelang.jit.compile import compile, current_target, map_parallel
 from tilelang.jit.eager import Compiler, EagerCalls, deferred_kernel
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.jit.reads import Reads, Versions
+from tilelang.jit.surroundings import State, Surroundings
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.eager import EagerFunction
 from tilelang.language.function import as_kind
 from tilelang.language.rewrite import declarations
@@ -38,6 +41,15 @@ class _State:
 
     def __init__(self, arguments: Hashable, reads: Hashable):
         self.key = (arguments, reads)
+
+
+class _Memo(NamedTuple):
+    """The kernel of arguments that are spelled in one way, as long as nothing else has changed."""
+
+    versions: Versions[_State]
+    state: _State
+    surroundings: State
+    kernel: JITKernel
 
 
 class JITImpl:
@@ -84,6 +96,8 @@ class JITImpl:
         self._eager: EagerCalls | None = None
         self._kernels: dict[Hashable, JITKernel] = {}
         self._versions: dict[Hashable, Versions[_State]] = {}
+        self._surroundings = Surroundings(self)
+        self._memo: dict[Hashable, _Memo] = {}
         self._lock = threading.Lock()
         functools.update_wrapper(self, func)
         self._annotations = _annotations(func, local)
@@ -102,6 +116,14 @@ class JITImpl:
             kwargs.update(kwargs.pop(_TUNED))
         if self._eager is not None:
             return self._eager(args, kwargs)
+        try:
+            memo = self._memo.get(_spelling(args, kwargs))
+        except TypeError:  # a list, which has no hash
+            memo = None
+        if memo is not None:
+            versions, state, surroundings, kernel = memo
+            if versions.current() is state and self._surroundings() is surroundings:
+                return kernel
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self(*args, **kwargs)
         return self._lazy_kernel(args, kwargs)
@@ -217,7 +239,7 @@ class JITImpl:
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
             return self._calls.key(args, kwargs)
         _, state = self._lazy_state(self._lazy_arguments(args, kwargs))
-        return (state.key, self._surroundings())
+        return (state.key, self._surroundings().key)
 
     # Lazy mode.
 
@@ -254,7 +276,13 @@ class JITImpl:
         return bound.arguments
 
     def _lazy_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
-        return self._lazy_deferred(args, kwargs)()
+        surroundings = self._surroundings()
+        kernel = self._lazy_deferred(args, kwargs)()
+        if all(map(_is_exact, (*args, *kwargs.values()))):
+            versions, state = self._lazy_state(self._lazy_arguments(args, kwargs))
+            if self._kernels.get((state, surroundings)) is kernel:
+                self._memo[_spelling(args, kwargs)] = _Memo(versions, state, surroundings, kernel)
+        return kernel
 
     def _lazy_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
         found = self.func(*args, **kwargs)
@@ -290,10 +318,6 @@ class JITImpl:
             self._eager = self._eager or EagerCalls(
                 function, self._compiler, self._surroundings, self
             )
-
-    def _surroundings(self) -> Hashable:
-        options = (self.out_idx, self.execution_backend, self.pass_configs, self.compile_flags)
-        return (hashable((*options, self.checks)), hashable(self.target), surroundings(self.target))
 
     def _compiler(self) -> Compiler:
         """`_compile` for the target of now: other threads have no target scope."""
@@ -391,6 +415,20 @@ class BoundJIT:
         return self.__func__.par_compile(bound, **options)
 
 
+def _spelling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """Arguments as they are passed; 1 and True are equal, and their types are not."""
+    if kwargs:
+        values = kwargs.values()
+        return args, *map(type, args), *kwargs, *values, *map(type, values)
+    return args, *map(type, args)
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether what equals `value` and has its type is the same to a trace. 0.0 equals -0.0."""
+    return type(value) in _EXACT or (type(value) is float and value == value and value != 0)
+
+
+_EXACT = frozenset({int, bool, str, type(None), data_type, torch.dtype})
 _TUNED = "__tune_params"
 _KERNEL_NAMES = {"Kernel", "ClusterKernel", "CUDASourceCodeKernel", "const", "empty"}
 """Functions of the language that only kernel code calls."""

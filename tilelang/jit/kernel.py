@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import sys
 import threading
 import time
@@ -21,8 +20,9 @@ from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
-from tilelang.jit.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
+from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
+from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
 from tilelang.utils.log import listening, logger
 from tilelang.utils.target import TargetLike, determine_target
@@ -30,11 +30,11 @@ from tilelang.utils.tensor import TensorSupplyType
 
 if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin, ResourceUsage
-    from tilelang.jit.adapter.cython._adapter import Launcher
     from tilelang.profiler import Profiler
+    from tilelang.runtime import Kernel
 
 
-class JITKernel:
+class JITKernel(Callee):
     """A compiled PrimFunc: ``kernel(*inputs)`` runs it.
 
     The outputs (`out_idx`, parameters of the PrimFunc, negative from the end) are allocated by the
@@ -159,7 +159,7 @@ class JITKernel:
         if self.execution_backend == EMULATE:
             from tilelang.emulator.compiler import build_emulated
 
-            source = self._emulated_source()
+            source = self.emulated_source
             module = build_emulated(source, self._kernel_names, checks=self.checks)
             plan = fitted(plan, module.parameter_bytes)
             adapter = emulated_adapter(plan, module.address, module.explain)
@@ -173,14 +173,21 @@ class JITKernel:
         self._adapter = adapter
         return adapter
 
-    def _emulated_source(self) -> str:
-        """The same source; its reports name lines of the user's Python."""
+    @property
+    def emulated_source(self) -> str:
+        """The device code with the places of the user's Python as ``#line``: what the emulator
+        builds."""
         from tilelang.engine.callback import postprocess
         from tilelang.engine.device_codegen import emit_cuda
 
         if self._kept is not None:
             return self._kept.emulated_source
         return postprocess(emit_cuda(self.artifact.device_mod, line_directives=True), self.target)
+
+    @property
+    def device_type(self) -> str:
+        """Where the tensors of a call are: ``"cuda"``, or ``"cpu"`` for the emulator."""
+        return "cpu" if self.execution_backend == EMULATE else "cuda"
 
     @property
     def _why_not_here(self) -> str:
@@ -202,25 +209,6 @@ class JITKernel:
     def torch_function(self) -> Launcher:
         """The same as `adapter`."""
         return self.adapter
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the kernel; see the class. Inputs may be given by their names."""
-        if kwargs:
-            args = self._positional(args, kwargs)
-        return (self._adapter or self.adapter)(*args)
-
-    def _positional(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The inputs in order. Raises `TypeError` as a Python function with these parameters."""
-        plan = self.launch_plan
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [plan.params[i].name for i in plan.inputs]
-        try:
-            bound = inspect.Signature([inspect.Parameter(n, kind) for n in names])
-            return bound.bind(*args, **kwargs).args
-        except TypeError as error:
-            raise TypeError(
-                f"{plan.where()}: {error}. Pass {', '.join(names) or 'nothing'}."
-            ) from None
 
     # Copies and pickles.
 
@@ -393,6 +381,37 @@ class JITKernel:
     def export_sass(self, path: str | Path) -> None:
         """Writes `sass` to `path`."""
         Path(path).write_text(self.sass)
+
+    # Shipping.
+
+    def export(self, path: str | Path, archs: Sequence[str] | None = None) -> None:
+        """Writes the kernel to a file that `tilelang.runtime.load` calls without the compiler, and
+        `tilelang_kernel.h` without Python (docs/shipping.md).
+
+        `archs` are architectures such as ``["sm_90a", "sm_100a"]``, for each of which the program
+        is compiled, without a GPU, and ``"emulate"``, which stands for its source, run by the
+        emulator. By default it is the kernel's architecture, and with it the emulator where the
+        kernel is one of the emulator.
+
+        Raises `ValueError` for another name, `OSError` where the file cannot be written, and what
+        the compiler raises about the program.
+
+        Example: ``kernel.export("matmul.tlk", archs=["sm_90a", "sm_100a"])``
+        """
+        from tilelang.jit.export import export_kernel
+
+        export_kernel(self, path, archs)
+
+    def export_library(self, path: str | Path) -> None:
+        """The same as `export` for the kernel's own architecture."""
+        self.export(path)
+
+    @staticmethod
+    def from_database(path: str | Path) -> Kernel:
+        """The kernel that `export` wrote to `path`, as `tilelang.runtime.load`."""
+        from tilelang.runtime import load
+
+        return load(path)
 
     # Measurements.
 

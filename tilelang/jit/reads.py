@@ -110,7 +110,7 @@ class Reads:
         for cell, expected in self._cells:
             if _content(cell) is not expected:
                 return False
-        return all(check() for check in self._others)
+        return not self._others or all(check() for check in self._others)
 
 
 class _Finder:

@@ -13,7 +13,7 @@ from tilelang.utils.tensor import TensorSupplyType, get_tensor_supply, torch_ass
 
 if TYPE_CHECKING:
     from tilelang.engine.param import KernelParam
-    from tilelang.jit.adapter.cython._adapter import Launcher
+    from tilelang.runtime.adapter.cython._adapter import Launcher
 
 
 @dataclass

@@ -19,7 +19,7 @@ import tvm
 from tilelang.emulator.compiler import EmulatedModule, build_emulated
 from tilelang.engine.lower import lower
 from tilelang.engine.param import CompiledArtifact
-from tilelang.jit.adapter import emulated_adapter
+from tilelang.runtime.adapter import emulated_adapter
 from tilelang.testing.gpu import DeviceLost, GuardedCall
 from tilelang.testing.workers import Outcome
 
@@ -114,8 +114,8 @@ class Batch:
         self, source: str, names: list[str]
     ) -> Callable[[int, Sequence[torch.Tensor]], None]:
         from tilelang.cuda.nvrtc import compile_cubin
-        from tilelang.jit.adapter import cuda_adapter
-        from tilelang.jit.adapter.cuda_module import CudaLibrary
+        from tilelang.runtime.adapter import cuda_adapter
+        from tilelang.runtime.adapter.cuda_module import CudaLibrary
         from tilelang.utils.target import cuda_arch
 
         library = CudaLibrary(compile_cubin(source, cuda_arch(), names).cubin)

@@ -88,6 +88,18 @@ def accepted_types(dtype: str) -> list[DataType]:
     return [(_CODES[match[1]], int(match[2]), 1)]
 
 
+def data_type(dtype: torch.dtype) -> DataType | None:
+    """What DLPack calls a torch dtype, None where it has no name for it, as of complex numbers.
+
+    Example: ``data_type(torch.float16) == (2, 16, 1)``
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name.startswith("float8_"):
+        return _FLOAT8_CODES[0], 8, 1
+    found = accepted_types({"float4_e2m1fn_x2": "float4_e2m1fn"}.get(name, name))
+    return found[-1 if name == "float4_e2m1fn_x2" else 0] if found else None
+
+
 @cache
 def integer_range(dtype: str) -> tuple[int, int]:
     """Smallest and largest value of an integer dtype; ``handle`` is an address."""

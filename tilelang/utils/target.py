@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, TypeAlias
 
 import torch
 from tvm.target import Target
+
+from tilelang.utils.arch import runs_on as runs_on
 
 TargetLike: TypeAlias = str | dict[str, Any] | Target
 
@@ -31,25 +32,6 @@ def cuda_arch() -> str:
         return FALLBACK_ARCH
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-
-
-def runs_on(arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a GPU of this compute capability runs a cubin for `arch`.
-
-    It runs those of its major number up to its minor one; of architecture-specific code (suffix
-    ``a``) only its own, of family-specific code (``f``) as of plain code (CUDA C++ Programming
-    Guide, "Binary Compatibility" and "Family-Specific Features"). Raises `ValueError` where `arch`
-    is not the name of an architecture.
-
-    Example: ``runs_on("sm_80", (8, 6)) and not runs_on("sm_80", (9, 0))``
-    """
-    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
-    if not found:
-        raise ValueError(f"architecture {arch!r}: expected a name such as sm_90a")
-    wanted = int(found[1]), int(found[2])
-    return wanted == capability or (
-        wanted[0] == capability[0] and wanted[1] < capability[1] and found[3] != "a"
-    )
 
 
 def determine_target(target: TargetLike = "auto", return_object: bool = False) -> str | Target:

@@ -288,23 +288,40 @@ class Splitter {
     if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
     if (uses.l2) kernel = WithAttr(kernel, kL2HitRatio, L2Window(uses.l2));
     if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
-    kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(described, collector, params));
-    if (is_text) kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
+    const std::unordered_set<const Object*> written = Written(described);
+    kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(written, collector, params));
+    if (is_text) {
+      kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
+    } else {
+      kernel = WithAttr(kernel, "tl.written", NamesOfParams(written));
+    }
     kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
   }
 
-  /*! The parameters of a kernel, `described` with its maps in place, that it has maps of and
-   * writes. */
-  Array<Var> WrittenByMaps(const Stmt& described, const MapCollector& collector,
-                           const Array<Var>& params) const {
+  /*! What a kernel, with its maps in place, may write: parameters of the function, and more. */
+  std::unordered_set<const Object*> Written(const Stmt& described) const {
+    std::unordered_set<const Object*> written;
+    for (const Object* v : WrittenBuffers(described)) {
+      written.insert(OfFunction(GetRef<Var>(static_cast<const VarNode*>(v))).get());
+    }
+    return written;
+  }
+
+  Array<String> NamesOfParams(const std::unordered_set<const Object*>& some) const {
+    Array<String> names;
+    for (const Var& p : function_->params) {
+      if (some.count(p.get())) names.push_back(p->name);
+    }
+    return names;
+  }
+
+  /*! The parameters of a kernel that it has maps of and writes. */
+  Array<Var> WrittenByMaps(const std::unordered_set<const Object*>& written,
+                           const MapCollector& collector, const Array<Var>& params) const {
     std::unordered_set<const Object*> mapped;
     for (const MapCollector::Map& map : collector.maps) {
       const Var tensor = AsAddressOf(map.call->args[2])->source.as_or_throw<Var>();
       mapped.insert(OfFunction(tensor).get());
-    }
-    std::unordered_set<const Object*> written;
-    for (const Object* v : WrittenBuffers(described)) {
-      written.insert(OfFunction(GetRef<Var>(static_cast<const VarNode*>(v))).get());
     }
     Array<Var> out;
     for (const Var& p : params) {

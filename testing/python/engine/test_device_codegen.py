@@ -41,6 +41,7 @@ def test_plan():
             block=(32, 1, 1),
             shared_bytes=0,
             args=(("param", "B"), ("param", "s"), ("value", var, "int32")),
+            writes=("B",),
         ),
     )
 

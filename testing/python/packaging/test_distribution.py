@@ -87,12 +87,13 @@ def test_type_hints_are_announced(package):
     assert (package / "py.typed").is_file()
 
 
-def test_device_headers_are_shipped(installed, package):
+def test_headers_are_shipped(installed, package):
     def headers(folder: pathlib.Path) -> dict[str, bytes]:
         files = (p for p in folder.rglob("*") if p.is_file())
         return {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
     assert headers(package / "device") == headers(ROOT / "src" / "device") != {}
+    assert headers(package / "include") == headers(ROOT / "src" / "runtime") != {}
 
 
 def test_library_links_nothing_but_tvm_ffi_and_the_c_runtime(package):

@@ -95,7 +95,7 @@ def together(function):
     for thread in threads: thread.join()
     if failed: raise failed[0]
 
-together(lambda: __import__("tilelang"))
+together(lambda: __import__("tilelang").jit)
 """
     children = """
 def call():
@@ -113,6 +113,19 @@ together(call)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
     run("-c", program + KERNEL + children)
+
+
+def test_of_an_archive(tmp_path, monkeypatch):
+    """No system loads compiled libraries from there: that is said, with a repair."""
+    archive = shutil.make_archive(str(tmp_path / "site"), "zip", ROOT, "tilelang")
+    monkeypatch.setenv("PYTHONPATH", archive)
+    command = [sys.executable, "-c", "import tilelang"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"ImportError: tilelang: found {archive}/tilelang, which is in an archive"
+    )
+    assert last.endswith("Unpack it, and name the folder in PYTHONPATH")
 
 
 def test_of_a_package_that_cannot_be_written_to(tmp_path, monkeypatch):

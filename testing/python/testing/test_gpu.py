@@ -5,8 +5,8 @@ import torch
 
 import tilelang.language as T
 from tilelang.emulator.compiler import build_emulated
-from tilelang.jit import adapter
-from tilelang.jit.adapter import cuda_module, emulated_adapter
+from tilelang.runtime import adapter
+from tilelang.runtime.adapter import cuda_module, emulated_adapter
 from tilelang.testing import batch, gpu
 from tilelang.testing.batch import Batch, lower_one, merged_source
 from tilelang.testing.gpu import DeviceLost, GuardedCall, takes

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-NATIVE_SOURCES = ("CMakeLists.txt", "cmake", "src", "tilelang/jit/adapter/cython")
-PRODUCT_FOLDERS = ("tilelang/lib", "tilelang/jit/adapter/cython")
+# Commits before the runtime had a package of its own have the last one.
+PRODUCT_FOLDERS = ("tilelang/lib", "tilelang/runtime/adapter/cython", "tilelang/jit/adapter/cython")
+NATIVE_SOURCES = ("CMakeLists.txt", "cmake", "src", *PRODUCT_FOLDERS[1:])
 _TOOLS = ("apache-tvm-ffi", "cython")
 _LINES_OF_A_FAILURE = 30
 

@@ -10,7 +10,7 @@ import torch
 
 from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.engine.launch_plan import Descriptor, KernelLaunch, LaunchPlan, TensorParam
-from tilelang.jit.adapter import cuda_adapter
+from tilelang.runtime.adapter import cuda_adapter
 from tilelang.testing.gpu import DeviceLost, GuardedCall, takes
 from tilelang.testing.workers import Outcome
 from tilelang.utils.target import cuda_arch

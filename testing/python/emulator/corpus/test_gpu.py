@@ -5,7 +5,7 @@ import torch
 
 from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.emulator.compiler import build_emulated
-from tilelang.jit.adapter import emulated_adapter
+from tilelang.runtime.adapter import emulated_adapter
 from tilelang.testing.gpu import GuardedCall
 
 from . import gpu

@@ -3,9 +3,9 @@ import torch
 
 from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, TensorParam
 from tilelang.engine.tensor_map import Im2col, TensorMap
-from tilelang.jit.adapter import cuda_adapter
-from tilelang.jit.adapter.cuda_module import check
-from tilelang.jit.adapter.tensor_maps import encode_for_driver
+from tilelang.runtime.adapter import cuda_adapter
+from tilelang.runtime.adapter.cuda_module import check
+from tilelang.runtime.adapter.tensor_maps import encode_for_driver
 from tilelang.testing import requires_cuda
 
 SOURCE = """

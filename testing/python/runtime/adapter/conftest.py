@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan
-from tilelang.jit.adapter import emulated_adapter
+from tilelang.runtime.adapter import emulated_adapter
 
 SOURCE = r"""
 #include <string.h>
@@ -51,9 +51,10 @@ class Kernels:
     def calls(self):
         return self.library.count_calls()
 
-    def launcher(self, params, kernels=(), outputs=()):
+    def launcher(self, params, kernels=(), outputs=(), writes=None):
         launches = tuple(
-            KernelLaunch(name, grid, (128, 1, 1), 64, args) for name, grid, args in kernels
+            KernelLaunch(name, grid, (128, 1, 1), 64, args, writes=writes)
+            for name, grid, args in kernels
         )
         return emulated_adapter(
             LaunchPlan("main", params, launches, outputs, "gemm.py:7"), self.address

@@ -1,7 +1,7 @@
 """What the adapter reads and calls, declared: DLPack, the CUDA driver, the emulator; and the plan in
 C, with the code of its expressions."""
 
-from cpython.object cimport PyObject, PyObject_TypeCheck, PyTypeObject
+from cpython.object cimport PyObject, PyObject_Call, PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
@@ -127,6 +127,12 @@ cdef enum Opcode:
     OP_MIN
     OP_MAX
     OP_CEILDIV
+
+# The arguments of a call: torch tensors, None among them, arrays of other libraries among them.
+cdef enum Form:
+    OF_TENSORS
+    WITH_NONE
+    FOREIGN
 
 ctypedef struct Instruction:
     int opcode
@@ -311,3 +317,8 @@ cdef int postfix(expr, variables, list code) except -1:
 
 cdef inline char* aligned(char* memory, uintptr_t alignment) noexcept nogil:
     return memory + (alignment - <uintptr_t>memory % alignment) % alignment
+
+
+cdef inline bint is_foreign(arg):
+    """Whether an argument is an array of another library."""
+    return not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor) and hasattr(arg, "__dlpack__")

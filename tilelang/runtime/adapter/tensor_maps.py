@@ -39,6 +39,12 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
     return make
 
 
+def describe_least(descriptor: Descriptor) -> TensorMap:
+    """The map that stands for that of a tensor without elements."""
+    shape = _least_shape(descriptor)
+    return _describe(descriptor, shape, (_NOWHERE,) * (len(shape) - 1))
+
+
 def _least_shape(descriptor: Descriptor) -> tuple[int, ...]:
     """Extents that are not 0, nor are those of the pixels of a map in im2col mode."""
     if descriptor.im2col is None:
@@ -72,7 +78,7 @@ def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
     """
     from cuda.bindings import driver
 
-    from tilelang.jit.adapter.cuda_module import check
+    from tilelang.runtime.adapter.cuda_module import check
 
     fill = driver.CUtensorMapFloatOOBfill
     none, nan = (

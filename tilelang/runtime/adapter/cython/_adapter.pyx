@@ -13,9 +13,10 @@ import ctypes
 import math
 import operator
 
+import cython
 import torch
 
-from tilelang.jit.adapter import errors
+from tilelang.runtime.adapter import errors, positional
 from tilelang.emulator.machine import current_machine
 from tilelang.emulator.buffers import Tensor
 from tilelang.engine.launch_plan import COMPARISONS, PointerParam, TensorParam
@@ -23,6 +24,8 @@ from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
 
 include "_plan.pxi"
+include "_environment.pxi"
+include "_callee.pxi"
 
 
 cdef class Launcher:
@@ -31,7 +34,8 @@ cdef class Launcher:
     `load(device)` gives ``(context, [function, ...])``, addresses for one device in the plan's
     order of kernels; it is called once per device. `driver` holds the addresses of cuLaunchKernelEx,
     cuCtxGetCurrent, cuCtxPushCurrent and cuCtxPopCurrent; None runs emulated kernels on CPU tensors
-    (docs/design.md, section 5). `encode(descriptor, address, shape, byte_strides)` gives the 128
+    (docs/design.md, section 5). `device` is where the tensors are, by default the driver's: another
+    one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
     called, once per device, where a kernel wants that.
@@ -45,7 +49,7 @@ cdef class Launcher:
 
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
-    cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, torch_devices
+    cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -69,7 +73,7 @@ cdef class Launcher:
     cdef PopContext pop_context
 
     def __init__(
-        self, plan, load, driver=None, explain=None, encode=None, window_limit=None
+        self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None
     ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
@@ -79,14 +83,14 @@ cdef class Launcher:
         self.encode = encode
         self.window_limit = window_limit
         self.maps = {}
-        self.device_type = kDLCPU if driver is None else kDLCUDA
-        self.device = "cpu" if driver is None else "cuda"
+        self.device = device or ("cpu" if driver is None else "cuda")
+        self.device_type = kDLCUDA if self.device == "cuda" else kDLCPU
         if driver is not None:
             self.launch_kernel = <LaunchKernelEx><uintptr_t>driver[0]
             self.get_context = <GetCurrentContext><uintptr_t>driver[1]
             self.push_context = <PushContext><uintptr_t>driver[2]
             self.pop_context = <PopContext><uintptr_t>driver[3]
-        self.torch_devices = {}
+        self.empty_options = {}
         self._encode_params()
         self._encode_descriptors()
         self._encode_kernels()
@@ -287,6 +291,9 @@ cdef class Launcher:
     # A call.
 
     def __call__(self, *args):
+        return self.call(args)
+
+    cdef object call(self, tuple args):
         cdef char* memory
         if len(args) != self.num_inputs:
             raise errors.wrong_count(self.plan, len(args))
@@ -308,10 +315,13 @@ cdef class Launcher:
         cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
         cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
         cdef int device_id = -1
-        cdef int i
+        cdef int i, form
         cdef list results
 
-        if self._read(args, tensors, variables, scalars, &device_id):
+        form = self._read(args, tensors, variables, scalars, &device_id)
+        if form == FOREIGN:
+            return self._run(exchanged(self.plan, args), memory)
+        if form == WITH_NONE:
             self._define_without(args, tensors, variables, scalars)
         else:
             for i in range(self.num_solutions):
@@ -340,9 +350,9 @@ cdef class Launcher:
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
     ) except -1:
         """Reads every argument; checks what needs no other argument, and defines the variables.
-        Returns whether a tensor is None."""
+        Returns which form of call it is, as far as it has read."""
         cdef int i, d, index
-        cdef int absent = 0
+        cdef int form = OF_TENSORS
         cdef Param* param
         cdef DLTensor* tensor
         for i in range(self.num_inputs):
@@ -352,6 +362,8 @@ cdef class Launcher:
             tensor = &tensors[index]
             if not param.is_tensor:
                 if param.scalar_kind == POINTER:
+                    if type(arg) is not int and is_foreign(arg):
+                        return FOREIGN
                     self._read_pointer(arg, index, tensor, &scalars[index], device_id)
                 else:
                     self._read_scalar(arg, index, &scalars[index])
@@ -360,9 +372,11 @@ cdef class Launcher:
                 continue
             if arg is None:
                 memset(tensor, 0, sizeof(DLTensor))
-                absent = 1
+                form = WITH_NONE
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
+                if hasattr(arg, "__dlpack__"):
+                    return FOREIGN
                 raise errors.not_a_tensor(self.plan, index, arg)
             self._read_tensor(arg, index, tensor, device_id)
             if tensor.ndim != param.ndim:
@@ -372,7 +386,7 @@ cdef class Launcher:
                     variables[param.shape[d].defines] = extent_of(tensor, param, d)
                 if not param.row_major and param.strides[d].defines >= 0:
                     variables[param.strides[d].defines] = stride_of(tensor, param, d)
-        return absent
+        return form
 
     cdef int _solve(self, int index, int64_t* variables) except -1:
         """Computes a variable that no place is by itself."""
@@ -576,10 +590,11 @@ cdef class Launcher:
         cdef Param* param
         if self.num_allocated == 0:
             return results
-        device = self.torch_devices.get(device_id)
-        if device is None:
+        options = self.empty_options.get(device_id)
+        if options is None:
             device = torch.device(self.device, device_id)
-            self.torch_devices[device_id] = device
+            options = [{"dtype": dtype, "device": device} for dtype in self.allocated_dtypes]
+            self.empty_options[device_id] = options
         for i in range(self.num_allocated):
             index = self.allocated[i]
             param = &self.params[index]
@@ -587,13 +602,13 @@ cdef class Launcher:
                 self._evaluate(&param.shape[d], variables)
                 // (param.packing if d == param.ndim - 1 else 1) for d in range(param.ndim)])
             if param.row_major:
-                result = torch_empty(shape, dtype=self.allocated_dtypes[i], device=device)
+                # A call with keywords would make the same dict each time.
+                result = PyObject_Call(torch_empty, (shape,), options[i])
             else:
                 strides = tuple([
                     self._evaluate(&param.strides[d], variables)
                     // (1 if d == param.ndim - 1 else param.packing) for d in range(param.ndim)])
-                result = torch.empty_strided(
-                    shape, strides, dtype=self.allocated_dtypes[i], device=device)
+                result = PyObject_Call(torch.empty_strided, (shape, strides), options[i])
             torch_api.dltensor_from_py_object_no_sync(<PyObject*>result, &tensors[index])
             results.append(result)
         return results
@@ -703,13 +718,13 @@ cdef class Launcher:
         cdef void* stream = NULL
         cdef void* context = NULL
         cdef int status, k
-        if self.device_type == kDLCPU:
+        if self.launch_kernel is NULL:
             machine = current_machine()
             for k in range(self.num_kernels):
                 configs[k].machine = <const void*><uintptr_t>ctypes.addressof(machine)
                 self._launch_emulated(device, k, tensors, pointers, &configs[k])
             return 0
-        torch_api.current_work_stream(kDLCUDA, device_id, &stream)
+        torch_api.current_work_stream(self.device_type, device_id, &stream)
         status = self.get_context(&context)
         if status:
             raise errors.driver_call(self.plan, "cuCtxGetCurrent", status)
@@ -768,33 +783,10 @@ cdef class Launcher:
             if report is not NULL:
                 text = (<bytes>report).decode("utf-8", "replace")
                 free(report)
-            arguments = self._describe_arguments(k, tensors)
+            arguments = describe_arguments(self, k, tensors)
             reports = self.explain(self.plan.kernels[k].name, text, arguments)
             raise errors.emulated_failed(self.plan, k, reports)
         return 0
 
-    cdef list _describe_arguments(self, int k, DLTensor* tensors):
-        """The tensors among a kernel's arguments, for its reports."""
-        cdef int i, d
-        cdef Param* param
-        cdef DLTensor* tensor
-        cdef list found = []
-        for i in range(self.kernels[k].num_arguments):
-            index = self.arguments[self.kernels[k].first_argument + i].param
-            if index < 0 or not self.params[index].is_tensor:
-                found.append(None)
-                continue
-            param = &self.params[index]
-            tensor = &tensors[index]
-            name, dtype = self.plan.params[index].name, self.plan.params[index].dtype
-            if tensor.shape is NULL:  # None was passed
-                nothing = [0] * param.ndim
-                found.append(Tensor(name, nothing, nothing, dtypes.bits(dtype)))
-                continue
-            shape = [extent_of(tensor, param, d) for d in range(param.ndim)]
-            if tensor.strides is NULL:
-                strides = [math.prod(shape[d + 1 :]) for d in range(param.ndim)]
-            else:
-                strides = [stride_of(tensor, param, d) for d in range(param.ndim)]
-            found.append(Tensor(name, shape, strides, dtypes.bits(dtype)))
-        return found
+
+include "_exchange.pxi"

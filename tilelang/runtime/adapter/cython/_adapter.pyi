@@ -18,5 +18,18 @@ class Launcher:
         explain: Callable[[str, str, Sequence[Tensor | None]], list[Report]] | None = None,
         encode: Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes] | None = None,
         window_limit: Callable[[int], int] | None = None,
+        device: str | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...
+
+class Callee:
+    """The base of what is called with tensors."""
+
+    _adapter: Any  # a Launcher, or what stands for one
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+class Environment:
+    """The values of some environment variables at one time."""
+
+    def __init__(self, names: Sequence[bytes]) -> None: ...
+    def unchanged(self) -> bool: ...

@@ -17,8 +17,8 @@ from tilelang.engine.launch_plan import (
     ScalarParam,
     TensorParam,
 )
-from tilelang.jit.adapter import emulated_adapter
-from tilelang.jit.adapter.cython import _adapter
+from tilelang.runtime.adapter import emulated_adapter
+from tilelang.runtime.adapter.cython import _adapter
 
 M = ("var", "m")
 N = ("var", "n")
@@ -336,7 +336,7 @@ import importlib.util, sys, unittest.mock
 torch = sys.modules["torch"] = unittest.mock.MagicMock(__version__="2.5")
 torch.Tensor = object
 for name in ["", ".emulator", ".emulator.buffers", ".emulator.machine", ".engine",
-             ".engine.launch_plan", ".engine.symbols", ".jit", ".jit.adapter", ".utils"]:
+             ".engine.launch_plan", ".engine.symbols", ".runtime", ".runtime.adapter", ".utils"]:
     sys.modules["tilelang" + name] = unittest.mock.MagicMock()
 spec = importlib.util.spec_from_file_location("_adapter", {_adapter.__file__!r})
 spec.loader.exec_module(importlib.util.module_from_spec(spec))

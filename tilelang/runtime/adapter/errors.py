@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tilelang.emulator.reports import EmulationError, Report
 from tilelang.engine.launch_plan import (
     LaunchPlan,
     PointerParam,
@@ -21,6 +20,9 @@ from tilelang.engine.launch_plan import (
 )
 from tilelang.engine.symbols import variables
 from tilelang.utils import dtypes
+
+if TYPE_CHECKING:
+    from tilelang.emulator.reports import EmulationError, Report
 
 
 def _about(plan: LaunchPlan, index: int) -> str:
@@ -99,6 +101,27 @@ def unreadable(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError
         "dense tensor that lives on the kernel's device; under torch.compile, torch.export or "
         "torch.func, put the call into a torch.library.custom_op with register_fake."
     )
+
+
+def not_exchanged(plan: LaunchPlan, index: int, arg: Any, error: Exception) -> TypeError:
+    """An array of another library cannot be passed as it is."""
+    return TypeError(
+        f"{_about(plan, index)}: found {_array(arg)}, which torch cannot take by DLPack "
+        f"({error}). Pass a copy with a dtype and a byte order that torch has, such as "
+        f"torch.tensor({plan.params[index].name}.tolist())."
+    )
+
+
+def read_only(plan: LaunchPlan, index: int, arg: Any) -> ValueError:
+    """The kernel may write to an array that its library lets nobody write to."""
+    return ValueError(
+        f"{_about(plan, index)}: found {_array(arg)}, which is read-only, and the kernel writes to "
+        f"it. Pass a copy that may be written to, such as `{plan.params[index].name}.copy()`."
+    )
+
+
+def _array(arg: Any) -> str:
+    return f"{type(arg).__module__}.{type(arg).__qualname__}"
 
 
 def wrong_rank(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
@@ -244,6 +267,8 @@ def too_many_devices(plan: LaunchPlan, device: int, limit: int) -> RuntimeError:
 
 def emulated_failed(plan: LaunchPlan, kernel: int, reports: Sequence[Report]) -> EmulationError:
     """The emulator reports defects of the kernel."""
+    from tilelang.emulator.reports import EmulationError
+
     name = plan.kernels[kernel].name
     return EmulationError(reports, f"{plan.where()}: kernel `{name}` failed in the emulator:")
 

@@ -1,0 +1,53 @@
+"""From kernels to files that are called without the compiler (`tilelang.runtime.file`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tilelang
+from tilelang.jit.backend import EMULATE, GPU_BACKENDS
+from tilelang.runtime.file import Variant, write_kernel
+
+if TYPE_CHECKING:
+    from tilelang.jit.kernel import JITKernel
+
+
+def export_kernel(kernel: JITKernel, path: str | Path, archs: Sequence[str] | None = None) -> None:
+    """As `JITKernel.export`."""
+    own = kernel.target.arch
+    if archs is None:
+        archs = [own, *([EMULATE] if kernel.execution_backend == EMULATE else [])]
+    elif isinstance(archs, str) or not archs:
+        raise ValueError(f"archs={archs!r}: expected a list such as ['sm_90a', 'sm_100a']")
+    variants = [
+        variant_of(kernel if arch in (own, EMULATE) else _for_arch(kernel, arch), arch)
+        for arch in archs
+    ]
+    write_kernel(path, variants, tilelang.__version__)
+
+
+def variant_of(kernel: JITKernel, arch: str) -> Variant:
+    """The part of a file for `arch`: the architecture that the kernel is compiled for, or
+    ``"emulate"``."""
+    if arch == EMULATE:
+        return Variant(arch, kernel.launch_plan, kernel.emulated_source.encode())
+    return Variant(arch, kernel.launch_plan, kernel.cubin)
+
+
+def _for_arch(kernel: JITKernel, arch: str) -> JITKernel:
+    """The same program for another architecture."""
+    from tilelang.utils.arch import check_arch
+
+    check_arch(arch)
+    return type(kernel)(
+        kernel.prim_func,
+        out_idx=kernel.out_idx,
+        execution_backend=GPU_BACKENDS[0],
+        target={**dict(kernel.target.export()), "arch": arch},
+        target_host=kernel.target_host,
+        verbose=kernel.verbose,
+        pass_configs=kernel.pass_configs,
+        compile_flags=kernel.compile_flags,
+    )

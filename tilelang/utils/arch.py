@@ -1,0 +1,32 @@
+"""Which GPUs run what was compiled for an architecture."""
+
+from __future__ import annotations
+
+import re
+
+
+def check_arch(arch: str) -> re.Match[str]:
+    """The parts of an architecture's name: major and minor number, suffix. Raises `ValueError`
+    where it is none.
+    """
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
+    if not found:
+        raise ValueError(f"architecture {arch!r}: expected a name such as sm_90a")
+    return found
+
+
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether a GPU of this compute capability runs a cubin for `arch`.
+
+    It runs those of its major number up to its minor one; of architecture-specific code (suffix
+    ``a``) only its own, of family-specific code (``f``) as of plain code (CUDA C++ Programming
+    Guide, "Binary Compatibility" and "Family-Specific Features"). Raises `ValueError` where `arch`
+    is not the name of an architecture.
+
+    Example: ``runs_on("sm_80", (8, 6)) and not runs_on("sm_80", (9, 0))``
+    """
+    found = check_arch(arch)
+    wanted = int(found[1]), int(found[2])
+    return wanted == capability or (
+        wanted[0] == capability[0] and wanted[1] < capability[1] and found[3] != "a"
+    )
