@@ -13,6 +13,7 @@ import tvm
 
 from tilelang import (
     _ffi,
+    autotuner,
     cache,
     carver,
     contrib,
@@ -26,6 +27,7 @@ from tilelang import (
     transform,
     utils,
 )
+from tilelang.autotuner import autotune
 from tilelang.cache import clear_cache, disable_cache, enable_cache, is_cache_enabled
 from tilelang.engine.callback import (
     register_c_postproc,
@@ -60,6 +62,8 @@ __all__ = [
     "PassConfigKey",
     "Profiler",
     "TensorSupplyType",
+    "autotune",
+    "autotuner",
     "cache",
     "carver",
     "cdiv",
