@@ -5,6 +5,7 @@ compiled as plain data, `bench` times it in a process (`processes`, `session`) t
 """
 
 from tilelang.autotuner.decorator import AutoTuneImpl, autotune
+from tilelang.autotuner.executors import RayExecutor
 from tilelang.autotuner.inputs import set_autotune_inputs
 from tilelang.autotuner.result import AutotuneResult, Trial
 from tilelang.autotuner.tuner import AutoTuner
@@ -13,6 +14,7 @@ __all__ = [
     "AutoTuneImpl",
     "AutoTuner",
     "AutotuneResult",
+    "RayExecutor",
     "Trial",
     "autotune",
     "set_autotune_inputs",
