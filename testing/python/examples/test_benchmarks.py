@@ -111,3 +111,21 @@ def test_the_limit_of_mla_is_not_one_of_registers(common):
     limit = importlib.import_module("mla_limit")
     kernel = limit.products(1, 128, 512, "float16", True)
     assert kernel.n_spills == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tuning_run", ["--configs", "2"], "2 configurations of 64 x 64 x 64 on the emulator"),
+        ("tuner_quality", [], "of 1 have a suggestion"),
+    ],
+    ids=["tuning_run", "tuner_quality"],
+)
+def test_tuning_is_emulated(name, options, said):
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / f"{name}.py"), "--emulate", *options],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout

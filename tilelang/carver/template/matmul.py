@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 
 from tilelang.carver.cost import Product, Tiling, product_seconds
@@ -69,7 +70,9 @@ class MatmulTemplate(BaseTemplate):
                 continue
             depths = _up_to(steps[: 3 if m <= FEW_ROWS else 2], self.K)
             for k, stages, panel in itertools.product(depths, STAGES, PANELS):
-                if panel == 1 or m * panel <= self.M:
+                # More versions than there are steps are never filled.
+                is_whole = stages <= max(2, math.ceil(self.K / k))
+                if is_whole and (panel == 1 or m * panel <= self.M):
                     yield Tiling(m, n, k, stages, threads, panel, by_groups)
 
     def candidates(self) -> Iterator[Hint]:
