@@ -1,6 +1,5 @@
 """The benchmarks' own code: rows are checked, tuned and timed, without a GPU by the wall clock."""
 
-import functools
 import importlib
 import json
 import pathlib
@@ -47,30 +46,6 @@ def test_a_row_is_tuned_and_measured(common, monkeypatch, device):
     assert found["config"] == found["trials"][0]["config"]
     assert found["registers"] > 0
     json.dumps(found)
-
-
-def test_functions_take_turns_behind_one_that_warms_up(common, monkeypatch):
-    """Each turn takes as long as the last one and a millisecond, as on a chip that gets warm."""
-    calls, clock = [], iter(range(100))
-
-    def bench(function, **options):
-        function()
-        return float(next(clock))
-
-    monkeypatch.setattr(common, "do_bench", bench)
-    monkeypatch.setattr(common, "ROUNDS", 3)
-    found = common.median_times({name: functools.partial(calls.append, name) for name in "ab"})
-    assert "".join(calls) == "abbaabba"
-    assert found == {"a": 4.0, "b": 5.0}
-
-
-def test_the_chip_rests_before_each_turn(common, monkeypatch):
-    events = []
-    monkeypatch.setattr(common, "do_bench", lambda function, **options: function() or 1.0)
-    monkeypatch.setattr(common.time, "sleep", events.append)
-    monkeypatch.setattr(common, "ROUNDS", 1)
-    common.median_times({name: functools.partial(events.append, name) for name in "ab"}, rest=0.5)
-    assert events == [0.5, "a", 0.5, "b", 0.5, "b", 0.5, "a"]
 
 
 def test_a_wrong_result_is_not_timed(common, device):
