@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tilelang.autotuner.session import Workload
+from tilelang.autotuner.session import Workload, copies
 from tilelang.engine.param import KernelParam
 from tilelang.utils.log import logger
 from tilelang.utils.tensor import TensorSupplyType, get_tensor_supply
@@ -110,7 +110,7 @@ def prepare(
     expected: list[torch.Tensor] = []
     if profile.checks:
         assert profile.ref_prog is not None
-        own = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+        own = copies(inputs)
         result = profile.ref_prog(*own)
         expected = [] if result is None else [result] if torch.is_tensor(result) else list(result)
         workload.changed = tuple(

@@ -28,6 +28,10 @@ T = TypeVar("T")
 _SIZE = struct.Struct("q")
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
+FORK_SAFE = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""The nursery's environment: tvm_ffi's import asks torch for GPUs, for the sake of older torch, and
+torch answers by initialising the driver, which no fork of the process could use then."""
+
 
 class CallFailed(RuntimeError):
     """A function raised in its process; the text has the class and the message.
@@ -122,7 +126,10 @@ class _Nursery:
         )
         # The environment of now is sent with each request.
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            [sys.executable, "-c", program],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **FORK_SAFE},
         )
         theirs.close()
 

@@ -26,6 +26,7 @@ from tilelang.autotuner.candidate import Candidate, Lowered, build_apart
 from tilelang.autotuner.inputs import Prepared, ProfileArgs, prepare
 from tilelang.autotuner.processes import close_idle, start_nursery
 from tilelang.autotuner.result import Trial
+from tilelang.autotuner.session import copies
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import KernelParam, arguments
 from tilelang.env import env
@@ -287,8 +288,8 @@ class Search:
             return ""
         assert self.profile.manual_check_prog is not None
         expected = self.prepared[self._jobs[number].workload].expected
-        outputs = [o.to(e.device) for o, e in zip(measured.outputs, expected, strict=True)]
         try:
+            outputs = [o.to(e.device) for o, e in zip(measured.outputs, expected, strict=True)]
             self.profile.manual_check_prog(expected, outputs)
         except Exception as error:  # noqa: BLE001 (whatever a check raises is its verdict)
             return f"{type(error).__name__}: {error}"
@@ -323,7 +324,8 @@ class Search:
             return None
         from tilelang.profiler import do_bench
 
-        inputs = next(iter(self.prepared.values())).inputs
+        # Its own copies: it may change them.
+        inputs = copies(next(iter(self.prepared.values())).inputs)
         found = do_bench(lambda: reference(*inputs), backend=self.profile.backend)
         assert isinstance(found, float)
         return found

@@ -193,7 +193,7 @@ class Session:
         """Brings inputs to the device."""
         found = Workload.of_bytes(text)
         found = replace(found, inputs=self._placed(found.inputs))
-        self._workloads[name] = found, _copies(found.inputs)
+        self._workloads[name] = found, copies(found.inputs)
 
     def _placed(self, values: Sequence[Any]) -> list[Any]:
         name = self._device.name
@@ -272,7 +272,8 @@ class Session:
             raise error
 
 
-def _copies(values: Sequence[Any]) -> list[Any]:
+def copies(values: Sequence[Any]) -> list[Any]:
+    """The same values, tensors as copies."""
     return [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
 
 

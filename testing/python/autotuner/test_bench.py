@@ -193,3 +193,18 @@ def test_another_number_of_outputs_is_wrong(session):
     session.add_workload("two", workload(expected=[A, B]).to_bytes())
     with pytest.raises(WrongResult, match="returned 2 outputs, the kernel 1"):
         session.admit(0, does("right 1"), "two")
+
+
+def test_workloads_travel_with_their_types_and_strides():
+    tensors = [
+        torch.ones(4, 6, dtype=torch.float16).T,
+        torch.ones(4).to(torch.float8_e4m3fn),
+        torch.ones(4, dtype=torch.bool),
+        torch.ones(4, dtype=torch.bfloat16),
+        torch.ones(4, dtype=torch.uint16),
+    ]
+    found = Workload.of_bytes(Workload([*tensors, 3, 0.5]).to_bytes())
+    for tensor, old in zip(found.inputs, tensors, strict=False):
+        assert (tensor.dtype, tensor.stride()) == (old.dtype, old.stride())
+        assert torch.equal(tensor.float(), old.float())
+    assert found.inputs[5:] == [3, 0.5]

@@ -7,7 +7,14 @@ import time
 
 import pytest
 
-from tilelang.autotuner.processes import CallFailed, Child, ProcessLost, call_apart, close_idle
+from tilelang.autotuner.processes import (
+    FORK_SAFE,
+    CallFailed,
+    Child,
+    ProcessLost,
+    call_apart,
+    close_idle,
+)
 
 
 @pytest.fixture
@@ -86,6 +93,26 @@ def test_a_script_without_a_guard_runs_once_and_leaves_no_process(tmp_path):
     process.kill()
     process.wait()
     assert ended(pid)
+
+
+ASKS = """
+import torch
+def refuse(*_):
+    raise SystemExit("a GPU was looked for")
+torch.cuda.is_available = torch.cuda.device_count = torch.cuda.init = refuse
+import tilelang.autotuner.session
+"""
+
+
+def test_what_children_are_forked_from_has_not_touched_a_gpu():
+    """CUDA does not work in a fork of a process that has looked for a device."""
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **FORK_SAFE},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def ended(pid: int, seconds: float = 10) -> bool:
