@@ -199,14 +199,13 @@ class Child:
         try:
             self._connection.send_bytes(pickle.dumps((function, arguments)))
             if not self._connection.poll(seconds):
-                self.close()
                 raise ProcessLost(f"it takes more than {seconds:g} s")
             error, value = pickle.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as lost:
+        except BaseException as lost:
+            # An interrupt, too: the answer would be taken for the next one's.
             self.close()
-            raise ProcessLost("its process has ended: a crash, or no memory") from lost
-        except BaseException:
-            self.close()  # such as an interrupt: the answer would be taken for the next one's
+            if isinstance(lost, EOFError | OSError):
+                raise ProcessLost("its process has ended: a crash, or no memory") from lost
             raise
         if error is not None:
             raise CallFailed(*error)

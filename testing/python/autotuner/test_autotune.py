@@ -230,6 +230,10 @@ def test_a_function_in_eager_style_is_tuned_on_the_tensors_of_the_call():
     assert torch.equal(eager(a, b), a + b)
     assert eager.tune(a, b).config == {"block": 128}
     assert eager.compile(a, b).config == {"block": 128}
+    seen = []
+    checked = autotune(configs={"block": [64]}, ref_prog=lambda *given: seen.extend(given) or a + b)
+    assert torch.equal(checked(eager.jit_impl)(a, b), a + b)
+    assert torch.equal(torch.stack(seen), torch.stack([a, b]))
 
 
 class Model:
@@ -327,9 +331,10 @@ def twice(n, block):
     def main(A: T.Tensor((n,), "float32"), C: T.Tensor((n,), "float32")):
         with T.Kernel(n // block, threads=32) as bx:
             for i in T.Parallel(block):
-                C[bx * block + i] = A[bx * block + i] * {factor} + helper(n)
+                C[bx * block + i] = A[bx * block + i] {sign} {factor} + helper(n)
     return main
 def helper(n):
+    assert n not in {{"some", "texts", "in", "any", "order"}}
     return {helped}
 def digest():
     return structure(twice, {{"n": 256}}, None)
@@ -338,7 +343,7 @@ def digest():
 
 def test_a_function_counts_by_its_structure_in_every_process(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    plain = {"scale": 1, "comment": "", "factor": "SCALE", "helped": "n"}
+    plain = {"scale": 1, "comment": "", "sign": "*", "factor": "SCALE", "helped": "n"}
 
     def program(number, **changed):
         name = f"tuned_program_{number}"
@@ -350,9 +355,9 @@ def test_a_function_counts_by_its_structure_in_every_process(tmp_path, monkeypat
     assert child.call(digest) == digest()
     child.close()
     assert program(1, comment="# Something else.\n")() == digest()
-    others = [{"scale": 2}, {"factor": "3"}, {"helped": "n + 1"}]
+    others = [{"scale": 2}, {"factor": "3"}, {"helped": "n + 1"}, {"sign": "-"}]
     found = [program(2 + number, **changed)() for number, changed in enumerate(others)]
-    assert len({digest(), *found}) == 4
+    assert len({digest(), *found}) == 5
 
 
 def test_the_key_has_the_sizes(monkeypatch, said):

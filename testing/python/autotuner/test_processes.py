@@ -77,7 +77,7 @@ print("the script runs")
 from tilelang.autotuner.processes import Child
 child = Child()
 print(child.pid, flush=True)
-time.sleep(600)
+child.call(time.sleep, 600)
 """
 
 
