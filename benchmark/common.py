@@ -12,9 +12,7 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +20,7 @@ from typing import Any
 import torch
 
 import tilelang
-from tilelang.profiler import do_bench
+from tilelang.profiler import compare
 
 EXAMPLES = pathlib.Path(__file__).resolve().parent.parent / "examples"
 ROUNDS = 6
@@ -77,21 +75,6 @@ def norm_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((found.double() - wanted.double()).norm() / wanted.double().norm())
 
 
-def median_times(
-    functions: Mapping[Any, Callable[[], Any]], rep: float = 100, rest: float = 0
-) -> dict[Any, float]:
-    """Milliseconds of each function by name, the L2 cache flushed; the functions take turns of
-    `rep` milliseconds, every other time in the opposite order, so that the chip's clock is the same
-    for all. The first turn of each only warms the chip up: a cool one is faster. With `rest`, the
-    chip idles for so many seconds before each turn, as it does for a lone `do_bench`."""
-    times: dict[Any, list[float]] = {name: [] for name in functions}
-    for turn in range(1 + ROUNDS):
-        for name, function in list(functions.items())[:: -1 if turn % 2 else 1]:
-            time.sleep(rest)
-            times[name].append(do_bench(function, rep=rep, return_mode="median"))
-    return {name: statistics.median(found[1:]) for name, found in times.items()}
-
-
 def checked_error(row: Row, kernel: Any, inputs: list[Any]) -> float:
     """The relative error of a kernel; more than the bound ends the benchmark."""
     error, bound = row.error(inputs, row.call(kernel, *inputs))
@@ -115,7 +98,7 @@ def tune(row: Row, inputs: list[Any]) -> list[dict[str, Any]]:
         found[-1].update(registers=kernel.n_regs, spilled=kernel.n_spills)
         checked_error(row, kernel, inputs)
         functions[number] = functools.partial(row.call, kernel, *inputs)
-    for number, milliseconds in median_times(functions, rep=30).items():
+    for number, milliseconds in compare(functions, 30, ROUNDS).medians.items():
         found[number]["ms"] = milliseconds
     return sorted(found, key=lambda entry: entry["ms"])
 
@@ -127,10 +110,13 @@ def side_by_side(
     functions = {"ours": lambda: row.call(kernel, *inputs)}
     if row.baseline is None:
         assert row.limit is not None
-        return {**median_times(functions, rest=rest), "baseline": row.limit(inputs)}
+        return {
+            **compare(functions, rounds=ROUNDS, rest=rest).medians,
+            "baseline": row.limit(inputs),
+        }
     others = row.baseline_inputs(device) if row.baseline_inputs else inputs
     functions["baseline"] = functools.partial(row.baseline, *others)
-    return median_times(functions, rest=rest)
+    return compare(functions, rounds=ROUNDS, rest=rest).medians
 
 
 def measure(row: Row, tuned: bool, device: str, rest: float = 0) -> dict[str, Any]:

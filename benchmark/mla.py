@@ -5,9 +5,10 @@ what, the other one has two groups of warps that take turns."""
 import itertools
 
 import torch
-from common import Row, example, main, median_times, norm_error
+from common import Row, example, main, norm_error
 
 import tilelang.language as T
+from tilelang.profiler import compare
 
 SIZES = (132, 128, 8192)
 CONFIG = {"block_H": 64, "block_N": 128, "num_stages": 1, "pieces": 4, "threads": 256}
@@ -30,7 +31,7 @@ def limit(work, tensors):
     keys = torch.cat([x.flatten() for x in tensors[2:]])
     to = torch.empty_like(keys)
     # A copy reads and writes each byte.
-    copy = median_times({"copy": lambda: to.copy_(keys)})["copy"] / 2
+    copy = compare({"copy": lambda: to.copy_(keys)}).medians["copy"] / 2
     return max(work / WANTED_FLOPS * 1e3, copy / WANTED_SHARE)
 
 

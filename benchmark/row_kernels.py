@@ -4,10 +4,11 @@ Needs a GPU. Prints a table: medians of calls that take turns in one process.
 """
 
 import torch
-from common import example, median_times
+from common import example
 
 import tilelang
 import tilelang.language as T
+from tilelang.profiler import compare
 
 ROWS, COLUMNS = 16384, 8192
 
@@ -54,7 +55,7 @@ def main() -> None:
         wanted = x * torch.rsqrt((x * x).mean(dim=1, keepdim=True) + 1e-6) * weight.double()
         assert (norm(a, weight).double() - wanted).norm() < 5e-3 * wanted.norm()
         functions[f"rms_norm, {threads} threads"] = lambda k=norm: k(a, weight)
-    times = median_times(functions)
+    times = compare(functions).medians
     print(f"{'16384 x 8192 bfloat16':<24} {'ms':>8} {'GB/s':>8} {'of the copy':>12}")
     for name, milliseconds in times.items():
         speed = 2 * a.numel() * a.element_size() / milliseconds * 1e-6

@@ -34,6 +34,8 @@ __all__ = [
     "PassConfigKey",
     "Profiler",
     "TensorSupplyType",
+    "autotune",
+    "autotuner",
     "cache",
     "carver",
     "cdiv",
@@ -68,6 +70,7 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     [
+        "autotuner",
         "cache",
         "carver",
         "contrib",

@@ -5,6 +5,7 @@
 
 import tvm as tvm
 
+from tilelang import autotuner as autotuner
 from tilelang import cache as cache
 from tilelang import carver as carver
 from tilelang import contrib as contrib
@@ -18,6 +19,7 @@ from tilelang import tools as tools
 from tilelang import torch as torch
 from tilelang import transform as transform
 from tilelang import utils as utils
+from tilelang.autotuner import autotune as autotune
 from tilelang.cache import clear_cache as clear_cache
 from tilelang.cache import disable_cache as disable_cache
 from tilelang.cache import enable_cache as enable_cache

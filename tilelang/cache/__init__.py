@@ -1,8 +1,9 @@
 """What is compiled is kept: in this process, and on disk for the next one.
 
-On disk there are three kinds of entries (`tilelang.cache.store`): ``program``, what lowering makes
+On disk there are four kinds of entries (`tilelang.cache.store`): ``program``, what lowering makes
 of a program (source, launch plan, explanation, warnings); ``cubin``, what NVRTC makes of a source;
-and ``emulator``, what the machine's C++ compiler makes of it. ``stamp`` remembers digests of files.
+``emulator``, what the machine's C++ compiler makes of it; and ``tuning``, what was found of a
+function's configurations. ``stamp`` remembers digests of files.
 ``python -m tilelang.cache`` lists, explains and prunes them.
 """
 

@@ -1,3 +1,13 @@
-"""What is asked about devices, where users look for it."""
+"""Suggested configurations: `template` has kinds of kernels, `cost` what they may take, `arch` the
+chips."""
 
 from tilelang.carver import arch as arch
+from tilelang.carver import roller as roller
+from tilelang.carver import template as template
+from tilelang.carver.arch import CUDA as CUDA
+from tilelang.carver.roller import Hint as Hint
+from tilelang.carver.template import ElementwiseTemplate as ElementwiseTemplate
+from tilelang.carver.template import FlashAttentionTemplate as FlashAttentionTemplate
+from tilelang.carver.template import GEMVTemplate as GEMVTemplate
+from tilelang.carver.template import GeneralReductionTemplate as GeneralReductionTemplate
+from tilelang.carver.template import MatmulTemplate as MatmulTemplate

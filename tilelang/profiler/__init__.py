@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilelang.profiler.bench import do_bench as do_bench
+from tilelang.profiler.roofline import Roofline as Roofline
+from tilelang.profiler.roofline import roofline as roofline
+from tilelang.profiler.turns import CallTime as CallTime
+from tilelang.profiler.turns import Turns as Turns
+from tilelang.profiler.turns import compare as compare
+from tilelang.profiler.turns import time_call as time_call
 from tilelang.utils.tensor import TensorSupplyType, get_tensor_supply, torch_assert_close
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """The benchmarks' own code: rows are checked, tuned and timed, without a GPU by the wall clock."""
 
-import functools
 import importlib
 import json
 import pathlib
@@ -49,30 +48,6 @@ def test_a_row_is_tuned_and_measured(common, monkeypatch, device):
     json.dumps(found)
 
 
-def test_functions_take_turns_behind_one_that_warms_up(common, monkeypatch):
-    """Each turn takes as long as the last one and a millisecond, as on a chip that gets warm."""
-    calls, clock = [], iter(range(100))
-
-    def bench(function, **options):
-        function()
-        return float(next(clock))
-
-    monkeypatch.setattr(common, "do_bench", bench)
-    monkeypatch.setattr(common, "ROUNDS", 3)
-    found = common.median_times({name: functools.partial(calls.append, name) for name in "ab"})
-    assert "".join(calls) == "abbaabba"
-    assert found == {"a": 4.0, "b": 5.0}
-
-
-def test_the_chip_rests_before_each_turn(common, monkeypatch):
-    events = []
-    monkeypatch.setattr(common, "do_bench", lambda function, **options: function() or 1.0)
-    monkeypatch.setattr(common.time, "sleep", events.append)
-    monkeypatch.setattr(common, "ROUNDS", 1)
-    common.median_times({name: functools.partial(events.append, name) for name in "ab"}, rest=0.5)
-    assert events == [0.5, "a", 0.5, "b", 0.5, "b", 0.5, "a"]
-
-
 def test_a_wrong_result_is_not_timed(common, device):
     with pytest.raises(SystemExit, match="relative error"):
         common.measure(row(common, 0.0), False, device)
@@ -111,3 +86,21 @@ def test_the_limit_of_mla_is_not_one_of_registers(common):
     limit = importlib.import_module("mla_limit")
     kernel = limit.products(1, 128, 512, "float16", True)
     assert kernel.n_spills == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tuning_run", ["--configs", "2"], "2 configurations of 64 x 64 x 64 on the emulator"),
+        ("tuner_quality", [], "of 1 have a suggestion"),
+    ],
+    ids=["tuning_run", "tuner_quality"],
+)
+def test_tuning_is_emulated(name, options, said):
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / f"{name}.py"), "--emulate", *options],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout

@@ -43,7 +43,7 @@ def kernel_costs(kernel: Any) -> dict[str, int]:
     ]
     bodies = [function.body for function in kernel.artifact.device_mod.functions.values()]
     costs = {
-        "executed": sum(_statements(body, weighted=True) for body in bodies),
+        "executed": sum(map(statements_executed, bodies)),
         "statements": sum(_statements(body, weighted=False) for body in bodies),
         "source": sum(bool(line.strip()) for line in kernel.kernel_source.splitlines()),
         "cubin": len(kernel.cubin),
@@ -54,6 +54,13 @@ def kernel_costs(kernel: Any) -> dict[str, int]:
     if _can_disassemble():
         costs["instructions"] = len(_INSTRUCTION.findall(kernel.sass))
     return costs
+
+
+def statements_executed(body: Any) -> int:
+    """How many statements of `body`, a thread program's, one thread executes: those of a loop once
+    for each of its iterations (`UNKNOWN_EXTENT` where their number is not known), those of all
+    branches."""
+    return _statements(body, weighted=True)
 
 
 def _statements(body: Any, weighted: bool) -> int:

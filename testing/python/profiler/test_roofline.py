@@ -1,0 +1,93 @@
+"""Work that is counted in programs, against numbers by hand."""
+
+import pytest
+
+import tilelang.language as T
+from tilelang.carver import CUDA
+from tilelang.profiler import roofline
+
+M, N, K = 512, 256, 1024
+
+
+@pytest.fixture(scope="module")
+def arch():
+    return CUDA("cuda -arch=sm_90a")
+
+
+def product(m=M, transposed=False, blocks=None):
+    @T.prim_func
+    def main(
+        A: T.Tensor((K, m) if transposed else (m, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        C: T.Tensor((m, N), "float32"),
+    ):
+        with T.Kernel(N // 128, T.ceildiv(m, 64), threads=128) as (bx, by):
+            a = T.alloc_shared((32, 64) if transposed else (64, 32), "float16")
+            b = T.alloc_shared((32, 128), "float16")
+            c = T.alloc_fragment((64, 128), "float32")
+            T.clear(c)
+            for k in T.Pipelined(K // 32, num_stages=2):
+                if transposed:
+                    T.copy(A[k * 32, by * 64], a)
+                else:
+                    T.copy(A[by * 64, k * 32], a)
+                T.copy(B[k * 32, bx * 128], b)
+                T.gemm(a, b, c, transpose_A=transposed)
+            T.copy(c, C[by * 64, bx * 128])
+
+    return main
+
+
+def test_a_product(arch):
+    for program in (product(), product(transposed=True)):
+        found = roofline(program, arch=arch)
+        assert found.flop == {"float16": 2 * M * N * K}
+        assert found.bytes == 2 * (M * K + K * N) + 4 * M * N
+        # A once for each of two columns of tiles, B once for each of eight rows.
+        assert found.copied == 2 * (2 * M * K + 8 * K * N) + 4 * M * N
+        math = 1e3 * 2 * M * N * K / arch.tensor_flops("float16")
+        memory = 1e3 * found.bytes / arch.bandwidth
+        assert found.milliseconds == max(math, memory)
+        assert found.bound == "memory"
+        assert found.share(2 * found.milliseconds) == 0.5
+        assert "bound by memory" in str(found)
+
+
+def test_sizes_are_given_by_name(arch):
+    m = T.dynamic("m")
+    program = product(m)
+    assert roofline(program, {"m": M}, arch).flop == {"float16": 2 * M * N * K}
+    with pytest.raises(ValueError, match="found `m`, which is not known"):
+        roofline(program, arch=arch)
+
+
+def test_what_grows_with_the_block_counts_with_its_mean(arch):
+    """As causal attention: block b takes b + 1 steps."""
+
+    @T.prim_func
+    def main(A: T.Tensor((512, 512), "float16"), C: T.Tensor((512, 64), "float32")):
+        with T.Kernel(8, threads=128) as bx:
+            a = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            steps = bx + 1
+            for k in T.serial(steps):
+                T.copy(A[bx * 64, k * 64], a)
+                T.gemm(a, a, c)
+            T.copy(c, C[bx * 64, 0])
+
+    found = roofline(main, arch=arch)
+    assert found.flop["float16"] == 2 * 64**3 * sum(range(1, 9))
+    assert found.copied == 2 * 64 * 64 * sum(range(1, 9)) + 4 * 512 * 64
+
+
+def test_what_is_known_at_the_run_only_is_refused(arch):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), counts: T.Tensor((8,), "int32")):
+        with T.Kernel(8, threads=128) as bx:
+            a = T.alloc_shared((64, 64), "float16")
+            for _ in T.serial(counts[bx]):
+                T.copy(A, a)
+
+    with pytest.raises(ValueError, match="which is not known before the run"):
+        roofline(main, arch=arch)

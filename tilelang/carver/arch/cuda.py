@@ -1,0 +1,213 @@
+"""What NVIDIA chips can do in a second: the tables of the cost model and of rooflines."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import torch
+import tvm
+
+from tilelang._ffi import get_function
+from tilelang.utils.target import TargetLike, determine_target
+
+WARP_SIZE = 32
+REGISTERS_PER_SM = 65536
+"""32-bit registers of a multiprocessor, on every chip of the table (CUDA Programming Guide,
+"Technical Specifications per Compute Capability")."""
+REGISTERS_PER_THREAD = 255
+SHARED_BYTES_PER_CLOCK = 128
+"""Of a multiprocessor: 32 banks of 4 bytes (CUDA Programming Guide, "Shared Memory")."""
+L2_BYTES_PER_CLOCK = 5120
+"""Read from L2 by all multiprocessors ("NVIDIA A100 Tensor Core GPU Architecture", "A100 L2
+cache"); later papers give none, and it is taken for the same."""
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """A row of the table: a product with this chip.
+
+    Attributes:
+        sms: multiprocessors.
+        clock: of these, in Hz, the boost clock.
+        tensor_flop: dense FLOP per clock of a multiprocessor's tensor cores, for operands of 16
+            bits that are added in float32.
+        fma_flop: FLOP per clock of its float32 units.
+        bandwidth: of the memory, in bytes per second.
+        l2_bytes: size of the L2 cache.
+    """
+
+    sms: int
+    clock: float
+    tensor_flop: int
+    fma_flop: int
+    bandwidth: float
+    l2_bytes: int
+
+
+_SPEEDS = {
+    75: Speeds(40, 1.59e9, 1024, 128, 0.32e12, 4 << 20),
+    80: Speeds(108, 1.41e9, 2048, 128, 2.039e12, 40 << 20),
+    86: Speeds(84, 1.74e9, 1024, 256, 0.696e12, 6 << 20),
+    87: Speeds(16, 1.30e9, 1024, 256, 0.205e12, 4 << 20),
+    89: Speeds(142, 2.52e9, 1024, 256, 0.864e12, 96 << 20),
+    90: Speeds(132, 1.83e9, 4096, 256, 4.8e12, 50 << 20),
+    100: Speeds(148, 1.85e9, 8192, 256, 8.0e12, 126 << 20),
+    103: Speeds(160, 1.85e9, 8192, 256, 8.0e12, 126 << 20),
+    120: Speeds(188, 2.41e9, 1024, 256, 1.79e12, 128 << 20),
+}
+"""T4, A100 80GB SXM, A40, Jetson AGX Orin, L40S, H200 SXM, B200, B300, RTX PRO 6000: NVIDIA's data
+sheets and architecture papers. Tensor FLOP per clock are the sheet's dense FLOP/s over
+multiprocessors and boost clock, rounded to a power of two."""
+_NEAREST = {110: 100, 121: 120}
+
+
+@dataclass(frozen=True)
+class CUDA:
+    """A chip: its limits from `src/target/chip.cc`, its speeds from the table, and what the driver
+    says where the chip is the GPU of this machine.
+
+    `target` is what `determine_target` takes. Raises `ValueError` for a chip that is not known.
+
+    Example: ``CUDA("cuda -arch=sm_90a").tensor_flops("float16")``
+    """
+
+    target: tvm.target.Target
+    speeds: Speeds
+
+    def __init__(self, target: TargetLike = "cuda"):
+        found = determine_target(target, return_object=True)
+        object.__setattr__(self, "target", found)
+        object.__setattr__(self, "speeds", _speeds(self.sm))
+
+    @property
+    def arch(self) -> str:
+        """Such as ``sm_90a``."""
+        return str(self.target.arch)
+
+    @property
+    def sm(self) -> int:
+        """The architecture's number, such as 90."""
+        return int(re.sub(r"\D", "", self.arch))
+
+    @property
+    def has_warp_groups(self) -> bool:
+        """Whether products are those of warp groups (wgmma)."""
+        return self.arch == "sm_90a"
+
+    def _chip(self, name: str) -> int:
+        return int(get_function("target.Chip")(self.sm)[name])
+
+    @property
+    def compute_max_core(self) -> int:
+        """Multiprocessors."""
+        return self.speeds.sms
+
+    @property
+    def smem_cap(self) -> int:
+        """Bytes of dynamic shared memory that a block can have."""
+        return self._chip("shared_bytes_per_block")
+
+    @property
+    def warp_size(self) -> int:
+        """Threads of a warp."""
+        return WARP_SIZE
+
+    @property
+    def reg_cap(self) -> int:
+        """Registers of a multiprocessor."""
+        return REGISTERS_PER_SM
+
+    def blocks_per_sm(self, threads: int, shared_bytes: int, registers: int) -> int:
+        """How many such blocks a multiprocessor has room for; 0 where one does not fit (CUDA C++
+        Best Practices Guide, "Occupancy"). A thread's registers are handed out in eights."""
+        if threads > 1024 or shared_bytes > self.smem_cap or registers > REGISTERS_PER_THREAD:
+            return 0
+        of_system = self._chip("shared_bytes_per_sm") - self.smem_cap
+        by_registers = REGISTERS_PER_SM // (threads * -(-registers // 8) * 8)
+        by_shared = self._chip("shared_bytes_per_sm") // (shared_bytes + of_system)
+        by_threads = self._chip("threads_per_sm") // threads
+        return min(self._chip("blocks_per_sm"), by_registers, by_shared, by_threads)
+
+    def tensor_flop_per_clock(self, dtype: str) -> float:
+        """Of a multiprocessor, for products of operands of `dtype`: twice as many for half the
+        bits, as the data sheets have it; those of the float32 units for what tensor cores do not
+        take."""
+        bits = _bits(dtype)
+        if dtype == "float32":
+            return self.speeds.fma_flop
+        if dtype == "tfloat32":
+            return self.speeds.tensor_flop / 2
+        if dtype == "float64":
+            return (
+                self.speeds.tensor_flop / 16 if self.sm in (80, 90) else self.speeds.fma_flop / 64
+            )
+        return self.speeds.tensor_flop * 16 / bits
+
+    def tensor_flops(self, dtype: str) -> float:
+        """FLOP/s of all multiprocessors, for products of operands of `dtype`."""
+        return self.tensor_flop_per_clock(dtype) * self.speeds.sms * self.speeds.clock
+
+    @property
+    def bandwidth(self) -> float:
+        """Of the memory, in bytes per second."""
+        return self.speeds.bandwidth
+
+
+def _bits(dtype: str) -> int:
+    from tilelang.utils import dtypes
+
+    return dtypes.bits(dtype)
+
+
+def _speeds(sm: int) -> Speeds:
+    if torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        if major * 10 + minor == sm:
+            return _here(sm, torch.cuda.current_device())
+    return _row(sm)
+
+
+def _row(sm: int) -> Speeds:
+    found = _SPEEDS.get(_NEAREST.get(sm, sm))
+    if found is None:
+        known = ", ".join(f"sm_{number}" for number in sorted({*_SPEEDS, *_NEAREST}))
+        raise ValueError(
+            f"found target arch sm_{sm}, whose speeds are not known; wanted one of {known}"
+        )
+    return found
+
+
+@functools.cache
+def _here(sm: int, number: int) -> Speeds:
+    """The speeds of a GPU of this machine, as the driver says."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUdevice_attribute
+    torch.cuda.init()
+
+    def ask(what: driver.CUdevice_attribute) -> int:
+        error, value = driver.cuDeviceGetAttribute(what, number)
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"cuDeviceGetAttribute({what.name}): {error.name}")
+        return int(value)
+
+    row = _row(sm)
+    # Twice a clock, and a bus in bits; both rates are in kHz.
+    width = ask(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
+    bandwidth = 2e3 * ask(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * width / 8
+    clock = 1e3 * ask(attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
+    return Speeds(
+        ask(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        clock or row.clock,
+        row.tensor_flop,
+        row.fma_flop,
+        bandwidth or row.bandwidth,
+        ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) or row.l2_bytes,
+    )
+
+
+def auto_infer_current_arch() -> CUDA:
+    """The chip that kernels are compiled for here."""
+    return CUDA("auto")

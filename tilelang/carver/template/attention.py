@@ -1,0 +1,107 @@
+"""Attention whose scores stay in registers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from tilelang.carver.cost import (
+    BANDWIDTH_SHARE,
+    LATENCY_CLOCKS,
+    OTHER_REGISTERS,
+    SHARED_BYTES_PER_CLOCK,
+    together,
+)
+from tilelang.carver.roller.hint import Hint
+from tilelang.carver.template.base import BaseTemplate, element_bytes
+
+QUERIES = (64, 128, 192, 256)
+KEYS = (32, 64, 128, 192)
+EXPONENTIALS_PER_CLOCK = 16
+"""Of a multiprocessor's special function units (CUDA Programming Guide, "Arithmetic
+Instructions")."""
+OTHERS_PER_SCORE = 6
+"""Instructions of float32 for a score beside its exponential: scale, maximum, difference, sum,
+conversion. Counted in FlashAttention's formulas (T. Dao and others, 2022, algorithm 1)."""
+
+
+class FlashAttentionTemplate(BaseTemplate):
+    """Attention of `batch_size` x `num_heads` sequences; `block` of a hint is queries and the
+    head's dimension, `rstep` keys.
+
+    Example: ``FlashAttentionTemplate(8, 16, 128, 4096, 4096).recommend_hints(5)``
+    """
+
+    def __init__(
+        self,
+        batch_size: int = 1,
+        num_heads: int = 1,
+        head_dim: int = 128,
+        seq_length: int = 1024,
+        seq_kv_length: int | None = None,
+        is_causal: bool = False,
+        in_dtype: str = "float16",
+        out_dtype: str = "float16",
+        accum_dtype: str = "float32",
+    ):
+        self.batch_size, self.num_heads, self.head_dim = batch_size, num_heads, head_dim
+        self.seq_length = seq_length
+        self.seq_kv_length = seq_length if seq_kv_length is None else seq_kv_length
+        self.is_causal = is_causal
+        self.in_dtype, self.out_dtype = str(in_dtype), str(out_dtype)
+        self.accum_dtype = str(accum_dtype)
+
+    def candidates(self) -> Iterator[Hint]:
+        """See `BaseTemplate`."""
+        for rows, keys, stages in itertools.product(QUERIES, KEYS, (1, 2, 3)):
+            for threads in (128, 256, 384):
+                if rows % (threads // 2):
+                    continue
+                yield Hint(
+                    block=(rows, self.head_dim),
+                    warp=(rows // (threads // 32), self.head_dim),
+                    rstep=(keys,),
+                    pipeline_stage=stages,
+                    use_async=stages > 1,
+                    vectorize=max(1, int(16 / element_bytes(self.in_dtype))),
+                    threads=threads,
+                    seconds=self._seconds(rows, keys, stages, threads),
+                )
+
+    def _seconds(self, rows: int, keys: int, stages: int, threads: int) -> float:
+        arch, width, dim = self.arch, element_bytes(self.in_dtype), self.head_dim
+        # Scores, the same in the operand's type, and the result.
+        numbers = rows * (keys * (1 + width / 4) + dim) / threads + OTHER_REGISTERS
+        # Queries, and tiles of keys and values.
+        shared = int((rows + 2 * keys * stages) * dim * width)
+        roles = 128 if arch.has_warp_groups and stages > 1 else 0
+        if numbers > (240 if roles else 255):
+            return math.inf
+        average = (numbers * threads + 24 * roles) / (threads + roles)
+        room = arch.blocks_per_sm(threads + roles, shared, math.ceil(average))
+        if not room:
+            return math.inf
+        steps = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
+        if self.is_causal:
+            steps += 0.5 * math.ceil(rows / keys)  # the diagonal's tiles are computed whole
+        tiles = self.batch_size * self.num_heads * math.ceil(self.seq_length / rows)
+        most = math.ceil(tiles / arch.speeds.sms)
+        products = 4.0 * rows * keys * dim / arch.tensor_flop_per_clock(self.in_dtype)
+        exponentials = rows * keys / EXPONENTIALS_PER_CLOCK
+        others = OTHERS_PER_SCORE * rows * keys / (arch.speeds.fma_flop / 2)
+        groups = max(1, rows // 64)
+        read = 2 * groups * keys * dim * width / SHARED_BYTES_PER_CLOCK
+        softmax = exponentials + others  # of one warp, one after the other
+        # Who works alone on a multiprocessor does one after the other.
+        alone = room * (threads // 128) < 2
+        step = products + softmax if alone else together(products, read, softmax)
+        if stages == 1:
+            step += LATENCY_CLOCKS / min(room, most)
+        else:
+            step = together(step, LATENCY_CLOCKS / (stages - 1) / min(room, most))
+        clocks = most * steps * step + LATENCY_CLOCKS * math.ceil(most / room)
+        sequences = self.batch_size * self.num_heads
+        moved = 2 * sequences * (self.seq_length + self.seq_kv_length) * dim * width
+        memory = moved / (BANDWIDTH_SHARE * arch.bandwidth)
+        return max(clocks / arch.speeds.clock, memory)
