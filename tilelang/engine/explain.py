@@ -174,6 +174,9 @@ def _steps(function: tirx.PrimFunc, entry: Any) -> list[str]:
     """What the steps of a pipeline share, and what orders the threads in one."""
     versions = ", ".join(f"{name} {count}" for name, count in sorted(entry["versions"].items()))
     lines = [f"    versions of buffers: {versions or 'one of each'}"]
+    if "slots" in entry:
+        slots = ", ".join(f"{name} {count}" for name, count in sorted(entry["slots"].items()))
+        lines = [f"    slots that the program has itself: {slots}"]
     loop = _loop_of(function, entry)
     if loop is not None:
         lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")
