@@ -176,7 +176,8 @@ def _steps(function: tirx.PrimFunc, entry: Any) -> list[str]:
     lines = [f"    versions of buffers: {versions or 'one of each'}"]
     if "slots" in entry:
         slots = ", ".join(f"{name} {count}" for name, count in sorted(entry["slots"].items()))
-        lines = [f"    slots that the program has itself: {slots}"]
+        late = ", given up an iteration late" if entry["late"] else ""
+        lines = [f"    slots that the program has itself: {slots}{late}"]
     loop = _loop_of(function, entry)
     if loop is not None:
         lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")

@@ -466,6 +466,7 @@ class Injector : public StmtExprMutator {
         for (const Var& v : buffers) slots.Set(v->name, handshakes.slots);
       }
       entry.Set("slots", slots);
+      entry.Set("late", handshakes.late);
     }
     pipelines.push_back(entry);
     For loop = Repeated(op).as_or_throw<For>();

@@ -523,6 +523,7 @@ FoundHandshakes ProveRings(const LoopPlace& place, const Rings& rings) {
   }
   Handshakes by_hand;
   by_hand.slots = rings.slots;
+  by_hand.late = rings.late;
   for (const Var& ring : rings.buffers) {
     (IsBarrier(ring) ? by_hand.barriers : by_hand.tiles).push_back(ring);
   }
@@ -541,6 +542,7 @@ FoundHandshakes FindHandshakes(const LoopPlace& place, const std::vector<Stmt>& 
 Any Handshakes::ToAnnotation() const {
   return Map<String, Any>{{"versions", versions},
                           {"slots", slots},
+                          {"late", late},
                           {"tiles", Array<Var>(tiles.begin(), tiles.end())},
                           {"barriers", Array<Var>(barriers.begin(), barriers.end())},
                           {"phase_before", phase_before}};
@@ -553,6 +555,7 @@ std::optional<Handshakes> Handshakes::Of(const ForNode* loop) {
   Handshakes out;
   out.versions = fields.at("versions").cast<int64_t>();
   out.slots = fields.at("slots").cast<int64_t>();
+  out.late = fields.at("late").cast<bool>();
   for (const Var& v : fields.at("tiles").cast<Array<Var>>()) out.tiles.push_back(v);
   for (const Var& v : fields.at("barriers").cast<Array<Var>>()) out.barriers.push_back(v);
   out.phase_before = fields.at("phase_before").cast<Map<Var, Array<IntImm>>>();

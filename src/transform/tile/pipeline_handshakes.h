@@ -31,6 +31,8 @@ struct Handshakes {
   /*! As many slots of each, that the program has by hand; 1 where it has none, and versions are to
    * be made. */
   int64_t slots = 1;
+  /*! A role gives one of them up an iteration later. */
+  bool late = false;
   /*! By the buffer of mbarriers, the elements of which the phase before is waited for. */
   Map<Var, Array<IntImm>> phase_before;
 

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
+#include "../../op/thread_range.h"
+#include "../../op/wgmma_wait.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
+#include "pipeline.h"
 #include "pipeline_bindings.h"
 
 namespace tl {
@@ -21,6 +25,104 @@ class NamesInliner : public Substituter {
     map[op->var.get()] = value;
     return MakeSeq({});
   }
+};
+
+bool IsArrival(const Expr& call) {
+  return IsCallTo(call, kMbarrierArrive) || IsCallTo(call, kMbarrierArriveExpectTx);
+}
+
+/*! Arrivals at the slot of the iteration before, as it would make them itself. */
+class AtSlotBefore : public StmtExprMutator {
+ public:
+  AtSlotBefore(Expr count, Analyzer* analyzer) : count_(std::move(count)), analyzer_(analyzer) {}
+  bool only_arrivals = true;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const EvaluateNode* op) override {
+    only_arrivals &= IsArrival(op->value);
+    return Default<Stmt>(op);
+  }
+  Stmt Mutate_(const BufferStoreNode* op) override {
+    only_arrivals = false;
+    return GetRef<Stmt>(op);
+  }
+  Stmt Mutate_(const ForNode* op) override {
+    only_arrivals = false;
+    return GetRef<Stmt>(op);
+  }
+  Expr Mutate_(const TensorLoadNode* op) override {
+    const Var barrier = op->source.as_or_throw<Var>();
+    if (!IsBarrier(barrier)) return Default<Expr>(op);
+    const int64_t slots = ToInt(BufferOf(barrier)->shape[0]);
+    const Expr count = CastTo(op->indices[0]->dtype(), count_);
+    only_arrivals &=
+        analyzer_->CanProveEqual(op->indices[0], FloorModOf(count + (slots - 1), slots));
+    return LoadOf(barrier, {FloorModOf(count, slots)});
+  }
+
+ private:
+  const Expr count_;
+  Analyzer* analyzer_;
+};
+
+/*! Puts arrivals for the iteration before where that iteration ends. */
+class LateArrivals : public StmtExprMutator {
+ public:
+  LateArrivals(const ForNode* loop, const IterationCount& count) : count_(count.Of(loop)) {
+    for (const ForNode* outer : count.around) analyzer_.BindLoop(outer);
+    analyzer_.BindLoop(loop);
+  }
+  bool found = false;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) override {
+    if (op->attr_key != kThreadRange || !IsApart(op)) return Default<Stmt>(op);
+    std::vector<Stmt> steps, late;
+    int64_t started = 0;
+    bool waited = false;  // for all products of the iteration before
+    for (const Stmt& s : FlatSeq(op->body)) {
+      const CallNode* call = AsTileOp(s);
+      if (call && IsGemm(call)) started += TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+      if (call && IsCallTo(GetRef<Expr>(call), kWgmmaWait)) {
+        waited |= ToInt(call->args[0]) <= started;
+      }
+      const Stmt arrival = AtEndOfIteration(s);
+      if (!arrival.defined()) {
+        steps.push_back(s);
+        continue;
+      }
+      if (waited) late.push_back(MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0)}), s->span));
+      late.push_back(arrival);
+    }
+    found |= !late.empty();
+    steps.insert(steps.end(), late.begin(), late.end());
+    return MakeAttr(op->node, op->attr_key, op->value, MakeSeq(steps));
+  }
+
+ private:
+  /*! `if this is not the first iteration: arrive at the slot before`, at its end; undefined for
+   * other statements. */
+  Stmt AtEndOfIteration(const Stmt& s) {
+    const Guarded guarded = SplitGuard(s);
+    if (!guarded.condition.defined()) return Stmt();
+    const Expr is_later = MakeInt(count_->dtype(), 0) < count_;
+    if (!Implies(guarded.condition, is_later) || !Implies(is_later, guarded.condition)) {
+      return Stmt();
+    }
+    AtSlotBefore mover(count_, &analyzer_);
+    const Stmt moved = mover.Mutate(guarded.body);
+    return mover.only_arrivals ? moved : Stmt();
+  }
+  bool Implies(const Expr& known, const Expr& wanted) {
+    bool proved = false;
+    analyzer_.WithConstraint(known, [&] { proved = analyzer_.CanProveSymbolic(wanted); });
+    return proved;
+  }
+
+  const Expr count_;
+  Analyzer analyzer_;
 };
 
 /*! How a loop's body indexes the first dimension of mbarriers and shared buffers. */
@@ -186,7 +288,8 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
                                const SBlockNode* block) {
   const IterationCount count = CountIterations(function_body, loop);
   if (!count.unknown.empty()) return std::nullopt;
-  const Stmt body = NamesInliner().Mutate(loop->body);
+  LateArrivals late(loop, count);
+  const Stmt body = late.Mutate(NamesInliner().Mutate(loop->body));
   SlotReader reader(loop, count);
   reader(body);
   const bool has_ring =
@@ -194,6 +297,7 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
                   [](const SlotReader::Use& u) { return IsBarrier(u.buffer) && u.changes; });
   if (!has_ring) return std::nullopt;
   Rings rings;
+  rings.late = late.found;
   rings.why = ChooseRings(reader.uses, &rings);
   if (!rings.why.empty()) return rings;
   for (const Var& ring : rings.buffers) {

@@ -333,6 +333,99 @@ def test_slots_that_are_not_understood(program, tile_passes, said, told, change)
     assert "tl_pipeline_handshakes" not in mod.script()
 
 
+def late(use="", condition="k > 0", slot="k - 1", wait=""):
+    """The ring whose user gives up a slot an iteration later, by another use and wait."""
+    used = f"{' ' * 16}if {condition}:\n{' ' * 20}T.barrier_arrive(empty[({slot}) % 3])\n"
+    changes = [(RING[-1][1], "".join(" " * 16 + t + "\n" for t in (wait,) if t) + used)]
+    if use:
+        changes.append((RING[-2][1], f"{' ' * 16}{use}\n"))
+    return ring(*changes)
+
+
+PRODUCT = "T.wgmma_gemm(S[k % 3, :, :], X, F)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        late(),
+        late(condition="k >= 1", slot="k + 2"),
+        late(PRODUCT, wait="T.wait_wgmma(1)"),
+        late(PRODUCT, wait="T.wait_wgmma(0)"),
+    ],
+    ids=range(4),
+)
+def test_slots_that_are_given_up_late(program, tile_passes, said, change):
+    mod = tile_passes(program(change), *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
+    (entry,) = mod["main"].attrs["tl.pipelines"]
+    assert entry["late"]
+    assert not [text for text in said if "num_stages" in text]
+
+
+@pytest.mark.parametrize(
+    ("told", "change"),
+    [
+        (NOT_READ.replace("17", "18"), late(PRODUCT)),
+        (NOT_READ.replace("17", "18"), late(PRODUCT, wait="T.wait_wgmma(2)")),
+        ("the index of mbarrier empty is neither", late(condition="k > 1")),
+        ("the index of mbarrier empty is neither", late(slot="k - 2")),
+    ],
+    ids=["no wait", "two on their way", "another condition", "another slot"],
+)
+def test_slots_that_may_be_in_use(program, tile_passes, said, told, change):
+    tile_passes(program(change), *PASSES, arch="sm_90a")
+    (warning,) = (text for text in said if "num_stages=3" in text)
+    assert told in warning
+
+
+def test_a_product_gives_up_slots_late():
+    """Beside the next one, in a ring of three."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 448), "float16"),
+        B: T.Tensor((448, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((3, 64, 64), "float16")
+            W = T.alloc_shared((3, 64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            full = T.alloc_barrier([128] * 3)
+            empty = T.alloc_barrier([128] * 3)
+            with T.ws(1):
+                T.clear(F)
+            for k in T.Pipelined(n, num_stages=3):
+                slot = k % 3
+                with T.ws(0):
+                    T.barrier_wait(empty[slot], k // 3 % 2 ^ 1)
+                    T.tma_copy(A[0, k * 64], S[slot, :, :], barrier=full[slot])
+                    T.tma_copy(B[k * 64, 0], W[slot, :, :], barrier=full[slot])
+                    T.barrier_arrive(full[slot])
+                with T.ws(1):
+                    T.barrier_wait(full[slot], k // 3 % 2)
+                    T.wgmma_gemm(S[slot, :, :], W[slot, :, :], F)
+                    T.wait_wgmma(1)
+                    if k > 0:
+                        T.barrier_arrive(empty[(k - 1) % 3])
+            with T.ws(1):
+                T.wait_wgmma(0)
+                T.copy(F, C)
+
+    kernel = compiled(main)
+    told = (
+        "slots that the program has itself: S 3, W 3, empty 3, full 3, given up an iteration late"
+    )
+    assert told in kernel.explain()
+    a, b = torch.randn(64, 448).half(), torch.randn(448, 64).half()
+    for n in TRIPS:
+        c = torch.empty(64, 64)
+        kernel(a, b, c, n)
+        wanted = a[:, : 64 * n].double() @ b[: 64 * n].double()
+        torch.testing.assert_close(c.double(), wanted, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("wait", "use"),
     [
