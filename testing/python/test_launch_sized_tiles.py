@@ -90,6 +90,40 @@ def test_a_pipeline_loads_them_ahead_by_threads(stages):
     assert torch.equal(b, a.sum(0))
 
 
+def test_a_producer_fills_versions_of_them():
+    """Beside tiles by TMA, which cannot be of such extents."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        Bias: T.Tensor((4, n), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            left = T.alloc_shared((64, 64), "float16")
+            right = T.alloc_shared((64, 64), "float16")
+            bias = T.alloc_shared((n,), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 64], left)
+                T.copy(B[k * 64, 0], right)
+                T.copy(Bias[k, 0:n], bias)
+                T.gemm(left, right, total)
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += bias[j]
+            T.copy(total, C)
+
+    kernel = compiled(main)
+    assert "channel 1: bias, 2 versions" in kernel.explain()
+    a, b = (torch.randint(-4, 4, s, device=DEVICE).half() for s in ((64, 256), (256, 64)))
+    bias = torch.randint(-4, 4, (4, 83), device=DEVICE).float()
+    c = torch.empty(64, 64, device=DEVICE)
+    kernel(a, b, bias, c)
+    assert torch.equal(c, a.float() @ b.float() + bias.sum(0)[:64])
+
+
 def test_a_product_takes_parts_of_them_by_constant_tiles():
     @T.prim_func
     def main(
