@@ -10,6 +10,7 @@ from tilelang import cache as cache
 from tilelang import carver as carver
 from tilelang import contrib as contrib
 from tilelang import engine as engine
+from tilelang import intrinsics as intrinsics
 from tilelang import language as language
 from tilelang import layout as layout
 from tilelang import math as math

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "../op/intrinsics.h"
+#include "../op/launch_sized.h"
 #include "../op/views.h"
 #include "../target/registers.h"
 #include "../transform/thread/effects.h"
@@ -285,15 +286,14 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
   const Array<Expr>& shape = BufferOf(op->buffer)->shape;
   const std::string name = names_.Declare(op->buffer);
+  if (IsSizedAtLaunch(op->buffer)) return SharedTile(op, name);
   if (shape.size() != 1 || !AsInt(shape[0])) Bug("buffer " + name + " without one constant extent");
   const int64_t size = ToInt(shape[0]);
   const bool packed = IsHalfByte(dtype);
   const int64_t units = packed ? (size + 1) / 2 : size;
   const std::string type = StorageType(dtype);
   if (IsInDynamicArray(op->buffer)) {
-    std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
-    if (!offset) Bug("shared buffer " + name + " without an offset: PlanSharedMemory has not run");
-    SharedArray(type, units, name, "buf_dyn_shmem", *offset);
+    SharedArray(type, units, name, "buf_dyn_shmem", ToInt(SharedBegin(op)));
   } else if (scope == "shared") {
     SharedArray(type, units, name, "buf_shmem", static_shared_.at(op->buffer.get()));
   } else if (IsLocal(op->buffer) && size == 1) {
@@ -314,6 +314,15 @@ void KernelPrinter::SharedArray(const std::string& type, int64_t extent, const s
                                 const std::string& memory, int64_t offset) {
   Line("auto " + name + " = tl::shared<" + type + ", " + std::to_string(extent) + ">(" + memory +
        " + " + std::to_string(offset) + ");");
+}
+
+void KernelPrinter::SharedTile(const AllocBufferNode* op, const std::string& name) {
+  const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
+  Expr extent = BufferOf(op->buffer)->shape[0];
+  if (IsHalfByte(dtype)) extent = FloorDivOf(extent + 1, 2);
+  Line("auto " + name + " = tl::shared<" + StorageType(dtype) + ">(buf_dyn_shmem + " +
+       Print(SharedBegin(op)) + ", " + Print(extent) + ");");
+  done_ = op;
 }
 
 void KernelPrinter::Visit_(const DeclBufferNode* op) {

@@ -43,6 +43,8 @@ class KernelPrinter : private ExprPrinter {
   void Indices(const KernelFacts& facts);
   void StoreHalfByte(const BufferStoreNode* op, const std::string& value);
   std::string StorageType(DLDataType t);
+  /*! A tile whose extents the launch decides. */
+  void SharedTile(const AllocBufferNode* op, const std::string& name);
   void SharedArray(const std::string& type, int64_t extent, const std::string& name,
                    const std::string& memory, int64_t offset);
   void Line(const std::string& text);

@@ -139,9 +139,12 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
 }  // namespace
 
 bool IsWhole(const TileRegion& r) {
-  const std::vector<int64_t> shape = ConstShape(r.buffer);
+  const Array<Expr>& shape = BufferOf(r.buffer)->shape;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (!IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, shape[d])) return false;
+    const auto extent = AsInt(shape[d]);
+    if (!extent || !IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, *extent)) {
+      return false;
+    }
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include "../target/target.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
+#include "launch_sized.h"
 #include "region_nest.h"
 #include "tma_plan.h"
 
@@ -254,6 +255,7 @@ std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
   if (!loads && !(IsFragment(src.buffer) && IsShared(dst.buffer))) return std::nullopt;
   const Sides s = loads ? Sides{dst, src, true} : Sides{src, dst, false};
   if (BufferOf(s.shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
+  if (IsSizedAtLaunch(s.shared.buffer)) return std::nullopt;
   if (BufferOf(s.fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
   return s;
 }

@@ -12,6 +12,7 @@
 #include "../tvm/registry.h"
 #include "im2col.h"
 #include "intrinsics.h"
+#include "launch_sized.h"
 #include "parallel.h"
 
 namespace tl {
@@ -236,6 +237,11 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
   // The unit knows tensors by their strides.
   if (const Any placed = TileOpAttr(copy, kPlacedTensor); placed != nullptr) {
     return "the layout of " + std::string(placed.cast<String>()) + " (T.annotate_layout)";
+  }
+  for (const Expr& arg : copy->args) {
+    const auto* region = arg.as<TensorRegionNode>();
+    if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
+    return "a tile whose extents only the launch knows";
   }
   if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
   if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";

@@ -39,6 +39,17 @@ def tensors(*shapes):
     return [(torch.randn(s) / 4).half().to(DEVICE) for s in shapes]
 
 
+@T.macro
+def multiply(A, B, C_local, row, iterations, stages):
+    """Add the product of 64 rows of A and B to C_local, in a pipeline of tiles of 64 x 64."""
+    A_shared = T.alloc_shared((64, 64), "float16")
+    B_shared = T.alloc_shared((64, 64), "float16")
+    for ko in T.Pipelined(iterations, num_stages=stages):
+        T.copy(A[row, ko * 64], A_shared)
+        T.copy(B[ko * 64, 0], B_shared)
+        T.gemm(A_shared, B_shared, C_local)
+
+
 def gemm(blocks, stages, iterations=6):
     """A tile of 64 x 64, staged behind the pipeline in 16 KB."""
     k = 64 * iterations
@@ -51,15 +62,10 @@ def gemm(blocks, stages, iterations=6):
     ):
         with T.Kernel(1, threads=128):
             T.annotate_min_blocks_per_sm(blocks)
-            A_shared = T.alloc_shared((64, 64), "float16")
-            B_shared = T.alloc_shared((64, 64), "float16")
             C_shared = T.alloc_shared((64, 64), "float32")
             C_local = T.alloc_fragment((64, 64), "float32")
             T.clear(C_local)
-            for ko in T.Pipelined(iterations, num_stages=stages):
-                T.copy(A[0, ko * 64], A_shared)
-                T.copy(B[ko * 64, 0], B_shared)
-                T.gemm(A_shared, B_shared, C_local)
+            multiply(A, B, C_local, 0, iterations, stages)
             T.copy(C_local, C_shared)
             T.copy(C_shared, C)
 
@@ -78,16 +84,11 @@ def persistent(blocks, stages, tiles=3, iterations=3, symbolic=False):
     ):
         with T.Kernel(1, threads=128) as block:
             T.annotate_min_blocks_per_sm(blocks)
-            A_shared = T.alloc_shared((64, 64), "float16")
-            B_shared = T.alloc_shared((64, 64), "float16")
             C_shared = T.alloc_shared((64, 64), "float32")
             C_local = T.alloc_fragment((64, 64), "float32")
             for by, _ in T.Persistent([tiles, 1], 1, block):
                 T.clear(C_local)
-                for ko in T.Pipelined(T.ceildiv(k, 64), num_stages=stages):
-                    T.copy(A[by * 64, ko * 64], A_shared)
-                    T.copy(B[ko * 64, 0], B_shared)
-                    T.gemm(A_shared, B_shared, C_local)
+                multiply(A, B, C_local, by * 64, T.ceildiv(k, 64), stages)
                 T.copy(C_local, C_shared)
                 T.copy(C_shared, C[by * 64, 0])
 
@@ -107,16 +108,11 @@ def before(blocks, stages):
         with T.Kernel(1, threads=128):
             T.annotate_min_blocks_per_sm(blocks)
             Q_shared = T.alloc_shared((64, 64), "float32")
-            A_shared = T.alloc_shared((64, 64), "float16")
-            B_shared = T.alloc_shared((64, 64), "float16")
             C_local = T.alloc_fragment((64, 64), "float32")
             T.copy(Q, Q_shared)
             for i, j in T.Parallel(64, 64):
                 C_local[i, j] = Q_shared[j, i]
-            for ko in T.Pipelined(6, num_stages=stages):
-                T.copy(A[0, ko * 64], A_shared)
-                T.copy(B[ko * 64, 0], B_shared)
-                T.gemm(A_shared, B_shared, C_local)
+            multiply(A, B, C_local, 0, 6, stages)
             T.copy(C_local, C)
 
     return main

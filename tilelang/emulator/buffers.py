@@ -16,6 +16,7 @@ _BYTES = {
 }
 _KERNEL = re.compile(r"^extern \"C\" __global__ ", re.MULTILINE)
 _SHARED = re.compile(r"auto (\w+) = tl::shared<([\w ]+), (\d+)>\((\w+) \+ (\d+)\);")
+_SHARED_TILE = re.compile(r"auto (\w+) = tl::shared<([\w ]+)>\(\w+ \+ (.+), .+\);")
 _LOCAL = re.compile(r"tl::local<([\w ]+), (\d+)> (\w+);")
 _STATIC_SHARED = "buf_shmem"
 
@@ -23,18 +24,42 @@ _STATIC_SHARED = "buf_shmem"
 @dataclass(frozen=True)
 class Array:
     """A declared array of a kernel: `extent` elements of `itemsize` bytes from byte `start` of its
-    memory, which is ``"dynamic"`` or ``"static"`` shared memory, or ``"local"``.
+    memory, which is ``"dynamic"`` or ``"static"`` shared memory, or ``"local"``. What only the
+    launch knows is None.
     """
 
     name: str
     memory: str
-    start: int
-    extent: int
+    start: int | None
+    extent: int | None
     itemsize: int
 
-    def place(self, offset: int) -> str:
-        """The element at byte `offset` of the memory, such as ``A_shared + 209``."""
-        element = (offset - self.start) // self.itemsize
+    def begins_at(self, start: int) -> bool:
+        """Whether it may begin at byte `start`."""
+        return self.start is None or self.start == start
+
+    def holds(self, offset: int) -> bool:
+        """Whether byte `offset` is surely in it."""
+        if self.start is None or self.extent is None:
+            return False
+        return self.start <= offset < self.start + self.extent * self.itemsize
+
+    def element(self, offset: int) -> int:
+        """The number of the element at byte `offset`; for an array whose `start` is known."""
+        assert self.start is not None
+        return (offset - self.start) // self.itemsize
+
+    def is_of(self, size: int) -> bool:
+        """Whether it may have `size` bytes."""
+        return self.extent is None or self.extent * self.itemsize == size
+
+    def place(self, offset: int, start: int | None = None) -> str:
+        """The element at byte `offset` of the memory, such as ``A_shared + 209``; `start` is where
+        it begins, if that is known."""
+        start = self.start if start is None else start
+        if start is None:
+            return self.name
+        element = (offset - start) // self.itemsize
         return f"{self.name} {'-' if element < 0 else '+'} {abs(element)}"
 
 
@@ -47,6 +72,9 @@ def declared_arrays(source: str, kernel: str) -> list[Array]:
         for name, ctype, extent, memory, start in _SHARED.findall(text):
             kind = "static" if memory == _STATIC_SHARED else "dynamic"
             arrays.append(Array(name, kind, int(start), int(extent), _BYTES.get(ctype, 1)))
+        for name, ctype, start in _SHARED_TILE.findall(text):
+            known = int(start) if start.isdigit() else None
+            arrays.append(Array(name, "dynamic", known, None, _BYTES.get(ctype, 1)))
         for ctype, extent, name in _LOCAL.findall(text):
             arrays.append(Array(name, "local", 0, int(extent), _BYTES.get(ctype, 1)))
     return arrays

@@ -112,9 +112,8 @@ class Memory:
         it; empty where none is declared there."""
         memory, start = ("static", offset + _STATIC_BYTES) if offset < 0 else ("dynamic", offset)
         for array in self.arrays:
-            element = (start - array.start) // array.itemsize
-            if array.memory == memory and 0 <= element < array.extent:
-                return f"{array.name}[{element}]"
+            if array.memory == memory and array.holds(start):
+                return f"{array.name}[{array.element(start)}]"
         return ""
 
     def place(self, space: str, argument: int, offset: int, base: int | None, extent: int) -> str:
@@ -123,22 +122,19 @@ class Memory:
             known = self.arguments[argument] if argument < len(self.arguments) else None
             return known.place(offset) if known else f"byte {offset} of argument {argument}"
         if space == "local":
-            same = [a for a in self.arrays if a.memory == space and a.extent * a.itemsize == extent]
+            same = [a for a in self.arrays if a.memory == space and a.is_of(extent)]
             return " or ".join(a.place(offset) for a in same) or "an array of the thread"
         origin = offset if base is None else base
         memory = "static" if origin < 0 else "dynamic"
         shift = _STATIC_BYTES if origin < 0 else 0
         start, begin = offset + shift, origin + shift
-        names = [
-            array.place(start)
-            for array in self.arrays
-            if array.memory == memory
-            and (
-                array.start <= start < array.start + array.extent * array.itemsize
-                if base is None
-                else (array.start, array.extent * array.itemsize) == (begin, extent)
-            )
-        ]
+        of_memory = [array for array in self.arrays if array.memory == memory]
+        if base is None:
+            names = [array.place(start) for array in of_memory if array.holds(start)]
+        else:
+            found = [a for a in of_memory if a.begins_at(begin) and a.is_of(extent)]
+            surely = [a for a in found if a.start is not None]
+            names = [array.place(start, begin) for array in surely or found]
         return " or ".join(names) or f"byte {start} of {memory} shared memory"
 
 

@@ -44,10 +44,10 @@ def SplitHostDevice() -> tvm.transform.Pass:
     """Module pass: `main` becomes a host function that lists launches, and its kernels.
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
-    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes``, ``tl.cooperative``,
-    ``tl.dependent``, ``tl.written`` (not of the user's own text), and ``tl.l2_hit_ratio`` where the
-    program has one. Running it raises `ValueError` with the kernel's file and line for statements
-    outside of a kernel.
+    ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` (with ``tl.dyn_shared_limit`` where
+    the launch decides how many), ``tl.cooperative``, ``tl.dependent``, ``tl.written`` (not of the
+    user's own text), and ``tl.l2_hit_ratio`` where the program has one. Running it raises
+    `ValueError` with the kernel's file and line for statements outside of a kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
     """
@@ -164,11 +164,13 @@ class _PlanWriter:
 
     def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
         l2, written = _attr(kernel, "tl.l2_hit_ratio"), _attr(kernel, "tl.written")
+        limit = _attr(kernel, "tl.dyn_shared_limit")
         return KernelLaunch(
             name=str(kernel.attrs["global_symbol"]),
             grid=tuple(self.expr(extent) for extent in kernel.attrs["tl.grid"]),
             block=tuple(self.expr(extent) for extent in kernel.attrs["tl.block"]),
-            shared_bytes=int(kernel.attrs["tl.dyn_shared_bytes"]),
+            shared_bytes=self.expr(kernel.attrs["tl.dyn_shared_bytes"]),
+            shared_limit=None if limit is None else int(limit),
             args=tuple(self._argument(arg) for arg in call.args[1:]),
             cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
             cooperative=bool(kernel.attrs["tl.cooperative"]),

@@ -40,8 +40,16 @@ class KernelExplanation:
 
     name: str
     head: str
-    dynamic_shared: int
+    dynamic_shared: int | str
+    """Bytes, or the expression that the launch computes them by."""
     lines: tuple[str, ...]
+
+    def shared(self, static: int) -> str:
+        """Words for its shared memory, `static` bytes of which are no dynamic ones."""
+        if isinstance(self.dynamic_shared, int):
+            return f"{self.dynamic_shared + static} bytes"
+        beside = f" and {static}" if static else ""
+        return f"{self.dynamic_shared}{beside} bytes, as the launch computes"
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ class Explanation:
                 kernel.head,
                 f"  registers: {of_kernel.registers} of each thread, "
                 f"{of_kernel.spill_stores} bytes spilled",
-                f"  shared memory: {kernel.dynamic_shared + of_kernel.static_shared} bytes",
+                f"  shared memory: {kernel.shared(of_kernel.static_shared)}",
                 *kernel.lines,
             ]
         return "\n".join([*lines, *self.notes])
@@ -101,10 +109,12 @@ def _kernel(function: tirx.PrimFunc) -> KernelExplanation:
         if here & {int(line) for statement in entry["statements"] for line in statement["lines"]}:
             lines += _loop(function, entry)
     name = str(attrs["global_symbol"])
+    shared = attrs["tl.dyn_shared_bytes"]
+    is_constant = isinstance(shared, int | tirx.IntImm)
     return KernelExplanation(
         name,
         f"kernel {name}: grid ({grid}), block ({block})",
-        int(attrs["tl.dyn_shared_bytes"]),
+        int(shared) if is_constant else str(shared),
         tuple(lines),
     )
 
@@ -115,11 +125,13 @@ def _shared_buffers(function: tirx.PrimFunc) -> list[str]:
     def allocation(node: tirx.AllocBuffer) -> None:
         offset = node.annotations.get("tl.shared_offset")
         if offset is not None:
-            size = int(node.buffer.shape[0]) * dtypes.bits(str(node.buffer.dtype)) // 8
+            name, dtype, (extent,) = node.buffer.name, node.buffer.dtype, node.buffer.shape
+            if not isinstance(extent, tirx.IntImm):
+                lines.append(f"    from byte {offset}, {extent} elements: {name}, {dtype}")
+                return
+            size = int(extent) * dtypes.bits(str(dtype)) // 8
             first = int(offset)
-            lines.append(
-                f"    bytes {first} to {first + size}: {node.buffer.name}, {node.buffer.dtype}"
-            )
+            lines.append(f"    bytes {first} to {first + size}: {name}, {dtype}")
 
     structural_walk(function.body, [(tirx.AllocBuffer, allocation)])
     return lines
@@ -162,6 +174,10 @@ def _steps(function: tirx.PrimFunc, entry: Any) -> list[str]:
     """What the steps of a pipeline share, and what orders the threads in one."""
     versions = ", ".join(f"{name} {count}" for name, count in sorted(entry["versions"].items()))
     lines = [f"    versions of buffers: {versions or 'one of each'}"]
+    if "slots" in entry:
+        slots = ", ".join(f"{name} {count}" for name, count in sorted(entry["slots"].items()))
+        late = ", given up an iteration late" if entry["late"] else ""
+        lines = [f"    slots that the program has itself: {slots}{late}"]
     loop = _loop_of(function, entry)
     if loop is not None:
         lines.append(f"    barriers in a step: {_count(loop, _BARRIERS)}")

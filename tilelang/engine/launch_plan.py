@@ -184,7 +184,8 @@ class Descriptor:
 class KernelLaunch:
     """One kernel of a call.
 
-    `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory. `cluster` is the
+    `grid` and `block` are x, y, z; `shared_bytes` is dynamic shared memory, at most `shared_limit`
+    bytes where the sizes of the call decide it, None where the compiler has. `cluster` is the
     extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
     blocks run at the same time, so that they may wait for each other; a `dependent` one may start
     before the kernel ahead of it in the stream is complete, which it waits for itself.
@@ -208,6 +209,7 @@ class KernelLaunch:
     l2_hit_ratio: tuple[str, float] | None = None
     by_hand: bool = False
     writes: tuple[str, ...] | None = None
+    shared_limit: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
@@ -490,6 +492,7 @@ class LaunchPlan:
                 f"    launch {kernel.name}({', '.join(args)}) grid={format_tuple(kernel.grid)} "
                 f"block={format_tuple(kernel.block)} "
                 f"shared_bytes={format_expr(kernel.shared_bytes)}"
+                + (f" of {kernel.shared_limit}" if kernel.shared_limit is not None else "")
                 + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
                 + (" cooperative" if kernel.cooperative else "")
                 + (" dependent" if kernel.dependent else "")

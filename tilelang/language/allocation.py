@@ -11,10 +11,13 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.effects import reads_memory
 from tilelang.language.regions import store
 from tilelang.language.scalars import as_int, describe, is_scalar_expr
 from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import current_tracer
+
+_EXTENT_DTYPES = ("int32", "int64", "uint32", "int16", "uint16", "int8", "uint8")
 
 
 def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.Var:
@@ -29,8 +32,11 @@ def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.V
     if not is_one and not isinstance(shape, Sequence | ir.Array):
         raise TypeError(f"the shape of {name} is {describe(shape)}, wanted an int or several")
     extents = [shape] if is_one else list(shape)
-    sizes = [as_int(e) for e in extents]
-    if not sizes or any(s is None or s < 1 for s in sizes):
+    sizes = [_extent(e) for e in extents]
+    if scope == "shared.dyn" and sizes and all(s is not None for s in sizes):
+        for size in sizes:
+            _check_known_at_launch(name, size)
+    elif not sizes or any(s is None for s in sizes) or not all(isinstance(s, int) for s in sizes):
         raise ValueError(
             f"the shape of {name} is ({', '.join(map(str, extents))}), wanted positive constants; "
             "allocate the largest tile and copy what exists of it"
@@ -43,28 +49,56 @@ def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.V
     return buffer
 
 
+def _extent(extent: Any) -> Any:
+    """A positive int, an integer expression, or None for what is neither."""
+    size = as_int(extent)
+    if size is not None:
+        return size if size > 0 else None
+    is_integer = is_scalar_expr(extent) and str(extent.ty.dtype) in _EXTENT_DTYPES
+    return extent if is_integer else None
+
+
+def _check_known_at_launch(name: str, size: Any) -> None:
+    if isinstance(size, int):
+        return
+    tracer = current_tracer(name)
+    if not reads_memory(size) and not any(tracer.is_owned(v) for v in undefined_vars(size)):
+        return
+    raise ValueError(
+        f"an extent of {name} is {size}, which the kernel computes; wanted constants, sizes and "
+        "scalars of the call, which decide how much shared memory a launch has: compute it in "
+        "front of T.Kernel, or allocate the largest tile and copy what exists of it"
+    )
+
+
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> ir.Var:
     """Allocate memory that the threads of a block share; its content is undefined.
 
     Parameters
     ----------
     shape
-        Positive int or several.
+        Positive int or several. An extent in ``shared.dyn`` may be an expression over sizes and
+        scalars of the call: the call then computes the bytes, and refuses more than a block may
+        have. Such a tile lies by rows; T.copy, T.fill, T.transpose, atomic operations and loops
+        take it.
     dtype
-        Data type of the elements; bool is allocated statically.
+        Data type of the elements; bool is allocated statically where the extents are constants.
     scope
         ``shared.dyn``, sized at launch, or ``shared``, sized at compilation.
 
     Raises
     ------
     ValueError, TypeError
-        Outside of a kernel; if the shape is not constant; if there is no such dtype.
+        Outside of a kernel; if the shape is none, or depends on what the kernel computes; if there
+        is no such dtype.
 
     Example
     -------
     ``A_shared = T.alloc_shared((128, 32), T.float16)``
     """
-    if data_type(dtype) == "bool" and scope == "shared.dyn":
+    extents = shape if isinstance(shape, Sequence | ir.Array) else [shape]
+    is_constant = all(as_int(e) is not None for e in extents)
+    if data_type(dtype) == "bool" and scope == "shared.dyn" and is_constant:
         scope = "shared"
     return allocate("T.alloc_shared", shape, dtype, scope, "shared")
 

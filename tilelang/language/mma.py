@@ -83,6 +83,17 @@ def type_of(name: str, word: Any) -> str:
     return known if known == "tfloat32" else str(data_type(known))
 
 
+def mma_row(name: str, shape: str, types: tuple[Any, Any, Any]) -> Instruction:
+    """Return the instruction for A, B and C of ``types``, in the name of the function ``name``.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    return _row(name, shape, False, types)
+
+
 def _row(name: str, shape: str, sparse: bool, types: tuple[Any, Any, Any]) -> Instruction:
     a, b, c = (type_of(name, t) for t in types)
     found = [r for r in _rows() if r.sparse == sparse and r.shape == shape and r.types == (a, c)]

@@ -10,8 +10,8 @@ from tvm import ir, tirx
 
 from tilelang.language.allocation import allocate
 from tilelang.language.copies import copy
-from tilelang.language.dtypes import is_bits_dtype, is_number_dtype
 from tilelang.language.ops import emit_tile_op
+from tilelang.language.reductions import check_dtype
 from tilelang.language.regions import full_region, store_element
 from tilelang.language.scalars import as_dtype, as_int, describe, is_buffer
 from tilelang.language.tracer import current_tracer
@@ -77,12 +77,8 @@ def alloc_reducer(
             stacklevel=2,
         )
     buffer = allocate("T.alloc_reducer", shape, dtype, "local.reducer", "local.reducer")
-    supported = is_bits_dtype if op.startswith("bit") else is_number_dtype
-    if not supported(str(buffer.dtype)):
-        raise ValueError(
-            f"T.alloc_reducer found dtype {buffer.dtype}, which {op} does not compute in; use "
-            + ("an integer type or bool" if op.startswith("bit") else "a number type")
-        )
+    found = f"dtype {buffer.dtype} for {op}"
+    check_dtype("T.alloc_reducer", found, buffer.dtype, op.startswith("bit"), "accumulate in one")
     current_tracer("T.alloc_reducer").add_reducer(buffer, op)
     return buffer
 

@@ -87,7 +87,13 @@ def reduce(
     src = region_of(buffer, f"the source of {name}")
     dst = region_of(out, f"the result of {name}")
     axis = _check_shapes(name, src, dst, dim)
-    _check_dtype(name, reduce_type, dst)
+    check_dtype(
+        name,
+        f"a result of dtype {dst.source.dtype}",
+        dst.source.dtype,
+        reduce_type in _BITS,
+        "allocate the result in one of them",
+    )
     attrs = dict(annotations or {})
     if nan_propagate:
         attrs["nan_propagate"] = True
@@ -272,13 +278,7 @@ def reduce_bitxor(
 def _check_shapes(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> int:
     shape = [simplify(r.extent) for r in src.region]
     found = [simplify(r.extent) for r in dst.region]
-    axis = as_int(dim)
-    if axis is None or not -len(shape) <= axis < len(shape):
-        raise ValueError(
-            f"dim of {name} is {dim!r}, wanted {-len(shape)} to {len(shape) - 1} for "
-            f"{src.source.name} of rank {len(shape)}"
-        )
-    axis %= len(shape)
+    axis = axis_of(name, src, dim)
     if any(as_int(e) is None for e in shape):
         raise ValueError(
             f"{name} found the shape {tuple(shape)} of {src.source.name}, wanted constants; reduce "
@@ -294,15 +294,25 @@ def _check_shapes(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: An
     return axis
 
 
-def _check_dtype(name: str, reduce_type: str, dst: ir.TensorRegion) -> None:
-    dtype = str(dst.source.dtype)
-    if reduce_type in _BITS and not is_bits_dtype(dtype):
-        raise ValueError(f"{name} found dtype {dtype}, wanted integers or bool")
-    if reduce_type not in _BITS and not is_number_dtype(dtype):
+def axis_of(name: str, tile: ir.TensorRegion, dim: Any) -> int:
+    """Return the number of the dimension ``dim`` of ``tile``, which may count from the last."""
+    rank, axis = len(tile.region), as_int(dim)
+    if axis is None or not -rank <= axis < rank:
         raise ValueError(
-            f"{name} found a result of dtype {dtype}, wanted an integer type, float16, bfloat16, "
-            "float32 or float64; allocate the result in one of them"
+            f"dim of {name} is {dim!r}, wanted {-rank} to {rank - 1} for {tile.source.name} of "
+            f"rank {rank}"
         )
+    return axis % rank
+
+
+def check_dtype(name: str, found: str, dtype: Any, of_bits: bool, repair: str) -> None:
+    """Refuse what ``found`` says, of ``dtype``, where the reduction, perhaps one of bits, has no
+    such type."""
+    if (is_bits_dtype if of_bits else is_number_dtype)(str(dtype)):
+        return
+    numbers = "an integer type, float16, bfloat16, float32 or float64"
+    wanted = "integers or bool" if of_bits else numbers
+    raise ValueError(f"{name} found {found}, wanted {wanted}; {repair}")
 
 
 def _is_fragment(region: ir.TensorRegion) -> bool:
@@ -405,13 +415,8 @@ def _warp_reduce(name: str, reduce_op: str, value: Any) -> ir.Call:
     if not is_scalar_expr(value):
         raise TypeError(f"{name} found {describe(value)}, wanted a scalar expression")
     dtype = value.ty.dtype
-    supported = is_bits_dtype if reduce_op.startswith("Bit") else is_number_dtype
-    if not supported(dtype):
-        raise ValueError(
-            f"{name} found a value of dtype {dtype}, wanted "
-            + ("integers or bool" if reduce_op.startswith("Bit") else "a number")
-            + "; cast it with T.cast"
-        )
+    of_bits = reduce_op.startswith("Bit")
+    check_dtype(name, f"a value of dtype {dtype}", dtype, of_bits, "cast it with T.cast")
     arguments = [ir.StringImm(f"tl::{reduce_op}"), tirx.const(32), tirx.const(1), value]
     return ir.Call(ir.Op.get("tl.all_reduce"), arguments, ret_ty=ir.PrimType(dtype))
 

@@ -9,8 +9,8 @@ from tvm import ir
 
 from tilelang.language.allocation import alloc_shared
 from tilelang.language.copies import copy
-from tilelang.language.dtypes import is_number_dtype
 from tilelang.language.ops import emit_tile_op
+from tilelang.language.reductions import axis_of, check_dtype
 from tilelang.language.regions import region_of, simplify
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import current_tracer
@@ -97,13 +97,7 @@ def _scan(
 
 def _check(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> int:
     shapes = [[simplify(r.extent) for r in region.region] for region in (src, dst)]
-    rank = len(shapes[0])
-    axis = as_int(dim)
-    if axis is None or not -rank <= axis < rank:
-        raise ValueError(
-            f"dim of {name} is {dim!r}, wanted {-rank} to {rank - 1} for {src.source.name} of "
-            f"rank {rank}"
-        )
+    axis = axis_of(name, src, dim)
     if shapes[0] != shapes[1]:
         raise ValueError(
             f"{name} found {src.source.name} of shape {tuple(shapes[0])} and {dst.source.name} of "
@@ -125,13 +119,10 @@ def _check(name: str, src: ir.TensorRegion, dst: ir.TensorRegion, dim: Any) -> i
         )
     if any(as_int(e) is None for e in shapes[0]):
         raise ValueError(f"{name} found the shape {tuple(shapes[0])}, wanted constants")
-    if not is_number_dtype(str(dst.source.dtype)):
-        raise ValueError(
-            f"{name} found a result of dtype {dst.source.dtype}, wanted an integer type, float16, "
-            "bfloat16, float32 or float64; allocate the result in one of them"
-        )
+    found = f"a result of dtype {dst.source.dtype}"
+    check_dtype(name, found, dst.source.dtype, False, "allocate the result in one of them")
     # Counted from the last: versions of a tile get a dimension in front.
-    return axis % rank - rank
+    return axis - len(src.region)
 
 
 def _is_fragment(region: ir.TensorRegion) -> bool:

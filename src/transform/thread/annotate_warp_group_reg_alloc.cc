@@ -25,6 +25,7 @@
 
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
+#include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
 #include "../../target/registers.h"
 #include "../../target/wgmma.h"
@@ -87,6 +88,7 @@ class KernelReader : public StmtExprVisitor {
   int64_t threads = 1;
   int64_t local_bits = 0;  // in buffers of a thread
   int64_t dynamic_bytes = 0, static_bytes = 0;
+  bool sized_at_launch = false;  // and bytes that only the launch knows
 
   int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
   int64_t OfRoles() const { return producer.Threads() + consumer.Threads(); }
@@ -128,7 +130,9 @@ class KernelReader : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const AllocBufferNode* op) final {
-    if (const auto offset = IntAnnotation(op->annotations, kSharedOffset)) {
+    if (IsSizedAtLaunch(op->buffer)) {
+      sized_at_launch = true;
+    } else if (const auto offset = IntAnnotation(op->annotations, kSharedOffset)) {
       dynamic_bytes = std::max(dynamic_bytes, *offset + tl::SharedBytes(op));
     } else if (IsShared(op->buffer)) {
       static_bytes += tl::SharedBytes(op);
@@ -182,7 +186,7 @@ void LowerMinBlocks(KernelReader* k, const Target& target) {
  * registers of consumers allow. */
 int64_t BlocksOf(const KernelReader& k, const Target& target) {
   if (k.min_blocks) return *k.min_blocks;
-  if (k.producer_hint || k.consumer_hint) return 1;
+  if (k.producer_hint || k.consumer_hint || k.sized_at_launch) return 1;
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
   const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {

@@ -10,6 +10,9 @@
  * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
  * a block of the target may have (ValueError with a table of the buffers).
  *
+ * Tiles whose extents the launch decides come last, in the order of their allocation, and share
+ * bytes with nothing: the offset of a second one is an expression. The launch checks the sum.
+ *
  * Where memory is short for a block, or for as many as the program says share a multiprocessor,
  * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
  * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
@@ -27,8 +30,10 @@
 
 #include "../../codegen/kernel_facts.h"
 #include "../../op/intrinsics.h"
+#include "../../op/launch_sized.h"
 #include "../../op/views.h"
 #include "../../target/target.h"
+#include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -51,6 +56,20 @@ constexpr int64_t kMaxStaticBytes = 48 * 1024;
  * those of a cross-warp reduction have bytes of their own. */
 constexpr int64_t kSmallBytes = 512;
 constexpr int64_t kAllSmallBytes = 4096;
+
+/*! Of a tile whose extents the launch decides, in int32. */
+Expr SizeAtLaunch(const AllocBufferNode* alloc) {
+  const BufferTypeNode* type = BufferOf(alloc->buffer);
+  const DLDataType t = type->dtype->dtype;
+  Expr elements = MakeInt(1);
+  // A call may pass a scalar that is below 0.
+  for (const Expr& e : type->shape) {
+    elements = elements * (AsInt(e) ? CastTo(kInt32, e) : MaxOf(CastTo(kInt32, e), MakeInt(0)));
+  }
+  const int64_t bits = int64_t(t.bits) * t.lanes;
+  const Expr bytes = bits % 8 ? FloorDivOf(elements * bits + 7, 8) : elements * (bits / 8);
+  return Analyzer().Simplify(bytes);
+}
 
 /*! A shared buffer of one kernel. */
 struct Use {
@@ -85,6 +104,7 @@ class AllocationCollector : public StmtExprVisitor {
     }
   }
   std::vector<Use> uses;
+  std::vector<const AllocBufferNode*> sized_at_launch;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -106,8 +126,11 @@ class AllocationCollector : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const AllocBufferNode* op) override {
-    const bool found = IsShared(op->buffer) || IsBarrier(op->buffer);
-    if (found) uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
+    if (IsSizedAtLaunch(op->buffer)) {
+      sized_at_launch.push_back(op);
+    } else if (IsShared(op->buffer) || IsBarrier(op->buffer)) {
+      uses.push_back({op, SharedBytes(op), {0, INT64_MAX}});
+    }
   }
   void Visit_(const SBlockNode* op) override {
     ThrowBug(op->span, "PlanSharedMemory", "found a block, wanted LowerOpaqueBlock before");
@@ -128,7 +151,9 @@ class AllocationCollector : public StmtExprVisitor {
 class Plan {
  public:
   Plan(const Stmt& kernel, int64_t limit) : kernel_(kernel) {
-    uses_ = std::move(AllocationCollector(kernel).uses);
+    AllocationCollector found(kernel);
+    uses_ = std::move(found.uses);
+    sized_at_launch_ = std::move(found.sized_at_launch);
     const bool reuses = !PassConfigFlag("tl.disable_shared_memory_reuse", false);
     if (reuses) NoteLives();
     using Price = SharedReuse::Price;
@@ -152,6 +177,25 @@ class Plan {
     return bytes;
   }
   int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }
+
+  /*! Where each buffer of the dynamic array is. */
+  std::unordered_map<const Object*, Expr> Offsets() const {
+    std::unordered_map<const Object*, Expr> offsets;
+    for (const Use& use : uses_) {
+      if (!use.IsStatic()) offsets[use.alloc] = MakeInt(use.offset);
+    }
+    Expr end = MakeInt(dynamic_bytes_);
+    Analyzer analyzer;
+    for (const AllocBufferNode* tile : sized_at_launch_) {
+      const int64_t alignment =
+          std::max<int64_t>(kMinAlignment, BufferOf(tile->buffer)->data_alignment);
+      const Expr begin =
+          analyzer.Simplify(FloorDivOf(end + (alignment - 1), alignment) * alignment);
+      offsets[tile] = begin;
+      end = begin + SizeAtLaunch(tile);
+    }
+    return offsets;
+  }
 
   /*! The kernel with what orders the buffers in the same bytes. */
   Stmt WithWaits(int64_t warp_threads) const {
@@ -184,6 +228,9 @@ class Plan {
   std::string Table() const {
     std::string table;
     for (const Use& use : uses_) table += "\n  " + Row(use);
+    for (const AllocBufferNode* tile : sized_at_launch_) {
+      table += "\n  bytes that the launch decides: " + std::string(tile->buffer->name);
+    }
     return table;
   }
 
@@ -309,6 +356,7 @@ class Plan {
 
   const Stmt kernel_;
   std::vector<Use> uses_;
+  std::vector<const AllocBufferNode*> sized_at_launch_;
   int64_t dynamic_bytes_ = 0;
   /*! What waits buy, where the program's own do not make all buffers fit: up to that price. */
   std::optional<SharedReuse> reuse_;
@@ -341,7 +389,7 @@ void CheckFits(const Plan& plan, const Span& span, const Target& target) {
 /*! Writes the places, and takes away what was said for this pass. */
 class OffsetWriter : public StmtExprMutator {
  public:
-  std::unordered_map<const Object*, int64_t> offsets;
+  std::unordered_map<const Object*, Expr> offsets;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -357,7 +405,13 @@ class OffsetWriter : public StmtExprMutator {
     auto it = offsets.find(op);
     if (it == offsets.end()) return GetRef<Stmt>(op);
     AllocBuffer planned = GetRef<AllocBuffer>(op);
-    planned.CopyOnWrite()->annotations.Set(kSharedOffset, it->second);
+    const auto constant = AsInt(it->second);
+    planned.CopyOnWrite()->annotations.Set(kSharedOffset,
+                                           constant ? Any(*constant) : Any(it->second));
+    if (IsSizedAtLaunch(op->buffer)) {
+      const Expr end = Analyzer().Simplify(it->second + SizeAtLaunch(op));
+      planned.CopyOnWrite()->annotations.Set(kSharedEnd, end);
+    }
     return planned;
   }
 };
@@ -389,15 +443,13 @@ Plan PlanOf(const Stmt& kernel, const Target& target) {
 Stmt PlanKernel(const Stmt& kernel, const Target& target, std::vector<std::string>* notes) {
   const Plan plan = PlanOf(kernel, target);
   OffsetWriter writer;
+  writer.offsets = plan.Offsets();
   if (plan.uses().empty()) return writer.Mutate(kernel);
   const Span span = kernel->span.defined() ? kernel->span : plan.uses()[0].alloc->buffer->span;
   CheckFits(plan, span, target);
   if (PassConfigFlag("tl.debug_merge_shared_memory_allocations", false)) {
     LogAt(LogLevel::kInfo, kernel->span,
           std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
-  }
-  for (const Use& use : plan.uses()) {
-    if (!use.IsStatic()) writer.offsets[use.alloc] = use.offset;
   }
   for (const std::string& note : plan.Notes()) notes->push_back(note);
   return writer.Mutate(plan.WithWaits(target.warp_threads));
@@ -424,16 +476,18 @@ int64_t SharedBytes(const AllocBufferNode* alloc) {
   const BufferTypeNode* type = BufferOf(alloc->buffer);
   const DLDataType t = type->dtype->dtype;
   int64_t bits = int64_t(t.bits) * t.lanes;
-  for (const Expr& extent : type->shape) {
-    if (!AsInt(extent)) {
-      ThrowAt(alloc->buffer->span, "ValueError",
-              "found a symbolic extent in the shape of shared buffer " +
-                  std::string(alloc->buffer->name) +
-                  ", wanted constants. Give the tile a constant shape");
-    }
-    bits *= ToInt(extent);
-  }
+  for (const Expr& extent : type->shape) bits *= ToInt(extent);
   return (bits + 7) / 8;
+}
+
+Expr SharedBegin(const AllocBufferNode* alloc) {
+  const auto it = alloc->annotations.find(kSharedOffset);
+  if (it == alloc->annotations.end()) {
+    ThrowBug(alloc->span, "PlanSharedMemory",
+             "found shared buffer " + std::string(alloc->buffer->name) + " without an offset");
+  }
+  const auto offset = IntAnnotation(alloc->annotations, kSharedOffset);
+  return offset ? MakeInt(*offset) : (*it).second.cast<Expr>();
 }
 
 }  // namespace tl

@@ -9,6 +9,7 @@
 
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
+#include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
 #include "../../target/wgmma.h"
 #include "../../tvm/disjoint.h"
@@ -189,7 +190,7 @@ class Owners {
       b_indices_.Set(i, b);
       const int64_t lanes = std::max({pair_.a.lanes, pair_.b.lanes, 1});
       const auto extent = AsInt(extents_of_[i]);
-      if (extent && *extent < end + lanes) extents_of_.Set(i, MakeInt(end + lanes));
+      if (!extent || *extent < end + lanes) extents_of_.Set(i, MakeInt(end + lanes));
     }
   }
   /*! Of one unknown value in both accesses. */
@@ -412,6 +413,7 @@ SharedConflict::SharedConflict(const SyncTree& tree)
 }
 
 void SharedConflict::NotePlace(const AllocBufferNode* alloc) {
+  if (IsSizedAtLaunch(alloc->buffer)) return;  // shares bytes with nothing
   const std::optional<int64_t> offset = IntAnnotation(alloc->annotations, kSharedOffset);
   if (offset) places_[alloc->buffer.get()] = {*offset, *offset + SharedBytes(alloc)};
 }

@@ -10,7 +10,8 @@
  * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
  * `tl.create_tma_descriptor`, which become arguments of the launch; `tl.prefetch_tma_descriptor()`
  * becomes one for each of them. It carries `tl.grid`,
- * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes`, `tl.cooperative`
+ * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes` (an expression, with
+ * `tl.dyn_shared_limit`, where the launch decides it), `tl.cooperative`
  * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before),
  * `tl.l2_hit_ratio` where there is one (the name of a parameter, a float), `target`,
  * `global_symbol`, `tl.kernel_number` in launch order. A kernel that is the user's own text has its
@@ -25,6 +26,7 @@
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
+#include "../../target/target.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -64,7 +66,8 @@ class KernelUses : public StmtExprVisitor {
     return out;
   }
 
-  int64_t shared_bytes = 0;
+  Expr shared_bytes = MakeInt(0);  // dynamic ones
+  int64_t static_bytes = 0;
   Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
   bool cooperative = false;
   bool dependent = false;  // waits for the kernels that it depends on by itself
@@ -105,13 +108,15 @@ class KernelUses : public StmtExprVisitor {
   }
   void Visit_(const AllocBufferNode* op) override {
     Define(op->buffer);
+    if (ScopeOf(op->buffer) == "shared") static_bytes += SharedBytes(op);
     if (!IsInDynamicArray(op->buffer)) return;
-    std::optional<int64_t> offset = IntAnnotation(op->annotations, kSharedOffset);
-    if (!offset) {
-      ThrowBug(op->span, "SplitHostDevice",
-               "found shared buffer " + std::string(op->buffer->name) + " without an offset");
+    const auto end = op->annotations.find(kSharedEnd);
+    if (end != op->annotations.end()) {
+      shared_bytes = (*end).second.cast<Expr>();
+      Visit(shared_bytes);
+    } else if (const auto known = AsInt(shared_bytes)) {
+      shared_bytes = MakeInt(std::max(*known, ToInt(SharedBegin(op)) + SharedBytes(op)));
     }
-    shared_bytes = std::max(shared_bytes, *offset + SharedBytes(op));
   }
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kClusterDims) cluster = op->node.cast<Array<Expr>>();
@@ -295,7 +300,17 @@ class Splitter {
     } else {
       kernel = WithAttr(kernel, "tl.written", NamesOfParams(written));
     }
-    kernels_.push_back(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes));
+    kernels_.push_back(WithSharedBytes(kernel, uses));
+  }
+
+  /*! With its dynamic shared memory and, where the launch decides it, how much it may be. */
+  PrimFunc WithSharedBytes(const PrimFunc& kernel, const KernelUses& uses) const {
+    if (const auto bytes = AsInt(uses.shared_bytes)) {
+      return WithAttr(kernel, "tl.dyn_shared_bytes", *bytes);
+    }
+    const int64_t limit = TargetOf(function_).limits.shared_bytes_per_block - uses.static_bytes;
+    return WithAttr(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes),
+                    "tl.dyn_shared_limit", limit);
   }
 
   /*! What a kernel, with its maps in place, may write: parameters of the function, and more. */

@@ -4,9 +4,11 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
- * one thread; nothing loads or stores an mbarrier. Refuses: anything else (ValueError, "[Tilelang
+ * one thread; nothing loads or stores an mbarrier; tiles whose extents the launch decides are
+ * operands of what threads do element by element. Refuses: anything else (ValueError, "[Tilelang
  * Semantic Check]").
  */
+#include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -17,6 +19,12 @@ namespace {
 
 [[noreturn]] void Refuse(const Span& span, const std::string& message) {
   ThrowAt(span, "ValueError", "[Tilelang Semantic Check] " + message);
+}
+
+/*! As the program writes it. */
+std::string OperatorName(const CallNode* call) {
+  const std::string name = OpOf(call)->name;
+  return "T." + name.substr(name.rfind('.') + 1);
 }
 
 class Checker : public StmtExprVisitor {
@@ -51,6 +59,7 @@ class Checker : public StmtExprVisitor {
                  ") inside T.Parallel, whose body one thread runs; move it out of the loop");
     }
     span_ = op->span;
+    if (call) CheckExtents(call);
     takes_barrier_ = call && (IsCallTo(op->value, "tl.tileop.tma_copy") ||
                               IsCallTo(op->value, "tl.tileop.copy_cluster"));
     Default(op);
@@ -90,6 +99,26 @@ class Checker : public StmtExprVisitor {
     Refuse(span_, "found " + std::string(barrier->name) +
                       ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
                       "T.mbarrier_wait_parity and the like, which alone know its bits");
+  }
+
+  /*! What the launch decides, no table of a layout and no box of a copy by TMA has. */
+  void CheckExtents(const CallNode* call) const {
+    const bool by_elements = IsCallTo(GetRef<Expr>(call), "tl.tileop.copy") ||
+                             IsCallTo(GetRef<Expr>(call), "tl.tileop.fill") ||
+                             IsCallTo(GetRef<Expr>(call), "tl.tileop.transpose") ||
+                             IsCallTo(GetRef<Expr>(call), "tl.tileop.atomic");
+    const Any prefer = TileOpAttr(call, "prefer_instruction");
+    const bool by_engine = TileOpIntAttr(call, "use_tma", 0) != 0 ||
+                           (prefer != nullptr && prefer.cast<String>() == "tma");
+    for (const Expr& arg : call->args) {
+      const auto* region = arg.as<TensorRegionNode>();
+      if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
+      if (by_elements && !by_engine) continue;
+      Refuse(span_, "found " + std::string(region->source.as_or_throw<Var>()->name) +
+                        ", whose extents the launch decides, as an operand of " +
+                        OperatorName(call) + (by_engine ? " by TMA" : "") +
+                        "; wanted a tile of constant extents: allocate one, and T.copy to it");
+    }
   }
 
   static bool Mentions(const Array<Expr>& indices, const Var& var) {

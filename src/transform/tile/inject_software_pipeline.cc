@@ -460,6 +460,14 @@ class Injector : public StmtExprMutator {
       for (const Var& v : buffers) versions.Set(v->name, handshakes.versions);
     }
     entry.Set("versions", versions);
+    if (handshakes.slots > 1) {
+      Map<String, Any> slots;
+      for (const std::vector<Var>& buffers : {handshakes.tiles, handshakes.barriers}) {
+        for (const Var& v : buffers) slots.Set(v->name, handshakes.slots);
+      }
+      entry.Set("slots", slots);
+      entry.Set("late", handshakes.late);
+    }
     pipelines.push_back(entry);
     For loop = Repeated(op).as_or_throw<For>();
     VersionSelector select = TilesOf(op);

@@ -28,6 +28,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
+#include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/views.h"
@@ -349,7 +350,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   for (const Var& buffer : ops.buffers) {
     Layout layout = placed.Find(buffer);
     if (!layout.defined()) {
-      if (IsShared(buffer) || IsReducer(buffer)) {
+      if ((IsShared(buffer) && !IsSizedAtLaunch(buffer)) || IsReducer(buffer)) {
         out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
       }
       continue;

@@ -8,6 +8,7 @@
 #include "../thread/effects.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
+#include "pipeline_rings.h"
 #include "pipeline_roles.h"
 
 namespace tl {
@@ -71,8 +72,12 @@ struct ParityOf {
 /*! Proves that a loop's handshakes order all that its roles share. */
 class Prover {
  public:
-  Prover(const LoopPlace& place, const std::vector<BodyRole>& roles)
-      : place_(place), roles_(roles), count_(CountIterations(place.function_body, place.loop)) {}
+  /*! `slots` is how many of each the program has by hand, 1 where versions are to be made. */
+  Prover(const LoopPlace& place, const std::vector<BodyRole>& roles, int64_t slots)
+      : place_(place),
+        roles_(roles),
+        slots_(slots),
+        count_(CountIterations(place.function_body, place.loop)) {}
 
   size_t statement = 0;
   std::string why;
@@ -153,6 +158,7 @@ class Prover {
   /*! A parity of this iteration's fill says so by the number of iterations before, for one version,
    * or by its quotient by the number of versions; the program has one way to say it. */
   bool CheckParities(int64_t num_stages) {
+    if (slots_ > 1) return CheckParitiesOfSlots();
     if (CheckParitiesFor(1)) return true;
     if (!wrong_wait_) return false;
     const RoleStep* wait = wrong_wait_;
@@ -162,6 +168,14 @@ class Prover {
                              " is neither that of the number of iterations before, as all waits "
                              "of the loop count, nor that of its quotient by num_stages=" +
                              std::to_string(num_stages));
+  }
+
+  bool CheckParitiesOfSlots() {
+    if (CheckParitiesFor(slots_) || !wrong_wait_) return !wrong_wait_ && why.empty();
+    return Refuse(*wrong_wait_, "the parity of the wait" + LineOf(wrong_wait_->stmt) +
+                                    " is not that of the number of iterations before, divided by "
+                                    "the " +
+                                    std::to_string(slots_) + " slots");
   }
 
   /*! The program's parities, for so many versions. */
@@ -447,6 +461,7 @@ class Prover {
 
   const LoopPlace& place_;
   const std::vector<BodyRole>& roles_;
+  const int64_t slots_;
   const IterationCount count_;
   std::vector<Signal> signals_;
   /*! The wait whose parity is not known. */
@@ -470,14 +485,16 @@ bool HasRoles(const std::vector<Stmt>& body) {
   return finder.found;
 }
 
-FoundHandshakes FindHandshakes(const LoopPlace& place, const std::vector<Stmt>& body,
-                               int64_t num_stages) {
+namespace {
+
+FoundHandshakes Prove(const LoopPlace& place, const std::vector<Stmt>& body, int64_t num_stages,
+                      int64_t slots) {
   FoundHandshakes out;
   const BodyRoles roles = SplitRoles(body, place.threads, place.views);
   out.statement = roles.statement;
   out.why = roles.why;
   if (!out.why.empty()) return out;
-  Prover prover(place, roles.roles);
+  Prover prover(place, roles.roles, slots);
   if (prover.Prove(num_stages)) {
     out.handshakes = prover.found;
   } else {
@@ -487,8 +504,45 @@ FoundHandshakes FindHandshakes(const LoopPlace& place, const std::vector<Stmt>& 
   return out;
 }
 
+/*! The program on one slot of each of its rings: its tiles all have as many as its mbarriers. */
+FoundHandshakes ProveRings(const LoopPlace& place, const Rings& rings) {
+  FoundHandshakes out;
+  out.why = rings.why;
+  if (!out.why.empty()) return out;
+  const Views views(rings.function_body);
+  const LoopPlace one{rings.function_body, rings.loop.get(), views, place.threads,
+                      rings.block.get()};
+  out = Prove(one, InlineBindings(FlatSeq(rings.loop->body), views).body, rings.slots, rings.slots);
+  if (!out.handshakes) return out;
+  for (const Var& tile : out.handshakes->tiles) {
+    if (Contains(rings.folded, tile)) continue;
+    out.why = "its mbarriers have " + std::to_string(rings.slots) + " slots, " +
+              std::string(tile->name) + " has one";
+    out.handshakes.reset();
+    return out;
+  }
+  Handshakes by_hand;
+  by_hand.slots = rings.slots;
+  by_hand.late = rings.late;
+  for (const Var& ring : rings.buffers) {
+    (IsBarrier(ring) ? by_hand.barriers : by_hand.tiles).push_back(ring);
+  }
+  out.handshakes = by_hand;
+  return out;
+}
+
+}  // namespace
+
+FoundHandshakes FindHandshakes(const LoopPlace& place, const std::vector<Stmt>& body,
+                               int64_t num_stages) {
+  const auto rings = FoldRings(place.function_body, place.loop, place.views, place.block);
+  return rings ? ProveRings(place, *rings) : Prove(place, body, num_stages, 1);
+}
+
 Any Handshakes::ToAnnotation() const {
   return Map<String, Any>{{"versions", versions},
+                          {"slots", slots},
+                          {"late", late},
                           {"tiles", Array<Var>(tiles.begin(), tiles.end())},
                           {"barriers", Array<Var>(barriers.begin(), barriers.end())},
                           {"phase_before", phase_before}};
@@ -500,6 +554,8 @@ std::optional<Handshakes> Handshakes::Of(const ForNode* loop) {
   const auto fields = (*known).second.cast<Map<String, Any>>();
   Handshakes out;
   out.versions = fields.at("versions").cast<int64_t>();
+  out.slots = fields.at("slots").cast<int64_t>();
+  out.late = fields.at("late").cast<bool>();
   for (const Var& v : fields.at("tiles").cast<Array<Var>>()) out.tiles.push_back(v);
   for (const Var& v : fields.at("barriers").cast<Array<Var>>()) out.barriers.push_back(v);
   out.phase_before = fields.at("phase_before").cast<Map<Var, Array<IntImm>>>();

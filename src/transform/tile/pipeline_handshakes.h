@@ -6,7 +6,8 @@
  * role run ahead of the second.
  *
  * In iteration c of those that the kernel runs, both use slot c % versions, whose mbarriers are in
- * phase c / versions. This is right where nothing but these handshakes orders the roles, and where
+ * phase c / versions. Slots that the program has by hand, as many of all, stay as they are
+ * (pipeline_rings.h). This is right where nothing but these handshakes orders the roles, and where
  * an iteration uses nothing that another one has left in a tile.
  */
 #pragma once
@@ -27,6 +28,11 @@ struct Handshakes {
   int64_t versions = 1;
   std::vector<Var> tiles;
   std::vector<Var> barriers;
+  /*! As many slots of each, that the program has by hand; 1 where it has none, and versions are to
+   * be made. */
+  int64_t slots = 1;
+  /*! A role gives one of them up an iteration later. */
+  bool late = false;
   /*! By the buffer of mbarriers, the elements of which the phase before is waited for. */
   Map<Var, Array<IntImm>> phase_before;
 

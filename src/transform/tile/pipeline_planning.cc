@@ -246,7 +246,7 @@ class Planner : public StmtExprMutator {
     if (num_stages < 2) return Plain(op);
     LogAt(LogLevel::kWarning, op->span,
           "T.Pipelined: found num_stages=" + std::to_string(num_stages) +
-              ", but what the loop's T.ws share has one version (" + roles.why +
+              ", but what the loop's T.ws share stays as it is, without versions (" + roles.why +
               "); wanted a wait for the phase before at `empty`, a fill and an arrival at `full` "
               "in one T.ws, and a wait at `full`, all uses and an arrival at `empty` in the other; "
               "see \"Pipelines\" in docs/design.md");

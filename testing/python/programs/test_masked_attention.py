@@ -11,7 +11,7 @@ LOG2_E = 1.44269504
 DIM, ROWS, BLOCK = 64, 64, 32
 
 
-def masked_attention(heads, blocks):
+def masked_attention(add_block, heads, blocks):
     """A row of the mask says for each block of keys whether a block of queries sees it."""
     queries, keys = T.dynamic("queries"), T.dynamic("keys")
 
@@ -32,9 +32,6 @@ def masked_attention(heads, blocks):
             weights = T.alloc_fragment((ROWS, BLOCK), "float16")
             out = T.alloc_fragment((ROWS, DIM), "float32")
             top = T.alloc_fragment((ROWS,), "float32")
-            before = T.alloc_fragment((ROWS,), "float32")
-            rescale = T.alloc_fragment((ROWS,), "float32")
-            added = T.alloc_fragment((ROWS,), "float32")
             total = T.alloc_fragment((ROWS,), "float32")
             T.copy(Q[h, bx * ROWS : (bx + 1) * ROWS, :], q)
             T.copy(Mask[h, bx, :], mask)
@@ -47,17 +44,7 @@ def masked_attention(heads, blocks):
                     for i, j in T.Parallel(ROWS, BLOCK):
                         scores[i, j] = T.if_then_else(b * BLOCK + j < keys, 0, -(2.0**100))
                     T.gemm(q, k, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                    T.copy(top, before)
-                    T.reduce_max(scores, top, dim=1, clear=False)
-                    for i in T.Parallel(ROWS):
-                        rescale[i] = T.exp2((before[i] - top[i]) * (LOG2_E / DIM**0.5))
-                    for i, j in T.Parallel(ROWS, BLOCK):
-                        scores[i, j] = T.exp2((scores[i, j] - top[i]) * (LOG2_E / DIM**0.5))
-                    T.reduce_sum(scores, added, dim=1)
-                    for i in T.Parallel(ROWS):
-                        total[i] = total[i] * rescale[i] + added[i]
-                    for i, d in T.Parallel(ROWS, DIM):
-                        out[i, d] *= rescale[i]
+                    add_block(scores, top, total, out, LOG2_E / DIM**0.5)
                     T.copy(scores, weights)
                     T.copy(V[h, b * BLOCK : (b + 1) * BLOCK, :], v)
                     T.gemm(weights, v, out, policy=T.GemmWarpPolicy.FullRow)
@@ -77,10 +64,10 @@ def reference(q, k, v, mask):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, arch):
+def test_results(device, add_block, arch):
     heads, blocks, queries, keys = 2, 5, 71, 4 * BLOCK + 9
     kernel = tilelang.compile(
-        masked_attention(heads, blocks),
+        masked_attention(add_block, heads, blocks),
         execution_backend="auto",
         target=f"cuda -arch={arch}",
     )

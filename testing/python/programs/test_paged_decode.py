@@ -11,7 +11,7 @@ LOG2_E = 1.44269504
 DIM, ROWS, BLOCK, PAGE = 64, 64, 64, 16
 
 
-def paged_decode(heads, groups):
+def paged_decode(add_block, heads, groups):
     batch, pages, most = T.dynamic("batch"), T.dynamic("pages"), T.dynamic("most")
     per_group = heads // groups
 
@@ -32,9 +32,6 @@ def paged_decode(heads, groups):
             weights = T.alloc_fragment((ROWS, BLOCK), "float16")
             out = T.alloc_fragment((ROWS, DIM), "float32")
             top = T.alloc_fragment((ROWS,), "float32")
-            before = T.alloc_fragment((ROWS,), "float32")
-            rescale = T.alloc_fragment((ROWS,), "float32")
-            added = T.alloc_fragment((ROWS,), "float32")
             total = T.alloc_fragment((ROWS,), "float32")
             length = Lengths[b]
             for i, d in T.Parallel(ROWS, DIM):
@@ -50,17 +47,7 @@ def paged_decode(heads, groups):
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(ROWS, BLOCK):
                     scores[i, j] = T.if_then_else(t * BLOCK + j < length, scores[i, j], -(2.0**100))
-                T.copy(top, before)
-                T.reduce_max(scores, top, dim=1, clear=False)
-                for i in T.Parallel(ROWS):
-                    rescale[i] = T.exp2((before[i] - top[i]) * (LOG2_E / DIM**0.5))
-                for i, j in T.Parallel(ROWS, BLOCK):
-                    scores[i, j] = T.exp2((scores[i, j] - top[i]) * (LOG2_E / DIM**0.5))
-                T.reduce_sum(scores, added, dim=1)
-                for i in T.Parallel(ROWS):
-                    total[i] = total[i] * rescale[i] + added[i]
-                for i, d in T.Parallel(ROWS, DIM):
-                    out[i, d] *= rescale[i]
+                add_block(scores, top, total, out, LOG2_E / DIM**0.5)
                 T.copy(scores, weights)
                 T.gemm(weights, v, out)
             for i, d in T.Parallel(ROWS, DIM):
@@ -71,10 +58,12 @@ def paged_decode(heads, groups):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, arch):
+def test_results(device, add_block, arch):
     heads, groups, batch, pages, most = 6, 2, 2, 14, 7
     kernel = tilelang.compile(
-        paged_decode(heads, groups), execution_backend="auto", target=f"cuda -arch={arch}"
+        paged_decode(add_block, heads, groups),
+        execution_backend="auto",
+        target=f"cuda -arch={arch}",
     )
     q = torch.randn(batch, heads, DIM).half().to(device)
     k, v = (torch.randn(pages, PAGE, groups, DIM).half().to(device) for _ in range(2))

@@ -11,7 +11,7 @@ LOG2_E = 1.44269504
 DIM, ROWS, BLOCK = 64, 16, 32
 
 
-def split_decode(heads, groups, splits, length):
+def split_decode(add_block, heads, groups, splits, length):
     """`heads` of a query of one position, in `groups` that share keys."""
     batch = T.dynamic("batch")
     per_group = heads // groups
@@ -32,9 +32,6 @@ def split_decode(heads, groups, splits, length):
             weights = T.alloc_fragment((ROWS, BLOCK), "float16")
             out = T.alloc_fragment((ROWS, DIM), "float32")
             top = T.alloc_fragment((ROWS,), "float32")
-            before = T.alloc_fragment((ROWS,), "float32")
-            rescale = T.alloc_fragment((ROWS,), "float32")
-            added = T.alloc_fragment((ROWS,), "float32")
             total = T.alloc_fragment((ROWS,), "float32")
             share = T.ceildiv(length, splits)
             start = s * share
@@ -52,17 +49,7 @@ def split_decode(heads, groups, splits, length):
                     scores[i, j] = T.if_then_else(
                         start + t * BLOCK + j < end, scores[i, j], -T.infinity("float32")
                     )
-                T.copy(top, before)
-                T.reduce_max(scores, top, dim=1, clear=False)
-                for i in T.Parallel(ROWS):
-                    rescale[i] = T.exp2((before[i] - top[i]) * (LOG2_E / DIM**0.5))
-                for i, j in T.Parallel(ROWS, BLOCK):
-                    scores[i, j] = T.exp2((scores[i, j] - top[i]) * (LOG2_E / DIM**0.5))
-                T.reduce_sum(scores, added, dim=1)
-                for i in T.Parallel(ROWS):
-                    total[i] = total[i] * rescale[i] + added[i]
-                for i, d in T.Parallel(ROWS, DIM):
-                    out[i, d] *= rescale[i]
+                add_block(scores, top, total, out, LOG2_E / DIM**0.5)
                 T.copy(scores, weights)
                 T.gemm(weights, v, out)
             for i, d in T.Parallel(ROWS, DIM):
@@ -156,10 +143,10 @@ def reference(q, k, v):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, arch):
+def test_results(device, add_block, arch):
     heads, groups, splits = 10, 2, 3
     programs = (
-        split_decode(heads, groups, splits, T.dynamic("length")),
+        split_decode(add_block, heads, groups, splits, T.dynamic("length")),
         combine(heads, splits),
         combine_by_head(heads, splits),
     )

@@ -239,11 +239,18 @@ def failed_assertion(plan: LaunchPlan, index: int, left: int, right: int) -> Ass
 
 
 def bad_extent(plan: LaunchPlan, kernel: int, which: int, value: int, limit: int) -> ValueError:
-    """A grid, a block or its shared memory is larger than any GPU takes."""
+    """A grid, a block or its shared memory is larger than any GPU, or this one, takes."""
     names = ("grid x", "grid y", "grid z", "block x", "block y", "block z", "shared bytes")
+    repair = "Use larger tiles, or move this dimension to grid x."
+    if names[which] == "shared bytes":
+        launch = plan.kernels[kernel]
+        repair = (
+            f"They are {format_expr(launch.shared_bytes)}: pass smaller sizes, or keep a part of "
+            "the tile at a time."
+        )
     return ValueError(
         f"{plan.where()}: {names[which]} of kernel `{plan.kernels[kernel].name}`: expected 0 to "
-        f"{limit}, got {value}. Use larger tiles, or move this dimension to grid x."
+        f"{limit}, got {value}. {repair}"
     )
 
 

@@ -15,6 +15,12 @@ TL_DEVICE T* shared(unsigned char* memory) {
   return reinterpret_cast<T*>(memory);
 }
 
+/*! The same where the launch says how many. */
+template <typename T>
+TL_DEVICE T* shared(unsigned char* memory, int64_t) {
+  return reinterpret_cast<T*>(memory);
+}
+
 /*! An index, which is less than `extent`. */
 template <typename Index, typename Extent>
 TL_DEVICE Index in_extent(Index index, Extent, const char*, int) {

@@ -89,6 +89,15 @@ TL_DEVICE emu::Pointer<T> shared(unsigned char* memory) {
   return {begin, begin, begin + extent};
 }
 
+/*! As many elements as the launch says. */
+template <typename T>
+TL_DEVICE emu::Pointer<T> shared(unsigned char* memory, int64_t extent) {
+  T* const begin = reinterpret_cast<T*>(memory);
+  T* const end = begin + (extent < 0 ? 0 : extent);
+  emu::check_declared(begin, end);
+  return {begin, begin, end};
+}
+
 /*! The other half of a byte may be undefined still. */
 template <typename T, int extent>
 TL_DEVICE void set_half_byte(emu::Local<uint8_t, extent>& bytes, long long i, T value) {
@@ -113,6 +122,11 @@ using local = T[extent];
 
 template <typename T, int extent>
 TL_DEVICE T* shared(unsigned char* memory) {
+  return reinterpret_cast<T*>(memory);
+}
+
+template <typename T>
+TL_DEVICE T* shared(unsigned char* memory, int64_t) {
   return reinterpret_cast<T*>(memory);
 }
 

@@ -210,8 +210,8 @@ REFUSED = {
         "some of its threads, not all, run another T.ws",
         [(USED, USED + " " * 12 + "with T.ws(0, 1): F[0, 0] = 0.0\n")],
     ),
-    "versions by hand": (
-        "the index of mbarrier full is no constant",
+    "slots of one mbarrier": (
+        "mbarrier empty has one slot, mbarrier full has 3 slots",
         [("(128)\n        empty", "([128] * 3)\n        empty"), *BY_INDEX],
     ),
     "a product on its way": (NOT_WAITED_FOR, [(USE[16:-1], "T.wgmma_gemm(S, X, F)")]),
@@ -229,6 +229,201 @@ def test_what_is_not_understood_has_one_version(program, tile_passes, said, told
     (warning,) = (text for text in said if "num_stages=3" in text)
     assert reason in warning
     assert "tl_pipeline_handshakes" not in mod.script()
+
+
+# Three slots of the tile and of each mbarrier, by hand.
+RING = [
+    ("S = T.alloc_shared((64, 64)", "S = T.alloc_shared((3, 64, 64)"),
+    ("full = T.alloc_barrier(128)", "full = T.alloc_barrier([128] * 3)"),
+    ("empty = T.alloc_barrier(128)", "empty = T.alloc_barrier([128] * 3)"),
+    (FREE, FREE.replace("empty, (k & 1) ^ 1", "empty[k % 3], k // 3 % 2 ^ 1")),
+    (FILL, FILL.replace("S, barrier=full", "S[k % 3, :, :], barrier=full[k % 3]")),
+    (FILLED, FILLED.replace("full", "full[k % 3]")),
+    (READY, READY.replace("full, k & 1", "full[k % 3], (k // 3) & 1")),
+    (USE, USE.replace("(S", "(S[k % 3, :, :]")),
+    (USED, USED.replace("empty", "empty[k % 3]")),
+]
+
+
+def ring(*changes):
+    """The program with slots by hand, and some of its text replaced, as one change."""
+    text = PROGRAM
+    for old, new in (*RING, *changes):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return PROGRAM, text
+
+
+def ring_in_a_loop():
+    _, text = ring()
+    head, loop = text[: text.index(IN_FRONT)], text[text.index(IN_FRONT) :]
+    for old, new in (("(n, ", "(5, "), ("k %", "(r * 5 + k) %"), ("k //", "(r * 5 + k) //")):
+        loop = loop.replace(old, new)
+    return PROGRAM, f"{head}        for r in T.serial(2):\n{textwrap.indent(loop, ' ' * 4)}"
+
+
+RINGS = {
+    "as versions": ring(),
+    "a name for the slot": ring(
+        (RING[6][1], " " * 16 + "slot = k % 3\n" + RING[6][1].replace("full[k % 3]", "full[slot]"))
+    ),
+    "a loop around": ring_in_a_loop(),
+}
+
+
+@pytest.mark.parametrize("change", RINGS.values(), ids=RINGS)
+def test_slots_by_hand_need_no_versions(program, tile_passes, said, change):
+    mod = tile_passes(program(change), *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
+    (entry,) = mod["main"].attrs["tl.pipelines"]
+    assert dict(entry["slots"]) == {"S": 3, "full": 3, "empty": 3}
+    assert not entry["versions"]
+    assert not [text for text in said if "num_stages" in text]
+    assert "S = T.sblock_alloc_buffer((3, 64, 64)" in mod.script()
+
+
+def test_slots_by_hand_run_ahead(program):
+    kernel = compiled(program(ring()))
+    assert "slots that the program has itself: S 3, empty 3, full 3" in kernel.explain()
+    a = torch.randn(64, 512).half()
+    for n in TRIPS:
+        b = torch.zeros_like(a)
+        kernel(a, b, torch.zeros(64, 64), n)
+        assert torch.equal(b[:, : 64 * n], a[:, : 64 * n])
+        assert not b[:, 64 * n :].any()
+
+
+NO_RINGS = {
+    "another slot": (
+        "the index of mbarrier full is neither a constant nor the number of iterations",
+        ring(("T.barrier_wait(full[k % 3]", "T.barrier_wait(full[(k + 1) % 3]")),
+    ),
+    "another phase": (
+        "is not that of the number of iterations before, divided by the 3 slots",
+        ring(("(k // 3) & 1", "k & 1")),
+    ),
+    "one slot of the tile": (
+        "its mbarriers have 3 slots, S has one",
+        ring(("(3, 64, 64)", "(64, 64)"), ("S[k % 3, :, :], b", "S, b"), ("(S[k % 3, :, :]", "(S")),
+    ),
+    "more slots of one mbarrier": (
+        "mbarrier empty has 4 slots, mbarrier full has 3 slots",
+        ring(
+            ("empty = T.alloc_barrier([128] * 3)", "empty = T.alloc_barrier([128] * 4)"),
+            ("empty[k % 3], k // 3", "empty[k % 4], k // 4"),
+            ("arrive(empty[k % 3]", "arrive(empty[k % 4]"),
+        ),
+    ),
+    "different arrivals": (
+        "the mbarriers of full take different numbers of arrivals",
+        ring(("full = T.alloc_barrier([128] * 3)", "full = T.alloc_barrier([128, 1, 128])")),
+    ),
+    "a slot behind the loop": (
+        "S is used outside of the loop",
+        ring((RING[-1][1], RING[-1][1] + " " * 8 + "T.copy(S[0, :, :], C)\n")),
+    ),
+    "no wait at empty": ("nothing in the loop waits at mbarrier empty", ring((RING[3][1], ""))),
+}
+
+
+@pytest.mark.parametrize(("told", "change"), NO_RINGS.values(), ids=NO_RINGS)
+def test_slots_that_are_not_understood(program, tile_passes, said, told, change):
+    mod = tile_passes(program(change), *PASSES, arch="sm_90a")
+    (warning,) = (text for text in said if "num_stages=3" in text)
+    assert told in warning
+    assert "tl_pipeline_handshakes" not in mod.script()
+
+
+def late(use="", condition="k > 0", slot="k - 1", wait=""):
+    """The ring whose user gives up a slot an iteration later, by another use and wait."""
+    used = f"{' ' * 16}if {condition}:\n{' ' * 20}T.barrier_arrive(empty[({slot}) % 3])\n"
+    changes = [(RING[-1][1], "".join(" " * 16 + t + "\n" for t in (wait,) if t) + used)]
+    if use:
+        changes.append((RING[-2][1], f"{' ' * 16}{use}\n"))
+    return ring(*changes)
+
+
+PRODUCT = "T.wgmma_gemm(S[k % 3, :, :], X, F)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        late(),
+        late(condition="k >= 1", slot="k + 2"),
+        late(PRODUCT, wait="T.wait_wgmma(1)"),
+        late(PRODUCT, wait="T.wait_wgmma(0)"),
+    ],
+    ids=range(4),
+)
+def test_slots_that_are_given_up_late(program, tile_passes, said, change):
+    mod = tile_passes(program(change), *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
+    (entry,) = mod["main"].attrs["tl.pipelines"]
+    assert entry["late"]
+    assert not [text for text in said if "num_stages" in text]
+
+
+@pytest.mark.parametrize(
+    ("told", "change"),
+    [
+        (NOT_READ.replace("17", "18"), late(PRODUCT)),
+        (NOT_READ.replace("17", "18"), late(PRODUCT, wait="T.wait_wgmma(2)")),
+        ("the index of mbarrier empty is neither", late(condition="k > 1")),
+        ("the index of mbarrier empty is neither", late(slot="k - 2")),
+    ],
+    ids=["no wait", "two on their way", "another condition", "another slot"],
+)
+def test_slots_that_may_be_in_use(program, tile_passes, said, told, change):
+    tile_passes(program(change), *PASSES, arch="sm_90a")
+    (warning,) = (text for text in said if "num_stages=3" in text)
+    assert told in warning
+
+
+def test_a_product_gives_up_slots_late():
+    """Beside the next one, in a ring of three."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 448), "float16"),
+        B: T.Tensor((448, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((3, 64, 64), "float16")
+            W = T.alloc_shared((3, 64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            full = T.alloc_barrier([128] * 3)
+            empty = T.alloc_barrier([128] * 3)
+            with T.ws(1):
+                T.clear(F)
+            for k in T.Pipelined(n, num_stages=3):
+                slot = k % 3
+                with T.ws(0):
+                    T.barrier_wait(empty[slot], k // 3 % 2 ^ 1)
+                    T.tma_copy(A[0, k * 64], S[slot, :, :], barrier=full[slot])
+                    T.tma_copy(B[k * 64, 0], W[slot, :, :], barrier=full[slot])
+                    T.barrier_arrive(full[slot])
+                with T.ws(1):
+                    T.barrier_wait(full[slot], k // 3 % 2)
+                    T.wgmma_gemm(S[slot, :, :], W[slot, :, :], F)
+                    T.wait_wgmma(1)
+                    if k > 0:
+                        T.barrier_arrive(empty[(k - 1) % 3])
+            with T.ws(1):
+                T.wait_wgmma(0)
+                T.copy(F, C)
+
+    kernel = compiled(main)
+    told = (
+        "slots that the program has itself: S 3, W 3, empty 3, full 3, given up an iteration late"
+    )
+    assert told in kernel.explain()
+    a, b = torch.randn(64, 448).half(), torch.randn(448, 64).half()
+    for n in TRIPS:
+        c = torch.empty(64, 64)
+        kernel(a, b, c, n)
+        wanted = a[:, : 64 * n].double() @ b[: 64 * n].double()
+        torch.testing.assert_close(c.double(), wanted, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(

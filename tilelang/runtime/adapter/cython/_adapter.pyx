@@ -237,6 +237,9 @@ cdef class Launcher:
                 kernel.extents[i] = self._encode(extent, variables, -1)
             for i, extent in enumerate(launch.cluster):
                 kernel.cluster[i] = extent
+            kernel.shared_limit = EXTENT_LIMITS[6]
+            if launch.shared_limit is not None:
+                kernel.shared_limit = launch.shared_limit
             kernel.cooperative = launch.cooperative
             kernel.dependent = launch.dependent
             kernel.window_param = -1
@@ -619,7 +622,7 @@ cdef class Launcher:
     ) except -1:
         """Computes what every kernel is launched with, so that a bad value stops all of them."""
         cdef int i, k
-        cdef int64_t value
+        cdef int64_t value, limit
         cdef Argument* argument
         cdef LaunchConfig* config
         for i in range(self.num_arguments):
@@ -648,8 +651,9 @@ cdef class Launcher:
                 config.window_bytes = bytes_of(&tensors[self.kernels[k].window_param])
             for i in range(7):
                 value = self._evaluate(&self.kernels[k].extents[i], variables)
-                if not 0 <= value <= EXTENT_LIMITS[i]:
-                    raise errors.bad_extent(self.plan, k, i, value, EXTENT_LIMITS[i])
+                limit = EXTENT_LIMITS[i] if i < 6 else self.kernels[k].shared_limit
+                if not 0 <= value <= limit:
+                    raise errors.bad_extent(self.plan, k, i, value, limit)
                 config.extents[i] = <unsigned>value
             for i in range(3):
                 config.cluster[i] = self.kernels[k].cluster[i]

@@ -176,6 +176,7 @@ ctypedef struct Argument:
 
 ctypedef struct Kernel:
     Expression extents[7]  # grid, block, shared bytes
+    int64_t shared_limit
     unsigned cluster[3]
     bint cooperative
     bint dependent

@@ -1,0 +1,1 @@
+"""Emitters of a warp's instructions."""
