@@ -123,6 +123,7 @@ class ParallelOperator : public TileOperator {
       : TileOperator(nest.span),
         known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
         nest_(known_.nest),
+        written_(nest),
         accesses_(FragmentAccesses(nest_)),
         as_written_(AsWritten(accesses_, nest)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
@@ -130,6 +131,13 @@ class ParallelOperator : public TileOperator {
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   Fragment LoopLayout() const final { return layout_; }
+  bool HasForms() const final { return !is_dictated_ && !known_.is_fixed.empty(); }
+  void TakeForm(PartForm form) final {
+    form_ = form;
+    if (form != PartForm::kAsWritten) return;
+    known_ = {written_, {}};
+    as_written_ = accesses_ = FragmentAccesses(nest_);
+  }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     const bool dictated = level == InferLevel::kStrict && is_dictated_;
@@ -143,6 +151,10 @@ class ParallelOperator : public TileOperator {
         changed = PlaceWhole(scope) ? Follow(*scope) : Choose(scope);
       } else {
         changed = Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
+        if (changed && form_ == PartForm::kOpen && HasForms() && !FindsAll(*scope)) {
+          layout_ = Fragment();
+          return false;
+        }
       }
     }
     // Where one element is wanted in all threads is no reason to hold all elements there, if
@@ -226,6 +238,17 @@ class ParallelOperator : public TileOperator {
  private:
   bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
     return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
+  }
+
+  /*! All accesses are of elements in the loop's threads, or will be when it has placed them. */
+  bool FindsAll(const LayoutScope& scope) const {
+    return std::all_of(accesses_.begin(), accesses_.end(), [&](const FragmentAccess& access) {
+      std::optional<Fragment> fragment = scope.FindFragment(access.buffer);
+      if (!fragment->defined()) {
+        fragment = FragmentFromLayout(nest_, access, layout_, scope.num_threads);
+      }
+      return fragment && IsCompatible(nest_, access, *fragment, layout_);
+    });
   }
 
   /*! Threads want different registers in the same step. */
@@ -350,7 +373,9 @@ class ParallelOperator : public TileOperator {
 
   KnownNest known_;
   const ParallelNest& nest_;
+  ParallelNest written_;
   std::vector<FragmentAccess> accesses_, as_written_;
+  PartForm form_ = PartForm::kOpen;
   Fragment layout_;
   /*! The layout was there before inference. */
   bool is_dictated_;

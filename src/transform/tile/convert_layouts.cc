@@ -145,20 +145,12 @@ class CopyPlaces : public StagedVisitor {
     auto it = staged_.find(op);
     if (it == staged_.end()) return;
     for (const Staged& s : it->second) {
-      const ForNode* place = nullptr;
-      for (size_t k = loops_.size(); k-- > 0 && !Writes(loops_[k], s.fragment);) place = loops_[k];
-      if (place) before[place].push_back(s.fragment);
+      const size_t depth = CopyDepth(loops_, s.fragment, views_);
+      if (depth < loops_.size()) before[loops_[depth]].push_back(s.fragment);
     }
   }
 
  private:
-  bool Writes(const ForNode* loop, const Var& fragment) const {
-    const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
-    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
-      return views_.RootOf(v).same_as(views_.RootOf(fragment));
-    });
-  }
-
   const StagedOf& staged_;
   const Views& views_;
 };
@@ -406,6 +398,19 @@ class Converter : public StmtExprMutator {
 };
 
 }  // namespace
+
+size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment,
+                 const Views& views) {
+  const auto writes = [&](const ForNode* loop) {
+    const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
+    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
+      return views.RootOf(v).same_as(views.RootOf(fragment));
+    });
+  };
+  size_t depth = loops.size();
+  while (depth > 0 && !writes(loops[depth - 1])) --depth;
+  return depth;
+}
 
 Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions) {
   StagedOf staged = ByStatement(conversions);

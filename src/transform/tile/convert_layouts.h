@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "../../op/views.h"
 #include "../../tvm/build.h"
 
 namespace tl {
@@ -13,6 +14,10 @@ struct Conversion {
   Array<Expr> indices;
   bool is_write;
 };
+
+/*! How many of `loops` around a statement, outermost first, stay around the copy of a fragment that
+ * it reads elsewhere: those inside do not write the fragment. */
+size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment, const Views& views);
 
 /*!
  * In:  a tile program under thread_extent attributes.
