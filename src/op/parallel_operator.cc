@@ -62,38 +62,64 @@ KnownNest WithKnownIndices(const ParallelNest& nest) {
   return {nest, {}};
 }
 
-/*! A thread has all iterations of the fixed loops, as its registers, so that who owns an element
- * does not depend on their indices; the others are dealt. nullopt where there are none of either,
- * or too many registers. */
-std::optional<Fragment> PlanColumns(const KnownNest& known, int64_t num_threads,
-                                    Analyzer* analyzer) {
-  constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
-  const ParallelNest& nest = known.nest;
-  ParallelNest dealt = nest;
-  dealt.vars = {};
-  dealt.extents = {};
-  Expr column = MakeInt(0);
-  int64_t columns = 1;
-  for (size_t d = 0; d < known.is_fixed.size(); ++d) {
-    if (known.is_fixed[d]) {
-      column = column * nest.extents[d] + nest.vars[d];
-      columns *= ToInt(nest.extents[d]);
-    } else {
-      dealt.vars.push_back(nest.vars[d]);
-      dealt.extents.push_back(nest.extents[d]);
+/*! A nest whose fixed loops are registers of a thread, so that who owns an element does not depend
+ * on their indices. */
+class Columns {
+ public:
+  explicit Columns(const KnownNest& known) : known_(known), dealt_(known.nest) {
+    dealt_.vars = {};
+    dealt_.extents = {};
+    for (size_t d = 0; d < known.is_fixed.size(); ++d) {
+      if (known.is_fixed[d]) {
+        column_ = column_ * known.nest.extents[d] + known.nest.vars[d];
+        columns_ *= ToInt(known.nest.extents[d]);
+      } else {
+        dealt_.vars.push_back(known.nest.vars[d]);
+        dealt_.extents.push_back(known.nest.extents[d]);
+      }
     }
   }
-  if (dealt.vars.empty() || columns == 1) return std::nullopt;
-  const int64_t width = PlanVectorWidth(dealt, num_threads, true, analyzer);
-  const Fragment rows = PlanPartition(dealt, width, num_threads);
-  const int64_t registers = rows->RegisterExtent();
-  const Array<Expr> iteration(dealt.vars.begin(), dealt.vars.end());
-  if (columns * registers > kMostRegisters) return std::nullopt;
-  const Expr index = known.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns + column
-                                           : column * registers + rows->MapIndex(iteration)[0];
-  return MakeFragment(nest.vars, StaticExtents(nest), index, rows->MapThread(iteration, MakeInt(0)),
-                      MakeVar("rep"), 1);
-}
+
+  /*! The other loops are dealt. nullopt where there are none of either, or too many registers. */
+  std::optional<Fragment> Deal(int64_t num_threads, Analyzer* analyzer) const {
+    if (dealt_.vars.empty() || columns_ == 1) return std::nullopt;
+    const int64_t width = PlanVectorWidth(dealt_, num_threads, true, analyzer);
+    return Of(PlanPartition(dealt_, width, num_threads), kMostRegisters);
+  }
+
+  /*! The other loops follow a fragment that is placed and has none of the fixed dimensions: `acc`
+   * in `acc[i, d] += f[k, i, d]`. It takes as many registers as any layout, or few. */
+  std::optional<Fragment> Follow(const std::vector<FragmentAccess>& accesses,
+                                 const FragmentLookup& lookup, int64_t num_threads) const {
+    if (dealt_.vars.empty() || columns_ == 1) return std::nullopt;
+    std::vector<FragmentAccess> named;
+    for (const FragmentAccess& access : accesses) {
+      if (IsIndexedByNest(dealt_, access)) named.push_back(access);
+    }
+    const auto rows = ChooseLoopLayout(dealt_, named, lookup);
+    const int64_t points = Product(StaticExtents(known_.nest));
+    const int64_t most = std::max(kMostRegisters, (points + num_threads - 1) / num_threads);
+    return rows ? Of(*rows, most) : std::nullopt;
+  }
+
+ private:
+  static constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
+
+  std::optional<Fragment> Of(const Fragment& rows, int64_t most_registers) const {
+    const int64_t registers = rows->RegisterExtent();
+    if (columns_ * registers > most_registers) return std::nullopt;
+    const Array<Expr> iteration(dealt_.vars.begin(), dealt_.vars.end());
+    const Expr index = known_.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns_ + column_
+                                              : column_ * registers + rows->MapIndex(iteration)[0];
+    return MakeFragment(known_.nest.vars, StaticExtents(known_.nest), index,
+                        rows->MapThread(iteration, rows->replica), rows->replica, rows->replicate);
+  }
+
+  const KnownNest& known_;
+  ParallelNest dealt_;
+  Expr column_ = MakeInt(0);
+  int64_t columns_ = 1;
+};
 
 /*! The layout of a nest of one iteration, not that of the fragment that the nest has become. */
 bool IsOneIteration(const Fragment& layout) {
@@ -324,15 +350,16 @@ class ParallelOperator : public TileOperator {
   }
 
   bool Follow(const LayoutScope& scope) {
-    auto layout =
-        ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });
+    const auto lookup = [&](const Var& b) { return scope.FindFragment(b); };
+    auto layout = ChooseLoopLayout(nest_, accesses_, lookup);
+    if (!layout) layout = Columns(known_).Follow(accesses_, lookup, scope.num_threads);
     if (layout) layout_ = *layout;
     return layout.has_value();
   }
 
   bool Choose(LayoutScope* scope) {
     StaticExtents(nest_);
-    if (auto columns = PlanColumns(known_, scope->num_threads, scope->analyzer)) {
+    if (auto columns = Columns(known_).Deal(scope->num_threads, scope->analyzer)) {
       layout_ = *columns;
       return true;
     }

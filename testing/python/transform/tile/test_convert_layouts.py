@@ -425,3 +425,54 @@ def test_rows_in_turn(rows_in_turn, device, arch):
     c = torch.full((64,), torch.nan, device=device)
     kernel(a.to(device), c)
     torch.testing.assert_close(c.cpu(), torch.exp((a.float() @ a.float()) * 0.01).sum(0))
+
+
+@pytest.fixture(scope="module")
+def weighted_sum():
+    """Parts are added to an accumulator, one after the other."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        P: T.Tensor((4, 64, 64), "float32"),
+        W: T.Tensor((4, 64), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            parts = T.alloc_fragment((4, 64, 64), "float32")
+            weights = T.alloc_fragment((4, 64), "float32")
+            weight = T.alloc_fragment((64,), "float32")
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, S)
+            T.copy(P, parts)
+            T.copy(W, weights)
+            T.gemm(S, S, acc, clear_accum=True)
+            for k in T.serial(4):
+                for i in T.Parallel(64):
+                    weight[i] = weights[k, i] * 2
+                for i, d in T.Parallel(64, 64):
+                    acc[i, d] += weight[i] * parts[k, i, d]
+            T.copy(acc, C)
+
+    return main
+
+
+def test_a_dimension_that_the_accumulator_does_not_have_lies_in_one_thread(
+    statements, weighted_sum
+):
+    """The loop runs where `acc` is; a thread has all parts of its elements."""
+    assert "_shared" not in text_of(statements, weighted_sum)
+
+
+def test_weighted_sum(device, weighted_sum):
+    kernel = tilelang.compile(weighted_sum, execution_backend="auto", target="cuda -arch=sm_80")
+    a = torch.randint(-3, 4, (64, 64)).to(torch.float16)
+    parts, weights = (
+        torch.randint(-3, 4, (4, 64, 64)).float(),
+        torch.randint(-3, 4, (4, 64)).float(),
+    )
+    c = torch.full((64, 64), torch.nan, device=device)
+    kernel(a.to(device), parts.to(device), weights.to(device), c)
+    added = (2 * weights[:, :, None] * parts).sum(0)
+    assert torch.equal(c.cpu(), a.float() @ a.float() + added)
