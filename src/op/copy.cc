@@ -92,7 +92,8 @@ class CopyOperator : public TileOperator {
     return nest_->Unreached(scope);
   }
   int64_t MovedBits(const LayoutScope& scope) const final {
-    return fragments_.MovedBits([&](const Var& v) { return scope.FindFragment(v); });
+    const auto find = [&](const Var& v) { return scope.FindFragment(v); };
+    return fragments_.IsPlaced(find) ? fragments_.MovedBits(find) : nest_->MovedBits(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {

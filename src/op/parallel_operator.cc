@@ -10,6 +10,7 @@
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "loop_layout.h"
+#include "memory_cost.h"
 #include "whole_fragment.h"
 
 namespace tl {
@@ -197,11 +198,12 @@ class ParallelOperator : public TileOperator {
     return out;
   }
 
-  /*! Registers have no addresses: arrays of which a thread wants the element of its own number are
-   * in local memory, where each access costs as much as a copy through shared memory. */
+  /*! Accesses of global memory take their time. Registers have no addresses: arrays of which a
+   * thread wants the element of its own number are in local memory, where each access costs as much
+   * as a copy through shared memory. */
   int64_t MovedBits(const LayoutScope& scope) const final {
     constexpr int64_t kMuch = int64_t(1) << 32;
-    int64_t bits = 0;
+    int64_t bits = GlobalMemoryBits(nest_, layout_);
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
