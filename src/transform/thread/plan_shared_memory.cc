@@ -33,6 +33,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../notes.h"
 #include "../reuse_marks.h"
 #include "shared_lifetime.h"
 #include "shared_memory.h"
@@ -382,7 +383,7 @@ Plan PlanOf(const Stmt& kernel, const Chip& chip) {
   return fits ? plan : Plan(kernel, chip.shared_bytes_per_block);
 }
 
-Stmt PlanKernel(const Stmt& kernel, const Chip& chip, std::vector<std::string>* notes) {
+Stmt PlanKernel(const Stmt& kernel, const Chip& chip, Array<String>* notes) {
   const Plan plan = PlanOf(kernel, chip);
   OffsetWriter writer;
   if (plan.uses().empty()) return writer.Mutate(kernel);
@@ -400,16 +401,11 @@ Stmt PlanKernel(const Stmt& kernel, const Chip& chip, std::vector<std::string>* 
 }
 
 PrimFunc PlanSharedMemory(PrimFunc f) {
-  std::vector<std::string> found;
+  Array<String> found;
   const PrimFunc planned = ForEachKernel(f, [&, arch = TargetArch(f)](const AttrStmtNode* op) {
     return PlanKernel(GetRef<Stmt>(op), ChipOf(arch, op->span), &found);
   });
-  if (found.empty()) return planned;
-  Array<String> notes;
-  if (const Any known = GetAttr(f, "tl.notes"); known != nullptr)
-    notes = known.cast<Array<String>>();
-  for (const std::string& note : found) notes.push_back(note);
-  return WithAttr(planned, "tl.notes", notes);
+  return WithNotes(planned, found);
 }
 
 Registration registration([] { RegisterPass("PlanSharedMemory", PlanSharedMemory); });

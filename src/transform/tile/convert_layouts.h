@@ -36,8 +36,10 @@ size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment, 
  * other users of it take a shared tile as well, the fragment is the tile; it is copied before and
  * behind the loop only where something outside writes it, or reads it.
  * Establishes: statements read what the fragment would have had. Conversions inside of such a loop
- * are left to another call. Refuses nothing.
+ * are left to another call. Refuses nothing. `notes` gets a line for each fragment that is a tile
+ * during a loop; copies say themselves what they are.
  */
-Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions);
+Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions,
+                          Array<String>* notes);
 
 }  // namespace tl

@@ -35,6 +35,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../notes.h"
 #include "convert_layouts.h"
 #include "kernel_scope.h"
 #include "placements.h"
@@ -455,7 +456,8 @@ class Annotator : public StmtExprMutator {
 };
 
 PrimFunc LayoutInference(PrimFunc f) {
-  return ForEachKernel(f, [arch = TargetArch(f)](const AttrStmtNode* op) {
+  Array<String> notes;
+  const auto annotate_kernel = [&, arch = TargetArch(f)](const AttrStmtNode* op) {
     Stmt kernel = GetRef<Stmt>(op);
     std::unique_ptr<OpCollector> ops;
     Annotator annotate;
@@ -468,14 +470,16 @@ PrimFunc LayoutInference(PrimFunc f) {
         annotate.layout_map = InferLayouts(ops.get(), kernel, arch, &analyzer, &conversions);
       });
       if (conversions.empty()) break;
-      kernel = ConvertThroughShared(kernel, conversions);
+      kernel = ConvertThroughShared(kernel, conversions, &notes);
     }
     for (const OperatorUse& use : ops->operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
     }
     return annotate.Mutate(kernel);
-  });
+  };
+  const PrimFunc annotated = ForEachKernel(f, annotate_kernel);
+  return WithNotes(annotated, notes);
 }
 
 Registration registration([] { RegisterPass("LayoutInference", LayoutInference); });

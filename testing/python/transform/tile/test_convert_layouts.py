@@ -476,3 +476,20 @@ def test_weighted_sum(device, weighted_sum):
     kernel(a.to(device), parts.to(device), weights.to(device), c)
     added = (2 * weights[:, :, None] * parts).sum(0)
     assert torch.equal(c.cpu(), a.float() @ a.float() + added)
+
+
+def test_a_fragment_that_is_a_tile_during_a_loop_is_told():
+    @T.macro
+    def body(F, G, C):
+        for j in T.serial(1, 64):
+            for i in T.Parallel(64):
+                F[i, j] += F[i, j - 1]
+        T.copy(F, C)
+
+    func = with_accumulator(body)
+    mod = tilelang.lower(func, target="cuda -arch=sm_80").device_mod
+    (notes,) = ([str(n) for n in f.attrs["tl.notes"]] for f in mod.functions.values())
+    resident = [n for n in notes if "F: in shared memory during the loop, 16384 bytes" in n]
+    assert len(resident) == 1
+    assert any("F: copied to shared memory, 16384 bytes" in n for n in notes)
+    assert any("F: copied back, 16384 bytes" in n for n in notes)
