@@ -29,11 +29,6 @@
 namespace tl {
 namespace {
 
-int Closeness(const Var& buffer) {
-  if (IsGlobal(buffer)) return 0;
-  return IsShared(buffer) ? 1 : 2;
-}
-
 /*! A copy by TMA: what nobody asks for must be legal for every shape, and is a store. */
 struct TmaCopy {
   bool stores;
@@ -97,7 +92,8 @@ class CopyOperator : public TileOperator {
     return nest_->Unreached(scope);
   }
   int64_t MovedBits(const LayoutScope& scope) const final {
-    return fragments_.MovedBits([&](const Var& v) { return scope.FindFragment(v); });
+    const auto find = [&](const Var& v) { return scope.FindFragment(v); };
+    return fragments_.IsPlaced(find) ? fragments_.MovedBits(find) : nest_->MovedBits(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
@@ -267,17 +263,9 @@ class CopyOperator : public TileOperator {
 
 std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
-  const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
-  ParallelNest nest = NestOverBoth("T.copy", src, dst, by_dst ? dst : src, span);
-  nest.coalesced_width = TileOpIntAttr(call, "coalesced_width", 0);
-  nest.has_placed_tensor = TileOpAttr(call, kPlacedTensor) != nullptr;
-  nest.loop_layout = GetLoopLayout(TileOpAttrs(call));
-  Expr value = LoadOf(src.buffer, ElementOf(src, nest));
-  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
-                        ElementOf(dst, nest), span);
   return std::make_unique<CopyOperator>(src, dst, CpAsyncOf(call), TmaCopy(call, src, dst),
-                                        std::move(nest), TileOpIntAttr(call, kConverts, 0) != 0,
-                                        span);
+                                        NestOfCopy(call, span),
+                                        TileOpIntAttr(call, kConverts, 0) != 0, span);
 }
 
 OperatorRegistration registration("tl.tileop.copy", "tl.copy", MakeCopy);

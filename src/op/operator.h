@@ -24,6 +24,14 @@ namespace tl {
  */
 enum class InferLevel { kStrict, kCommon, kPrefer, kFree, kParts };
 
+/*!
+ * How a loop runs that names a part of a fragment which its iterations do not tell, such as
+ * `f[k, i]` in a loop over i: over all of the fragment, in the threads that hold it, or as it is
+ * written, which wants the part in shared memory. Open: it has no layout before one is chosen,
+ * unless the first finds everything in its threads.
+ */
+enum class PartForm { kOpen, kWhole, kAsWritten };
+
 /*! What becomes of a tensor that a copy stores to. */
 struct StoreTraffic {
   /*! The kernel touches it by copies from shared memory, which the threads make together, only. */
@@ -140,6 +148,10 @@ class TileOperator {
   /*! Bits that a thread moves through shared memory because of where the operator's fragments are:
    *  what one placement costs beside its registers. All buffers are placed. */
   virtual int64_t MovedBits(const LayoutScope& scope) const { return (void)scope, 0; }
+  /*! Whether the operator has more than one form (PartForm). */
+  virtual bool HasForms() const { return false; }
+  /*! Chooses a form, before the operator has a layout. */
+  virtual void TakeForm(PartForm form) { (void)form; }
   /*! The operator's own mapping, undefined if it has none: what inference leaves on a loop. */
   virtual Fragment LoopLayout() const { return Fragment(); }
   virtual Stmt Lower(LoweringScope* scope) const = 0;

@@ -10,6 +10,7 @@
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "loop_layout.h"
+#include "memory_cost.h"
 #include "whole_fragment.h"
 
 namespace tl {
@@ -62,38 +63,64 @@ KnownNest WithKnownIndices(const ParallelNest& nest) {
   return {nest, {}};
 }
 
-/*! A thread has all iterations of the fixed loops, as its registers, so that who owns an element
- * does not depend on their indices; the others are dealt. nullopt where there are none of either,
- * or too many registers. */
-std::optional<Fragment> PlanColumns(const KnownNest& known, int64_t num_threads,
-                                    Analyzer* analyzer) {
-  constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
-  const ParallelNest& nest = known.nest;
-  ParallelNest dealt = nest;
-  dealt.vars = {};
-  dealt.extents = {};
-  Expr column = MakeInt(0);
-  int64_t columns = 1;
-  for (size_t d = 0; d < known.is_fixed.size(); ++d) {
-    if (known.is_fixed[d]) {
-      column = column * nest.extents[d] + nest.vars[d];
-      columns *= ToInt(nest.extents[d]);
-    } else {
-      dealt.vars.push_back(nest.vars[d]);
-      dealt.extents.push_back(nest.extents[d]);
+/*! A nest whose fixed loops are registers of a thread, so that who owns an element does not depend
+ * on their indices. */
+class Columns {
+ public:
+  explicit Columns(const KnownNest& known) : known_(known), dealt_(known.nest) {
+    dealt_.vars = {};
+    dealt_.extents = {};
+    for (size_t d = 0; d < known.is_fixed.size(); ++d) {
+      if (known.is_fixed[d]) {
+        column_ = column_ * known.nest.extents[d] + known.nest.vars[d];
+        columns_ *= ToInt(known.nest.extents[d]);
+      } else {
+        dealt_.vars.push_back(known.nest.vars[d]);
+        dealt_.extents.push_back(known.nest.extents[d]);
+      }
     }
   }
-  if (dealt.vars.empty() || columns == 1) return std::nullopt;
-  const int64_t width = PlanVectorWidth(dealt, num_threads, true, analyzer);
-  const Fragment rows = PlanPartition(dealt, width, num_threads);
-  const int64_t registers = rows->RegisterExtent();
-  const Array<Expr> iteration(dealt.vars.begin(), dealt.vars.end());
-  if (columns * registers > kMostRegisters) return std::nullopt;
-  const Expr index = known.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns + column
-                                           : column * registers + rows->MapIndex(iteration)[0];
-  return MakeFragment(nest.vars, StaticExtents(nest), index, rows->MapThread(iteration, MakeInt(0)),
-                      MakeVar("rep"), 1);
-}
+
+  /*! The other loops are dealt. nullopt where there are none of either, or too many registers. */
+  std::optional<Fragment> Deal(int64_t num_threads, Analyzer* analyzer) const {
+    if (dealt_.vars.empty() || columns_ == 1) return std::nullopt;
+    const int64_t width = PlanVectorWidth(dealt_, num_threads, true, analyzer);
+    return Of(PlanPartition(dealt_, width, num_threads), kMostRegisters);
+  }
+
+  /*! The other loops follow a fragment that is placed and has none of the fixed dimensions: `acc`
+   * in `acc[i, d] += f[k, i, d]`. It takes as many registers as any layout, or few. */
+  std::optional<Fragment> Follow(const std::vector<FragmentAccess>& accesses,
+                                 const FragmentLookup& lookup, int64_t num_threads) const {
+    if (dealt_.vars.empty() || columns_ == 1) return std::nullopt;
+    std::vector<FragmentAccess> named;
+    for (const FragmentAccess& access : accesses) {
+      if (IsIndexedByNest(dealt_, access)) named.push_back(access);
+    }
+    const auto rows = ChooseLoopLayout(dealt_, named, lookup);
+    const int64_t points = Product(StaticExtents(known_.nest));
+    const int64_t most = std::max(kMostRegisters, (points + num_threads - 1) / num_threads);
+    return rows ? Of(*rows, most) : std::nullopt;
+  }
+
+ private:
+  static constexpr int64_t kMostRegisters = 64;  // a quarter of a thread's
+
+  std::optional<Fragment> Of(const Fragment& rows, int64_t most_registers) const {
+    const int64_t registers = rows->RegisterExtent();
+    if (columns_ * registers > most_registers) return std::nullopt;
+    const Array<Expr> iteration(dealt_.vars.begin(), dealt_.vars.end());
+    const Expr index = known_.is_fixed.back() ? rows->MapIndex(iteration)[0] * columns_ + column_
+                                              : column_ * registers + rows->MapIndex(iteration)[0];
+    return MakeFragment(known_.nest.vars, StaticExtents(known_.nest), index,
+                        rows->MapThread(iteration, rows->replica), rows->replica, rows->replicate);
+  }
+
+  const KnownNest& known_;
+  ParallelNest dealt_;
+  Expr column_ = MakeInt(0);
+  int64_t columns_ = 1;
+};
 
 /*! The layout of a nest of one iteration, not that of the fragment that the nest has become. */
 bool IsOneIteration(const Fragment& layout) {
@@ -123,6 +150,7 @@ class ParallelOperator : public TileOperator {
       : TileOperator(nest.span),
         known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
         nest_(known_.nest),
+        written_(nest),
         accesses_(FragmentAccesses(nest_)),
         as_written_(AsWritten(accesses_, nest)),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
@@ -130,6 +158,13 @@ class ParallelOperator : public TileOperator {
 
   BufferUse Use() const final { return CollectBufferUse(nest_.body); }
   Fragment LoopLayout() const final { return layout_; }
+  bool HasForms() const final { return !is_dictated_ && !known_.is_fixed.empty(); }
+  void TakeForm(PartForm form) final {
+    form_ = form;
+    if (form != PartForm::kAsWritten) return;
+    known_ = {written_, {}};
+    as_written_ = accesses_ = FragmentAccesses(nest_);
+  }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     const bool dictated = level == InferLevel::kStrict && is_dictated_;
@@ -143,6 +178,10 @@ class ParallelOperator : public TileOperator {
         changed = PlaceWhole(scope) ? Follow(*scope) : Choose(scope);
       } else {
         changed = Follow(*scope) || (IsPlaced(*scope) && Choose(scope));
+        if (changed && form_ == PartForm::kOpen && HasForms() && !FindsAll(*scope)) {
+          layout_ = Fragment();
+          return false;
+        }
       }
     }
     // Where one element is wanted in all threads is no reason to hold all elements there, if
@@ -159,11 +198,12 @@ class ParallelOperator : public TileOperator {
     return out;
   }
 
-  /*! Registers have no addresses: arrays of which a thread wants the element of its own number are
-   * in local memory, where each access costs as much as a copy through shared memory. */
+  /*! Accesses of global memory take their time. Registers have no addresses: arrays of which a
+   * thread wants the element of its own number are in local memory, where each access costs as much
+   * as a copy through shared memory. */
   int64_t MovedBits(const LayoutScope& scope) const final {
     constexpr int64_t kMuch = int64_t(1) << 32;
-    int64_t bits = 0;
+    int64_t bits = GlobalMemoryBits(nest_, layout_, scope.target->warp_threads);
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
@@ -226,6 +266,17 @@ class ParallelOperator : public TileOperator {
  private:
   bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
     return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
+  }
+
+  /*! All accesses are of elements in the loop's threads, or will be when it has placed them. */
+  bool FindsAll(const LayoutScope& scope) const {
+    return std::all_of(accesses_.begin(), accesses_.end(), [&](const FragmentAccess& access) {
+      std::optional<Fragment> fragment = scope.FindFragment(access.buffer);
+      if (!fragment->defined()) {
+        fragment = FragmentFromLayout(nest_, access, layout_, scope.num_threads);
+      }
+      return fragment && IsCompatible(nest_, access, *fragment, layout_);
+    });
   }
 
   /*! Threads want different registers in the same step. */
@@ -301,15 +352,16 @@ class ParallelOperator : public TileOperator {
   }
 
   bool Follow(const LayoutScope& scope) {
-    auto layout =
-        ChooseLoopLayout(nest_, accesses_, [&](const Var& b) { return scope.FindFragment(b); });
+    const auto lookup = [&](const Var& b) { return scope.FindFragment(b); };
+    auto layout = ChooseLoopLayout(nest_, accesses_, lookup);
+    if (!layout) layout = Columns(known_).Follow(accesses_, lookup, scope.num_threads);
     if (layout) layout_ = *layout;
     return layout.has_value();
   }
 
   bool Choose(LayoutScope* scope) {
     StaticExtents(nest_);
-    if (auto columns = PlanColumns(known_, scope->num_threads, scope->analyzer)) {
+    if (auto columns = Columns(known_).Deal(scope->num_threads, scope->analyzer)) {
       layout_ = *columns;
       return true;
     }
@@ -350,7 +402,9 @@ class ParallelOperator : public TileOperator {
 
   KnownNest known_;
   const ParallelNest& nest_;
+  ParallelNest written_;
   std::vector<FragmentAccess> accesses_, as_written_;
+  PartForm form_ = PartForm::kOpen;
   Fragment layout_;
   /*! The layout was there before inference. */
   bool is_dictated_;

@@ -7,6 +7,9 @@
  * regular exchange can combine is first dealt to threads anew, through shared memory. From
  * per-thread memory to per-thread memory: a serial loop.
  */
+#include <bitset>
+
+#include "../target/access_width.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -235,6 +238,11 @@ class ReduceOperator : public TileOperator {
     const Fragment target = scope.FindFragment(op_.dst.buffer);
     const ReducePlan plan = PlanReduce(source, op_.dim, target->Shape(), scope.num_threads);
     int64_t bits = 0;
+    const int64_t warp = scope.target->warp_threads;
+    if (plan.lanes && *plan.lanes >= warp) {
+      const int64_t parts = int64_t(1) << std::bitset<64>(*plan.lanes / warp).count();
+      bits += plan.result->RegisterExtent() * (1 + parts) * op_.dtype().bits;
+    }
     if (!plan.lanes) {
       bits += source->RegisterExtent() * 2 * BufferOf(op_.src.buffer)->dtype->dtype.bits;
     }
@@ -249,12 +257,20 @@ class ReduceOperator : public TileOperator {
   }
 
  private:
-  /*! Chooses for a source that nobody has placed: rows lie in neighbouring lanes. */
+  /*! Chooses for a source that nobody has placed: rows lie in neighbouring lanes, columns in
+   * threads of their own. */
   bool PlaceSource(LayoutScope* scope) const {
+    constexpr int64_t kWord = 32;
     const std::vector<int64_t> shape = ConstShape(op_.src.buffer);
-    const int64_t widest = 128 / BufferOf(op_.src.buffer)->dtype->dtype.bits;
+    const int64_t bits = BufferOf(op_.src.buffer)->dtype->dtype.bits, last = shape.back();
+    const bool by_rows = op_.dim + 1 == shape.size();
+    const int64_t columns = Product(shape) / shape[op_.dim];
     int64_t width = 1;
-    while (op_.dim + 1 == shape.size() && width < widest && shape[op_.dim] % (2 * width) == 0) {
+    while (width * 2 * bits <= kMaxInstructionBits && last % (2 * width) == 0) {
+      // Of columns, as wide as leaves a column's elements to one thread; a word, where none does.
+      const bool pays = columns >= 2 * width * scope->num_threads ||
+                        (columns * 2 <= scope->num_threads && 2 * width * bits <= kWord);
+      if (!by_rows && !pays) break;
       width *= 2;
     }
     scope->Place(op_.src.buffer, PlanReducible(shape, op_.dim, width, scope->num_threads), span);

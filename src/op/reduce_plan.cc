@@ -145,24 +145,55 @@ ReducePlan PlanReduce(const Fragment& source, size_t dim, const std::vector<int6
   return plan;
 }
 
+namespace {
+
+/*! Layout of a nest over `shape`. */
+struct ShapeVars {
+  Array<Var> vars;
+  /*! Number of an element in row-major order, dimension `dim` left out. */
+  Expr row = MakeInt(0);
+  ShapeVars(const std::vector<int64_t>& shape, size_t dim) {
+    for (size_t d = 0; d < shape.size(); ++d) {
+      vars.push_back(MakeVar("i" + std::to_string(d)));
+      if (d != dim) row = row * shape[d] + vars[d];
+    }
+  }
+};
+
+/*! Neighbouring vectors of the last dimension lie in neighbouring threads, so that memory is
+ * accessed by rows. */
+Fragment PlanColumns(const std::vector<int64_t>& shape, size_t dim, int64_t width,
+                     int64_t num_threads) {
+  const int64_t vectors = Product(shape) / shape[dim] / width;
+  const int64_t threads = PowerOfTwoUpTo(num_threads);
+  const int64_t at_once = std::min(PowerOfTwoUpTo(2 * vectors - 1), threads);
+  const int64_t lanes = std::min(PowerOfTwoUpTo(2 * shape[dim] - 1), threads / at_once);
+  const int64_t registers = (shape[dim] + lanes - 1) / lanes * width;
+  const ShapeVars at(shape, dim);
+  const Expr x = at.vars[dim], vector = FloorDivOf(at.row, width);
+  return MakeFragment(at.vars, shape,
+                      FloorDivOf(vector, at_once) * registers + FloorDivOf(x, lanes) * width +
+                          FloorModOf(at.row, width),
+                      FloorModOf(x, lanes) * at_once + FloorModOf(vector, at_once), MakeVar("rep"),
+                      1);
+}
+
+}  // namespace
+
 Fragment PlanReducible(const std::vector<int64_t>& shape, size_t dim, int64_t width,
                        int64_t num_threads) {
+  if (dim + 1 < shape.size()) return PlanColumns(shape, dim, width, num_threads);
   const int64_t vectors = (shape[dim] + width - 1) / width;
   const int64_t lanes = std::min(PowerOfTwoUpTo(2 * vectors - 1), PowerOfTwoUpTo(num_threads));
   const int64_t at_once = num_threads / lanes, step = lanes * width;
   const int64_t registers = (shape[dim] + step - 1) / step * width;
-  Array<Var> vars;
-  Expr row = MakeInt(0);
-  for (size_t d = 0; d < shape.size(); ++d) {
-    vars.push_back(MakeVar("i" + std::to_string(d)));
-    if (d != dim) row = row * shape[d] + vars[d];
-  }
-  const Expr x = vars[dim];
-  Var rep = MakeVar("rep");
+  const ShapeVars at(shape, dim);
+  const Expr x = at.vars[dim];
   return MakeFragment(
-      vars, shape,
-      FloorDivOf(row, at_once) * registers + FloorDivOf(x, step) * width + FloorModOf(x, width),
-      FloorModOf(row, at_once) * lanes + FloorModOf(FloorDivOf(x, width), lanes), rep, 1);
+      at.vars, shape,
+      FloorDivOf(at.row, at_once) * registers + FloorDivOf(x, step) * width + FloorModOf(x, width),
+      FloorModOf(at.row, at_once) * lanes + FloorModOf(FloorDivOf(x, width), lanes), MakeVar("rep"),
+      1);
 }
 
 }  // namespace tl

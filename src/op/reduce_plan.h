@@ -37,7 +37,9 @@ ReducePlan PlanReduce(const Fragment& source, size_t dim, const std::vector<int6
                       int64_t num_threads);
 
 /*! A layout of `shape` that PlanReduce has lanes for: a power of two of neighbouring threads take
- *  vectors of `width` elements of dimension `dim` in turn, as many threads as it has vectors. */
+ *  vectors of `width` elements of dimension `dim` in turn, as many threads as it has vectors. Of
+ *  another dimension than the last one, neighbouring threads have neighbouring vectors of the last
+ *  one, which `width` divides. */
 Fragment PlanReducible(const std::vector<int64_t>& shape, size_t dim, int64_t width,
                        int64_t num_threads);
 

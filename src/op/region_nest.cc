@@ -1,5 +1,6 @@
 #include "region_nest.h"
 
+#include "../layout/annotation.h"
 #include "../tvm/error.h"
 
 namespace tl {
@@ -8,6 +9,11 @@ namespace {
 std::string ExtentsText(const TileRegion& r) {
   static const Function repr = Function::GetGlobalRequired("ffi.ReprPrint");
   return std::string(r.buffer->name) + std::string(repr(r.Extents()).cast<String>());
+}
+
+int Closeness(const Var& buffer) {
+  if (IsGlobal(buffer)) return 0;
+  return IsShared(buffer) ? 1 : 2;
 }
 
 [[noreturn]] void RefuseShapes(const char* op, const TileRegion& a, const TileRegion& b,
@@ -61,6 +67,19 @@ ParallelNest NestOverBoth(const char* op, const TileRegion& a, const TileRegion&
     if (m && n && *m != *n) RefuseShapes(op, a, b, "equal extents; slice the longer side", span);
   }
   return NestOverRegion(of, span);
+}
+
+ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
+  const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
+  const bool by_dst = Closeness(dst.buffer) > Closeness(src.buffer);
+  ParallelNest nest = NestOverBoth("T.copy", src, dst, by_dst ? dst : src, span);
+  nest.coalesced_width = TileOpIntAttr(copy, "coalesced_width", 0);
+  nest.has_placed_tensor = TileOpAttr(copy, kPlacedTensor) != nullptr;
+  nest.loop_layout = GetLoopLayout(TileOpAttrs(copy));
+  const Expr value = LoadOf(src.buffer, ElementOf(src, nest));
+  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
+                        ElementOf(dst, nest), span);
+  return nest;
 }
 
 }  // namespace tl

@@ -22,5 +22,8 @@ Array<Expr> ElementOf(const TileRegion& r, const ParallelNest& nest);
  */
 ParallelNest NestOverBoth(const char* op, const TileRegion& a, const TileRegion& b,
                           const TileRegion& of, const Span& span);
+/*! The nest of a T.copy, element by element, in the iteration space of the side that is closer to
+ * the arithmetic. */
+ParallelNest NestOfCopy(const CallNode* copy, const Span& span);
 
 }  // namespace tl

@@ -63,6 +63,8 @@ def _statement(file: str, statement: Any) -> str:
             role += f", a part by each of the {int(statement['blocks'])} blocks of a cluster"
         if statement.get("why_own"):
             role += f", by each block of a cluster for itself: {statement['why_own']}"
+    if statement.get("repeated"):
+        role += "; the producer reads elements of it where it copies them from"
     return f"{', '.join(words)}: {role}"
 
 

@@ -38,6 +38,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../notes.h"
 #include "../reuse_marks.h"
 #include "shared_lifetime.h"
 #include "shared_memory.h"
@@ -440,7 +441,7 @@ Plan PlanOf(const Stmt& kernel, const Target& target) {
   return fits ? plan : Plan(kernel, target.limits.shared_bytes_per_block);
 }
 
-Stmt PlanKernel(const Stmt& kernel, const Target& target, std::vector<std::string>* notes) {
+Stmt PlanKernel(const Stmt& kernel, const Target& target, Array<String>* notes) {
   const Plan plan = PlanOf(kernel, target);
   OffsetWriter writer;
   writer.offsets = plan.Offsets();
@@ -456,16 +457,11 @@ Stmt PlanKernel(const Stmt& kernel, const Target& target, std::vector<std::strin
 }
 
 PrimFunc PlanSharedMemory(PrimFunc f) {
-  std::vector<std::string> found;
+  Array<String> found;
   const PrimFunc planned = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     return PlanKernel(GetRef<Stmt>(op), target, &found);
   });
-  if (found.empty()) return planned;
-  Array<String> notes;
-  if (const Any known = GetAttr(f, "tl.notes"); known != nullptr)
-    notes = known.cast<Array<String>>();
-  for (const std::string& note : found) notes.push_back(note);
-  return WithAttr(planned, "tl.notes", notes);
+  return WithNotes(planned, found);
 }
 
 Registration registration([] { RegisterPass("PlanSharedMemory", PlanSharedMemory); });

@@ -145,20 +145,12 @@ class CopyPlaces : public StagedVisitor {
     auto it = staged_.find(op);
     if (it == staged_.end()) return;
     for (const Staged& s : it->second) {
-      const ForNode* place = nullptr;
-      for (size_t k = loops_.size(); k-- > 0 && !Writes(loops_[k], s.fragment);) place = loops_[k];
-      if (place) before[place].push_back(s.fragment);
+      const size_t depth = CopyDepth(loops_, s.fragment, views_);
+      if (depth < loops_.size()) before[loops_[depth]].push_back(s.fragment);
     }
   }
 
  private:
-  bool Writes(const ForNode* loop, const Var& fragment) const {
-    const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
-    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
-      return views_.RootOf(v).same_as(views_.RootOf(fragment));
-    });
-  }
-
   const StagedOf& staged_;
   const Views& views_;
 };
@@ -256,8 +248,8 @@ class UseOutside : public StmtExprVisitor {
 class Converter : public StmtExprMutator {
  public:
   Converter(const Stmt& kernel, const StagedOf& staged, const CopyPlaces& places,
-            const Views& views)
-      : kernel_(kernel), staged_(staged), places_(places), views_(views) {}
+            const Views& views, Array<String>* notes)
+      : kernel_(kernel), staged_(staged), places_(places), views_(views), notes_(notes) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -337,6 +329,7 @@ class Converter : public StmtExprMutator {
         FillTile(v, op->span, &out);
       }
       const Var tile = filled_.at(v.get()).tile;
+      if (IsSerialLoop(op)) NoteResident(tile, v, op->span);
       const Stmt before = s;
       s = AccessRewriter(staged, tile).Mutate(s);
       if (s.same_as(before)) {
@@ -354,13 +347,22 @@ class Converter : public StmtExprMutator {
   /*! Whether elements are there before the statement, and whether some are wanted behind it: a
    * fragment that is the tile during a loop may have no use outside. */
   std::pair<bool, bool> CrossesBorder(const StmtNode* op, const Staged& staged) const {
-    const auto* loop = GetRef<Stmt>(op).as<ForNode>();
-    if (!staged.is_written || loops_ || !loop || loop->kind == ForKind::kParallel) {
-      return {true, true};
-    }
+    if (!staged.is_written || loops_ || !IsSerialLoop(op)) return {true, true};
     UseOutside outside(op, staged.fragment, views_);
     outside(kernel_);
     return {outside.writes, outside.reads};
+  }
+
+  static bool IsSerialLoop(const StmtNode* op) {
+    const auto* loop = GetRef<Stmt>(op).as<ForNode>();
+    return loop && loop->kind != ForKind::kParallel;
+  }
+
+  void NoteResident(const Var& tile, const Var& fragment, const Span& span) {
+    const int64_t bits = Product(ConstShape(tile)) * BufferOf(tile)->dtype->dtype.bits;
+    notes_->push_back((span.defined() ? Where(span) + ": " : "") + std::string(fragment->name) +
+                      ": in shared memory during the loop, " + std::to_string((bits + 7) / 8) +
+                      " bytes, because its statements want elements of other threads");
   }
 
   void FillTile(const Var& fragment, const Span& span, std::vector<Stmt>* out) {
@@ -399,6 +401,7 @@ class Converter : public StmtExprMutator {
   const StagedOf& staged_;
   const CopyPlaces& places_;
   const Views& views_;
+  Array<String>* notes_;
   std::unordered_map<const Object*, Filled> filled_;
   std::vector<Var> tiles_;
   /*! How many loops are around. */
@@ -407,13 +410,27 @@ class Converter : public StmtExprMutator {
 
 }  // namespace
 
-Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions) {
+size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment,
+                 const Views& views) {
+  const auto writes = [&](const ForNode* loop) {
+    const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
+    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
+      return views.RootOf(v).same_as(views.RootOf(fragment));
+    });
+  };
+  size_t depth = loops.size();
+  while (depth > 0 && !writes(loops[depth - 1])) --depth;
+  return depth;
+}
+
+Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions,
+                          Array<String>* notes) {
   StagedOf staged = ByStatement(conversions);
   const Views views(kernel);
   LoopLifter(&staged, views)(kernel);
   CopyPlaces places(staged, views);
   places(kernel);
-  return Converter(kernel, staged, places, views).Mutate(kernel);
+  return Converter(kernel, staged, places, views, notes).Mutate(kernel);
 }
 
 }  // namespace tl

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "../../op/views.h"
 #include "../../tvm/build.h"
 
 namespace tl {
@@ -13,6 +14,10 @@ struct Conversion {
   Array<Expr> indices;
   bool is_write;
 };
+
+/*! How many of `loops` around a statement, outermost first, stay around the copy of a fragment that
+ * it reads elsewhere: those inside do not write the fragment. */
+size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment, const Views& views);
 
 /*!
  * In:  a tile program under thread_extent attributes.
@@ -31,8 +36,10 @@ struct Conversion {
  * other users of it take a shared tile as well, the fragment is the tile; it is copied before and
  * behind the loop only where something outside writes it, or reads it.
  * Establishes: statements read what the fragment would have had. Conversions inside of such a loop
- * are left to another call. Refuses nothing.
+ * are left to another call. Refuses nothing. `notes` gets a line for each fragment that is a tile
+ * during a loop; copies say themselves what they are.
  */
-Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions);
+Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions,
+                          Array<String>* notes);
 
 }  // namespace tl

@@ -36,12 +36,21 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../notes.h"
 #include "convert_layouts.h"
 #include "kernel_scope.h"
 #include "placements.h"
 
 namespace tl {
 namespace {
+
+/*! The loops around a statement: those that the same threads run as often as it, outermost first,
+ * and how many others. */
+struct LoopsAround {
+  std::vector<const ForNode*> together;
+  int apart = 0;
+  int Count() const { return apart + int(together.size()); }
+};
 
 struct OperatorUse {
   std::unique_ptr<TileOperator> op;
@@ -50,8 +59,7 @@ struct OperatorUse {
   ThreadRange threads;
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
-  /*! How many loops are around it. */
-  int loops = 0;
+  LoopsAround loops;
 
   void PlaceForEngines(LayoutScope* scope) const {
     Tell(scope);
@@ -78,7 +86,7 @@ struct OperatorUse {
 };
 
 OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads,
-                    int loops) {
+                    const LoopsAround& loops) {
   OperatorUse use{std::move(op), source, threads, {}, loops};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
@@ -100,7 +108,7 @@ class OpCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
-    scope.Within(op, [&] { Default(op); });
+    scope.Within(op, [&] { Apart([&] { Default(op); }); });
   }
   void Visit_(const SBlockNode* op) final {
     for (const Var& v : op->alloc_buffers) buffers.push_back(v);
@@ -116,13 +124,17 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Add(std::move(nest), op);
-    ++loops_;
+    loops_.together.push_back(op);
     At(op);
-    --loops_;
+    loops_.together.pop_back();
   }
   void Visit_(const BindNode* op) final { At(op); }
-  void Visit_(const IfThenElseNode* op) final { At(op); }
-  void Visit_(const WhileNode* op) final { At(op); }
+  void Visit_(const IfThenElseNode* op) final {
+    Apart([&] { At(op); });
+  }
+  void Visit_(const WhileNode* op) final {
+    Apart([&] { At(op); });
+  }
   void Visit_(const BufferStoreNode* op) final {
     RefuseOutside(op->buffer, op->span);
     At(op);
@@ -150,8 +162,15 @@ class OpCollector : public StmtExprVisitor {
                 " used outside tile operators and T.Parallel, where no thread owns an element; "
                 "wrap the statement in T.Parallel, or use T.alloc_local for memory of one thread");
   }
+  template <typename Inside>
+  void Apart(Inside inside) {
+    LoopsAround here{{}, loops_.Count()};
+    std::swap(here, loops_);
+    inside();
+    std::swap(here, loops_);
+  }
   Span span_;
-  int loops_ = 0;
+  LoopsAround loops_;
 };
 
 using Operators = std::vector<OperatorUse>;
@@ -171,6 +190,7 @@ void RunCommon(const Operators& operators, LayoutScope* scope) {
 }
 
 bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
+  if (use.op->HasForms() && !use.op->LoopLayout().defined()) return false;
   return std::all_of(use.fragments.begin(), use.fragments.end(),
                      [&](const Var& v) { return scope.Find(v).defined(); });
 }
@@ -226,27 +246,49 @@ void PlaceAnywhere(const OperatorUse& use, const Operators& operators, Placement
   }
 }
 
+/*! What is always more than registers cost. */
+constexpr int64_t kMuch = int64_t(1) << 32;
+
+/*! How many loops are around the copies that an access of another thread's elements makes: what is
+ * written has a barrier where it is written, a copy to be read stands in front of the loops that it
+ * may leave. */
+int LoopsAroundCopy(const OperatorUse& use, const Var& fragment, const Views& views) {
+  const std::vector<const ForNode*>& loops = use.loops.together;
+  const bool is_written = Contains(use.op->Use().writes, fragment);
+  return use.loops.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
+}
+
 /*! What the conversions of an operator's fragments move through shared memory: always more than
  * registers cost, and more in a loop. */
 int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
-  constexpr int64_t kMuch = int64_t(1) << 32;
   int64_t bits = 0;
   for (const FragmentAccess& access : use.op->Unreached(placed)) {
-    bits += kMuch + Product(ConstShape(access.buffer)) * BufferOf(access.buffer)->dtype->dtype.bits;
+    const int64_t elements = Product(ConstShape(access.buffer));
+    const int64_t moved = kMuch + elements * BufferOf(access.buffer)->dtype->dtype.bits;
+    bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, placed.views), 8);
   }
-  return bits << std::min(2 * use.loops, 8);
+  return bits;
 }
 
+/*! The forms of a component's operators, in its order. */
+using Forms = std::vector<PartForm>;
+
 /*! Lets `root` choose first. Throws what an operator refuses. */
-Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<size_t>& component,
-                     const Placements& placed) {
+Candidate SettleFrom(size_t root, const Forms& forms, const Operators& operators,
+                     const std::vector<size_t>& component, const Placements& placed) {
   Candidate c;
   c.placed = placed;
   size_t first = 0;
+  bool has_forms = false;
   for (size_t k : component) {
     if (k == root) first = c.operators.size();
+    const PartForm form = forms[c.operators.size()];
     c.operators.push_back(operators[k].Again());
+    if (form == PartForm::kOpen) continue;
+    c.operators.back().op->TakeForm(form);
+    has_forms = true;
   }
+  if (has_forms) RunCommon(c.operators, &c.placed);
   c.operators[first].Infer(&c.placed, InferLevel::kFree);
   RunCommon(c.operators, &c.placed);
   for (const InferLevel level : {InferLevel::kFree, InferLevel::kParts}) {
@@ -266,18 +308,37 @@ Candidate SettleFrom(size_t root, const Operators& operators, const std::vector<
   return c;
 }
 
-/*! The cheapest way; on a tie the one whose root comes first. */
+/*! The cheapest way; on a tie the one whose root comes first. Where it has conversions, operators
+ * that have another form try that, one after the other. */
 Candidate SettleComponent(const Operators& operators, const std::vector<size_t>& component,
                           const Placements& placed) {
   std::optional<Candidate> best;
   std::optional<ffi::Error> refusal;
-  for (size_t root : component) {
-    try {
-      Candidate c = SettleFrom(root, operators, component, placed);
-      if (!best || c.cost < best->cost) best = std::move(c);
-    } catch (ffi::Error& e) {
-      if (!refusal) refusal = e;
+  const auto try_forms = [&](const Forms& forms) {
+    bool is_better = false;
+    for (size_t root : component) {
+      try {
+        Candidate c = SettleFrom(root, forms, operators, component, placed);
+        if (best && c.cost >= best->cost) continue;
+        best = std::move(c);
+        is_better = true;
+      } catch (ffi::Error& e) {
+        if (!refusal) refusal = e;
+      }
     }
+    return is_better;
+  };
+  Forms forms;
+  for (size_t k : component) {
+    const TileOperator& op = *operators[k].op;
+    const bool is_open = op.HasForms() && !op.LoopLayout().defined();
+    forms.push_back(is_open ? PartForm::kWhole : PartForm::kOpen);
+  }
+  try_forms(forms);
+  for (PartForm& form : forms) {
+    if (form == PartForm::kOpen || (best && best->cost < kMuch)) continue;
+    form = PartForm::kAsWritten;
+    if (!try_forms(forms)) form = PartForm::kWhole;
   }
   if (!best) throw *refusal;
   return std::move(*best);
@@ -396,7 +457,8 @@ class Annotator : public StmtExprMutator {
 };
 
 PrimFunc LayoutInference(PrimFunc f) {
-  return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
+  Array<String> notes;
+  const auto annotate_kernel = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     Stmt kernel = GetRef<Stmt>(op);
     std::unique_ptr<OpCollector> ops;
     Annotator annotate;
@@ -409,14 +471,16 @@ PrimFunc LayoutInference(PrimFunc f) {
         annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &conversions);
       });
       if (conversions.empty()) break;
-      kernel = ConvertThroughShared(kernel, conversions);
+      kernel = ConvertThroughShared(kernel, conversions, &notes);
     }
     for (const OperatorUse& use : ops->operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
       annotate.loops[use.source.get()] = use.op->LoopLayout();
     }
     return annotate.Mutate(kernel);
-  });
+  };
+  const PrimFunc annotated = ForEachKernel(f, annotate_kernel);
+  return WithNotes(annotated, notes);
 }
 
 Registration registration([] { RegisterPass("LayoutInference", LayoutInference); });

@@ -21,6 +21,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../notes.h"
 #include "../reuse_marks.h"
 #include "kernel_scope.h"
 #include "pipeline_reads.h"
@@ -362,7 +363,7 @@ PrimFunc LowerTileOp(PrimFunc f) {
   Lowerer lowerer(TargetOf(f));
   Stmt body = lowerer.Mutate(f->body);
   f = WithBody(std::move(f), body);
-  return lowerer.notes.empty() ? f : WithAttr(std::move(f), "tl.notes", lowerer.notes);
+  return WithNotes(std::move(f), lowerer.notes);
 }
 
 Registration registration([] { RegisterPass("LowerTileOp", LowerTileOp); });

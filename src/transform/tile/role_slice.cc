@@ -5,6 +5,7 @@
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
 #include "../thread/effects.h"
+#include "known_elements.h"
 #include "pipeline.h"
 #include "warp_roles.h"
 
@@ -13,10 +14,50 @@ namespace {
 
 using Names = std::unordered_set<const Object*>;
 
-/*! Scalars, and memory of one thread, that an expression or statement reads. */
-class NeedCollector : public StmtExprVisitor {
+/*! Visits what a node evaluates where a role computes known elements of tiles itself. */
+class RoleVisitor : public StmtExprVisitor {
  public:
-  explicit NeedCollector(Names* needed) : needed_(needed) {}
+  explicit RoleVisitor(const KnownElements& known) : known_(known) {}
+  /*! What a node evaluates itself, without the bodies in it. */
+  void VisitOwn(const RoleNode& node) {
+    node_ = &node;
+    if (const ForNode* loop = node.Loop()) {
+      Visit(loop->min);
+      Visit(loop->extent);
+      if (loop->step) Visit(*loop->step);
+    } else if (node.kind == RoleNode::Kind::kWhile) {
+      Visit(node.stmt.as<WhileNode>()->condition);
+    } else if (node.kind == RoleNode::Kind::kIf) {
+      Visit(node.stmt.as<IfThenElseNode>()->condition);
+    } else {
+      Visit(node.stmt);
+    }
+  }
+
+  /*! The statements that write the tiles of known elements. */
+  std::unordered_set<const RoleNode*> writers;
+
+ protected:
+  virtual void Read(const Var& buffer) = 0;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const TensorLoadNode* op) final {
+    if (const auto element = known_.Find(op, *node_)) {
+      writers.insert(element->writer);
+      return Visit(element->value);
+    }
+    Read(op->source.as_or_throw<Var>());
+    for (const Expr& i : op->indices) Visit(i);
+  }
+
+ private:
+  const KnownElements& known_;
+  const RoleNode* node_ = nullptr;
+};
+
+/*! Scalars, and memory of one thread, that a node reads. */
+class NeedCollector : public RoleVisitor {
+ public:
+  NeedCollector(const KnownElements& known, Names* needed) : RoleVisitor(known), needed_(needed) {}
   bool changed = false;
 
  protected:
@@ -24,14 +65,11 @@ class NeedCollector : public StmtExprVisitor {
   void Visit_(const VarNode* op) final {
     if (!AsBuffer(GetRef<Var>(op))) Add(op);
   }
-  void Visit_(const TensorLoadNode* op) final {
-    const Var buffer = op->source.as_or_throw<Var>();
+  void Read(const Var& buffer) final {
     if (IsLocal(buffer)) Add(buffer.get());
-    for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const TensorRegionNode* op) final {
-    const Var buffer = op->source.as_or_throw<Var>();
-    if (IsLocal(buffer)) Add(buffer.get());
+    Read(op->source.as_or_throw<Var>());
     for (const Range& r : op->region) {
       Visit(r->min);
       Visit(r->extent);
@@ -43,21 +81,6 @@ class NeedCollector : public StmtExprVisitor {
   Names* needed_;
 };
 
-/*! What a node evaluates itself, without the bodies in it. */
-void VisitOwn(const RoleNode& node, StmtExprVisitor* visitor) {
-  if (const ForNode* loop = node.Loop()) {
-    (*visitor)(loop->min);
-    (*visitor)(loop->extent);
-    if (loop->step) (*visitor)(*loop->step);
-  } else if (node.kind == RoleNode::Kind::kWhile) {
-    (*visitor)(node.stmt.as<WhileNode>()->condition);
-  } else if (node.kind == RoleNode::Kind::kIf) {
-    (*visitor)(node.stmt.as<IfThenElseNode>()->condition);
-  } else {
-    (*visitor)(node.stmt);
-  }
-}
-
 bool IsJump(const Stmt& s) { return IsBreak(s) || IsContinue(s); }
 
 bool IsAssumption(const Stmt& s) {
@@ -68,7 +91,8 @@ bool IsAssumption(const Stmt& s) {
 /*! Grows the slice of a role until it is closed. It begins with what only that role runs. */
 class Slicer {
  public:
-  Slicer(RoleSequence* body, size_t role) : body_(body), role_(role) {}
+  Slicer(const KnownElements& known, RoleSequence* body, size_t role)
+      : known_(known), body_(body), role_(role) {}
 
   Names Run() {
     ForEachNode(*body_, [&](RoleNode* node) { node->run_by &= ~(1u << role_); });
@@ -130,11 +154,12 @@ class Slicer {
   void Keep(RoleNode* node) {
     changed_ |= !node->IsRunBy(role_);
     node->run_by |= 1u << role_;
-    NeedCollector needs(&needed_);
-    VisitOwn(*node, &needs);
+    NeedCollector needs(known_, &needed_);
+    needs.VisitOwn(*node);
     changed_ |= needs.changed;
   }
 
+  const KnownElements& known_;
   RoleSequence* body_;
   size_t role_;
   Names needed_;
@@ -142,10 +167,11 @@ class Slicer {
 };
 
 /*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
-class Independence : public StmtExprVisitor {
+class Independence : public RoleVisitor {
  public:
-  Independence(const KernelInfo& kernel, const Views& views, const RoleSequence& body)
-      : kernel_(kernel), views_(views), written_(WrittenGlobals(kernel, body)) {
+  Independence(const KernelInfo& kernel, const Views& views, const KnownElements& known,
+               const RoleSequence& body)
+      : RoleVisitor(known), kernel_(kernel), views_(views), written_(WrittenGlobals(kernel, body)) {
     ForEachNode(body, [&](const RoleNode* node) {
       if (node->fill != FillBy::kDraw) return;
       const std::vector<Var>& slots = node->use.writes;
@@ -170,10 +196,6 @@ class Independence : public StmtExprVisitor {
       Visit(r->extent);
     }
   }
-  void Visit_(const TensorLoadNode* op) final {
-    Read(op->source.as_or_throw<Var>());
-    for (const Expr& i : op->indices) Visit(i);
-  }
   void Visit_(const BufferStoreNode* op) final {
     for (const Expr& i : op->indices) Visit(i);
     Visit(op->value);
@@ -193,23 +215,27 @@ class Independence : public StmtExprVisitor {
     Default(op);
   }
 
+  void Read(const Var& buffer) final {
+    const Var root = views_.RootOf(buffer);
+    const std::string name = buffer->name;
+    if (IsGlobal(root) && Contains(written_, root)) {
+      Refuse("it reads " + name + ", which the kernel writes");
+    } else if (IsFragment(root) || IsReducer(root)) {
+      Refuse("it depends on " + name + ", which the consumer has" + kNotKnown);
+    } else if (IsShared(root) && !Contains(drawn_, root)) {
+      Refuse("it depends on " + name + " in shared memory" + kNotKnown);
+    }
+  }
+
  private:
   /*! Any thread gets it, and changes nothing by that. */
   static bool IsValue(const Intrinsic& row) {
     return row.effects.IsPlain() && row.effects.result != CallResult::kOfThread &&
            std::none_of(row.access.begin(), row.access.end(), Writes);
   }
-  void Read(const Var& buffer) {
-    const Var root = views_.RootOf(buffer);
-    const std::string name = buffer->name;
-    if (IsGlobal(root) && Contains(written_, root)) {
-      Refuse("it reads " + name + ", which the kernel writes");
-    } else if (IsFragment(root) || IsReducer(root)) {
-      Refuse("it depends on " + name + ", which the consumer has");
-    } else if (IsShared(root) && !Contains(drawn_, root)) {
-      Refuse("it depends on " + name + " in shared memory");
-    }
-  }
+
+  static constexpr const char* kNotKnown =
+      " and is not one statement's copy of memory that the kernel leaves alone";
   void Refuse(const std::string& text) {
     if (why.empty()) why = text;
   }
@@ -242,30 +268,33 @@ std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequ
     node->role = fills ? std::optional(kProducer) : std::nullopt;
     node->run_by = fills ? 0 : 1u << kConsumer;
   });
-  const Names needed = Slicer(body, kProducer).Run();
-  Independence check(kernel, views, *body);
+  const KnownElements known(*body, views);
+  const Names needed = Slicer(known, body, kProducer).Run();
+  Independence check(kernel, views, known, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
     if (node->IsRunBy(kProducer)) {
-      VisitOwn(*node, &check);
+      check.VisitOwn(*node);
     } else if (const VarNode* v = node->IsLeaf() ? SetBy(*node, needed) : nullptr) {
       why = "it writes " + std::string(v->name) + ", on which loads of tiles depend";
     }
     if (!why.empty()) *where = node->stmt->span;
   });
+  ForEachNode(*body, [&](RoleNode* node) { node->is_repeated = check.writers.count(node) != 0; });
   return why;
 }
 
 std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role, RoleSequence* body,
                       Span* where) {
-  const Names needed = Slicer(body, role).Run();
-  Independence check(kernel, views, *body);
+  const KnownElements known;
+  const Names needed = Slicer(known, body, role).Run();
+  Independence check(kernel, views, known, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
     if (node->IsRunBy(role) && !node->role) {
-      VisitOwn(*node, &check);
+      check.VisitOwn(*node);
     } else if (const VarNode* v =
                    node->IsLeaf() && !node->IsRunBy(role) ? SetBy(*node, needed) : nullptr) {
       why = "it sets " + std::string(v->name) + ", which another role reads";

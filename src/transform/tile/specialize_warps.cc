@@ -27,6 +27,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../reuse_marks.h"
+#include "known_elements.h"
 #include "pipeline.h"
 #include "rename.h"
 #include "role_schedule.h"
@@ -156,7 +157,9 @@ class RoleEmitter {
   /*! The program of a role. That of the last one is asked for first. */
   Stmt Program(size_t role) {
     role_ = role;
-    const Stmt body = WithCounts(StatementsOf(roles_.body));
+    Stmt body = WithCounts(StatementsOf(roles_.body));
+    const bool is_producer = !roles_.is_scheduled && role == kProducer;
+    if (is_producer) body = KnownElements(roles_.body, views_).Replace(body);
     Renamer rename(body, &taken_);
     if (role + 1 == roles_.roles.size()) return body;
     const Stmt renamed = rename.Mutate(body);

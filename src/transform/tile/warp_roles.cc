@@ -11,6 +11,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../thread/effects.h"
+#include "known_elements.h"
 #include "pipeline.h"
 #include "pipeline_reads.h"
 #include "role_schedule.h"
@@ -176,9 +177,11 @@ class Planner {
     const BufferUse& use = node.use;
     if (!node.opaque.empty() || use.writes.empty()) return false;
     if (!std::all_of(use.writes.begin(), use.writes.end(), IsShared)) return false;
+    const KnownElements known(roles_.body, views_);
     return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
-           std::all_of(use.reads.begin(), use.reads.end(),
-                       [](const Var& v) { return IsGlobal(v) || IsLocal(v); });
+           std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
+             return IsGlobal(v) || IsLocal(v) || known.Has(v, node);
+           });
   }
 
   void Classify(RoleNode* node) {

@@ -81,6 +81,8 @@ struct RoleNode {
   std::string why_own;
   /*! The roles that run it, a bit each: control and scalars may be several roles'. */
   uint32_t run_by = 0;
+  /*! The producer computes what it needs of the tile that it writes. */
+  bool is_repeated = false;
   /*! Of a copy, why TMA does not make it. */
   std::string why;
   /*! The name that the program gives to it, a leaf of the innermost one around it (T.WSID). */

@@ -29,7 +29,9 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
     if (!node->IsLeaf()) return;
     const bool fills = node->fill != FillBy::kNothing;
     const bool both = !fills && node->IsRunBy(kProducer);
-    if (roles.is_scheduled ? !node->role : !fills && !both && !PipelineOf(*node->parent)) return;
+    const bool told = roles.is_scheduled ? node->role.has_value()
+                                         : fills || both || PipelineOf(*node->parent) != nullptr;
+    if (!told && !node->is_repeated) return;
     const std::string role = node->role ? roles.roles[*node->role].name
                              : both     ? "both"
                                         : "consumer";
@@ -39,6 +41,7 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
     if (fills && node->fill != FillBy::kTma && !node->why.empty())
       entry.Set("reason", String(node->why));
     if (node->split) entry.Set("blocks", roles.channels[node->channel].blocks);
+    if (node->is_repeated) entry.Set("repeated", true);
     if (!node->why_own.empty()) entry.Set("why_own", String(node->why_own));
     statements.push_back(entry);
   });

@@ -52,6 +52,11 @@ class TreeBuilder {
     } else if (const auto* op = s.as<ForNode>(); op && IsLoop(op)) {
       analyzer_->BindLoop(op);
       BuildBody(op->body, WgmmaNode::Kind::kLoop, node.get());
+      if (IsPlain(*node)) {
+        node = std::make_unique<WgmmaNode>();
+        node->stmt = s;
+        BuildLeaf(s, node.get());
+      }
     } else if (const auto* op = s.as<WhileNode>(); op && uniformity_.IsUniform(op)) {
       BuildBody(op->body, WgmmaNode::Kind::kAlone, node.get());
     } else if (const auto* op = s.as<IfThenElseNode>()) {
@@ -63,6 +68,16 @@ class TreeBuilder {
   }
 
  private:
+  /*! A loop in which nothing starts or waits is one statement: a wait in it would be one of its
+   * first iteration. */
+  static bool IsPlain(const WgmmaNode& node) {
+    const auto all_plain = [](const auto& nodes) {
+      return std::all_of(nodes.begin(), nodes.end(), [](const auto& n) { return IsPlain(*n); });
+    };
+    return !node.issue && !node.touched.everything && node.kind != WgmmaNode::Kind::kAlone &&
+           node.kind != WgmmaNode::Kind::kWait && all_plain(node.body) && all_plain(node.otherwise);
+  }
+
   void BuildBody(const Stmt& body, WgmmaNode::Kind kind, WgmmaNode* node) {
     node->kind = kind;
     for (const Stmt& s : FlatSeq(body)) node->body.push_back(Build(s));

@@ -601,6 +601,24 @@ def store_to_source(A, rows, C, S, W, X, F, n, tx, k):
 def load_at_shared_index(A, rows, C, S, W, X, F, n, tx, k):
     T.copy(A[0, X[k] * 64], W)
     T.copy(W, F)
+    T.fill(X, 1)
+
+
+@T.macro
+def load_before_index(A, rows, C, S, W, X, F, n, tx, k):
+    Y = T.alloc_shared((8,), "int32")
+    T.copy(A[0, Y[k] * 64], W)
+    T.copy(W, F)
+    T.copy(rows, Y)
+
+
+@T.macro
+def ask_an_element(A, rows, C, S, W, X, F, n, tx, k):
+    Y = T.alloc_fragment((8,), "int32")
+    T.copy(X, Y)
+    if Y[k] != 0:
+        T.copy(A[0, 0], W)
+        T.copy(W, F)
 
 
 @T.macro
@@ -637,17 +655,22 @@ def index_of_a_tile(A, rows, C, S, W, X, F, n, tx, k):
     n[0] = T.cast(W[0, 0], "int32")
 
 
+NOT_KNOWN = " and is not one statement's copy of memory that the kernel leaves alone"
+
+
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
         (barrier, "it synchronises threads itself (tirx.tvm_storage_sync)"),
         (store_to_source, "it reads A, which the kernel writes"),
         (load_at_shared_index, "what it loads depends on memory that the consumer writes"),
+        (load_before_index, "what it loads depends on memory that the consumer writes"),
+        (ask_an_element, "it depends on Y, which the consumer has" + NOT_KNOWN),
         (load_by_thread, "it depends on the thread's number"),
         (load_nobody_reads, "nothing after it in the same body uses W"),
         (read_before_load, "it uses W, which a later statement loads"),
         (leave_early, "it leaves a body that loads tiles"),
-        (index_of_a_tile, "it depends on W in shared memory"),
+        (index_of_a_tile, "it depends on W in shared memory" + NOT_KNOWN),
     ],
 )
 def test_statements_that_are_not_understood(why, tile_passes, statement, reason):
@@ -658,3 +681,41 @@ def test_statements_that_are_not_understood(why, tile_passes, statement, reason)
     before = tile_passes(func, "HoistViews", arch="sm_90a")["main"]
     after = tile_passes(func, *PASSES, arch="sm_90a")["main"]
     tvm.ir.assert_structural_equal(before.body, after.body)
+
+
+@T.macro
+def load_at_known_index(A, rows, C, S, W, X, F, n, tx, k):
+    T.copy(A[0, X[k] * 64], W)
+    T.copy(W, F)
+
+
+@T.macro
+def load_if_known(A, rows, C, S, W, X, F, n, tx, k):
+    seen = T.alloc_fragment((8,), "bool")
+    for i in T.Parallel(8):
+        seen[i] = rows[7 - i] > k
+    if seen[k + 1]:
+        T.copy(A[0, 0], W)
+        T.copy(W, F)
+
+
+@pytest.mark.parametrize(
+    ("statement", "known", "loaded"),
+    [
+        (load_at_known_index, "X[k]", "rows[k] * 64"),
+        (load_if_known, "seen[", "rows[7 - (k + 1)] > k"),
+    ],
+)
+def test_the_producer_computes_elements_of_tiles_that_are_copies(
+    plan, program, statement, known, loaded
+):
+    """What a condition or a place asks of a tile is in global memory, too."""
+    func = body_with(statement)
+    again = [line for line in plan(func) if "the producer reads elements of it" in line]
+    assert len(again) == 1
+    text = program(func)
+    producer, consumer = role(text, "producer"), role(text, "consumer")
+    assert loaded in producer
+    assert known not in producer
+    if statement is load_if_known:
+        assert known in consumer

@@ -383,3 +383,113 @@ def test_a_condition_on_a_fragment_is_asked_again_after_a_continue(device):
     b = torch.zeros(2, dtype=torch.int32, device=device)
     tilelang.compile(main)(a.to(device), b)
     assert b.tolist() == [6, 3]
+
+
+@pytest.fixture(scope="module")
+def rows_in_turn():
+    """A loop walks the rows of an accumulator, and has vectors of its own."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            weight = T.alloc_fragment((64,), "float32")
+            total = T.alloc_fragment((64,), "float32")
+            T.copy(A, S)
+            T.gemm(S, S, F, clear_accum=True)
+            T.clear(total)
+            for k in T.serial(64):
+                for i in T.Parallel(64):
+                    weight[i] = T.exp(F[k, i] * 0.01)
+                    total[i] += weight[i]
+            T.copy(total, C)
+
+    return main
+
+
+def test_a_loop_runs_as_it_is_written_where_that_converts_less(statements, rows_in_turn):
+    """The loop over all of F would write vectors that other threads have, in each iteration."""
+    text = text_of(statements, rows_in_turn)
+    assert text.index(TO_SHARED.format("F")) < text.index("in range(64)")
+    assert "total_shared" not in text
+    assert "weight_shared" not in text
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_rows_in_turn(rows_in_turn, device, arch):
+    if device == "cuda" and arch == "sm_90a" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is not sm_90a")
+    kernel = tilelang.compile(rows_in_turn, execution_backend="auto", target=f"cuda -arch={arch}")
+    a = torch.randint(-3, 4, (64, 64)).to(torch.float16)
+    c = torch.full((64,), torch.nan, device=device)
+    kernel(a.to(device), c)
+    torch.testing.assert_close(c.cpu(), torch.exp((a.float() @ a.float()) * 0.01).sum(0))
+
+
+@pytest.fixture(scope="module")
+def weighted_sum():
+    """Parts are added to an accumulator, one after the other."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        P: T.Tensor((4, 64, 64), "float32"),
+        W: T.Tensor((4, 64), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            parts = T.alloc_fragment((4, 64, 64), "float32")
+            weights = T.alloc_fragment((4, 64), "float32")
+            weight = T.alloc_fragment((64,), "float32")
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, S)
+            T.copy(P, parts)
+            T.copy(W, weights)
+            T.gemm(S, S, acc, clear_accum=True)
+            for k in T.serial(4):
+                for i in T.Parallel(64):
+                    weight[i] = weights[k, i] * 2
+                for i, d in T.Parallel(64, 64):
+                    acc[i, d] += weight[i] * parts[k, i, d]
+            T.copy(acc, C)
+
+    return main
+
+
+def test_a_dimension_that_the_accumulator_does_not_have_lies_in_one_thread(
+    statements, weighted_sum
+):
+    """The loop runs where `acc` is; a thread has all parts of its elements."""
+    assert "_shared" not in text_of(statements, weighted_sum)
+
+
+def test_weighted_sum(device, weighted_sum):
+    kernel = tilelang.compile(weighted_sum, execution_backend="auto", target="cuda -arch=sm_80")
+    a = torch.randint(-3, 4, (64, 64)).to(torch.float16)
+    parts, weights = (
+        torch.randint(-3, 4, (4, 64, 64)).float(),
+        torch.randint(-3, 4, (4, 64)).float(),
+    )
+    c = torch.full((64, 64), torch.nan, device=device)
+    kernel(a.to(device), parts.to(device), weights.to(device), c)
+    added = (2 * weights[:, :, None] * parts).sum(0)
+    assert torch.equal(c.cpu(), a.float() @ a.float() + added)
+
+
+def test_a_fragment_that_is_a_tile_during_a_loop_is_told():
+    @T.macro
+    def body(F, G, C):
+        for j in T.serial(1, 64):
+            for i in T.Parallel(64):
+                F[i, j] += F[i, j - 1]
+        T.copy(F, C)
+
+    func = with_accumulator(body)
+    mod = tilelang.lower(func, target="cuda -arch=sm_80").device_mod
+    (notes,) = ([str(n) for n in f.attrs["tl.notes"]] for f in mod.functions.values())
+    resident = [n for n in notes if "F: in shared memory during the loop, 16384 bytes" in n]
+    assert len(resident) == 1
+    assert any("F: copied to shared memory, 16384 bytes" in n for n in notes)
+    assert any("F: copied back, 16384 bytes" in n for n in notes)

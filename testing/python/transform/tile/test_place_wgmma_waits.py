@@ -106,6 +106,19 @@ def test_same_accumulator_in_a_loop():
     assert planned(kernel(body)) == ["for", "gemm", "wait 0 c", "copy"]
 
 
+def test_a_loop_without_products_is_waited_in_front_of():
+    """In the loop, all iterations but the first would wait for nothing."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        for k in T.serial(n):
+            T.fill(a[k, :, :], 0)
+            T.copy(c, C[k, 0])
+
+    assert planned(kernel(body)) == ["gemm", "wait 0 c", "for", "fill", "copy"]
+
+
 @pytest.mark.parametrize(("ahead", "wait"), [(0, "wait 0"), (1, "wait 2"), (2, "wait 1")])
 def test_versions(ahead, wait):
     """A copy waits for the product that reads its version: of this iteration, of the one before

@@ -1,5 +1,8 @@
 """Where the results of reductions are placed, by value."""
 
+import pytest
+
+import tilelang
 import tilelang.language as T
 
 
@@ -60,3 +63,47 @@ def test_a_result_that_is_placed_stays(tile_passes, layouts):
     placed, _ = layouts(tile_passes(main, "LayoutInference"))
     assert holders(placed["row"]) == 8
     tile_passes(main, "LayoutInference", "LowerTileOp")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "loads", "exchanged"),
+    [
+        ((4, 72), "float32", "x[r] = X[r * 72 + tx]", False),
+        ((4, 72), "float16", "x[r] = X[r * 72 + tx]", False),
+        ((8, 512), "float16", "tl::load<half_t, 4>(X + r * 512 + tx * 4)", False),
+        ((64, 64), "float16", "tl::load<half_t, 2>(X + r * 256 + tx * 2)", True),
+    ],
+)
+def test_columns_are_read_by_rows(shape, dtype, loads, exchanged):
+    """Neighbouring threads have neighbouring columns: a warp reads whole sectors, and a column is
+    one thread's where there are enough of them."""
+    m, n = shape
+
+    @T.prim_func
+    def main(X: T.Tensor((m, n), dtype), S: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((m, n), dtype)
+            s = T.alloc_fragment((n,), "float32")
+            T.copy(X, x)
+            T.reduce_sum(x, s, dim=0)
+            T.copy(s, S)
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert loads in source
+    assert ("__syncthreads" in source) == exchanged
+
+
+def test_sectors_of_memory_count(tile_passes, layouts):
+    """The first loop would have elements of a column in neighbouring threads: each in a sector of
+    its own."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((64, 64), "float32")
+            for i, j in T.Parallel(64, 64):
+                x[j, i] = X[j, i] * 2
+            T.copy(x, C)
+
+    placed, _ = layouts(tile_passes(main, "LayoutInference"))
+    assert placed["x"].thread_table()[:8] == [0, 0, 0, 0, 1, 1, 1, 1]
