@@ -54,8 +54,8 @@ STAGES = {
     "PipelinePlanning": "The loop over `k` has a schedule: the stage of each statement, and its "
     "place in an iteration of the steady loop. Copies may be asynchronous (`async_copy`).",
     "InjectSoftwarePipeline": "The schedule is applied. The shared tiles have a dimension for "
-    "their versions; the prologue fills the first ones, the loop computes on one and fills another, the "
-    "epilogue computes on the last ones. Each iteration commits a group of copies and waits for an "
+    "their versions. The prologue fills the first ones, the loop computes on one and fills another,"
+    " and the epilogue computes on the last ones. Each iteration commits a group of copies and waits for an "
     "older one.",
     "LayoutInference": "Every tile has a layout; the statements are as before. The shared tiles "
     "are swizzled so that `ldmatrix` meets no bank conflict. The accumulator lies in registers as "

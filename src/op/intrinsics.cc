@@ -215,14 +215,10 @@ Any DescribeEffects(const String& op) {
   const auto text = [](const char* const* names, auto value) {
     return String(names[static_cast<int>(value)]);
   };
-  return Map<String, Any>{{"meets", text(scopes, e.meets)},
-                          {"orders", e.orders},
-                          {"tells", text(scopes, e.tells)},
-                          {"result", text(results, e.result)},
-                          {"queue", text(queues, e.queue)},
-                          {"step", text(steps, e.step)},
-                          {"shares_rows", e.shares_rows},
-                          {"schedules", e.schedules}};
+  return Map<String, Any>{{"meets", text(scopes, e.meets)}, {"orders", e.orders},
+                          {"tells", text(scopes, e.tells)}, {"result", text(results, e.result)},
+                          {"queue", text(queues, e.queue)}, {"step", text(steps, e.step)},
+                          {"shares_rows", e.shares_rows},   {"schedules", e.schedules}};
 }
 
 Registration registration([] {

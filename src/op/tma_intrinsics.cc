@@ -23,7 +23,8 @@ std::vector<Intrinsic> TmaIntrinsics() {
   constexpr IntrinsicEffects kStores =
       kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kIssue).Schedules();
   std::vector<Intrinsic> rows = {
-      // An argument of loads and stores below; see TmaDescriptor in tma_copy.cc. SplitHostDevice makes it a
+      // An argument of loads and stores below; see TmaDescriptor in tma_copy.cc. SplitHostDevice
+      // makes it a
       // parameter.
       {kCreateTmaDescriptor,
        "tl::create_tma_descriptor",
