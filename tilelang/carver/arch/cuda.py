@@ -97,7 +97,7 @@ class CUDA:
         return "wgmma" in self._described("features")
 
     def _described(self, name: str) -> Any:
-        return get_function("target.Describe")("cuda", self.arch)[name]
+        return _description(self.arch)[name]
 
     def _chip(self, name: str) -> int:
         return int(self._described(name))
@@ -156,6 +156,11 @@ class CUDA:
     def bandwidth(self) -> float:
         """Of the memory, in bytes per second."""
         return self.speeds.bandwidth
+
+
+@functools.cache
+def _description(arch: str) -> dict[str, Any]:
+    return dict(get_function("target.Describe")("cuda", arch).items())
 
 
 def _bits(dtype: str) -> int:
