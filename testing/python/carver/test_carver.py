@@ -16,7 +16,7 @@ from tilelang.carver import (
     GeneralReductionTemplate,
     MatmulTemplate,
 )
-from tilelang.carver.arch import auto_infer_current_arch
+from tilelang.carver.arch import CDNA, auto_infer_current_arch
 from tilelang.carver.cost import (
     LATENCY_CLOCKS,
     Product,
@@ -64,6 +64,8 @@ def test_chips(hopper, ampere):
     assert auto_infer_current_arch().compute_max_core > 0
     with pytest.raises(ValueError, match="sm_70"):
         CUDA("cuda -arch=sm_70")
+    with pytest.raises(ValueError, match="wanted cuda"):
+        CDNA("hip")
 
 
 def test_occupancy(hopper, ampere):

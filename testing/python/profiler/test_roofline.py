@@ -5,6 +5,7 @@ import pytest
 import tilelang.language as T
 from tilelang.carver import CUDA
 from tilelang.profiler import roofline
+from tilelang.tools import Analyzer
 
 M, N, K = 512, 256, 1024
 
@@ -51,6 +52,15 @@ def test_a_product(arch):
         assert found.bound == "memory"
         assert found.share(2 * found.milliseconds) == 0.5
         assert "bound by memory" in str(found)
+
+
+def test_the_analyzer_says_the_same(arch):
+    found, wanted = Analyzer.analysis(product(), arch), roofline(product(), arch=arch)
+    assert (found.total_flops, found.total_global_bytes) == (2 * M * N * K, wanted.copied)
+    assert found.estimated_time == wanted.milliseconds / 1e3
+    assert found.expected_tflops * found.estimated_time == pytest.approx(2e-12 * M * N * K)
+    gigabytes = found.expected_bandwidth_GBps * found.estimated_time
+    assert gigabytes == pytest.approx(wanted.copied / 1e9)
 
 
 def test_sizes_are_given_by_name(arch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import tvm
@@ -12,7 +13,6 @@ import tvm
 from tilelang._ffi import get_function
 from tilelang.utils.target import TargetLike, determine_target
 
-WARP_SIZE = 32
 REGISTERS_PER_SM = 65536
 """32-bit registers of a multiprocessor, on every chip of the table (CUDA Programming Guide,
 "Technical Specifications per Compute Capability")."""
@@ -65,7 +65,7 @@ _NEAREST = {110: 100, 121: 120}
 
 @dataclass(frozen=True)
 class CUDA:
-    """A chip: its limits from `src/target/chip.cc`, its speeds from the table, and what the driver
+    """A chip: its limits from `src/target`, its speeds from the table, and what the driver
     says where the chip is the GPU of this machine.
 
     `target` is what `determine_target` takes. Raises `ValueError` for a chip that is not known.
@@ -94,10 +94,13 @@ class CUDA:
     @property
     def has_warp_groups(self) -> bool:
         """Whether products are those of warp groups (wgmma)."""
-        return self.arch == "sm_90a"
+        return "wgmma" in self._described("features")
+
+    def _described(self, name: str) -> Any:
+        return _description(self.arch)[name]
 
     def _chip(self, name: str) -> int:
-        return int(get_function("target.Chip")(self.sm)[name])
+        return int(self._described(name))
 
     @property
     def compute_max_core(self) -> int:
@@ -112,7 +115,7 @@ class CUDA:
     @property
     def warp_size(self) -> int:
         """Threads of a warp."""
-        return WARP_SIZE
+        return self._chip("warp_threads")
 
     @property
     def reg_cap(self) -> int:
@@ -153,6 +156,11 @@ class CUDA:
     def bandwidth(self) -> float:
         """Of the memory, in bytes per second."""
         return self.speeds.bandwidth
+
+
+@functools.cache
+def _description(arch: str) -> dict[str, Any]:
+    return dict(get_function("target.Describe")("cuda", arch).items())
 
 
 def _bits(dtype: str) -> int:
