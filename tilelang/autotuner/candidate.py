@@ -98,7 +98,7 @@ def lower(
         options=tuple(keywords["options"]),
         fast_math=keywords["fast_math"],
         location=keywords["location"],
-        emulated_source=kernel._emulated_source() if emulated else None,
+        emulated_source=kernel.emulated_source if emulated else None,
         checks=tuple(sorted(resolve_checks(None))) if emulated else (),
         statements=statements,
     )

@@ -93,7 +93,7 @@ class GPU:
 
     def load(self, candidate: Candidate) -> Callable[..., Any]:
         """See `Device`."""
-        from tilelang.jit.adapter import cuda_adapter
+        from tilelang.runtime.adapter import cuda_adapter
 
         return cuda_adapter(LaunchPlan.from_json(candidate.lowered.plan), candidate.cubin)
 
@@ -126,7 +126,7 @@ class Emulator:
     def load(self, candidate: Candidate) -> Callable[..., Any]:
         """See `Device`."""
         from tilelang.emulator.compiler import build_emulated
-        from tilelang.jit.adapter import emulated_adapter, fitted
+        from tilelang.runtime.adapter import emulated_adapter, fitted
 
         lowered = candidate.lowered
         assert lowered.emulated_source is not None
