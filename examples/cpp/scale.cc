@@ -6,11 +6,11 @@
 // Memory comes from the driver here, which a server would take from its own allocator.
 
 #define TILELANG_KERNEL_IMPLEMENTATION
-#include "tilelang_kernel.h"
-
 #include <cstdint>
 #include <iostream>
 #include <vector>
+
+#include "tilelang_kernel.h"
 
 namespace {
 
@@ -53,9 +53,11 @@ int main(int argc, char** argv) {
   if (allocate(&a, bytes) || allocate(&c, bytes)) return std::cerr << "no device memory\n", 1;
   driver.get<ToDevice>("cuMemcpyHtoD_v2")(a, in.data(), bytes);
 
-  const tl_argument arguments[] = {tl_float(reinterpret_cast<void*>(a), 32, 2, shape), tl_number(1.5),
+  const tl_argument arguments[] = {tl_float(reinterpret_cast<void*>(a), 32, 2, shape),
+                                   tl_number(1.5),
                                    tl_float(reinterpret_cast<void*>(c), 32, 2, shape)};
-  if (tl_kernel_launch(kernel, arguments, 3, nullptr, message)) return std::cerr << message << "\n", 1;
+  if (tl_kernel_launch(kernel, arguments, 3, nullptr, message))
+    return std::cerr << message << "\n", 1;
   driver.get<ToHost>("cuMemcpyDtoH_v2")(out.data(), c, bytes);
   for (float value : out)
     if (value != 3.0f) return std::cerr << "expected 3, got " << value << "\n", 1;

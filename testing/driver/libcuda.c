@@ -1,6 +1,7 @@
-/* A stand-in of the CUDA driver for tests without a GPU: functions of the CUDA Driver API as it documents them, which do no
- * work. With STAND_IN_LOG in the environment each call that matters is a line of that file. STAND_IN_ARCH is the compute
- * capability, "90" by default; STAND_IN_FAIL names a function that fails. */
+/* A stand-in of the CUDA driver for tests without a GPU: functions of the CUDA Driver API as it
+ * documents them, which do no work. With STAND_IN_LOG in the environment each call that matters is
+ * a line of that file. STAND_IN_ARCH is the compute capability, "90" by default; STAND_IN_FAIL
+ * names a function that fails. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,13 +35,13 @@ static FILE* log_file(void) {
   return file;
 }
 
-#define LOG(...)                        \
-  do {                                  \
-    FILE* file = log_file();            \
-    if (file) {                         \
-      fprintf(file, __VA_ARGS__);       \
-      fflush(file);                     \
-    }                                   \
+#define LOG(...)                  \
+  do {                            \
+    FILE* file = log_file();      \
+    if (file) {                   \
+      fprintf(file, __VA_ARGS__); \
+      fflush(file);               \
+    }                             \
   } while (0)
 
 static int result(const char* function) {
@@ -52,18 +53,27 @@ API int cuInit(unsigned flags) { return (int)flags; }
 API int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 API int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 API int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, ordinal ? 101 : 0; }
-API int cuGetErrorString(int code, const char** text) { return *text = code ? "it was asked to fail" : "", 0; }
-API int cuGetErrorName(int code, const char** text) { return *text = code ? "CUDA_ERROR_UNKNOWN" : "", 0; }
+API int cuGetErrorString(int code, const char** text) {
+  return *text = code ? "it was asked to fail" : "", 0;
+}
+API int cuGetErrorName(int code, const char** text) {
+  return *text = code ? "CUDA_ERROR_UNKNOWN" : "", 0;
+}
 
 API int cuDeviceGetAttribute(int* value, int attribute, int device) {
   const char* arch = getenv("STAND_IN_ARCH");
   int number = arch ? atoi(arch) : 90;
   (void)device;
-  *value = attribute == 75 ? number / 10 : attribute == 76 ? number % 10 : attribute == 97 ? 232448 : 1 << 20;
+  *value = attribute == 75   ? number / 10
+           : attribute == 76 ? number % 10
+           : attribute == 97 ? 232448
+                             : 1 << 20;
   return 0;
 }
 
-API int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = &context_, device; }
+API int cuDevicePrimaryCtxRetain(void** context, int device) {
+  return *context = &context_, device;
+}
 API int cuDevicePrimaryCtxRelease_v2(int device) { return device; }
 API int cuCtxGetCurrent(void** context) { return *context = &context_, 0; }
 API int cuCtxPushCurrent_v2(void* context) { return context != &context_; }
@@ -85,8 +95,8 @@ API int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
   return memcpy(to, (const void*)(uintptr_t)from, bytes) == NULL;
 }
 
-API int cuLibraryLoadData(void** library, const void* code, int* options, void** values, unsigned count, int* more,
-                          void** more_values, unsigned more_count) {
+API int cuLibraryLoadData(void** library, const void* code, int* options, void** values,
+                          unsigned count, int* more, void** more_values, unsigned more_count) {
   (void)options, (void)values, (void)more, (void)more_values;
   LOG("load %.3s\n", (const char*)code + 1);
   *library = &library_;
@@ -99,7 +109,8 @@ API int cuLibraryUnload(void* library) {
 }
 
 API int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
-  Kernel* made = (Kernel*)calloc(1, sizeof(Kernel)); /* as the driver's, for the life of the library */
+  Kernel* made =
+      (Kernel*)calloc(1, sizeof(Kernel)); /* as the driver's, for the life of the library */
   (void)library;
   strncpy(made->name, name, sizeof(made->name) - 1);
   *kernel = made;
@@ -128,8 +139,9 @@ API int cuLaunchKernelEx(const Config* config, void* function, void** args, void
   unsigned a;
   if (extra) return 1;
   if (log_file()) {
-    LOG("launch %s grid %u %u %u block %u %u %u shared %u stream %p", kernel->name, config->grid[0], config->grid[1],
-        config->grid[2], config->block[0], config->block[1], config->block[2], config->shared_bytes, config->stream);
+    LOG("launch %s grid %u %u %u block %u %u %u shared %u stream %p", kernel->name, config->grid[0],
+        config->grid[1], config->grid[2], config->block[0], config->block[1], config->block[2],
+        config->shared_bytes, config->stream);
     for (i = 0; i < count; ++i) {
       long long value;
       memcpy(&value, args[i], 8);
@@ -149,9 +161,10 @@ static void log_list(const char* name, const uint32_t* values, uint32_t count) {
   for (i = 0; i < count; ++i) LOG(" %u", values[i]);
 }
 
-API int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address, const uint64_t* dims,
-                               const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
-                               int swizzle, int promotion, int fill) {
+API int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address,
+                               const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
+                               const uint32_t* steps, int interleave, int swizzle, int promotion,
+                               int fill) {
   uint32_t i;
   if ((uintptr_t)map % 64) return 1;
   memset(map, 0, 128);
@@ -166,13 +179,16 @@ API int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address
   return 0;
 }
 
-API int cuTensorMapEncodeIm2col(void* map, int type, uint32_t rank, void* address, const uint64_t* dims,
-                                const uint64_t* strides, const int* lower, const int* upper, uint32_t channels,
-                                uint32_t pixels, const uint32_t* steps, int interleave, int swizzle, int promotion,
+API int cuTensorMapEncodeIm2col(void* map, int type, uint32_t rank, void* address,
+                                const uint64_t* dims, const uint64_t* strides, const int* lower,
+                                const int* upper, uint32_t channels, uint32_t pixels,
+                                const uint32_t* steps, int interleave, int swizzle, int promotion,
                                 int fill) {
   (void)dims, (void)strides, (void)steps;
   memset(map, 0, 128);
-  LOG("im2col type %d rank %u address %p lower %d upper %d channels %u pixels %u modes %d %d %d %d\n", type, rank,
-      address, lower[0], upper[0], channels, pixels, interleave, swizzle, promotion, fill);
+  LOG("im2col type %d rank %u address %p lower %d upper %d channels %u pixels %u modes %d %d %d "
+      "%d\n",
+      type, rank, address, lower[0], upper[0], channels, pixels, interleave, swizzle, promotion,
+      fill);
   return 0;
 }

@@ -1,7 +1,7 @@
 """The file that a kernel is shipped in: a zip archive of plain data.
 
 ======================  ==========================================================================
-``about.json``          format, its version, the kernel's name, variants, sizes and SHA-256 of all
+``about.json``          format, its version, the kernel's name, variants, SHA-256 of the others
 ``<arch>/plan.json``    the launch plan (`tilelang.engine.launch_plan`)
 ``<arch>/calls.bin``    the same for readers without Python (`tilelang.runtime.calls`)
 ``<arch>/kernel.cubin`` the binary for an architecture such as ``sm_90a``
@@ -107,7 +107,7 @@ def write_kernel(path: str | Path, variants: Sequence[Variant], version: str) ->
         "tilelang": version,
         "name": variants[0].plan.name,
         "variants": [variant.arch for variant in variants],
-        "files": {n: [len(b), hashlib.sha256(b).hexdigest()] for n, b in files.items()},
+        "files": {n: hashlib.sha256(b).hexdigest() for n, b in files.items()},
     }
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as out:
@@ -155,8 +155,8 @@ def _parse(content: bytes) -> KernelFile:
 def _check_members(listed: Mapping[str, Any], members: Mapping[str, bytes]) -> None:
     if {*members} != {*listed}:
         raise KernelFileError("its members are not those that it lists; export the kernel again")
-    for name, (size, digest) in listed.items():
-        if len(members[name]) != size or hashlib.sha256(members[name]).hexdigest() != digest:
+    for name, digest in listed.items():
+        if hashlib.sha256(members[name]).hexdigest() != digest:
             raise KernelFileError(f"{name} is damaged; copy or export it again")
 
 
