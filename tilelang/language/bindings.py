@@ -3,7 +3,7 @@
 A name of the traced function has one of three referents: an immutable variable of the program, a
 mutable scalar or reference (assigning stores), or any Python value. Python runs the body of a loop
 of the program once, so a binding made in it must be neither used after the loop nor carried into
-the next iteration.
+the next iteration: read there before it is bound again. In front of a ``break`` there is none.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class BindingHooks(ConditionHooks):
         self.bindings: dict[str, _Binding] = {}
         self.decided = 0
         """How many branches that Python decided are around the statement."""
+        self.left: Scope | None = None
+        """The loop of the program that ends with the statements here, by a ``break``."""
 
     def parameter(self, name: str, value: Any) -> None:
         """Bind a parameter of the function, or a variable of a loop."""
@@ -188,7 +190,9 @@ class BindingHooks(ConditionHooks):
     def _check_rebinding(self, name: str, old: _Binding, new: Any) -> None:
         if not old.scope.is_open or old.value is new:
             return
-        if old.loop is not None and old.loop.is_open:
+        inner = next((s for s in reversed(self.tracer.scopes) if s.kind in LOOP_KINDS), None)
+        is_last = self.left is not None and old.loop is self.left is inner
+        if old.loop is not None and old.loop.is_open and not is_last:
             raise RuntimeError(
                 f"{name} is read in the {old.loop.description} and given a new value in it, which "
                 f"the next iteration would not see; make it mutable: {name} = T.alloc_var(dtype, "

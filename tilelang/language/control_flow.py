@@ -78,6 +78,10 @@ class ControlFlowHooks(BindingHooks):
             )
         return iter(())
 
+    def leaves(self, begins: bool) -> None:
+        """The statements that follow end with a ``break``, or the ``break`` follows."""
+        self.left = self.loops[-1][0] if begins else None
+
     def breaks(self) -> bool:
         """Emit a ``break``; True if Python has to leave its own loop instead."""
         return self._jump("break", tirx.break_loop)

@@ -171,8 +171,14 @@ class _Rewriter(ast.NodeTransformer):
 
     def suite(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
+        jumps = [s for s in statements if isinstance(s, ast.Break | ast.Continue)]
+        leaves = bool(jumps) and isinstance(jumps[0], ast.Break)
+        if leaves:
+            out.append(self.leaves(statements[0], True))
         for i, statement in enumerate(statements):
             is_jump = isinstance(statement, ast.Break | ast.Continue)
+            if is_jump and leaves:
+                out.append(self.leaves(statement, False))
             if is_jump and i + 1 < len(statements):
                 dead = statements[i + 1]
                 out += self.located(dead, [ast.Expr(self.hook("ignored"))])
@@ -181,6 +187,10 @@ class _Rewriter(ast.NodeTransformer):
             if is_jump:
                 break
         return out
+
+    def leaves(self, node: ast.stmt, begins: bool) -> ast.stmt:
+        """Say that the statements from here on, or up to here, end with the loop."""
+        return ast.copy_location(ast.Expr(self.hook("leaves", ast.Constant(begins))), node)
 
     def located(self, node: ast.stmt, statements: list[ast.stmt]) -> list[ast.stmt]:
         out = [self.at(node), *statements]

@@ -102,6 +102,9 @@ class PythonHooks:
     def context(self, manager, names):
         return manager
 
+    def leaves(self, begins):
+        pass
+
     def breaks(self):
         return True
 

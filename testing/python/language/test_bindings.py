@@ -104,6 +104,43 @@ def test_a_value_is_not_carried_from_one_iteration_to_the_next(trace, start):
         trace(f"x = {start}\nfor i in range(4):\n    x = x + 1")
 
 
+@pytest.mark.filterwarnings("ignore:.*bound a second time")
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "for i in range(4):\n    x = A[i, 0]\n    A[i, 1] = x\n    x = x + 1\n    A[i, 2] = x",
+        "x = n\nfor i in range(4):\n    x = i\n    A[i, 0] = x\n    x = x + 1\n    A[i, 1] = x",
+        "for i in range(4):\n    x = A[i, 0]\n    for j in range(4):\n        A[i, j] = x\n"
+        "    x = x + 1\n    A[i, 5] = x",
+        "x = n\nfor i in range(4):\n    for j in range(4):\n        x = j\n        A[i, x] = 0\n"
+        "    x = i\n    A[i, x] = 0",
+        "x = n\nfor i in range(4):\n    A[i, 0] = x\n    if i > 1:\n        x = i\n"
+        "        A[i, 1] = x\n        break",
+        "x = n\nfor i in range(4):\n    A[i, 0] = x\n    if i > 1:\n        x = i\n    break",
+    ],
+    ids=["own", "bound first", "a loop inside", "loops of their own", "the last", "the only one"],
+)
+def test_a_rebinding_counts_for_the_rest_of_an_iteration(trace, statements):
+    trace(statements)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "for i in range(4):\n    A[i, 0] = x\n    for j in range(4):\n        if j > 1:\n"
+        "            x = j\n            break",
+        "for i in range(4):\n    for u in (1, 2):\n        A[u, 0] = x\n        x = u\n"
+        "        break",
+        "for i in range(4):\n    A[i, 0] = x\n    if i > 1:\n        for j in range(2):\n"
+        "            A[i, j] = x\n            x = j\n        break",
+    ],
+    ids=["a loop inside", "Python's loop", "in front of it"],
+)
+def test_a_break_of_another_loop_is_not_the_last_iteration(trace, statements):
+    with pytest.raises(RuntimeError, match=r"which the next iteration would not see"):
+        trace(f"x = n\n{statements}")
+
+
 def test_python_carries_values_through_its_own_loops(traced):
     assert (
         traced("x = 0\nfor u in (1, 2, 3):\n    x += u\nA[0, x] = 0")
