@@ -42,8 +42,9 @@ std::optional<Stmt> FragmentCopy::LowerThroughShared(LoweringScope* scope, const
       MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, LoadOf(tile, element)),
                 ElementOf(dst, nest), span);
   scope->Note(span, "T.copy " + std::string(src.buffer->name) + " to " +
-                        std::string(dst.buffer->name) +
-                        ": through shared memory, because other threads hold its elements");
+                        std::string(dst.buffer->name) + ": through shared memory, " +
+                        std::to_string((Product(ConstShape(tile)) * type.bits + 7) / 8) +
+                        " bytes, because other threads hold its elements");
   return MakeSeq({MakeParallelOperator(in, Fragment())->Lower(scope),
                   MakeParallelOperator(out, Fragment())->Lower(scope)});
 }

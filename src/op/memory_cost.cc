@@ -1,6 +1,7 @@
 #include "memory_cost.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "../layout/int_program.h"
@@ -147,7 +148,13 @@ int64_t GlobalMemoryBits(const ParallelNest& nest, const Fragment& layout, int64
     const int64_t widest = std::max<int64_t>(1, kMaxInstructionBits / access.bits);
     const int64_t most = std::min(widest, ContiguousRegisters(layout));
     const int64_t width = VectorWidth(points, offsets, most, lanes);
+    std::set<std::vector<int64_t>> known;  // an element that several iterations read is read once
     for (size_t r = 0; r < points.size() / lanes; r += width) {
+      std::vector<int64_t> places;
+      for (size_t k = r * lanes; k < (r + 1) * lanes; ++k) {
+        places.push_back(points[k] < 0 ? -1 : offsets[k]);
+      }
+      if (!known.insert(places).second) continue;
       std::unordered_set<int64_t> sectors;
       for (int64_t k = r * lanes; k < int64_t(r + 1) * lanes; ++k) {
         if (points[k] < 0) continue;

@@ -233,6 +233,8 @@ class ReduceOperator : public TileOperator {
   }
 
   int64_t MovedBits(const LayoutScope& scope) const final {
+    // Of the order of what 16 registers take.
+    constexpr int64_t kBarrierBits = 512;
     if (!IsFragment(op_.src.buffer)) return 0;
     const Fragment source = scope.FindFragment(op_.src.buffer);
     const Fragment target = scope.FindFragment(op_.dst.buffer);
@@ -241,12 +243,14 @@ class ReduceOperator : public TileOperator {
     const int64_t warp = scope.target->warp_threads;
     if (plan.lanes && *plan.lanes >= warp) {
       const int64_t parts = int64_t(1) << std::bitset<64>(*plan.lanes / warp).count();
-      bits += plan.result->RegisterExtent() * (1 + parts) * op_.dtype().bits;
+      bits += kBarrierBits + plan.result->RegisterExtent() * (1 + parts) * op_.dtype().bits;
     }
     if (!plan.lanes) {
+      bits += kBarrierBits;
       bits += source->RegisterExtent() * 2 * BufferOf(op_.src.buffer)->dtype->dtype.bits;
     }
     if (!plan.lanes || !IsHeldBy(plan.result, target)) {
+      bits += kBarrierBits;
       bits += target->RegisterExtent() * 2 * op_.dtype().bits;
     }
     return bits;

@@ -152,10 +152,14 @@ Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
     placed.num_threads = gemms[i].threads;
     operators[i]->PlaceForEngines(&placed);
   }
+  // Of fragments, products may dictate different layouts.
+  std::vector<std::pair<Var, Layout>> dictated;
+  placed.dictated = &dictated;
   for (size_t i = 0; i < gemms.size(); ++i) {
     placed.num_threads = gemms[i].threads;
     operators[i]->Infer(&placed, InferLevel::kStrict);
   }
+  placed.dictated = nullptr;
   return placed;
 }
 

@@ -7,10 +7,11 @@
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
  * Establishes: every access of a fragment is to a register of the thread that makes it; where a
  * statement wants elements of other threads, the program reads and writes them in shared memory
- * (convert_layouts.h). Refuses: fragments whose layout and the layout of whose users the user has
- * given, that ranges of different numbers of threads or overlapping ones use (ValueError with both
- * statements); tile operators in a range of threads that do not follow each other. A fragment
- * that is used in a range is laid out over the range's threads, counted from its first one.
+ * (convert_layouts.h), or has a fragment of its own (convert_accumulators.h). Refuses: fragments
+ * whose layout and the layout of whose users the user has given, that ranges of different numbers
+ * of threads or overlapping ones use (ValueError with both statements); tile operators in a range
+ * of threads that do not follow each other. A fragment that is used in a range is laid out over the
+ * range's threads, counted from its first one.
  *
  * First come the buffers that wgmma reads, each with the widest swizzle that all its readers take.
  * Levels, each run to the end before the next: strict (operators that dictate: gemm), common
@@ -37,6 +38,7 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "../notes.h"
+#include "convert_accumulators.h"
 #include "convert_layouts.h"
 #include "kernel_scope.h"
 #include "placements.h"
@@ -370,9 +372,59 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
   }
 }
 
+/*! Statements that dictate layouts of one fragment which differ, and the layout that it keeps. */
+struct Disagreement {
+  std::vector<Dictation> dictations;
+  int keeper = 0;
+};
+
+/*! Runs strict inference; gives the fragments that are dictated differently. A fragment keeps the
+ * layout that the user gave it, else the one of the statement with most loops around. */
+std::optional<Disagreement> RunStrict(const Operators& operators, Placements* placed) {
+  struct Known {
+    std::vector<Layout> layouts;
+    Disagreement found;
+    int most_loops = -1;
+  };
+  std::vector<std::pair<Var, Known>> known;
+  for (const OperatorUse& use : operators) {
+    std::vector<std::pair<Var, Layout>> dictated;
+    placed->dictated = &dictated;
+    use.Infer(placed, InferLevel::kStrict);
+    placed->dictated = nullptr;
+    for (const auto& [fragment, layout] : dictated) {
+      auto it = std::find_if(known.begin(), known.end(),
+                             [&, v = fragment](const auto& k) { return k.first.same_as(v); });
+      if (it == known.end()) it = known.insert(it, {fragment, {}});
+      Known& k = it->second;
+      if (k.layouts.empty()) {
+        // What a view's statement dictates stays, too.
+        const Layout first = placed->Find(fragment);
+        const bool is_given = placed->FindAnnotated(fragment).defined();
+        if (is_given || !IsSameLayout(first, layout)) k.most_loops = INT32_MAX;
+        k.layouts.push_back(first);
+      }
+      const auto same =
+          std::find_if(k.layouts.begin(), k.layouts.end(),
+                       [&, l = layout](const Layout& other) { return IsSameLayout(l, other); });
+      const int number = int(same - k.layouts.begin());
+      if (same == k.layouts.end()) k.layouts.push_back(layout);
+      k.found.dictations.push_back({use.source, fragment, number});
+      if (use.loops.Count() <= k.most_loops) continue;
+      k.most_loops = use.loops.Count();
+      k.found.keeper = number;
+    }
+  }
+  for (auto& [fragment, k] : known) {
+    if (k.layouts.size() > 1) return k.found;
+  }
+  return std::nullopt;
+}
+
 /*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
-                              Analyzer* analyzer, std::vector<Conversion>* conversions) {
+                              Analyzer* analyzer, std::vector<Conversion>* conversions,
+                              std::optional<Disagreement>* disagreement) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
   Placements placed;
@@ -386,7 +438,8 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
 
   for (const OperatorUse& use : ops.operators) use.PlaceForEngines(&placed);
-  for (const OperatorUse& use : ops.operators) use.Infer(&placed, InferLevel::kStrict);
+  *disagreement = RunStrict(ops.operators, &placed);
+  if (*disagreement) return {};
   RunCommon(ops.operators, &placed);
   for (const OperatorUse& use : ops.operators) {
     if (use.Infer(&placed, InferLevel::kPrefer)) RunCommon(ops.operators, &placed);
@@ -463,13 +516,19 @@ PrimFunc LayoutInference(PrimFunc f) {
     std::unique_ptr<OpCollector> ops;
     Annotator annotate;
     // A conversion takes an access of a fragment away, so that this ends.
+    std::optional<Disagreement> disagreement;
     for (std::vector<Conversion> conversions;; conversions.clear()) {
       ops = std::make_unique<OpCollector>();
       (*ops)(kernel);
       Analyzer analyzer;
       WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
-        annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &conversions);
+        annotate.layout_map =
+            InferLayouts(ops.get(), kernel, target, &analyzer, &conversions, &disagreement);
       });
+      if (disagreement) {
+        kernel = ConvertAccumulators(kernel, disagreement->dictations, disagreement->keeper);
+        continue;
+      }
       if (conversions.empty()) break;
       kernel = ConvertThroughShared(kernel, conversions, &notes);
     }

@@ -1,5 +1,7 @@
 #include "placements.h"
 
+#include <utility>
+
 #include "../../layout/swizzle.h"
 #include "../../tvm/error.h"
 
@@ -28,8 +30,17 @@ Span Placements::PlacedBy(const Var& buffer) const {
 
 void Placements::Place(const Var& buffer, const Layout& layout, const Span& span) {
   const Var root = views.RootOf(buffer);
-  if (!root.same_as(buffer)) return Place(root, Carry(layout, buffer, root, span), span);
+  if (!root.same_as(buffer)) {
+    auto* const asked = std::exchange(dictated, nullptr);
+    Place(root, Carry(layout, buffer, root, span), span);
+    dictated = asked;
+    return;
+  }
   auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{layout, span});
+  if (dictated && IsFragment(buffer)) {
+    dictated->emplace_back(buffer, layout);
+    return;
+  }
   if (is_new || !IsFragment(buffer) || IsSameLayout(it->second.layout, layout)) return;
   const Placed& first = it->second;
   ThrowAt(span, "ValueError",

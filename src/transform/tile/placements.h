@@ -16,6 +16,9 @@ class Placements : public LayoutScope {
   /*! Views have no layout of their own: theirs is that of the buffer, carried over. */
   Views views;
   const TensorTraffic* traffic = nullptr;
+  /*! Where this is set, it gets what `Place` is asked for, but of views, and a second layout of a
+   * fragment is no error. */
+  std::vector<std::pair<Var, Layout>>* dictated = nullptr;
 
   bool IsPointedTo(const Var& buffer) const final { return traffic->IsPointedTo(buffer); }
   StoreTraffic StoresTo(const Var& tensor) const final { return traffic->StoresTo(tensor); }

@@ -1,7 +1,11 @@
 """Layouts that inference gives: by value, and the programs that it refuses."""
 
-import pytest
+import re
 
+import pytest
+import torch
+
+import tilelang
 import tilelang.language as T
 from tilelang._ffi import get_function
 from tilelang.layout import make_swizzled_layout
@@ -77,20 +81,118 @@ def test_versions_get_the_layout_of_one(tile_passes, layouts):
     assert placed["S"].table() == [(s, *t) for s in range(2) for t in one]
 
 
-def test_two_gemms_that_want_two_layouts(tile_passes, layouts):
+def two_layouts(body):
+    """Products by rows and by columns of warps, into one accumulator."""
+
     @T.prim_func
-    def main(A: T.Tensor((64, 64), "float16")):
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        B: T.Tensor((64, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
         with T.Kernel(1, threads=128):
             S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
             F = T.alloc_fragment((64, 64), "float32")
             T.copy(A, S)
-            T.gemm(S, S, F, policy=T.GemmWarpPolicy.FullRow)
-            T.gemm(S, S, F, policy=T.GemmWarpPolicy.FullCol)
+            T.copy(B, W)
+            body(S, W, F)
+            T.copy(F, C)
 
-    with pytest.raises(
-        ValueError, match=r"(?s)two layouts for F:.*Fragment.*asked for at .*\.py:\d+"
+    return main
+
+
+@T.macro
+def second_in_a_loop(S, W, F):
+    T.gemm(S, W, F, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+    for _ in T.serial(3):
+        T.gemm(W, S, F, policy=T.GemmWarpPolicy.FullCol)
+
+
+@T.macro
+def first_in_a_loop(S, W, F):
+    T.clear(F)
+    for _ in T.serial(3):
+        T.gemm(W, S, F, policy=T.GemmWarpPolicy.FullCol)
+        T.gemm(W, S, F, policy=T.GemmWarpPolicy.FullCol)
+    for _ in T.serial(2):
+        T.gemm(S, W, F, policy=T.GemmWarpPolicy.FullRow)
+
+
+@T.macro
+def turns(S, W, F):
+    T.clear(F)
+    for _ in T.serial(3):
+        T.gemm(S, W, F, policy=T.GemmWarpPolicy.FullRow)
+        T.gemm(W, S, F, policy=T.GemmWarpPolicy.FullCol)
+
+
+@pytest.mark.parametrize(
+    ("body", "products", "steps"),
+    [
+        (second_in_a_loop, (1, 3), ["F_1 product", "F_1 to F", "for", "F product"]),
+        (
+            first_in_a_loop,
+            (2, 6),
+            ["for", *["F product"] * 2, "F to F_2", "for", "F_2 product", "F_2 to F"],
+        ),
+        (turns, (3, 3), ["for", "F product", "F to F_2", "F_2 product", "F_2 to F"]),
+    ],
+)
+def test_products_that_dictate_an_accumulator_differently(
+    statements, device, body, products, steps
+):
+    """The ones in most loops keep it; the others have another one, copied around their loop."""
+    func = two_layouts(body)
+    text = statements(func, "LayoutInference", arch="sm_80")
+    found = []
+    for line in text.splitlines():
+        line = line.strip()
+        regions = re.findall(r"\b(F\w*)\[", line)
+        if line.startswith("for ") and "in range" in line:
+            found.append("for")
+        elif "gemm(" in line:
+            found.append(f"{regions[-1]} product")
+        elif "copy(" in line and len(regions) == 2:
+            found.append(f"{regions[0]} to {regions[1]}")
+    assert found == steps
+    a, b = (torch.randint(-3, 4, (64, 64)).half() for _ in range(2))
+    c = torch.full((64, 64), torch.nan, device=device)
+    kernel = tilelang.compile(func, target="cuda -arch=sm_80", execution_backend="auto")
+    kernel(a.to(device), b.to(device), c)
+    x, y = a.float() @ b.float(), b.float() @ a.float()
+    assert torch.equal(c.cpu(), products[0] * x + products[1] * y)
+    assert "through shared memory, 16384 bytes" in kernel.explain()
+
+
+def test_accumulators_in_flight_are_waited_for_before_they_are_copied(device):
+    """Of warp groups side by side and below each other."""
+    if device == "cuda" and torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the GPU is not sm_90a")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 64), "float16"),
+        B: T.Tensor((64, 128), "float16"),
+        C: T.Tensor((128, 128), "float32"),
     ):
-        tile_passes(main, "LayoutInference")
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((128, 64), "float16")
+            W = T.alloc_shared((64, 128), "float16")
+            F = T.alloc_fragment((128, 128), "float32")
+            T.copy(A, S)
+            T.copy(B, W)
+            for _ in T.serial(2):
+                T.gemm(S, W, F, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+            T.gemm(S, W, F, policy=T.GemmWarpPolicy.FullCol)
+            T.copy(F, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="auto")
+    a, b = (torch.randint(-3, 4, shape).half() for shape in ((128, 64), (64, 128)))
+    c = torch.full((128, 128), torch.nan, device=device)
+    kernel(a.to(device), b.to(device), c)
+    assert torch.equal(c.cpu(), 2 * (a.float() @ b.float()))
+    assert kernel.explain().count("through shared memory, 65536 bytes") == 2
 
 
 def test_fragment_outside_of_loops_and_operators(tile_passes, layouts):

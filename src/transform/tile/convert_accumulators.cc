@@ -1,0 +1,156 @@
+#include "convert_accumulators.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "../../op/operator.h"
+#include "../../op/tile_op.h"
+#include "../../op/wgmma_wait.h"
+#include "../../tvm/functor.h"
+
+namespace tl {
+namespace {
+
+Expr Whole(const Var& v) {
+  TileRegion region{v, {}};
+  for (const Expr& extent : BufferOf(v)->shape) {
+    region.ranges.push_back(MakeRange(MakeInt(0), extent));
+  }
+  return region.ToExpr();
+}
+
+/*! Another fragment in the place of one. */
+class Rename : public StmtExprMutator {
+ public:
+  Rename(const Var& from, const Var& to) : from_(from), to_(to) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    if (!op->buffer.same_as(from_)) return Default<Stmt>(op);
+    return MakeStore(to_, Mutate(op->value), MutateArray(op->indices), op->span);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    if (!op->source.same_as(from_)) return Default<Expr>(op);
+    return LoadOf(to_, MutateArray(op->indices));
+  }
+  Expr Mutate_(const TensorRegionNode* op) final {
+    if (!op->source.same_as(from_)) return Default<Expr>(op);
+    TileRegion region = TileRegion::From(GetRef<Expr>(op));
+    region.buffer = to_;
+    return region.ToExpr();
+  }
+
+ private:
+  const Var &from_, &to_;
+};
+
+class Converter : public StmtExprMutator {
+ public:
+  Converter(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper)
+      : fragment_(dictations[0].fragment), keeper_(keeper), views_(kernel) {
+    for (const Dictation& d : dictations) layout_of_[d.statement.get()] = d.layout;
+    struct Unawaited : StmtExprVisitor {
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const EvaluateNode* op) final {
+        const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+        found |= call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+      }
+    } unawaited;
+    unawaited(kernel);
+    has_unawaited_ = unawaited.found;
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SBlockNode* op) final {
+    if (op->alloc_buffers.empty()) return Default<Stmt>(op);
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    for (const auto& [layout, v] : own_) block.CopyOnWrite()->alloc_buffers.push_back(v);
+    own_.clear();
+    return block;
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    const std::optional<int> layout = OnlyLayoutIn(op->body);
+    if (op->kind == ForKind::kParallel || !layout || *layout == keeper_ || HasViews(op->body)) {
+      return Default<Stmt>(op);
+    }
+    return Around(GetRef<Stmt>(op), *layout, op->span);
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const auto it = layout_of_.find(op);
+    if (it == layout_of_.end() || it->second == keeper_) return GetRef<Stmt>(op);
+    return Around(GetRef<Stmt>(op), it->second, op->span);
+  }
+
+ private:
+  /*! The layout that all statements dictate which dictate any. */
+  std::optional<int> OnlyLayoutIn(const Stmt& body) const {
+    struct Finder : StmtExprVisitor {
+      const std::unordered_map<const Object*, int>& layout_of;
+      std::optional<int> found;
+      bool is_one = true;
+      explicit Finder(const std::unordered_map<const Object*, int>& l) : layout_of(l) {}
+      using StmtExprVisitor::Visit_;
+      void Visit_(const EvaluateNode* op) final {
+        const auto it = layout_of.find(op);
+        if (it == layout_of.end()) return;
+        is_one &= !found || *found == it->second;
+        found = it->second;
+      }
+    } finder(layout_of_);
+    finder(body);
+    return finder.is_one ? finder.found : std::nullopt;
+  }
+
+  /*! The fragment has other names in a statement. */
+  bool HasViews(const Stmt& s) const {
+    const BufferUse use = CollectBufferUse(s);
+    const auto is_view = [this](const Var& v) {
+      return !v.same_as(fragment_) && views_.IsSameMemory(v, fragment_);
+    };
+    return std::any_of(use.reads.begin(), use.reads.end(), is_view) ||
+           std::any_of(use.writes.begin(), use.writes.end(), is_view);
+  }
+
+  /*! A statement on a fragment of its own. A loop may run no iteration, or read before it writes.
+   */
+  Stmt Around(const Stmt& s, int layout, const Span& span) {
+    const bool only_writes = AsTileOp(s) && !Contains(CollectBufferUse(s).reads, fragment_);
+    Var& own = own_[layout];
+    if (!own.defined()) {
+      const BufferTypeNode* type = BufferOf(fragment_);
+      own = MakeBuffer(std::string(fragment_->name) + "_" + std::to_string(layout + 1),
+                       type->dtype->dtype, type->shape, type->storage_scope);
+    }
+    std::vector<Stmt> out;
+    if (!only_writes) Copy(fragment_, own, span, &out);
+    out.push_back(Rename(fragment_, own).Mutate(s));
+    Copy(own, fragment_, span, &out);
+    return MakeSeq(out);
+  }
+
+  void Copy(const Var& from, const Var& to, const Span& span, std::vector<Stmt>* out) const {
+    if (has_unawaited_) {
+      out->push_back(MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0), Whole(from)}), span));
+    }
+    out->push_back(MakeEvaluate(CallOp("tl.tileop.copy", {Whole(from), Whole(to)}), span));
+  }
+
+  const Var fragment_;
+  int keeper_;
+  const Views views_;
+  std::unordered_map<const Object*, int> layout_of_;
+  bool has_unawaited_ = false;
+  std::map<int, Var> own_;
+};
+
+}  // namespace
+
+Stmt ConvertAccumulators(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper) {
+  return Converter(kernel, dictations, keeper).Mutate(kernel);
+}
+
+}  // namespace tl
