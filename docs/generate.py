@@ -55,8 +55,8 @@ STAGES = {
     "place in an iteration of the steady loop. Copies may be asynchronous (`async_copy`).",
     "InjectSoftwarePipeline": "The schedule is applied. The shared tiles have a dimension for "
     "their versions. The prologue fills the first ones, the loop computes on one and fills another,"
-    " and the epilogue computes on the last ones. Each iteration commits a group of copies and waits for an "
-    "older one.",
+    " and the epilogue computes on the last ones. Each iteration commits a group of copies and "
+    "waits for an older one.",
     "LayoutInference": "Every tile has a layout; the statements are as before. The shared tiles "
     "are swizzled so that `ldmatrix` meets no bank conflict. The accumulator lies in registers as "
     "`mma` gives it. Expressions give the physical indices of an element, or its thread and "
