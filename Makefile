@@ -31,7 +31,7 @@ quickstart: $(VENV)/installed
 	$(PY) examples/quickstart.py
 
 test: $(VENV)/installed lint
-	$(VENV)/bin/pytest -n 2
+	$(VENV)/bin/pytest -n 2 --durations 30
 
 # All tests, those of testing/sweep/tests.txt too, and every operator over types and sizes.
 sweep: $(VENV)/installed

@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = ":".join(asked_for)
     os.environ.setdefault("TILELANG_CACHE_DIR", kernel_cache(config))
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
+    os.environ["TILELANG_VERIFY_IR"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
     if config.getoption("--forms"):
         from tilelang.testing.forms import watch

@@ -78,6 +78,7 @@ class Environment:
     TILELANG_PRINT_ON_COMPILATION = EnvVar("TILELANG_PRINT_ON_COMPILATION", "1", parse_bool)
     TILELANG_VERBOSE = EnvVar("TILELANG_VERBOSE", "0", parse_bool)
     TILELANG_DUMP_IR = EnvVar("TILELANG_DUMP_IR", "0", parse_bool)
+    TILELANG_VERIFY_IR = EnvVar("TILELANG_VERIFY_IR", "0", parse_bool)
     TILELANG_JIT_DIAGNOSTICS = EnvVar("TILELANG_JIT_DIAGNOSTICS", "0", parse_bool)
     TILELANG_COMPILE_TIMEOUT_SECONDS = EnvVar(
         "TILELANG_COMPILE_TIMEOUT_SECONDS", "0", lambda s: float(s or 0)

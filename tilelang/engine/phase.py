@@ -81,11 +81,29 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.RemoveUnusedBindings,
         transform.NameWarpGroups,
     ]
-    return _run(mod, passes, dump)
+    return _run(mod, passes, dump, lowered=True)
+
+
+def verify(mod: tvm.IRModule, pass_name: str, lowered: bool) -> None:
+    """Checks the form of a program after a pass (TILELANG_VERIFY_IR): that of thread programs if it
+    is `lowered`, else that of tile programs.
+
+    Raises `RuntimeError` that names the pass where it has left another form.
+
+    Example: ``verify(mod, "LayoutInference", lowered=False)``
+    """
+    check = transform.VerifyThreadProgram if lowered else transform.VerifyTileProgram
+    try:
+        check()(mod)
+    except tvm.error.InternalError as error:
+        raise RuntimeError(f"after pass {pass_name}: {error}") from error
 
 
 def _run(
-    mod: tvm.IRModule, passes: list[Callable[[], transform.Pass]], dump: Dump | None
+    mod: tvm.IRModule,
+    passes: list[Callable[[], transform.Pass]],
+    dump: Dump | None,
+    lowered: bool = False,
 ) -> tvm.IRModule:
     for make in passes:
         step = make()
@@ -96,4 +114,7 @@ def _run(
             logger.info("pass %s took %.2f ms", step.info.name, milliseconds)
         if dump is not None:
             dump.write(step.info.name, mod)
+        lowered |= step.info.name == "tl.LowerTileOp"
+        if env.TILELANG_VERIFY_IR:
+            verify(mod, step.info.name, lowered)
     return mod

@@ -141,6 +141,16 @@ def PlaceTensors() -> Pass:
     return get_function("transform.PlaceTensors")()
 
 
+def VerifyTileProgram() -> Pass:
+    """Checks the form of programs in front of `LowerTileOp`; a violation is a bug of a pass."""
+    return get_function("transform.VerifyTileProgram")()
+
+
+def VerifyThreadProgram() -> Pass:
+    """Checks the form of programs behind `LowerTileOp`; a violation is a bug of a pass."""
+    return get_function("transform.VerifyThreadProgram")()
+
+
 def VerifyReducer() -> Pass:
     """Refuses reducers that are not initialised, updated and finalised in this order."""
     return get_function("transform.VerifyReducer")()
@@ -255,6 +265,8 @@ __all__ = [
     "VerifyBufferInit",
     "VerifyParallelLoop",
     "VerifyReducer",
+    "VerifyThreadProgram",
+    "VerifyTileProgram",
     "current_config",
     "normalize_pass_configs",
 ]

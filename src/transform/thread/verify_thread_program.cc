@@ -1,0 +1,99 @@
+/*!
+ * VerifyThreadProgram: the form of programs behind LowerTileOp, as a check of the passes there.
+ *
+ * In:  a program after any of these passes. Out: the same program. Establishes: no tile operator,
+ * no fragment, no parallel loop, no layout and no schedule of a pipeline is left; each call of
+ * `tl.x` is a row of the table, with constants as template arguments and `address_of` where it
+ * takes pointers; accesses have as many indices as their buffers have dimensions. Refuses:
+ * anything else, as a bug of the pass in front.
+ */
+#include <string>
+
+#include "../../op/intrinsics.h"
+#include "../../tvm/error.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kPass = "VerifyThreadProgram";
+
+class Verifier : public StmtExprVisitor {
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  void Visit_(const EvaluateNode* op) final {
+    span_ = op->span;
+    Default(op);
+  }
+  void Visit_(const ForNode* op) final {
+    span_ = op->span;
+    if (op->kind == ForKind::kParallel) ThrowBug(span_, kPass, "found a parallel loop");
+    for (const char* key : {"num_stages", "software_pipeline_stage", "parallel_loop_layout"}) {
+      if (op->annotations.count(key)) {
+        ThrowBug(span_, kPass, "found a loop with the annotation " + std::string(key));
+      }
+    }
+    Default(op);
+  }
+  void Visit_(const SBlockNode* op) final {
+    for (const Var& buffer : op->alloc_buffers) CheckScope(buffer);
+    if (op->annotations.count("layout_map")) ThrowBug(span_, kPass, "found a layout_map");
+    Default(op);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    span_ = op->span;
+    CheckAccess(op->buffer, op->indices.size());
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    CheckAccess(op->source.as_or_throw<Var>(), op->indices.size());
+    Default(op);
+  }
+  void Visit_(const CallNode* op) final {
+    const OpNode* callee = OpOf(op);
+    const std::string name = callee ? std::string(callee->name) : "";
+    if (name.rfind("tl.tileop.", 0) == 0) ThrowBug(span_, kPass, "found " + name);
+    if (const Intrinsic* row = FindIntrinsic(op)) CheckIntrinsic(*row, op);
+    Default(op);
+  }
+
+ private:
+  void CheckIntrinsic(const Intrinsic& row, const CallNode* call) {
+    const size_t templates = row.template_args;
+    const bool few = call->args.size() < templates + row.access.size();
+    if (few) {
+      ThrowBug(span_, kPass,
+               "found " + row.op + " with " + std::to_string(call->args.size()) + " arguments");
+    }
+    for (size_t i = 0; i < templates; ++i) {
+      if (AsInt(call->args[i]) || call->args[i].as<StringImmNode>()) continue;
+      ThrowBug(span_, kPass, "found " + row.op + " with a template argument that is no constant");
+    }
+  }
+  void CheckAccess(const Var& buffer, size_t indices) {
+    CheckScope(buffer);
+    const size_t rank = BufferOf(buffer)->shape.size();
+    if (rank == indices) return;
+    ThrowBug(span_, kPass,
+             "found " + std::to_string(indices) + " indices of " + std::string(buffer->name) +
+                 ", which has " + std::to_string(rank) + " dimensions");
+  }
+  void CheckScope(const Var& buffer) {
+    if (!IsFragment(buffer) && !IsReducer(buffer)) return;
+    ThrowBug(span_, kPass, "found " + std::string(buffer->name) + " in scope " + ScopeOf(buffer));
+  }
+
+  Span span_;
+};
+
+PrimFunc VerifyThreadProgram(PrimFunc f) {
+  Verifier()(f->body);
+  return f;
+}
+
+Registration registration([] { RegisterPass(kPass, VerifyThreadProgram); });
+
+}  // namespace
+}  // namespace tl
