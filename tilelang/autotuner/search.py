@@ -221,7 +221,8 @@ class Search:
             if self.prepared and self.profile.cache_input_tensors:
                 logger.warning("autotune: configurations have other parameters, hence other inputs")
             given = self.given([job.plan.params[i].name for i in job.plan.inputs])
-            self.prepared[name] = prepare(params, self.profile, given, self.device)
+            emulated = self.rules.device == "emulator"
+            self.prepared[name] = prepare(params, self.profile, given, self.device, emulated)
             self._workloads[name] = self.prepared[name].workload.to_bytes()
         return name
 

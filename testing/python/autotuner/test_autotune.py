@@ -134,6 +134,12 @@ def test_a_configuration_that_hangs_is_ended():
     assert found.config == {"block": 64}
 
 
+def test_nothing_runs_in_the_emulator_that_is_not_checked():
+    tuner = AutoTuner.from_kernel(lambda block: adder(N, block, hangs=True), [{"block": 32}])
+    tuner.set_compile_args(out_idx=-1).set_profile_args(skip_check=True, timeout=10)
+    assert tuner.run().latency > 0
+
+
 def test_where_nothing_works_all_reasons_are_told():
     tuner = AutoTuner.from_kernel(lambda block: adder(N, block, dtype="no"), {"block": [32]})
     with pytest.raises(RuntimeError, match="none of 1 configurations of `<lambda>`") as caught:
