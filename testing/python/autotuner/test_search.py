@@ -88,7 +88,7 @@ def test_the_fastest_of_two_gpus_are_timed_again_on_one(search):
     executors = Executors(devices=(0, 1))
     found = search([128, 32, 64, 128], executors, pipelined=False)
     trials = found.run()
-    assert found._heats == 3
+    assert found._batches == 3
     assert [trial.latency for trial in trials if trial.config["block"] == 128] == [8.0, 8.0]
     others = {t.config["block"]: t.latency for t in trials if t.config["block"] < 128}
     assert others[32] in (32.0, pytest.approx(30.4))
