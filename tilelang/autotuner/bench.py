@@ -62,7 +62,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Heat:
+class Batch:
     """Configurations to be timed together.
 
     Attributes:
@@ -111,22 +111,22 @@ class Bench:
                 self.close()
             raise
 
-    def _open(self, heat: Heat, workload: str) -> None:
+    def _open(self, batch: Batch, workload: str) -> None:
         if self._child is None:
             self._child = Child()
             rules = self._rules
             self._call(session.open_session, rules.device, self._number, rules.backend)
         if workload not in self._known:
-            self._call(session.in_session, "add_workload", workload, heat.workloads[workload])
+            self._call(session.in_session, "add_workload", workload, batch.workloads[workload])
             self._known.add(workload)
 
-    def run(self, heat: Heat) -> dict[int, Measured]:
-        """Checks and times the configurations of a heat."""
+    def run(self, batch: Batch) -> dict[int, Measured]:
+        """Checks and times the configurations of a batch."""
         found: dict[int, Measured] = {}
         times: dict[int, list[float]] = {}
-        best = heat.best
-        for number in heat.candidates:
-            found[number] = self._admit(heat, number, best)
+        best = batch.best
+        for number in batch.candidates:
+            found[number] = self._admit(batch, number, best)
             latency = found[number].latency
             if latency is not None and not found[number].stopped:
                 best = latency if best is None else min(best, latency)
@@ -135,7 +135,7 @@ class Bench:
             # In the opposite order every other time, so that a warming chip favours nobody.
             for number in list(times)[:: -1 if turn % 2 else 1]:
                 try:
-                    times[number].append(self._time(heat, number, self._runs))
+                    times[number].append(self._time(batch, number, self._runs))
                 except (CallFailed, ProcessLost) as error:
                     del times[number]
                     found[number] = Measured(failure=str(error))
@@ -149,24 +149,24 @@ class Bench:
     def _runs(self) -> int:
         return max(1, self._rules.rep // ROUNDS)
 
-    def _admit(self, heat: Heat, number: int, best: float | None) -> Measured:
-        candidate, workload = heat.candidates[number]
+    def _admit(self, batch: Batch, number: int, best: float | None) -> Measured:
+        candidate, workload = batch.candidates[number]
         outputs = None
         try:
-            self._open(heat, workload)
-            if not heat.checked:
+            self._open(batch, workload)
+            if not batch.checked:
                 outputs = self._call(session.in_session, "admit", number, candidate, workload)
                 self._known.add(number)
-            estimate = self._time(heat, number, ESTIMATE_RUNS)
+            estimate = self._time(batch, number, ESTIMATE_RUNS)
         except (CallFailed, ProcessLost) as error:
             return Measured(failure=str(error))
         factor = self._rules.factor
         lost = factor is not None and best is not None and estimate > factor * best
         return Measured(estimate, stopped=lost, outputs=outputs)
 
-    def _time(self, heat: Heat, number: int, runs: int) -> float:
-        candidate, workload = heat.candidates[number]
-        self._open(heat, workload)
+    def _time(self, batch: Batch, number: int, runs: int) -> float:
+        candidate, workload = batch.candidates[number]
+        self._open(batch, workload)
         if number not in self._known:
             # Another one has taken the process with it since.
             self._call(session.in_session, "load", number, candidate, workload)
@@ -178,14 +178,14 @@ _benches: dict[tuple[str, int], Bench] = {}
 _locks: dict[int, threading.Lock] = {}
 
 
-def run_heat(heat: Heat) -> dict[int, Measured]:
-    """Times a heat on this machine. The task that a tuner gives to executors; the process stays for
-    the next heat of the run. One heat at a time runs on a device."""
-    with _locks.setdefault(heat.number, threading.Lock()):
-        for key in [k for k in _benches if k[0] != heat.run and k[1] == heat.number]:
+def run_batch(batch: Batch) -> dict[int, Measured]:
+    """Times a batch on this machine. The task that a tuner gives to executors; the process stays
+    for the next batch of the run. One batch at a time runs on a device."""
+    with _locks.setdefault(batch.number, threading.Lock()):
+        for key in [k for k in _benches if k[0] != batch.run and k[1] == batch.number]:
             _benches.pop(key).close()
-        bench = _benches.setdefault((heat.run, heat.number), Bench(heat.rules, heat.number))
-        return bench.run(heat)
+        bench = _benches.setdefault((batch.run, batch.number), Bench(batch.rules, batch.number))
+        return bench.run(batch)
 
 
 def end_run(run: str) -> None:

@@ -78,7 +78,11 @@ class Prepared:
 
 
 def prepare(
-    params: Sequence[KernelParam], profile: ProfileArgs, given: Sequence[Any] | None, device: str
+    params: Sequence[KernelParam],
+    profile: ProfileArgs,
+    given: Sequence[Any] | None,
+    device: str,
+    emulated: bool,
 ) -> Prepared:
     """The workload for a kernel whose inputs are `params`.
 
@@ -105,7 +109,8 @@ def prepare(
         atol=profile.atol,
         max_mismatched_ratio=profile.max_mismatched_ratio,
         shared=profile.cache_input_tensors,
-        runs=device != "cpu" or not profile.skip_check,
+        # A kernel of usual sizes takes the emulator minutes.
+        runs=not (emulated and profile.skip_check),
     )
     expected: list[torch.Tensor] = []
     if profile.checks:

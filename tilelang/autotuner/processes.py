@@ -1,6 +1,6 @@
 """Processes for what may crash, hang or lose its GPU: it costs itself and nothing else.
 
-A *nursery* is a process that has imported this package and does nothing but fork: a child of it
+A *fork server* is a process that has imported this package and does nothing but fork: a child of it
 starts in milliseconds, has never touched a GPU, and does not run the user's script again. There is
 one for each process that asks, for as long as that lives. A child calls functions that it is sent,
 one after the other. When the process that asks ends, even by SIGKILL, so do the others.
@@ -29,8 +29,8 @@ _SIZE = struct.Struct("q")
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 FORK_SAFE = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""The nursery's environment: tvm_ffi's import asks torch for GPUs, for the sake of older torch, and
-torch answers by initialising the driver, which no fork of the process could use then."""
+"""The fork server's environment: tvm_ffi's import asks torch for GPUs, for the sake of older torch,
+and torch answers by initialising the driver, which no fork of the process could use then."""
 
 
 class CallFailed(RuntimeError):
@@ -48,10 +48,10 @@ class ProcessLost(RuntimeError):
     """A process has ended, or was ended because it took too long."""
 
 
-# In the nursery and its children.
+# In the fork server and its children.
 
 
-def serve_nursery(descriptor: int) -> None:
+def serve_forks(descriptor: int) -> None:
     """Forks a child for each socket that arrives, and tells its number."""
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks gets it, and ends us
@@ -114,15 +114,15 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
 # In the process that asks.
 
 
-class _Nursery:
+class _ForkServer:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
         program = (
             f"import sys; sys.path[:] = {json.dumps([p for p in sys.path if isinstance(p, str)])}\n"
-            "from tilelang.autotuner.processes import serve_nursery\n"
-            f"serve_nursery({theirs.fileno()})"
+            "from tilelang.autotuner.processes import serve_forks\n"
+            f"serve_forks({theirs.fileno()})"
         )
         # The environment of now is sent with each request.
         self._process = subprocess.Popen(
@@ -153,7 +153,7 @@ class _Nursery:
         return self.owner == os.getpid() and self._process.poll() is None
 
 
-_nursery: _Nursery | None = None
+_fork_server: _ForkServer | None = None
 _idle: list[Child] = []
 _lock = threading.Lock()
 
@@ -167,13 +167,13 @@ def _renew() -> None:
 os.register_at_fork(after_in_child=_renew)
 
 
-def start_nursery() -> _Nursery:
-    """The nursery of this process; its import goes on beside what the caller does."""
-    global _nursery
+def start_fork_server() -> _ForkServer:
+    """The fork server of this process; its import goes on beside what the caller does."""
+    global _fork_server
     with _lock:
-        if _nursery is None or not _nursery.is_alive():
-            _nursery = _Nursery()
-        return _nursery
+        if _fork_server is None or not _fork_server.is_alive():
+            _fork_server = _ForkServer()
+        return _fork_server
 
 
 class Child:
@@ -183,11 +183,11 @@ class Child:
     """
 
     def __init__(self) -> None:
-        nursery = start_nursery()
+        server = start_fork_server()
         self.owner = os.getpid()
         ours, theirs = socket.socketpair()
         with theirs:
-            self.pid = nursery.fork(theirs)
+            self.pid = server.fork(theirs)
         self._connection = Connection(ours.detach())
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float | None = None) -> T:

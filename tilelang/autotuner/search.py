@@ -1,9 +1,9 @@
 """A tuning run: configurations are compiled side by side while devices time those that are ready.
 
 A configuration is traced and lowered in this process. What is left is data, and is compiled and
-timed by tasks of executors (`build_apart`, `run_heat`), on this machine or others. Those that are
-ready when a device is free form a *heat* and are timed in turns. As a chip is warmer in later
-heats, the fastest of all heats are timed together once more.
+timed by tasks of executors (`build_apart`, `run_batch`), on this machine or others. Those that are
+ready when a device is free form a *batch* and are timed in turns. As a chip is warmer in later
+batches, the fastest of all batches are timed together once more.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import tvm
 
-from tilelang.autotuner.bench import Heat, Measured, Rules, end_run, run_heat
+from tilelang.autotuner.bench import Batch, Measured, Rules, end_run, run_batch
 from tilelang.autotuner.candidate import Candidate, Lowered, build_apart
 from tilelang.autotuner.inputs import Prepared, ProfileArgs, prepare
-from tilelang.autotuner.processes import close_idle, start_nursery
+from tilelang.autotuner.processes import close_idle, start_fork_server
 from tilelang.autotuner.result import Trial
 from tilelang.autotuner.session import copies
 from tilelang.engine.launch_plan import LaunchPlan
@@ -55,8 +55,8 @@ class Executors:
 
     Attributes:
         compiling: takes one task for each configuration.
-        timing: takes a task for each heat; its workers have a GPU of their own each.
-        timing_workers: how many heats it is given at a time.
+        timing: takes a task for each batch; its workers have a GPU of their own each.
+        timing_workers: how many batches it is given at a time.
         devices: numbers of the GPUs of this machine, where `timing` is None.
         workers: how many configurations are compiled at a time, where `compiling` is None.
     """
@@ -124,7 +124,7 @@ class Search:
         self._workloads: dict[str, bytes] = {}
         self._ready: list[int] = []
         self._compiling: set[int] = set()
-        self._heats = 0
+        self._batches = 0
         self._lanes: list[int] = []
         self._busy = 0
 
@@ -137,7 +137,7 @@ class Search:
         lanes = list(self.executors.devices) if local else [0] * self.executors.timing_workers
         workers = self.executors.workers or compile_workers()
         if local or self.executors.compiling is None:
-            start_nursery()  # its import goes on beside the tracing
+            start_fork_server()  # its import goes on beside the tracing
         lowering = ThreadPoolExecutor(min(workers, 4), _LOWERING)
         compiling = self.executors.compiling or ThreadPoolExecutor(workers)
         timing = self.executors.timing or ThreadPoolExecutor(len(lanes))
@@ -151,7 +151,7 @@ class Search:
                 for number, config in enumerate(self.configs):
                     self._begin(number, config, lowering, compiling)
                 while self._compiling or self._busy or self._ready:
-                    self._start_heats(timing)
+                    self._start_batches(timing)
                     self._events.get()()
                 self._final(timing)
         finally:
@@ -221,21 +221,22 @@ class Search:
             if self.prepared and self.profile.cache_input_tensors:
                 logger.warning("autotune: configurations have other parameters, hence other inputs")
             given = self.given([job.plan.params[i].name for i in job.plan.inputs])
-            self.prepared[name] = prepare(params, self.profile, given, self.device)
+            emulated = self.rules.device == "emulator"
+            self.prepared[name] = prepare(params, self.profile, given, self.device, emulated)
             self._workloads[name] = self.prepared[name].workload.to_bytes()
         return name
 
     # Timing.
 
-    def _start_heats(self, timing: Executor) -> None:
+    def _start_batches(self, timing: Executor) -> None:
         if self._compiling and not self.pipelined:
             return
         while self._lanes and self._ready:
             count = math.ceil(len(self._ready) / len(self._lanes))
             numbers, self._ready = self._ready[:count], self._ready[count:]
-            self._submit(timing, self._heat(numbers, self._lanes.pop(0)))
+            self._submit(timing, self._batch(numbers, self._lanes.pop(0)))
 
-    def _heat(self, numbers: Sequence[int], lane: int, checked: bool = False) -> Heat:
+    def _batch(self, numbers: Sequence[int], lane: int, checked: bool = False) -> Batch:
         candidates: dict[int, tuple[Candidate, str]] = {}
         for number in numbers:
             candidate = self._jobs[number].candidate
@@ -243,7 +244,7 @@ class Search:
             candidates[number] = candidate, self._jobs[number].workload
         names = {name for _, name in candidates.values()}
         best = min((t.latency for t in self.trials if t.counts and t.latency), default=None)
-        return Heat(
+        return Batch(
             self._run,
             lane,
             self.rules,
@@ -253,21 +254,21 @@ class Search:
             checked,
         )
 
-    def _submit(self, timing: Executor, heat: Heat) -> None:
-        self._heats += 1
+    def _submit(self, timing: Executor, batch: Batch) -> None:
+        self._batches += 1
         self._busy += 1
-        future = timing.submit(run_heat, heat)
-        future.add_done_callback(lambda done: self._events.put(lambda: self._timed(heat, done)))
+        future = timing.submit(run_batch, batch)
+        future.add_done_callback(lambda done: self._events.put(lambda: self._timed(batch, done)))
 
-    def _timed(self, heat: Heat, future: Future[dict[int, Measured]]) -> None:
+    def _timed(self, batch: Batch, future: Future[dict[int, Measured]]) -> None:
         self._busy -= 1
-        self._lanes.append(heat.number)
+        self._lanes.append(batch.number)
         error = future.exception()
-        for number in heat.candidates:
+        for number in batch.candidates:
             if error is not None:
                 self._failed(number, f"{type(error).__name__}: {error}")
             else:
-                self._note(number, future.result()[number], is_final=heat.checked)
+                self._note(number, future.result()[number], is_final=batch.checked)
 
     def _note(self, number: int, measured: Measured, is_final: bool) -> None:
         trial = self.trials[number]
@@ -304,15 +305,15 @@ class Search:
         self._bar.update()
 
     def _final(self, timing: Executor) -> None:
-        """Times the fastest of several heats side by side."""
-        if self._heats < 2 or not self.rules.rounds:
+        """Times the fastest of several batches side by side."""
+        if self._batches < 2 or not self.rules.rounds:
             return
         timed = [(t.latency, i) for i, t in enumerate(self.trials) if t.counts and t.latency]
         timed.sort()
         finalists = [i for latency, i in timed if latency <= NEARLY * timed[0][0]][:FINALISTS]
         if len(finalists) < 2:
             return
-        self._submit(timing, self._heat(finalists, self._lanes.pop(0), checked=True))
+        self._submit(timing, self._batch(finalists, self._lanes.pop(0), checked=True))
         self._events.get()()
 
     # The reference.

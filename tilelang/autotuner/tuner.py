@@ -292,7 +292,7 @@ class AutoTuner:
             self._given,
             profile,
             rules,
-            "cpu" if emulated else "cuda",
+            "cuda" if torch.cuda.is_available() and not emulated else "cpu",
             self._executors,
             use_pipeline,
         )
@@ -338,7 +338,7 @@ class AutoTuner:
         asked_for = {name: getattr(profile, name) for name in kept}
         options = {
             "target": str(target),
-            "device": "emulator" if emulated else torch.cuda.get_device_name(),
+            "device": self._device(emulated),
             "compiled": plain(
                 {
                     "out_idx": subject.out_idx,
@@ -358,6 +358,12 @@ class AutoTuner:
             logger.info("autotune: the result is not kept: %s", error)
             return None
 
+    def _device(self, emulated: bool) -> str:
+        """Where times are from, for a key."""
+        if self._executors.timing is not None:
+            return "of an executor"
+        return "emulator" if emulated else torch.cuda.get_device_name()
+
     def _found(self, parts: dict[str, Any] | None) -> AutotuneResult | None:
         entry = None if parts is None else store().get(KIND, parts)
         if entry is None:
@@ -370,7 +376,7 @@ class AutoTuner:
 def _devices(
     asked_for: Sequence[int | str | torch.device] | None, all_of_them: bool, emulated: bool
 ) -> tuple[int, ...]:
-    if emulated:
+    if emulated or not torch.cuda.is_available():
         return (0,)
     if asked_for is not None:
         found = [

@@ -98,7 +98,9 @@ def test_the_table_has_resources_and_reasons(result):
         "spills",
     ]
     assert lines[1].endswith("block=128")
-    assert result.trials[0].registers > 0
+    best = result.trials[3]
+    assert lines[1].split()[1:4] == [str(n) for n in (best.registers, best.shared, best.spills)]
+    assert best.registers > 0
     assert re.search(r"failed.*block=64, wrong=True: WrongResult", lines[3] + lines[4])
 
 
@@ -132,6 +134,12 @@ def test_a_configuration_that_hangs_is_ended():
     )
     assert "more than 3 s" in found.trials[0].failure
     assert found.config == {"block": 64}
+
+
+def test_nothing_runs_in_the_emulator_that_is_not_checked():
+    tuner = AutoTuner.from_kernel(lambda block: adder(N, block, hangs=True), [{"block": 32}])
+    tuner.set_compile_args(out_idx=-1).set_profile_args(skip_check=True, timeout=10)
+    assert tuner.run().latency > 0
 
 
 def test_where_nothing_works_all_reasons_are_told():

@@ -7,7 +7,7 @@ import statistics
 import pytest
 import torch
 
-from tilelang.autotuner.bench import ROUNDS, Bench, Heat, Rules
+from tilelang.autotuner.bench import ROUNDS, Batch, Bench, Rules
 from tilelang.autotuner.candidate import Candidate, Lowered
 from tilelang.autotuner.session import DeviceLost, Session, Workload, WrongResult
 
@@ -88,8 +88,8 @@ def run(chip):
         rules = Rules(chip, rep=100, seconds=seconds, factor=factor)
         benches.append(Bench(rules))
         candidates = {i: (does(source), "w") for i, source in enumerate(sources)}
-        heat = Heat("run", 0, rules, candidates, {"w": workload(**options).to_bytes()}, best)
-        return list(benches[-1].run(heat).values())
+        batch = Batch("run", 0, rules, candidates, {"w": workload(**options).to_bytes()}, best)
+        return list(benches[-1].run(batch).values())
 
     yield time
     for bench in benches:
@@ -146,7 +146,7 @@ def test_turns_are_in_alternating_order_behind_one_that_warms_up(chip):
 
     bench._child = Here()
     candidates = {0: (does("a 1"), "w"), 1: (does("b 1"), "w")}
-    found = bench.run(Heat("run", 0, bench._rules, candidates, {"w": workload().to_bytes()}))
+    found = bench.run(Batch("run", 0, bench._rules, candidates, {"w": workload().to_bytes()}))
     assert [name for name, runs in device.calls if runs == 10] == list("abba" * 3)[: 2 * ROUNDS + 2]
     of_a = [1 + 0.01 * (i + 1) for i, call in enumerate(device.calls) if call == ("a", 10)]
     assert found[0].latency == statistics.median(of_a[1:])

@@ -1,10 +1,13 @@
 """A search as on GPUs: real cubins, on chips that are made up."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from tvm.target import Target
 
 import tilelang.language as T
+from tilelang.autotuner import AutoTuner, tuner
 from tilelang.autotuner.bench import Rules
 from tilelang.autotuner.candidate import lower
 from tilelang.autotuner.inputs import ProfileArgs
@@ -85,7 +88,7 @@ def test_the_fastest_of_two_gpus_are_timed_again_on_one(search):
     executors = Executors(devices=(0, 1))
     found = search([128, 32, 64, 128], executors, pipelined=False)
     trials = found.run()
-    assert found._heats == 3
+    assert found._batches == 3
     assert [trial.latency for trial in trials if trial.config["block"] == 128] == [8.0, 8.0]
     others = {t.config["block"]: t.latency for t in trials if t.config["block"] < 128}
     assert others[32] in (32.0, pytest.approx(30.4))
@@ -123,3 +126,25 @@ def test_inputs_differ_where_parameters_do(search):
     (prepared,) = found.prepared.values()
     assert [t.shape for t in prepared.inputs] == [(N,)]
     assert torch.equal(prepared.expected[0], prepared.inputs[0] + 1)
+
+
+def test_a_machine_without_a_gpu_tunes_for_those_of_an_executor(search, monkeypatch):
+    """All but the times is as there."""
+    monkeypatch.setattr(tuner, "rules_of", lambda *_: Rules("made_up_chips:Chip", seconds=60))
+    with ThreadPoolExecutor(1) as executor:
+        found = (
+            AutoTuner.from_kernel(adder, {"block": [64, 128]})
+            .set_compile_args(out_idx=-1, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+            .set_profile_args(ref_prog=lambda a: a + 1, timeout=60)
+            .set_executors(timing=executor)
+            .run()
+        )
+    assert (found.config, found.latency) == ({"block": 128}, 8.0)
+    assert found.kernel.cubin[:4] == b"\x7fELF"
+
+
+def test_where_times_are_from():
+    made = AutoTuner.from_kernel(adder, {"block": [64]})
+    assert made._device(emulated=True) == "emulator"
+    made.set_executors(timing=object())
+    assert made._device(emulated=True) == "of an executor"
