@@ -17,8 +17,6 @@ import cython
 import torch
 
 from tilelang.runtime.adapter import errors, positional
-from tilelang.emulator.machine import current_machine
-from tilelang.emulator.buffers import Tensor
 from tilelang.engine.launch_plan import COMPARISONS, PointerParam, TensorParam
 from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
@@ -723,6 +721,8 @@ cdef class Launcher:
         cdef void* context = NULL
         cdef int status, k
         if self.launch_kernel is NULL:
+            from tilelang.emulator.machine import current_machine
+
             machine = current_machine()
             for k in range(self.num_kernels):
                 configs[k].machine = <const void*><uintptr_t>ctypes.addressof(machine)

@@ -47,6 +47,8 @@ cdef tuple exchanged(plan, tuple args):
 
 cdef list describe_arguments(Launcher launcher, int k, DLTensor* tensors):
     """The tensors among a kernel's arguments, for its reports."""
+    from tilelang.emulator.buffers import Tensor
+
     cdef int i, d
     cdef Param* param
     cdef DLTensor* tensor
