@@ -65,25 +65,42 @@ struct GlobalAccesses : StmtExprVisitor {
   }
 };
 
-/*! The offset as a function of the nest's variables alone: others are 0. nullopt where it reads
- * memory, or calls a function. */
+/*! A sum, product, quotient or remainder of variables and numbers, which has a value whatever the
+ * variables are. */
+bool IsArithmetic(const Expr& e) {
+  const auto both = [](const auto* op) { return IsArithmetic(op->a) && IsArithmetic(op->b); };
+  const auto quotient = [](const auto* op) {
+    return IsArithmetic(op->a) && AsInt(op->b).value_or(0) != 0;
+  };
+  if (AsInt(e) || e.as<VarNode>()) return true;
+  if (const auto* op = e.as<CastNode>()) return IsArithmetic(op->value);
+  if (const auto* op = e.as<AddNode>()) return both(op);
+  if (const auto* op = e.as<SubNode>()) return both(op);
+  if (const auto* op = e.as<MulNode>()) return both(op);
+  if (const auto* op = e.as<MinNode>()) return both(op);
+  if (const auto* op = e.as<MaxNode>()) return both(op);
+  if (const auto* op = e.as<FloorDivNode>()) return quotient(op);
+  if (const auto* op = e.as<FloorModNode>()) return quotient(op);
+  return false;
+}
+
+/*! The offset as a function of the nest's variables alone: others are 0. nullopt where memory or a
+ * function tells it. */
 std::optional<Expr> OfNest(const Expr& offset, const ParallelNest& nest) {
-  struct Reader : StmtExprVisitor {
+  if (!IsArithmetic(offset)) return std::nullopt;
+  struct Others : StmtExprVisitor {
     const ParallelNest* nest;
     Substituter at_zero;
-    bool ok = true;
     using StmtExprVisitor::Visit_;
     void Visit_(const VarNode* v) final {
       const auto is_v = [v](const Var& x) { return x.get() == v; };
       if (std::any_of(nest->vars.begin(), nest->vars.end(), is_v)) return;
       at_zero.map[v] = MakeInt(GetRef<Var>(v)->dtype(), 0);
     }
-    void Visit_(const TensorLoadNode*) final { ok = false; }
-    void Visit_(const CallNode*) final { ok = false; }
-  } reader;
-  reader.nest = &nest;
-  reader(offset);
-  return reader.ok ? std::optional(reader.at_zero.Mutate(offset)) : std::nullopt;
+  } others;
+  others.nest = &nest;
+  others(offset);
+  return others.at_zero.Mutate(offset);
 }
 
 /*! Iterations of the first warp by register and lane, -1 where a lane has none. */

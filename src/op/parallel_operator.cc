@@ -38,6 +38,21 @@ bool OnlyFillsShared(const Stmt& body) {
          std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
 }
 
+/*! Memory that several threads may write gets elements of which two share a byte. */
+bool StoresHalfBytes(const Stmt& body) {
+  struct Stores : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const BufferStoreNode* op) final {
+      const Var& v = op->buffer;
+      found |= (IsGlobal(v) || IsShared(v)) && IsHalfByte(BufferOf(v)->dtype->dtype);
+      Default(op);
+    }
+  } stores;
+  stores(body);
+  return stores.found;
+}
+
 /*! A nest, and those of its loops that run in one thread if it may choose its layout. */
 struct KnownNest {
   ParallelNest nest;
@@ -200,10 +215,11 @@ class ParallelOperator : public TileOperator {
 
   /*! Accesses of global memory take their time. Registers have no addresses: arrays of which a
    * thread wants the element of its own number are in local memory, where each access costs as much
-   * as a copy through shared memory. */
+   * as a copy through shared memory. Half a byte cannot be stored. */
   int64_t MovedBits(const LayoutScope& scope) const final {
-    constexpr int64_t kMuch = int64_t(1) << 32;
+    constexpr int64_t kMuch = int64_t(1) << 32, kNever = kMuch << 16;
     int64_t bits = GlobalMemoryBits(nest_, layout_, scope.target->warp_threads);
+    if (StoresHalfBytes(nest_.body) && ContiguousRegisters(layout_) % 2) bits += kNever;
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;

@@ -185,3 +185,22 @@ def test_arithmetic_needs_a_cast():
 def test_an_odd_row_of_a_tensor_is_refused():
     with pytest.raises(ValueError, match=r"last dimension of a T\.Tensor of int4 is 7"):
         T.Tensor((4, 7), "int4")
+
+
+@pytest.mark.parametrize("threads", [64, 128])
+def test_threads_have_whole_bytes_though_a_loop_has_one_element_of_each(
+    compiled, device, unpacked, threads
+):
+    """The loop against the order of memory would deal single elements; the store wants pairs."""
+
+    @T.prim_func
+    def func(A: T.Tensor((64,), "int4"), B: T.Tensor((64,), "int4")):
+        with T.Kernel(1, threads=threads):
+            f = T.alloc_fragment((64,), "int4")
+            for i in T.Parallel(64):
+                f[i] = A[63 - i]
+            T.copy(f, B)
+
+    a, b = random_bytes(device, 32), random_bytes(device, 32)
+    compiled(func)(a, b)
+    assert torch.equal(unpacked(b, "int4"), unpacked(a, "int4").flip(0))

@@ -107,3 +107,22 @@ def test_sectors_of_memory_count(tile_passes, layouts):
 
     placed, _ = layouts(tile_passes(main, "LayoutInference"))
     assert placed["x"].thread_table()[:8] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_places_that_are_no_sums_are_left_out_of_the_cost(tile_passes, layouts):
+    """A divisor that the call knows, a place that memory or arithmetic of floats tells."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32"), at: T.Tensor((64,), "int32"), d: T.int32):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_fragment((64,), "float32")
+            y = T.alloc_fragment((64,), "float32")
+            for i in T.Parallel(64):
+                x[i] = X[i // d] + X[at[i]] + X[T.cast(T.cast(i, "float32") * 0.5, "int32")]
+            for i in T.Parallel(64):
+                y[63 - i] = x[i]
+            T.copy(y, X[0:64])
+
+    placed, _ = layouts(tile_passes(main, "LayoutInference"))
+    assert {"x", "y"} <= set(placed)
