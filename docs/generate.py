@@ -141,7 +141,7 @@ def life_page() -> str:
         ),
     ]
     for name, text in programs().items():
-        page += ["", f"## {name}", "", _wrapped(STAGES[name]), "", "```python", text, "```"]
+        page += ["", f"## {name}", "", _wrapped(STAGES[name]), "", "```text", text, "```"]
     source = tilelang.lower(gemm, target=Target(TARGET)).kernel_source
     kernel = source[source.index('extern "C"') :].strip()
     page += ["", "## CUDA", "", _wrapped(PRINTED), "", "```cuda", kernel, "```"]

@@ -217,6 +217,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   /*! Nothing in the block has a layout, so nothing uses its fragments. */
   Stmt WithoutFragments(const SBlockNode* op) {
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    EraseLayoutMap(&block.CopyOnWrite()->annotations);
     if (std::none_of(op->alloc_buffers.begin(), op->alloc_buffers.end(), IsFragment)) return block;
     Array<Var> kept;
     for (const Var& buffer : op->alloc_buffers) {
