@@ -9,9 +9,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-import tilelang
 from tilelang import transform
 from tilelang.transform import PassContext
+from tilelang.utils.target import determine_target
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def tile_passes() -> Callable[..., tvm.IRModule]:
     """Runs the passes named after the traced function was bound to a target and a launch."""
 
     def run(func: tirx.PrimFunc, *names: str, arch: str = "sm_80", config: Any = None) -> Any:
-        target = tilelang.utils.target.determine_target(f"cuda -arch={arch}", return_object=True)
+        target = determine_target(f"cuda -arch={arch}", return_object=True)
         mod = tvm.IRModule({"main": func})
         with PassContext(config=config):
             for step in (
