@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "../op/intrinsics.h"
+#include "../op/wgmma_accumulators.h"
 #include "../tvm/functor.h"
 
 namespace tl {
@@ -31,10 +32,8 @@ std::string PlaceOfA(const CallNode* product) {
 }  // namespace
 
 void WgmmaProducts::Add(const CallNode* product) {
-  // <m, n, k, type of A, of B, of C, ..>; a warp group's thread has n / 2 elements of C.
   const std::string type = Text(product->args[5]);
-  const int64_t elements = ToInt(product->args[1]) / 2;
-  const int64_t registers = type == "half_t" ? elements / 2 : elements;
+  const int64_t registers = AccumulatorRegisters(product);
   auto add = [&](int64_t steps) {
     found_.insert(PlaceOfA(product) + "(" + (type == "float" ? "float" : "uint32_t") + ", " +
                   std::to_string(registers) + ", " + std::to_string(steps) + ")");

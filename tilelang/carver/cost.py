@@ -26,9 +26,6 @@ L2_SHARE = 0.8
 BANDWIDTH_SHARE = 0.92
 """Of the memory's bandwidth, that kernels reach. Assumed: copies on A100 to H200 do."""
 
-MMA_SHARE = 0.63
-"""Of the tensor cores' speed, that products of warps reach on sm_90, whose peak is that of warp
-groups (W. Luo and others, the same paper, throughput of mma and wgmma); taken for sm_100, too."""
 STEP_CLOCKS = 30
 """Of a step of a pipeline, for its barriers. Assumed."""
 OVERLAP = 6
@@ -113,8 +110,8 @@ def tile_clocks(arch: CUDA, product: Product, tiling: Tiling) -> float:
     wgmma); warps read the rows and columns of their tile (ldmatrix) for mma.
     """
     math_clocks = 2.0 * tiling.m * tiling.n * product.k / arch.tensor_flop_per_clock(product.dtype)
-    if 90 <= arch.sm < 120 and not tiling.by_warp_groups:
-        math_clocks /= MMA_SHARE
+    if not tiling.by_warp_groups:
+        math_clocks /= arch.speeds.mma_share
     if tiling.by_warp_groups:
         read = (tiling.m // 64) * (64 + tiling.n)
     else:

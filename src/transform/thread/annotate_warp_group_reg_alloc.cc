@@ -27,6 +27,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
+#include "../../op/wgmma_accumulators.h"
 #include "../../target/registers.h"
 #include "../../target/wgmma.h"
 #include "../../tvm/error.h"
@@ -42,6 +43,10 @@ namespace {
 constexpr int64_t kMostBlocks = 4;
 /*! Registers of a thread for addresses and intermediate values, beside its buffers. */
 constexpr int64_t kOther = 64;
+/*! Registers that ptxas (CUDA 13.0 to 13.5) wants for a wgmma beside its accumulators, of those
+ * that a thread begins with: what setmaxnreg moves later does not count ("C7602: found an
+ * instruction that takes 154 registers", n = 256). */
+constexpr int64_t kBesideAccumulators = 26;
 /*! Numbers of producer and of consumer groups that registers are moved for. */
 constexpr std::pair<int64_t, int64_t> kUsual[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
 
@@ -86,7 +91,8 @@ class KernelReader : public StmtExprVisitor {
   std::optional<int64_t> min_blocks;  // the program's
   Span min_blocks_span;
   int64_t threads = 1;
-  int64_t local_bits = 0;  // in buffers of a thread
+  int64_t local_bits = 0;    // in buffers of a thread
+  int64_t accumulators = 0;  // registers of the wgmma that has most
   int64_t dynamic_bytes = 0, static_bytes = 0;
   bool sized_at_launch = false;  // and bytes that only the launch knows
 
@@ -141,6 +147,7 @@ class KernelReader : public StmtExprVisitor {
     }
   }
   void Visit_(const CallNode* op) final {
+    if (IsWgmmaProduct(op)) accumulators = std::max(accumulators, AccumulatorRegisters(op));
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
     }
@@ -191,6 +198,7 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
+    if (k.accumulators && all / k.OfRoles() < k.accumulators + kBesideAccumulators) continue;
     if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
         wanted) {
       return blocks;

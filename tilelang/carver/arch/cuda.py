@@ -36,6 +36,10 @@ class Speeds:
         fma_flop: FLOP per clock of its float32 units.
         bandwidth: of the memory, in bytes per second.
         l2_bytes: size of the L2 cache.
+        mma_share: of the tensor cores' speed, that products of warps reach where the peak is that of
+            warp groups or of larger instructions (W. Luo and others, "Benchmarking and Dissecting
+            the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024, throughput of mma and
+            wgmma); taken for sm_100, too.
     """
 
     sms: int
@@ -44,6 +48,7 @@ class Speeds:
     fma_flop: int
     bandwidth: float
     l2_bytes: int
+    mma_share: float = 1.0
 
 
 _SPEEDS = {
@@ -52,9 +57,9 @@ _SPEEDS = {
     86: Speeds(84, 1.74e9, 1024, 256, 0.696e12, 6 << 20),
     87: Speeds(16, 1.30e9, 1024, 256, 0.205e12, 4 << 20),
     89: Speeds(142, 2.52e9, 1024, 256, 0.864e12, 96 << 20),
-    90: Speeds(132, 1.83e9, 4096, 256, 4.8e12, 50 << 20),
-    100: Speeds(148, 1.85e9, 8192, 256, 8.0e12, 126 << 20),
-    103: Speeds(160, 1.85e9, 8192, 256, 8.0e12, 126 << 20),
+    90: Speeds(132, 1.83e9, 4096, 256, 4.8e12, 50 << 20, mma_share=0.63),
+    100: Speeds(148, 1.85e9, 8192, 256, 8.0e12, 126 << 20, mma_share=0.63),
+    103: Speeds(160, 1.85e9, 8192, 256, 8.0e12, 126 << 20, mma_share=0.63),
     120: Speeds(188, 2.41e9, 1024, 256, 1.79e12, 128 << 20),
 }
 """T4, A100 80GB SXM, A40, Jetson AGX Orin, L40S, H200 SXM, B200, B300, RTX PRO 6000: NVIDIA's data

@@ -8,6 +8,8 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+import tilelang
+import tilelang.language as TL
 from tilelang._ffi import get_function
 
 COPY = "X[tx] = X[tx]"
@@ -257,3 +259,30 @@ def test_registers_of_a_schedule_without_an_effect(statements, caplog, arch, hea
         text = statements("AnnotateWarpGroupRegAlloc", func, arch=arch)
     assert "warpgroup_reg" not in text
     assert why in caplog.text
+
+
+@pytest.mark.parametrize(("columns", "blocks"), [(192, 2), (200, 2), (208, 1), (256, 1)])
+def test_a_thread_begins_with_the_registers_of_its_largest_instruction(columns, blocks):
+    """ptxas takes no notice of registers that setmaxnreg moves: two blocks of 256 threads begin
+    with 128 each, and a wgmma of n columns takes n / 2 and 26."""
+
+    @TL.prim_func
+    def gemm(
+        A: TL.Tensor((256, 256), TL.float16),
+        B: TL.Tensor((256, columns), TL.float16),
+        C: TL.Tensor((256, columns), TL.float32),
+    ):
+        with TL.Kernel(4, threads=128) as bx:
+            A_shared = TL.alloc_shared((64, 64), TL.float16)
+            B_shared = TL.alloc_shared((64, columns), TL.float16)
+            C_local = TL.alloc_fragment((64, columns), TL.float32)
+            TL.clear(C_local)
+            for k in TL.Pipelined(4, num_stages=2):
+                TL.copy(A[bx * 64, k * 64], A_shared)
+                TL.copy(B[k * 64, 0], B_shared)
+                TL.gemm(A_shared, B_shared, C_local)
+            TL.copy(C_local, C[bx * 64, 0])
+
+    kernel = tilelang.compile(gemm, target="cuda -arch=sm_90a")
+    assert "0 bytes spilled" in str(kernel.explain())  # ptxas has taken it
+    assert f"__launch_bounds__(256, {blocks})" in kernel.get_kernel_source()

@@ -1,0 +1,15 @@
+/*! Registers of the accumulators of a wgmma. */
+#pragma once
+#include "intrinsics.h"
+
+namespace tl {
+
+/*! Registers of a thread that a call of a product (IsWgmmaProduct) accumulates in: a warp group has
+ * 64 x n elements, each thread n / 2 (PTX ISA, wgmma, "Register Fragments"). */
+inline int64_t AccumulatorRegisters(const CallNode* product) {
+  // <m, n, k, type of A, of B, of C, ..>
+  const bool packed = product->args[5].as_or_throw<StringImm>()->value == "half_t";
+  return ToInt(product->args[1]) / (packed ? 4 : 2);
+}
+
+}  // namespace tl
