@@ -36,10 +36,10 @@ class Speeds:
         fma_flop: FLOP per clock of its float32 units.
         bandwidth: of the memory, in bytes per second.
         l2_bytes: size of the L2 cache.
-        mma_share: of the tensor cores' speed, that products of warps reach where the peak is that of
-            warp groups or of larger instructions (W. Luo and others, "Benchmarking and Dissecting
-            the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024, throughput of mma and
-            wgmma); taken for sm_100, too.
+        mma_share: of the tensor cores' speed, that products of warps reach where the peak is that
+            of warp groups or of larger instructions (W. Luo and others, "Benchmarking and
+            Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024, throughput
+            of mma and wgmma); taken for sm_100, too.
     """
 
     sms: int
