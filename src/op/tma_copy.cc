@@ -392,7 +392,7 @@ void RefuseSafeValue(const LoweringScope& scope, const Var& tensor, const std::s
 void RefuseTma(const std::string& op, const std::string& why, const Span& span) {
   ThrowAt(span, "ValueError",
           op + ": found " + why +
-              ", wanted a tile that the tensor memory access unit can copy; use T.copy without "
+              ", wanted a tile that TMA can copy; use T.copy without "
               "prefer_instruction, which copies any");
 }
 

@@ -1,5 +1,5 @@
 /*!
- * Copies by the tensor memory access unit (sm_90): which copies it can make, and their statements.
+ * Copies by TMA (sm_90): which copies it can make, and their statements.
  * An operator lowers to the copies of boxes that tma_plan.h finds, issued by one thread.
  */
 #pragma once

@@ -106,11 +106,10 @@ class TmaIm2colOperator : public TileOperator {
     TmaPlan plan;
     const std::string why = PlanIm2col(im2col_, LayoutFrom(layout, Tile()), analyzer, &plan);
     if (why.empty()) return plan;
-    ThrowAt(
-        span, "ValueError",
-        "T.im2col: found " + why +
-            ", wanted a tile that the tensor memory access unit can load, as was planned before "
-            "layouts were; give it annotations={\"disable_tma\": True}");
+    ThrowAt(span, "ValueError",
+            "T.im2col: found " + why +
+                ", wanted a tile that TMA can load, as was planned before "
+                "layouts were; give it annotations={\"disable_tma\": True}");
   }
 
   Im2col im2col_;

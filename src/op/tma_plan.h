@@ -1,5 +1,5 @@
 /*!
- * Which boxes of a tensor a copy by the tensor memory access unit (TMA) moves: a tile of shared
+ * Which boxes of a tensor a copy by TMA moves: a tile of shared
  * memory is cut into boxes each of which lies dense in it, row-major, but for the exchange of
  * 16-byte pieces that the hardware's swizzles make.
  */

@@ -47,8 +47,7 @@ class TmaReduceOperator : public TileOperator {
     }
     if (!why.empty()) {
       ThrowAt(span, "ValueError",
-              "T.atomic_add: found " + why +
-                  ", wanted a tile that the tensor memory access unit can add; leave out use_tma");
+              "T.atomic_add: found " + why + ", wanted a tile that TMA can add; leave out use_tma");
     }
     TmaIssue issue;
     issue.adds = true;

@@ -95,7 +95,7 @@ def have_fp8(compute_version: str) -> bool:
 
 
 def have_tma(target: TargetLike | None = None) -> bool:
-    """Whether the chips of `target` have a tensor memory access unit.
+    """Whether the chips of `target` have TMA.
 
     Example: ``have_tma("cuda -arch=sm_90a")``
     """

@@ -135,7 +135,7 @@ Param = TensorParam | ScalarParam | PointerParam
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor map: what the tensor memory access unit is told about a tensor of a call.
+    """A tensor map: what TMA is told about a tensor of a call.
 
     The adapter makes it from the address of `param`; `name` is what a kernel calls it. Dimensions
     are innermost first; `strides` are those of all dimensions but the innermost, in bytes. The rest

@@ -1,4 +1,4 @@
-"""Tensor maps: what the tensor memory access unit is told about a tensor, and the checks of it.
+"""Tensor maps: what TMA is told about a tensor, and the checks of it.
 
 A map describes a tensor in global memory and the box of it that one copy moves. The CUDA driver
 encodes it for the GPU, `tilelang.emulator.tensor_map` for the emulator; both after the same checks,

@@ -48,7 +48,7 @@ def atomic_add(
     return_prev
         Return the value that was there (elements only).
     use_tma
-        Let the tensor memory access unit add a tile of shared memory to global memory (sm_90): one
+        Let TMA add a tile of shared memory to global memory (sm_90): one
         thread issues, and all go on when the tile may be written again. Of float16, bfloat16,
         float32, int32, uint32 or uint64; operands and tensor as for ``T.tma_copy``; ``relaxed``
         only. PTX ISA, cp.reduce.async.bulk.tensor.

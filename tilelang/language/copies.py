@@ -55,17 +55,16 @@ def copy(
     coalesced_width
         Vector width in elements.
     disable_tma
-        Never use the tensor memory accelerator.
+        Never use TMA.
     eviction_policy
         L2 hint: ``evict_normal``, ``evict_first`` or ``evict_last`` (PTX ISA, "Cache Eviction
-        Priority Hints"). Only copies by the tensor memory accelerator have a place for it; others
-        ignore it.
+        Priority Hints"). Only copies by TMA have a place for it; others ignore it.
     prefer_instruction
-        ``cp_async`` demands asynchronous copies (PTX ISA, cp.async), which end before ``T.copy``
-        does unless ``T.Pipelined`` overlaps them; ``sync`` forbids them, and the tensor memory
-        accelerator; ``tma`` demands the latter, which without it stores tiles of shared memory
-        where nothing else happens to the tensor in the kernel (sm_90). Loads that are demanded have
-        ended when ``T.copy`` has.
+        ``cp_async``: require asynchronous copies (PTX ISA, cp.async). They are complete when
+        ``T.copy`` returns, unless ``T.Pipelined`` overlaps them. ``sync``: use neither these nor
+        TMA. ``tma``: require TMA; an error says why if it cannot be used, and a load is complete
+        when ``T.copy`` returns. Without it, stores from shared memory use TMA on sm_90 when the
+        kernel accesses the tensor in no other way.
     annotations
         Further keywords; they win over those above.
     loop_layout

@@ -72,7 +72,7 @@ def im2col(
     - dilation * (kernel - 1) - 1) // stride + 1``, OW likewise. Elements outside of the matrix are
     zero.
 
-    In a pipelined loop on sm_90 the tensor memory access unit loads the tile where its width
+    In a pipelined loop on sm_90 TMA loads the tile where its width
     divides C, rows and strides are multiples of 16 bytes, the dtype is that of the image, and the
     numbers are within a tensor map's (PTX ISA, Tensors, "Im2col mode"); else threads gather it.
     ``kernel.explain()`` says which, and why.

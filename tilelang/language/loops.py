@@ -293,7 +293,7 @@ def assume(condition: Any) -> None:
 
     A condition that is false when the kernel runs makes its accesses out of bounds undefined. In
     front of the kernel's other statements it also tells of strides that are multiples of 16 bytes,
-    so that the tensor memory access unit can copy; a call whose tensors' are not raises
+    so that TMA can copy; a call whose tensors' are not raises
     `ValueError` then.
 
     Raises

@@ -23,7 +23,7 @@ _EVICTIONS = ("evict_normal", "evict_first", "evict_last")
 
 
 def create_tma_descriptor(dtype: Any, rank: int, tensor: Any, *numbers: Any) -> ir.Call:
-    """Return a tensor map: what the tensor memory access unit is told about a tensor of the call
+    """Return a tensor map: what TMA is told about a tensor of the call
     and the box of it that one copy moves. The host makes it before the launch; ``T.tma_load`` takes
     it.
 
@@ -122,7 +122,7 @@ def tma_load(
     eviction_policy: str | int | None = None,
     cluster_mask: int | None = None,
 ) -> None:
-    """Load one box by the tensor memory access unit: the thread that gets here issues it (PTX ISA,
+    """Load one box by TMA: the thread that gets here issues it (PTX ISA,
     cp.async.bulk.tensor).
 
     The program tells the mbarrier how many bytes come (``T.mbarrier_arrive_expect_tx``), lets one

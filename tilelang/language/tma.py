@@ -1,4 +1,4 @@
-"""Copies by the tensor memory access unit (sm_90) that the program waits for."""
+"""Copies by TMA (sm_90) that the program waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tma_copy(
     eviction_policy: str | None = None,
     annotations: Mapping[str, Any] | None = None,
 ) -> None:
-    """Start copying a tile between global and shared memory by the tensor memory access unit.
+    """Start copying a tile between global and shared memory by TMA.
 
     Operands are those of ``T.copy``, of one dtype of 8, 16, 32 or 64 bits. Elements outside of the
     tensor are filled with zeros, and not stored.

@@ -54,8 +54,7 @@ _launch_control = _refused(
     "clusterlaunchcontrol, which needs sm_100, wanted a chip up to sm_90", _USE_SCHEDULER
 )
 _gather = _refused(
-    "copies of four rows by the tensor memory access unit, which need sm_100, wanted a chip up to "
-    "sm_90",
+    "copies of four rows by TMA, which need sm_100, wanted a chip up to sm_90",
     _USE_COPY,
 )
 

@@ -4,7 +4,7 @@
  * In:  a tile program; block annotation `tensor_layout_map` (tensor -> Layout) from
  * T.annotate_layout. Out: the same; beside it stands the box of places of each (`tensor_boxes`),
  * and operators and parallel loops on such a tensor, or a view of it, say so (`tl.placed_tensor`),
- * so that none becomes a copy by the tensor memory access unit (TMA) or is planned as cp.async.
+ * so that none becomes a copy by TMA or is planned as cp.async.
  * Establishes: each layout is a bijection between the tensor's elements and its box, so that no
  * place is outside of the tensor (tensor_box.h). Refuses (ValueError): a layout that is not shown
  * to be one, a tensor that is not contiguous, two layouts for the memory of one tensor, a copy by
@@ -72,7 +72,7 @@ class Checker : public StmtExprMutator {
               std::string(adds ? "T.atomic_add(.., use_tma=True)" : "T.tma_copy") +
                   ": found the layout of " + name +
                   " (T.annotate_layout), wanted a tensor in row-major order, which is what the "
-                  "tensor memory access unit addresses; " +
+                  "TMA addresses; " +
                   (adds ? "leave out use_tma" : "use T.copy, which copies by threads here"));
     }
     auto attrs = make_object<DictAttrsNode>();

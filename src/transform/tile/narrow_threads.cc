@@ -358,7 +358,10 @@ class Walk : public StmtExprMutator {
     const ThreadSet& here = *lanes_->Here();
     for (int64_t w = 0; w * warp_threads_ < here.BlockSize(); ++w) {
       const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
-      if (lanes && (static_cast<uint32_t>(*mask) & ~lanes)) {
+      const auto block = static_cast<int64_t>(lanes_->Block().LanesOf(w, warp_threads_));
+      // A barrier does not wait for lanes that the block does not have.
+      const int64_t wanted = static_cast<uint32_t>(*mask) & (EffectsOf(op)->orders ? block : ~0);
+      if (lanes && (wanted & ~lanes)) {
         RefuseMask(op, here, w, warp_threads_, span_);
       }
     }

@@ -188,7 +188,7 @@ class Planner : public StmtExprMutator {
         return {s, "a jump out of an iteration", "a step works on several iterations"};
       }
       if (KeepsOwnOrder(s)) {
-        return {s, "a product or a load of the tensor memory access unit by hand",
+        return {s, "a product or a load of TMA by hand",
                 "its order with other statements is the program's"};
       }
     }

@@ -1,5 +1,5 @@
 /*! Tiles of shared memory that a program hands to engines itself, by a descriptor of wgmma or a
- * load of the tensor memory access unit, and what these take them for. */
+ * load of TMA, and what these take them for. */
 #pragma once
 #include <optional>
 #include <unordered_set>

@@ -29,7 +29,7 @@ namespace tl {
  */
 inline constexpr const char* kWarpRoles = "tl.warp_roles";
 
-/*! Who makes a copy: nobody ahead, the tensor memory access unit, cp.async, ordinary stores. What
+/*! Who makes a copy: nobody ahead, TMA, cp.async, ordinary stores. What
  * is drawn from a counter is no copy; one thread makes it, and the producer itself reads it, too.
  */
 enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads, kDraw };

@@ -42,7 +42,7 @@ def times(monkeypatch):
         def note(name, start):
             best[name] = min(best.get(name, sys.maxsize), time.thread_time() - start)
 
-        def run(mod, passes, dump):
+        def run(mod, passes, dump, lowered=False):
             for make in passes:
                 step = make()
                 start = time.thread_time()

@@ -247,7 +247,7 @@ def test_a_preferred_instruction_is_used_at_any_depth(compiled, device, instruct
             {"tl.enable_async_copy": False},
             "enable_async_copy=False",
         ),
-        (preferred("tma"), "sm_80", {}, "found a target without the tensor memory access unit"),
+        (preferred("tma"), "sm_80", {}, "found a target without TMA"),
     ],
 )
 def test_demands_that_cannot_be_met_are_refused(func, target, config, message):

@@ -1,4 +1,4 @@
-"""T.tma_copy, and stores by the tensor memory access unit, against torch."""
+"""T.tma_copy, and stores by TMA, against torch."""
 
 import pytest
 import torch

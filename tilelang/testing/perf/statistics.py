@@ -110,8 +110,9 @@ def interval(session: Session) -> Interval:
             estimates.append(middle_mean(order))
             resampled.append(middle_mean(order[draws]))
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.mean(resampled, axis=0), [tail, 1 - tail])
-    return Interval(*(math.exp(float(x)) for x in (np.mean(estimates), low, high)))
+    means = np.mean(resampled, axis=0)
+    ends = [float(np.quantile(means, at)) for at in (tail, 1 - tail)]
+    return Interval(*(math.exp(x) for x in (float(np.mean(estimates)), *ends)))
 
 
 def judge(measure: Callable[[], Session], threshold: float) -> Comparison:

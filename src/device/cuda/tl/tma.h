@@ -1,4 +1,4 @@
-/*! Copies of boxes of tensors between global and shared memory by the tensor memory access unit
+/*! Copies of boxes of tensors between global and shared memory by TMA
  * (sm_90). */
 #pragma once
 

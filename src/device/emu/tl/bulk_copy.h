@@ -1,4 +1,4 @@
-/*! Copies of consecutive bytes by the tensor memory access unit, and the groups of copies from
+/*! Copies of consecutive bytes by TMA, and the groups of copies from
  * shared memory. */
 #pragma once
 

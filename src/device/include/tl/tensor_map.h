@@ -1,4 +1,4 @@
-/*! What copies by the tensor memory access unit are told. */
+/*! What copies by TMA are told. */
 #pragma once
 
 #include <tl/platform.h>
