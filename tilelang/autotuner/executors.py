@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -29,7 +28,7 @@ class RayExecutor(Executor):
     def __init__(self, workers: int, **options: Any):
         """`options` are those of an actor, such as ``num_cpus`` and ``num_gpus``. Raises
         `ImportError` where Ray is not installed."""
-        ray = importlib.import_module("ray")  # an extra, which type checkers need not have
+        import ray  # type: ignore[import-not-found, unused-ignore]
 
         self._ray = ray
         actor = ray.remote(_Worker).options(**options)
