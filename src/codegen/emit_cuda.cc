@@ -1,7 +1,7 @@
 /*! EmitCuda: the source of a program's kernels, for NVRTC and for the emulator alike. */
+#include "../analysis/kernel_facts.h"
 #include "../tvm/registry.h"
 #include "c_types.h"
-#include "kernel_facts.h"
 #include "kernel_printer.h"
 
 namespace tl {

@@ -4,15 +4,15 @@
 #include <regex>
 #include <utility>
 
+#include "../analysis/effects.h"
+#include "../analysis/kernel_facts.h"
+#include "../analysis/shared_memory.h"
 #include "../op/intrinsics.h"
 #include "../op/launch_sized.h"
 #include "../op/views.h"
 #include "../target/registers.h"
-#include "../transform/thread/effects.h"
-#include "../transform/thread/shared_memory.h"
 #include "../tvm/error.h"
 #include "c_types.h"
-#include "kernel_facts.h"
 
 namespace tl {
 namespace {

@@ -23,7 +23,8 @@
 #include <algorithm>
 #include <map>
 
-#include "../../codegen/kernel_facts.h"
+#include "../../analysis/kernel_facts.h"
+#include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
@@ -34,7 +35,6 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "shared_memory.h"
 
 namespace tl {
 namespace {

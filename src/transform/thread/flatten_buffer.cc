@@ -23,13 +23,13 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/analyzing_mutator.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "analyzing_mutator.h"
 #include "wide_bounds.h"
 
 namespace tl {

@@ -2,8 +2,8 @@
 
 #include <numeric>
 
+#include "../../analysis/effects.h"
 #include "../../tvm/functor.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

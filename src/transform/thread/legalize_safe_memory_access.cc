@@ -13,11 +13,11 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
-#include "analyzing_mutator.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

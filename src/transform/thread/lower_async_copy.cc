@@ -15,12 +15,12 @@
  */
 #include <cmath>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

@@ -24,13 +24,13 @@
 #include <map>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

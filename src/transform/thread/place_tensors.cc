@@ -12,12 +12,12 @@
  */
 #include <unordered_map>
 
+#include "../../analysis/analyzing_mutator.h"
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
-#include "analyzing_mutator.h"
 #include "lane_value.h"
 
 namespace tl {

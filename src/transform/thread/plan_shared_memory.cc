@@ -28,7 +28,8 @@
 #include <algorithm>
 #include <map>
 
-#include "../../codegen/kernel_facts.h"
+#include "../../analysis/kernel_facts.h"
+#include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
 #include "../../op/views.h"
@@ -41,7 +42,6 @@
 #include "../notes.h"
 #include "../reuse_marks.h"
 #include "shared_lifetime.h"
-#include "shared_memory.h"
 #include "shared_reuse.h"
 
 namespace tl {

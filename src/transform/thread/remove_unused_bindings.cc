@@ -9,10 +9,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "analyzing_mutator.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "../../analysis/effects.h"
+#include "../../analysis/shared_memory.h"
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
@@ -15,8 +17,6 @@
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "access_pair.h"
-#include "effects.h"
-#include "shared_memory.h"
 #include "tensor_owners.h"
 #include "thread_subset.h"
 

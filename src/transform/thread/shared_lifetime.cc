@@ -4,11 +4,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
 #include "../reuse_marks.h"
-#include "uniformity.h"
 
 namespace tl {
 namespace {

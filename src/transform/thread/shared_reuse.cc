@@ -5,12 +5,12 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
+#include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/functor.h"
 #include "../reuse_marks.h"
-#include "effects.h"
-#include "shared_memory.h"
 
 namespace tl {
 

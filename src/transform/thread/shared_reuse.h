@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../../analysis/uniformity.h"
 #include "../../op/views.h"
-#include "uniformity.h"
 
 namespace tl {
 

@@ -25,14 +25,14 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
+#include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "effects.h"
-#include "shared_memory.h"
 
 namespace tl {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
+#include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
-#include "effects.h"
 #include "thread_subset.h"
-#include "uniformity.h"
 
 namespace tl {
 namespace {

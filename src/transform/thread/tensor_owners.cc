@@ -6,9 +6,9 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "../../analysis/effects.h"
 #include "../../target/wgmma.h"
 #include "../../tvm/functor.h"
-#include "effects.h"
 #include "thread_subset.h"
 
 namespace tl {

@@ -23,11 +23,11 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

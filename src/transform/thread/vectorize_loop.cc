@@ -29,14 +29,14 @@
 #include <algorithm>
 #include <climits>
 
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../op/whole_registers.h"
 #include "../../target/access_width.h"
 #include "../../target/atomic.h"
 #include "../../tvm/registry.h"
-#include "analyzing_mutator.h"
-#include "effects.h"
 #include "lane_value.h"
 
 namespace tl {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/functor.h"
-#include "effects.h"
 
 namespace tl {
 namespace {

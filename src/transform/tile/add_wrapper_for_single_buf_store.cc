@@ -13,11 +13,11 @@
  */
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../layout/inverse.h"
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 #include "kernel_scope.h"
 
 namespace tl {

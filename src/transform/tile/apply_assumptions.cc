@@ -7,9 +7,9 @@
  *      simplifier, which comes next, does not read assumptions.
  * Refuses nothing. Functions without assumptions are unchanged.
  */
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
 #include "../../tvm/registry.h"
-#include "../thread/analyzing_mutator.h"
-#include "../thread/effects.h"
 
 namespace tl {
 namespace {

@@ -10,13 +10,13 @@
  */
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 
 namespace tl {
 namespace {

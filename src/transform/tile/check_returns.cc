@@ -9,12 +9,12 @@
  */
 #include <utility>
 
+#include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/uniformity.h"
 
 namespace tl {
 namespace {

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "../../analysis/effects.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "warp_roles.h"
 
 namespace tl {

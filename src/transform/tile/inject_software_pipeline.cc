@@ -28,12 +28,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../reuse_marks.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
 #include "pipeline_bindings.h"

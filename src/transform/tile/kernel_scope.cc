@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
-#include "../thread/analyzing_mutator.h"
-#include "../thread/effects.h"
 
 namespace tl {
 namespace {

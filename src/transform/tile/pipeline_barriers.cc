@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 
 namespace tl {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
 #include "pipeline_rings.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "../thread/thread_set.h"
+#include "../../analysis/thread_set.h"
 #include "pipeline_barriers.h"
 
 namespace tl {

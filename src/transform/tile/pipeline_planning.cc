@@ -27,11 +27,11 @@
 #include <numeric>
 #include <set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
 #include "pipeline_bindings.h"

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 

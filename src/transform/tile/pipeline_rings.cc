@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 

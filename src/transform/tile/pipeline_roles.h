@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "../../analysis/thread_set.h"
 #include "../../op/views.h"
-#include "../thread/thread_set.h"
 
 namespace tl {
 

@@ -1,7 +1,7 @@
 #include "reaching_threads.h"
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
-#include "../thread/effects.h"
 
 namespace tl {
 

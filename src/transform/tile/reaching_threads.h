@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
+#include "../../analysis/uniformity.h"
 #include "../../tvm/functor.h"
-#include "../thread/uniformity.h"
 
 namespace tl {
 

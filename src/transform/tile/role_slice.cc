@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "known_elements.h"
 #include "pipeline.h"
 #include "warp_roles.h"

@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "pipeline.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"

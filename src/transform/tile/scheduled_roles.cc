@@ -1,5 +1,5 @@
 /*! The plan of a program's own schedule: which statements its names mean, and who runs them. */
-#include "../thread/effects.h"
+#include "../../analysis/effects.h"
 #include "pipeline.h"
 #include "scheduled_program.h"
 

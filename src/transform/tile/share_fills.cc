@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/im2col.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
 #include "warp_roles.h"
 
 namespace tl {

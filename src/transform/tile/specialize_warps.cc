@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <map>
 
-#include "../../codegen/kernel_facts.h"
+#include "../../analysis/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"

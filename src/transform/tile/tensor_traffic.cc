@@ -1,7 +1,7 @@
 #include "tensor_traffic.h"
 
+#include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
-#include "../thread/uniformity.h"
 
 namespace tl {
 

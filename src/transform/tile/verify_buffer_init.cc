@@ -11,13 +11,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 
 namespace tl {
 namespace {

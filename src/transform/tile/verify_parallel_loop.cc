@@ -17,12 +17,12 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
 #include "../../op/parallel.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 
 namespace tl {
 namespace {

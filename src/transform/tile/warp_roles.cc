@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "../../analysis/effects.h"
 #include "../../layout/annotation.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
@@ -10,7 +11,6 @@
 #include "../../target/wgmma.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
-#include "../thread/effects.h"
 #include "known_elements.h"
 #include "pipeline.h"
 #include "pipeline_reads.h"

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "../../analysis/effects.h"
+#include "../../analysis/uniformity.h"
 #include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/functor.h"
-#include "../thread/effects.h"
-#include "../thread/uniformity.h"
 #include "kernel_scope.h"
 
 namespace tl {

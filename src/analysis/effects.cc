@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "../../op/intrinsics.h"
-#include "../../tvm/functor.h"
+#include "../op/intrinsics.h"
+#include "../tvm/functor.h"
 
 namespace tl {
 namespace {

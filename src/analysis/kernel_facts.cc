@@ -2,7 +2,7 @@
 
 #include "../op/intrinsics.h"
 #include "../op/views.h"
-#include "../transform/thread/shared_memory.h"
+#include "shared_memory.h"
 
 namespace tl {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <unordered_set>
 
-#include "../../tvm/build.h"
+#include "../tvm/build.h"
 
 namespace tl {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "../../layout/index_box.h"
-#include "../../op/thread_range.h"
+#include "../layout/index_box.h"
+#include "../op/thread_range.h"
 
 namespace tl {
 

@@ -12,8 +12,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "../../tvm/analyzer.h"
-#include "../../tvm/functor.h"
+#include "../tvm/analyzer.h"
+#include "../tvm/functor.h"
 
 namespace tl {
 

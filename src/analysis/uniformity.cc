@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../op/intrinsics.h"
-#include "../../op/thread_range.h"
-#include "../../tvm/functor.h"
+#include "../op/intrinsics.h"
+#include "../op/thread_range.h"
+#include "../tvm/functor.h"
 #include "effects.h"
 
 namespace tl {

@@ -1,6 +1,6 @@
 /*! The plan of dynamic shared memory, as it stands on AllocBuffer statements. */
 #pragma once
-#include "../../tvm/build.h"
+#include "../tvm/build.h"
 
 namespace tl {
 

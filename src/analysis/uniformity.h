@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "../../tvm/stmt.h"
+#include "../tvm/stmt.h"
 #include "thread_set.h"
 
 namespace tl {
