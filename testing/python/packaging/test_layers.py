@@ -7,8 +7,8 @@ import pytest
 
 SOURCES = Path(__file__).parents[3] / "src"
 
-# tvm: the IR and its visitors. layout, target: facts about tiles and about chips. op: tile operators
-# and intrinsics. analysis: what several passes ask. codegen: text from flat programs.
+# tvm: the IR and its visitors. layout, target: facts about tiles and about chips. op: tile
+# operators and intrinsics. analysis: what several passes ask. codegen: text from flat programs.
 LAYERS = ["tvm", "layout", "target", "op", "analysis", "transform", "codegen"]
 OUTSIDE = {"device", "runtime"}
 """Compiled by others: NVRTC and the emulator, users of the C header."""
