@@ -388,7 +388,7 @@ std::string ExprPrinter::Intrinsic(const CallNode* op) {
         (i ? ", " : "<") + (text ? std::string(text->value) : std::to_string(ToInt(op->args[i])));
   }
   if (row->template_args) function += ">";
-  if (!row->has_descriptor_operands) return Function(function, op->args, row->template_args);
+  if (!row->HasDescriptorOperands()) return Function(function, op->args, row->template_args);
   products_.Add(op);
   const auto printed = static_cast<ptrdiff_t>(row->template_args + row->access.size());
   const Array<Expr> args(op->args.begin(), op->args.begin() + printed);

@@ -191,7 +191,7 @@ class FormFinder : public StmtExprVisitor {
     text += "(";
     // What a descriptor stands for is not printed.
     const size_t end =
-        row && row->has_descriptor_operands ? templates + row->access.size() : op->args.size();
+        row && row->HasDescriptorOperands() ? templates + row->access.size() : op->args.size();
     for (size_t i = templates; i < end; ++i) {
       text += (i == templates ? "" : ", ") + Argument(op->args[i]);
       Visit(op->args[i]);

@@ -254,16 +254,13 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {"tl/bulk_copy.h", Feature::kTma},     {"tl/grid.h", Feature::kCluster}};
   for (Intrinsic& row : rows) {
     if (row.feature == Feature::kNone) row.feature = features.at(row.header);
-    // Products have these headers.
-    row.has_descriptor_operands = row.header == "tl/wgmma_ss.h" || row.header == "tl/wgmma_rs.h" ||
-                                  row.header == "tl/wgmma_sp.h";
   }
   return rows;
 }
 
 bool IsWgmmaProduct(const CallNode* call) {
   const Intrinsic* row = FindIntrinsic(call);
-  return row && row->has_descriptor_operands;
+  return row && row->HasDescriptorOperands();
 }
 
 bool IsOperandOfWgmma(const CallNode* call, Access access) {

@@ -285,7 +285,7 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});
   }
-  if (!row->has_descriptor_operands) return out;
+  if (!row->HasDescriptorOperands()) return out;
   for (size_t i = row->template_args + row->access.size(); i < call->args.size(); ++i) {
     const TensorLoadNode* load = AsAddressOf(call->args[i]);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";

@@ -48,9 +48,13 @@ struct Intrinsic {
   IntrinsicEffects effects;
   bool elementwise = false;  // a function of its arguments that applies to each lane by itself
   Feature feature = Feature::kNone;  // that a target needs to have it
-  /*! Trailing operands, not printed: pointers to the shared buffers that the descriptor operands
-   * refer to. They make the reads of wgmma visible to synchronisation and lifetime analysis. */
-  bool has_descriptor_operands = false;
+
+  /*! A product of wgmma. Such a call has trailing operands, not printed: pointers to the shared
+   * buffers that its descriptor operands refer to. They make the reads of wgmma visible to
+   * synchronisation and lifetime analysis. */
+  bool HasDescriptorOperands() const {
+    return effects.queue == AsyncQueue::kWgmma && effects.step == QueueStep::kIssue;
+  }
 };
 
 /*! The rows of thread_intrinsics.cc, hopper_intrinsics.cc, tma_intrinsics.cc and
@@ -132,6 +136,8 @@ inline constexpr const char* kClusterSize = "tl.cluster_size";
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
 inline constexpr const char* kSyncWarp = "tl.sync_warp";
+/*! source_kernel(name, text): the whole kernel is in the text. */
+inline constexpr const char* kSourceKernel = "tl.source_kernel";
 /*! The thread leaves the kernel. */
 inline constexpr const char* kThreadReturn = "tirx.thread_return";
 /*! Waits for all threads of the grid; the launch has to be cooperative. */

@@ -38,8 +38,6 @@ namespace tl {
 namespace {
 
 constexpr const char* kLaunch = "tl.launch";
-/*! source_kernel(name, text): the whole kernel is in the text. */
-constexpr const char* kSourceKernel = "tl.source_kernel";
 
 std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
 

@@ -21,7 +21,7 @@ bool IsForBlock(const std::string& op) {
     return row->effects.schedules || row->effects.meets >= ThreadScope::kBlock;
   }
   static const std::unordered_set<std::string> names = {kSync, kThreadReturn, kTmaCopy, kWgmmaWait,
-                                                        "tl.source_kernel"};
+                                                        kSourceKernel};
   return names.count(op);
 }
 

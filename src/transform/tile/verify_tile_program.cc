@@ -8,24 +8,27 @@
  * a bug of the pass in front.
  */
 #include <string>
-#include <unordered_set>
 
 #include "../../layout/annotation.h"
 #include "../../op/operator.h"
-#include "../../tvm/error.h"
-#include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../program_verifier.h"
 
 namespace tl {
 namespace {
 
 constexpr const char* kPass = "VerifyTileProgram";
 
-bool IsTileOpName(const std::string& name) { return name.rfind("tl.tileop.", 0) == 0; }
+class Verifier : public ProgramVerifier {
+ public:
+  Verifier() : ProgramVerifier(kPass) {}
 
-class Verifier : public StmtExprVisitor {
  protected:
-  using StmtExprVisitor::Visit_;
+  using ProgramVerifier::Visit_;
+  bool HasScope(const Var& buffer) const final {
+    return IsGlobal(buffer) || IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) ||
+           IsReducer(buffer) || IsBarrier(buffer);
+  }
 
   void Visit_(const EvaluateNode* op) final {
     span_ = op->span;
@@ -33,16 +36,14 @@ class Verifier : public StmtExprVisitor {
     const CallNode* call = AsTileOp(s);
     if (!call) return Default(op);
     const std::string name = OpOf(call)->name;
-    if (parallel_) ThrowBug(op->span, kPass, "found " + name + " in a parallel loop");
-    if (!OperatorOf(s)) ThrowBug(op->span, kPass, "found " + name + ", which is no tile operator");
+    if (parallel_) Report("found " + name + " in a parallel loop");
+    if (!OperatorOf(s)) Report("found " + name + ", which is no tile operator");
     for (const Expr& arg : call->args) Visit(arg);
   }
   void Visit_(const CallNode* op) final {
     const OpNode* callee = OpOf(op);
-    if (callee && IsTileOpName(callee->name)) {
-      ThrowBug(
-          span_, kPass,
-          "found " + std::string(callee->name) + " inside of an expression, wanted a statement");
+    if (callee && std::string(callee->name).rfind("tl.tileop.", 0) == 0) {
+      Report("found " + std::string(callee->name) + " inside of an expression, wanted a statement");
     }
     Default(op);
   }
@@ -52,15 +53,6 @@ class Verifier : public StmtExprVisitor {
     parallel_ |= op->kind == ForKind::kParallel;
     Default(op);
     parallel_ = outside;
-  }
-  void Visit_(const BufferStoreNode* op) final {
-    span_ = op->span;
-    CheckAccess(op->buffer, op->indices.size());
-    Default(op);
-  }
-  void Visit_(const TensorLoadNode* op) final {
-    CheckAccess(op->source.as_or_throw<Var>(), op->indices.size());
-    Default(op);
   }
   void Visit_(const TensorRegionNode* op) final {
     CheckAccess(op->source.as_or_throw<Var>(), op->region.size());
@@ -73,26 +65,7 @@ class Verifier : public StmtExprVisitor {
   }
 
  private:
-  void CheckAccess(const Var& buffer, size_t indices) {
-    CheckScope(buffer);
-    const size_t rank = BufferOf(buffer)->shape.size();
-    if (rank == indices) return;
-    ThrowBug(span_, kPass,
-             "found " + std::to_string(indices) + " indices of " + std::string(buffer->name) +
-                 ", which has " + std::to_string(rank) + " dimensions");
-  }
-  void CheckScope(const Var& buffer) {
-    if (IsGlobal(buffer) || IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) ||
-        IsReducer(buffer) || IsBarrier(buffer)) {
-      return;
-    }
-    ThrowBug(span_, kPass,
-             "found " + std::string(buffer->name) + " in scope " + ScopeOf(buffer) +
-                 ", which tile programs do not have");
-  }
-
   bool parallel_ = false;
-  Span span_;
 };
 
 PrimFunc VerifyTileProgram(PrimFunc f) {

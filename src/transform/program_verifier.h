@@ -1,0 +1,50 @@
+/*! What the checks of both program forms say and ask alike. */
+#pragma once
+#include <string>
+
+#include "../tvm/build.h"
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+
+namespace tl {
+
+/*! A visitor that reports the form of a program, as a bug of the pass in front of it. */
+class ProgramVerifier : public StmtExprVisitor {
+ public:
+  explicit ProgramVerifier(const char* pass) : pass_(pass) {}
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) override {
+    span_ = op->span;
+    CheckAccess(op->buffer, op->indices.size());
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) override {
+    CheckAccess(op->source.as_or_throw<Var>(), op->indices.size());
+    Default(op);
+  }
+
+  virtual bool HasScope(const Var& buffer) const = 0;
+
+  [[noreturn]] void Report(const std::string& found) const { ThrowBug(span_, pass_, found); }
+  void CheckScope(const Var& buffer) const {
+    if (HasScope(buffer)) return;
+    Report("found " + std::string(buffer->name) + " in scope " + ScopeOf(buffer));
+  }
+  void CheckAccess(const Var& buffer, size_t indices) const {
+    CheckScope(buffer);
+    const size_t rank = BufferOf(buffer)->shape.size();
+    if (rank == indices) return;
+    Report("found " + std::to_string(indices) + " indices of " + std::string(buffer->name) +
+           ", which has " + std::to_string(rank) + " dimensions");
+  }
+
+  /*! Of the statement that is visited. */
+  Span span_;
+
+ private:
+  const char* const pass_;
+};
+
+}  // namespace tl
