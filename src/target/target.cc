@@ -7,6 +7,7 @@
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "nvidia.h"
+#include "registers.h"
 
 namespace tl {
 namespace {
@@ -22,10 +23,19 @@ Map<String, Any> Describe(const String& kind, const String& arch) {
           {"shared_bytes_per_sm", t.limits.shared_bytes_per_sm},
           {"threads_per_sm", t.limits.threads_per_sm},
           {"blocks_per_sm", t.limits.blocks_per_sm},
+          {"registers_per_sm", kRegistersOfSm},
+          {"registers_per_thread", kRegistersOfThread},
           {"features", features}};
 }
 
-Registration registration([] { RegisterFunction("target.Describe", Describe); });
+int64_t BlocksThatFit(const String& kind, const String& arch, int64_t threads, int64_t shared) {
+  return FindTarget(kind, arch, Span()).BlocksThatFit(threads, shared);
+}
+
+Registration registration([] {
+  RegisterFunction("target.Describe", Describe);
+  RegisterFunction("target.BlocksThatFit", BlocksThatFit);
+});
 
 const FeatureRow& RowOf(Feature feature) {
   const auto& rows = FeatureRows();
@@ -61,6 +71,9 @@ const Target& FindTarget(const std::string& kind, const std::string& arch, const
   const std::lock_guard<std::mutex> lock(mutex);
   const auto it = found.find({kind, arch});
   if (it != found.end()) return it->second;
+  if (kind != "cuda") {
+    ThrowAt(span, "ValueError", "found a target of kind " + kind + ", wanted cuda");
+  }
   std::optional<Target> target = NvidiaTarget(arch, span);
   if (!target) {
     ThrowAt(span, "ValueError",
@@ -71,12 +84,15 @@ const Target& FindTarget(const std::string& kind, const std::string& arch, const
 }
 
 const Target& TargetOf(const PrimFunc& f) {
-  static const ffi::reflection::FieldGetter attrs("target.Target", "attrs");
-  const Any target = GetAttr(f, "target");
-  if (target == nullptr) ThrowBug(f->span, "TargetOf", "the function has no target");
-  const auto map = attrs(target.cast<ObjectRef>()).cast<Map<String, Any>>();
-  const auto it = map.find("arch");
-  return FindTarget("cuda", it == map.end() ? "" : std::string((*it).second.cast<String>()),
+  static const ffi::reflection::FieldGetter kind_of("target.Target", "kind"),
+      name_of("target.TargetKind", "name"), attrs_of("target.Target", "attrs");
+  const Any bound = GetAttr(f, "target");
+  if (bound == nullptr) ThrowBug(f->span, "TargetOf", "the function has no target");
+  const auto target = bound.cast<ObjectRef>();
+  const auto kind = name_of(kind_of(target).cast<ObjectRef>()).cast<String>();
+  const auto attrs = attrs_of(target).cast<Map<String, Any>>();
+  const auto arch = attrs.find("arch");
+  return FindTarget(kind, arch == attrs.end() ? "" : std::string((*arch).second.cast<String>()),
                     f->span);
 }
 

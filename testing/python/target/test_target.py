@@ -51,6 +51,11 @@ def test_unknown_architecture():
         describe("sm_70")
 
 
+def test_another_kind():
+    with pytest.raises(ValueError, match="found a target of kind hip, wanted cuda"):
+        get_function("target.Describe")("hip", "gfx942")
+
+
 def test_no_architecture():
     with pytest.raises(ValueError, match=r"found target arch \"90a\", wanted a name such as sm_80"):
         describe("90a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,10 +13,6 @@ import tvm
 from tilelang._ffi import get_function
 from tilelang.utils.target import TargetLike, determine_target
 
-REGISTERS_PER_SM = 65536
-"""32-bit registers of a multiprocessor, on every chip of the table (CUDA Programming Guide,
-"Technical Specifications per Compute Capability")."""
-REGISTERS_PER_THREAD = 255
 SHARED_BYTES_PER_CLOCK = 128
 """Of a multiprocessor: 32 banks of 4 bytes (CUDA Programming Guide, "Shared Memory")."""
 L2_BYTES_PER_CLOCK = 5120
@@ -125,18 +121,17 @@ class CUDA:
     @property
     def reg_cap(self) -> int:
         """Registers of a multiprocessor."""
-        return REGISTERS_PER_SM
+        return self._chip("registers_per_sm")
 
     def blocks_per_sm(self, threads: int, shared_bytes: int, registers: int) -> int:
         """How many such blocks a multiprocessor has room for; 0 where one does not fit (CUDA C++
         Best Practices Guide, "Occupancy"). A thread's registers are handed out in eights."""
-        if threads > 1024 or shared_bytes > self.smem_cap or registers > REGISTERS_PER_THREAD:
+        most = self._chip("registers_per_thread")
+        if threads > 1024 or shared_bytes > self.smem_cap or registers > most:
             return 0
-        of_system = self._chip("shared_bytes_per_sm") - self.smem_cap
-        by_registers = REGISTERS_PER_SM // (threads * -(-registers // 8) * 8)
-        by_shared = self._chip("shared_bytes_per_sm") // (shared_bytes + of_system)
-        by_threads = self._chip("threads_per_sm") // threads
-        return min(self._chip("blocks_per_sm"), by_registers, by_shared, by_threads)
+        by_registers = self.reg_cap // (threads * -(-registers // 8) * 8)
+        fitting = get_function("target.BlocksThatFit")("cuda", self.arch, threads, shared_bytes)
+        return min(int(fitting), by_registers)
 
     def tensor_flop_per_clock(self, dtype: str) -> float:
         """Of a multiprocessor, for products of operands of `dtype`: twice as many for half the
@@ -211,13 +206,12 @@ def _here(sm: int, number: int) -> Speeds:
     width = ask(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
     bandwidth = 2e3 * ask(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * width / 8
     clock = 1e3 * ask(attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
-    return Speeds(
-        ask(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        clock or row.clock,
-        row.tensor_flop,
-        row.fma_flop,
-        bandwidth or row.bandwidth,
-        ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) or row.l2_bytes,
+    return replace(
+        row,
+        sms=ask(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        clock=clock or row.clock,
+        bandwidth=bandwidth or row.bandwidth,
+        l2_bytes=ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) or row.l2_bytes,
     )
 
 
