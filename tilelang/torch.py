@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from tilelang.engine.launch_plan import LaunchPlan, ScalarParam, TensorParam
-from tilelang.engine.symbols import Expr
+from tilelang.engine.symbols import Expr, evaluate
 from tilelang.runtime.adapter import errors
 from tilelang.utils import dtypes
 
@@ -142,7 +142,10 @@ def fake_outputs(plan: LaunchPlan, args: Sequence[Any], device_type: str) -> Any
 
     Example: ``fake_outputs(plan, (a, b), "cuda").shape``
     """
-    values = _symbols(plan, args)
+    for index, arg in zip(plan.inputs, args, strict=True):
+        if isinstance(plan.params[index], TensorParam):
+            _check_tensor(plan, index, arg)
+    values = plan.symbol_values(args, _value)
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device(device_type)
     outputs = []
@@ -212,29 +215,6 @@ def _returning_tuple(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _symbols(plan: LaunchPlan, args: Sequence[Any]) -> dict[str, Any]:
-    """The plan's variables in a call with these arguments."""
-    given = dict(zip(plan.inputs, args, strict=True))
-    for index, arg in given.items():
-        if isinstance(plan.params[index], TensorParam):
-            _check_tensor(plan, index, arg)
-    values: dict[str, Any] = {}
-    for name, place in plan.sources.definitions.items():
-        arg = given[place.param]
-        if place.kind == "scalar":
-            values[name] = arg
-            continue
-        packing = dtypes.packing(plan.params[place.param].dtype)
-        is_last = place.dim == arg.dim() - 1
-        if place.kind == "shape":
-            values[name] = arg.shape[place.dim] * (packing if is_last else 1)
-        else:
-            values[name] = arg.stride(place.dim) * (1 if is_last else packing)
-    for name, expr in plan.sources.solutions.items():
-        values[name] = _value(expr, values)
-    return values
-
-
 def _check_tensor(plan: LaunchPlan, index: int, arg: torch.Tensor) -> None:
     param = plan.params[index]
     assert isinstance(param, TensorParam)
@@ -254,22 +234,7 @@ def _accepted(dtype: str) -> frozenset[torch.dtype]:
 
 def _value(expr: Expr, values: Mapping[str, Any]) -> Any:
     """The value of an expression; variables may be symbolic integers of torch."""
-    if isinstance(expr, int):
-        return expr
-    if expr[0] == "var":
-        return values[expr[1]]
-    operator, a, b = expr[0], _value(expr[1], values), _value(expr[2], values)
-    if operator in ("min", "max"):
-        return (torch.sym_min if operator == "min" else torch.sym_max)(a, b)
-    if operator == "ceildiv":
-        return (a + b - 1) // b
-    return {
-        "+": lambda: a + b,
-        "-": lambda: a - b,
-        "*": lambda: a * b,
-        "//": lambda: a // b,
-        "%": lambda: a % b,
-    }[operator]()
+    return evaluate(expr, values, torch.sym_min, torch.sym_max)
 
 
 # Gradients.

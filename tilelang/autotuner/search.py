@@ -139,10 +139,12 @@ class Search:
         if local or self.executors.compiling is None:
             start_fork_server()  # its import goes on beside the tracing
         lowering = ThreadPoolExecutor(min(workers, 4), _LOWERING)
-        compiling = self.executors.compiling or ThreadPoolExecutor(workers)
-        timing = self.executors.timing or ThreadPoolExecutor(len(lanes))
-        own = [lowering]
-        own += [pool for pool in (compiling, timing) if pool not in vars(self.executors).values()]  # type: ignore[misc]
+        own: list[Executor] = [lowering]  # which end with the search
+        compiling, timing = self.executors.compiling, self.executors.timing
+        if compiling is None:
+            own.append(compiling := ThreadPoolExecutor(workers))
+        if timing is None:
+            own.append(timing := ThreadPoolExecutor(len(lanes)))
         self._lanes = lanes
         logger.addFilter(_is_worth_saying)
         try:

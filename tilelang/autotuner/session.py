@@ -145,29 +145,13 @@ class Emulator:
         """See `Device`."""
         assert candidate.lowered.statements is not None
         plan = LaunchPlan.from_json(candidate.lowered.plan)
-        values = symbol_values(plan, inputs)
+        values = plan.symbol_values(inputs)
         total = 0
         for launch, statements in zip(plan.kernels, candidate.lowered.statements, strict=True):
             for extent in (*launch.grid, *launch.block):
                 statements *= evaluate(extent, values)
             total += statements
         return total * NANOSECONDS_A_STATEMENT / 1e6
-
-
-def symbol_values(plan: LaunchPlan, inputs: Sequence[Any]) -> dict[str, int]:
-    """The values that a call gives to the symbols of its plan; `inputs` are in the plan's order."""
-    given = dict(zip(plan.inputs, inputs, strict=True))
-    values: dict[str, int] = {}
-    for name, place in plan.sources.definitions.items():
-        argument = given[place.param]
-        if place.kind == "scalar":
-            values[name] = int(argument)
-        else:
-            sizes = argument.shape if place.kind == "shape" else argument.stride()
-            values[name] = int(sizes[place.dim])
-    for name, expr in plan.sources.solutions.items():
-        values[name] = evaluate(expr, values)
-    return values
 
 
 DEVICES: dict[str, Callable[[int, str], Device]] = {"cuda": GPU, "emulator": Emulator}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from tilelang.engine.symbols import (
     Expr,
     Place,
     Sources,
+    evaluate,
     find_sources,
     variables,
 )
@@ -383,6 +384,33 @@ class LaunchPlan:
         """Where each variable gets its value: from scalars first, then shapes, then strides, and
         these of tensors that kernels take before those of others."""
         return self._sources(frozenset())
+
+    def symbol_values(
+        self,
+        inputs: Sequence[Any],
+        value: Callable[[Expr, Mapping[str, Any]], Any] = evaluate,
+    ) -> dict[str, Any]:
+        """The values of the plan's variables in a call with these tensors and numbers, which are in
+        the order of `self.inputs`. `value` evaluates an expression, for sizes that are no ints too.
+
+        Example: ``plan.symbol_values((a, b))["n"] == a.shape[0]``
+        """
+        given = dict(zip(self.inputs, inputs, strict=True))
+        values: dict[str, Any] = {}
+        for name, place in self.sources.definitions.items():
+            argument = given[place.param]
+            if place.kind == "scalar":
+                values[name] = argument
+                continue
+            packing = dtypes.packing(self.params[place.param].dtype)
+            is_last = place.dim == argument.dim() - 1
+            if place.kind == "shape":
+                values[name] = argument.shape[place.dim] * (packing if is_last else 1)
+            else:
+                values[name] = argument.stride(place.dim) * (1 if is_last else packing)
+        for name, expr in self.sources.solutions.items():
+            values[name] = value(expr, values)
+        return values
 
     def sources_without(self, absent: frozenset[int]) -> Sources | int:
         """The sources in a call with None for these inputs; the index of one that is needed, where

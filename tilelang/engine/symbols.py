@@ -9,7 +9,7 @@ extent of 5 for ``n * 2`` is found there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,8 +30,14 @@ def variables(expr: Expr) -> Iterator[str]:
         yield from variables(expr[2])
 
 
-def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
-    """The value of `expr`. Raises `ZeroDivisionError` for a division by zero.
+def evaluate(
+    expr: Expr,
+    values: Mapping[str, Any],
+    smaller: Callable[[Any, Any], Any] = min,
+    larger: Callable[[Any, Any], Any] = max,
+) -> Any:
+    """The value of `expr`; `smaller` and `larger` compare values that are no ints, such as torch's
+    symbolic ones. Raises `ZeroDivisionError` for a division by zero.
 
     Example: ``evaluate(("//", ("var", "n"), 2), {"n": 5}) == 2``
     """
@@ -39,12 +45,12 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
         return expr
     if expr[0] == "var":
         return values[expr[1]]
-    a, b = evaluate(expr[1], values), evaluate(expr[2], values)
+    a, b = (evaluate(side, values, smaller, larger) for side in expr[1:])
     if expr[0] in ("//", "%", "ceildiv"):
         quotient = -(-a // b) if expr[0] == "ceildiv" else a // b
         return a % b if expr[0] == "%" else quotient
     if expr[0] in ("min", "max"):
-        return min(a, b) if expr[0] == "min" else max(a, b)
+        return smaller(a, b) if expr[0] == "min" else larger(a, b)
     return {"+": a + b, "-": a - b, "*": a * b}[expr[0]]
 
 

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from tilelang.engine.launch_plan import (
     Descriptor,
@@ -149,6 +150,24 @@ def test_a_variable_inside_an_expression_alone_is_solved_for():
 def test_a_variable_that_expressions_do_not_determine_is_refused(expr):
     with pytest.raises(ValueError, match=r"dimension `m` of `A`.*alone or as in n \* 2 [+] 1"):
         plan((TensorParam("A", "int8", (expr,)),))
+
+
+def test_symbols_have_their_values_in_elements_of_the_kernel():
+    """A torch tensor of a dtype of 4 bits has two elements in one of its last dimension."""
+    found = plan(
+        (
+            TensorParam("A", "int4", (M, ("*", 2, N)), (("var", "s"), 1)),
+            ScalarParam("k", "int32"),
+        )
+    )
+    packed = torch.zeros((3, 5), dtype=torch.int8)
+    assert found.symbol_values((packed, 7)) == {
+        "m": 3,
+        "n": 5,
+        "s": 10,
+        "k": 7,
+        "A.shape[1]": 10,
+    }
 
 
 def test_what_a_call_requires_is_a_part_of_the_plan():
