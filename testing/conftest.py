@@ -26,6 +26,7 @@ LONG = ROOT / "testing" / "sweep" / "tests.txt"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forms", help="file to which the forms of generated code are added")
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
+    parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
 
 
@@ -155,6 +156,19 @@ def every_schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         kernel, "emulated_adapter", lambda *given: EverySchedule(plain(*given), seeds)
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def target_of_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is compiled without a word about its target is for that of ``--target``."""
+    asked_for = request.config.getoption("--target")
+    if asked_for is None:
+        yield
+        return
+    from tilelang.utils.target import determine_target
+
+    with determine_target(asked_for, return_object=True):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -120,13 +120,18 @@ def build(lowered: Lowered) -> Candidate:
         lowered.fast_math,
         lowered.location,
     )
+    plan = LaunchPlan.from_json(lowered.plan)
     if lowered.emulated_source is not None:
-        build_emulated(lowered.emulated_source, lowered.kernel_names, checks=lowered.checks)
+        build_emulated(
+            lowered.emulated_source,
+            lowered.kernel_names,
+            checks=lowered.checks,
+            warp_threads=plan.warp_threads,
+        )
     usage = compiled.resource_usage
-    launches = LaunchPlan.from_json(lowered.plan).kernels
     shared = (
         usage[k.name].static_shared + (k.shared_bytes if isinstance(k.shared_bytes, int) else 0)
-        for k in launches
+        for k in plan.kernels
     )
     return Candidate(
         lowered,

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import tvm
 from tvm import tirx
+from tvm.target import Target
 
 from tilelang._ffi import get_function
 from tilelang.engine.launch_plan import (
@@ -21,6 +22,7 @@ from tilelang.engine.launch_plan import (
     TensorParam,
 )
 from tilelang.engine.tensor_map import MAP_DTYPES, Im2col
+from tilelang.utils.target import arch_of, kind_of
 
 _OPERATORS = {
     tirx.Add: "+",
@@ -97,7 +99,13 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         location=_location(host),
         descriptors=tuple(plan.descriptors),
         requirements=tuple(requirements),
+        warp_threads=_warp_threads(host.attrs["target"]),
     )
+
+
+def _warp_threads(target: Target) -> int:
+    described = get_function("target.Describe")(kind_of(target), arch_of(target))
+    return int(described["warp_threads"])
 
 
 def _attr(function: tirx.PrimFunc, key: str) -> Any:

@@ -160,7 +160,9 @@ class JITKernel(Callee):
             from tilelang.emulator.compiler import build_emulated
 
             source = self.emulated_source
-            module = build_emulated(source, self._kernel_names, checks=self.checks)
+            module = build_emulated(
+                source, self._kernel_names, checks=self.checks, warp_threads=plan.warp_threads
+            )
             plan = fitted(plan, module.parameter_bytes)
             adapter = emulated_adapter(plan, module.address, module.explain)
         elif self._why_not_here:
