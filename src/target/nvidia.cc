@@ -73,6 +73,8 @@ const std::vector<FeatureRow>& FeatureRows() {
       {Feature::kElectSync, "elect.sync", 90},
       {Feature::kDependentLaunch, "griddepcontrol", 90},
       {Feature::kVectorAtomics, "red.v4.f32", 90},
+      {Feature::kNamedBarriers, "bar.sync of some warps", 75},
+      {Feature::kGridSync, "a barrier of the grid", 75},
       {Feature::kWgmma, "wgmma", 90, true},
       {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
   };

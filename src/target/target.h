@@ -25,6 +25,8 @@ enum class Feature : uint8_t {
   kElectSync,        // elect.sync
   kDependentLaunch,  // griddepcontrol
   kVectorAtomics,    // red of four float32 in global memory
+  kNamedBarriers,    // barriers of some warps of a block
+  kGridSync,         // a barrier of all blocks of a cooperative launch
   kWgmma,            // wgmma.mma_async
   kSetMaxNReg,       // setmaxnreg
 };

@@ -85,7 +85,7 @@ def lower(
         pass_configs=pass_configs,
         compile_flags=compile_flags,
     )
-    plan, keywords = kernel.launch_plan, kernel._nvrtc_keywords
+    plan, keywords = kernel.launch_plan, kernel._compiler_keywords
     statements = None
     if emulated:
         functions = kernel.artifact.device_mod.functions.items()
@@ -108,11 +108,11 @@ def lower(
 def build(lowered: Lowered) -> Candidate:
     """Compiles what was lowered, for the emulator, too, which keeps it. Raises `RuntimeError` where
     it does not compile."""
-    from tilelang.cache.cubins import cached_cubin
+    from tilelang.cache.cubins import cached_binary
     from tilelang.emulator.compiler import build_emulated
     from tilelang.engine.launch_plan import LaunchPlan
 
-    compiled = cached_cubin(
+    compiled = cached_binary(
         lowered.source,
         lowered.arch,
         lowered.kernel_names,

@@ -20,6 +20,7 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include "../../analysis/thread_set.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
 #include "../../target/wgmma.h"
@@ -29,8 +30,6 @@
 
 namespace tl {
 namespace {
-
-constexpr int64_t kAllLanes = 0xffffffff;
 
 /*! An integer expression of one variable: no load, no call. */
 bool IsOf(const Expr& e, const Var& variable) {
@@ -57,10 +56,9 @@ class Namer : public StmtExprMutator {
   std::vector<Stmt> Binds() const {
     std::vector<Stmt> binds;
     for (const auto& [value, name] : names_) {
-      const Expr first = CallOp("tl.shfl_sync",
-                                {MakeInt(DLDataType{kDLUInt, 32, 1}, kAllLanes), value, MakeInt(0),
-                                 MakeInt(warp_threads_)},
-                                value->ty);
+      const Expr first =
+          CallOp("tl.shfl_sync",
+                 {AllLanes(warp_threads_), value, MakeInt(0), MakeInt(warp_threads_)}, value->ty);
       binds.push_back(MakeBind(name, first, Span()));
     }
     return binds;
