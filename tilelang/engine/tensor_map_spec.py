@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tvm import ir
 
+import tilelang._ffi  # noqa: F401  the operator is registered by the library
 from tilelang.engine.tensor_map import Im2col
 
 _OP = "tl.create_tma_descriptor"
