@@ -1,8 +1,9 @@
 /*!
  * tl.tileop.tma_copy(src region, dst region[, barrier region of one element]): T.tma_copy, and what
- * warp specialisation makes of T.copy. From global to shared memory one thread of those that run it
- * tells the mbarrier how many bytes will come and issues the copies; who arrives and waits, the
- * program says. From shared to global memory the thread commits the copies as a bulk group.
+ * warp specialisation makes of T.copy. One of the threads that run it issues the copies. From
+ * global to shared memory it first gives the mbarrier the number of bytes to expect; arrivals and
+ * waits are statements of the program. From shared to global memory it commits the copies as a bulk
+ * group.
  */
 #include "tma_copy.h"
 
