@@ -21,6 +21,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONG = ROOT / "testing" / "sweep" / "tests.txt"
+CUDA_ONLY = ROOT / "testing" / "cuda_only.txt"
 
 # The marker `quick`, by files and folders of testing/python: each layer, in less than a minute.
 QUICK = [
@@ -103,22 +104,30 @@ def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the quick tests.
 
-    Leaves the tests that take long for what they show to `make sweep`, and to runs that name one.
+    Leaves the tests that take long for what they show to `make sweep`, and to runs that name one;
+    with ``--target hip`` also those of `CUDA_ONLY`.
     """
     for item in items:
         if is_quick(item.path):
             item.add_marker("quick")
-    if config.getoption("--long") or any("::" in argument for argument in config.args):
+    if any("::" in argument for argument in config.args):
         return
-    listed = {line for line in LONG.read_text().splitlines() if not line.startswith("#")}
+    left = [] if config.getoption("--long") else listed_in(LONG, items)
+    if (config.getoption("--target") or "").startswith("hip"):
+        left += listed_in(CUDA_ONLY, items)
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
+
+
+def listed_in(file: pathlib.Path, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Those of the tests that a file names: one a line, without ``[..]`` for all parameters."""
+    listed = {line for line in file.read_text().splitlines() if not line.startswith("#")}
     found = {name for item in items for name in (item.nodeid, item.nodeid.partition("[")[0])}
     files = {item.nodeid.partition("::")[0] for item in items}
     stale = sorted(n for n in listed - found if n.partition("::")[0] in files)
     if stale:
-        raise pytest.UsageError(f"{LONG} names tests that do not exist: {', '.join(stale)}")
-    left = [i for i in items if not listed.isdisjoint((i.nodeid, i.nodeid.partition("[")[0]))]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
+        raise pytest.UsageError(f"{file} names tests that do not exist: {', '.join(stale)}")
+    return [i for i in items if not listed.isdisjoint((i.nodeid, i.nodeid.partition("[")[0]))]
 
 
 def kernel_cache(config: pytest.Config) -> str:
@@ -186,6 +195,16 @@ def tensors_on_device(device: str) -> Iterator[None]:
     """Tensors that a test makes without a word about the device are on `device`."""
     with torch.device(device):
         yield
+
+
+@pytest.fixture
+def warp_threads() -> int:
+    """Lanes of a warp, of the target that kernels are compiled for without a word about it."""
+    from tilelang._ffi import get_function
+    from tilelang.utils.target import arch_of, determine_target, kind_of
+
+    target = determine_target("auto", return_object=True)
+    return int(get_function("target.Describe")(kind_of(target), arch_of(target))["warp_threads"])
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ def sweep(monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_cases_equal_their_references(sweep):
+@pytest.mark.parametrize("target", ["cuda -arch=sm_90a", "hip -mcpu=gfx942"])
+def test_cases_equal_their_references(sweep, target):
     operators, runner = sweep
     cases = []
     for name, (walked, taken) in PARTS.items():
@@ -35,6 +36,6 @@ def test_cases_equal_their_references(sweep):
         assert len(some) == walked
         # A stride that no axis of the cases has as a factor.
         cases += [some[(k * 101 + 7) % walked] for k in range(taken)]
-    tally = runner.run_batch(cases)
+    tally = runner.run_batch(cases, target)
     assert not tally.failed
     assert tally.equal == len(cases)

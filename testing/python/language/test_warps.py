@@ -89,7 +89,7 @@ REDUCTIONS = [
         (64, lambda t, ty, n: t // 32 * 9 < n, lambda t: t >= 0),
     ],
 )
-def test_reductions_over_the_lanes_that_are_there(threads, condition, lanes):
+def test_reductions_over_the_lanes_that_are_there(warp_threads, threads, condition, lanes):
     count = math.prod(threads) if isinstance(threads, tuple) else threads
 
     @T.prim_func
@@ -115,8 +115,8 @@ def test_reductions_over_the_lanes_that_are_there(threads, condition, lanes):
     found = run(main, x, torch.tensor([10], dtype=torch.int32))
     t = torch.arange(count)
     wanted = torch.zeros(6, count, dtype=torch.int32)
-    for warp in range((count + 31) // 32):
-        there = lanes(t) & (t // 32 == warp)
+    for first in range(0, count, warp_threads):
+        there = lanes(t) & (t // warp_threads * warp_threads == first)
         if there.any():
             wanted[:, there] = torch.stack([f(x[there]).int() for f in REDUCTIONS])[:, None]
     assert torch.equal(found, wanted)
