@@ -4,6 +4,7 @@
 
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "tensor_map_spec.h"
 
 namespace tl {
 namespace {
@@ -209,8 +210,8 @@ const std::vector<Intrinsic>& Table() {
 
 /*! The pointer that an argument is or, being a tensor's map, has. */
 Expr Pointee(const Expr& arg) {
-  const auto* call = arg.as<CallNode>();
-  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
+  const auto map = TensorMapSpec::FromOperand(arg);
+  return map ? map->pointer : arg;
 }
 
 /*! The effects of an intrinsic as data; nullptr for a name without a row. */
