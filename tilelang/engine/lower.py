@@ -35,10 +35,10 @@ def lower(
 ) -> CompiledArtifact:
     """Lowers one function to device source and a launch plan.
 
-    `target` is what `determine_target` takes. With `enable_device_compile` NVRTC, or clang, compiles
-    the source, to `rt_mod` of the result. The host side is data, so `target_host`, `runtime_only`
-    and `enable_host_codegen` change nothing; scripts pass them. Configuration comes from the current
-    `tilelang.transform.PassContext`.
+    `target` is what `determine_target` takes. With `enable_device_compile` NVRTC, or clang,
+    compiles the source, to `rt_mod` of the result. The host side is data, so `target_host`,
+    `runtime_only` and `enable_host_codegen` change nothing; scripts pass them. Configuration comes
+    from the current `tilelang.transform.PassContext`.
 
     Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run,
     `RuntimeError` for source that the compiler refuses.

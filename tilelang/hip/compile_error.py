@@ -6,7 +6,8 @@ import re
 
 # Texts of LLVM 21; an error that is worded otherwise is quoted.
 _SHARED = re.compile(r"local memory \((\d+)\) exceeds limit \((\d+)\) in (?:function )?'(\w+)'")
-_UNDEFINED = re.compile(r"undefined (?:hidden )?symbol: (\w+)")
+_UNDEFINED = re.compile(r"undefined (?:hidden )?symbol: (.+)")
+_PRINT = "tl::detail::print("  # of src/device/hip/tl/output.h
 _ERROR = re.compile(r"\berror: (.+)")
 
 
@@ -30,7 +31,12 @@ def _cause(log: str, compiler: str) -> str:
             f"{kernel}: found {found} bytes of static shared memory, wanted at most {most}; "
             "allocate smaller tiles"
         )
-    if match := _UNDEFINED.search(log):
+    if (match := _UNDEFINED.search(log)) and match[1].startswith(_PRINT):
+        return (
+            "found T.print, wanted a kernel without it: text from AMD's GPUs needs ROCm's runtime; "
+            "print with execution_backend='emulate'"
+        )
+    if match:
         return (
             f"found a call of {match[1]}, wanted a function that the source defines or the device "
             "headers have; define it in T.import_source"

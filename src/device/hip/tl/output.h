@@ -3,7 +3,15 @@
 
 #include <tl/platform.h>
 
+#define TL_PRINTF(...) ::tl::detail::print(__VA_ARGS__)
+
 namespace tl {
+namespace detail {
+
+/*! Is nowhere: tilelang/hip/compile_error.py says so. */
+__device__ void print(const char*, ...);
+
+}  // namespace detail
 
 /*! Ends the kernel with an error of the launch; the message is in the source only. */
 TL_DEVICE void device_assert(bool condition, const char*) {

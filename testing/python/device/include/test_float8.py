@@ -1,10 +1,15 @@
-"""fp8_e4_t, fp8_e5_t and fp8_e8_t against ml_dtypes."""
+"""The 8-bit floats against ml_dtypes."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-DTYPES = {"fp8_e4_t": ml_dtypes.float8_e4m3fn, "fp8_e5_t": ml_dtypes.float8_e5m2}
+DTYPES = {
+    "fp8_e4_t": ml_dtypes.float8_e4m3fn,
+    "fp8_e5_t": ml_dtypes.float8_e5m2,
+    "fp8_e4_fnuz_t": ml_dtypes.float8_e4m3fnuz,
+    "fp8_e5_fnuz_t": ml_dtypes.float8_e5m2fnuz,
+}
 ALL = {**DTYPES, "fp8_e8_t": ml_dtypes.float8_e8m0fnu}
 SOURCE = """#include <tl/common.h>
 template <typename T>
