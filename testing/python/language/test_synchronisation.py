@@ -143,7 +143,7 @@ def test_a_warp_arrives_and_another_waits():
 
 
 @pytest.mark.parametrize("threads", [64, 48])
-def test_lanes_of_a_warp_meet(threads):
+def test_lanes_of_a_warp_meet(warp_threads, threads):
     @T.prim_func
     def main(A: T.Tensor((threads,), "float32")):
         with T.Kernel(1, threads=threads):
@@ -151,7 +151,7 @@ def test_lanes_of_a_warp_meet(threads):
             S = T.alloc_shared((threads,), "float32")
             S[tx] = T.cast(tx, "float32")
             T.sync_warp()
-            if T.get_lane_idx() < 8:
+            if T.get_lane_idx(warp_threads) < 8:
                 T.sync_warp(0xFF)
             A[tx] = S[tx]
 
