@@ -63,3 +63,34 @@ def test_threads_take_a_loop_together_whose_condition_is_a_vote():
     steps = torch.full((128,), -1, dtype=torch.int32)
     tilelang.compile(program, execution_backend="auto")(steps)
     assert steps.eq(127).all()
+
+
+ROTATE = """
+template <int by>
+static __device__ int test_rotate(int value) {
+  return tl::shfl_sync(0xffffffffu, value, (int(threadIdx.x) + by) % 32, 32);
+}
+"""
+
+
+@pytest.mark.parametrize(("meets", "threads"), [("lanes", 32), ("block", 32), ("block", 16)])
+def test_an_intrinsic_is_a_row_and_a_function(meets, threads):
+    """What the row says decides: where all of the block meet, a part of it is refused."""
+    name = f"tl.test_rotate_{meets}_{threads}"
+    get_function("op.AddIntrinsic")(name, "test_rotate", "tl/warp.h", 1, [""], meets, "thread")
+    assert effects(name)["meets"] == meets
+
+    @T.prim_func
+    def rotate(A: T.Tensor((32,), "int32"), B: T.Tensor((32,), "int32")):
+        with T.Kernel(1, threads=32):
+            T.import_source(ROTATE)
+            lane = T.get_thread_binding()
+            if lane < threads:
+                B[lane] = T.call_intrin("int32", name, 3, A[lane])
+
+    if threads < 32:
+        with pytest.raises(ValueError, match="test_rotate"):
+            tilelang.compile(rotate, out_idx=1)
+        return
+    A = torch.arange(32, dtype=torch.int32)
+    assert torch.equal(tilelang.compile(rotate, out_idx=1)(A), A.roll(-3))
