@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "../tvm/error.h"
+#include "registers.h"
 
 namespace tl {
 namespace {
@@ -14,21 +15,21 @@ constexpr int64_t kKiB = 1024;
  * shared memory per thread block and SM, threads and blocks per SM. */
 struct Row {
   int number;  // 80 for sm_80, 90 for sm_90 and sm_90a
-  Limits limits;
+  int64_t shared_bytes_per_block, shared_bytes_per_sm, threads_per_sm, blocks_per_sm;
 };
 
 constexpr std::array<Row, 11> kRows = {{
-    {75, {64 * kKiB, 64 * kKiB, 1024, 16}},
-    {80, {163 * kKiB, 164 * kKiB, 2048, 32}},
-    {86, {99 * kKiB, 100 * kKiB, 1536, 16}},
-    {87, {163 * kKiB, 164 * kKiB, 1536, 16}},
-    {89, {99 * kKiB, 100 * kKiB, 1536, 24}},
-    {90, {227 * kKiB, 228 * kKiB, 2048, 32}},
-    {100, {227 * kKiB, 228 * kKiB, 2048, 32}},
-    {103, {227 * kKiB, 228 * kKiB, 2048, 32}},
-    {110, {227 * kKiB, 228 * kKiB, 1536, 24}},
-    {120, {99 * kKiB, 100 * kKiB, 1536, 24}},
-    {121, {99 * kKiB, 100 * kKiB, 1536, 24}},
+    {75, 64 * kKiB, 64 * kKiB, 1024, 16},
+    {80, 163 * kKiB, 164 * kKiB, 2048, 32},
+    {86, 99 * kKiB, 100 * kKiB, 1536, 16},
+    {87, 163 * kKiB, 164 * kKiB, 1536, 16},
+    {89, 99 * kKiB, 100 * kKiB, 1536, 24},
+    {90, 227 * kKiB, 228 * kKiB, 2048, 32},
+    {100, 227 * kKiB, 228 * kKiB, 2048, 32},
+    {103, 227 * kKiB, 228 * kKiB, 2048, 32},
+    {110, 227 * kKiB, 228 * kKiB, 1536, 24},
+    {120, 99 * kKiB, 100 * kKiB, 1536, 24},
+    {121, 99 * kKiB, 100 * kKiB, 1536, 24},
 }};
 
 /*! A name such as sm_90a. PTX ISA, "PTX Module Directives: .target": `sm_90a` has, beside what
@@ -82,7 +83,16 @@ std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
   const Name name = Parse(arch, span);
   for (const Row& row : kRows) {
     if (row.number != name.number) continue;
-    Target target{"cuda", arch, 32, row.limits, {}, {}};
+    // What a block cannot have of the SM's shared memory is the system's, for each block.
+    const int64_t of_system = row.shared_bytes_per_sm - row.shared_bytes_per_block;
+    const Limits limits{row.shared_bytes_per_block,
+                        row.shared_bytes_per_sm,
+                        row.threads_per_sm,
+                        row.blocks_per_sm,
+                        of_system,
+                        kRegistersOfSm,
+                        kRegistersOfThread};
+    Target target{"cuda", arch, 32, limits, {}, {}};
     for (const FeatureRow& feature : FeatureRows()) {
       if (Has(name, feature)) target.features.push_back(feature.feature);
       if (Has({name.number, 'a'}, feature)) target.specific_features.push_back(feature.feature);

@@ -1,6 +1,5 @@
 /*! Targets of kind "cuda". */
 #pragma once
-#include <optional>
 #include <vector>
 
 #include "target.h"

@@ -6,8 +6,8 @@
 
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
+#include "amd.h"
 #include "nvidia.h"
-#include "registers.h"
 
 namespace tl {
 namespace {
@@ -23,8 +23,8 @@ Map<String, Any> Describe(const String& kind, const String& arch) {
           {"shared_bytes_per_sm", t.limits.shared_bytes_per_sm},
           {"threads_per_sm", t.limits.threads_per_sm},
           {"blocks_per_sm", t.limits.blocks_per_sm},
-          {"registers_per_sm", kRegistersOfSm},
-          {"registers_per_thread", kRegistersOfThread},
+          {"registers_per_sm", t.limits.registers_per_sm},
+          {"registers_per_thread", t.limits.registers_per_thread},
           {"features", features}};
 }
 
@@ -36,6 +36,27 @@ Registration registration([] {
   RegisterFunction("target.Describe", Describe);
   RegisterFunction("target.BlocksThatFit", BlocksThatFit);
 });
+
+std::vector<TargetKind>& Kinds() {
+  static std::vector<TargetKind> kinds = {
+      {"cuda", "cuda", "arch", NvidiaTarget, NvidiaArchitectures},
+      {"hip", "rocm", "mcpu", AmdTarget, AmdArchitectures},
+  };
+  return kinds;
+}
+
+template <typename Predicate>
+const TargetKind* KindWhere(Predicate is_wanted) {
+  const auto& kinds = Kinds();
+  const auto it = std::find_if(kinds.begin(), kinds.end(), is_wanted);
+  return it == kinds.end() ? nullptr : &*it;
+}
+
+[[noreturn]] void RefuseKind(const std::string& kind, const Span& span) {
+  std::string all;
+  for (const TargetKind& k : Kinds()) all += (all.empty() ? "" : " or ") + std::string(k.name);
+  ThrowAt(span, "ValueError", "found a target of kind " + kind + ", wanted " + all);
+}
 
 const FeatureRow& RowOf(Feature feature) {
   const auto& rows = FeatureRows();
@@ -56,14 +77,14 @@ bool Target::ChipHas(Feature feature) const {
 }
 
 int64_t Target::BlocksThatFit(int64_t threads, int64_t shared_bytes) const {
-  // The system takes its part of the SM's shared memory for each block.
-  const int64_t of_system = limits.shared_bytes_per_sm - limits.shared_bytes_per_block;
   const int64_t warps = (threads + warp_threads - 1) / warp_threads;
-  const int64_t by_shared =
-      limits.shared_bytes_per_sm / std::max<int64_t>(shared_bytes + of_system, 1);
+  const int64_t by_shared = limits.shared_bytes_per_sm /
+                            std::max<int64_t>(shared_bytes + limits.system_bytes_per_block, 1);
   return std::min(
       {limits.blocks_per_sm, limits.threads_per_sm / (warps * warp_threads), by_shared});
 }
+
+void RegisterTargetKind(const TargetKind& kind) { Kinds().push_back(kind); }
 
 const Target& FindTarget(const std::string& kind, const std::string& arch, const Span& span) {
   static std::mutex mutex;
@@ -71,13 +92,12 @@ const Target& FindTarget(const std::string& kind, const std::string& arch, const
   const std::lock_guard<std::mutex> lock(mutex);
   const auto it = found.find({kind, arch});
   if (it != found.end()) return it->second;
-  if (kind != "cuda") {
-    ThrowAt(span, "ValueError", "found a target of kind " + kind + ", wanted cuda");
-  }
-  std::optional<Target> target = NvidiaTarget(arch, span);
+  const TargetKind* row = KindWhere([&](const TargetKind& k) { return kind == k.name; });
+  if (!row) RefuseKind(kind, span);
+  std::optional<Target> target = row->find(arch, span);
   if (!target) {
     ThrowAt(span, "ValueError",
-            "found target arch " + arch + ", wanted one of " + NvidiaArchitectures() +
+            "found target arch " + arch + ", wanted one of " + row->architectures() +
                 ". Compile for the nearest of these that is not newer than the GPU");
   }
   return found.emplace(std::pair(kind, arch), *std::move(target)).first->second;
@@ -89,11 +109,13 @@ const Target& TargetOf(const PrimFunc& f) {
   const Any bound = GetAttr(f, "target");
   if (bound == nullptr) ThrowBug(f->span, "TargetOf", "the function has no target");
   const auto target = bound.cast<ObjectRef>();
-  const auto kind = name_of(kind_of(target).cast<ObjectRef>()).cast<String>();
+  const std::string name = name_of(kind_of(target).cast<ObjectRef>()).cast<String>();
+  const TargetKind* kind = KindWhere([&](const TargetKind& k) { return name == k.tvm_kind; });
+  if (!kind) RefuseKind(name, f->span);
   const auto attrs = attrs_of(target).cast<Map<String, Any>>();
-  const auto arch = attrs.find("arch");
-  return FindTarget(kind, arch == attrs.end() ? "" : std::string((*arch).second.cast<String>()),
-                    f->span);
+  const auto arch = attrs.find(kind->tvm_arch);
+  return FindTarget(kind->name,
+                    arch == attrs.end() ? "" : std::string((*arch).second.cast<String>()), f->span);
 }
 
 std::string FeatureName(Feature feature) { return RowOf(feature).name; }

@@ -2,6 +2,7 @@
  * are compared in the tables of this folder only. */
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,12 +35,17 @@ struct Limits {
   int64_t shared_bytes_per_sm;
   int64_t threads_per_sm;
   int64_t blocks_per_sm;
+  /*! What the system takes of the processor's shared memory for each block. */
+  int64_t system_bytes_per_block;
+  /*! 32-bit registers of the processor, and most of a thread. */
+  int64_t registers_per_sm;
+  int64_t registers_per_thread;
 };
 
 struct Target {
-  std::string kind;      // "cuda"
-  std::string arch;      // "sm_90a": what TVM's target calls it
-  int64_t warp_threads;  // lanes of a warp: 32
+  std::string kind;      // "cuda", "hip"
+  std::string arch;      // "sm_90a", "gfx942"
+  int64_t warp_threads;  // lanes of a warp: 32, or the 64 of a wavefront
   Limits limits;
   std::vector<Feature> features;
   /*! Those that the same chip has under its architecture-specific name: sm_90 as sm_90a. */
@@ -53,6 +59,22 @@ struct Target {
    * use few registers. */
   int64_t BlocksThatFit(int64_t threads, int64_t shared_bytes) const;
 };
+
+/*! A kind of targets: how its architectures are found. */
+struct TargetKind {
+  const char* name;  // "hip"
+  /*! The kind of TVM's targets that stands for it, and the attribute with the architecture. */
+  const char* tvm_kind;
+  const char* tvm_arch;
+  /*! nullopt for an architecture without a row. ValueError at the span where the text is not the
+   * name of one. */
+  std::optional<Target> (*find)(const std::string& arch, const Span& span);
+  /*! Architectures that have a row: "sm_75, sm_80, ...". */
+  std::string (*architectures)();
+};
+
+/*! Adds a kind, before its first target is asked for. */
+void RegisterTargetKind(const TargetKind& kind);
 
 /*! The target of this kind and architecture; ValueError at `span` for one without a row. */
 const Target& FindTarget(const std::string& kind, const std::string& arch, const Span& span);

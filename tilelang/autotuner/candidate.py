@@ -74,6 +74,7 @@ def lower(
     from tilelang.emulator.checks import resolve_checks
     from tilelang.jit.compile import compile
     from tilelang.testing.perf.costs import statements_executed
+    from tilelang.utils.target import arch_of
 
     # The emulator's backend compiles nothing before it is asked; the source is the same for all.
     kernel = compile(
@@ -93,7 +94,7 @@ def lower(
     return Lowered(
         plan=plan.to_json(),
         source=kernel.kernel_source,
-        arch=str(kernel.target.arch),
+        arch=arch_of(kernel.target),
         kernel_names=tuple(launch.name for launch in plan.kernels),
         options=tuple(keywords["options"]),
         fast_math=keywords["fast_math"],

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm.target import Target
 
+from tilelang.utils.target import kind_of
+
 PostProcess = Callable[[str, Target], str]
 
 _registered: dict[str, PostProcess] = {}
@@ -82,7 +84,7 @@ def registered_postproc() -> tuple[tuple[str, PostProcess], ...]:
 
 def has_postproc(target: Target) -> bool:
     """Whether there is a hook for the target's kind."""
-    return target.kind.name in _registered
+    return kind_of(target) in _registered
 
 
 def postprocess(code: str, target: Target) -> str:
@@ -90,13 +92,13 @@ def postprocess(code: str, target: Target) -> str:
 
     Raises `TypeError` where the hook returns something else than text.
     """
-    hook = _registered.get(target.kind.name)
+    hook = _registered.get(kind_of(target))
     if hook is None:
         return code
     changed = hook(code, target)
     if not isinstance(changed, str):
         raise TypeError(
-            f"the hook on {target.kind.name} source returned {type(changed).__name__}, wanted the "
+            f"the hook on {kind_of(target)} source returned {type(changed).__name__}, wanted the "
             "source text; end it with `return code`"
         )
     return changed

@@ -9,44 +9,61 @@ import torch
 from tvm.target import Target
 
 from tilelang.utils.log import logger
-from tilelang.utils.target import runs_on
+from tilelang.utils.target import arch_of, kind_of, runs_on
 
 EMULATE = "emulate"
 GPU_BACKENDS = ("tvm_ffi", "cython", "nvrtc")
 """Names for the GPU. They are one backend: NVRTC compiles, and the Cython adapter launches."""
 
 _CHOICES = ("auto", *GPU_BACKENDS, EMULATE)
+_WHY_EMULATED = {
+    "cuda": "torch finds no CUDA device",
+    "hip": "nothing here launches kernels on AMD GPUs yet",
+}
 
 
 def resolve_backend(name: str, target: Target) -> str:
     """The backend that `name` stands for with `target`: ``"emulate"`` or one of `GPU_BACKENDS`.
 
-    ``"auto"`` is the GPU where torch has one, else the emulator, which the log says once.
-    Raises `ValueError` for another name, and for a target that is not cuda.
+    ``"auto"`` is the GPU where torch has one and the target is cuda, else the emulator, which the
+    log says once. Raises `ValueError` for another name, and for a target of another kind.
     """
     if name not in _CHOICES:
         raise ValueError(
             f"execution_backend {name!r} is unknown: expected one of {', '.join(_CHOICES)}"
         )
-    if target.kind.name != "cuda":
+    kind = kind_of(target)
+    if kind not in _WHY_EMULATED:
         raise ValueError(
-            f"target {target.kind.name} has no execution backend yet: expected the target cuda"
+            f"target {kind} has no execution backend: expected one of {', '.join(_WHY_EMULATED)}"
         )
     if name != "auto":
         return name
-    if torch.cuda.is_available():
+    if kind == "cuda" and _has_cuda_gpu():
         return GPU_BACKENDS[0]
-    _say_emulated()
+    _say_emulated(_WHY_EMULATED[kind])
     return EMULATE
 
 
-def why_not_here(name: str, arch: str) -> str:
-    """Why this machine does not run kernels for `arch` with backend `name`, and a repair; empty
+def _has_cuda_gpu() -> bool:
+    """Whether torch finds a GPU and is built for CUDA; one for ROCm calls AMD's so, too."""
+    return torch.cuda.is_available() and not torch.version.hip
+
+
+def why_not_here(name: str, target: Target) -> str:
+    """Why this machine does not run kernels for `target` with backend `name`, and a repair; empty
     where it does.
     """
     if name == EMULATE:
         return ""
-    if not torch.cuda.is_available():
+    arch = arch_of(target)
+    if kind_of(target) == "hip":
+        return (
+            f"the kernel is compiled for {arch}, and kernels are launched on CUDA devices only, "
+            "not on AMD GPUs yet. Compile it with execution_backend='emulate' to run it on the "
+            "CPU, or load its code object (`kernel.cubin`) by hipModuleLoadData."
+        )
+    if not _has_cuda_gpu():
         return (
             f"execution_backend {name!r} needs a CUDA device and torch finds none. Compile with "
             "execution_backend='emulate' to run this kernel on the CPU."
@@ -63,8 +80,8 @@ def why_not_here(name: str, arch: str) -> str:
 
 
 @cache
-def _say_emulated() -> None:
-    logger.info("torch finds no CUDA device: kernels run in the emulator, on CPU tensors")
+def _say_emulated(why: str) -> None:
+    logger.info("%s: kernels run in the emulator, on CPU tensors", why)
 
 
 def normalize_out_idx(out_idx: int | Sequence[int] | None, num_params: int) -> list[int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import tilelang
 from tilelang.jit.backend import EMULATE, GPU_BACKENDS
 from tilelang.runtime.file import Variant, write_kernel
+from tilelang.utils.target import arch_of
 
 if TYPE_CHECKING:
     from tilelang.jit.kernel import JITKernel
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def export_kernel(kernel: JITKernel, path: str | Path, archs: Sequence[str] | None = None) -> None:
     """As `JITKernel.export`."""
-    own = kernel.target.arch
+    own = arch_of(kernel.target)
     if archs is None:
         archs = [own, *([EMULATE] if kernel.execution_backend == EMULATE else [])]
     elif isinstance(archs, str) or not archs:

@@ -25,7 +25,7 @@ from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
 from tilelang.utils.log import listening, logger
-from tilelang.utils.target import TargetLike, determine_target
+from tilelang.utils.target import TargetLike, arch_of, determine_target
 from tilelang.utils.tensor import TensorSupplyType
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class JITKernel(Callee):
         if self.verbose:
             seconds = time.perf_counter() - start
             name = artifact.launch_plan.name
-            logger.info("lowered `%s` for %s in %.3f s", name, self.target.arch, seconds)
+            logger.info("lowered `%s` for %s in %.3f s", name, arch_of(self.target), seconds)
         return artifact
 
     def _with_outputs(self, artifact: CompiledArtifact) -> CompiledArtifact:
@@ -191,7 +191,7 @@ class JITKernel(Callee):
 
     @property
     def _why_not_here(self) -> str:
-        return why_not_here(self.execution_backend, self.target.arch)
+        return why_not_here(self.execution_backend, self.target)
 
     @property
     def adapter(self) -> Launcher:
@@ -252,7 +252,7 @@ class JITKernel(Callee):
 
         return cached_cubin(
             self.kernel_source,
-            self.target.arch,
+            arch_of(self.target),
             self._kernel_names,
             **self._nvrtc_keywords,
         )
@@ -280,7 +280,7 @@ class JITKernel(Callee):
 
         return compile_ptx(
             self.kernel_source,
-            self.target.arch,
+            arch_of(self.target),
             **self._nvrtc_keywords,
         )
 

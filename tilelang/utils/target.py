@@ -8,18 +8,26 @@ from typing import Any, TypeAlias
 import torch
 from tvm.target import Target
 
+from tilelang._ffi import get_function
 from tilelang.utils.arch import runs_on as runs_on
 
 TargetLike: TypeAlias = str | dict[str, Any] | Target
 
-KINDS = ("cuda", "c", "llvm", "metal", "webgpu")
-"""Kinds of targets that this TVM knows."""
+KINDS = ("cuda", "hip", "c", "llvm", "metal", "webgpu")
+"""Kinds of targets."""
 
 FALLBACK_ARCH = "sm_80"
 """The architecture that is compiled for without a GPU: its instructions run on every later one."""
 
+HIP_FALLBACK_ARCH = "gfx942"
+"""The same of AMD, whose architectures run their own code only: that of the MI300."""
+
 # What TVM fills in where it cannot find out the architecture of a cuda target.
 _TVM_UNKNOWN_ARCH = "sm_50"
+# What TVM calls a hip target, and fills in where it cannot find out its architecture.
+_TVM_HIP, _TVM_UNKNOWN_MCPU = "rocm", "gfx900"
+# HIP Programming Model, "Limits": threads of a block.
+_HIP_THREADS = 1024
 
 
 def cuda_arch() -> str:
@@ -28,20 +36,49 @@ def cuda_arch() -> str:
     From compute capability 9.0 on it is the architecture-specific one (suffix ``a``; CUDA
     Programming Guide, "Feature Set Compiler Targets"), as wgmma and tcgen05 need it.
     """
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() or torch.version.hip:
         return FALLBACK_ARCH
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
+def hip_arch() -> str:
+    """The architecture of torch's current AMD GPU such as ``gfx942``, `HIP_FALLBACK_ARCH` without
+    one.
+    """
+    if not torch.version.hip or not torch.cuda.is_available():
+        return HIP_FALLBACK_ARCH
+    # "gfx942:sramecc+:xnack-": the architecture, and settings of the machine.
+    name: str = torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName
+    return name.partition(":")[0]
+
+
+def kind_of(target: Target) -> str:
+    """The kind of a target as users write it: ``"hip"`` of one that TVM calls ``rocm``.
+
+    Example: ``kind_of(determine_target("hip", return_object=True)) == "hip"``
+    """
+    kind = str(target.kind.name)
+    return "hip" if kind == "rocm" else kind
+
+
+def arch_of(target: Target) -> str:
+    """The architecture of a target such as ``"sm_90a"`` or ``"gfx942"``; empty where it has none.
+
+    Example: ``arch_of(determine_target("hip -mcpu=gfx942", return_object=True)) == "gfx942"``
+    """
+    return str(target.attrs.get("mcpu" if kind_of(target) == "hip" else "arch", ""))
+
+
 def determine_target(target: TargetLike = "auto", return_object: bool = False) -> str | Target:
     """The target that `target` names.
 
-    `target` is ``"auto"`` (the TVM target scope if there is one, else cuda), the name of a kind, a
-    name with options such as ``"cuda -arch=sm_90a"``, JSON text, a dict such as ``{"kind": "cuda",
-    "arch": "sm_80"}``, or a `Target`. A cuda target without an architecture gets that of the GPU,
-    or `FALLBACK_ARCH` where there is none. Returns TVM's JSON text, or the `Target` if
-    `return_object`.
+    `target` is ``"auto"`` (the TVM target scope if there is one, else hip where torch is built for
+    ROCm, else cuda), the name of a kind, a name with options such as ``"cuda -arch=sm_90a"`` or
+    ``"hip -mcpu=gfx942"``, JSON text, a dict such as ``{"kind": "cuda", "arch": "sm_80"}``, or a
+    `Target`. A cuda or hip target without an architecture gets that of the GPU, or
+    `FALLBACK_ARCH` or `HIP_FALLBACK_ARCH` where there is none. Returns TVM's JSON text, or the
+    `Target` if `return_object`.
 
     Raises `ValueError` where `target` is none of these.
 
@@ -56,11 +93,17 @@ def _resolve(target: TargetLike) -> Target:
         config = dict(target.export())
         if config["kind"] == "cuda" and config["arch"] == _TVM_UNKNOWN_ARCH:
             return Target(config | {"arch": cuda_arch()})
+        if config["kind"] == _TVM_HIP and config["mcpu"] == _TVM_UNKNOWN_MCPU:
+            return _hip_target({"mcpu": hip_arch()})
         return target
     if target == "auto":
         current = Target.current(allow_none=True)
-        return _resolve("cuda") if current is None else _resolve(current)
+        if current is None:
+            return _resolve("hip" if torch.version.hip else "cuda")
+        return _resolve(current)
     config = _parse(target) if isinstance(target, str) else target
+    if isinstance(config, dict) and config.get("kind") in ("hip", _TVM_HIP):
+        return _hip_target(config)
     if not isinstance(config, dict) or config.get("kind") not in KINDS:
         raise ValueError(
             f"unknown target {target!r}: expected auto, one of {', '.join(KINDS)}, options as in "
@@ -69,6 +112,32 @@ def _resolve(target: TargetLike) -> Target:
     if config["kind"] == "cuda" and "arch" not in config:
         config = config | {"arch": cuda_arch()}
     return Target(config)
+
+
+def _hip_target(config: dict[str, Any]) -> Target:
+    """TVM's target for a hip one, whose texts name hip among its keys."""
+    mcpu = config.get("mcpu") or hip_arch()
+    device = get_function("target.Describe")("hip", mcpu)
+    filled = {
+        "device": "hip",
+        "mcpu": mcpu,
+        "thread_warp_size": device["warp_threads"],
+        "max_shared_memory_per_block": device["shared_bytes_per_block"],
+        "max_num_threads": _HIP_THREADS,
+        "max_threads_per_block": _HIP_THREADS,
+    }
+    return _made({**filled, **config, "kind": _TVM_HIP})
+
+
+def _made(config: dict[str, Any]) -> Target:
+    """TVM says on every construction of such a target that it finds no ROCm; so each is one."""
+    key = json.dumps(config, sort_keys=True)
+    if key not in _hip_targets:
+        _hip_targets[key] = Target(config)
+    return _hip_targets[key]
+
+
+_hip_targets: dict[str, Target] = {}
 
 
 def _parse(text: str) -> Any:

@@ -5,8 +5,8 @@ import pytest
 from tilelang._ffi import get_function
 
 
-def describe(arch):
-    return get_function("target.Describe")("cuda", arch)
+def describe(arch, kind="cuda"):
+    return get_function("target.Describe")(kind, arch)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,48 @@ def test_unknown_architecture():
 
 
 def test_another_kind():
-    with pytest.raises(ValueError, match="found a target of kind hip, wanted cuda"):
-        get_function("target.Describe")("hip", "gfx942")
+    with pytest.raises(ValueError, match="found a target of kind metal, wanted cuda or hip"):
+        describe("m1", "metal")
+
+
+@pytest.mark.parametrize(
+    ("arch", "lanes", "kibibytes", "registers"),
+    [
+        ("gfx90a", 64, 64, 512),
+        ("gfx942", 64, 64, 512),
+        ("gfx950", 64, 160, 512),
+        ("gfx1100", 32, 64, 256),
+    ],
+)
+def test_architectures_of_amd(arch, lanes, kibibytes, registers):
+    found = describe(arch, "hip")
+    assert (found["kind"], found["arch"], found["warp_threads"]) == ("hip", arch, lanes)
+    assert found["shared_bytes_per_block"] == kibibytes * 1024
+    assert found["registers_per_thread"] == registers
+    assert list(found["features"]) == []
+
+
+def test_blocks_of_amd_that_fit():
+    def blocks(arch, threads, kibibytes):
+        return get_function("target.BlocksThatFit")("hip", arch, threads, kibibytes * 1024)
+
+    assert blocks("gfx942", 256, 64) == 1
+    assert blocks("gfx942", 256, 16) == 4
+    assert blocks("gfx950", 256, 64) == 2
+    assert blocks("gfx1100", 1024, 64) == 2
+    assert blocks("gfx942", 1024, 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "text"),
+    [
+        ("gfx908", "found target arch gfx908, wanted one of gfx90a, gfx942, gfx950, gfx1100"),
+        ("sm_90a", r'found target arch "sm_90a", wanted a name such as gfx942 or gfx1100'),
+    ],
+)
+def test_other_architectures_of_amd_are_refused(arch, text):
+    with pytest.raises(ValueError, match=text):
+        describe(arch, "hip")
 
 
 def test_no_architecture():

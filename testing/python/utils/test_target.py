@@ -2,7 +2,15 @@ import pytest
 import torch
 from tvm.target import Target
 
-from tilelang.utils.target import FALLBACK_ARCH, cuda_arch, determine_target, runs_on
+from tilelang.utils.target import (
+    FALLBACK_ARCH,
+    HIP_FALLBACK_ARCH,
+    arch_of,
+    cuda_arch,
+    determine_target,
+    kind_of,
+    runs_on,
+)
 
 
 def arch(target):
@@ -44,6 +52,52 @@ def test_without_a_gpu_the_fallback_is_taken(monkeypatch):
 )
 def test_every_spelling_of_an_architecture(target):
     assert arch(target) == "sm_90a"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "hip -mcpu=gfx950",
+        '{"kind": "hip", "mcpu": "gfx950"}',
+        {"kind": "hip", "mcpu": "gfx950"},
+        {"kind": "rocm", "mcpu": "gfx950"},
+        Target({"kind": "rocm", "mcpu": "gfx950"}),
+    ],
+)
+def test_every_spelling_of_a_hip_target(target):
+    found = determine_target(target, return_object=True)
+    assert (kind_of(found), arch_of(found)) == ("hip", "gfx950")
+    assert arch_of(determine_target(str(found), return_object=True)) == "gfx950"
+
+
+def test_texts_of_a_hip_target_say_hip_and_what_a_block_has():
+    found = determine_target("hip -mcpu=gfx1100", return_object=True)
+    assert '"hip"' in str(found)
+    assert found.attrs["thread_warp_size"] == 32
+    assert found.attrs["max_num_threads"] == 1024
+
+
+def test_a_build_of_torch_for_rocm_gives_the_architecture(monkeypatch):
+    class Properties:
+        gcnArchName = "gfx90a:sramecc+:xnack-"
+
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties)
+    for spelling in ("auto", "hip", {"kind": "hip"}, Target({"kind": "rocm", "mcpu": "gfx900"})):
+        found = determine_target(spelling, return_object=True)
+        assert (kind_of(found), arch_of(found)) == ("hip", "gfx90a")
+    assert cuda_arch() == FALLBACK_ARCH
+
+
+def test_hip_without_a_gpu_is_the_fallback():
+    assert arch_of(determine_target("hip", return_object=True)) == HIP_FALLBACK_ARCH
+
+
+def test_an_architecture_of_amd_without_a_row_is_refused():
+    with pytest.raises(ValueError, match="found target arch gfx906, wanted one of gfx90a"):
+        determine_target("hip -mcpu=gfx906")
 
 
 @pytest.mark.parametrize(

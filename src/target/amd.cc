@@ -1,0 +1,57 @@
+#include "amd.h"
+
+#include <array>
+#include <regex>
+
+#include "../tvm/error.h"
+
+namespace tl {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+
+struct Row {
+  const char* arch;
+  int64_t wavefront_threads;
+  Limits limits;
+};
+
+/*!
+ * LLVM, "User Guide for AMDGPU Backend", and AMD's instruction set guides of CDNA 2, CDNA 3 and
+ * RDNA 3: local data share, wavefronts, and vector registers.
+ *
+ * A compute unit of CDNA has four SIMDs of 8 wavefronts, and 512 registers for each lane, of which
+ * half may be accumulation registers. A block of RDNA runs on a workgroup processor, which has two
+ * compute units: four SIMDs of 16 wavefronts, twice the local data share that a block may have.
+ * Sixteen blocks of several wavefronts have barriers in a compute unit at a time.
+ */
+constexpr std::array<Row, 4> kRows = {{
+    {"gfx90a", 64, {64 * kKiB, 64 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx942", 64, {64 * kKiB, 64 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx950", 64, {160 * kKiB, 160 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx1100", 32, {64 * kKiB, 128 * kKiB, 2048, 32, 0, 4 * 1536 * 32, 256}},
+}};
+
+}  // namespace
+
+std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
+  static const std::regex form("gfx[0-9]{1,2}[0-9a-f]{2}");
+  if (!std::regex_match(arch, form)) {
+    ThrowAt(span, "ValueError",
+            "found target arch \"" + arch + "\", wanted a name such as gfx942 or gfx1100");
+  }
+  for (const Row& row : kRows) {
+    if (row.arch == arch) {
+      return Target{"hip", arch, row.wavefront_threads, row.limits, {}, {}};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string AmdArchitectures() {
+  std::string all;
+  for (const Row& row : kRows) all += (all.empty() ? "" : ", ") + std::string(row.arch);
+  return all;
+}
+
+}  // namespace tl

@@ -1,0 +1,14 @@
+/*! Targets of kind "hip". */
+#pragma once
+#include "target.h"
+
+namespace tl {
+
+/*! The target of an architecture such as "gfx942"; nullopt for one without a row. ValueError at
+ * `span` where it is not the name of one. */
+std::optional<Target> AmdTarget(const std::string& arch, const Span& span);
+
+/*! Architectures that have a row: "gfx90a, gfx942, ...". */
+std::string AmdArchitectures();
+
+}  // namespace tl
