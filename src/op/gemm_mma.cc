@@ -178,8 +178,10 @@ class MmaEmitter {
       args.push_back(is_size ? MakeInt(std::stoll(text)) : StringOf(text));
     }
     args.push_back(AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}));
-    args.push_back(AddressOf(a_, {tile_a * mma_.ElementsA()}));
-    args.push_back(AddressOf(b_, {tile_b * mma_.ElementsB()}));
+    Array<Expr> operands = {AddressOf(a_, {tile_a * mma_.ElementsA()}),
+                            AddressOf(b_, {tile_b * mma_.ElementsB()})};
+    if (mma_.exchanges_operands) operands = {operands[1], operands[0]};
+    for (const Expr& operand : operands) args.push_back(operand);
     if (op_.metadata) args.push_back(LoadOf(metadata_, {i}));
     return MakeEvaluate(CallOp(mma_.intrinsic, args), op_.span);
   }

@@ -95,6 +95,15 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
+      // mfma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 64 lanes
+      {"tl.mfma",
+       "tl::mfma",
+       "tl/mfma.h",
+       5,
+       {kReadWrite, kRead, kRead},
+       kMatrix,
+       false,
+       Feature::kMfma},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
       {kSyncPartial,

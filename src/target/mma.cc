@@ -8,11 +8,77 @@
 namespace tl {
 namespace {
 
+/*! Every element of a warp's fragment: row, column, lane, register. */
+Array<Array<int64_t>> ElementsOf(const Fragment& f) {
+  Array<Array<int64_t>> elements;
+  const int64_t columns = f->Shape()[1];
+  for (size_t e = 0; e < f->Table().size(); ++e) {
+    const auto at = static_cast<int64_t>(e);
+    elements.push_back({at / columns, at % columns, f->ThreadTable()[e], f->Table()[e]});
+  }
+  return elements;
+}
+
+/*! The matrix instructions of a target, in order of preference, with their fragments. */
+Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
+  const Target& target = FindTarget(kind, arch, Span());
+  Array<Any> all;
+  for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
+    if (!target.Has(i.feature)) continue;
+    all.push_back(Map<String, Any>{{"name", String(i.Text())},
+                                   {"shape", Array<int64_t>{i.m, i.n, i.k}},
+                                   {"operand", String(DTypeName(i.operand))},
+                                   {"accumulator", String(DTypeName(i.accumulator))},
+                                   {"exchanges_operands", i.exchanges_operands},
+                                   {"A", ElementsOf(i.a)},
+                                   {"B", ElementsOf(i.b)},
+                                   {"C", ElementsOf(i.c)}});
+  }
+  return all;
+}
+
 /*! The instructions of each kind of targets. */
 std::map<std::string, std::vector<MatrixInstruction>>& Tables() {
   static auto* tables = new std::map<std::string, std::vector<MatrixInstruction>>();
   return *tables;
 }
+
+/*! A fragment from the digits of lane and register, each (coordinate, extent, divisor). */
+Fragment FragmentFrom(const Array<Array<Array<int64_t>>>& digits) {
+  std::vector<WarpDigit> parts[2];
+  for (size_t side = 0; side < 2; ++side) {
+    for (const Array<int64_t>& d : digits[side]) {
+      parts[side].push_back({static_cast<size_t>(d[0]), d[1], d[2]});
+    }
+  }
+  return MakeWarpFragment(parts[0], parts[1]);
+}
+
+/*! Adds an instruction that every target of the kind has. */
+void AddMatrixInstruction(const String& kind, const String& name, const Array<int64_t>& shape,
+                          DLDataType operand, DLDataType accumulator,
+                          const Array<Array<Array<Array<int64_t>>>>& fragments,
+                          const String& intrinsic, const Array<String>& template_args) {
+  MatrixInstruction i;
+  i.m = static_cast<int>(shape[0]);
+  i.n = static_cast<int>(shape[1]);
+  i.k = static_cast<int>(shape[2]);
+  i.operand = operand;
+  i.accumulator = accumulator;
+  i.feature = Feature::kNone;
+  i.a = FragmentFrom(fragments[0]);
+  i.b = FragmentFrom(fragments[1]);
+  i.c = FragmentFrom(fragments[2]);
+  i.name = std::string(name);
+  i.intrinsic = std::string(intrinsic);
+  for (const String& arg : template_args) i.template_args.push_back(std::string(arg));
+  Tables()[std::string(kind)].push_back(i);
+}
+
+Registration registration([] {
+  RegisterFunction("target.MatrixInstructions", DescribeMatrixInstructions);
+  RegisterFunction("target.AddMatrixInstruction", AddMatrixInstruction);
+});
 
 bool HasTypes(const MatrixInstruction& i, const GemmShape& s) {
   return i.sparse == s.sparse && CanonicalOperand(s.a) == i.operand &&
@@ -73,12 +139,20 @@ const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
 
 const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   std::string all;
+  const MatrixInstruction* first = nullptr;
+  const int64_t warps = shape.num_threads / shape.target->warp_threads;
   for (const MatrixInstruction& i : MatrixInstructionsOf(shape.target->kind)) {
     if (!HasTypes(i, shape)) continue;
     std::string why = WhyNot(i, shape);
-    if (why.empty()) return &i;
+    if (why.empty()) {
+      if (!first) first = &i;
+      // One of a smaller tile may keep more warps busy.
+      const auto policy = GemmWarpPolicy::kSquare;
+      if (i.k >= first->k && PartitionWarps(shape.m, shape.n, warps, i.m, i.n, policy)) return &i;
+    }
     all += (all.empty() ? "" : "; ") + i.Text() + ": " + why;
   }
+  if (first) return first;
   *reasons = !all.empty() ? all
                           : "no instruction for " + DTypeName(shape.a) + " x " +
                                 DTypeName(shape.b) + " -> " + DTypeName(shape.c);

@@ -27,6 +27,9 @@ struct MatrixInstruction {
    * arguments: integers, and names of types. */
   std::string intrinsic;
   std::vector<std::string> template_args;
+  /*! It is called with B for A and A for B, and so gives the transposed product: C is transposed.
+   */
+  bool exchanges_operands = false;
   /*! A and B are made of the matrices that ldmatrix loads: 8 rows by 4 registers of 32 bits, lane l
    * holding register l % 4 of row l / 4. */
   bool has_ldmatrix = false;
