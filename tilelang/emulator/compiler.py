@@ -185,6 +185,7 @@ def build_emulated(
     kernel_names: Sequence[str],
     cache_dir: Path | None = None,
     checks: Checks | None = None,
+    warp_threads: int = 32,
 ) -> EmulatedModule:
     """Compiles a program for the CPU, or takes it from the cache, and loads it.
 
@@ -194,6 +195,7 @@ def build_emulated(
         cache_dir: where compiled programs are kept; by default ``TILELANG_CACHE_DIR``. What cannot
             be kept there is built for this process alone, which a warning says.
         checks: what its launches are watched for; see `resolve_checks`.
+        warp_threads: lanes of a warp of the target that the program is for: 32, or 64.
 
     Raises:
         RuntimeError: there is no C++ compiler, or it rejects the source.
@@ -215,7 +217,7 @@ def build_emulated(
         program += f"\nTL_EMU_EXPORT({name}, {function}, {static_arrays})"
     program += "\n"
     store = Store(cache_dir, env.TILELANG_CACHE_MAX_SIZE) if cache_dir else default_store()
-    build = _Build(find_compiler(), bits_of(resolve_checks(checks)), store)
+    build = _Build(find_compiler(), bits_of(resolve_checks(checks)), warp_threads, store)
     parts = build.parts(program, ", ".join(kernel_names))
     if reads_other_files(program, build.command[1:], _SYSTEM_HEADERS):
         # What these have now is not in the key.
@@ -299,15 +301,16 @@ def _version(compiler: tuple[str, ...]) -> str:
 
 
 class _Build:
-    """Compilations with one compiler and one set of checks, the bits of TL_EMU_CHECKS."""
+    """Compilations with one compiler, one set of checks, the bits of TL_EMU_CHECKS, and one number
+    of lanes."""
 
-    def __init__(self, compiler: list[str], checks: int, store: Store):
+    def __init__(self, compiler: list[str], checks: int, warp_threads: int, store: Store):
         self.checks = checks
         self.store = store
         self.version = _version(tuple(compiler))
         self.gnu = "Free Software Foundation" in self.version
         self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
-        self.command.append(f"-DTL_EMU_CHECKS={checks}")
+        self.command += [f"-DTL_EMU_CHECKS={checks}", f"-DTL_WARP_THREADS={warp_threads}"]
 
     def parts(self, program: str, name: str) -> dict[str, Any]:
         """The parts of a compiled program's key: all that it depends on."""

@@ -23,6 +23,8 @@ _PAST = {
     "atomic": "updated atomically",
     "atomic read": "read atomically",
 }
+_WAITS = {"cp.async": "cp_async_wait", "copy to LDS": "wait_vmcnt"}
+"""What waits for the copies of a thread, by what a report calls them."""
 _PRESENT = {
     "read": "reads",
     "write": "writes",
@@ -206,8 +208,8 @@ def _report(
 
 def _missing(space: str, now: Access, before: Access) -> str:
     """What would order two accesses."""
-    if before.engine == "cp.async":
-        wait = "a wait for the copy in the thread that issued it (cp_async_wait)"
+    if before.engine in _WAITS:
+        wait = f"a wait for the copy in the thread that issued it ({_WAITS[before.engine]})"
         return wait if now.thread == before.thread else f"{wait} and a barrier behind it"
     if before.engine:
         return f"a wait for the end of the {before.engine}"

@@ -33,7 +33,8 @@ def _triple(size: int | tuple[int, ...]) -> tuple[int, int, int]:
 def run() -> Run:
     """``run(source, "kernel", [array, 3], grid=1, block=32, shared=0)``; builds a source once.
 
-    ``cluster=(2, 1, 1)`` and ``cooperative=True`` go to the launch, `checks` to the build.
+    ``cluster=(2, 1, 1)`` and ``cooperative=True`` go to the launch, `checks` and `warp_threads` to
+    the build.
     """
 
     def launch(
@@ -44,9 +45,11 @@ def run() -> Run:
         block: int | tuple[int, ...] = 32,
         shared: int = 0,
         checks: Checks | None = None,
+        warp_threads: int = 32,
         **how: Any,
     ) -> None:
-        module = build_emulated(source, _KERNEL.findall(source), checks=checks)
+        names = _KERNEL.findall(source)
+        module = build_emulated(source, names, checks=checks, warp_threads=warp_threads)
         values = [_argument(arg) for arg in args]
         how["arrays"] = [arg if isinstance(arg, np.ndarray) else None for arg in args]
         module.launch(kernel, _triple(grid), _triple(block), shared, values, **how)

@@ -83,8 +83,9 @@ inline const char* name_of(Access access) {
 }
 
 inline const char* name_of(Engine engine) {
-  static const char* const names[] = {"",           "cp.async", "bulk store",
-                                      "bulk store", "wgmma",    "bulk load"};
+  // The copies of a thread: NVIDIA's, and what vmem.h has of AMD's.
+  constexpr const char* kCopy = kWarpSize == 32 ? "cp.async" : "copy to LDS";
+  static const char* const names[] = {"", kCopy, "bulk store", "bulk store", "wgmma", "bulk load"};
   return names[static_cast<unsigned>(engine)];
 }
 

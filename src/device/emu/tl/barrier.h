@@ -72,7 +72,7 @@ TL_RUNTIME void check_aligned(Barrier& barrier, Location where) {
          number, int(warp.barrier - barrier.block->barriers), warp.barrier_where.file,
          warp.barrier_where.line);
   }
-  if (++warp.barrier_lanes < unsigned(__builtin_popcount(warp.live))) return;
+  if (++warp.barrier_lanes < unsigned(count_lanes(warp.live))) return;
   warp.barrier_lanes = 0;
   --barrier.partial_warps;
 }
@@ -108,13 +108,13 @@ TL_RUNTIME void barrier_sync(int number, unsigned threads, Location where) {
 
 /*! The lanes of `mask` that the running thread's warp has and that have not exited: a collective
  * waits for no others (PTX ISA, shfl.sync, vote.sync). */
-TL_RUNTIME uint32_t existing_lanes(uint32_t mask) {
+TL_RUNTIME LaneMask existing_lanes(LaneMask mask) {
   const Fiber* self = worker->current;
   return mask & self->block->warps[self->linear / kWarpSize].live;
 }
 
 /*! A lane of the running thread's warp reads one that takes no part. */
-[[noreturn]] TL_RUNTIME void fail_for_absent_lane(unsigned lane, uint32_t mask, int from,
+[[noreturn]] TL_RUNTIME void fail_for_absent_lane(unsigned lane, LaneMask mask, int from,
                                                   Location where) {
   const Fiber* self = worker->current;
   const Block& block = *self->block;
@@ -132,13 +132,13 @@ TL_RUNTIME uint32_t existing_lanes(uint32_t mask) {
          lane, from);
   }
   fail(where,
-       "lane %u reads lane %d of its warp, which the lanes %08x that take part do not contain. "
+       "lane %u reads lane %d of its warp, which the lanes %s that take part do not contain. "
        "What it gets is undefined; let the mask name it, and let it take part",
-       lane, from, mask);
+       lane, from, LaneText(mask).characters);
 }
 
 /*! A lane gives its value to those that read it; nobody may read one that takes no part. */
-inline void check_source_lane(uint32_t mask, int from, Location where) {
+inline void check_source_lane(LaneMask mask, int from, Location where) {
   if (existing_lanes(mask) >> from & 1) return;
   fail_for_absent_lane(worker->current->linear % kWarpSize, mask, from, where);
 }
@@ -161,33 +161,34 @@ TL_RUNTIME void complete_set(Warp& warp, LaneSet& set) {
  * Waits for the lanes of the warp in `mask`; the last one runs the collective on their arguments,
  * nullptr for other lanes. Sets of lanes that have none in common do not wait for each other.
  */
-TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collective, void* argument,
+TL_RUNTIME void masked_sync(const char* name, LaneMask mask, Collective collective, void* argument,
                             Location where) {
   Fiber* self = worker->current;
   self->where = where;
   const unsigned lane = self->linear % kWarpSize;
   if (!(mask >> lane & 1)) {
-    fail(where, "lane %u waits for the lanes %08x of its warp, which it is not one of", lane, mask);
+    fail(where, "lane %u waits for the lanes %s of its warp, which it is not one of", lane,
+         LaneText(mask).characters);
   }
-  const uint32_t present = existing_lanes(mask);
+  const LaneMask present = existing_lanes(mask);
   Warp& warp = self->block->warps[self->linear / kWarpSize];
   for (const LaneSet& other : warp.sets) {
     if (other.arrived == 0 || !(other.mask & mask)) continue;
     if (other.mask != mask) {
       fail(where,
-           "lane %u waits for the lanes %08x of its warp while others wait for %08x at %s:%d. Let "
+           "lane %u waits for the lanes %s of its warp while others wait for %s at %s:%d. Let "
            "all lanes of a mask come to one place with the same mask",
-           lane, mask, other.mask, other.where.file, other.where.line);
+           lane, LaneText(mask).characters, LaneText(other.mask).characters, other.where.file,
+           other.where.line);
     }
     if (other.collective != collective) {
-      fail(
-          where,
-          "lane %u waits at %s while others of its lanes %08x wait at %s at %s:%d. Let all of them "
-          "take the same way",
-          lane, name, mask, other.name, other.where.file, other.where.line);
+      fail(where,
+           "lane %u waits at %s while others of its lanes %s wait at %s at %s:%d. Let all of them "
+           "take the same way",
+           lane, name, LaneText(mask).characters, other.name, other.where.file, other.where.line);
     }
   }
-  LaneSet& set = warp.sets[__builtin_ctz(mask)];
+  LaneSet& set = warp.sets[lowest_lane(mask)];
   if (set.arrived == 0) {
     set.describe = describe_lane_set;
     set.scope = Scope::kWarp;
@@ -196,7 +197,7 @@ TL_RUNTIME void masked_sync(const char* name, uint32_t mask, Collective collecti
     set.mask = mask;
     set.collective = collective;
     set.present = present;
-    set.expected = __builtin_popcount(present);
+    set.expected = count_lanes(present);
   }
   warp.set_arguments[lane] = argument;
   // What lanes tell each other orders no memory accesses (PTX ISA, shfl.sync); the barrier does.
@@ -222,7 +223,7 @@ TL_RUNTIME void meet_aligned(const char* name, Location where) {
            l, first->file, first->line);
     }
   };
-  masked_sync(name, ~0u, same_place, &where, where);
+  masked_sync(name, kAllLanes, same_place, &where, where);
 }
 
 TL_RUNTIME void named_barrier_arrive(int number, unsigned threads, Location where) {
@@ -236,7 +237,7 @@ TL_RUNTIME void named_barrier_arrive(int number, unsigned threads, Location wher
   maybe_stand_back();
 }
 
-inline void warp_barrier_sync(uint32_t mask, Location where) {
+inline void warp_barrier_sync(LaneMask mask, Location where) {
   masked_sync("sync_warp", mask, nullptr, nullptr, where);
 }
 
@@ -294,9 +295,9 @@ TL_RUNTIME void grid_barrier_sync(Location where) {
 /*! The lanes that wait for a lane of their warp that exits do so no longer. */
 TL_RUNTIME void leave_warp(const Fiber& self) {
   Warp& warp = self.block->warps[self.linear / kWarpSize];
-  const uint32_t lane = uint32_t(1) << self.linear % kWarpSize;
+  const LaneMask lane = LaneMask(1) << self.linear % kWarpSize;
   warp.live &= ~lane;
-  if (warp.barrier_lanes > 0 && warp.barrier_lanes == unsigned(__builtin_popcount(warp.live))) {
+  if (warp.barrier_lanes > 0 && warp.barrier_lanes == unsigned(count_lanes(warp.live))) {
     warp.barrier_lanes = 0;
     --self.block->barriers[warp.barrier - self.block->barriers].partial_warps;
   }
@@ -330,7 +331,7 @@ TL_RUNTIME void exit_thread() {
 
 /*!
  * Waits for all lanes of the warp; the last one runs the collective on the arguments of all. The
- * last warp of a block may have fewer than 32 lanes; a collective that is `partial` gets no
+ * last warp of a block may lack lanes; a collective that is `partial` gets no
  * argument from those that it lacks, others fail there.
  */
 TL_RUNTIME void collective_sync(const char* name, Collective collective, void* argument,

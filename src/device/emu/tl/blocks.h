@@ -31,7 +31,7 @@ inline void prepare_warps(Block& block) {
     warp.meeting.describe = describe_meeting;
     warp.meeting.scope = Scope::kWarp;
     warp.meeting.expected = rest < kWarpSize ? rest : kWarpSize;
-    warp.live = rest < kWarpSize ? (uint32_t(1) << rest) - 1 : ~uint32_t(0);
+    warp.live = rest < kWarpSize ? (LaneMask(1) << rest) - 1 : kAllLanes;
   }
 }
 

@@ -62,7 +62,7 @@ TL_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1,
 
 /*! Arrives once for the warp, after the accesses of all its lanes, each of which calls it. */
 TL_DEVICE void mbarrier_arrive_warp(uint64_t* barrier, emu::Location where = emu::here()) {
-  emu::masked_sync("mbarrier_arrive_warp", ~0u, nullptr, nullptr, where);
+  emu::masked_sync("mbarrier_arrive_warp", emu::kAllLanes, nullptr, nullptr, where);
   if (emu::worker->current->linear % emu::kWarpSize == 0) mbarrier_arrive(barrier, 1, where);
 }
 
@@ -76,7 +76,7 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
 /*! Arrives once for the warp at the mbarriers of the first `blocks` blocks of the cluster. */
 TL_DEVICE void mbarrier_arrive_warp_cluster(uint64_t* barrier, uint32_t blocks,
                                             emu::Location where = emu::here()) {
-  emu::masked_sync("mbarrier_arrive_warp_cluster", ~0u, nullptr, nullptr, where);
+  emu::masked_sync("mbarrier_arrive_warp_cluster", emu::kAllLanes, nullptr, nullptr, where);
   const unsigned lane = emu::worker->current->linear % emu::kWarpSize;
   if (lane < blocks) mbarrier_arrive_remote(barrier, lane, 1, where);
 }

@@ -46,7 +46,7 @@ TL_DEVICE T exchange(const char* name, T value, int from, Location where) {
 
 template <typename T>
 TL_DEVICE T shuffle_sync(const char* name, T value, int from, Location where) {
-  check_source_lane(~0u, from, where);
+  check_source_lane(kAllLanes, from, where);
   return exchange(name, value, from, where);
 }
 
@@ -79,10 +79,10 @@ TL_DEVICE T AllReduceIfWhole(T value, emu::Location where = emu::here()) {
 
 /*! Op over the lanes of `mask`, each of which calls; each of them has the same result. */
 template <typename Op, typename T>
-TL_DEVICE T reduce_lanes(uint32_t mask, T value, emu::Location where = emu::here()) {
-  T result = shfl_sync(mask, value, __builtin_ctz(mask), 32, where);
-  for (uint32_t rest = mask & (mask - 1); rest != 0; rest &= rest - 1) {
-    result = Op::run(result, shfl_sync(mask, value, __builtin_ctz(rest), 32, where));
+TL_DEVICE T reduce_lanes(emu::LaneMask mask, T value, emu::Location where = emu::here()) {
+  T result = shfl_sync(mask, value, emu::lowest_lane(mask), emu::kWarpSize, where);
+  for (emu::LaneMask rest = mask & (mask - 1); rest != 0; rest &= rest - 1) {
+    result = Op::run(result, shfl_sync(mask, value, emu::lowest_lane(rest), emu::kWarpSize, where));
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <tl/fiber.h>
+#include <tl/warp_size.h>
 
 /*! How the machine runs a launch. */
 extern "C" struct tl_machine {
@@ -56,7 +57,7 @@ struct Schedule {
   bool early() { return moment == Moment::kRandom ? random() >> 63 : moment == Moment::kEarly; }
 
   /*! Threads of a role: a warp's, or those of four warps. */
-  unsigned role_threads() const { return seed % 2 ? 128 : 32; }
+  unsigned role_threads() const { return (seed % 2 ? 4 : 1) * kWarpSize; }
 
   void begin(uint64_t cluster);
   void add_roles(unsigned blocks);

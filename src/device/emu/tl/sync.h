@@ -8,14 +8,14 @@ namespace tl {
 /*! Waits for all threads of the block that have not exited. */
 TL_DEVICE void sync_threads(emu::Location where = emu::here()) { __syncthreads(where); }
 
-/*! Waits for `threads` threads (a multiple of 32) at barrier `barrier` (0 to 15; 0 is that of
+/*! Waits for `threads` threads (whole warps) at barrier `barrier` (0 to 15; 0 is that of
  * sync_threads). */
 TL_DEVICE void sync_threads_partial(int barrier, int threads, emu::Location where = emu::here()) {
   emu::barrier_sync(barrier, unsigned(threads), where);
 }
 
 /*!
- * Arrives at barrier `barrier` without waiting: one of the `threads` threads (a multiple of 32)
+ * Arrives at barrier `barrier` without waiting: one of the `threads` threads (whole warps)
  * that sync_threads_partial waits for there.
  */
 TL_DEVICE void named_barrier_arrive(int barrier, int threads, emu::Location where = emu::here()) {
@@ -23,7 +23,7 @@ TL_DEVICE void named_barrier_arrive(int barrier, int threads, emu::Location wher
 }
 
 /*! Waits for the lanes of the warp whose bit is set in `mask`, this one's among them. */
-TL_DEVICE void sync_warp(uint32_t mask, emu::Location where = emu::here()) {
+TL_DEVICE void sync_warp(emu::LaneMask mask, emu::Location where = emu::here()) {
   emu::warp_barrier_sync(mask, where);
 }
 

@@ -14,9 +14,9 @@ template <typename T>
 struct LaneValue {
   T value;
   int from;          // the lane to read
-  uint32_t set;      // lanes that agree
-  uint32_t present;  // lanes that take part
-  uint32_t mask;
+  LaneMask set;      // lanes that agree
+  LaneMask present;  // lanes that take part
+  LaneMask mask;
   Location where;
 };
 
@@ -42,8 +42,8 @@ void match_lanes(void* const* lanes) {
     for (int other = 0; lane && other < kWarpSize; ++other) {
       const auto* o = static_cast<const LaneValue<T>*>(lanes[other]);
       const bool same = o && __builtin_memcmp(&lane->value, &o->value, sizeof(T)) == 0;
-      lane->set |= uint32_t(same) << other;
-      lane->present |= uint32_t(o != nullptr) << other;
+      lane->set |= LaneMask(same) << other;
+      lane->present |= LaneMask(o != nullptr) << other;
     }
   }
 }
@@ -51,7 +51,7 @@ void match_lanes(void* const* lanes) {
 TL_DEVICE int lane_of_thread() { return int(worker->current->linear % kWarpSize); }
 
 template <typename T>
-TL_DEVICE T shuffle_from(const char* name, uint32_t mask, T value, int from, Location where) {
+TL_DEVICE T shuffle_from(const char* name, LaneMask mask, T value, int from, Location where) {
   check_source_lane(mask, from, where);
   LaneValue<T> lane{value, from, 0, 0, mask, where};
   masked_sync(name, mask, shuffle_lanes<T>, &lane, where);
@@ -61,7 +61,7 @@ TL_DEVICE T shuffle_from(const char* name, uint32_t mask, T value, int from, Loc
 }  // namespace emu
 
 template <typename T>
-TL_DEVICE T shfl_sync(uint32_t mask, T value, int source, int width,
+TL_DEVICE T shfl_sync(emu::LaneMask mask, T value, int source, int width,
                       emu::Location where = emu::here()) {
   const int first = emu::lane_of_thread() & ~(width - 1);
   return emu::shuffle_from("shfl_sync", mask, value, first + (source & (width - 1)), where);
@@ -69,7 +69,7 @@ TL_DEVICE T shfl_sync(uint32_t mask, T value, int source, int width,
 /*! Lanes whose source is outside of their `width` lanes keep their own value. */
 #define TL_SHUFFLE(name, source)                                                            \
   template <typename T>                                                                     \
-  TL_DEVICE T name(uint32_t mask, T value, int delta, int width,                            \
+  TL_DEVICE T name(emu::LaneMask mask, T value, int delta, int width,                       \
                    emu::Location where = emu::here()) {                                     \
     const int lane = emu::lane_of_thread(), first = lane & ~(width - 1), wanted = (source); \
     const bool inside = wanted >= first && wanted < first + width;                          \
@@ -80,7 +80,7 @@ TL_SHUFFLE(shfl_down_sync, lane + delta)
 #undef TL_SHUFFLE
 /*! A source behind its `width` lanes is the lane's own, one before them is read (PTX ISA, shfl). */
 template <typename T>
-TL_DEVICE T shfl_xor_sync(uint32_t mask, T value, int bits, int width,
+TL_DEVICE T shfl_xor_sync(emu::LaneMask mask, T value, int bits, int width,
                           emu::Location where = emu::here()) {
   const int lane = emu::lane_of_thread(), last = lane | (width - 1), wanted = lane ^ bits;
   return emu::shuffle_from("shfl_xor_sync", mask, value, wanted > last ? lane : wanted, where);
@@ -89,7 +89,7 @@ TL_DEVICE T shfl_xor_sync(uint32_t mask, T value, int bits, int width,
 namespace emu {
 
 template <typename T>
-TL_DEVICE LaneValue<T> match(const char* name, uint32_t mask, T value, Location where) {
+TL_DEVICE LaneValue<T> match(const char* name, LaneMask mask, T value, Location where) {
   LaneValue<T> lane{value, 0, 0, 0, mask, where};
   masked_sync(name, mask, match_lanes<T>, &lane, where);
   return lane;
@@ -97,29 +97,31 @@ TL_DEVICE LaneValue<T> match(const char* name, uint32_t mask, T value, Location 
 
 }  // namespace emu
 
-TL_DEVICE uint64_t ballot_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+TL_DEVICE uint64_t ballot_sync(emu::LaneMask mask, bool predicate,
+                               emu::Location where = emu::here()) {
   const emu::LaneValue<bool> lane = emu::match("a vote", mask, predicate, where);
   return predicate ? lane.set : lane.present & ~lane.set;
 }
-TL_DEVICE int any_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+TL_DEVICE int any_sync(emu::LaneMask mask, bool predicate, emu::Location where = emu::here()) {
   return ballot_sync(mask, predicate, where) != 0;
 }
-TL_DEVICE int all_sync(uint32_t mask, bool predicate, emu::Location where = emu::here()) {
+TL_DEVICE int all_sync(emu::LaneMask mask, bool predicate, emu::Location where = emu::here()) {
   return ballot_sync(mask, !predicate, where) == 0;
 }
 
 /*! The lanes that have not exited: here all of them run together. */
 TL_DEVICE uint64_t activemask() {
-  const unsigned first = emu::worker->current->linear & ~31u;
-  return emu::this_block().warps[first / emu::kWarpSize].live;
+  return emu::this_block().warps[emu::worker->current->linear / emu::kWarpSize].live;
 }
 
 template <typename T>
-TL_DEVICE uint32_t match_any_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
+TL_DEVICE emu::LaneMask match_any_sync(emu::LaneMask mask, T value,
+                                       emu::Location where = emu::here()) {
   return emu::match("match_sync", mask, value, where).set;
 }
 template <typename T>
-TL_DEVICE uint32_t match_all_sync(uint32_t mask, T value, emu::Location where = emu::here()) {
+TL_DEVICE emu::LaneMask match_all_sync(emu::LaneMask mask, T value,
+                                       emu::Location where = emu::here()) {
   const emu::LaneValue<T> lane = emu::match("match_sync", mask, value, where);
   return lane.set == lane.present ? lane.set : 0;
 }

@@ -62,7 +62,8 @@ TL_DEVICE bool elect_one(emu::Location where = emu::here()) {
  */
 template <int threads>
 TL_DEVICE bool shuffle_elect(emu::Location where = emu::here()) {
-  static_assert(threads >= 0 && threads % 32 == 0, "tl::shuffle_elect takes whole warps, or 0");
+  static_assert(threads >= 0 && threads % emu::kWarpSize == 0,
+                "tl::shuffle_elect takes whole warps, or 0");
   emu::collective_sync("shuffle_elect", emu::elect_first_lane, nullptr, where);
   const unsigned linear = emu::worker->current->linear;
   return threads == 0 ? linear == 0 : linear % (threads == 0 ? 1 : threads) == 0;

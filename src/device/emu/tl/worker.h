@@ -14,7 +14,6 @@
 namespace tl {
 namespace emu {
 
-constexpr int kWarpSize = 32;
 constexpr int kBarriers = 16;  // PTX ISA, bar
 constexpr unsigned kMaxThreads = 1024;
 
@@ -38,14 +37,14 @@ struct Meeting : WaitPoint {
 /*! Where some lanes of a warp meet. */
 struct LaneSet : WaitPoint {
   const char* name;
-  uint32_t mask, present;  // those of the mask that are waited for
+  LaneMask mask, present;  // those of the mask that are waited for
   Location where;          // of the first lane
   Collective collective;   // nullptr for a barrier
 };
 
 struct Warp {
   Meeting meeting;
-  uint32_t live;  // lanes that have not exited
+  LaneMask live;  // lanes that have not exited
   // Lanes that have arrived at a barrier of the block together, as long as some have not.
   unsigned barrier_lanes;
   const Barrier* barrier;

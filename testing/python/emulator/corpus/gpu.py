@@ -23,8 +23,9 @@ Names = list[tuple[int, str]]
 
 
 def bases() -> Names:
-    """All of them."""
-    return [(i, name) for i, corpus in enumerate(CORPORA) for name in corpus.bases]
+    """All that NVIDIA's GPUs run."""
+    of_warps = [(i, corpus) for i, corpus in enumerate(CORPORA) if corpus.warp_threads == 32]
+    return [(i, name) for i, corpus in of_warps for name in corpus.bases]
 
 
 def plan_of(base: Base, launch: Launch) -> tuple[LaunchPlan, list[np.ndarray]]:

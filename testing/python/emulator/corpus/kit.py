@@ -137,11 +137,13 @@ class Corpus:
     Args:
         bases: by name.
         defects: by name.
+        warp_threads: lanes of a warp.
     """
 
-    def __init__(self, bases: dict[str, Base], defects: dict[str, Defect]):
+    def __init__(self, bases: dict[str, Base], defects: dict[str, Defect], warp_threads: int = 32):
         self.bases = bases
         self.defects = defects
+        self.warp_threads = warp_threads
         self._module: EmulatedModule | None = None
 
     def run(self, name: str) -> tuple[Report, ...]:
@@ -189,7 +191,12 @@ class Corpus:
                 renamed = text[: found.start(1)] + _identifier(name) + text[found.end(1) :]
                 kernels.append(f'#line 1 "{_identifier(name)}"\n{renamed}\n')
             source = "\n".join([*includes, *kernels])
-            self._module = build_emulated(source, [_identifier(n) for n in names], checks=True)
+            self._module = build_emulated(
+                source,
+                [_identifier(n) for n in names],
+                checks=True,
+                warp_threads=self.warp_threads,
+            )
         return self._module
 
 

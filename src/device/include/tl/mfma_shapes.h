@@ -1,0 +1,60 @@
+/*! Which matrix instructions of CDNA exist (CDNA2, CDNA3 and CDNA4 ISA, MFMA). Which architecture
+ * has which is the compiler's to know. */
+#pragma once
+
+#include <tl/mma_shapes.h>
+
+namespace tl {
+
+/*! Of M = N = 16; what is 32 x 32 has half the K. tfloat32_t stands for CDNA3's xf32. */
+template <int K, typename T, typename C>
+inline constexpr bool mfma_has_types = false;
+template <int K>
+inline constexpr bool mfma_has_types<K, half_t, float> = K == 16 || K == 32;
+template <int K>
+inline constexpr bool mfma_has_types<K, bfloat16_t, float> = K == 16 || K == 32;
+template <int K>
+inline constexpr bool mfma_has_types<K, int8_t, int> = K == 16 || K == 32 || K == 64;
+template <int K, typename Format>
+inline constexpr bool mfma_has_types<K, Float8<Format>, float> =
+    detail::has_sign<Format> && K == 32;
+template <int K>
+inline constexpr bool mfma_has_types<K, float, float> = K == 4;
+template <int K>
+inline constexpr bool mfma_has_types<K, tfloat32_t, float> = K == 8;
+template <int K>
+inline constexpr bool mfma_has_types<K, double, double> = K == 4;
+
+template <int M, int N, int K, typename T, typename C>
+inline constexpr bool mfma_exists =
+    M == N && ((M == 16 && mfma_has_types<K, T, C>) ||
+               (M == 32 && mfma_has_types<2 * K, T, C> && !is_same<T, double>));
+
+/*! Of A and of B, which may differ. */
+template <typename T>
+inline constexpr bool mfma_scale_has_type = false;
+template <typename Format>
+inline constexpr bool mfma_scale_has_type<Float8<Format>> = detail::has_sign<Format>;
+template <>
+inline constexpr bool mfma_scale_has_type<fp4_e2_t> = true;
+
+/*! Elements along K that a scale is of. */
+inline constexpr int mfma_scale_k = 32;
+
+template <int M, int N, int K, typename TA, typename TB>
+inline constexpr bool mfma_scale_exists =
+    M == N && ((M == 16 && K == 128) || (M == 32 && K == 64)) && mfma_scale_has_type<TA> &&
+    mfma_scale_has_type<TB>;
+
+}  // namespace tl
+
+#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                                      \
+  static_assert(::tl::mfma_exists<M, N, K, T, C>,                                                 \
+                "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "        \
+                "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32, 8-bit floats, float; 4, "      \
+                "float, float; 8, tfloat32_t, float; 4, double, double; or, but for double, M = " \
+                "N = 32 and half the K")
+#define TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB)                                              \
+  static_assert(::tl::mfma_scale_exists<M, N, K, TA, TB>,                                         \
+                "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats " \
+                "and fp4_e2_t")

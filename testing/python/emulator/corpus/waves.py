@@ -1,0 +1,232 @@
+"""AMD's GPUs: wavefronts of 64 lanes, matrix products, copies to shared memory that waits count,
+buffers whose range is checked."""
+
+import numpy as np
+
+from .kit import Base, Defect, Launch
+
+
+def wave_sums() -> Launch:
+    a, b = np.arange(128, dtype=np.int32) % 50, np.zeros(256, np.int32)
+    largest = np.tile(a.reshape(2, 2, 32).max(1), 2)
+    wanted = np.concatenate([np.full(128, a.sum() + 2), largest[:, ::-1].ravel()])
+    return Launch([a, b], [(b, wanted)])
+
+
+def lds_gemm() -> Launch:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((n, 64)).astype(np.float16) for n in (32, 12))
+    c = np.full((30, 16), 7, np.float32)
+    wanted = np.zeros((30, 16), np.float32)
+    wanted[:, :12] = a[:30].astype(np.float32) @ b.astype(np.float32).T
+    return Launch([a, b, c], [(c, wanted)])
+
+
+BASES = {
+    "wave sums": Base.of_file("wave_sums", wave_sums, block=128),
+    "lds gemm": Base.of_file("lds_gemm", lds_gemm, block=128, shared=3072),
+}
+
+ALL = "0xffffffffffffffffull"
+
+LANES = {
+    "sum of 32 lanes of a wavefront": Defect(
+        "wave sums",
+        f"sum += tl::shfl_xor_sync({ALL}, sum, step, 64);  // sum",
+        "if (lane < 32) sum += tl::shfl_xor_sync(0xffffffffull, sum, step, 64);  // sum",
+        "failure",
+        ("// sum",),
+        "which the lanes 00000000ffffffff that take part do not contain",
+    ),
+    "vote of 32 lanes of a wavefront": Defect(
+        "wave sums",
+        f"tl::ballot_sync({ALL}, lane == 40)",
+        "tl::ballot_sync(0xffffffffull, lane == 40)",
+        "failure",
+        ("// vote",),
+        "waits for the lanes 00000000ffffffff of its warp, which it is not one of",
+    ),
+    "reduction in half of a wavefront": Defect(
+        "wave sums",
+        "row[tx] = tl::AllReduce",
+        "if (lane < 32) row[tx] = tl::AllReduce",
+        "failure",
+        ("// fill",),
+        "AllReduce",
+    ),
+    "half of a wavefront at another barrier": Defect(
+        "wave sums",
+        "__syncthreads();  // the sums are there",
+        "if (lane < 32) {\n  __syncthreads();  // lower half\n  } else {\n"
+        "  __syncthreads();  // upper half\n  }",
+        "failure",
+        ("// lower half", "// upper half"),
+        "the lanes of a warp diverge",
+    ),
+    "no barrier between the lanes of a wavefront": Defect(
+        "wave sums",
+        f"  tl::sync_warp({ALL});  // the row is there\n",
+        "",
+        "race",
+        ("// fill", "// neighbour"),
+        "row + ",
+        "a barrier",
+    ),
+    "no barrier between wavefronts": Defect(
+        "wave sums",
+        "__syncthreads();  // the sums are there",
+        f"tl::sync_warp({ALL});",
+        "race",
+        ("// keep", "// use"),
+        "sums + ",
+        "a barrier",
+    ),
+    "barrier of a wavefront for both of them": Defect(
+        "wave sums",
+        "row[tx ^ 63]",
+        "row[tx ^ 127]",
+        "race",
+        ("// fill", "// neighbour"),
+        "row + ",
+        "a barrier for both threads",
+    ),
+}
+
+PRODUCTS = {
+    "product in 48 lanes of a wavefront": Defect(
+        "lds gemm",
+        "    tl::mfma<",
+        "    if (lane < 48) tl::mfma<",
+        "failure",
+        ("tl::mfma<",),
+        "mfma",
+    ),
+    "product with accumulators that nobody set": Defect(
+        "lds gemm",
+        "for (int i = 0; i < 4; ++i) {\n    c[i] = 0.0f;",
+        "for (int i = 0; i < 3; ++i) {\n    c[i] = 0.0f;",
+        "uninitialized",
+        ("tl::mfma<",),
+        "c + 3",
+    ),
+    "product with an operand that nobody set": Defect(
+        "lds gemm",
+        "tl::store(b + 0, tl::load<half_t, 4>(B_shared + k % 2 * 256 + lane % 16 * 16",
+        "tl::store(b + 0, tl::load<half_t, 2>(B_shared + k % 2 * 256 + lane % 16 * 16",
+        "uninitialized",
+        ("tl::mfma<",),
+        "b + 2",
+    ),
+}
+
+COPIES = {
+    "wait that leaves one copy too many": Defect(
+        "lds gemm",
+        "wait_vmcnt<3>",
+        "wait_vmcnt<4>",
+        "race",
+        ("// columns", "// use B"),
+        "B_shared + ",
+        "wait_vmcnt",
+    ),
+    "wait that counts tiles instead of copies": Defect(
+        "lds gemm",
+        "wait_vmcnt<3>",
+        "wait_vmcnt<5>",
+        "race",
+        ("// lower rows", "// use A"),
+        "A_shared + ",
+        "wait_vmcnt",
+        also=("race",),
+    ),
+    "no wait for the last tile": Defect(
+        "lds gemm",
+        "tl::wait_vmcnt<0>();",
+        "",
+        "race",
+        ("// columns", "// use B"),
+        "B_shared + ",
+        "a wait for the copy",
+    ),
+    "no barrier behind the wait": Defect(
+        "lds gemm",
+        "__syncthreads();  // the tile is there",
+        "",
+        "race",
+        ("// columns", "// use B"),
+        "B_shared + ",
+        "and a barrier behind it",
+    ),
+    "tile that is overwritten in use": Defect(
+        "lds gemm",
+        "__syncthreads();  // the tile is used",
+        "",
+        "race",
+        ("// columns", "// use B"),
+        "B_shared + ",
+    ),
+    "copies of one tile less": Defect(
+        "lds gemm",
+        "stage = next % 2;",
+        "stage = 0;",
+        "uninitialized",
+        ("// use A",),
+        "A_shared + ",
+        also=("race",),
+    ),
+    "address of each lane instead of the wavefront's": Defect(
+        "lds gemm",
+        "B_shared + stage * 256 + wave * 128, columns",
+        "B_shared + stage * 256 + at, columns",
+        "failure",
+        ("// columns",),
+        "gives another address than the first lane",
+    ),
+    "copy in half of a wavefront": Defect(
+        "lds gemm",
+        "      tl::buffer_load_lds<4>",
+        "      if (lane < 32) tl::buffer_load_lds<4>",
+        "failure",
+        ("// columns",),
+        "a copy to shared memory",
+        also=("race", "uninitialized"),
+    ),
+    "copy behind the end of its buffer": Defect(
+        "lds gemm",
+        "B_shared + stage * 256 + wave * 128, columns",
+        "B_shared + stage * 384 + wave * 128, columns",
+        "out-of-bounds",
+        ("// columns",),
+        "B_shared + 512",
+        also=("race", "uninitialized"),
+    ),
+}
+
+BUFFERS = {
+    "buffer that is larger than its tensor": Defect(
+        "lds gemm",
+        "make_buffer_resource(B, 12 * 64 * 2)",
+        "make_buffer_resource(B, 16 * 64 * 2)",
+        "out-of-bounds",
+        ("// columns",),
+        "argument 1[1",
+    ),
+    "buffer with rows that the tensor lacks": Defect(
+        "lds gemm",
+        "make_buffer_resource(C, 30 * 16 * 4)",
+        "make_buffer_resource(C, 32 * 16 * 4)",
+        "out-of-bounds",
+        ("// result",),
+        "argument 2[3",
+    ),
+    "offset of elements instead of bytes": Defect(
+        "lds gemm",
+        "* 16 + lane % 16) * 4, tl::vec",
+        "* 16 + lane % 16) * 2, tl::vec",
+        "failure",
+        ("// result",),
+        "misaligned address of a buffer store",
+    ),
+}
+
+DEFECTS = LANES | PRODUCTS | COPIES | BUFFERS
