@@ -93,7 +93,18 @@ void AddKind(const String& name, const String& tvm_kind, const String& tvm_arch,
                       [target] { return target.arch; }, [] { return std::vector<FeatureRow>(); }});
 }
 
-Registration added([] { RegisterFunction("target.AddKind", AddKind); });
+/*! The name of the kind that a kind of TVM's stands for, and the attribute with its architecture;
+ * empty texts for another one. */
+Array<String> KindOf(const String& tvm_kind) {
+  const TargetKind* kind =
+      KindWhere([&](const TargetKind& k) { return k.tvm_kind == std::string(tvm_kind); });
+  return kind ? Array<String>{kind->name, kind->tvm_arch} : Array<String>{"", ""};
+}
+
+Registration kinds([] {
+  RegisterFunction("target.AddKind", AddKind);
+  RegisterFunction("target.KindOf", KindOf);
+});
 
 }  // namespace
 
