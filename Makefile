@@ -25,13 +25,17 @@ export MYPY_CACHE_DIR := /dev/null
 export PYTEST_ADDOPTS += -p no:cacheprovider
 endif
 
-.PHONY: quickstart test sweep lint format dev wheel test-ffi-range benchmark clean
+.PHONY: quickstart test quick sweep lint format dev wheel test-ffi-range benchmark clean
 
 quickstart: $(VENV)/installed
 	$(PY) examples/quickstart.py
 
 test: $(VENV)/installed lint
 	$(VENV)/bin/pytest -n 2 --durations 30
+
+# Some tests of each layer, on the source tree: less than a minute after the build.
+quick: dev
+	PYTHONPATH=. $(VENV)/bin/pytest -m quick -n 2
 
 # All tests, those of testing/sweep/tests.txt too, and every operator over types and sizes.
 sweep: $(VENV)/installed

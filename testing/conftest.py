@@ -22,10 +22,44 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONG = ROOT / "testing" / "sweep" / "tests.txt"
 
+# The marker `quick`, by files and folders of testing/python: each layer, in less than a minute.
+QUICK = [
+    ROOT / "testing" / "python" / name
+    for name in (
+        "tvm/test_mirror.py",
+        "layout",
+        "target",
+        "language/test_function.py",
+        "language/test_loops.py",
+        "language/test_wrong_programs.py",
+        "op/test_intrinsic_effects.py",
+        "op/test_scan.py",
+        "transform/test_program_verifier.py",
+        "transform/tile/test_layout_inference.py",
+        "transform/tile/test_pipeline_planning.py",
+        "transform/tile/test_specialize_warps.py",
+        "transform/thread/test_flatten_buffer.py",
+        "transform/thread/test_split_host_device.py",
+        "transform/thread/test_thread_sync_groups.py",
+        "codegen",
+        "cuda/test_nvrtc.py",
+        "engine/test_device_codegen.py",
+        "engine/test_launch_plan.py",
+        "engine/test_tensor_map.py",
+        "engine/test_tensor_map_spec.py",
+        "runtime/test_runtime.py",
+        "test_gemm.py",
+        "packaging/test_layers.py",
+        "docs",
+        "test_behaviours.py",
+    )
+]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forms", help="file to which the forms of generated code are added")
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
+    parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
 
 
@@ -40,6 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
             "the tests found tilelang's source tree, not the installed package; repair: `make test`"
             " or `.venv/bin/pytest`, or PYTHONPATH=. to test the source tree on purpose"
         )
+    gone = [str(path.relative_to(ROOT)) for path in QUICK if not path.exists()]
+    if gone:
+        raise pytest.UsageError(f"QUICK in {__file__} names what does not exist: {gone}")
     os.environ["PYTHONPATH"] = ":".join(asked_for)
     os.environ.setdefault("TILELANG_CACHE_DIR", kernel_cache(config))
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
@@ -51,9 +88,26 @@ def pytest_configure(config: pytest.Config) -> None:
         watch(os.path.abspath(config.getoption("--forms")))
 
 
+def is_quick(path: pathlib.Path) -> bool:
+    return any(path.is_relative_to(quick) for quick in QUICK)
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    """With ``-m quick`` other files are not imported, which takes 20 seconds."""
+    if config.option.markexpr != "quick" or not collection_path.is_file():
+        return None
+    return None if is_quick(collection_path) else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests that take long for what they show to `make sweep`, and to who names one."""
+    """Marks the quick tests.
+
+    Leaves the tests that take long for what they show to `make sweep`, and to runs that name one.
+    """
+    for item in items:
+        if is_quick(item.path):
+            item.add_marker("quick")
     if config.getoption("--long") or any("::" in argument for argument in config.args):
         return
     listed = {line for line in LONG.read_text().splitlines() if not line.startswith("#")}
@@ -155,6 +209,19 @@ def every_schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         kernel, "emulated_adapter", lambda *given: EverySchedule(plain(*given), seeds)
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def target_of_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What is compiled without a word about its target is for that of ``--target``."""
+    asked_for = request.config.getoption("--target")
+    if asked_for is None:
+        yield
+        return
+    from tilelang.utils.target import determine_target
+
+    with determine_target(asked_for, return_object=True):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -58,9 +58,11 @@ def runtime_include_dir() -> Path:
     )
 
 
-def device_include_dirs(body: Literal["cuda", "emu"]) -> list[Path]:
-    """Include directories of a kernel: what all targets share, and the bodies for one of them.
+def device_include_dirs(body: Literal["cuda", "hip", "emu"]) -> list[Path]:
+    """Include directories of a kernel: what all targets share, the bodies for one of them, and
+    those that GPUs share.
 
     Example: ``[f"-I{path}" for path in device_include_dirs("cuda")]``.
     """
-    return [device_root() / "include", device_root() / body]
+    folders = ["include", body] if body == "emu" else ["include", body, "gpu"]
+    return [device_root() / folder for folder in folders]

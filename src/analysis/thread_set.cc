@@ -64,6 +64,17 @@ bool ThreadSet::IsConstant(const Expr& e, int64_t unit) const {
   });
 }
 
+IntImm LaneMask(uint64_t lanes, int64_t warp_threads) {
+  auto n = make_object<IntImmNode>();
+  n->ty = PrimTy({kDLUInt, static_cast<uint8_t>(warp_threads > 32 ? 64 : 32), 1});
+  n->value = ffi::BigInt(lanes);
+  return IntImm(n);
+}
+
+IntImm AllLanes(int64_t warp_threads) {
+  return LaneMask(~uint64_t(0) >> (64 - warp_threads), warp_threads);
+}
+
 uint64_t ThreadSet::LanesOf(int64_t warp, int64_t warp_threads) const {
   uint64_t lanes = 0;
   for (int64_t lane = 0; lane < warp_threads; ++lane) {

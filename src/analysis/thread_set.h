@@ -10,6 +10,11 @@
 
 namespace tl {
 
+/*! A set of lanes of a warp, bit l for lane l, as intrinsics take it. */
+IntImm LaneMask(uint64_t lanes, int64_t warp_threads);
+/*! All of them. */
+IntImm AllLanes(int64_t warp_threads);
+
 class ThreadSet {
  public:
   ThreadSet() = default;

@@ -32,6 +32,10 @@ std::optional<std::string> ScalarName(DLDataType t) {
       return "fp8_e4_t";
     case kDLFloat8_e5m2:
       return "fp8_e5_t";
+    case kDLFloat8_e4m3fnuz:
+      return "fp8_e4_fnuz_t";
+    case kDLFloat8_e5m2fnuz:
+      return "fp8_e5_fnuz_t";
     case kDLFloat8_e8m0fnu:
       return "fp8_e8_t";
     case kDLFloat:

@@ -1,8 +1,8 @@
 /*!
- * draw(counter element, slot element, last): one thread takes the value of a counter in global
- * memory into shared memory and counts it up, from `last` on to 0. What blocks draw from one
- * counter before it is 0 again are different numbers; in which order, nobody knows. With the
- * attribute `elected` the thread that gets there draws.
+ * draw(counter element, slot element, last): one thread reads a counter in global memory, stores
+ * the value in shared memory, and increments the counter; `last` is followed by 0. All blocks get
+ * different numbers, in no particular order, until the counter is 0 again. With the attribute
+ * `elected`, the thread that reaches the operator does it.
  */
 #include "../tvm/build.h"
 #include "intrinsics.h"

@@ -180,7 +180,7 @@ void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& p
   ThrowAt(
       op.span, "ValueError",
       "T.gemm: found " + std::string(region.buffer->name) +
-          " a matrix of a fragment that is chosen at run time, wanted constant leading indices; "
+          ", a matrix of a fragment that is chosen at run time, wanted constant leading indices; "
           "copy it to shared memory");
 }
 

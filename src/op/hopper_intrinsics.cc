@@ -36,8 +36,8 @@ std::vector<Intrinsic> HopperIntrinsics() {
        0,
        {kBarrier, kNone},
        kByHand.Tells(ThreadScope::kCluster)},
-      // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster): to other blocks it makes room
-      // only, and tells them of no writes
+      // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster): at mbarriers of other blocks
+      // the arrival frees a slot only and publishes no writes
       {kMbarrierArriveWarpCluster,
        "tl::mbarrier_arrive_warp_cluster",
        "tl/mbarrier.h",

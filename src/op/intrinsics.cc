@@ -6,6 +6,7 @@
 
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "tensor_map_spec.h"
 
 namespace tl {
 namespace {
@@ -111,20 +112,26 @@ std::vector<Intrinsic> TileIntrinsics() {
        "tl/sync.h",
        0,
        {kNone, kNone},
-       kPure.Tells(ThreadScope::kBlock).Schedules()},
+       kPure.Tells(ThreadScope::kBlock).Schedules(),
+       false,
+       Feature::kNamedBarriers},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
       {"tl.named_barrier_arrive",
        "tl::named_barrier_arrive",
        "tl/sync.h",
        0,
        {kNone, kNone},
-       kPure.Tells(ThreadScope::kBlock).Schedules()},
+       kPure.Tells(ThreadScope::kBlock).Schedules(),
+       false,
+       Feature::kNamedBarriers},
       {kSyncGrid,
        "tl::sync_grid",
        "tl/grid.h",
        0,
        {},
-       kPure.Barrier(ThreadScope::kGrid).Schedules()},
+       kPure.Barrier(ThreadScope::kGrid).Schedules(),
+       false,
+       Feature::kGridSync},
       // sync_warp(mask): the lanes whose bit is set
       {kSyncWarp,
        "tl::sync_warp",
@@ -245,8 +252,8 @@ void AddIntrinsic(const String& op, const String& function, const String& header
 
 /*! The pointer that an argument is or, being a tensor's map, has. */
 Expr Pointee(const Expr& arg) {
-  const auto* call = arg.as<CallNode>();
-  return call && IsCallTo(arg, kCreateTmaDescriptor) ? call->args[2] : arg;
+  const auto map = TensorMapSpec::FromOperand(arg);
+  return map ? map->pointer : arg;
 }
 
 /*! The effects of an intrinsic as data; nullptr for a name without a row. */

@@ -88,8 +88,6 @@ int64_t StoredBox(const CallNode* call);
 /*! A copy into shared memory of other blocks of the cluster, at the places that it names in this
  * one's: these may be written before this block gets to the call. */
 bool FillsOtherBlocks(const CallNode* call);
-/*! Bytes within which the copies of a descriptor exchange 16-byte pieces: 128, 64, 32 or 0. */
-int TmaSwizzle(const CallNode* descriptor);
 /*! An access with which wgmma begins to read an operand. */
 bool IsOperandOfWgmma(const CallNode* call, Access access);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */

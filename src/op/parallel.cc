@@ -503,14 +503,14 @@ class WidthPlanner : public StmtExprVisitor {
     ends_even_ = width_ > 1;
   }
 
-  /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
-   * than a thread may have for the largest. */
   /*! Elements that share a byte belong to one thread, whatever else the loop touches. */
   int64_t MinWidth() const {
     if (stores_pairs_) return 2;
     return std::min<int64_t>(width_, has_half_bytes_ ? 2 : 1);
   }
 
+  /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
+   * than a thread may have for the largest. */
   int64_t Width() const {
     if (widest_memory_ == 0) return std::min<int64_t>(width_, kMaxInstructionBits / widest_);
     return std::min<int64_t>(width_, std::min(kMaxInstructionBits / narrowest_memory_,

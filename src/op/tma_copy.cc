@@ -1,8 +1,9 @@
 /*!
  * tl.tileop.tma_copy(src region, dst region[, barrier region of one element]): T.tma_copy, and what
- * warp specialisation makes of T.copy. From global to shared memory one thread of those that run it
- * tells the mbarrier how many bytes will come and issues the copies; who arrives and waits, the
- * program says. From shared to global memory the thread commits the copies as a bulk group.
+ * warp specialisation makes of T.copy. One of the threads that run it issues the copies. From
+ * global to shared memory it first gives the mbarrier the number of bytes to expect; arrivals and
+ * waits are statements of the program. From shared to global memory it commits the copies as a bulk
+ * group.
  */
 #include "tma_copy.h"
 
@@ -14,20 +15,10 @@
 #include "intrinsics.h"
 #include "launch_sized.h"
 #include "parallel.h"
+#include "tensor_map_spec.h"
 
 namespace tl {
 namespace {
-
-/*! Numbers of CUtensorMapDataType (CUDA Driver API); types without one move as their bits. */
-int64_t MapDataType(DLDataType t) {
-  if (t.code == kDLFloat) return t.bits == 16 ? 6 : t.bits == 32 ? 7 : 8;
-  if (t.code == kDLBfloat) return 9;
-  if (t.code == kDLInt && t.bits >= 32) return t.bits == 32 ? 3 : 5;
-  return t.bits == 8 ? 0 : t.bits == 16 ? 1 : t.bits == 32 ? 2 : 4;
-}
-
-/*! Numbers of CUtensorMapSwizzle. */
-int64_t MapSwizzle(int bytes) { return bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0; }
 
 Expr StrideBytes(const BufferTypeNode* type, size_t dim) {
   Expr stride = MakeInt(kInt64, type->dtype->dtype.bits / 8);
@@ -40,39 +31,29 @@ Expr StrideBytes(const BufferTypeNode* type, size_t dim) {
 
 }  // namespace
 
-/*!
- * create_tma_descriptor(type, rank, address, extents.., strides in bytes.., box.., element
- * strides.., interleave, swizzle, L2 promotion, fill), dimensions innermost first, numbers as in
- * cuTensorMapEncodeTiled (CUDA Driver API). In im2col mode the box is channels, pixels and zeros,
- * and the lower and the upper corner of the pixels stand behind the fill (cuTensorMapEncodeIm2col).
- */
 Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
   const BufferTypeNode* type = BufferOf(tensor);
   const std::vector<size_t> dims(plan.map_dims.rbegin(), plan.map_dims.rend());
-  Array<Expr> first,
-      args = {MakeInt(MapDataType(type->dtype->dtype)), MakeInt(static_cast<int64_t>(dims.size()))};
+  Array<Expr> first;
   for (size_t d = 0; d < type->shape.size(); ++d) first.push_back(MakeInt(0));
-  args.push_back(AddressOf(tensor, first));
-  for (size_t d : dims) args.push_back(type->shape[d]);
-  for (size_t d : dims) args.push_back(analyzer->Simplify(StrideBytes(type, d)));
-  const size_t outer = dims.size() - 1;
-  for (size_t k = 0; k <= outer; ++k) {
-    const int64_t of_pixels = k > 1 ? 0 : plan.BoxOf(1 - k);
-    args.push_back(MakeInt(plan.pixels ? of_pixels : plan.BoxOf(dims[k])));
-  }
-  for (size_t k = 0; k <= outer; ++k) {
-    const bool walks = plan.pixels && k > 0 && k < outer;
-    args.push_back(MakeInt(walks ? plan.pixels->step : 1));
-  }
-  for (int64_t v : {int64_t(0), MapSwizzle(plan.swizzle), int64_t(2), int64_t(0)}) {
-    args.push_back(MakeInt(v));
+  TensorMapSpec map;
+  map.pointer = AddressOf(tensor, first);
+  map.dtype = MapDType(type->dtype->dtype);
+  map.swizzle = plan.swizzle;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    map.shape.push_back(type->shape[dims[k]]);
+    if (k > 0) map.byte_strides.push_back(analyzer->Simplify(StrideBytes(type, dims[k])));
+    const bool is_pixel_dim = k > 0 && k + 1 < dims.size();
+    map.element_strides.push_back(plan.pixels && is_pixel_dim ? plan.pixels->step : 1);
+    if (!plan.pixels) map.box.push_back(plan.BoxOf(dims[k]));
   }
   if (plan.pixels) {
-    for (int64_t corner : {plan.pixels->lower, plan.pixels->upper}) {
-      for (size_t k = 1; k < outer; ++k) args.push_back(MakeInt(corner));
-    }
+    const size_t pixel_dims = dims.size() - 2;
+    map.im2col = {std::vector<int64_t>(pixel_dims, plan.pixels->lower),
+                  std::vector<int64_t>(pixel_dims, plan.pixels->upper), plan.BoxOf(1),
+                  plan.BoxOf(0)};
   }
-  return CallOp(kCreateTmaDescriptor, args, args[2]->ty);
+  return map.ToCall();
 }
 
 Expr HintOf(const TmaIssue& issue) {

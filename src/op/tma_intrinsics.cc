@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "intrinsics.h"
+#include "tensor_map_spec.h"
 
 namespace tl {
 namespace {
@@ -23,8 +24,7 @@ std::vector<Intrinsic> TmaIntrinsics() {
   constexpr IntrinsicEffects kStores =
       kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kIssue).Schedules();
   std::vector<Intrinsic> rows = {
-      // An argument of loads and stores below; see TmaDescriptor in tma_copy.cc. SplitHostDevice
-      // makes it a
+      // An operand of loads and stores below (tensor_map_spec.h). SplitHostDevice makes it a
       // parameter.
       {kCreateTmaDescriptor,
        "tl::create_tma_descriptor",
@@ -109,19 +109,8 @@ bool FillsOtherBlocks(const CallNode* call) {
 
 int64_t StoredBox(const CallNode* call) {
   if (!IsOneOf(call, {kTmaStore, kTmaReduce})) return 0;
-  const auto* descriptor = call->args[1].as<CallNode>();
-  if (!descriptor || !IsCallTo(call->args[1], kCreateTmaDescriptor)) return 0;
-  // Behind type, rank and address: extents, strides and the box.
-  const int64_t rank = ToInt(descriptor->args[1]);
-  int64_t elements = 1;
-  for (int64_t k = 0; k < rank; ++k) elements *= ToInt(descriptor->args[3 + 2 * rank + k]);
-  return elements;
-}
-
-int TmaSwizzle(const CallNode* descriptor) {
-  // Behind type, rank and address: extents, strides, box and element strides, and the interleave.
-  const int64_t number = ToInt(descriptor->args[3 + 4 * ToInt(descriptor->args[1]) + 1]);
-  return number == 0 ? 0 : 16 << number;
+  const auto map = TensorMapSpec::FromOperand(call->args[1]);
+  return map ? map->BoxElements() : 0;
 }
 
 }  // namespace tl

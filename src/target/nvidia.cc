@@ -65,7 +65,7 @@ bool Has(const Name& name, const NvidiaFeature& row) {
 /*! PTX ISA, "Target ISA Notes" of each instruction. wgmma and setmaxnreg are architecture-specific;
  * later architectures have setmaxnreg, too, but nothing here moves their registers. mbarriers exist
  * from sm_80 on, those that count bytes (mbarrier.expect_tx) from sm_90 on. */
-constexpr std::array<NvidiaFeature, 14> kFeatures = {{
+constexpr std::array<NvidiaFeature, 16> kFeatures = {{
     {Feature::kMmaSm75, "mma.sync of sm_75", 75},
     {Feature::kMmaSm80, "mma.sync of sm_80", 80},
     {Feature::kMmaSm89, "mma.sync of 8-bit floats", 89},
@@ -78,6 +78,8 @@ constexpr std::array<NvidiaFeature, 14> kFeatures = {{
     {Feature::kElectSync, "elect.sync", 90},
     {Feature::kDependentLaunch, "griddepcontrol", 90},
     {Feature::kVectorAtomics, "red.v4.f32", 90},
+    {Feature::kNamedBarriers, "bar.sync of some warps", 75},
+    {Feature::kGridSync, "a barrier of the grid", 75},
     {Feature::kWgmma, "wgmma", 90, true},
     {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
 }};

@@ -26,6 +26,8 @@ enum class Feature : uint8_t {
   kElectSync,        // elect.sync
   kDependentLaunch,  // griddepcontrol
   kVectorAtomics,    // red of four float32 in global memory
+  kNamedBarriers,    // barriers of some warps of a block
+  kGridSync,         // a barrier of all blocks of a cooperative launch
   kWgmma,            // wgmma.mma_async
   kSetMaxNReg,       // setmaxnreg
   kMfma,             // MFMA of f16, bf16_1k, f32, f64

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from registers import OPERATORS
-from runner import run
+from runner import TARGET, run
 
 from tilelang.testing import forms
 from tilelang.testing.batch import DEVICES
@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("operators", nargs="*", choices=[[], *OPERATORS], help="all by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs kernels")
+    parser.add_argument("--target", default=TARGET, help="for the emulator: `hip -mcpu=gfx942`")
     parser.add_argument("--output", type=Path, help="folder for all failures, a file an operator")
     parser.add_argument("--forms", help="file to which the forms of generated code are added")
     arguments = parser.parse_args()
@@ -46,7 +47,7 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
     cases = failures = 0
     print(f"{'operator':<22} {'equal':>7} {'refused':>8} {'failed':>7} {'seconds':>8}")
     names = arguments.operators or list(OPERATORS)
-    for name, tally in run(names, arguments.jobs, arguments.device, file):
+    for name, tally in run(names, arguments.jobs, arguments.device, file, arguments.target):
         seconds = time.perf_counter() - start
         refused = sum(tally.refused.values())
         print(f"{name:<22} {tally.equal:>7} {refused:>8} {len(tally.failed):>7} {seconds:>8.0f}")

@@ -24,6 +24,8 @@ from tilelang.testing.workers import Outcome, Workers
 from tilelang.utils.target import cuda_arch
 
 _CASES_OF_A_BATCH = 24
+TARGET = "cuda -arch=sm_90a"
+"""What the emulator's cases are compiled for, where nothing else is asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +66,11 @@ class _Trial:
     """A case as `batch.Trial`."""
 
     case: Case
+    target: str
 
     def lower(self, index: int, device: str) -> CompiledArtifact:
-        arch = cuda_arch() if device == "cuda" else "sm_90a"
-        return batch.lower_one(self.case.define(), index, arch)
+        target = f"cuda -arch={cuda_arch()}" if device == "cuda" else self.target
+        return batch.lower_one(self.case.define(), index, target)
 
     def arguments(self) -> list[torch.Tensor]:
         return [argument.clone() for argument in self.case.arguments]
@@ -107,10 +110,12 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).flatten().view(torch.uint8)
 
 
-def run_batch(cases: Sequence[Case], device: str = "emulator") -> Tally:
-    """Lowers the cases, builds the kernels of all in one library, runs and compares each."""
+def run_batch(cases: Sequence[Case], target: str = TARGET) -> Tally:
+    """Lowers the cases, builds the kernels of all in one library, runs in the emulator and compares
+    each."""
     tally = Tally()
-    for case, outcome in zip(cases, batch.check([_Trial(c) for c in cases], device), strict=True):
+    outcomes = batch.check([_Trial(case, target) for case in cases])
+    for case, outcome in zip(cases, outcomes, strict=True):
         if outcome is not None:
             tally.add(case.name, outcome)
     return tally
@@ -141,10 +146,14 @@ def _cases(name: str) -> Iterator[Case]:
 
 
 def check(
-    places: list[Place], device: str = "emulator", forms: str | None = None
+    places: list[Place],
+    device: str = "emulator",
+    forms: str | None = None,
+    target: str = TARGET,
 ) -> list[Outcome | None]:
     """The outcomes of the cases of these places."""
-    return batch.check([_Trial(_case(place)) for place in places], device, recorder(forms))
+    trials = [_Trial(_case(place), target) for place in places]
+    return batch.check(trials, device, recorder(forms))
 
 
 def _batches(name: str, names: dict[Place, str]) -> Iterator[list[Place]]:
@@ -161,11 +170,16 @@ def _batches(name: str, names: dict[Place, str]) -> Iterator[list[Place]]:
 
 
 def run(
-    operators: Sequence[str], jobs: int, device: str = "emulator", forms: str | None = None
+    operators: Sequence[str],
+    jobs: int,
+    device: str = "emulator",
+    forms: str | None = None,
+    target: str = TARGET,
 ) -> Iterator[tuple[str, Tally]]:
     """Every case of the operators, in `jobs` processes; each operator's tally when it is complete.
 
-    The generated forms are added to the file `forms`.
+    The emulator's cases are compiled for `target`, those of a GPU for the GPU. The generated forms
+    are added to the file `forms`.
     """
     names: dict[Place, str] = {}
     tallies = {name: Tally() for name in operators}
@@ -179,7 +193,7 @@ def run(
                 yield places
             issued.add(name)
 
-    function = functools.partial(check, device=device, forms=forms)
+    function = functools.partial(check, device=device, forms=forms, target=target)
     with Workers[Place](function, jobs, batches=batch.BATCHES_OF_A_PROCESS[device]) as workers:
         for places, outcomes in workers.run(batches()):
             for place, outcome in zip(places, outcomes, strict=True):

@@ -85,7 +85,7 @@ def lower(
         pass_configs=pass_configs,
         compile_flags=compile_flags,
     )
-    plan, keywords = kernel.launch_plan, kernel._nvrtc_keywords
+    plan, keywords = kernel.launch_plan, kernel._compiler_keywords
     statements = None
     if emulated:
         functions = kernel.artifact.device_mod.functions.items()
@@ -108,11 +108,11 @@ def lower(
 def build(lowered: Lowered) -> Candidate:
     """Compiles what was lowered, for the emulator, too, which keeps it. Raises `RuntimeError` where
     it does not compile."""
-    from tilelang.cache.cubins import cached_cubin
+    from tilelang.cache.cubins import cached_binary
     from tilelang.emulator.compiler import build_emulated
     from tilelang.engine.launch_plan import LaunchPlan
 
-    compiled = cached_cubin(
+    compiled = cached_binary(
         lowered.source,
         lowered.arch,
         lowered.kernel_names,
@@ -120,13 +120,18 @@ def build(lowered: Lowered) -> Candidate:
         lowered.fast_math,
         lowered.location,
     )
+    plan = LaunchPlan.from_json(lowered.plan)
     if lowered.emulated_source is not None:
-        build_emulated(lowered.emulated_source, lowered.kernel_names, checks=lowered.checks)
+        build_emulated(
+            lowered.emulated_source,
+            lowered.kernel_names,
+            checks=lowered.checks,
+            warp_threads=plan.warp_threads,
+        )
     usage = compiled.resource_usage
-    launches = LaunchPlan.from_json(lowered.plan).kernels
     shared = (
         usage[k.name].static_shared + (k.shared_bytes if isinstance(k.shared_bytes, int) else 0)
-        for k in launches
+        for k in plan.kernels
     )
     return Candidate(
         lowered,

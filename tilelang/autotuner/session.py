@@ -130,10 +130,14 @@ class Emulator:
 
         lowered = candidate.lowered
         assert lowered.emulated_source is not None
+        plan = LaunchPlan.from_json(lowered.plan)
         module = build_emulated(
-            lowered.emulated_source, lowered.kernel_names, checks=lowered.checks
+            lowered.emulated_source,
+            lowered.kernel_names,
+            checks=lowered.checks,
+            warp_threads=plan.warp_threads,
         )
-        plan = fitted(LaunchPlan.from_json(lowered.plan), module.parameter_bytes)
+        plan = fitted(plan, module.parameter_bytes)
         return emulated_adapter(plan, module.address, module.explain)
 
     def wait(self) -> None:

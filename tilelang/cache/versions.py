@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 
 from tilelang._paths import device_include_dirs
 from tilelang.cache.store import Store
@@ -54,9 +55,9 @@ def _digest(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def headers_digest(body: str, store: Store) -> str:
-    """Of the device headers for "cuda" or "emu", and the emulator's runtime."""
-    folders = device_include_dirs("cuda" if body == "cuda" else "emu")
+def headers_digest(body: Literal["cuda", "hip", "emu"], store: Store) -> str:
+    """Of the device headers for a body, and the emulator's runtime."""
+    folders = device_include_dirs(body)
     return digest_of((p for f in folders for p in f.rglob("*") if p.is_file()), store)
 
 

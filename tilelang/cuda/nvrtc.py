@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -13,26 +13,7 @@ from cuda.bindings import nvrtc
 from tilelang._paths import device_include_dirs
 from tilelang.compat.nvcc_flags import to_nvrtc
 from tilelang.cuda.compile_error import explain_failure
-
-
-@dataclass(frozen=True)
-class ResourceUsage:
-    """What one thread or block of a kernel needs, as ptxas reports it.
-
-    Attributes:
-        registers: 32-bit registers of a thread.
-        spill_stores: bytes that a thread's code stores because registers ran out.
-        spill_loads: bytes that it loads back.
-        stack: bytes of local memory of a thread, spills included.
-        static_shared: bytes of a block's shared memory that the kernel declares; dynamic shared
-            memory is chosen at launch.
-    """
-
-    registers: int
-    spill_stores: int
-    spill_loads: int
-    stack: int
-    static_shared: int
+from tilelang.engine.resource_usage import ResourceUsage, select
 
 
 class Cubin:
@@ -67,7 +48,7 @@ class Cubin:
             # The driver's cache had the binary, so ptxas did not run and said nothing.
             flags = [*self._flags, "--no-cache"]
             usage = parse_resource_usage(_run(self._source, flags, self._location)[1])
-        return _select(usage, self._kernel_names)
+        return select(usage, self._kernel_names)
 
 
 def compile_cubin(
@@ -212,13 +193,3 @@ def parse_resource_usage(log: str) -> dict[str, ResourceUsage]:
             if shared := _SHARED.search(line):
                 found[entry]["static_shared"] = int(shared[1])
     return {name: ResourceUsage(**values) for name, values in found.items()}
-
-
-def _select(usage: dict[str, ResourceUsage], names: Sequence[str]) -> dict[str, ResourceUsage]:
-    missing = [name for name in names if name not in usage]
-    if missing:
-        raise RuntimeError(
-            f"the compiled program has no kernel {', '.join(missing)}; "
-            f'it has {", ".join(usage) or "none"}. Declare them extern "C" __global__.'
-        )
-    return {name: usage[name] for name in names}

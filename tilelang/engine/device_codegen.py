@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import tvm
 from tvm import tirx
+from tvm.target import Target
 
 from tilelang._ffi import get_function
 from tilelang.engine.launch_plan import (
@@ -20,7 +21,8 @@ from tilelang.engine.launch_plan import (
     ScalarParam,
     TensorParam,
 )
-from tilelang.engine.tensor_map import MAP_DTYPES, Im2col
+from tilelang.engine.tensor_map_spec import TensorMapSpec
+from tilelang.utils.target import arch_of, kind_of
 
 _OPERATORS = {
     tirx.Add: "+",
@@ -97,7 +99,13 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         location=_location(host),
         descriptors=tuple(plan.descriptors),
         requirements=tuple(requirements),
+        warp_threads=_warp_threads(host.attrs["target"]),
     )
+
+
+def _warp_threads(target: Target) -> int:
+    described = get_function("target.Describe")(kind_of(target), arch_of(target))
+    return int(described["warp_threads"])
 
 
 def _attr(function: tirx.PrimFunc, key: str) -> Any:
@@ -189,15 +197,8 @@ class _PlanWriter:
 
     def _descriptor(self, call: tvm.ir.Call) -> str:
         """The name of the tensor map that a call of ``tl.create_tma_descriptor`` describes."""
-        rank, tensor = int(call.args[1]), call.args[2].name
-        sizes, rest = call.args[3 : 3 + 2 * rank], call.args[3 + 2 * rank :]
-        described = tuple(self.expr(size) for size in sizes)
-        numbers = [int(number) for number in rest]
-        _, swizzle, promotion, fill, *corners = numbers[2 * rank :]
-        box, im2col = tuple(numbers[:rank]), None
-        if corners:
-            lower, upper = tuple(corners[: rank - 2]), tuple(corners[rank - 2 :])
-            im2col, box = Im2col(lower, upper, channels=box[0], pixels=box[1]), ()
+        spec = TensorMapSpec.from_call(call)
+        tensor = spec.pointer.name
         known = {d.name for d in self.descriptors}
         name, number = f"{tensor}_desc", 0
         while name in known | self._params:
@@ -206,15 +207,15 @@ class _PlanWriter:
         made = Descriptor(
             name=name,
             param=tensor,
-            dtype=MAP_DTYPES[int(call.args[0])],
-            shape=described[:rank],
-            strides=described[rank + 1 :],
-            box=box,
-            element_strides=tuple(numbers[rank : 2 * rank]),
-            swizzle=(0, 32, 64, 128)[swizzle],
-            l2_promotion=(0, 64, 128, 256)[promotion],
-            oob_fill="nan" if fill else "zeros",
-            im2col=im2col,
+            dtype=spec.dtype,
+            shape=tuple(map(self.expr, spec.shape)),
+            strides=tuple(map(self.expr, spec.byte_strides)),
+            box=spec.box,
+            element_strides=spec.element_strides,
+            swizzle=spec.swizzle,
+            l2_promotion=spec.l2_promotion,
+            oob_fill=spec.oob_fill,
+            im2col=spec.im2col,
         )
         for other in self.descriptors:
             if replace(made, name=other.name) == other:

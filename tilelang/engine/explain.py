@@ -20,7 +20,7 @@ from tilelang.engine.explain_roles import roles_text
 from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
-    from tilelang.cuda.nvrtc import ResourceUsage
+    from tilelang.engine.resource_usage import ResourceUsage
 
 _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
 _COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")

@@ -277,7 +277,7 @@ class Requirement:
 class LaunchPlan:
     """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order,
     and the `descriptors` that they take. The last `workspaces` of the parameters are tensors that
-    the call allocates for the kernels.
+    the call allocates for the kernels. The target's warps have `warp_threads` lanes.
 
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
@@ -292,6 +292,7 @@ class LaunchPlan:
     descriptors: tuple[Descriptor, ...] = ()
     workspaces: int = 0
     requirements: tuple[Requirement, ...] = ()
+    warp_threads: int = 32
 
     def __post_init__(self) -> None:
         for field in ("params", "kernels", "outputs", "descriptors", "requirements"):
@@ -471,6 +472,7 @@ class LaunchPlan:
             "params": [vars(param) for param in self.params],
             "outputs": self.outputs,
             "workspaces": self.workspaces,
+            "warp_threads": self.warp_threads,
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
             "requirements": [vars(requirement) for requirement in self.requirements],

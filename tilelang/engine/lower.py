@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -15,11 +16,13 @@ from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
+from tilelang.utils.arch import is_amd
 from tilelang.utils.log import say
-from tilelang.utils.target import TargetLike, determine_target
+from tilelang.utils.target import TargetLike, arch_of, determine_target, kind_of
 
 if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
+    from tilelang.hip.compile import CodeObject
 
 
 def lower(
@@ -32,13 +35,13 @@ def lower(
 ) -> CompiledArtifact:
     """Lowers one function to device source and a launch plan.
 
-    `target` is what `determine_target` takes. With `enable_device_compile` NVRTC compiles the
-    source, to `rt_mod` of the result. The host side is data, so `target_host`, `runtime_only` and
-    `enable_host_codegen` change nothing; scripts pass them. Configuration comes from the current
+    `target` is what `determine_target` takes. With `enable_device_compile` NVRTC, or clang, compiles
+    the source, to `rt_mod` of the result. The host side is data, so `target_host`, `runtime_only`
+    and `enable_host_codegen` change nothing; scripts pass them. Configuration comes from the current
     `tilelang.transform.PassContext`.
 
     Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run,
-    `RuntimeError` for source that NVRTC refuses.
+    `RuntimeError` for source that the compiler refuses.
 
     Example: ``print(tilelang.lower(main, target="cuda -arch=sm_80").kernel_source)``
     """
@@ -75,12 +78,27 @@ def lower(
     )
 
 
-def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin:
-    from tilelang.cuda.nvrtc import compile_cubin, configured
+def configured(target: Target, get: Callable[[str], Any]) -> dict[str, Any]:
+    """The keywords that pass configurations have for the compiler of the target's source,
+    `compile_cubin` or `compile_code_object`; `get` gives the value of a key or None.
 
-    keywords = configured(lambda key: current_config(PassConfigKey(key)))
+    Example: ``configured(target, {"tl.enable_fast_math": True}.get)``
+    """
+    from tilelang.cuda import nvrtc
+    from tilelang.hip import compile as hip
+
+    return (hip if kind_of(target) == "hip" else nvrtc).configured(get)
+
+
+def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin | CodeObject:
+    from tilelang.cuda.nvrtc import compile_cubin
+    from tilelang.hip.compile import compile_code_object
+
+    keywords = configured(target, lambda key: current_config(PassConfigKey(key)))
     names = [kernel.name for kernel in plan.kernels]
-    return compile_cubin(source, target.arch, names, location=plan.location, **keywords)
+    arch = arch_of(target)
+    compiler = compile_code_object if is_amd(arch) else compile_cubin
+    return compiler(source, arch, names, location=plan.location, **keywords)
 
 
 def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:

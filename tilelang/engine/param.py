@@ -14,6 +14,7 @@ from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
+    from tilelang.hip.compile import CodeObject
 
 
 def arguments(function: tvm.tirx.PrimFunc) -> list[tvm.ir.Var]:
@@ -92,4 +93,4 @@ class CompiledArtifact:
     launch_plan: LaunchPlan
     target: Target
     target_host: Target | None = None
-    rt_mod: Cubin | None = None
+    rt_mod: Cubin | CodeObject | None = None

@@ -24,12 +24,15 @@ from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, wh
 from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
+from tilelang.utils.arch import is_amd
 from tilelang.utils.log import listening, logger
 from tilelang.utils.target import TargetLike, arch_of, determine_target
 from tilelang.utils.tensor import TensorSupplyType
 
 if TYPE_CHECKING:
-    from tilelang.cuda.nvrtc import Cubin, ResourceUsage
+    from tilelang.cuda.nvrtc import Cubin
+    from tilelang.engine.resource_usage import ResourceUsage
+    from tilelang.hip.compile import CodeObject
     from tilelang.profiler import Profiler
     from tilelang.runtime import Kernel
 
@@ -160,7 +163,9 @@ class JITKernel(Callee):
             from tilelang.emulator.compiler import build_emulated
 
             source = self.emulated_source
-            module = build_emulated(source, self._kernel_names, checks=self.checks)
+            module = build_emulated(
+                source, self._kernel_names, checks=self.checks, warp_threads=plan.warp_threads
+            )
             plan = fitted(plan, module.parameter_bytes)
             adapter = emulated_adapter(plan, module.address, module.explain)
         elif self._why_not_here:
@@ -247,21 +252,21 @@ class JITKernel(Callee):
         return [kernel.name for kernel in self.launch_plan.kernels]
 
     @cached_property
-    def _compiled(self) -> Cubin:
-        from tilelang.cache.cubins import cached_cubin
+    def _compiled(self) -> Cubin | CodeObject:
+        from tilelang.cache.cubins import cached_binary
 
-        return cached_cubin(
+        return cached_binary(
             self.kernel_source,
             arch_of(self.target),
             self._kernel_names,
-            **self._nvrtc_keywords,
+            **self._compiler_keywords,
         )
 
     @property
-    def _nvrtc_keywords(self) -> dict[str, Any]:
-        from tilelang.cuda.nvrtc import configured
+    def _compiler_keywords(self) -> dict[str, Any]:
+        from tilelang.engine.lower import configured
 
-        found = configured(self.pass_configs.get)
+        found = configured(self.target, self.pass_configs.get)
         return {
             **found,
             "options": [*self.compile_flags, *found["options"]],
@@ -270,28 +275,40 @@ class JITKernel(Callee):
 
     @property
     def cubin(self) -> bytes:
-        """The binary for the GPU. Compiled by NVRTC at first use; needs no GPU."""
+        """The binary for the GPU: a cubin, or a code object of AMD. Compiled by NVRTC or clang at
+        first use; needs no GPU."""
         return self._compiled.cubin
 
     @cached_property
     def ptx(self) -> str:
-        """PTX of the kernels for the target. Compiled by NVRTC at first use; needs no GPU."""
+        """PTX of the kernels for the target. Compiled by NVRTC at first use; needs no GPU. Raises
+        `RuntimeError` for an AMD GPU, which has none.
+        """
         from tilelang.cuda.nvrtc import compile_ptx
 
+        if is_amd(arch_of(self.target)):
+            raise RuntimeError(
+                f"found a kernel for {arch_of(self.target)}, wanted one for an NVIDIA GPU: there "
+                "is no PTX of it. Its assembly is `kernel.sass`"
+            )
         return compile_ptx(
             self.kernel_source,
             arch_of(self.target),
-            **self._nvrtc_keywords,
+            **self._compiler_keywords,
         )
 
     @cached_property
     def sass(self) -> str:
-        """Machine code of the kernels for the target as text, by nvdisasm; needs no GPU. Raises
-        `RuntimeError` where nvdisasm is missing.
+        """Machine code of the kernels for the target as text: SASS by nvdisasm, or AMD's assembly;
+        needs no GPU. Raises `RuntimeError` where nvdisasm is missing.
         """
         from tilelang.cuda.disassembler import disassemble
+        from tilelang.hip.compile import CodeObject
 
-        return disassemble(self.cubin)
+        compiled = self._compiled
+        if isinstance(compiled, CodeObject):
+            return compiled.assembly
+        return disassemble(compiled.cubin)
 
     @property
     def resource_usage(self) -> dict[str, ResourceUsage]:

@@ -61,10 +61,11 @@ class KernelLaunchFrame(Frame):
         self.random_state: tuple[str, ir.Var] | None = None
         """Generator of random numbers, and its state in each thread."""
         self.safe_values: dict[ir.Var, ir.Expr] = {}
+        """Values that reads of global tensors out of bounds give, if not zero."""
         self.barriers: dict[ir.Var, list[ir.Expr]] = {}
-        """What reads of global tensors give out of bounds, where it is not zero."""
+        """Arrival counts of the mbarriers of each buffer."""
         self.counters: list[ir.Var] = []
-        """From which the kernel's persistent loops draw their tiles."""
+        """Tensors from which the kernel's persistent loops fetch their tiles."""
         self.ws_schedule: dict[str, Any] | None = None
         """The program's own warp specialisation."""
         self.ws_depths: list[dict[str, Any]] = []

@@ -292,9 +292,8 @@ def assume(condition: Any) -> None:
     from it are left out.
 
     A condition that is false when the kernel runs makes its accesses out of bounds undefined. In
-    front of the kernel's other statements it also tells of strides that are multiples of 16 bytes,
-    so that TMA can copy; a call whose tensors' are not raises
-    `ValueError` then.
+    front of the kernel's other statements it may also state that strides are multiples of 16 bytes,
+    so that TMA can copy; a call with other strides then raises `ValueError`.
 
     Raises
     ------

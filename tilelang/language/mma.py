@@ -371,7 +371,8 @@ def ptx_ldmatrix(*arguments: Any, dtype: Any = None) -> None:
     elif len(arguments) == 8:
         _, trans, num, kind, local, local_offset, smem, smem_offset = arguments
         constant(name, "type", kind, (".b16", "b16"))
-        shared = moved(name, place_of(name, smem, "an element of shared memory"), smem_offset, 1)
+        rows = place_of(name, smem, "an element of shared memory")
+        shared = moved(name, rows, smem_offset, 1)
         registers = moved(name, place_of(name, local, _LANES), local_offset, 1)
     else:
         raise TypeError(

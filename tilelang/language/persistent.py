@@ -117,8 +117,8 @@ class _DrawnLoop(_PersistentLoop):
     """A loop that ends when no tile is left: a block's first tile is that of its number, each
     other one the next that no block has taken.
 
-    Every tile but the first ones is drawn once, and each block that has tiles draws once more in
-    vain: as often as there are tiles, so a counter that wraps there ends where it began.
+    Every tile but the first ones is drawn once, and each block that has tiles draws once more
+    in vain: as often as there are tiles, so a counter that wraps there ends where it began.
     """
 
     # Of its own: who jumped out would leave draws undone.

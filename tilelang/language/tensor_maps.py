@@ -8,6 +8,7 @@ from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.engine.tensor_map import MAP_DTYPES
+from tilelang.engine.tensor_map_spec import TensorMapSpec
 from tilelang.language.barriers import barrier_operand
 from tilelang.language.copies import eviction_number
 from tilelang.language.dtypes import dtype as data_type
@@ -70,21 +71,32 @@ def create_tma_descriptor(dtype: Any, rank: int, tensor: Any, *numbers: Any) -> 
             f"{name} found an element of {place.source.name} that is not the first, wanted the "
             "tensor; add the offset to the coordinates of T.tma_load"
         )
-    sizes = [_size(name, n) for n in numbers[: 2 * dimensions]]
-    words = ["box"] * dimensions + ["a step"] * dimensions
-    words += ["interleave", "swizzle", "L2 promotion", "fill"]
-    limits = [257] * dimensions + [9] * dimensions + [1, 4, 4, 2]
-    rest = [
-        tirx.const(_number(name, word, n, limit), "int32")
-        for word, n, limit in zip(words, numbers[2 * dimensions :], limits, strict=True)
-    ]
-    kind = tirx.const(_data_type(name, dtype), "int32")
-    pointer = address_of(place)
-    arguments = [kind, tirx.const(dimensions, "int32"), pointer, *sizes, *rest]
-    return ir.Call(ir.Op.get("tl.create_tma_descriptor"), arguments, ret_ty=pointer.ty)
+    per_dimension = [numbers[k * dimensions : (k + 1) * dimensions] for k in range(4)]
+    shape, strides, box, steps = per_dimension
+    _, swizzle, promotion, fill = (
+        _number(name, word, n, 0, most)
+        for word, n, most in zip(
+            ("interleave", "swizzle", "L2 promotion", "fill"),
+            numbers[4 * dimensions :],
+            (0, 3, 3, 1),
+            strict=True,
+        )
+    )
+    spec = TensorMapSpec(
+        pointer=address_of(place),
+        shape=tuple(_size(name, n) for n in shape),
+        byte_strides=tuple(_size(name, n) for n in strides)[1:],
+        dtype=_data_type(name, dtype),
+        box=tuple(_number(name, "box", n, 1, 256) for n in box),
+        element_strides=tuple(_number(name, "a step", n, 1, 8) for n in steps),
+        swizzle=(0, 32, 64, 128)[swizzle],
+        l2_promotion=(0, 64, 128, 256)[promotion],
+        oob_fill="nan" if fill else "zeros",
+    )
+    return spec.to_call()
 
 
-def _data_type(name: str, dtype: Any) -> int:
+def _data_type(name: str, dtype: Any) -> str:
     number = as_int(dtype)
     if number is None:
         number = _NUMBERS.get(str(data_type(dtype)))
@@ -93,7 +105,7 @@ def _data_type(name: str, dtype: Any) -> int:
     if number not in MAP_DTYPES:
         known = ", ".join(f"{n} ({d})" for n, d in sorted(MAP_DTYPES.items()))
         raise ValueError(f"dtype of {name} is {dtype!r}, wanted a type of 8 to 64 bits or {known}")
-    return number
+    return MAP_DTYPES[number]
 
 
 def _size(name: str, value: Any) -> ir.Expr:
@@ -106,11 +118,10 @@ def _size(name: str, value: Any) -> ir.Expr:
     raise TypeError(f"{name} found {describe(value)}, wanted an integer")
 
 
-def _number(name: str, word: str, value: Any, limit: int) -> int:
+def _number(name: str, word: str, value: Any, least: int, most: int) -> int:
     number = as_int(value)
-    least = 1 if limit in (257, 9) else 0
-    if number is None or not least <= number < limit:
-        raise ValueError(f"{word} of {name} is {value!r}, wanted a constant {least} to {limit - 1}")
+    if number is None or not least <= number <= most:
+        raise ValueError(f"{word} of {name} is {value!r}, wanted a constant {least} to {most}")
     return number
 
 
@@ -159,11 +170,11 @@ def tma_load(
     """
     name = "T.tma_load"
     current_tracer(name).kernel_scope(name)
-    if not isinstance(descriptor, ir.Call) or descriptor.op.name != "tl.create_tma_descriptor":
+    if not TensorMapSpec.is_call(descriptor):
         raise TypeError(
             f"{name} found {describe(descriptor)}, wanted a tensor map of T.create_tma_descriptor"
         )
-    rank, given = int(descriptor.args[1]), list(coordinates)
+    rank, given = len(TensorMapSpec.from_call(descriptor).shape), list(coordinates)
     if len(given) == rank + 1 and eviction_policy is None:
         eviction_policy = given.pop()
     if len(given) != rank:

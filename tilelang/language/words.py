@@ -285,8 +285,8 @@ def __fns(mask: Any, base: Any, offset: Any) -> ir.Call:
     base
         Position to begin at, 0 to 31.
     offset
-        The how manieth set bit from there: upwards from 1, downwards from -1; 0 is the bit at
-        ``base`` itself (PTX ISA, fns).
+        Which set bit, counted from there: 1 is the first one upwards, -1 the first one downwards,
+        0 the bit at ``base`` itself (PTX ISA, fns).
 
     Example
     -------

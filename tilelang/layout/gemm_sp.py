@@ -21,7 +21,7 @@ def make_cutlass_metadata_layout(
     Parameters
     ----------
     buffer
-        Metadata (M, K / elements that one entry tells of): int16 or int32 for ``arch`` 8.x, uint8
+        Metadata (M, K / elements that one entry describes): int16 or int32 for ``arch`` 8.x, uint8
         for 9.x.
     mma_dtype
         Elements of the operand: float16, bfloat16, float32 (tf32), int8, uint8 or an 8-bit float.

@@ -64,9 +64,11 @@ class Kernel(Callee):
     def _emulated(self) -> Launcher:
         from tilelang.emulator.compiler import build_emulated
 
-        names = [kernel.name for kernel in self.launch_plan.kernels]
-        module = build_emulated(self._variant.binary.decode(), names)
-        plan = fitted(self.launch_plan, module.parameter_bytes)
+        plan = self.launch_plan
+        names = [kernel.name for kernel in plan.kernels]
+        source = self._variant.binary.decode()
+        module = build_emulated(source, names, warp_threads=plan.warp_threads)
+        plan = fitted(plan, module.parameter_bytes)
         return emulated_adapter(plan, module.address, module.explain)
 
 

@@ -55,9 +55,11 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {line[:120]}"
 
 
-def lower_one(func: tvm.tirx.PrimFunc, index: int, arch: str = "sm_90a") -> CompiledArtifact:
+def lower_one(
+    func: tvm.tirx.PrimFunc, index: int, target: str = "cuda -arch=sm_90a"
+) -> CompiledArtifact:
     """The lowered function under a name that is its own among `index`."""
-    return lower(func.with_attr("global_symbol", f"case{index}"), target=f"cuda -arch={arch}")
+    return lower(func.with_attr("global_symbol", f"case{index}"), target=target)
 
 
 _PRODUCTS = re.compile(r"^#define TL_WGMMA_PRODUCTS\(.*?\) (.*)$", re.MULTILINE)
@@ -106,8 +108,11 @@ class Batch:
         self, source: str, names: list[str]
     ) -> Callable[[int, Sequence[torch.Tensor]], None]:
         with tempfile.TemporaryDirectory() as cache:
-            module: EmulatedModule = build_emulated(source, names, Path(cache))
-        plans = self._plans
+            plans = self._plans
+            (warp_threads,) = {plan.warp_threads for plan in plans}
+            module: EmulatedModule = build_emulated(
+                source, names, Path(cache), warp_threads=warp_threads
+            )
         return lambda number, given: emulated_adapter(plans[number], module.address)(*given)
 
     def _for_cuda(

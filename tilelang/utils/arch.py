@@ -1,4 +1,4 @@
-"""Which GPUs run what was compiled for an architecture."""
+"""Whose an architecture is, and which GPUs run what was compiled for it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ def check_arch(arch: str) -> re.Match[str]:
     if not found:
         raise ValueError(f"architecture {arch!r}: expected a name such as sm_90a")
     return found
+
+
+def is_amd(arch: str) -> bool:
+    """Whether an architecture is AMD's.
+
+    Example: ``is_amd("gfx942") and not is_amd("sm_90a")``
+    """
+    return arch.startswith("gfx")
 
 
 def runs_on(arch: str, capability: tuple[int, int]) -> bool:

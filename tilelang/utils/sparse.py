@@ -29,8 +29,8 @@ def compress(
     Raises
     ------
     ValueError
-        If the matrix has too many elements that are not zero, or K is no multiple of what an
-        element of the metadata tells of.
+        If the matrix has too many elements that are not zero, or K is no multiple of the
+        elements that one element of the metadata describes.
 
     Example
     -------

@@ -1,24 +1,26 @@
 /*!
  * AnnotateWarpGroupRegAlloc: registers of warp groups that copy go to those that compute.
  *
- * Input: a thread program with its barriers; ranges of threads (`tl.thread_range`), of which warp
- * specialisation marked some as `tl.warp_role`; what the program says of registers
- * (`tl.producer_registers`, `tl.consumer_registers`, `tl.no_set_max_nreg`); roles of a schedule
- * with their registers (`tl.scheduled_role`). Output: none of these attributes; the roles of a
- * schedule open with what their number is to be; in a kernel for sm_90a that has producers and
- * consumers, each of their bodies opens with `tl.warpgroup_reg_dealloc` or
- * `tl.warpgroup_reg_alloc`, and `tl.min_blocks_per_sm` tells how many blocks share the registers,
- * if several do.
- * Establishes: all threads together have no more registers than a block has for them, so that no
- * warp group waits for ever. As many blocks run on a multiprocessor as its shared memory has room
- * for and leave consumers the registers of their buffers and kOther more: one block's loads and
- * epilogue then run beside the products of another one. Left alone: kernels with other numbers of
- * warp groups than kUsual, and producers that move data themselves, which takes registers, unless
- * the program gives numbers.
- * T.annotate_min_blocks_per_sm counts as what the multiprocessor has room for, with a warning where
- * that is less: ptxas would take no notice of more threads than there are, and where shared memory
- * ends, fewer registers buy nothing. In a number that has room, a role always has registers left.
- * Refuses (ValueError): numbers of the program that need more. Warns of numbers without an effect.
+ * Input: a thread program with its barriers and ranges of threads (`tl.thread_range`). Warp
+ * specialisation has marked some ranges as `tl.warp_role`, roles of a schedule with their registers
+ * as `tl.scheduled_role`. The program may give numbers of registers (`tl.producer_registers`,
+ * `tl.consumer_registers`, `tl.no_set_max_nreg`).
+ * Output: none of these attributes. The roles of a schedule begin with their `setmaxnreg`. In a
+ * kernel for sm_90a that has producers and consumers, each of their bodies begins with
+ * `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`. `tl.min_blocks_per_sm` is the number of
+ * blocks that share a multiprocessor's registers, if it is more than one.
+ * Establishes: all threads of a block together have at most the registers of a block, so that no
+ * warp group waits for registers for ever. The number of blocks is the largest that shared memory
+ * has room for and that leaves consumers the registers of their buffers and kOther more: one
+ * block's loads and epilogue then run beside the products of another one. Left alone: kernels whose
+ * number of warp groups is not in kUsual, and producers that move data themselves, which takes
+ * registers, unless the program gives numbers.
+ * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
+ * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
+ * shared memory has room for, fewer registers do not admit more blocks. Within the limit, a role
+ * always has registers left.
+ * Refuses (ValueError): numbers of the program that need more registers than there are. Warns of
+ * numbers without an effect.
  */
 #include <algorithm>
 #include <map>

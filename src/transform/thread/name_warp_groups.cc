@@ -1,25 +1,26 @@
 /*!
- * NameWarpGroups: what the threads of a warp agree on is asked once.
+ * NameWarpGroups: computes the number of the warp group once, as a value that is uniform in a warp.
  *
  * In:  a flat thread program.
- * Out: the same; in kernels with descriptors of wgmma (`tl.wgmma_descriptor`) a quotient of the
- *      thread's number in them that is the same for all threads of a warp is a name, which the
- *      kernel gives it at its beginning as the value of the warp's first thread:
- *      `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`; and branches that whole warp groups
- *      take ask for that name: `if tx < 128` is `if warp_group < 1`.
- * Establishes: ptxas sees that a warp agrees on its descriptors and computes them in uniform
- *      registers, where wgmma takes them from, instead of moving each there (CUTLASS asks for
- *      `canonical_warp_group_idx` in the same way). On an H200 that is a quarter of a GEMM's
- *      instructions between products. Behind a branch by the thread's number ptxas takes warps for
- *      divided, up to the end of the kernel if there are branches or loops that it does not see
- *      through: then it uses uniform registers for nothing there.
- *      Named barriers and stores behind loops keep the thread's number: the name would live through
- *      the loops for them, which took their uniform registers from attention's gradients.
- * Refuses nothing. Kernels whose threads have several dimensions, or are no whole warps, whose
- * lanes could not all be asked, stay as they are.
+ * Out: the same, with changes in kernels that have descriptors of wgmma (`tl.wgmma_descriptor`).
+ *      A quotient of the thread's number that is equal in all threads of a warp becomes a variable.
+ *      The kernel defines it at its beginning as the value of the warp's first thread:
+ *      `warp_group = tl.shfl_sync(mask, tx // 128, 0, 32)`. Branches that whole warp groups take
+ *      compare that variable: `if tx < 128` becomes `if warp_group < 1`.
+ * Establishes: ptxas can prove that a warp agrees on its descriptors. It then computes them in
+ *      uniform registers, where wgmma reads them, instead of moving each there (CUTLASS uses
+ *      `canonical_warp_group_idx` for the same reason). On an H200 these moves are a quarter of a
+ *      GEMM's instructions between products. After a branch on the thread's number, ptxas takes
+ *      warps for divergent; if there are branches or loops that it does not see through, it does so
+ *      up to the end of the kernel and uses no uniform registers there.
+ *      Named barriers and stores after loops keep the thread's number: for them the variable would
+ *      live through the loops, which took uniform registers from attention's gradients.
+ * Refuses nothing. Unchanged: kernels whose threads have several dimensions, and kernels whose
+ * threads are no whole warps, because a shuffle needs all lanes.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include "../../analysis/thread_set.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
 #include "../../target/wgmma.h"
@@ -29,8 +30,6 @@
 
 namespace tl {
 namespace {
-
-constexpr int64_t kAllLanes = 0xffffffff;
 
 /*! An integer expression of one variable: no load, no call. */
 bool IsOf(const Expr& e, const Var& variable) {
@@ -57,10 +56,9 @@ class Namer : public StmtExprMutator {
   std::vector<Stmt> Binds() const {
     std::vector<Stmt> binds;
     for (const auto& [value, name] : names_) {
-      const Expr first = CallOp("tl.shfl_sync",
-                                {MakeInt(DLDataType{kDLUInt, 32, 1}, kAllLanes), value, MakeInt(0),
-                                 MakeInt(warp_threads_)},
-                                value->ty);
+      const Expr first =
+          CallOp("tl.shfl_sync",
+                 {AllLanes(warp_threads_), value, MakeInt(0), MakeInt(warp_threads_)}, value->ty);
       binds.push_back(MakeBind(name, first, Span()));
     }
     return binds;

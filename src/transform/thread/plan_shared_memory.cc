@@ -32,6 +32,7 @@
 #include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
+#include "../../op/tensor_map_spec.h"
 #include "../../op/views.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
@@ -112,11 +113,10 @@ class AllocationCollector : public StmtExprVisitor {
   // The exchange of 16-byte pieces repeats after 8 rows (CUDA Programming Guide, Tensor Memory
   // Access, "Swizzle"; PTX ISA, Matrix Descriptor Format).
   void Visit_(const CallNode* op) override {
-    const auto descriptor = std::find_if(op->args.begin(), op->args.end(), [](const Expr& arg) {
-      return arg.as<CallNode>() && IsCallTo(arg, kCreateTmaDescriptor);
-    });
     int64_t swizzle = 0;
-    if (descriptor != op->args.end()) swizzle = TmaSwizzle((*descriptor).as<CallNode>());
+    for (const Expr& arg : op->args) {
+      if (const auto map = TensorMapSpec::FromOperand(arg)) swizzle = map->swizzle;
+    }
     if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (IsShared(p.buffer)) Align(p.buffer, swizzle);

@@ -28,6 +28,7 @@
 #include "../../analysis/effects.h"
 #include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
+#include "../../op/tensor_map_spec.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/error.h"
@@ -149,6 +150,10 @@ class KernelUses : public StmtExprVisitor {
   std::unordered_map<std::string, Expr> extents_;
 };
 
+Var TensorOf(const TensorMapSpec& map) {
+  return AsAddressOf(map.pointer)->source.as_or_throw<Var>();
+}
+
 /*! Replaces the tensor maps that a kernel's body describes by variables. */
 class MapCollector : public StmtExprMutator {
  public:
@@ -170,7 +175,7 @@ class MapCollector : public StmtExprMutator {
     for (const Map& map : maps) {
       if (ffi::StructuralEqual()(map.call, GetRef<Expr>(op))) return map.param;
     }
-    const Var tensor = AsAddressOf(op->args[2])->source.as_or_throw<Var>();
+    const Var tensor = TensorOf(TensorMapSpec::FromCall(op));
     auto var = make_object<VarNode>();
     var->name = std::string(tensor->name) + "_desc";
     var->ty = op->ty;
@@ -333,7 +338,7 @@ class Splitter {
                            const MapCollector& collector, const Array<Var>& params) const {
     std::unordered_set<const Object*> mapped;
     for (const MapCollector::Map& map : collector.maps) {
-      const Var tensor = AsAddressOf(map.call->args[2])->source.as_or_throw<Var>();
+      const Var tensor = TensorOf(TensorMapSpec::FromCall(map.call.get()));
       mapped.insert(OfFunction(tensor).get());
     }
     Array<Var> out;
@@ -352,8 +357,8 @@ class Splitter {
 
   /*! The description of a tensor map with the parameter in the place of the address. */
   Expr OfFunction(const MapCollector::Map& map) const {
-    const TensorLoadNode* first = AsAddressOf(map.call->args[2]);
-    const Var tensor = OfFunction(first->source.as_or_throw<Var>());
+    TensorMapSpec spec = TensorMapSpec::FromCall(map.call.get());
+    const Var tensor = OfFunction(TensorOf(spec));
     const auto is_tensor = [&](const Var& p) { return p.same_as(tensor); };
     if (!std::any_of(function_->params.begin(), function_->params.end(), is_tensor)) {
       ThrowAt(map.span, "ValueError",
@@ -361,9 +366,8 @@ class Splitter {
                   ", which is no parameter of the function, wanted one, since the host describes "
                   "the tensor; use T.copy with disable_tma=True");
     }
-    Array<Expr> args = map.call->args;
-    args.Set(2, tensor);
-    return CallOp(kCreateTmaDescriptor, args, map.call->ty);
+    spec.pointer = tensor;
+    return spec.ToCall();
   }
 
   Array<Any> L2Window(const AttrStmtNode* attr) const {

@@ -113,8 +113,11 @@ struct State {
 
 class SyncPlanner {
  public:
-  SyncPlanner(const Stmt& body, int64_t warp_threads)
-      : tree_(BuildSyncTree(body)), conflict_(tree_), subsets_(warp_threads) {}
+  SyncPlanner(const Stmt& body, const Target& target)
+      : tree_(BuildSyncTree(body)),
+        conflict_(tree_),
+        subsets_(target.warp_threads),
+        has_subset_barriers_(target.Has(Feature::kNamedBarriers)) {}
 
   /*! Without barriers of its own where `places_barriers` is false: fences are no part of an order
    * that the program keeps by itself. */
@@ -557,7 +560,7 @@ class SyncPlanner {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
-    if (!regions.empty() && !subsets_.Meeting(place)) {
+    if (!regions.empty() && !(has_subset_barriers_ && subsets_.Meeting(place))) {
       return c.later->tensor ? LeaveToProgram(c, *regions[0])
                              : RefuseDivergentConflict(c, *regions[0]);
     }
@@ -573,15 +576,23 @@ class SyncPlanner {
                                   SharedConflict::Between::kWarpGroups);
   }
 
-  [[noreturn]] static void RefuseDivergentConflict(const Conflict& c, const SyncNode& region) {
+  /*! Who would have to run a region, that its threads can meet there. */
+  std::string ThoseWhoMeet() const {
+    return has_subset_barriers_
+               ? "that neither all threads of the block nor whole warps of constant number run "
+                 "together"
+               : "that not all threads of the block run together";
+  }
+
+  [[noreturn]] void RefuseDivergentConflict(const Conflict& c, const SyncNode& region) const {
     const SharedAccess& a = *c.earlier.access;
     ThrowAt(c.later->node->stmt->span, "ValueError",
             "found an access of shared buffer " + std::string(c.later->buffer->name) +
                 " that needs a barrier after an access by other threads" + At(*a.node) +
-                ", both in a region" + At(region) +
-                " that neither all threads of the block nor whole warps of constant number run "
-                "together, wanted a place for the barrier that they reach; move one access out of "
-                "the region or make the region's condition the same for all threads of each warp");
+                ", both in a region" + At(region) + " " + ThoseWhoMeet() +
+                ", wanted a place for the barrier that they reach; move one access out of the "
+                "region or make the region's condition the same for all threads of " +
+                (has_subset_barriers_ ? "each warp" : "the block"));
   }
 
   /*! Threads that meet nowhere cannot be made to wait for each other; a program that has its own
@@ -594,10 +605,9 @@ class SyncPlanner {
     LogAt(LogLevel::kWarning, span,
           "found an access of tensor " + std::string(c.later->name->name) +
               " after an access of it by other threads" + At(*a.node) + ", both in a region" +
-              At(region) +
-              " that neither all threads of the block nor whole warps of constant number run "
-              "together, so that no barrier orders them; move one access out of the region, or "
-              "let atomic operations order them");
+              At(region) + " " + ThoseWhoMeet() +
+              ", so that no barrier orders them; move one access out of the region, or let atomic "
+              "operations order them");
   }
 
   void Prune(SyncNode* node) {
@@ -688,6 +698,7 @@ class SyncPlanner {
   SyncTree tree_;
   SharedConflict conflict_;
   ThreadSubsets subsets_;
+  const bool has_subset_barriers_;
   std::set<int> taken_;
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
@@ -706,8 +717,8 @@ class SyncPlanner {
 
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
-  return ForEachKernel(f, [&, warp = TargetOf(f).warp_threads](const AttrStmtNode* op) {
-    return SyncPlanner(GetRef<Stmt>(op), warp).Plan(places_barriers);
+  return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    return SyncPlanner(GetRef<Stmt>(op), target).Plan(places_barriers);
   });
 }
 

@@ -1,6 +1,9 @@
-/*! Where the consumer gives up a slot that an asynchronous product reads: where it would wait for
- * that product or for a later one anyway, or behind the next one, so that one product is in flight
- * all the time; else behind the operation. */
+/*!
+ * Chooses where the consumer releases a slot whose last reader is an asynchronous wgmma.
+ *
+ * Preferred: at a statement that waits for that wgmma, or for a later one, anyway. Otherwise: after
+ * the next wgmma is issued, so that one is always in flight. Otherwise: right after the operation.
+ */
 #include <algorithm>
 
 #include "pipeline.h"

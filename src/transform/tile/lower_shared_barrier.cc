@@ -90,11 +90,12 @@ class TargetChecker : public StmtExprVisitor {
   Span span_;
 };
 
-/*! The buffers at whose mbarriers other blocks arrive, or whose copies to all of the cluster they
- * count, and of these the ones that tell of what other blocks wrote. What a copy wrote, its bytes
- * tell of; what makes room for one, says nothing of memory. */
 struct RemoteBarriers {
-  std::unordered_set<const Object*> buffers, acquired;
+  /*! Buffers with mbarriers at which other blocks arrive, or which count copies to the cluster. */
+  std::unordered_set<const Object*> buffers;
+  /*! Those whose waits acquire for the cluster, because an arrival publishes writes of another
+   * block. The bytes of a copy are visible without; an arrival that frees a slot publishes none. */
+  std::unordered_set<const Object*> acquired;
 };
 
 /*! Adds those that a statement uses. */

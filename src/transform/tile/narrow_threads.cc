@@ -9,12 +9,14 @@
  *      - an atomic operation on one element is each thread's own, where values differ by thread or
  *        one thread alone reaches it;
  *      - a store at block level that depends on the element that it writes is made by one thread;
- *      - a reduction over a warp combines the lanes that get there.
+ *      - a reduction over a warp combines the lanes that get there, and a mask of all lanes is that
+ *        of the target's warp.
  * Establishes: all threads of the block, or of the innermost range, reach each tile operator and
  * parallel loop together, and agree on its operands.
  * Refuses (ValueError): operators, and stores to fragments, in other control that threads take
  * apart; operands that differ by thread; an element that each thread would change from a value of
- * its own; reductions by lanes that data choose; shuffles and votes of lanes that do not get there.
+ * its own; reductions by lanes that data choose; shuffles and votes of lanes that do not get there;
+ * matches in warps of more than 32 lanes.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -166,7 +168,8 @@ class Walk : public StmtExprMutator {
   Expr Mutate_(const CallNode* op) final {
     if (lanes_ && IsCallTo(GetRef<Expr>(op), kAllReduce)) return Reduction(op);
     if (lanes_ && IsOfLanes(op)) CheckLanes(op);
-    return Default<Expr>(op);
+    const Expr call = Default<Expr>(op);
+    return acts_ && IsOfLanes(op) ? OfAllLanes(call.as_or_throw<Call>()) : call;
   }
 
  private:
@@ -323,11 +326,31 @@ class Walk : public StmtExprMutator {
 
   /*! Over the lanes that get there. */
   Expr Reduction(const CallNode* op) {
-    if (!IsConst(op->args[1], warp_threads_)) return Default<Expr>(op);
+    if (!IsConst(op->args[1], kTracedLanes)) return Default<Expr>(op);
     if (!lanes_->Here()) RefuseLanes(op, *lanes_, span_);
     const Expr mask = LanesOf(*lanes_->Here());
-    if (IsConst(mask, kAllLanes)) return Default<Expr>(op);
+    if (const auto* lanes = mask.as<IntImmNode>();
+        lanes && lanes->value == AllLanes(warp_threads_)->value) {
+      Call call = Default<Expr>(op).as_or_throw<Call>();
+      call.CopyOnWrite()->args.Set(1, MakeInt(warp_threads_));
+      return call;
+    }
     return CallOp(kReduceLanes, {op->args[0], mask, Mutate(op->args[3])}, op->ty);
+  }
+
+  /*! A program without a mask means all lanes of the target's warp. */
+  Expr OfAllLanes(Call call) const {
+    if (warp_threads_ == kTracedLanes) return call;
+    if (IsCallTo(call, "tl.match_any_sync") || IsCallTo(call, "tl.match_all_sync")) {
+      ThrowAt(span_, "ValueError",
+              "found a match of lanes for a target with warps of " + std::to_string(warp_threads_) +
+                  " threads, whose result has 32 bits, wanted warps of 32; compare with the value "
+                  "of a lane by T.shfl_sync, and vote by T.ballot_sync, which gives 64 bits");
+    }
+    if (IsConst(call->args[0], kTracedMask)) {
+      call.CopyOnWrite()->args.Set(0, AllLanes(warp_threads_));
+    }
+    return call;
   }
 
   /*! The lanes of its warp, by the thread's number. */
@@ -340,15 +363,15 @@ class Walk : public StmtExprMutator {
     }
     Expr mask;
     for (int64_t w = 0; w < warps; ++w) {
-      const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
+      const uint64_t lanes = here.LanesOf(w, warp_threads_);
       if (lanes == 0) continue;
-      const Expr own = MakeInt(kMaskType, lanes);
-      if (mask.defined() && IsConst(mask, lanes)) continue;
+      const IntImm own = LaneMask(lanes, warp_threads_);
+      if (const auto* known = mask.as<IntImmNode>(); known && known->value == own->value) continue;
       const Expr warp = FloorDivOf(thread, warp_threads_);
-      mask =
-          mask.defined() ? IfThenElseOf(EqualOf(warp, MakeInt(warp->dtype(), w)), own, mask) : own;
+      mask = mask.defined() ? IfThenElseOf(EqualOf(warp, MakeInt(warp->dtype(), w)), own, mask)
+                            : Expr(own);
     }
-    return mask.defined() ? mask : Expr(MakeInt(kMaskType, kAllLanes));
+    return mask.defined() ? mask : Expr(AllLanes(warp_threads_));
   }
 
   /*! The lanes that a shuffle or a vote names get there. */
@@ -356,19 +379,21 @@ class Walk : public StmtExprMutator {
     const std::optional<int64_t> mask = AsInt(op->args[0]);
     if (!mask || !lanes_->Here()) return;
     const ThreadSet& here = *lanes_->Here();
+    const auto of_warp = static_cast<int64_t>(~uint64_t(0) >> (64 - warp_threads_));
     for (int64_t w = 0; w * warp_threads_ < here.BlockSize(); ++w) {
       const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
       const auto block = static_cast<int64_t>(lanes_->Block().LanesOf(w, warp_threads_));
       // A barrier does not wait for lanes that the block does not have.
-      const int64_t wanted = static_cast<uint32_t>(*mask) & (EffectsOf(op)->orders ? block : ~0);
+      const int64_t named = *mask == kTracedMask ? ~int64_t(0) : static_cast<uint32_t>(*mask);
+      const int64_t wanted = named & of_warp & (EffectsOf(op)->orders ? block : ~int64_t(0));
       if (lanes && (wanted & ~lanes)) {
         RefuseMask(op, here, w, warp_threads_, span_);
       }
     }
   }
 
-  static constexpr int64_t kAllLanes = 0xFFFFFFFF;
-  static constexpr DLDataType kMaskType{kDLUInt, 32, 1};
+  // What is traced of a warp as a whole, before the target is known: its lanes, and their mask.
+  static constexpr int64_t kTracedLanes = 32, kTracedMask = 0xFFFFFFFF;
 
   const bool acts_;
   const int64_t warp_threads_;

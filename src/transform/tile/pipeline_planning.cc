@@ -269,7 +269,7 @@ class Planner : public StmtExprMutator {
           "T.Pipelined: found num_stages=" +
               std::to_string(IntAnnotation(op->annotations, kNumStages).value_or(0)) +
               ", but no copy runs ahead of its use (" + why +
-              "); kernel.explain() tells of each statement");
+              "); kernel.explain() has the reason for each statement");
   }
 
   bool LoadsTile(const Stmt& s) const {

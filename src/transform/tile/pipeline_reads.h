@@ -1,7 +1,7 @@
 /*!
- * Which value a read of a shared buffer means that a pipelined loop fills. With several versions an
- * iteration sees what it has written itself, and nothing outside of the loop sees any of it; these
- * questions tell where the program means just that.
+ * Which write a read of a shared buffer sees, if a pipelined loop fills the buffer. With several
+ * versions, an iteration sees only its own writes, and code outside of the loop sees none of them.
+ * These predicates prove that the program means the same with several versions.
  */
 #pragma once
 #include <vector>

@@ -14,8 +14,8 @@
 namespace tl {
 namespace {
 
-/*! Calls that threads outside of a role would have to make too, or that a program makes which
- * specialises itself. */
+/*! A call that cannot be given to one role: threads outside of it would have to make it too, or it
+ * shows that the program specialises its warps itself. */
 bool IsForBlock(const std::string& op) {
   if (const Intrinsic* row = FindIntrinsic(op)) {
     return row->effects.schedules || row->effects.meets >= ThreadScope::kBlock;

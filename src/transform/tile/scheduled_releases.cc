@@ -1,9 +1,12 @@
-/*! How the roles of a schedule give up slots beside what they announce to each other.
+/*!
+ * Which arrivals at `empty` the roles of a schedule can leave out, and where the others stand.
  *
- * A role need not arrive if another one that does can only have got there after it: it waits for
- * something that the first announces behind its last use. The first still waits for its products
- * where it would have arrived. And arrivals at all blocks of a cluster
- * stand behind the next announcement, whose fence would wait until they have come there. */
+ * A role does not arrive if the arrival of another role implies its own. That is so if the other
+ * role first waits for something that this one signals after its last use of the slot. The role
+ * still waits for its products where it would have arrived.
+ * Arrivals at all blocks of a cluster stand after the role's next signal: the fence of that signal
+ * would otherwise wait until the arrivals are complete.
+ */
 #include <algorithm>
 
 #include "warp_roles.h"

@@ -60,9 +60,9 @@ std::string ControlText(const ReachingThreads& reach) {
          (reach.Here()->Size() == 1 ? " takes" : " take");
 }
 
-std::string Hex(uint32_t lanes) {
-  char text[16];
-  std::snprintf(text, sizeof(text), "0x%X", lanes);
+std::string Hex(uint64_t lanes) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%lX", static_cast<unsigned long>(lanes));
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include "../../layout/swizzle.h"
 #include "../../op/intrinsics.h"
+#include "../../op/tensor_map_spec.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 
@@ -49,8 +50,8 @@ void CheckSwizzle(const CallNode* call, const Layout& layout, bool named_by_elem
   if (!layout.defined()) return;
   const bool describes = IsCallTo(GetRef<Expr>(call), kInitializeWgmmaDescriptor);
   const auto tile = AsAddressOf(call->args[*TileByHand(call)])->source.as_or_throw<Var>();
-  const int swizzle =
-      describes ? DescriptorSwizzle(call) : TmaSwizzle(call->args[1].as_or_throw<Call>().get());
+  const int64_t swizzle = describes ? DescriptorSwizzle(call)
+                                    : TensorMapSpec::FromOperand(call->args[1]).value().swizzle;
   const std::optional<int> placed = SwizzleBytes(layout, BufferOf(tile)->dtype->dtype.bits);
   if (placed == swizzle || (placed == 0 && !named_by_elements)) return;
   ThrowAt(span, "ValueError",

@@ -7,12 +7,14 @@ from tvm.script import tirx as T
 
 from tilelang.engine.device_codegen import SplitHostDevice, launch_plan_of, split_modules
 from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan, ScalarParam, TensorParam
+from tilelang.utils.target import determine_target
 
 m, n = tirx.Var("m", "int32"), tirx.Var("n", "int32")
 
 
-def plan(func: tirx.PrimFunc) -> LaunchPlan:
-    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+def plan(func: tirx.PrimFunc, target: str = "cuda -arch=sm_80") -> LaunchPlan:
+    chosen = determine_target(target, return_object=True)
+    mod = tvm.IRModule({"main": func.with_attr({"global_symbol": "main", "target": chosen})})
     return launch_plan_of(*split_modules(SplitHostDevice()(mod)))
 
 
@@ -48,6 +50,16 @@ def test_plan():
 
 def test_location_is_in_the_kernel_file():
     assert plan(scale).location.rpartition(":")[0] == __file__
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes"),
+    [("cuda -arch=sm_90a", 32), ("hip -mcpu=gfx942", 64), ("hip -mcpu=gfx1100", 32)],
+)
+def test_a_plan_says_how_many_lanes_a_warp_has(target, lanes):
+    found = plan(scale, target)
+    assert found.warp_threads == lanes
+    assert LaunchPlan.from_json(found.to_json()) == found
 
 
 def test_two_dimensions_with_one_name():

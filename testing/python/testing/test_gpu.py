@@ -145,7 +145,7 @@ def test_one_source_has_the_products_of_all():
     from tilelang.cuda.nvrtc import compile_cubin
 
     functions = [(product(64), "sm_90a"), (product(128), "sm_90a"), (product(32), "sm_80")]
-    artifacts = [lower_one(f, i, arch) for i, (f, arch) in enumerate(functions)]
+    artifacts = [lower_one(f, i, f"cuda -arch={arch}") for i, (f, arch) in enumerate(functions)]
     source = merged_source(artifacts)
     (head,) = [line for line in source.splitlines() if line.startswith("#define")]
     assert head.count("shared(float") == 2
@@ -217,10 +217,10 @@ def test_outcomes_of_a_batch(emulated_cuda):
 def test_what_does_not_compile_fails_alone(monkeypatch):
     real = batch.build_emulated
 
-    def build(source, names, folder):
+    def build(source, names, folder, **how):
         if "case1_kernel" in source:
             raise RuntimeError("no\nkernel.cu:3: error: a type is missing")
-        return real(source, names, folder)
+        return real(source, names, folder, **how)
 
     monkeypatch.setattr(batch, "build_emulated", build)
     found = batch.check([Copying(32), Copying(32)])

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 
+import tilelang
 from tilelang import transform
 from tilelang.transform import PassContext
 from tilelang.utils.target import determine_target
@@ -73,3 +74,46 @@ def layouts() -> Callable[[tvm.IRModule], tuple[dict[str, Any], list[Any]]]:
         return placed, loops
 
     return collect
+
+
+_EVENTS = {
+    "tl.mbarrier_wait": "acquire {}",
+    "tl.mbarrier_arrive_warp": "release {}",
+    "tl.mbarrier_arrive_warp_cluster": "release {} of all",
+    "tl.warpgroup_commit_batch": "commit",
+    "tl.warpgroup_wait": "wait {}",
+}
+
+
+@pytest.fixture
+def role_events() -> Callable[..., list[list[str]]]:
+    """For each role of a kernel for sm_90a, what it waits for and signals, in program order.
+
+    Slots are left out. A loop is "for", if its variable is one of `loops`.
+    """
+
+    def run(func: tirx.PrimFunc, *loops: str) -> list[list[str]]:
+        roles: list[list[str]] = [[]]  # the first is what all threads do, in front of the roles
+
+        def branch(node: tirx.IfThenElse) -> None:
+            if "warp_group" in str(node.condition):
+                roles.append([])
+
+        def loop(node: tirx.For) -> None:
+            if node.loop_var.name in loops:
+                roles[-1].append("for")
+
+        def call(node: ir.Call) -> None:
+            event = _EVENTS.get(node.op.name)
+            if event is None:
+                return
+            operand = node.args[0] if len(node.args) else None
+            barrier = operand.args[0].source.name if isinstance(operand, ir.Call) else operand
+            roles[-1].append(event.format(barrier))
+
+        (kernel,) = tilelang.lower(func, target="cuda -arch=sm_90a").device_mod.functions.values()
+        callbacks = [(tirx.IfThenElse, branch), (tirx.For, loop), (ir.Call, call)]
+        tvm_ffi.structural_walk(kernel, callbacks, order="pre")
+        return roles[1:]
+
+    return run

@@ -90,7 +90,7 @@ class _Trial:
         arch = self.program.arch
         if device == "cuda" and not takes(torch.cuda.get_device_capability(), arch):
             return None
-        return batch.lower_one(define(self.program), index, arch)
+        return batch.lower_one(define(self.program), index, f"cuda -arch={arch}")
 
     def arguments(self) -> list[torch.Tensor]:
         return tensors(self.program)
@@ -114,7 +114,7 @@ def replay(func: tvm.tirx.PrimFunc, program: Program, device: str = "emulator") 
     Raises `AssertionError` for the first tensor that differs, and what compilation raises.
     """
     given = tensors(program)
-    of = Batch([batch.lower_one(func, 0, program.arch)], device)
+    of = Batch([batch.lower_one(func, 0, f"cuda -arch={program.arch}")], device)
     launch(of, 0, given, program)
     wrong = difference(program, given, interpret(program))
     assert not wrong, wrong

@@ -1,7 +1,8 @@
 /*!
- * fp8_e4_t (e4m3 without infinities, largest number 448), fp8_e5_t (e5m2, largest number 57344) and
- * fp8_e8_t (e8m0, powers of two): one class over three formats. Each target gives the conversions
- * of the first two in formats.h. OCP 8-bit Floating Point Specification.
+ * fp8_e4_t (e4m3 without infinities, largest number 448), fp8_e5_t (e5m2, largest number 57344),
+ * fp8_e8_t (e8m0, powers of two), and CDNA3's fp8_e4_fnuz_t and fp8_e5_fnuz_t (largest numbers 240
+ * and 57344): one class over five formats. Each target gives the conversions of the first two in
+ * formats.h. OCP 8-bit Floating Point Specification.
  *
  * Every operation rounds its exact result once, to nearest even, and gives the largest number
  * instead of infinity. Subnormals are kept. float8_bits.h says how e8m0 differs.
@@ -17,6 +18,12 @@ template <typename Format>
 inline constexpr bool has_sign = true;
 template <>
 inline constexpr bool has_sign<E8M0Format> = false;
+
+// Whether another sign is another number, of zero, too.
+template <typename Format>
+inline constexpr bool has_negative_zero = has_sign<Format>;
+template <int kMantissa, int kBias>
+inline constexpr bool has_negative_zero<Float8FnuzFormat<kMantissa, kBias>> = false;
 
 }  // namespace detail
 
@@ -49,7 +56,7 @@ struct Float8 {
   TL_DEVICE operator float() const { return Format::to_float(bits); }
 
   TL_DEVICE Float8 operator-() const {
-    return detail::has_sign<Format> ? from_bits(bits ^ 0x80) : Float8(-float(*this));
+    return detail::has_negative_zero<Format> ? from_bits(bits ^ 0x80) : Float8(-float(*this));
   }
 
   // Float has more than 2p + 2 digits, so that rounding its result again is exact: S. Figueroa,
@@ -72,3 +79,5 @@ struct Float8 {
 using fp8_e4_t = tl::Float8<tl::E4M3Format>;
 using fp8_e5_t = tl::Float8<tl::E5M2Format>;
 using fp8_e8_t = tl::Float8<tl::E8M0Format>;
+using fp8_e4_fnuz_t = tl::Float8<tl::E4M3FnuzFormat>;
+using fp8_e5_fnuz_t = tl::Float8<tl::E5M2FnuzFormat>;

@@ -33,11 +33,11 @@ TL_DEVICE uint8_t float8_from_float(float x) {
   return uint8_t(sign | (code < kLargest ? code : kLargest));
 }
 
-/*! Exact. Codes above `kLargest` are NaN, but the first of e5m2 is infinity. */
+/*! Exact. Codes above `kLargest` are NaN, but that of e5m2's infinity. */
 template <int kMantissa, int kBias, uint8_t kLargest>
 TL_DEVICE float float8_to_float(uint8_t x) {
   const uint32_t sign = uint32_t(x & 0x80) << 24, code = x & 0x7f;
-  constexpr uint32_t kInfinity = kMantissa == 2 ? 0x7c : 0x80;
+  constexpr uint32_t kInfinity = kLargest == 0x7b ? 0x7c : 0x80;
   if (code == kInfinity) return bit_cast<float>(sign | 0x7f800000u);
   if (code > kLargest) return bit_cast<float>(0x7fffffffu);
   const uint32_t fraction = code << (23 - kMantissa);
@@ -49,6 +49,28 @@ TL_DEVICE float float8_to_float(uint8_t x) {
 }
 
 }  // namespace detail
+
+/*!
+ * The formats of CDNA3 (CDNA3 ISA, "FP8 and BF8"): as those above, with a bias that is one more, no
+ * infinity, and no negative zero, whose code is NaN.
+ */
+template <int kMantissa, int kBias>
+struct Float8FnuzFormat {
+  static TL_DEVICE float to_float(uint8_t x) {
+    if (x == 0x80) return bit_cast<float>(0x7fffffffu);
+    return detail::float8_to_float<kMantissa, kBias, 0x7f>(x);
+  }
+  static TL_DEVICE uint8_t from_float(float x) {
+    if (x != x) return 0x80;
+    const uint8_t code = detail::float8_from_float<kMantissa, kBias, 0x7f>(x);
+    return code == 0x80 ? 0 : code;
+  }
+  static TL_DEVICE uint16_t from_floats(float low, float high) {
+    return uint16_t(from_float(low) | from_float(high) << 8);
+  }
+};
+using E4M3FnuzFormat = Float8FnuzFormat<3, 8>;
+using E5M2FnuzFormat = Float8FnuzFormat<2, 16>;
 
 /*!
  * e8m0 (OCP Microscaling Formats, "E8M0"): an exponent with bias 127 and nothing else, so powers of

@@ -16,8 +16,9 @@ template <typename T>
 inline constexpr bool is_half = is_same<T, half_t> || is_same<T, bfloat16_t>;
 
 template <typename T>
-inline constexpr bool is_float8 =
-    is_same<T, fp8_e4_t> || is_same<T, fp8_e5_t> || is_same<T, fp8_e8_t>;
+inline constexpr bool is_float8 = false;
+template <typename Format>
+inline constexpr bool is_float8<Float8<Format>> = true;
 
 /*! Floats that compute by way of float. */
 template <typename T>

@@ -1,92 +1,18 @@
 """The headers under NVRTC: each alone, every function, every instruction on every architecture."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tilelang._paths import device_include_dirs
 from tilelang.cuda.nvrtc import compile_cubin, compile_ptx
 
+SOURCES = Path(__file__).parents[1]
 ARCHS = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a"]
 HEADERS = sorted({p.name for folder in device_include_dirs("cuda") for p in folder.rglob("*.h")})
-MATH = """
-template <typename T>
-__device__ void functions(T* p) {
-  const auto x = tl::load<T, 2>(p), y = tl::load<T, 2>(p + 2);
-  auto z = tl::exp(x) + tl::exp2(x) * tl::exp10(x) - tl::log(x) / tl::log2(x) + tl::log10(x);
-  z = z + tl::sqrt(x) + tl::rsqrt(x) + tl::sin(x) + tl::cos(x) + tl::tan(x) + tl::tanh(x);
-  z = z + tl::sinh(x) + tl::cosh(x) + tl::atan(x) + tl::erf(x) + tl::abs(x) + tl::floor(x);
-  z = z + tl::ceil(x) + tl::round(x) + tl::trunc(x) + tl::pow(x, y) + tl::fmod(x, y);
-  z = z + tl::sigmoid(x) + tl::max(x, y) + tl::min(x, y) + tl::cast<T>(tl::isnan(x));
-  z = z + tl::asin(x) + tl::acos(x) + tl::asinh(x) + tl::acosh(x) + tl::atanh(x) + tl::log1p(x);
-  z = z + tl::atan2(x, y) + tl::hypot(x, y) + tl::copysign(x, y);
-  z = z + tl::cast<T>(tl::isinf(x)) + tl::cast<T>(tl::isfinite(x));
-  tl::store(p, tl::select(x < y, z, tl::ramp<T, 2>(T(0), T(1)) + tl::broadcast<T, 2>(T(2))));
-}
-extern "C" __global__ void functions_kernel(float* f, double* d, half_t* h, bfloat16_t* b) {
-  functions(f);
-  functions(d);
-  functions(h);
-  functions(b);
-  tl::store(b, tl::cast<bfloat16_t>(tl::load<float, 8>(f)));
-  tl::store(h, tl::cast<half_t>(tl::load<int, 8>(f)));
-  const auto n = tl::cast<int64_t>(tl::load<double, 2>(d));
-  tl::store(f, tl::cast<float>(tl::popcount(n) + tl::clz(n)));
-  tl::store(f + 4, tl::cast<uint8_t>(tl::load<half_t, 4>(h)));
-  d[4] = tl::floordiv(int(f[0]), int(f[1])) + tl::floormod(int(f[2]), int(f[3]));
-  d[5] = tl::cast<uint64_t>(f[0]) + tl::cast<unsigned>(d[0]) + tl::bit_cast<int>(f[0]);
-}
-"""
-# Every function of scalars, pairs and warps that the language names.
-SCALARS = """
-template <typename T>
-__device__ T rounded(T x, T y) {
-  T z = tl::add_rn(x, y) + tl::sub_rz(x, y) + tl::mul_ru(x, y) + tl::div_rd(x, y);
-  z += tl::add_rz(x, y) + tl::sub_ru(x, y) + tl::mul_rd(x, y) + tl::div_rn(x, y);
-  z += tl::rcp_rn(x) + tl::rcp_rz(x) + tl::sqrt_ru(x) + tl::sqrt_rd(y);
-  return z + tl::fma_rn(x, y, z) + tl::fma_rz(x, y, z) + tl::fma_ru(x, y, z) + tl::fma_rd(x, y, z);
-}
-template <typename T>
-__device__ void pairs(T* p) {
-  const auto x = tl::load<T, 2>(p), y = tl::load<T, 2>(p + 2), z = tl::load<T, 2>(p + 4);
-  const auto products = tl::mul2(tl::add2(x, y), tl::sub2(x, y));
-  tl::store(p, tl::fma2(tl::max2(x, y), tl::min2(y, z), tl::abs2(products)));
-}
-template <typename T>
-__device__ T fast(T x) {
-  x = tl::fast_exp(x) + tl::fast_exp2(x) + tl::fast_exp10(x) + tl::fast_log(x) + tl::fast_rcp(x);
-  x = x + tl::fast_log2(x) + tl::fast_log10(x) + tl::fast_sin(x) + tl::fast_cos(x);
-  return x + tl::fast_tan(x) + tl::round_away(x);
-}
-template <typename T>
-__device__ T lanes(T x) {
-  x = tl::shfl_sync(~0u, x, 1, 32) + tl::shfl_up_sync(~0u, x, 1, 16);
-  return tl::shfl_down_sync(~0u, x, 1, 8) + tl::shfl_xor_sync(~0u, x, 1, 4);
-}
-template <typename T>
-__device__ uint32_t agreed(T x) {
-  return tl::match_any_sync(~0u, x) + tl::match_all_sync(~0u, x);
-}
-extern "C" __global__ void scalars_kernel(float* f, double* d, half_t* h, bfloat16_t* b, int* i) {
-  f[0] = tl::power(f[6], 5) + rounded(f[1], f[2]) + tl::rsqrt_rn(f[3]) + fast(f[4]) + lanes(f[5]);
-  d[0] = rounded(d[1], d[2]) + lanes(d[3]) + tl::round_away(d[4]);
-  h[0] = tl::power(h[5], i[9]) + fast(h[1]) + lanes(h[2]) + tl::load_read_only(h + 3);
-  b[0] = fast(b[1]) + lanes(b[2]);
-  tl::store(f + 8, fast(tl::load<float, 2>(f + 8)));
-  pairs(f + 16);
-  pairs(h + 16);
-  pairs(b + 16);
-  i[0] = tl::find_first_set(i[1]) + tl::find_first_set(uint64_t(i[2])) + agreed(i[3]);
-  i[1] = tl::find_nth_set(i[3], i[4], i[5]) + agreed(f[6]) + agreed(d[5]);
-  i[2] = tl::any_sync(~0u, i[3]) + tl::all_sync(~0u, i[4]) + tl::ballot_sync(~0u, i[5]);
-  i[3] = tl::syncthreads_count(i[1]) + tl::syncthreads_and(i[2]) + tl::syncthreads_or(i[4]);
-  i[4] = int(tl::activemask()) + tl::load_read_only(i + 5);
-  tl::store_words(i + 8, tl::load_words<4>(f, i[7] != 0));
-  tl::store_words(i + 16, tl::load_words<8>(f), i[7] != 0);
-  tl::store_words(i + 6, tl::load_words<1>(i + 7));
-  tl::dp4a((int8_t*)f, (int8_t*)d, i);
-}
-"""
+MATH = (SOURCES / "math.cu").read_text()
+SCALARS = (SOURCES / "scalars.cu").read_text()
 # Every instruction once: copies of three widths, matrix loads, products, barriers.
 TENSOR_CORES = """
 template <int K, typename T, typename C>
@@ -173,93 +99,10 @@ extern "C" __global__ void __launch_bounds__(32) float8_kernel(
   product<16, 64, fp8_e5_t, float, true>(x, f);
 }
 """
-FLOAT8 = """
-extern "C" __global__ void float8_kernel(const float* x, fp8_e4_t* e4, fp8_e5_t* e5, half_t* h) {
-  tl::store(e4, tl::cast<fp8_e4_t>(tl::load<float, 8>(x)));
-  tl::store(e5, tl::cast<fp8_e5_t>(tl::load<fp8_e4_t, 8>(e4 + 8)));
-  tl::store(h, tl::cast<half_t>(tl::load<fp8_e5_t, 8>(e5 + 8)));
-  h[8] = half_t(e4[0] * e4[1] - e4[2]);
-  auto v = tl::exp(tl::load<fp8_e4_t, 4>(e4 + 16));
-  v = v + tl::rsqrt(tl::load<fp8_e4_t, 4>(e4 + 20));
-  tl::store(e4 + 16, tl::max(v, tl::min(tl::pow(v, v), tl::sigmoid(v))));
-}
-"""
-# Each operation on each type that has it, with and without result; the orders by turns.
-ATOMICS = """
-template <tl::MemoryOrder order, typename T>
-__device__ void extrema(T* p) {
-  p[1] = tl::fetch_max<order>(p, p[2]);
-  p[3] = tl::fetch_min<order>(p, p[4]);
-  tl::atomic_max<order>(p, p[5]);
-  tl::atomic_min<order>(p, p[6]);
-  p[7] = tl::fetch_add<order>(p, p[8]);
-  tl::atomic_add<order>(p, p[9]);
-  tl::atomic_store<tl::seq_cst>(p, tl::atomic_load<order == tl::relaxed ? order : tl::acquire>(p));
-}
-template <tl::MemoryOrder order, typename T>
-__device__ void integers(T* p) {
-  extrema<order>(p);
-  p[1] = tl::fetch_or<order>(p, p[2]);
-  tl::atomic_or<order>(p, p[3]);
-}
-template <tl::MemoryOrder order, int N, typename T>
-__device__ void vectors(T* p) {
-  tl::store(p + 8, tl::fetch_add<order>(p, tl::load<T, N>(p + 16)));
-  tl::atomic_add<order>(p, tl::load<T, N>(p + 24));
-}
-template <tl::MemoryOrder order>
-__device__ void floats(float* f, double* d, half_t* h, bfloat16_t* b) {
-  extrema<order>(f); extrema<order>(d); extrema<order>(h); extrema<order>(b);
-  vectors<order, 2>(f); vectors<order, 2>(h); vectors<order, 2>(b);
-  vectors<order, 4>(f); vectors<order, 4>(h); vectors<order, 4>(b);
-}
-extern "C" __global__ void atomics_kernel(float* f, double* d, half_t* h, bfloat16_t* b, int* i,
-                                          uint32_t* u, int64_t* l, uint64_t* m) {
-  floats<tl::relaxed>(f, d, h, b);
-  floats<tl::acq_rel>(f, d, h, b);
-  integers<tl::relaxed>(i);
-  integers<tl::release>(u);
-  integers<tl::consume>(l);
-  integers<tl::seq_cst>(m);
-}
-"""
+FLOAT8 = (SOURCES / "float8.cu").read_text()
+ATOMICS = (SOURCES / "atomics.cu").read_text()
 
-WARPS = """
-template <typename Op, typename T>
-__device__ void warp(T* p) {
-  T value = tl::AllReduce<Op, 8, 4>(p[threadIdx.x]);
-  value = Op::run(value, tl::warp_scan<Op, 32>(value));
-  p[threadIdx.x] = tl::warp_broadcast<31>(value);
-}
-template <typename T>
-__device__ void numbers(T* p) {
-  warp<tl::SumOp>(p);
-  warp<tl::MaxOp>(p);
-  warp<tl::MinOp>(p);
-  warp<tl::MaxOpNan>(p);
-  warp<tl::MinOpNan>(p);
-}
-template <typename T>
-__device__ void bits(T* p) {
-  warp<tl::BitAndOp>(p);
-  warp<tl::BitOrOp>(p);
-  warp<tl::BitXorOp>(p);
-}
-extern "C" __global__ void warp_kernel(float* f, double* d, half_t* h, bfloat16_t* b, int8_t* i1,
-                                       int* i4, uint64_t* u8, bool* flags) {
-  numbers(f);
-  numbers(d);
-  numbers(h);
-  numbers(b);
-  numbers(i1);
-  numbers(i4);
-  numbers(u8);
-  bits(i1);
-  bits(i4);
-  bits(u8);
-  bits(flags);
-}
-"""
+WARPS = (SOURCES / "warps.cu").read_text()
 STMATRIX = """
 extern "C" __global__ void store_kernel(const half_t* x, half_t* out) {
   __shared__ __align__(16) half_t s[512];
@@ -276,24 +119,7 @@ extern "C" __global__ void store_kernel(const half_t* x, half_t* out) {
   tl::store(out + threadIdx.x * 8, tl::load<half_t, 8>(row));
 }
 """
-HALF_BYTES = """
-template <typename T>
-__device__ void both(const uint8_t* x, uint8_t* y, float* f) {
-  const auto v = tl::load<T, 8>(x + threadIdx.x * 4);
-  tl::store(f + threadIdx.x * 8, tl::cast<float>(v) + tl::cast<float>(tl::cast<half_t>(v)));
-  tl::store(y + threadIdx.x * 4, tl::cast<T>(tl::load<float, 8>(f)));
-  tl::store(y + 256, tl::select(tl::load<float, 2>(f) < tl::load<float, 2>(f + 2),
-                                tl::broadcast<T, 2>(T(1)), tl::load<T, 2>(x)));
-  uint8_t own[4];
-  tl::set_half_byte(own, 3, tl::cast<T>(f[0]));
-  f[1] = float(tl::get_half_byte<T>(own, 3));
-}
-extern "C" __global__ void half_bytes_kernel(const uint8_t* x, uint8_t* y, float* f) {
-  both<int4b_t>(x, y, f);
-  both<uint4b_t>(x, y, f);
-  both<fp4_e2_t>(x, y, f);
-}
-"""
+HALF_BYTES = (SOURCES / "half_bytes.cu").read_text()
 
 
 GRID = """

@@ -23,9 +23,13 @@ NUMPY = {
     "int": np.int32,
     "fp8_e4_t": ml_dtypes.float8_e4m3fn,
     "fp8_e5_t": ml_dtypes.float8_e5m2,
+    "fp8_e4_fnuz_t": ml_dtypes.float8_e4m3fnuz,
+    "fp8_e5_fnuz_t": ml_dtypes.float8_e5m2fnuz,
     "fp4_e2_t": ml_dtypes.float4_e2m1fn,
 }
-BITS = {"fp4_e2_t": 4, "int8_t": 8, "fp8_e4_t": 8, "fp8_e5_t": 8, "half_t": 16, "bfloat16_t": 16}
+# Others have 32, or 64 in two GPRs.
+BITS = {"fp4_e2_t": 4, "int8_t": 8, "half_t": 16, "bfloat16_t": 16}
+BITS |= {name: 8 for name in NUMPY if name.startswith("fp8_")}
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,12 @@ MFMA = {
     "32x32x16_fp8": Instruction(32, 16, E4M3, "k//4 % 2", "8*(k%4)", "32*(k//8) + i"),
     "16x16x32_fp8": Instruction(16, 32, E4M3, "k//4 % 2", "8*(k%4)", "16*(k//8) + i"),
     "16x16x32_bf8": Instruction(16, 32, E5M2, "k//4 % 2", "8*(k%4)", "16*(k//8) + i"),
+    "32x32x16_fp8_fnuz": Instruction(
+        32, 16, ("fp8_e4_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "32*(k//8) + i"
+    ),
+    "16x16x32_bf8_fnuz": Instruction(
+        16, 32, ("fp8_e5_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "16*(k//8) + i"
+    ),
     "32x32x2_f32": Instruction(32, 2, FLOAT, "0", "0", "32*k + i"),
     "16x16x4_f32": Instruction(16, 4, FLOAT, "0", "0", "16*k + i"),
     "32x32x4_xf32": Instruction(32, 4, XF32, "k%2", "0", "32*(k//2) + i"),

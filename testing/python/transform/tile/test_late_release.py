@@ -1,7 +1,5 @@
 """Where the consumer of a warp-specialised kernel gives up the slots that its products read."""
 
-import re
-
 import pytest
 import torch
 
@@ -122,36 +120,27 @@ def keys_as_values(num_stages=1, **pipeline):
     return main
 
 
-def events(func):
-    """What the consumer waits for and says, in the order of its text; slots left out."""
-    source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
-    text = source.partition("tl::warpgroup_reg_alloc")[2]
-    found = re.findall(
-        r"mbarrier_wait\((\w+)|mbarrier_arrive_warp\((\w+)|(commit)_batch|warpgroup_wait<(\d)>"
-        r"|(for) \(int [ik] =",
-        text,
-    )
-    names = ("acquire {}", "release {}", "{}", "wait {}", "{}")
-    return [
-        name.format(part) for row in found for name, part in zip(names, row, strict=True) if part
-    ]
+@pytest.fixture
+def events(role_events):
+    """What the consumer waits for and signals."""
+    return lambda func: role_events(func, "i", "k")[-1]
 
 
 AT_ONCE = ["for", "for", "acquire a_full", "commit", "wait 0", "release a_empty"]
 
 
 @pytest.mark.parametrize("num_stages", [2, 3])
-def test_one_product_is_in_flight(num_stages):
+def test_one_product_is_in_flight(events, num_stages):
     loop = ["for", "acquire a_full", "commit", "wait 1", "release a_empty"]
     assert events(products(num_stages)) == ["for", *loop, "wait 0", "release a_empty"]
 
 
 @pytest.mark.parametrize("options", [{"num_stages": 1}, {"num_stages": 2, "inner": True}])
-def test_one_slot_or_a_use_of_the_sum_is_given_up_at_once(options):
+def test_one_slot_or_a_use_of_the_sum_is_given_up_at_once(events, options):
     assert events(products(**options)) == AT_ONCE
 
 
-def test_two_products_one_after_the_other_have_one_wait():
+def test_two_products_one_after_the_other_have_one_wait(events):
     first = ["for", "acquire k_full", "commit", "wait 0", "release k_empty", "release v_empty"]
     loop = [*first, "acquire v_full", "commit"]
     found = events(two_products(4, shared=True))
@@ -164,7 +153,7 @@ OVERLAP = [
 ]
 
 
-def test_two_products_at_once():
+def test_two_products_at_once(events):
     begin = ["acquire q_full", "acquire k_full", "commit", "wait 0", "release k_empty"]
     end = ["acquire v_full", "commit", "wait 0", "release v_empty"]
     assert events(two_products(4)) == [*begin, "for", *OVERLAP, *end]
@@ -173,20 +162,20 @@ def test_two_products_at_once():
 @pytest.mark.parametrize(
     "options", [{"num_stages": 1}, {"shared": True}, {"order": [*range(7)], "stage": [0] * 7}]
 )
-def test_when_two_products_are_not_run_at_once(options):
+def test_when_two_products_are_not_run_at_once(events, options):
     assert "wait 1" not in events(two_products(4, **options))
 
 
 SCORES = ["acquire k_0_full", "commit", "acquire k_1_full", "commit"]
 
 
-def test_one_slot_is_given_up_behind_the_next_product():
+def test_one_slot_is_given_up_behind_the_next_product(events):
     after = ["wait 0", "commit", "commit", "wait 1", "release k_0_empty"]
     found = events(keys_as_values())
     assert found == ["acquire q_0_full", "for", *SCORES, *after, "wait 0", "release k_1_empty"]
 
 
-def test_slots_are_given_up_where_a_later_product_is_waited_for():
+def test_slots_are_given_up_where_a_later_product_is_waited_for(events):
     """The scores of the next iteration; nothing is waited for twice."""
     given_up = ["release k_0_empty", "release k_1_empty"]
     found = events(keys_as_values(2))
@@ -198,7 +187,7 @@ def test_slots_are_given_up_where_a_later_product_is_waited_for():
 ROTATED = {"order": [0, 1, 4, 5, 6, 7, 8, 2, 3], "stage": [0, 0, 0, 0, 0, 0, 0, 1, 1]}
 
 
-def test_slots_are_given_up_while_a_later_product_runs():
+def test_slots_are_given_up_while_a_later_product_runs(events):
     """No product is in flight when an iteration ends: a wait for a part of them costs nothing."""
     found = events(keys_as_values(2, **ROTATED))
     loop = ["commit", "commit", *SCORES, "wait 3", "release k_0_empty", "wait 2"]
@@ -230,7 +219,7 @@ def test_explained(blocks, registers):
     assert f"{ahead}, whose tiles take 80 of {registers} registers" in text
 
 
-def test_blocks_that_share_the_registers_leave_too_few_for_two_products():
+def test_blocks_that_share_the_registers_leave_too_few_for_two_products(events):
     assert "wait 1" not in events(two_products(4, blocks=4))
 
 

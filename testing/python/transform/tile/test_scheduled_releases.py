@@ -107,20 +107,15 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False
     return main
 
 
-def events(role, **kw):
-    """What a role waits for and says, in the order of its text; slots left out."""
-    func = weights_of_another_role(3, **kw)
-    source = tilelang.lower(func, target="cuda -arch=sm_90a").kernel_source
-    source = source[source.index("__global__") :]
-    left, right = source.index("if (1 <= warp_group"), source.index("if (2 <= warp_group")
-    text = source[left:right] if role == "left" else source[right:]
-    found = re.findall(
-        r"mbarrier_wait\((\w+)|mbarrier_arrive_warp\((\w+)|mbarrier_arrive_warp_cluster\((\w+)"
-        r"|(commit)_batch|warpgroup_wait<(\d)>|(for) \(int step =",
-        text,
-    )
-    names = ("acquire {}", "release {}", "release {} of all", "{}", "wait {}", "{}")
-    return [name.format(x) for row in found for name, x in zip(names, row, strict=True) if x]
+@pytest.fixture
+def events(role_events):
+    """What a role waits for and signals."""
+
+    def run(role, **kw):
+        *_, left, right = role_events(weights_of_another_role(3, **kw), "step")
+        return left if role == "left" else right
+
+    return run
 
 
 def arrivals(**kw):
@@ -128,7 +123,7 @@ def arrivals(**kw):
     return [int(n) for n in re.findall(r"empty after (\d+) arrivals", explained)]
 
 
-def test_who_is_waited_for_by_the_last_user_does_not_arrive():
+def test_who_is_waited_for_by_the_last_user_does_not_arrive(events):
     """`right` waits for weights of scores with K, so it gives K up for both; R it uses before."""
     assert arrivals() == [4, 8, 4]
     loop = ["acquire k_tile_full", "commit", "acquire r_tile_full", "commit", "wait 0"]
@@ -138,7 +133,7 @@ def test_who_is_waited_for_by_the_last_user_does_not_arrive():
     assert ends == ["release k_tile_empty", "release r_tile_empty", "release weights_empty"]
 
 
-def test_who_does_not_arrive_waits():
+def test_who_does_not_arrive_waits(events):
     """The rows that `left` writes to are not those that its product with K still reads."""
     found = events("left", of_scores=False, rows=128)
     assert "release k_tile_empty" not in found
@@ -151,7 +146,7 @@ def test_who_announces_something_else_arrives(depth):
     assert arrivals(depth=depth, of_scores=False) == [8, 8, 4]
 
 
-def test_an_announcement_waits_for_no_other_product():
+def test_an_announcement_waits_for_no_other_product(events):
     found = events("left", depth=2, of_scores=False)
     announced = found.index("release weights_full")
     last = announced - found[announced::-1].index("commit")
@@ -173,7 +168,7 @@ def test_an_operation_is_over_when_all_of_it_is():
     assert waited < loop.index("k_tile_empty", last) < loop.index("weights_empty", last)
 
 
-def test_arrivals_at_a_cluster_stand_behind_the_announcement():
+def test_arrivals_at_a_cluster_stand_behind_the_announcement(events):
     assert arrivals(cluster=2) == [8, 16, 4]
     found = events("left", cluster=2)
     assert found[-3:] == [

@@ -1,0 +1,56 @@
+/*! Vector loads and stores. */
+#pragma once
+
+#include <tl/vec.h>
+
+namespace tl {
+namespace detail {
+
+template <int bytes>
+struct Word;
+template <>
+struct Word<1> {
+  using type = uint8_t;
+};
+template <>
+struct Word<2> {
+  using type = uint16_t;
+};
+template <>
+struct Word<4> {
+  using type = uint32_t;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<16> {
+  using type = uint4;
+};
+
+}  // namespace detail
+
+/*! N elements from `from`, which is aligned as vec<T, N> is: one access for each 16 bytes. */
+template <typename T, int N>
+TL_DEVICE vec<T, N> load(const void* from) {
+  using Word = typename detail::Word<alignof(vec<T, N>)>::type;
+  constexpr int kWords = sizeof(vec<T, N>) / sizeof(Word);
+  Word words[kWords];
+  TL_UNROLL for (int i = 0; i < kWords; ++i) words[i] = static_cast<const Word*>(from)[i];
+  vec<T, N> value;
+  memcpy(&value, words, sizeof(value));
+  return value;
+}
+
+/*! Writes `value` to `to`, which is aligned as vec<T, N> is: one access for each 16 bytes. */
+template <typename T, int N>
+TL_DEVICE void store(void* to, const vec<T, N>& value) {
+  using Word = typename detail::Word<alignof(vec<T, N>)>::type;
+  constexpr int kWords = sizeof(vec<T, N>) / sizeof(Word);
+  Word words[kWords];
+  memcpy(words, &value, sizeof(value));
+  TL_UNROLL for (int i = 0; i < kWords; ++i) static_cast<Word*>(to)[i] = words[i];
+}
+
+}  // namespace tl

@@ -1,0 +1,87 @@
+/*!
+ * The bit operations of half_t, bfloat16_t and the 8-bit floats.
+ *
+ * Each operation rounds once, as in the emulator: sums and products are not contracted to fused
+ * multiply-adds. A NaN has the bits that the instruction gives it.
+ */
+#pragma once
+
+#include <tl/float8_bits.h>
+#include <tl/platform.h>
+
+namespace tl {
+
+#define TL_ONCE _Pragma("clang fp contract(off)")
+#define TL_HALF_BINARY(name, expression)                                 \
+  static TL_DEVICE uint16_t name(uint16_t x, uint16_t y) {               \
+    TL_ONCE                                                              \
+    const _Float16 a = bit_cast<_Float16>(x), b = bit_cast<_Float16>(y); \
+    return bit_cast<uint16_t>(_Float16(expression));                     \
+  }
+
+/*! IEEE binary16. */
+struct HalfFormat {
+  static TL_DEVICE float to_float(uint16_t x) { return float(bit_cast<_Float16>(x)); }
+  static TL_DEVICE uint16_t from_float(float x) { return bit_cast<uint16_t>(_Float16(x)); }
+  static TL_DEVICE uint32_t from_floats(float low, float high) {
+    return from_float(low) | uint32_t(from_float(high)) << 16;
+  }
+  TL_HALF_BINARY(add, a + b)
+  TL_HALF_BINARY(sub, a - b)
+  TL_HALF_BINARY(mul, a* b)
+  TL_HALF_BINARY(max, __builtin_fmaxf16(a, b))
+  TL_HALF_BINARY(min, __builtin_fminf16(a, b))
+};
+#undef TL_HALF_BINARY
+
+/*! The upper half of IEEE binary32. Float has at least 2p + 2 digits, so that rounding its sums and
+ * products again is exact: S. Figueroa, "When is double rounding innocuous?", 1995. */
+struct BFloat16Format {
+  static TL_DEVICE float to_float(uint16_t x) { return bit_cast<float>(uint32_t(x) << 16); }
+  // One instruction from gfx950 on.
+  static TL_DEVICE uint16_t from_float(float x) { return bit_cast<uint16_t>(__bf16(x)); }
+  static TL_DEVICE uint32_t from_floats(float low, float high) {
+    return from_float(low) | uint32_t(from_float(high)) << 16;
+  }
+#define TL_THROUGH_FLOAT(name, expression)                 \
+  static TL_DEVICE uint16_t name(uint16_t x, uint16_t y) { \
+    TL_ONCE                                                \
+    const float a = to_float(x), b = to_float(y);          \
+    return from_float(expression);                         \
+  }
+  TL_THROUGH_FLOAT(add, a + b)
+  TL_THROUGH_FLOAT(sub, a - b)
+  TL_THROUGH_FLOAT(mul, a* b)
+  TL_THROUGH_FLOAT(max, detail::maximum(a, b))
+  TL_THROUGH_FLOAT(min, detail::minimum(a, b))
+#undef TL_THROUGH_FLOAT
+};
+#undef TL_ONCE
+
+// CDNA3 converts its own formats (fnuz), CDNA4 these (CDNA4 ISA, V_CVT_F32_FP8). What they do to
+// numbers beyond the largest depends on a mode, so that rounding is in integers.
+#if __gfx950__
+#define TL_FLOAT8_TO_FLOAT(builtin, mantissa, bias, largest) \
+  __builtin_amdgcn_cvt_f32_##builtin(x, 0)
+#else
+#define TL_FLOAT8_TO_FLOAT(builtin, mantissa, bias, largest) \
+  detail::float8_to_float<mantissa, bias, largest>(x)
+#endif
+#define TL_FLOAT8(Name, builtin, mantissa, bias, largest)           \
+  struct Name {                                                     \
+    static TL_DEVICE float to_float(uint8_t x) {                    \
+      return TL_FLOAT8_TO_FLOAT(builtin, mantissa, bias, largest);  \
+    }                                                               \
+    static TL_DEVICE uint8_t from_float(float x) {                  \
+      return detail::float8_from_float<mantissa, bias, largest>(x); \
+    }                                                               \
+    static TL_DEVICE uint16_t from_floats(float low, float high) {  \
+      return uint16_t(from_float(low) | from_float(high) << 8);     \
+    }                                                               \
+  };
+TL_FLOAT8(E4M3Format, fp8, 3, 7, 0x7e)
+TL_FLOAT8(E5M2Format, bf8, 2, 15, 0x7b)
+#undef TL_FLOAT8
+#undef TL_FLOAT8_TO_FLOAT
+
+}  // namespace tl

@@ -1,0 +1,153 @@
+/*!
+ * Matrix products of a wavefront of 64 lanes (CDNA2, CDNA3 and CDNA4 ISA, MFMA). Which product an
+ * architecture has is the compiler's to know: the others do not compile.
+ */
+#pragma once
+
+#include <tl/mma_shapes.h>
+
+namespace tl {
+namespace detail {
+
+template <typename T, int n>
+using Registers = T __attribute__((ext_vector_type(n)));
+
+template <typename To>
+TL_DEVICE To registers(const void* from) {
+  To to;
+  memcpy(&to, from, sizeof(To));
+  return to;
+}
+
+/*! The product of M x K and K x M, with `run(a, b, c)`. */
+template <int M, int K, typename T, typename C>
+struct Mfma {
+  static constexpr bool kExists = false;
+};
+
+#define TL_MFMA(M, K, T, C, Operand, instruction)                                                 \
+  template <>                                                                                     \
+  struct Mfma<M, K, T, C> {                                                                       \
+    static constexpr bool kExists = true;                                                         \
+    using Accumulator = Registers<C, M * M / 64>;                                                 \
+    static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {               \
+      return __builtin_amdgcn_mfma_##instruction(registers<Operand>(a), registers<Operand>(b), c, \
+                                                 0, 0, 0);                                        \
+    }                                                                                             \
+  };
+
+#if __gfx90a__ || __gfx942__ || __gfx950__
+using Halves4 = Registers<_Float16, 4>;
+using Shorts4 = Registers<short, 4>;
+TL_MFMA(32, 8, half_t, float, Halves4, f32_32x32x8f16)
+TL_MFMA(16, 16, half_t, float, Halves4, f32_16x16x16f16)
+TL_MFMA(32, 8, bfloat16_t, float, Shorts4, f32_32x32x8bf16_1k)
+TL_MFMA(16, 16, bfloat16_t, float, Shorts4, f32_16x16x16bf16_1k)
+TL_MFMA(32, 2, float, float, float, f32_32x32x2f32)
+TL_MFMA(16, 4, float, float, float, f32_16x16x4f32)
+TL_MFMA(16, 4, double, double, double, f64_16x16x4f64)
+#endif
+#if __gfx90a__
+TL_MFMA(32, 8, int8_t, int, int, i32_32x32x8i8)
+TL_MFMA(16, 16, int8_t, int, int, i32_16x16x16i8)
+#endif
+#if __gfx942__ || __gfx950__
+TL_MFMA(32, 16, int8_t, int, long, i32_32x32x16_i8)
+TL_MFMA(16, 32, int8_t, int, long, i32_16x16x32_i8)
+// CDNA3 multiplies its own 8-bit floats, CDNA4 those of OCP.
+#if __gfx942__
+using Float8E4 = fp8_e4_fnuz_t;
+using Float8E5 = fp8_e5_fnuz_t;
+#else
+using Float8E4 = fp8_e4_t;
+using Float8E5 = fp8_e5_t;
+#endif
+TL_MFMA(32, 16, Float8E4, float, long, f32_32x32x16_fp8_fp8)
+TL_MFMA(16, 32, Float8E4, float, long, f32_16x16x32_fp8_fp8)
+TL_MFMA(32, 16, Float8E5, float, long, f32_32x32x16_bf8_bf8)
+TL_MFMA(16, 32, Float8E5, float, long, f32_16x16x32_bf8_bf8)
+#endif
+#if __gfx942__
+using Floats2 = Registers<float, 2>;
+TL_MFMA(32, 4, tfloat32_t, float, Floats2, f32_32x32x4_xf32)
+TL_MFMA(16, 8, tfloat32_t, float, Floats2, f32_16x16x8_xf32)
+#endif
+#if __gfx950__
+using Halves8 = Registers<_Float16, 8>;
+using Bfloats8 = Registers<__bf16, 8>;
+using Words4 = Registers<int, 4>;
+TL_MFMA(32, 16, half_t, float, Halves8, f32_32x32x16_f16)
+TL_MFMA(16, 32, half_t, float, Halves8, f32_16x16x32_f16)
+TL_MFMA(32, 16, bfloat16_t, float, Bfloats8, f32_32x32x16_bf16)
+TL_MFMA(16, 32, bfloat16_t, float, Bfloats8, f32_16x16x32_bf16)
+TL_MFMA(32, 32, int8_t, int, Words4, i32_32x32x32_i8)
+TL_MFMA(16, 64, int8_t, int, Words4, i32_16x16x64_i8)
+#endif
+#undef TL_MFMA
+
+}  // namespace detail
+
+/*!
+ * c += a * b on the registers of a wavefront, each pointer being to this lane's elements; sums are
+ * formed in C. With g = lane / M, register r of A is at row lane % M, k = K * M / 64 * g + r, of B
+ * at that k, column lane % M. Register r of C is in column lane % M, at row 4 * g + r (M = 16;
+ * double: g + 4 * r) or r / 4 * 8 + 4 * g + r % 4 (M = 32).
+ */
+template <int M, int N, int K, typename T, typename C>
+TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
+  using Product = detail::Mfma<M, K, T, C>;
+  static_assert(M == N && Product::kExists, "this architecture has no such MFMA");
+  using Accumulator = typename Product::Accumulator;
+  const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));
+  memcpy(c, &sums, sizeof(sums));
+}
+
+#if __gfx950__
+namespace detail {
+
+// CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4: the number of an operand's format.
+template <typename T>
+inline constexpr int mfma_format = -1;
+template <>
+inline constexpr int mfma_format<fp8_e4_t> = 0;
+template <>
+inline constexpr int mfma_format<fp8_e5_t> = 1;
+template <>
+inline constexpr int mfma_format<fp4_e2_t> = 4;
+
+/*! 32 elements of an operand; those of 4 bits take half of the registers. */
+template <typename T>
+TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
+  Registers<int, 8> operand = {};
+  memcpy(&operand, from, is_half_byte<T> ? 16 : 32);
+  return operand;
+}
+
+}  // namespace detail
+
+/*!
+ * The same of 8-bit and 4-bit floats, where each 32 elements along K have a scale: lane l gives
+ * those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements of 8
+ * bits lie in runs of 16: register r is at k = r / 16 * (1024 / M) + 16 * (l / M) + r % 16.
+ */
+template <int M, int N, int K, typename TA, typename TB>
+TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
+                          fp8_e8_t scale_a, fp8_e8_t scale_b) {
+  constexpr int kA = detail::mfma_format<TA>, kB = detail::mfma_format<TB>;
+  static_assert(M == N && ((M == 16 && K == 128) || (M == 32 && K == 64)) && kA >= 0 && kB >= 0,
+                "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats "
+                "and fp4_e2_t");
+  const auto x = detail::scaled_operand<TA>(a), y = detail::scaled_operand<TB>(b);
+  auto sums = detail::registers<detail::Registers<float, M * M / 64>>(c);
+  if constexpr (M == 16) {
+    sums = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(x, y, sums, kA, kB, 0, scale_a.bits, 0,
+                                                            scale_b.bits);
+  } else {
+    sums = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(x, y, sums, kA, kB, 0, scale_a.bits, 0,
+                                                           scale_b.bits);
+  }
+  memcpy(c, &sums, sizeof(sums));
+}
+#endif
+
+}  // namespace tl

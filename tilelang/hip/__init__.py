@@ -1,0 +1,1 @@
+"""Code for AMD's GPUs, with or without ROCm."""
