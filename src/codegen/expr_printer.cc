@@ -380,7 +380,7 @@ std::string ExprPrinter::ElementAddress(const TensorLoadNode* target) {
 
 std::string ExprPrinter::Intrinsic(const CallNode* op) {
   const auto* row = FindIntrinsic(op);
-  headers_.insert(row->header);
+  if (!row->header.empty()) headers_.insert(row->header);
   std::string function = row->function;
   for (int i = 0; i < row->template_args; ++i) {
     const auto* text = op->args[i].as<StringImmNode>();

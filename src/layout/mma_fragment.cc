@@ -1,5 +1,7 @@
 #include "mma_fragment.h"
 
+#include <array>
+
 #include "../tvm/registry.h"
 #include "inverse.h"
 
@@ -10,18 +12,46 @@ Fragment MakeGemmFragment8x8() {
   return MakeFragment({i, j}, {8, 8}, FloorModOf(j, 2), Expr(i) * 4 + FloorDivOf(j, 2), rep, 1);
 }
 
-Fragment MakeGemmFragmentC(int64_t m, int64_t n, int64_t m_warps, int64_t n_warps, int64_t unit) {
-  Fragment warp_tile = RepeatFragment(MakeGemmFragment8x8(), {unit / 8, 1}, false, true);
-  Fragment block_tile = RepeatFragment(warp_tile, {m_warps, n_warps}, true, true);
-  return RepeatFragment(block_tile, {m / (unit * m_warps), n / (8 * n_warps)}, false, true);
+Fragment MakeWarpFragment(const std::vector<WarpDigit>& lane, const std::vector<WarpDigit>& reg) {
+  const std::array<Var, 2> at = {MakeVar("i"), MakeVar("j")};
+  std::array<int64_t, 2> extent = {1, 1};
+  const auto number = [&](const std::vector<WarpDigit>& digits) {
+    Expr sum = MakeInt(0);
+    int64_t stride = 1;
+    for (const WarpDigit& d : digits) {
+      sum = sum + FloorModOf(FloorDivOf(at[d.dim], d.divisor), d.extent) * stride;
+      extent[d.dim] *= d.extent;
+      stride *= d.extent;
+    }
+    return sum;
+  };
+  const Expr thread = number(lane), index = number(reg);
+  const Fragment f =
+      MakeFragment({at[0], at[1]}, {extent[0], extent[1]}, index, thread, MakeVar("rep"), 1);
+  TVM_FFI_ICHECK(PlacementDefect(f).empty()) << "warp fragment: " << PlacementDefect(f);
+  return f;
 }
 
-Fragment MakeGemmFragmentOperand(const MmaOperandTile& t, bool transposed) {
-  const int64_t p = t.per_register;
-  Var i = MakeVar("i"), j = MakeVar("j");
-  Fragment f = MakeFragment({i, j}, {8, 4 * p}, FloorModOf(j, p), Expr(i) * 4 + FloorDivOf(j, p),
-                            MakeVar("rep"), 1);
-  f = RepeatFragment(f, {t.row_blocks, t.depth_blocks}, false, true);
+Fragment MakeMmaSyncOperand(int64_t row_blocks, int64_t depth_blocks, int64_t per_register) {
+  const int64_t p = per_register;
+  return MakeWarpFragment({{1, 4, p}, {0, 8, 1}},
+                          {{1, p, 1}, {0, row_blocks, 8}, {1, depth_blocks, 4 * p}});
+}
+
+Fragment MakeMmaSyncAccumulator(int64_t m) {
+  return MakeWarpFragment({{1, 4, 2}, {0, 8, 1}}, {{1, 2, 1}, {0, m / 8, 8}});
+}
+
+Fragment MakeGemmFragmentC(const Fragment& unit, int64_t m, int64_t n, int64_t m_warps,
+                           int64_t n_warps) {
+  const std::vector<int64_t> shape = unit->Shape();
+  Fragment block_tile = RepeatFragment(unit, {m_warps, n_warps}, true, true);
+  return RepeatFragment(block_tile, {m / (shape[0] * m_warps), n / (shape[1] * n_warps)}, false,
+                        true);
+}
+
+Fragment MakeGemmFragmentOperand(const Fragment& unit, const OperandTile& t, bool transposed) {
+  Fragment f = unit;
   if (!t.is_a) f = ReplicateFragment(f, t.copies);
   f = RepeatFragment(f, {t.warps, 1}, true, true);
   if (t.is_a) f = ReplicateFragment(f, t.copies);
@@ -38,8 +68,8 @@ Fragment MakeWgmmaFragmentC(int64_t m, int64_t n, int64_t m_warps, int64_t n_war
 
 Fragment MakeWgmmaFragmentA(int64_t m, int64_t k, int64_t m_warps, int64_t n_warps,
                             int64_t per_register, bool transposed) {
-  Fragment f =
-      MakeGemmFragmentOperand({16 * m_warps, k, per_register, 2, 2, m_warps, n_warps, true}, false);
+  Fragment f = MakeGemmFragmentOperand(MakeMmaSyncOperand(2, 2, per_register),
+                                       {16 * m_warps, k, m_warps, n_warps, true}, false);
   f = RepeatFragment(f, {m / (16 * m_warps), 1}, false, true);
   return transposed ? TransposeFragment(f) : f;
 }
@@ -61,7 +91,7 @@ Fragment MakeOperand(const std::string& operand, const Array<int64_t>& tile,
   if (operand == "C") {
     RequireMultiple("rows", rows, inst[0] * warps[0]);
     RequireMultiple("columns", cols, inst[1] * warps[1]);
-    Fragment c = MakeGemmFragmentC(rows, cols, warps[0], warps[1], inst[0]);
+    Fragment c = MakeGemmFragmentC(MakeMmaSyncAccumulator(inst[0]), rows, cols, warps[0], warps[1]);
     return transposed ? TransposeFragment(c) : c;
   }
   const bool is_a = operand == "A";
@@ -70,14 +100,15 @@ Fragment MakeOperand(const std::string& operand, const Array<int64_t>& tile,
   RequireMultiple(is_a ? "rows" : "columns", rows, unit * along);
   RequireMultiple("elements along K", cols, inst[2]);
   RequireMultiple("elements along K of the instruction", inst[2], 4 * per_register);
-  return MakeGemmFragmentOperand({rows, cols, per_register, unit / 8, inst[2] / (4 * per_register),
-                                  along, warps[is_a ? 1 : 0], is_a},
-                                 transposed);
+  return MakeGemmFragmentOperand(
+      MakeMmaSyncOperand(unit / 8, inst[2] / (4 * per_register), per_register),
+      {rows, cols, along, warps[is_a ? 1 : 0], is_a}, transposed);
 }
+
 Registration registration([] {
   RegisterFunction("MakeGemmFragment8x8", MakeGemmFragment8x8);
   RegisterFunction("MakeGemmFragmentC", [](int64_t m, int64_t n, int64_t m_warps, int64_t n_warps) {
-    return MakeGemmFragmentC(m, n, m_warps, n_warps);
+    return MakeGemmFragmentC(MakeMmaSyncAccumulator(16), m, n, m_warps, n_warps);
   });
   RegisterFunction("MakeGemmFragment8x8Transposed",
                    [] { return TransposeFragment(MakeGemmFragment8x8()); });

@@ -1,6 +1,6 @@
 /*!
- * Register fragments of mma.sync: which thread of a warp holds which element of an operand (PTX
- * ISA, "Matrix Fragments for mma"), and how a block's tile is made of them.
+ * Register fragments of matrix instructions: which lane of a warp holds which element of an
+ * operand, and how a block's tile is made of them.
  *
  * Warp w works on row group w % m_warps and column group w / m_warps; warps interleave at the
  * instruction's rows and columns.
@@ -13,19 +13,38 @@ namespace tl {
 /*! One 8x8 tile: thread = 4 i + j / 2, register = j % 2. */
 Fragment MakeGemmFragment8x8();
 
-/*! Accumulator of an m x n tile computed by m_warps x n_warps warps with an instruction of
- * `unit` (8 or 16) rows and 8 columns. */
-Fragment MakeGemmFragmentC(int64_t m, int64_t n, int64_t m_warps, int64_t n_warps,
-                           int64_t unit = 16);
+/*! A digit of the lane's or of the register's number: it is (x / divisor) % extent of coordinate
+ * `dim` of the element. */
+struct WarpDigit {
+  size_t dim;
+  int64_t extent, divisor;
+};
 
-/*! One operand of mma.sync over a whole tile, for the fragment that a T.gemm reads from registers.
+/*!
+ * A warp's fragment of a matrix from its digits, the lowest first: those of the lane and those of
+ * the register. Together they have to count every element once.
+ *
+ * Example: C of mma.m16n8k16 (PTX ISA, "Matrix Fragments") is
+ * MakeWarpFragment({{1, 4, 2}, {0, 8, 1}}, {{1, 2, 1}, {0, 2, 8}}): lane = j / 2 % 4 + 4 (i % 8),
+ * register = j % 2 + 2 (i / 8).
  */
-struct MmaOperandTile {
+Fragment MakeWarpFragment(const std::vector<WarpDigit>& lane, const std::vector<WarpDigit>& reg);
+
+/*! A or B of mma.sync: blocks of 8 rows by 4 registers along K, of `per_register` elements each,
+ * those below each other first (PTX ISA, "Matrix Fragments for mma"). */
+Fragment MakeMmaSyncOperand(int64_t row_blocks, int64_t depth_blocks, int64_t per_register);
+/*! C of mma.sync with m rows: 8 or 16. */
+Fragment MakeMmaSyncAccumulator(int64_t m);
+
+/*! Accumulator of an m x n tile computed by m_warps x n_warps warps, of which `unit` is the
+ * instruction's. */
+Fragment MakeGemmFragmentC(const Fragment& unit, int64_t m, int64_t n, int64_t m_warps,
+                           int64_t n_warps);
+
+/*! One operand over a whole tile, for the fragment that a T.gemm reads from registers. */
+struct OperandTile {
   /*! Extent of the tile along M (of A) or N (of B), and along K. */
   int64_t rows, depth;
-  /*! The instruction's: elements along K of one register, blocks of 8 rows, blocks of 4 registers
-   * along K. */
-  int64_t per_register, row_blocks, depth_blocks;
   /*! Warps along this operand's rows, and warps that hold the same rows. */
   int64_t warps, copies;
   /*! Whether equal rows belong to warps w, w + warps, ... (A) or to consecutive ones (B). */
@@ -33,11 +52,11 @@ struct MmaOperandTile {
 };
 
 /*!
- * thread and register of every element (row, k): within a warp's fragment blocks of 8 rows are
- * fastest, then blocks along K; fragments follow each other down the rows, then along K. With
- * `transposed` the layout takes (k, row).
+ * thread and register of every element (row, k), of which `unit` is the instruction's fragment:
+ * such fragments follow each other down the rows, then along K. With `transposed` the layout takes
+ * (k, row).
  */
-Fragment MakeGemmFragmentOperand(const MmaOperandTile& tile, bool transposed);
+Fragment MakeGemmFragmentOperand(const Fragment& unit, const OperandTile& tile, bool transposed);
 
 /*!
  * Accumulator of an m x n tile computed by m_warps x n_warps warps, a multiple of four along m,

@@ -129,7 +129,7 @@ class GemmOperator : public TileOperator {
                                        direct ? plan.LayoutOfB(op_) : Fragment(), scope, &body);
     if (!IsConst(op_.clear_accum, 0)) body.push_back(Clear(scope));
     for (const MmaSteps& steps : plan.mma) {
-      body.push_back(LowerGemmToMmaSync(op_, plan, steps, a, b, scope));
+      body.push_back(LowerGemmToMma(op_, plan, steps, a, b, scope));
     }
     if (plan.fma_begin < op_.K()) {
       body.push_back(LowerGemmToFma(op_, plan.fma_begin, a, b, scope));

@@ -2,7 +2,7 @@
  * T.gemm: C += op(A) op(B) on tiles. A and B in shared memory or fragments, C a fragment.
  *
  * Planned first (gemm_plan.cc): the wgmma of warp groups (gemm_wgmma.cc) where it fits, else a
- * tensor-core instruction of warps (gemm_mma_sync.cc) for as much of K as it divides, ordinary
+ * tensor-core instruction of warps (gemm_mma.cc) for as much of K as it divides, ordinary
  * arithmetic (gemm_fma.cc) for the rest, or for everything where no instruction fits. Operands in
  * registers are read where they are if every thread has what the instruction wants of it, else they
  * go through shared memory (gemm_operand.cc).
@@ -52,7 +52,7 @@ struct GemmOp {
 
 /*! [begin, begin + steps * instruction->k) of K, by one instruction. */
 struct MmaSteps {
-  const MmaInstruction* instruction;
+  const MatrixInstruction* instruction;
   int64_t begin;
   int64_t steps;
 };
@@ -150,8 +150,8 @@ void VerifyOperand(const GemmOp& op, const TileRegion& region, const Fragment& p
 Expr MetadataOfLane(const GemmOp& op, const Expr& row, const Expr& lane, const Expr& first,
                     int bits, LoweringScope* scope);
 /*! Thread programs: the steps of one instruction; K in [begin, K) by multiply and add. */
-Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
-                        const GemmOperand& a, const GemmOperand& b, LoweringScope* scope);
+Stmt LowerGemmToMma(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
+                    const GemmOperand& a, const GemmOperand& b, LoweringScope* scope);
 Stmt LowerGemmToWgmma(const GemmOp& op, const GemmPlan& plan, LoweringScope* scope);
 Stmt LowerGemmToFma(const GemmOp& op, int64_t begin, const GemmOperand& a, const GemmOperand& b,
                     LoweringScope* scope);

@@ -64,7 +64,7 @@ bool MustBeWhole(const GemmOp& op) { return op.IsSparse() || op.OperandType().bi
 }
 
 /*! As many warps as can share the tile; an instruction's unit divides it, so one can. */
-WarpPartition MostWarps(const GemmOp& op, int64_t warps, const MmaInstruction& i) {
+WarpPartition MostWarps(const GemmOp& op, int64_t warps, const MatrixInstruction& i) {
   for (; warps > 1; --warps) {
     auto split = PartitionWarps(op.M(), op.N(), warps, i.m, i.n, op.policy);
     if (split) return *split;
@@ -80,18 +80,6 @@ Fragment WithLeadingDims(const Fragment& f, const Var& buffer) {
   if (vars.empty()) return f;
   for (const Var& v : f->vars) vars.push_back(v);
   return MakeFragment(vars, shape, f->index[0], f->thread, f->replica, f->replicate);
-}
-
-MmaOperandTile TileOf(const MmaInstruction& i, bool is_a, int64_t rows, int64_t depth,
-                      const WarpPartition& w) {
-  return {rows,
-          depth,
-          i.PerRegister(),
-          is_a ? i.RowBlocks() : 1,
-          is_a ? i.DepthBlocksA() : i.DepthBlocksB(),
-          is_a ? w.m_warps : w.n_warps,
-          is_a ? w.n_warps : w.m_warps,
-          is_a};
 }
 
 [[noreturn]] void RefuseAsynchronous(const GemmOp& op, const std::string& why) {
@@ -163,14 +151,16 @@ Fragment GemmPlan::LayoutOfA(const GemmOp& op) const {
                                               wgmma.instruction->PerRegister(), op.trans_a),
                            op.a.buffer);
   }
-  const MmaOperandTile tile =
-      TileOf(*mma[0].instruction, true, op.M(), op.IsSparse() ? op.K() / 2 : op.K(), warps);
-  return WithLeadingDims(MakeGemmFragmentOperand(tile, op.trans_a), op.a.buffer);
+  const OperandTile tile{op.M(), op.IsSparse() ? op.K() / 2 : op.K(), warps.m_warps, warps.n_warps,
+                         true};
+  return WithLeadingDims(MakeGemmFragmentOperand(mma[0].instruction->a, tile, op.trans_a),
+                         op.a.buffer);
 }
 
 Fragment GemmPlan::LayoutOfB(const GemmOp& op) const {
-  const MmaOperandTile tile = TileOf(*mma[0].instruction, false, op.N(), op.K(), warps);
-  return WithLeadingDims(MakeGemmFragmentOperand(tile, !op.trans_b), op.b.buffer);
+  const OperandTile tile{op.N(), op.K(), warps.n_warps, warps.m_warps, false};
+  return WithLeadingDims(MakeGemmFragmentOperand(mma[0].instruction->b, tile, !op.trans_b),
+                         op.b.buffer);
 }
 
 Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
@@ -179,7 +169,7 @@ Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
                            op.c.buffer);
   }
   return WithLeadingDims(
-      MakeGemmFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps, mma[0].instruction->m),
+      MakeGemmFragmentC(mma[0].instruction->c, op.M(), op.N(), warps.m_warps, warps.n_warps),
       op.c.buffer);
 }
 
@@ -223,11 +213,11 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);
   // Targets without the instruction need no explanation.
   if (!context.target->ChipHas(Feature::kWgmma)) plan.why_no_wgmma.clear();
-  const MmaInstruction* first = SelectMma(want, &plan.why_fma);
+  const MatrixInstruction* first = SelectMma(want, &plan.why_fma);
   if (!first && MustBeWhole(op)) RefuseShape(op, plan.why_fma);
   want.whole_k = false;
   if (!first) first = SelectMma(want, &plan.why_fma);
-  for (const MmaInstruction* i = first; i; i = SelectMma(want, &plan.why_fma)) {
+  for (const MatrixInstruction* i = first; i; i = SelectMma(want, &plan.why_fma)) {
     // What is left of K is for a smaller instruction on the same accumulators.
     if (i->m != first->m || i->n != first->n) break;
     plan.mma.push_back({i, plan.fma_begin, want.k / i->k});

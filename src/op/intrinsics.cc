@@ -1,5 +1,7 @@
 #include "intrinsics.h"
 
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "../tvm/functor.h"
@@ -12,6 +14,9 @@ namespace {
 constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::kWrite,
                  kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite,
                  kAtomic = Access::kAtomic;
+
+/*! Of ThreadScope, in its order. */
+constexpr std::array<const char*, 5> kScopeNames = {"thread", "lanes", "block", "cluster", "grid"};
 
 constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
 constexpr IntrinsicEffects kAtomicUpdate = kPure.Tells(ThreadScope::kGrid);
@@ -95,6 +100,15 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
+      // mfma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 64 lanes
+      {"tl.mfma",
+       "tl::mfma",
+       "tl/mfma.h",
+       5,
+       {kReadWrite, kRead, kRead},
+       kMatrix,
+       false,
+       Feature::kMfma},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
       {kSyncPartial,
@@ -195,17 +209,49 @@ std::vector<Intrinsic> MatrixCopies() {
   return rows;
 }
 
-const std::vector<Intrinsic>& Table() {
-  static const std::vector<Intrinsic> table = [] {
-    std::vector<Intrinsic> rows = TileIntrinsics();
-    for (Intrinsic& row : MatrixCopies()) rows.push_back(std::move(row));
-    for (Intrinsic& row : ThreadIntrinsics()) rows.push_back(std::move(row));
-    for (Intrinsic& row : HopperIntrinsics()) rows.push_back(std::move(row));
-    for (Intrinsic& row : TmaIntrinsics()) rows.push_back(std::move(row));
-    for (Intrinsic& row : ScalarIntrinsics()) rows.push_back(std::move(row));
+/*! The rows by the names of their ops. */
+std::unordered_map<std::string, Intrinsic>& Table() {
+  static auto* table = [] {
+    auto* rows = new std::unordered_map<std::string, Intrinsic>();
+    for (const auto& part : {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(),
+                             HopperIntrinsics(), TmaIntrinsics(), ScalarIntrinsics()}) {
+      for (const Intrinsic& row : part) rows->emplace(row.op, row);
+    }
     return rows;
   }();
-  return table;
+  return *table;
+}
+
+void RegisterRow(const Intrinsic& row) {
+  RegisterOp(row.op, row.op, row.elementwise ? CallEffect::kPure : CallEffect::kOpaque);
+}
+
+/*! Adds the row of `op`. `function` is declared by `header`, or by the program's own text where
+ * that is empty. Its arguments behind the template arguments are pointers that are only read
+ * ("r"), only written ("w") or both ("rw"), or values (""). It `meets` and `tells` the threads of a
+ * scope, by the names that DescribeEffects gives. No program may be lowered meanwhile. */
+void AddIntrinsic(const String& op, const String& function, const String& header,
+                  int64_t template_args, const Array<String>& access, const String& meets,
+                  const String& tells) {
+  const auto find = [](const auto& names, const String& name) {
+    const auto it = std::find(names.begin(), names.end(), std::string(name));
+    if (it == names.end())
+      TVM_FFI_THROW(ValueError) << "found " << name << " in an intrinsic's row";
+    return it - names.begin();
+  };
+  static const std::vector<std::string> accesses = {"", "r", "w", "rw"};
+  const auto scope = [&](const String& name) {
+    return static_cast<ThreadScope>(find(kScopeNames, name));
+  };
+  Intrinsic row{std::string(op),
+                std::string(function),
+                std::string(header),
+                static_cast<int>(template_args),
+                {},
+                IntrinsicEffects::None().Meets(scope(meets)).Tells(scope(tells))};
+  for (const String& a : access) row.access.push_back(static_cast<Access>(find(accesses, a)));
+  RegisterRow(row);
+  Table().insert_or_assign(row.op, row);
 }
 
 /*! The pointer that an argument is or, being a tensor's map, has. */
@@ -216,7 +262,6 @@ Expr Pointee(const Expr& arg) {
 
 /*! The effects of an intrinsic as data; nullptr for a name without a row. */
 Any DescribeEffects(const String& op) {
-  static const char* const scopes[] = {"thread", "lanes", "block", "cluster", "grid"};
   static const char* const queues[] = {"", "cp.async", "TMA load", "TMA store", "wgmma"};
   static const char* const steps[] = {"", "operand", "issue", "fence", "commit", "wait"};
   static const char* const results[] = {"operands", "thread", "block"};
@@ -226,29 +271,26 @@ Any DescribeEffects(const String& op) {
   const auto text = [](const char* const* names, auto value) {
     return String(names[static_cast<int>(value)]);
   };
-  return Map<String, Any>{{"meets", text(scopes, e.meets)}, {"orders", e.orders},
-                          {"tells", text(scopes, e.tells)}, {"result", text(results, e.result)},
+  const auto scope = [](ThreadScope value) {
+    return String(kScopeNames[static_cast<size_t>(value)]);
+  };
+  return Map<String, Any>{{"meets", scope(e.meets)},        {"orders", e.orders},
+                          {"tells", scope(e.tells)},        {"result", text(results, e.result)},
                           {"queue", text(queues, e.queue)}, {"step", text(steps, e.step)},
                           {"shares_rows", e.shares_rows},   {"schedules", e.schedules}};
 }
 
 Registration registration([] {
   RegisterFunction("op.IntrinsicEffects", DescribeEffects);
-  for (const Intrinsic& row : Table()) {
-    RegisterOp(row.op, row.op, row.elementwise ? CallEffect::kPure : CallEffect::kOpaque);
-  }
+  RegisterFunction("op.AddIntrinsic", AddIntrinsic);
+  for (const auto& [op, row] : Table()) RegisterRow(row);
 });
 
 }  // namespace
 
 const Intrinsic* FindIntrinsic(const std::string& op) {
-  static const auto* by_name = [] {
-    auto* m = new std::unordered_map<std::string, const Intrinsic*>();
-    for (const Intrinsic& row : Table()) (*m)[row.op] = &row;
-    return m;
-  }();
-  auto it = by_name->find(op);
-  return it == by_name->end() ? nullptr : it->second;
+  const auto it = Table().find(op);
+  return it == Table().end() ? nullptr : &it->second;
 }
 
 const Intrinsic* FindIntrinsic(const CallNode* call) {

@@ -34,6 +34,21 @@ constexpr std::array<Row, 4> kRows = {{
 
 }  // namespace
 
+/*! AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions"; LLVM, "User
+ * Guide for AMDGPU Backend". */
+std::vector<FeatureRow> AmdFeatures() {
+  static const std::vector<FeatureRow> rows = {
+      {Feature::kMfma, "MFMA", "gfx90a", "gfx90a, gfx942, gfx950"},
+      {Feature::kMfmaGfx90a, "MFMA of int8 of gfx90a", "gfx90a", "gfx90a"},
+      {Feature::kMfmaGfx942, "MFMA of int8 of gfx942", "gfx942", "gfx942, gfx950"},
+      {Feature::kMfmaFnuz, "MFMA of float8 fnuz", "gfx942", "gfx942"},
+      {Feature::kMfmaOcp, "MFMA of float8", "gfx950", "gfx950"},
+      {Feature::kMfmaXf32, "MFMA of xf32", "gfx942", "gfx942"},
+      {Feature::kMfmaGfx950, "MFMA of gfx950", "gfx950", "gfx950"},
+  };
+  return rows;
+}
+
 std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   static const std::regex form("gfx[0-9]{1,2}[0-9a-f]{2}");
   if (!std::regex_match(arch, form)) {
@@ -41,9 +56,14 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
             "found target arch \"" + arch + "\", wanted a name such as gfx942 or gfx1100");
   }
   for (const Row& row : kRows) {
-    if (row.arch == arch) {
-      return Target{"hip", arch, row.wavefront_threads, row.limits, {}, {}};
+    if (row.arch != arch) continue;
+    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}};
+    for (const FeatureRow& feature : AmdFeatures()) {
+      if (feature.targets.find(arch) != std::string::npos) {
+        target.features.push_back(feature.feature);
+      }
     }
+    return target;
   }
   return std::nullopt;
 }

@@ -11,4 +11,7 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span);
 /*! Architectures that have a row: "gfx90a, gfx942, ...". */
 std::string AmdArchitectures();
 
+/*! What some of them have. */
+std::vector<FeatureRow> AmdFeatures();
+
 }  // namespace tl

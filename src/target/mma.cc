@@ -1,63 +1,92 @@
 #include "mma.h"
 
 #include <cmath>
-#include <sstream>
+#include <map>
 
 #include "../tvm/registry.h"
 
 namespace tl {
 namespace {
 
-constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
-    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kU8{kDLUInt, 8, 1}, kS32{kDLInt, 32, 1},
-    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1}, kS4{kDLInt, 4, 1},
-    kU4{kDLUInt, 4, 1};
-
-constexpr Feature kSm75 = Feature::kMmaSm75, kSm80 = Feature::kMmaSm80, kSm89 = Feature::kMmaSm89;
-
-/*! In order of preference. PTX ISA, "Target ISA Notes" of mma and mma.sp: m16n8k8 and m8n8k16 need
- * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
- * of 8 bits and some hundred instructions that unpack. */
-const std::vector<MmaInstruction>& Table() {
-  static const std::vector<MmaInstruction> table = {
-      {16, 8, 16, kF16, kF32, kSm80, "half_t", "float"},
-      {16, 8, 8, kF16, kF32, kSm75, "half_t", "float"},
-      {16, 8, 16, kF16, kF16, kSm80, "half_t", "half_t"},
-      {16, 8, 8, kF16, kF16, kSm75, "half_t", "half_t"},
-      {16, 8, 16, kBF16, kF32, kSm80, "bfloat16_t", "float"},
-      {16, 8, 8, kBF16, kF32, kSm80, "bfloat16_t", "float"},
-      {16, 8, 8, kF32, kF32, kSm80, "tfloat32_t", "float", true},
-      {16, 8, 4, kF32, kF32, kSm80, "tfloat32_t", "float", true},
-      {8, 8, 4, kF64, kF64, kSm80, "double", "double"},
-      {16, 8, 32, kS8, kS32, kSm80, "int8_t", "int"},
-      {16, 8, 16, kS8, kS32, kSm80, "int8_t", "int"},
-      {8, 8, 16, kS8, kS32, kSm75, "int8_t", "int"},
-      {16, 8, 32, kU8, kS32, kSm80, "uint8_t", "int"},
-      {16, 8, 16, kU8, kS32, kSm80, "uint8_t", "int"},
-      {8, 8, 16, kU8, kS32, kSm75, "uint8_t", "int"},
-      {16, 8, 32, kE4M3, kF32, kSm89, "fp8_e4_t", "float"},
-      {16, 8, 32, kE5M2, kF32, kSm89, "fp8_e5_t", "float"},
-      {16, 8, 64, kS4, kS32, kSm80, "int4b_t", "int"},
-      {16, 8, 64, kU4, kS32, kSm80, "uint4b_t", "int"},
-      {16, 8, 32, kF16, kF32, kSm80, "half_t", "float", false, true},
-      {16, 8, 32, kF16, kF16, kSm80, "half_t", "half_t", false, true},
-      {16, 8, 32, kBF16, kF32, kSm80, "bfloat16_t", "float", false, true},
-      {16, 8, 16, kF32, kF32, kSm80, "tfloat32_t", "float", true, true},
-      {16, 8, 64, kS8, kS32, kSm80, "int8_t", "int", false, true},
-      {16, 8, 64, kU8, kS32, kSm80, "uint8_t", "int", false, true},
-      {16, 8, 64, kE4M3, kF32, kSm89, "fp8_e4_t", "float", false, true},
-      {16, 8, 64, kE5M2, kF32, kSm89, "fp8_e5_t", "float", false, true},
-  };
-  return table;
+/*! Every element of a warp's fragment: row, column, lane, register. */
+Array<Array<int64_t>> ElementsOf(const Fragment& f) {
+  Array<Array<int64_t>> elements;
+  const int64_t columns = f->Shape()[1];
+  for (size_t e = 0; e < f->Table().size(); ++e) {
+    const auto at = static_cast<int64_t>(e);
+    elements.push_back({at / columns, at % columns, f->ThreadTable()[e], f->Table()[e]});
+  }
+  return elements;
 }
 
-bool HasTypes(const MmaInstruction& i, const GemmShape& s) {
+/*! The matrix instructions of a target, in order of preference, with their fragments. */
+Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
+  const Target& target = FindTarget(kind, arch, Span());
+  Array<Any> all;
+  for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
+    if (!target.Has(i.feature)) continue;
+    all.push_back(Map<String, Any>{{"name", String(i.Text())},
+                                   {"shape", Array<int64_t>{i.m, i.n, i.k}},
+                                   {"operand", String(DTypeName(i.operand))},
+                                   {"accumulator", String(DTypeName(i.accumulator))},
+                                   {"exchanges_operands", i.exchanges_operands},
+                                   {"A", ElementsOf(i.a)},
+                                   {"B", ElementsOf(i.b)},
+                                   {"C", ElementsOf(i.c)}});
+  }
+  return all;
+}
+
+/*! The instructions of each kind of targets. */
+std::map<std::string, std::vector<MatrixInstruction>>& Tables() {
+  static auto* tables = new std::map<std::string, std::vector<MatrixInstruction>>();
+  return *tables;
+}
+
+/*! A fragment from the digits of lane and register, each (coordinate, extent, divisor). */
+Fragment FragmentFrom(const Array<Array<Array<int64_t>>>& digits) {
+  std::vector<WarpDigit> parts[2];
+  for (size_t side = 0; side < 2; ++side) {
+    for (const Array<int64_t>& d : digits[side]) {
+      parts[side].push_back({static_cast<size_t>(d[0]), d[1], d[2]});
+    }
+  }
+  return MakeWarpFragment(parts[0], parts[1]);
+}
+
+/*! Adds an instruction that every target of the kind has. */
+void AddMatrixInstruction(const String& kind, const String& name, const Array<int64_t>& shape,
+                          DLDataType operand, DLDataType accumulator,
+                          const Array<Array<Array<Array<int64_t>>>>& fragments,
+                          const String& intrinsic, const Array<String>& template_args) {
+  MatrixInstruction i;
+  i.m = static_cast<int>(shape[0]);
+  i.n = static_cast<int>(shape[1]);
+  i.k = static_cast<int>(shape[2]);
+  i.operand = operand;
+  i.accumulator = accumulator;
+  i.feature = Feature::kNone;
+  i.a = FragmentFrom(fragments[0]);
+  i.b = FragmentFrom(fragments[1]);
+  i.c = FragmentFrom(fragments[2]);
+  i.name = std::string(name);
+  i.intrinsic = std::string(intrinsic);
+  for (const String& arg : template_args) i.template_args.push_back(std::string(arg));
+  Tables()[std::string(kind)].push_back(i);
+}
+
+Registration registration([] {
+  RegisterFunction("target.MatrixInstructions", DescribeMatrixInstructions);
+  RegisterFunction("target.AddMatrixInstruction", AddMatrixInstruction);
+});
+
+bool HasTypes(const MatrixInstruction& i, const GemmShape& s) {
   return i.sparse == s.sparse && CanonicalOperand(s.a) == i.operand &&
          CanonicalOperand(s.b) == i.operand && s.c == i.accumulator;
 }
 
 /*! The first precondition that fails, empty if all hold. */
-std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
+std::string WhyNot(const MatrixInstruction& i, const GemmShape& s) {
   if (i.opt_in && !s.allow_tf32) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
@@ -83,51 +112,47 @@ std::string WhyNot(const MmaInstruction& i, const GemmShape& s) {
   return why;
 }
 
-/*! Rows as a program asks for them by hand: "m16n8k16", whether A is sparse, types, their names in
- * the device headers, and elements of A, B and C that a lane holds. */
-Array<Any> MmaRows() {
-  Array<Any> rows;
-  for (const MmaInstruction& i : Table()) {
-    const std::string shape =
-        "m" + std::to_string(i.m) + "n" + std::to_string(i.n) + "k" + std::to_string(i.k);
-    rows.push_back(Array<Any>{String(shape), i.sparse, String(DTypeName(i.operand)),
-                              String(DTypeName(i.accumulator)), String(i.operand_name),
-                              String(i.accumulator_name), i.ElementsA(), i.ElementsB(),
-                              i.ElementsC()});
-  }
-  return rows;
-}
-
-Registration registration([] { RegisterFunction("target.MmaRows", MmaRows); });
-
 }  // namespace
 
-std::string MmaInstruction::Text() const {
-  std::ostringstream os;
-  os << (sparse ? "mma.sp.m" : "mma.m") << m << "n" << n << "k" << k << " (" << DTypeName(operand)
-     << " x " << DTypeName(operand) << " -> " << DTypeName(accumulator) << ")";
-  return os.str();
+std::string MatrixInstruction::Text() const {
+  return name + " (" + DTypeName(operand) + " x " + DTypeName(operand) + " -> " +
+         DTypeName(accumulator) + ")";
 }
 
-const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string& operand,
-                              const std::string& accumulator, bool sparse) {
-  for (const MmaInstruction& i : Table()) {
-    if (i.m == m && i.n == n && i.k == k && i.sparse == sparse && i.operand_name == operand &&
-        i.accumulator_name == accumulator) {
-      return &i;
+void AddMatrixInstructions(const std::string& kind, std::vector<MatrixInstruction> rows) {
+  Tables()[kind] = std::move(rows);
+}
+
+const std::vector<MatrixInstruction>& MatrixInstructionsOf(const std::string& kind) {
+  return Tables()[kind];
+}
+
+const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
+                                               const std::vector<std::string>& template_args) {
+  for (const auto& [kind, rows] : Tables()) {
+    for (const MatrixInstruction& row : rows) {
+      if (row.intrinsic == intrinsic && row.template_args == template_args) return &row;
     }
   }
   return nullptr;
 }
 
-const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
+const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   std::string all;
-  for (const MmaInstruction& i : Table()) {
+  const MatrixInstruction* first = nullptr;
+  const int64_t warps = shape.num_threads / shape.target->warp_threads;
+  for (const MatrixInstruction& i : MatrixInstructionsOf(shape.target->kind)) {
     if (!HasTypes(i, shape)) continue;
     std::string why = WhyNot(i, shape);
-    if (why.empty()) return &i;
+    if (why.empty()) {
+      if (!first) first = &i;
+      // One of a smaller tile may keep more warps busy.
+      const auto policy = GemmWarpPolicy::kSquare;
+      if (i.k >= first->k && PartitionWarps(shape.m, shape.n, warps, i.m, i.n, policy)) return &i;
+    }
     all += (all.empty() ? "" : "; ") + i.Text() + ": " + why;
   }
+  if (first) return first;
   *reasons = !all.empty() ? all
                           : "no instruction for " + DTypeName(shape.a) + " x " +
                                 DTypeName(shape.b) + " -> " + DTypeName(shape.c);

@@ -1,56 +1,66 @@
-/*! Tensor-core instructions of mma.sync and how warps share a tile. One row an instruction; the
- * check, the choice and the error text come from the same row. */
+/*! Matrix instructions of a warp, with their operands in registers, and how warps share a tile. One
+ * row an instruction; the check, the choice, the fragments and the error text come from the same
+ * row. */
 #pragma once
 #include <string>
 #include <vector>
 
+#include "../layout/mma_fragment.h"
 #include "../tvm/build.h"
 #include "target.h"
 
 namespace tl {
 
-/*!
- * PTX ISA, "Matrix multiply-accumulate operation using mma instruction". A and B have one type.
- * Every row has the same kind of fragments: operands are made of blocks of 8 rows (M or N) by 4
- * registers along K, lane l holding register l % 4 of row l / 4.
- */
-struct MmaInstruction {
-  static constexpr int kLanes = 32;
+/*! C += A B by the lanes of one warp. A and B have one type. */
+struct MatrixInstruction {
   int m, n, k;
   DLDataType operand, accumulator;
   Feature feature;
   /*! Names of the types in the device headers. */
-  const char* operand_name;
-  const char* accumulator_name;
+  std::string operand_name, accumulator_name;
+  /*! Which lane holds which element: of A, m rows by what is stored of k; of B, n by k; of C, m by
+   * n. The registers of a fragment are in the order of their numbers. */
+  Fragment a, b, c;
+  /*! What it is called in messages: "mma.m16n8k16". */
+  std::string name;
+  /*! The intrinsic that is called with pointers to the registers of C, A and B, and its template
+   * arguments: integers, and names of types. */
+  std::string intrinsic;
+  std::vector<std::string> template_args;
+  /*! It is called with B for A and A for B, and so gives the transposed product: C is transposed.
+   */
+  bool exchanges_operands = false;
+  /*! A and B are made of the matrices that ldmatrix loads: 8 rows by 4 registers of 32 bits, lane l
+   * holding register l % 4 of row l / 4. */
+  bool has_ldmatrix = false;
   /*! Rounds its operands, so that it is used only where the user allows it. */
   bool opt_in = false;
   /*! mma.sp: of every four elements of a row of A (two of tf32) half are stored, and two bits of
    * metadata for each of them say which (for tf32 four). */
   bool sparse = false;
 
-  /*! Elements along K that one register holds. */
-  int PerRegister() const { return operand.bits < 32 ? 32 / operand.bits : 1; }
+  /*! Elements of each operand that one lane holds. */
+  int64_t ElementsA() const { return a->RegisterExtent(); }
+  int64_t ElementsB() const { return b->RegisterExtent(); }
+  int64_t ElementsC() const { return c->RegisterExtent(); }
   /*! Extent along K of what is stored of A. */
   int StoredK() const { return sparse ? k / 2 : k; }
-  /*! Blocks of 8 rows by 4 registers in fragments of A and B. */
-  int RowBlocks() const { return m / 8; }
-  int DepthBlocksA() const { return StoredK() / BlockDepth(); }
-  int DepthBlocksB() const { return k / BlockDepth(); }
+  /*! Elements along K that one 32-bit register holds. */
+  int PerRegister() const { return operand.bits < 32 ? 32 / operand.bits : 1; }
+  /*! Extent along K of a matrix that ldmatrix loads. */
   int BlockDepth() const { return 4 * PerRegister(); }
-  /*! Elements of each operand that one lane holds. */
-  int ElementsA() const { return m * StoredK() / kLanes; }
-  int ElementsB() const { return n * k / kLanes; }
-  int ElementsC() const { return m * n / kLanes; }
   /*! Bits of metadata of a row of A. */
   int MetadataBits() const { return operand.bits == 32 ? 2 * k : k; }
   /*! "mma.m16n8k16 (float16 x float16 -> float32)" */
   std::string Text() const;
 };
 
-/*! The instruction of this shape and these types, by their names in the device headers; nullptr
- * without one. */
-const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string& operand,
-                              const std::string& accumulator, bool sparse);
+/*! Adds the instructions of a kind of targets, in order of preference. */
+void AddMatrixInstructions(const std::string& kind, std::vector<MatrixInstruction> rows);
+const std::vector<MatrixInstruction>& MatrixInstructionsOf(const std::string& kind);
+/*! The instruction that a call of `intrinsic` is; nullptr without one. */
+const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
+                                               const std::vector<std::string>& template_args);
 
 /*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
@@ -69,7 +79,7 @@ struct GemmShape {
 
 /*! The instruction for the shape, the one with the largest K first; nullptr with `reasons` (one
  * line an instruction of these types, or one line if there is none) if none fits. */
-const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
+const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
 
 /*! The type as the tables name it: float8_e4m3 without a suffix is NVIDIA's format, which has no
  * infinity. */

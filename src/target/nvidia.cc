@@ -50,36 +50,41 @@ Name Parse(const std::string& arch, const Span& span) {
   return {std::stoi(parts[1]), parts[2].length() ? parts[2].str()[0] : '\0'};
 }
 
-bool Has(const Name& name, const FeatureRow& row) {
+/*! Which architectures have a feature. */
+struct NvidiaFeature {
+  Feature feature;
+  const char* name;    // in messages
+  int first;           // 90: sm_90 is the first that has it
+  bool alone = false;  // only that one has it, under its name with suffix "a"
+};
+
+bool Has(const Name& name, const NvidiaFeature& row) {
   return row.alone ? name.number == row.first && name.suffix == 'a' : name.number >= row.first;
 }
-
-}  // namespace
 
 /*! PTX ISA, "Target ISA Notes" of each instruction. wgmma and setmaxnreg are architecture-specific;
  * later architectures have setmaxnreg, too, but nothing here moves their registers. mbarriers exist
  * from sm_80 on, those that count bytes (mbarrier.expect_tx) from sm_90 on. */
-const std::vector<FeatureRow>& FeatureRows() {
-  static const std::vector<FeatureRow> rows = {
-      {Feature::kMmaSm75, "mma.sync of sm_75", 75},
-      {Feature::kMmaSm80, "mma.sync of sm_80", 80},
-      {Feature::kMmaSm89, "mma.sync of 8-bit floats", 89},
-      {Feature::kLdmatrix, "ldmatrix", 75},
-      {Feature::kStmatrix, "stmatrix", 90},
-      {Feature::kCpAsync, "cp.async", 80},
-      {Feature::kMbarrier, "mbarrier", 90},
-      {Feature::kTma, "TMA", 90},
-      {Feature::kCluster, "clusters", 90},
-      {Feature::kElectSync, "elect.sync", 90},
-      {Feature::kDependentLaunch, "griddepcontrol", 90},
-      {Feature::kVectorAtomics, "red.v4.f32", 90},
-      {Feature::kNamedBarriers, "bar.sync of some warps", 75},
-      {Feature::kGridSync, "a barrier of the grid", 75},
-      {Feature::kWgmma, "wgmma", 90, true},
-      {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
-  };
-  return rows;
-}
+constexpr std::array<NvidiaFeature, 16> kFeatures = {{
+    {Feature::kMmaSm75, "mma.sync of sm_75", 75},
+    {Feature::kMmaSm80, "mma.sync of sm_80", 80},
+    {Feature::kMmaSm89, "mma.sync of 8-bit floats", 89},
+    {Feature::kLdmatrix, "ldmatrix", 75},
+    {Feature::kStmatrix, "stmatrix", 90},
+    {Feature::kCpAsync, "cp.async", 80},
+    {Feature::kMbarrier, "mbarrier", 90},
+    {Feature::kTma, "TMA", 90},
+    {Feature::kCluster, "clusters", 90},
+    {Feature::kElectSync, "elect.sync", 90},
+    {Feature::kDependentLaunch, "griddepcontrol", 90},
+    {Feature::kVectorAtomics, "red.v4.f32", 90},
+    {Feature::kNamedBarriers, "bar.sync of some warps", 75},
+    {Feature::kGridSync, "a barrier of the grid", 75},
+    {Feature::kWgmma, "wgmma", 90, true},
+    {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
+}};
+
+}  // namespace
 
 std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
   const Name name = Parse(arch, span);
@@ -95,13 +100,25 @@ std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
                         kRegistersOfSm,
                         kRegistersOfThread};
     Target target{"cuda", arch, 32, limits, {}, {}};
-    for (const FeatureRow& feature : FeatureRows()) {
+    for (const NvidiaFeature& feature : kFeatures) {
       if (Has(name, feature)) target.features.push_back(feature.feature);
       if (Has({name.number, 'a'}, feature)) target.specific_features.push_back(feature.feature);
     }
     return target;
   }
   return std::nullopt;
+}
+
+std::vector<FeatureRow> NvidiaFeatures() {
+  static const std::vector<FeatureRow> rows = [] {
+    std::vector<FeatureRow> all;
+    for (const NvidiaFeature& f : kFeatures) {
+      const std::string first = "sm_" + std::to_string(f.first) + (f.alone ? "a" : "");
+      all.push_back({f.feature, f.name, first, first + (f.alone ? "" : " or later")});
+    }
+    return all;
+  }();
+  return rows;
 }
 
 std::string NvidiaArchitectures() {

@@ -39,8 +39,8 @@ Registration registration([] {
 
 std::vector<TargetKind>& Kinds() {
   static std::vector<TargetKind> kinds = {
-      {"cuda", "cuda", "arch", NvidiaTarget, NvidiaArchitectures},
-      {"hip", "rocm", "mcpu", AmdTarget, AmdArchitectures},
+      {"cuda", "cuda", "arch", NvidiaTarget, NvidiaArchitectures, NvidiaFeatures},
+      {"hip", "rocm", "mcpu", AmdTarget, AmdArchitectures, AmdFeatures},
   };
   return kinds;
 }
@@ -58,11 +58,53 @@ const TargetKind* KindWhere(Predicate is_wanted) {
   ThrowAt(span, "ValueError", "found a target of kind " + kind + ", wanted " + all);
 }
 
-const FeatureRow& RowOf(Feature feature) {
-  const auto& rows = FeatureRows();
-  return *std::find_if(rows.begin(), rows.end(),
-                       [&](const FeatureRow& row) { return row.feature == feature; });
+FeatureRow RowOf(Feature feature) {
+  for (const TargetKind& kind : Kinds()) {
+    for (const FeatureRow& row : kind.features()) {
+      if (row.feature == feature) return row;
+    }
+  }
+  TVM_FFI_THROW(InternalError) << "feature " << static_cast<int>(feature) << " has no row";
+  TVM_FFI_UNREACHABLE();
 }
+
+/*! Adds a kind with one architecture: `numbers` are its lanes, the bytes of shared memory and the
+ * threads of a block, and its features have the names of other kinds'. */
+void AddKind(const String& name, const String& tvm_kind, const String& tvm_arch, const String& arch,
+             int64_t warp_threads, int64_t shared_bytes, const Array<String>& features) {
+  constexpr int64_t kThreads = 2048, kBlocks = 16, kRegisters = 65536, kOfThread = 256;
+  Target target{std::string(name),
+                std::string(arch),
+                warp_threads,
+                {shared_bytes, shared_bytes, kThreads, kBlocks, 0, kRegisters, kOfThread},
+                {},
+                {}};
+  for (const TargetKind& kind : Kinds()) {
+    for (const FeatureRow& row : kind.features()) {
+      const bool wanted = std::any_of(features.begin(), features.end(),
+                                      [&](const String& f) { return row.name == std::string(f); });
+      if (wanted) target.features.push_back(row.feature);
+    }
+  }
+  RegisterTargetKind({std::string(name), std::string(tvm_kind), std::string(tvm_arch),
+                      [target](const std::string& wanted, const Span&) {
+                        return wanted == target.arch ? std::optional(target) : std::nullopt;
+                      },
+                      [target] { return target.arch; }, [] { return std::vector<FeatureRow>(); }});
+}
+
+/*! The name of the kind that a kind of TVM's stands for, and the attribute with its architecture;
+ * empty texts for another one. */
+Array<String> KindOf(const String& tvm_kind) {
+  const TargetKind* kind =
+      KindWhere([&](const TargetKind& k) { return k.tvm_kind == std::string(tvm_kind); });
+  return kind ? Array<String>{kind->name, kind->tvm_arch} : Array<String>{"", ""};
+}
+
+Registration kinds([] {
+  RegisterFunction("target.AddKind", AddKind);
+  RegisterFunction("target.KindOf", KindOf);
+});
 
 }  // namespace
 
@@ -120,13 +162,7 @@ const Target& TargetOf(const PrimFunc& f) {
 
 std::string FeatureName(Feature feature) { return RowOf(feature).name; }
 
-std::string FirstTargetWith(Feature feature) {
-  const FeatureRow& row = RowOf(feature);
-  return "sm_" + std::to_string(row.first) + (row.alone ? "a" : "");
-}
-
-std::string TargetsWith(Feature feature) {
-  return FirstTargetWith(feature) + (RowOf(feature).alone ? "" : " or later");
-}
+std::string FirstTargetWith(Feature feature) { return RowOf(feature).first; }
+std::string TargetsWith(Feature feature) { return RowOf(feature).targets; }
 
 }  // namespace tl

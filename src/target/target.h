@@ -2,6 +2,7 @@
  * are compared in the tables of this folder only. */
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,21 @@ enum class Feature : uint8_t {
   kGridSync,         // a barrier of all blocks of a cooperative launch
   kWgmma,            // wgmma.mma_async
   kSetMaxNReg,       // setmaxnreg
+  kMfma,             // MFMA of f16, bf16_1k, f32, f64
+  kMfmaGfx90a,       // MFMA of int8, as gfx90a alone has them
+  kMfmaGfx942,       // MFMA of int8 and 8-bit floats, as gfx942 has them and later ones
+  kMfmaFnuz,         // MFMA reads 8-bit floats with one zero and no infinities
+  kMfmaOcp,          // MFMA reads 8-bit floats of the OCP's formats
+  kMfmaXf32,         // MFMA of float32 rounded to xf32
+  kMfmaGfx950,       // MFMA of f16 and bf16 with twice the K
+};
+
+/*! A feature in messages. */
+struct FeatureRow {
+  Feature feature;
+  std::string name;     // "wgmma"
+  std::string first;    // the first architecture that has it: "sm_90a"
+  std::string targets;  // all that have it: "sm_90a", "sm_90 or later", "gfx90a, gfx942"
 };
 
 /*! Sizes of what a block, and the processor that runs it (SM, compute unit), have. */
@@ -64,15 +80,16 @@ struct Target {
 
 /*! A kind of targets: how its architectures are found. */
 struct TargetKind {
-  const char* name;  // "hip"
+  std::string name;  // "hip"
   /*! The kind of TVM's targets that stands for it, and the attribute with the architecture. */
-  const char* tvm_kind;
-  const char* tvm_arch;
+  std::string tvm_kind, tvm_arch;
   /*! nullopt for an architecture without a row. ValueError at the span where the text is not the
    * name of one. */
-  std::optional<Target> (*find)(const std::string& arch, const Span& span);
+  std::function<std::optional<Target>(const std::string& arch, const Span& span)> find;
   /*! Architectures that have a row: "sm_75, sm_80, ...". */
-  std::string (*architectures)();
+  std::function<std::string()> architectures;
+  /*! The features that some of its targets have, and no other kind's. */
+  std::function<std::vector<FeatureRow>()> features;
 };
 
 /*! Adds a kind, before its first target is asked for. */

@@ -33,7 +33,7 @@ def resolve_backend(name: str, target: Target) -> str:
             f"execution_backend {name!r} is unknown: expected one of {', '.join(_CHOICES)}"
         )
     kind = kind_of(target)
-    if kind not in _WHY_EMULATED:
+    if not arch_of(target) or (name != EMULATE and kind not in _WHY_EMULATED):
         raise ValueError(
             f"target {kind} has no execution backend: expected one of {', '.join(_WHY_EMULATED)}"
         )

@@ -9,6 +9,7 @@ import torch
 from tvm.target import Target
 
 from tilelang._ffi import get_function
+from tilelang._ffi import get_function
 from tilelang.utils.arch import runs_on as runs_on
 
 TargetLike: TypeAlias = str | dict[str, Any] | Target
@@ -58,8 +59,8 @@ def kind_of(target: Target) -> str:
 
     Example: ``kind_of(determine_target("hip", return_object=True)) == "hip"``
     """
-    kind = str(target.kind.name)
-    return "hip" if kind == "rocm" else kind
+    tvm_kind = str(target.kind.name)
+    return str(get_function("target.KindOf")(tvm_kind)[0]) or tvm_kind
 
 
 def arch_of(target: Target) -> str:
@@ -67,7 +68,8 @@ def arch_of(target: Target) -> str:
 
     Example: ``arch_of(determine_target("hip -mcpu=gfx942", return_object=True)) == "gfx942"``
     """
-    return str(target.attrs.get("mcpu" if kind_of(target) == "hip" else "arch", ""))
+    attribute = str(get_function("target.KindOf")(str(target.kind.name))[1])
+    return str(target.attrs.get(attribute, ""))
 
 
 def determine_target(target: TargetLike = "auto", return_object: bool = False) -> str | Target:

@@ -75,13 +75,14 @@ class TargetChecker : public StmtExprVisitor {
 
  private:
   static Feature FeatureOf(const CallNode* op, const Intrinsic& row) {
-    const bool sparse = row.op == kMmaSpSync;
-    if (!sparse && row.op != kMmaSync) return row.feature;
-    const auto word = [&](int i) {
-      return std::string(op->args[i].as_or_throw<StringImm>()->value);
-    };
-    const MmaInstruction* mma = FindMma(ToInt(op->args[0]), ToInt(op->args[1]), ToInt(op->args[2]),
-                                        word(3), word(5), sparse);
+    if (row.op != kMmaSync && row.op != kMmaSpSync) return row.feature;
+    std::vector<std::string> template_args;
+    for (int i = 0; i < row.template_args; ++i) {
+      const auto size = AsInt(op->args[i]);
+      template_args.push_back(size ? std::to_string(*size)
+                                   : std::string(op->args[i].as_or_throw<StringImm>()->value));
+    }
+    const MatrixInstruction* mma = FindMatrixInstruction(row.op, template_args);
     return mma ? mma->feature : row.feature;
   }
 

@@ -63,3 +63,35 @@ def test_threads_take_a_loop_together_whose_condition_is_a_vote():
     steps = torch.full((128,), -1, dtype=torch.int32)
     tilelang.compile(program, execution_backend="auto")(steps)
     assert steps.eq(127).all()
+
+
+ROTATE = """
+template <int by>
+static __device__ int test_rotate(int value) {
+  return tl::shfl_sync(0xffffffffu, value, (int(threadIdx.x) + by) % 32, 32);
+}
+"""
+
+
+@pytest.mark.parametrize("meets", ["lanes", "block"])
+def test_an_intrinsic_is_a_row_and_a_function(meets):
+    """What the row says decides: where the block meets, no thread may have left."""
+    name = f"tl.test_rotate_{meets}"
+    get_function("op.AddIntrinsic")(name, "test_rotate", "tl/warp.h", 1, [""], meets, "thread")
+    assert effects(name)["meets"] == meets
+
+    @T.prim_func
+    def rotate(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=64):
+            T.import_source(ROTATE)
+            thread = T.get_thread_binding()
+            if thread >= n:
+                T.thread_return()
+            B[thread] = T.call_intrin("int32", name, 3, A[thread])
+
+    if meets == "block":
+        with pytest.raises(ValueError, match="after some of its threads may have left"):
+            tilelang.compile(rotate, out_idx=1)
+        return
+    A = torch.arange(64, dtype=torch.int32)
+    assert torch.equal(tilelang.compile(rotate, out_idx=1)(A, 32)[:32], A[:32].roll(-3))

@@ -1,5 +1,8 @@
-/*! T.gemm and T.gemm_sp by mma.sync: fragments of A and B from shared memory or registers, products
- * on tensor cores. */
+/*! T.gemm and T.gemm_sp by a matrix instruction of warps: fragments of A and B from shared memory
+ * or registers, as the instruction's row lays them out. */
+#include <cctype>
+
+#include "../layout/inverse.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "gemm.h"
@@ -64,7 +67,8 @@ class MmaEmitter {
   /*! ldmatrix moves units of 16 bits: others keep their order inside a row only. */
   bool UsesLdmatrix(const GemmOperand& from) const {
     const int bits = mma_.operand.bits;
-    return from.has_vector_rows && (from.transposed ? bits == 16 : bits <= 32);
+    return mma_.has_ldmatrix && scope_->target->Has(Feature::kLdmatrix) && from.has_vector_rows &&
+           (from.transposed ? bits == 16 : bits <= 32);
   }
 
   Stmt LoadMatrix(const GemmOperand& from, int64_t matrices, const Expr& row, const Expr& k,
@@ -75,20 +79,18 @@ class MmaEmitter {
     return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), AddressOf(to, {reg})}), op_.span);
   }
 
-  /*!
-   * The same elements one by one: register r of a lane is in block r / p of its fragment, p being
-   * the elements of a 32-bit register; blocks go down the rows first.
-   */
-  Stmt LoadElements(const GemmOperand& from, int64_t row_blocks, int64_t depth_blocks,
-                    const Expr& row, const Expr& k, const Var& to, const Expr& reg) const {
-    const int64_t p = mma_.PerRegister(), blocks = row_blocks * depth_blocks;
+  /*! The elements of `fragment` one by one, those along K of consecutive registers together. */
+  Stmt LoadElements(const GemmOperand& from, const Fragment& fragment, const Expr& row,
+                    const Expr& k, const Var& to, const Expr& reg) const {
+    const int64_t p = ContiguousRegisters(fragment), blocks = fragment->RegisterExtent() / p;
     Var block = MakeVar("r"), part = MakeVar("v");
     scope_->analyzer->BindConst(block, blocks);
     scope_->analyzer->BindConst(part, p);
-    const Expr at_row = row + FloorModOf(block, row_blocks) * 8 + FloorDivOf(lane_, 4);
-    const Expr at_k =
-        k + FloorDivOf(block, row_blocks) * mma_.BlockDepth() + FloorModOf(lane_, 4) * p + part;
-    auto [buffer, indices] = scope_->Place(from.shared, from.Element(at_row, at_k));
+    const auto element =
+        InvertFragment(fragment, lane_, Expr(block) * p + part, scope_->target->warp_threads);
+    TVM_FFI_ICHECK(element) << mma_.Text() << " has a fragment that is no sum of digits";
+    auto [buffer, indices] =
+        scope_->Place(from.shared, from.Element(row + element->coords[0], k + element->coords[1]));
     Stmt load = MakeStore(to, LoadOf(buffer, indices), {reg + Expr(block) * p + part}, op_.span);
     load = p == 1 ? Substitute(load, part, MakeInt(0))
                   : Stmt(MakeFor(part, MakeInt(p), ForKind::kVectorized, load, op_.span));
@@ -112,10 +114,10 @@ class MmaEmitter {
   /*! Matrices in register order: down the rows, then along k. */
   Stmt LoadTileA(const Expr& k, const Expr& i) const {
     const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m, reg = i * mma_.ElementsA();
-    const int64_t rows = mma_.RowBlocks(), depths = mma_.DepthBlocksA();
     if (!UsesLdmatrix(operand_a_)) {
-      return LoadElements(operand_a_, rows, depths, row0, DepthOfA(k), a_, reg);
+      return LoadElements(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
     }
+    const int64_t rows = mma_.m / 8, depths = mma_.StoredK() / mma_.BlockDepth();
     Expr k0 = DepthOfA(k);
     if (operand_a_.transposed) k0 = k0 + RowInMatrix();
     if (depths == 2) k0 = k0 + Matrix(rows) * mma_.BlockDepth();
@@ -130,19 +132,20 @@ class MmaEmitter {
     Var j = MakeVar("j");
     scope_->analyzer->BindConst(j, n_tiles_);
     if (!UsesLdmatrix(operand_b_)) {
-      const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * 8, reg = Expr(j) * mma_.ElementsB();
-      Stmt load = LoadElements(operand_b_, 1, mma_.DepthBlocksB(), col0, DepthOfB(k), b_, reg);
+      const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * mma_.n;
+      const Expr reg = Expr(j) * mma_.ElementsB();
+      Stmt load = LoadElements(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
     }
-    const int64_t together = mma_.DepthBlocksB() <= 2 && n_tiles_ >= 2 ? 2 : 1;
+    const int64_t together = mma_.k / mma_.BlockDepth() <= 2 && n_tiles_ >= 2 ? 2 : 1;
     const Expr first = Expr(j) * together;
     body->push_back(UnrolledFor(j, n_tiles_ / together, LoadTilesB(k, first, together), op_.span));
     if (n_tiles_ % together) body->push_back(LoadTilesB(k, MakeInt(n_tiles_ - 1), 1));
   }
 
   Stmt LoadTilesB(const Expr& k, const Expr& j, int64_t tiles) const {
-    const int64_t depths = mma_.DepthBlocksB();
+    const int64_t depths = mma_.k / mma_.BlockDepth();
     const Expr tile = tiles == 2 ? j + Matrix(depths) : j;
     const Expr col0 = (col_warp_ + tile * n_warps_) * 8, reg = j * mma_.ElementsB();
     Expr k0 = DepthOfB(k);
@@ -169,22 +172,23 @@ class MmaEmitter {
     // Fragments that stay in registers have all of K, tile after tile.
     const Expr tile_a = operand_a_.shared.defined() ? i : k * m_tiles_ + i;
     const Expr tile_b = operand_b_.shared.defined() ? j : k * n_tiles_ + j;
-    Array<Expr> args = {MakeInt(mma_.m),
-                        MakeInt(mma_.n),
-                        MakeInt(mma_.k),
-                        StringOf(mma_.operand_name),
-                        StringOf(mma_.operand_name),
-                        StringOf(mma_.accumulator_name),
-                        AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}),
-                        AddressOf(a_, {tile_a * mma_.ElementsA()}),
-                        AddressOf(b_, {tile_b * mma_.ElementsB()})};
+    Array<Expr> args;
+    for (const std::string& text : mma_.template_args) {
+      const bool is_size = std::isdigit(static_cast<unsigned char>(text[0]));
+      args.push_back(is_size ? MakeInt(std::stoll(text)) : StringOf(text));
+    }
+    args.push_back(AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}));
+    Array<Expr> operands = {AddressOf(a_, {tile_a * mma_.ElementsA()}),
+                            AddressOf(b_, {tile_b * mma_.ElementsB()})};
+    if (mma_.exchanges_operands) operands = {operands[1], operands[0]};
+    for (const Expr& operand : operands) args.push_back(operand);
     if (op_.metadata) args.push_back(LoadOf(metadata_, {i}));
-    return MakeEvaluate(CallOp(op_.metadata ? kMmaSpSync : kMmaSync, args), op_.span);
+    return MakeEvaluate(CallOp(mma_.intrinsic, args), op_.span);
   }
 
   const GemmOp& op_;
   const MmaSteps& steps_;
-  const MmaInstruction& mma_;
+  const MatrixInstruction& mma_;
   const GemmOperand &operand_a_, &operand_b_;
   LoweringScope* scope_;
   Var registers_c_;
@@ -195,8 +199,8 @@ class MmaEmitter {
 
 }  // namespace
 
-Stmt LowerGemmToMmaSync(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
-                        const GemmOperand& a, const GemmOperand& b, LoweringScope* scope) {
+Stmt LowerGemmToMma(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps,
+                    const GemmOperand& a, const GemmOperand& b, LoweringScope* scope) {
   return MmaEmitter(op, plan, steps, a, b, scope).Emit();
 }
 

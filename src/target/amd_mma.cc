@@ -1,0 +1,88 @@
+/*! MFMA (AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions"; AMD
+ * matrix instruction calculator). */
+#include "../tvm/registry.h"
+#include "mma.h"
+
+namespace tl {
+namespace {
+
+constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
+    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kS32{kDLInt, 32, 1}, kE4M3{kDLFloat8_e4m3fn, 8, 1},
+    kE5M2{kDLFloat8_e5m2, 8, 1}, kE4M3Fnuz{kDLFloat8_e4m3fnuz, 8, 1},
+    kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1};
+
+constexpr int kLanes = 64;
+
+/*! A or B of `rows` by k: lane l has row l % rows, and k / (64 / rows) elements in one piece from
+ * l / rows on. */
+Fragment Operand(int rows, int k) {
+  const int of_lane = rows * k / kLanes;
+  return MakeWarpFragment({{0, rows, 1}, {1, kLanes / rows, of_lane}}, {{1, of_lane, 1}});
+}
+
+/*!
+ * C of the transposed product. The instruction has column l % m in lane l, and there rows in fours:
+ * with A and B exchanged lane l has row l % m, and columns in fours, side by side in memory. A row
+ * of it then is where the A of a following MFMA of 16-bit floats has it. float64 has rows one by
+ * one.
+ */
+Fragment Accumulator(int m, DLDataType type) {
+  if (type.bits == 64) return MakeWarpFragment({{0, m, 1}, {1, 4, 1}}, {{1, 4, 4}});
+  const int lanes = kLanes / m;
+  return MakeWarpFragment({{0, m, 1}, {1, lanes, 4}}, {{1, 4, 1}, {1, m / (4 * lanes), 4 * lanes}});
+}
+
+MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator, Feature feature,
+                       const char* operand_name, const char* accumulator_name) {
+  MatrixInstruction i;
+  i.m = m;
+  i.n = m;
+  i.k = k;
+  i.operand = operand;
+  i.accumulator = accumulator;
+  i.feature = feature;
+  i.operand_name = operand_name;
+  i.accumulator_name = accumulator_name;
+  i.a = Operand(m, k);
+  i.b = Operand(m, k);
+  i.c = Accumulator(m, accumulator);
+  i.exchanges_operands = true;
+  const std::string rows = std::to_string(m), depth = std::to_string(k);
+  i.name = "mfma." + rows + "x" + rows + "x" + depth;
+  i.intrinsic = "tl.mfma";
+  i.template_args = {rows, rows, depth, operand_name, accumulator_name};
+  return i;
+}
+
+/*! In order of preference: the most elements along K, then the larger tile, which reads an operand
+ * half as often. */
+std::vector<MatrixInstruction> Rows() {
+  std::vector<MatrixInstruction> rows;
+  const auto add = [&](int k_of_32, DLDataType operand, DLDataType accumulator, Feature feature,
+                       const char* operand_name, const char* accumulator_name) {
+    for (int m : {32, 16}) {
+      rows.push_back(Mfma(m, m == 32 ? k_of_32 : 2 * k_of_32, operand, accumulator, feature,
+                          operand_name, accumulator_name));
+    }
+  };
+  add(16, kF16, kF32, Feature::kMfmaGfx950, "half_t", "float");
+  add(16, kBF16, kF32, Feature::kMfmaGfx950, "bfloat16_t", "float");
+  add(8, kF16, kF32, Feature::kMfma, "half_t", "float");
+  add(8, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
+  add(16, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
+  add(8, kS8, kS32, Feature::kMfmaGfx90a, "int8_t", "int");
+  add(16, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
+  add(16, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
+  add(16, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
+  add(16, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
+  add(4, kF32, kF32, Feature::kMfmaXf32, "tfloat32_t", "float");
+  for (size_t i = rows.size() - 2; i < rows.size(); ++i) rows[i].opt_in = true;
+  add(2, kF32, kF32, Feature::kMfma, "float", "float");
+  rows.push_back(Mfma(16, 4, kF64, kF64, Feature::kMfma, "double", "double"));
+  return rows;
+}
+
+Registration registration([] { AddMatrixInstructions("hip", Rows()); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,103 @@
+/*! mma.sync and mma.sp.sync (PTX ISA, "Matrix multiply-accumulate operation using mma
+ * instruction"). */
+#include "../tvm/registry.h"
+#include "mma.h"
+
+namespace tl {
+namespace {
+
+constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
+    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kU8{kDLUInt, 8, 1}, kS32{kDLInt, 32, 1},
+    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1}, kS4{kDLInt, 4, 1},
+    kU4{kDLUInt, 4, 1};
+
+constexpr Feature kSm75 = Feature::kMmaSm75, kSm80 = Feature::kMmaSm80, kSm89 = Feature::kMmaSm89;
+
+/*! Whether half of A is stored, and whether operands are rounded. */
+struct Marks {
+  bool sparse = false, opt_in = false;
+};
+
+MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumulator,
+                      Feature feature, const char* operand_name, const char* accumulator_name,
+                      Marks marks = {}) {
+  MatrixInstruction i;
+  i.m = m;
+  i.n = n;
+  i.k = k;
+  i.operand = operand;
+  i.accumulator = accumulator;
+  i.feature = feature;
+  i.operand_name = operand_name;
+  i.accumulator_name = accumulator_name;
+  i.sparse = marks.sparse;
+  i.opt_in = marks.opt_in;
+  i.has_ldmatrix = true;
+  i.a = MakeMmaSyncOperand(m / 8, i.StoredK() / i.BlockDepth(), i.PerRegister());
+  i.b = MakeMmaSyncOperand(1, k / i.BlockDepth(), i.PerRegister());
+  i.c = MakeMmaSyncAccumulator(m);
+  const std::string sizes[] = {std::to_string(m), std::to_string(n), std::to_string(k)};
+  i.name = (i.sparse ? "mma.sp.m" : "mma.m") + sizes[0] + "n" + sizes[1] + "k" + sizes[2];
+  i.intrinsic = i.sparse ? "tl.mma_sp_sync" : "tl.mma_sync";
+  i.template_args = {sizes[0], sizes[1], sizes[2], operand_name, operand_name, accumulator_name};
+  return i;
+}
+
+/*! In order of preference. PTX ISA, "Target ISA Notes" of mma and mma.sp: m16n8k8 and m8n8k16 need
+ * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
+ * of 8 bits and some hundred instructions that unpack. */
+std::vector<MatrixInstruction> Rows() {
+  constexpr Marks kSparse{true, false}, kRounds{false, true}, kSparseRounds{true, true};
+  return {
+      Mma(16, 8, 16, kF16, kF32, kSm80, "half_t", "float"),
+      Mma(16, 8, 8, kF16, kF32, kSm75, "half_t", "float"),
+      Mma(16, 8, 16, kF16, kF16, kSm80, "half_t", "half_t"),
+      Mma(16, 8, 8, kF16, kF16, kSm75, "half_t", "half_t"),
+      Mma(16, 8, 16, kBF16, kF32, kSm80, "bfloat16_t", "float"),
+      Mma(16, 8, 8, kBF16, kF32, kSm80, "bfloat16_t", "float"),
+      Mma(16, 8, 8, kF32, kF32, kSm80, "tfloat32_t", "float", kRounds),
+      Mma(16, 8, 4, kF32, kF32, kSm80, "tfloat32_t", "float", kRounds),
+      Mma(8, 8, 4, kF64, kF64, kSm80, "double", "double"),
+      Mma(16, 8, 32, kS8, kS32, kSm80, "int8_t", "int"),
+      Mma(16, 8, 16, kS8, kS32, kSm80, "int8_t", "int"),
+      Mma(8, 8, 16, kS8, kS32, kSm75, "int8_t", "int"),
+      Mma(16, 8, 32, kU8, kS32, kSm80, "uint8_t", "int"),
+      Mma(16, 8, 16, kU8, kS32, kSm80, "uint8_t", "int"),
+      Mma(8, 8, 16, kU8, kS32, kSm75, "uint8_t", "int"),
+      Mma(16, 8, 32, kE4M3, kF32, kSm89, "fp8_e4_t", "float"),
+      Mma(16, 8, 32, kE5M2, kF32, kSm89, "fp8_e5_t", "float"),
+      Mma(16, 8, 64, kS4, kS32, kSm80, "int4b_t", "int"),
+      Mma(16, 8, 64, kU4, kS32, kSm80, "uint4b_t", "int"),
+      Mma(16, 8, 32, kF16, kF32, kSm80, "half_t", "float", kSparse),
+      Mma(16, 8, 32, kF16, kF16, kSm80, "half_t", "half_t", kSparse),
+      Mma(16, 8, 32, kBF16, kF32, kSm80, "bfloat16_t", "float", kSparse),
+      Mma(16, 8, 16, kF32, kF32, kSm80, "tfloat32_t", "float", kSparseRounds),
+      Mma(16, 8, 64, kS8, kS32, kSm80, "int8_t", "int", kSparse),
+      Mma(16, 8, 64, kU8, kS32, kSm80, "uint8_t", "int", kSparse),
+      Mma(16, 8, 64, kE4M3, kF32, kSm89, "fp8_e4_t", "float", kSparse),
+      Mma(16, 8, 64, kE5M2, kF32, kSm89, "fp8_e5_t", "float", kSparse),
+  };
+}
+
+/*! Rows as a program asks for them by hand: "m16n8k16", whether A is sparse, types, their names in
+ * the device headers, and elements of A, B and C that a lane holds. */
+Array<Any> MmaRows() {
+  Array<Any> rows;
+  for (const MatrixInstruction& i : MatrixInstructionsOf("cuda")) {
+    const std::string shape =
+        "m" + std::to_string(i.m) + "n" + std::to_string(i.n) + "k" + std::to_string(i.k);
+    rows.push_back(Array<Any>{String(shape), i.sparse, String(DTypeName(i.operand)),
+                              String(DTypeName(i.accumulator)), String(i.operand_name),
+                              String(i.accumulator_name), i.ElementsA(), i.ElementsB(),
+                              i.ElementsC()});
+  }
+  return rows;
+}
+
+Registration registration([] {
+  AddMatrixInstructions("cuda", Rows());
+  RegisterFunction("target.MmaRows", MmaRows);
+});
+
+}  // namespace
+}  // namespace tl
