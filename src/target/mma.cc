@@ -120,6 +120,13 @@ const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string
   return nullptr;
 }
 
+const MmaInstruction* MmaNamed(const std::string& text) {
+  for (const MmaInstruction& i : Table()) {
+    if (i.Text() == text) return &i;
+  }
+  return nullptr;
+}
+
 const MmaInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   std::string all;
   for (const MmaInstruction& i : Table()) {

@@ -52,6 +52,9 @@ struct MmaInstruction {
 const MmaInstruction* FindMma(int64_t m, int64_t n, int64_t k, const std::string& operand,
                               const std::string& accumulator, bool sparse);
 
+/*! The instruction that MmaInstruction::Text names so; nullptr without one. */
+const MmaInstruction* MmaNamed(const std::string& text);
+
 /*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
   int64_t m, n, k;

@@ -137,28 +137,25 @@ bool IsDraw(const Stmt& s) {
   return call && NameOf(call) == kDraw;
 }
 
-Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
-                           const std::vector<RoleGemm>& gemms) {
+Placements DictatedLayouts(const KernelInfo& kernel, const Views& views) {
+  struct Collector : StmtExprVisitor {
+    std::vector<std::unique_ptr<TileOperator>> gemms;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) override {
+      if (IsGemm(GetRef<Stmt>(op))) gemms.push_back(OperatorOf(GetRef<Stmt>(op)));
+    }
+  } collected;
+  collected(kernel.block->body);
   Placements placed;
   placed.views = views;
-  placed.target = kernel.target;
-  placed.num_threads = kernel.threads;
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
     placed.PlaceAnnotated(buffer, layout);
   }
-  std::vector<std::unique_ptr<TileOperator>> operators;
-  for (const RoleGemm& gemm : gemms) operators.push_back(OperatorOf(gemm.stmt));
-  for (size_t i = 0; i < gemms.size(); ++i) {
-    placed.num_threads = gemms[i].threads;
-    operators[i]->PlaceForEngines(&placed);
-  }
+  for (const auto& gemm : collected.gemms) gemm->PlaceForEngines(&placed);
   // Of fragments, products may dictate different layouts.
   std::vector<std::pair<Var, Layout>> dictated;
   placed.dictated = &dictated;
-  for (size_t i = 0; i < gemms.size(); ++i) {
-    placed.num_threads = gemms[i].threads;
-    operators[i]->Infer(&placed, InferLevel::kStrict);
-  }
+  for (const auto& gemm : collected.gemms) gemm->Infer(&placed, InferLevel::kStrict);
   placed.dictated = nullptr;
   return placed;
 }

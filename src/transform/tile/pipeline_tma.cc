@@ -21,20 +21,6 @@ bool WantsTma(const Stmt& s) {
   return prefer != nullptr && prefer.cast<String>() == "tma";
 }
 
-std::vector<RoleGemm> GemmsOf(const Stmt& s, int64_t threads) {
-  struct Collector : StmtExprVisitor {
-    std::vector<RoleGemm> found;
-    int64_t threads;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override {
-      if (IsGemm(GetRef<Stmt>(op))) found.push_back({GetRef<Stmt>(op), threads});
-    }
-  } collector;
-  collector.threads = threads;
-  collector(s);
-  return collector.found;
-}
-
 Expr FirstElement(const Var& barrier) {
   auto one = make_object<RangeNode>();
   one->min = MakeInt(0);
@@ -57,7 +43,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   if (std::none_of(body.begin(), body.end(), WantsTma)) return std::nullopt;
   KernelInfo here = kernel;
   here.threads = scope.Threads(loop->span).threads;
-  const Placements placed = DictatedLayouts(here, views, GemmsOf(loop->body, here.threads));
+  const Placements placed = DictatedLayouts(here, views);
   for (const Stmt& s : body) {
     std::string why;
     loads.push_back(WantsTma(s));

@@ -38,12 +38,7 @@ class FillChooser : ScheduledProgram {
 
  private:
   void ChooseFills() {
-    std::vector<RoleGemm> gemms;
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (!node->IsLeaf() || !IsGemm(node->stmt)) return;
-      gemms.push_back({node->stmt, roles_.roles[*node->role].range.threads});
-    });
-    const Placements placed = DictatedLayouts(kernel_, views_, gemms);
+    const Placements placed = DictatedLayouts(kernel_, views_);
     const std::vector<Var> written = WrittenGlobals(kernel_, roles_.body);
     ForEachNode(roles_.body, [&](RoleNode* node) {
       if (!node->IsLeaf() || !node->role) return;

@@ -59,7 +59,7 @@ class Planner {
     CountFills(&roles_);
     ShareFills(kernel_, placed_, &roles_);
     CountThreads();
-    PlaceReleases(kernel_, views_, &roles_);
+    PlaceReleases(views_, &roles_);
   }
 
  private:
@@ -84,11 +84,7 @@ class Planner {
 
   /*! Layouts as the consumer's layout inference will find them, and slots that a tile may get. */
   void PlaceOperands() {
-    std::vector<RoleGemm> gemms;
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back({node->stmt, kernel_.threads});
-    });
-    placed_ = DictatedLayouts(kernel_, views_, gemms);
+    placed_ = DictatedLayouts(kernel_, views_);
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       const ForNode* loop = PipelineOf(*node->parent);
       if (loop) most_versions_ = std::max(most_versions_, StagesOf(loop));

@@ -242,15 +242,8 @@ FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& 
 /*! Why TMA does not make it; "" if it does. */
 std::string WhyNotTmaFill(const CallNode* copy, const KernelInfo& kernel, const Placements& placed,
                           int64_t versions);
-/*! A product and how many threads make it. */
-struct RoleGemm {
-  Stmt stmt;
-  int64_t threads;
-};
-/*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
- */
-Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
-                           const std::vector<RoleGemm>& gemms);
+/*! The layouts that users and gemms dictate. */
+Placements DictatedLayouts(const KernelInfo& kernel, const Views& views);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
@@ -273,7 +266,7 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
 
 // --- late_release.cc
 /*! Sets where the roles that use a window give up its slot. */
-void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+void PlaceReleases(const Views& views, WarpRoles* roles);
 
 // --- scheduled_releases.cc
 /*! Leaves out arrivals that another role's imply, and moves some. Releases are placed. */

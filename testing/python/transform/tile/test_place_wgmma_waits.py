@@ -17,6 +17,7 @@ def planned(func, arch="sm_90a"):
     for step in (
         transform.BindTarget(target),
         transform.MaterializeKernelLaunch(),
+        transform.SelectInstructions(),
         transform.PipelinePlanning(),
         transform.InjectSoftwarePipeline(),
         transform.Simplify(),
@@ -29,10 +30,7 @@ def planned(func, arch="sm_90a"):
 
 def shortened(line):
     if line.startswith('T.Call("tl.tileop.gemm"'):
-        assert '"wg_wait": -1' in line
-        return "gemm"
-    if line.startswith("T.tl.gemm("):
-        return "gemm, wait"
+        return "gemm" if '"wg_wait": -1' in line else "gemm, wait"
     if line.startswith("T.tl.wgmma_wait("):
         arguments = line.removeprefix("T.tl.wgmma_wait(").removesuffix(")").split(", ")
         names = [a.partition("[")[0] for a in arguments[1:] if "[" in a]
