@@ -5,11 +5,13 @@
  * a statement of its own, known, with operands that it can be made from; buffers have scopes of
  * tile programs and as many indices as dimensions; parallel loops hold no tile operator and no
  * loop of another kind that does; annotations of layouts name buffers; behind SelectInstructions
- * every gemm has its instruction. Refuses: anything else, as a bug of the pass in front.
+ * every gemm and every copy has its instructions. Refuses: anything else, as a bug of the pass in
+ * front.
  */
 #include <string>
 
 #include "../../layout/annotation.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/gemm_instruction.h"
 #include "../../op/operator.h"
 #include "../../tvm/registry.h"
@@ -41,6 +43,9 @@ class Verifier : public ProgramVerifier {
     if (parallel_) Report("found " + name + " in a parallel loop");
     if (!OperatorOf(s)) Report("found " + name + ", which is no tile operator");
     if (selected_ && IsGemm(call)) (void)PlanOf(call, op->span);
+    if (selected_ && IsCopy(call) && ChoiceOf(call).candidates.empty()) {
+      Report("found " + name + " without an instruction");
+    }
     for (const Expr& arg : call->args) Visit(arg);
   }
   void Visit_(const CallNode* op) final {

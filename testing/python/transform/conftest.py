@@ -19,7 +19,7 @@ from tilelang.utils.target import determine_target
 # What decides about instructions stands in front of the passes that read the decision.
 READERS = {"ProducerConsumerWarpSpecialized", "PipelinePlanning", "PlaceWgmmaWaits"}
 READERS |= {"LayoutInference"}
-DECISIONS = {"instruction", "rejected", "warps"}
+DECISIONS = {"instruction", "rejected", "warps", "demanded", "aligned"}
 
 
 def with_selection(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -191,3 +191,172 @@ def test_a_lost_choice_is_a_bug_of_the_pass(tile_passes):
     func = product(64, 64, 64).with_attr("tl.selected", 1)
     with pytest.raises(RuntimeError, match=r"after pass Mine: .*a gemm without an instruction"):
         verify(tvm.IRModule({"main": func}), "Mine", lowered=False)
+
+
+# -- copies
+
+
+def copies(tile_passes, func, *names, arch="sm_90a", **config):
+    passes = ("HoistViews", *(names or ("SelectInstructions",)))
+    return choices(tile_passes(func, *passes, arch=arch, config=config), "copy")
+
+
+def load(extents=(64, 64), tensor=F16, shared=F16, columns=64, **options):
+    """A copy of a tile of a tensor whose rows are `columns` elements longer than the tile's."""
+    m, n = extents
+
+    @T.prim_func
+    def main(A: T.Tensor((m, n + columns), tensor)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((m, n), shared)
+            T.copy(A[0, 0], S, **options)
+
+    return main
+
+
+def test_candidates_of_a_load(tile_passes):
+    assert copies(tile_passes, load()) == [
+        {"instruction": ["tma", "cp.async", "vector"], "aligned": 16}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("func", "candidates", "rejected"),
+    [
+        (load(shared="float32"), ["vector"], dict.fromkeys(("tma", "cp.async"), "a conversion")),
+        (load(columns=4), ["cp.async", "vector"], {"tma": "a stride of 136 bytes in A"}),
+        (load(disable_tma=True), ["cp.async", "vector"], {"tma": "disable_tma=True"}),
+        (
+            load(prefer_instruction="sync"),
+            ["vector"],
+            dict.fromkeys(("tma", "cp.async"), 'prefer_instruction="sync"'),
+        ),
+    ],
+)
+def test_what_is_against_a_load(tile_passes, func, candidates, rejected):
+    (choice,) = copies(tile_passes, func)
+    assert choice["instruction"] == candidates
+    assert choice["rejected"].keys() == rejected.keys()
+    for instruction, why in rejected.items():
+        assert choice["rejected"][instruction].startswith(why)
+
+
+def test_the_target_counts(tile_passes):
+    (choice,) = copies(tile_passes, load(), arch="sm_75")
+    assert choice == {
+        "instruction": ["vector"],
+        "rejected": {"tma": "a target before sm_90", "cp.async": "a target before sm_80"},
+    }
+
+
+@pytest.mark.parametrize(("columns", "bytes_"), [(4, 8), (2, 4), (8, 16)])
+def test_bytes_that_are_proved(tile_passes, columns, bytes_):
+    (choice,) = copies(tile_passes, load(columns=columns), arch="sm_80")
+    assert choice["instruction"] == ["cp.async", "vector"]
+    assert choice["aligned"] == bytes_
+
+
+def test_odd_rows_prove_nothing(tile_passes):
+    """A pipeline may still try: what is too narrow stays a store."""
+    (choice,) = copies(tile_passes, load(columns=1), arch="sm_80")
+    assert "cp.async" in choice["instruction"]
+    assert "aligned" not in choice
+
+
+@pytest.mark.parametrize(("asked", "instruction"), [("tma", "tma"), ("cp_async", "cp.async")])
+def test_a_demand_leaves_one(tile_passes, asked, instruction):
+    (choice,) = copies(tile_passes, load(prefer_instruction=asked))
+    assert choice["instruction"] == [instruction]
+    assert choice["demanded"] == 1
+
+
+def store(also=False, between=F16):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), F16), B: T.Tensor((64, 64), F16)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), F16)
+            F = T.alloc_fragment((64, 64), between)
+            T.clear(F)
+            T.copy(F, S)
+            T.copy(S, A)
+            if also:
+                A[0, 0] = 1
+            T.copy(S, F)
+
+    return main
+
+
+def test_stores_and_fragments(tile_passes):
+    assert copies(tile_passes, store()) == [
+        {"instruction": ["stmatrix", "vector"]},
+        {"instruction": ["tma", "vector"]},
+        {"instruction": ["ldmatrix", "vector"]},
+    ]
+    # stmatrix came with sm_90.
+    of_sm_80 = copies(tile_passes, store(), arch="sm_80")
+    assert of_sm_80[0] == {
+        "instruction": ["vector"],
+        "rejected": {"stmatrix": "a target before sm_90"},
+    }
+    assert of_sm_80[2] == {"instruction": ["ldmatrix", "vector"]}
+
+
+def test_what_else_happens_to_the_tensor(tile_passes):
+    why = "A, which the kernel also touches in another way"
+    assert copies(tile_passes, store(also=True))[1] == {
+        "instruction": ["vector"],
+        "rejected": {"tma": why},
+    }
+
+
+def pipelined(columns=64, **options):
+    """Loads of two tensors; rows of the second one are `columns` elements longer than its tile."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((512, 64), F16), B: T.Tensor((512, 64 + columns), F16), C: T.Tensor((64, 64))
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), F16)
+            b = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k * 64, 0], a)
+                T.copy(B[k * 64, 0], b, **options)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("func", "left"),
+    [
+        (pipelined(columns=4), ["cp.async"]),
+        (pipelined(disable_tma=True), ["cp.async"]),
+        (pipelined(columns=1), ["vector"]),
+        (pipelined(prefer_instruction="sync"), ["vector"]),
+    ],
+)
+def test_roles_narrow_the_candidates(tile_passes, func, left):
+    """The producer has the first load by TMA, a statement of its own, and decides about the
+    second; nobody has asked for it."""
+    (choice, out) = copies(tile_passes, func, "ProducerConsumerWarpSpecialized")
+    assert choice["instruction"] == left
+    assert "demanded" not in choice
+    assert out["instruction"] == ["vector"]
+
+
+def test_a_wrong_proof_is_no_fault_of_the_user(tile_passes):
+    """What the compiler has narrowed to cp.async and cannot make is a bug, not a demand."""
+    names = ("HoistViews", "ProducerConsumerWarpSpecialized", "LayoutInference", "LowerTileOp")
+    text = tile_passes(pipelined(columns=4), *names, arch="sm_90a").script()
+    assert 'T.attr("proved", "async_copy"' in text
+    assert 'T.attr("demanded", "async_copy"' not in text
+
+
+def test_a_copy_without_a_choice_is_a_bug_of_the_pass():
+    func = load().with_attr("tl.selected", 1)
+    with pytest.raises(RuntimeError, match=r"found tl.tileop.copy without an instruction"):
+        verify(tvm.IRModule({"main": func}), "Mine", lowered=False)
