@@ -29,8 +29,10 @@ def planned(func, arch="sm_90a"):
 
 
 def shortened(line):
-    if line.startswith('T.Call("tl.tileop.gemm"'):
-        return "gemm" if '"wg_wait": -1' in line else "gemm, wait"
+    if line.startswith('T.Call("tl.tileop.'):
+        name = line.removeprefix('T.Call("tl.tileop.').partition('"')[0]
+        waits = name == "gemm" and '"wg_wait": -1' not in line
+        return f"{name}, wait" if waits else name
     if line.startswith("T.tl.wgmma_wait("):
         arguments = line.removeprefix("T.tl.wgmma_wait(").removesuffix(")").split(", ")
         names = [a.partition("[")[0] for a in arguments[1:] if "[" in a]
