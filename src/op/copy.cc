@@ -19,6 +19,7 @@
 #include "../target/wgmma.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
+#include "copy_instruction.h"
 #include "fragment_copy.h"
 #include "intrinsics.h"
 #include "matrix_copy.h"
@@ -29,46 +30,15 @@
 namespace tl {
 namespace {
 
-/*! A copy by TMA: what nobody asks for must be legal for every shape, and is a store. */
-struct TmaCopy {
-  bool stores;
-  bool loads;
-  bool demanded;
-  std::string why_not;  // the keyword against it
-  TmaIssue issue;
-
-  explicit TmaCopy(const CallNode* call, const TileRegion& src, const TileRegion& dst)
-      : stores(IsShared(src.buffer) && IsGlobal(dst.buffer)),
-        loads(IsGlobal(src.buffer) && IsShared(dst.buffer)),
-        demanded(IsPreferred(call, "tma")),
-        why_not(WhyNotTmaAsked(call)),
-        issue(TmaIssueOf(call)) {}
-
-  static bool IsPreferred(const CallNode* call, const char* instruction) {
-    const Any prefer = TileOpAttr(call, "prefer_instruction");
-    return prefer != nullptr && prefer.cast<String>() == instruction;
-  }
-};
-
-enum class CpAsync : uint8_t { kIfPipelined, kNow, kUntilUserWaits };
-
-CpAsync CpAsyncOf(const CallNode* call) {
-  if (TileOpIntAttr(call, "is_async_copy", 0)) return CpAsync::kUntilUserWaits;
-  return TmaCopy::IsPreferred(call, "cp_async") ? CpAsync::kNow : CpAsync::kIfPipelined;
-}
-
 class CopyOperator : public TileOperator {
  public:
-  CopyOperator(TileRegion src, TileRegion dst, CpAsync cp_async, TmaCopy tma, ParallelNest nest,
-               bool converts, Span s)
+  CopyOperator(const CallNode* call, ParallelNest nest, Span s)
       : TileOperator(std::move(s)),
-        src_(std::move(src)),
-        dst_(std::move(dst)),
-        cp_async_(cp_async),
-        tma_(std::move(tma)),
+        call_(GetRef<Call>(call)),
+        src_(TileRegion::From(call->args[0])),
+        dst_(TileRegion::From(call->args[1])),
         fragments_{src_, dst_, nest},
-        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})),
-        converts_(converts) {}
+        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})) {}
 
   BufferUse Use() const final { return nest_->Use(); }
   bool IsOfThread() const final { return nest_->IsOfThread(); }
@@ -97,18 +67,24 @@ class CopyOperator : public TileOperator {
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    if (converts_) NoteConversion(scope);
+    if (TileOpIntAttr(call_.get(), kConverts, 0)) NoteConversion(scope);
     if (auto staged = fragments_.LowerThroughShared(scope, span)) return *staged;
-    if (cp_async_ != CpAsync::kIfPipelined) return LowerToCpAsync(scope);
-    if (tma_.demanded && !tma_.stores) return LowerToTmaLoad(scope);
-    if (auto store = LowerToTmaStore(scope)) return *store;
-    if (auto matrices = LowerToMatrixCopy(src_, dst_, scope, span)) return *matrices;
+    const CopyChoice choice = ChoiceOf(call_.get());
+    if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, scope);
+    if (choice.Is(kByTma) && Loads()) return LowerToTmaLoad(scope);
+    if (choice.Has(kByTma) && !Loads()) {
+      if (auto store = LowerToTmaStore(choice, scope)) return *store;
+    }
+    if (choice.Has(kByLdmatrix) || choice.Has(kByStmatrix)) {
+      if (auto matrices = LowerToMatrixCopy(src_, dst_, scope, span)) return *matrices;
+    }
     return nest_->Lower(scope);
   }
 
  private:
-  const TileRegion& Global() const { return tma_.loads ? src_ : dst_; }
-  const TileRegion& Shared() const { return tma_.loads ? dst_ : src_; }
+  bool Loads() const { return IsGlobal(src_.buffer); }
+  const TileRegion& Global() const { return Loads() ? src_ : dst_; }
+  const TileRegion& Shared() const { return Loads() ? dst_ : src_; }
 
   void NoteConversion(LoweringScope* scope) const {
     const bool to_shared = IsFragment(src_.buffer);
@@ -121,30 +97,40 @@ class CopyOperator : public TileOperator {
                           " bytes, because the statement wants elements of other threads");
   }
 
+  /*! Where TMA makes the copy, the layout that it writes and threads read best. */
   bool ProposeLayout(LayoutScope* scope) const {
-    if (tma_.loads ? !tma_.demanded : !tma_.stores) return false;
-    if (!tma_.why_not.empty() || !scope->target->Has(Feature::kTma)) return false;
-    if (!tma_.demanded && !scope->StoresTo(dst_.buffer).by_copies_only) return false;
+    const CopyChoice choice = ChoiceOf(call_.get());
+    if (!choice.Has(kByTma) || (Loads() && !choice.Is(kByTma))) return false;
     const Var tile = Shared().buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
     const Layout layout = ProposeTmaLayout(Shared());
     TmaPlan plan;
-    if (!PlanTma(Global(), Shared(), layout, Proof(), scope->analyzer, &plan).empty()) return false;
+    if (!PlanBoxes(src_, dst_, layout, choice.demanded, scope->analyzer, &plan).empty()) {
+      return false;
+    }
     scope->Place(tile, layout, span);
     return true;
   }
 
-  TmaProof Proof() const { return tma_.demanded ? TmaProof::kAtLaunch : TmaProof::kFully; }
+  /*! Why TMA has no boxes for the copy of `src` to `dst`, "" if it has. Without a demand they are
+   * legal for every shape that a call may bring. */
+  std::string PlanBoxes(const TileRegion& src, const TileRegion& dst, const Layout& layout,
+                        bool demanded, Analyzer* analyzer, TmaPlan* plan) const {
+    const TileRegion &global = Loads() ? src : dst, &shared = Loads() ? dst : src;
+    return PlanTma(global, shared, LayoutFrom(layout, shared.buffer),
+                   demanded ? TmaProof::kAtLaunch : TmaProof::kFully, analyzer, plan);
+  }
 
   /*! Asked for only: one thread issues, all wait before they go on. */
   Stmt LowerToTmaLoad(LoweringScope* scope) const {
     TmaPlan plan;
-    const std::string why = PlanTmaCopy(scope, &plan);
+    const std::string why =
+        PlanBoxes(src_, dst_, scope->LayoutOf(dst_.buffer), true, scope->analyzer, &plan);
     if (!why.empty()) RefuseTma("T.copy", why, span);
     RefuseSafeValue(*scope, src_.buffer, "T.copy", span);
     const OwnBarrier own = scope->AllocBarrier(std::string(dst_.buffer->name) + "_full");
     const Expr barrier = AddressOf(own.barrier, {MakeInt(0)}), bytes = MakeInt(TmaBytes(dst_));
-    TmaIssue issue = tma_.issue;
+    TmaIssue issue = TmaIssueOf(call_.get());
     issue.waited = true;
     const Stmt load =
         MakeSeq({MakeEvaluate(CallOp(kMbarrierArriveExpectTx, {barrier, bytes}), span),
@@ -159,16 +145,16 @@ class CopyOperator : public TileOperator {
     return MakeSeq(out);
   }
 
-  std::optional<Stmt> LowerToTmaStore(LoweringScope* scope) const {
+  std::optional<Stmt> LowerToTmaStore(const CopyChoice& choice, LoweringScope* scope) const {
     TmaPlan plan;
-    if (!tma_.stores) return std::nullopt;
-    const std::string why = PlanTmaCopy(scope, &plan);
-    if (!why.empty() && tma_.demanded) RefuseTma("T.copy", why, span);
+    const std::string why = PlanBoxes(src_, dst_, scope->LayoutOf(src_.buffer), choice.demanded,
+                                      scope->analyzer, &plan);
+    if (!why.empty() && choice.demanded) RefuseTma("T.copy", why, span);
     if (!why.empty()) return std::nullopt;
-    std::optional<Stmt> store = StoreByGroups(plan, scope);
+    std::optional<Stmt> store = StoreByGroups(plan, choice.demanded, scope);
     if (!store) {
       store = MakeIf(ElectThread(*scope, 0),
-                     IssueTmaStore(src_, dst_, plan, tma_.issue, scope, span), span);
+                     IssueTmaStore(src_, dst_, plan, TmaIssueOf(call_.get()), scope, span), span);
     }
     const bool again = scope->StoresTo(dst_.buffer).repeated;
     return WaitedStore(*store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
@@ -176,7 +162,8 @@ class CopyOperator : public TileOperator {
 
   /*! In a range of several warp groups each stores rows of its own: where it has also made them, it
    * waits for no other. */
-  std::optional<Stmt> StoreByGroups(const TmaPlan& whole, LoweringScope* scope) const {
+  std::optional<Stmt> StoreByGroups(const TmaPlan& whole, bool demanded,
+                                    LoweringScope* scope) const {
     const int64_t groups = scope->num_threads / kWarpGroupThreads;
     const size_t rank = src_.ranges.size();
     if (!scope->in_range || groups < 2 || scope->num_threads % kWarpGroupThreads || rank < 2) {
@@ -191,10 +178,10 @@ class CopyOperator : public TileOperator {
     const TileRegion src = RowsOf(src_, rank - 2, first, part);
     const TileRegion dst = RowsOf(dst_, rows->global, first, part);
     TmaPlan plan;
-    const Layout layout = LayoutFrom(scope->LayoutOf(src.buffer), src.buffer);
-    if (!PlanTma(dst, src, layout, Proof(), scope->analyzer, &plan).empty()) return std::nullopt;
+    const Layout layout = scope->LayoutOf(src.buffer);
+    if (!PlanBoxes(src, dst, layout, demanded, scope->analyzer, &plan).empty()) return std::nullopt;
     return MakeIf(ElectThread(*scope, kWarpGroupThreads),
-                  IssueTmaStore(src, dst, plan, tma_.issue, scope, span), span);
+                  IssueTmaStore(src, dst, plan, TmaIssueOf(call_.get()), scope, span), span);
   }
 
   /*! A row of the tensor is always stored by the same warp group, which has its stores in order. */
@@ -217,58 +204,37 @@ class CopyOperator : public TileOperator {
     return rows;
   }
 
-  std::string PlanTmaCopy(LoweringScope* scope, TmaPlan* plan) const {
-    if (!tma_.stores && !tma_.loads) return "a copy that is not between shared and global memory";
-    if (!tma_.why_not.empty()) return tma_.why_not;
-    if (!scope->target->Has(Feature::kTma)) {
-      return "a target without TMA (" + scope->target->arch + ")";
-    }
-    if (tma_.stores && !scope->StoresTo(dst_.buffer).by_copies_only) {
-      return std::string(dst_.buffer->name) + ", which the kernel also touches in another way";
-    }
-    const Var tile = Shared().buffer;
-    Layout layout = scope->LayoutOf(tile);
-    if (!layout.defined()) layout = MakeLinearLayout(ConstShape(tile));
-    return PlanTma(Global(), Shared(), layout, Proof(), scope->analyzer, plan);
-  }
-
-  Stmt LowerToCpAsync(LoweringScope* scope) const {
+  Stmt LowerToCpAsync(const CopyChoice& choice, LoweringScope* scope) const {
     if (!PassConfigFlag("tl.enable_async_copy", true)) {
       ThrowAt(span, "ValueError",
               "T.copy: found a demand for cp.async and tl.enable_async_copy=False, wanted one of "
               "them; remove the pass config or the demand");
     }
-    const Stmt copies =
-        MakeAttr(String(kDemanded), kAsyncCopy, MakeInt(kBool, 1), nest_->Lower(scope));
+    const bool waits = !TileOpIntAttr(call_.get(), "is_async_copy", 0);
+    const String who(choice.demanded ? kDemanded : kProved);
+    const Stmt copies = MakeAttr(who, kAsyncCopy, MakeInt(kBool, 1), nest_->Lower(scope));
     if (scope->has_async_owner) {
-      if (cp_async_ == CpAsync::kNow) return copies;
+      if (waits) return copies;
       ThrowAt(span, "ValueError",
               "found T.async_copy in a T.Pipelined loop that places commits and waits itself, "
               "wanted T.copy; or use T.serial and wait with T.ptx_wait_group");
     }
     std::vector<Stmt> out = {copies, MakeEvaluate(CallOp(kCpAsyncCommit, {}), span)};
-    if (cp_async_ == CpAsync::kNow) {
-      out.push_back(MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(0)}), span));
-    }
+    if (waits) out.push_back(MakeEvaluate(CallOp(kCpAsyncWait, {MakeInt(0)}), span));
     return MakeSeq(out);
   }
 
+  Call call_;
   TileRegion src_, dst_;
-  CpAsync cp_async_;
-  TmaCopy tma_;
   FragmentCopy fragments_;
   std::unique_ptr<TileOperator> nest_;
-  bool converts_;
 };
 
 std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
-  const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
-  return std::make_unique<CopyOperator>(src, dst, CpAsyncOf(call), TmaCopy(call, src, dst),
-                                        NestOfCopy(call, span),
-                                        TileOpIntAttr(call, kConverts, 0) != 0, span);
+  return std::make_unique<CopyOperator>(call, NestOfCopy(call, span), span);
 }
 
-OperatorRegistration registration("tl.tileop.copy", "tl.copy", MakeCopy);
+OperatorRegistration registration(kCopy, "tl.copy", MakeCopy);
 
 }  // namespace
 }  // namespace tl

@@ -3,6 +3,7 @@
 #include "../layout/swizzle.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
+#include "gemm_instruction.h"
 
 namespace tl {
 
@@ -63,7 +64,8 @@ Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
 
 class GemmOperator : public TileOperator {
  public:
-  explicit GemmOperator(GemmOp op) : TileOperator(op.span), op_(std::move(op)) {}
+  explicit GemmOperator(const CallNode* call, GemmOp op)
+      : TileOperator(op.span), call_(GetRef<Call>(call)), op_(std::move(op)) {}
 
   BufferUse Use() const final {
     BufferUse use{{op_.a.buffer, op_.b.buffer}, {op_.c.buffer}};
@@ -76,7 +78,7 @@ class GemmOperator : public TileOperator {
   }
 
   void PlaceForEngines(LayoutScope* scope) const final {
-    const GemmPlan plan = PlanGemm(op_, ContextOf(*scope));
+    const GemmPlan plan = Plan();
     if (!plan.UsesWgmma()) return;
     for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
       const Var& buffer = operand.region.buffer;
@@ -89,7 +91,7 @@ class GemmOperator : public TileOperator {
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level == InferLevel::kCommon) return false;
-    const GemmPlan plan = PlanGemm(op_, ContextOf(*scope));
+    const GemmPlan plan = Plan();
     if (level == InferLevel::kStrict) return PlaceStrict(plan, scope);
     if (level == InferLevel::kPrefer) return PlacePreferred(plan, scope);
     bool placed = false;
@@ -104,21 +106,18 @@ class GemmOperator : public TileOperator {
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsFragment(r->buffer)) VerifyOperand(op_, *r, scope.FindFragment(r->buffer));
     }
-    GemmContext final = ContextOf(scope);
-    const bool planned = PlanGemm(op_, final).UsesWgmma();
-    if (IsShared(op_.a.buffer)) final.a = scope.Find(op_.a.buffer);
-    if (IsShared(op_.b.buffer)) final.b = scope.Find(op_.b.buffer);
-    if (planned != PlanGemm(op_, final).UsesWgmma()) {
-      ThrowBug(span, "LayoutInference", "an operand of a wgmma got a layout without descriptors");
+    const GemmPlan plan = Plan();
+    if (!plan.UsesWgmma()) return;
+    for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
+      const Var& buffer = operand.region.buffer;
+      if (!IsShared(buffer)) continue;
+      const std::string why = WhyNotWgmmaLayout(operand, scope.Find(buffer));
+      if (!why.empty()) ThrowBug(span, "LayoutInference", "T.gemm by wgmma: " + why);
     }
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    GemmContext context{scope->num_threads, scope->target,    Layout(),
-                        Layout(),           HasViews(*scope), scope->first_thread};
-    if (IsShared(op_.a.buffer)) context.a = scope->LayoutOf(op_.a.buffer);
-    if (IsShared(op_.b.buffer)) context.b = scope->LayoutOf(op_.b.buffer);
-    const GemmPlan plan = PlanGemm(op_, context);
+    const GemmPlan plan = Plan();
     scope->Note(span, plan.Text(op_));
     if (plan.UsesWgmma()) return LowerGemmToWgmma(op_, plan, scope);
     const bool direct = plan.TakesFragments();
@@ -138,25 +137,12 @@ class GemmOperator : public TileOperator {
   }
 
  private:
+  GemmPlan Plan() const { return PlanOf(call_.get(), span); }
+
   bool PlaceIfFree(const Var& buffer, const Layout& layout, LayoutScope* scope) const {
     if (scope->Find(buffer).defined()) return false;
     scope->Place(buffer, layout, span);
     return true;
-  }
-
-  template <typename Scope>
-  bool HasViews(const Scope& scope) const {
-    return scope.IsView(op_.a.buffer) || scope.IsView(op_.b.buffer);
-  }
-
-  /*! What is known before any layout is inferred, and so the same throughout the inference. */
-  GemmContext ContextOf(const LayoutScope& scope) const {
-    return {scope.num_threads,
-            scope.target,
-            scope.FindAnnotated(op_.a.buffer),
-            scope.FindAnnotated(op_.b.buffer),
-            HasViews(scope),
-            scope.first_thread};
   }
 
   bool PlaceStrict(const GemmPlan& plan, LayoutScope* scope) const {
@@ -206,11 +192,12 @@ class GemmOperator : public TileOperator {
     return scope->PlaceAccesses(MakeIf(op_.clear_accum, loop, span));
   }
 
+  Call call_;
   GemmOp op_;
 };
 
 std::unique_ptr<TileOperator> MakeGemm(const CallNode* call, const Span& span) {
-  return std::make_unique<GemmOperator>(ParseGemm(call, span));
+  return std::make_unique<GemmOperator>(call, ParseGemm(call, span));
 }
 
 OperatorRegistration gemm(kGemm, "tl.gemm", MakeGemm);

@@ -262,6 +262,16 @@ std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
 
 }  // namespace
 
+std::string WhyNotMatrices(const TileRegion& src, const TileRegion& dst, const Target& target,
+                           int64_t num_threads) {
+  const auto sides = SidesOf(src, dst);
+  if (!sides) return "elements that are not of 16 bits";
+  const Feature feature = sides->loads ? Feature::kLdmatrix : Feature::kStmatrix;
+  if (!target.Has(feature)) return "a target before " + FirstTargetWith(feature);
+  if (num_threads % kLanes) return std::to_string(num_threads) + " threads, no whole warps";
+  return "";
+}
+
 std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
                                       LoweringScope* scope, const Span& span) {
   const auto sides = SidesOf(src, dst);

@@ -22,6 +22,12 @@ namespace tl {
 std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
                                       LoweringScope* scope, const Span& span);
 
+/*! Why no threads of this number make the copy so, whatever the layouts are, as words behind
+ * "found";
+ * "" if layouts decide. */
+std::string WhyNotMatrices(const TileRegion& src, const TileRegion& dst, const Target& target,
+                           int64_t num_threads);
+
 /*! Where the shared side of such a copy may lie so that the rows of a matrix are in banks of their
  * own; undefined where the copy is none. */
 Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope);

@@ -11,6 +11,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "call_attrs.h"
 #include "im2col.h"
 #include "intrinsics.h"
 #include "launch_sized.h"
@@ -141,19 +142,11 @@ class TmaCopyOperator : public TileOperator {
 
   void Verify(const LayoutScope& scope) const final {
     RefuseTarget(*scope.target);
-    TmaPlan plan;
-    const std::string why =
-        PlanTma(Global(), Shared(), LayoutFrom(scope.Find(Shared().buffer), Shared().buffer),
-                TmaProof::kAtLaunch, scope.analyzer, &plan);
-    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+    (void)Plan(scope.Find(Shared().buffer), scope.analyzer);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    TmaPlan plan;
-    const std::string why =
-        PlanTma(Global(), Shared(), LayoutFrom(scope->LayoutOf(Shared().buffer), Shared().buffer),
-                TmaProof::kAtLaunch, scope->analyzer, &plan);
-    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+    const TmaPlan plan = Plan(scope->LayoutOf(Shared().buffer), scope->analyzer);
     Stmt issue;
     if (is_load_) {
       RefuseSafeValue(*scope, src_.buffer, "T.tma_copy", span);
@@ -174,6 +167,14 @@ class TmaCopyOperator : public TileOperator {
  private:
   const TileRegion& Global() const { return is_load_ ? src_ : dst_; }
   const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
+
+  TmaPlan Plan(const Layout& layout, Analyzer* analyzer) const {
+    TmaPlan plan;
+    const std::string why = PlanTma(Global(), Shared(), LayoutFrom(layout, Shared().buffer),
+                                    TmaProof::kAtLaunch, analyzer, &plan);
+    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+    return plan;
+  }
 
   void RefuseTarget(const Target& target) const {
     if (target.Has(Feature::kTma)) return;
@@ -203,15 +204,11 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
   Array<Expr> args = copy->args;
   args.push_back(barrier);
   const bool pixels = IsCallTo(GetRef<Expr>(copy), kIm2col);
-  auto load = make_object<CallNode>(*CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get());
-  auto attrs = make_object<DictAttrsNode>();
-  for (const auto& [key, value] : TileOpAttrs(copy)) {
-    if (key == "eviction_policy") attrs->__dict__.Set(key, value);
-  }
-  attrs->__dict__.Set(kElected, int64_t(1));
-  if (cluster_mask) attrs->__dict__.Set("cluster_mask", cluster_mask);
-  load->attrs = DictAttrs(attrs);
-  return Call(load);
+  Map<String, Any> attrs = {{kElected, int64_t(1)}};
+  const Any eviction = TileOpAttr(copy, "eviction_policy");
+  if (eviction != nullptr) attrs.Set("eviction_policy", eviction);
+  if (cluster_mask) attrs.Set("cluster_mask", cluster_mask);
+  return WithTileOpAttrs(CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get(), attrs);
 }
 
 std::string WhyNotTmaAsked(const CallNode* copy) {
@@ -234,17 +231,10 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
   return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Target& target,
-                          Analyzer* analyzer) {
-  if (!target.Has(Feature::kTma)) return "a target before " + FirstTargetWith(Feature::kTma);
-  std::string why = WhyNotTmaAsked(copy);
-  if (!why.empty()) return why;
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer) {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
-  if (!IsGlobal(src.buffer) || !IsShared(dst.buffer)) {
-    return "a copy that is not from global to shared memory";
-  }
   TmaPlan plan;
-  const Layout layout = annotated.defined() ? annotated : ProposeTmaLayout(dst);
+  const Layout layout = dictated.defined() ? dictated : ProposeTmaLayout(dst);
   if (IsCallTo(GetRef<Expr>(copy), kIm2col)) {
     return PlanIm2col(Im2col::From(copy), layout, analyzer, &plan);
   }

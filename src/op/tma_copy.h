@@ -22,14 +22,13 @@ bool IsTmaLoad(const CallNode* call);
 Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask);
 
 /*!
- * Why a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory cannot be made by TMA,
- * as words behind "found"; "" if it can, for every shape that the analyzer has not excluded.
- * Decided before layouts are: `annotated` is the shared tile's layout that the user gave, undefined
- * if none. The tensor has to be a parameter, or a view of one with the same dtype, which the call
- * cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
+ * Why TMA has no boxes for a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory,
+ * as words behind "found"; "" if it has, for every shape that the analyzer has not excluded.
+ * Asked before layouts are decided: `dictated` is the tile's layout that the user or a gemm gives,
+ * undefined if none. The tensor has to be a parameter, or a view of one with the same dtype, which
+ * the call cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
  */
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& annotated, const Target& target,
-                          Analyzer* analyzer);
+std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer);
 
 /*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
 std::string WhyNotTmaAsked(const CallNode* copy);

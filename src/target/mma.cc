@@ -137,6 +137,15 @@ const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
   return nullptr;
 }
 
+const MatrixInstruction* MmaNamed(const std::string& text) {
+  for (const auto& [kind, rows] : Tables()) {
+    for (const MatrixInstruction& row : rows) {
+      if (row.Text() == text) return &row;
+    }
+  }
+  return nullptr;
+}
+
 const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons) {
   std::string all;
   const MatrixInstruction* first = nullptr;

@@ -62,6 +62,9 @@ const std::vector<MatrixInstruction>& MatrixInstructionsOf(const std::string& ki
 const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
                                                const std::vector<std::string>& template_args);
 
+/*! The instruction that MatrixInstruction::Text names so; nullptr without one. */
+const MatrixInstruction* MmaNamed(const std::string& text);
+
 /*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
   int64_t m, n, k;

@@ -1,5 +1,6 @@
 #include "wgmma.h"
 
+#include <cstdlib>
 #include <vector>
 
 #include "../tvm/registry.h"
@@ -111,6 +112,17 @@ std::string WgmmaInstruction::Text(int64_t n) const {
   return std::string(sparse ? "wgmma.sp.m64n" : "wgmma.m64n") + std::to_string(n) + "k" +
          std::to_string(k) + " (" + DTypeName(operand) + " x " + DTypeName(operand) + " -> " +
          DTypeName(accumulator) + ")";
+}
+
+const WgmmaInstruction* WgmmaNamed(const std::string& text, int64_t* n) {
+  const std::string head = "m64n";
+  const size_t at = text.find(head);
+  if (at == std::string::npos) return nullptr;
+  *n = std::atoll(text.c_str() + at + head.size());
+  for (const WgmmaInstruction& i : Table()) {
+    if (i.Text(*n) == text) return &i;
+  }
+  return nullptr;
 }
 
 std::optional<WgmmaChoice> SelectWgmma(const GemmShape& shape, bool k_major, GemmWarpPolicy policy,

@@ -44,6 +44,10 @@ struct WgmmaInstruction {
   std::string Text(int64_t n) const;
 };
 
+/*! The instruction that WgmmaInstruction::Text names so, with its columns in `n`; nullptr without
+ * one. */
+const WgmmaInstruction* WgmmaNamed(const std::string& text, int64_t* n);
+
 /*! An instruction and how the warp groups share the tile. */
 struct WgmmaChoice {
   const WgmmaInstruction* instruction = nullptr;

@@ -81,6 +81,11 @@ def UnrollFills() -> Pass:
     return get_function("transform.UnrollFills")()
 
 
+def SelectInstructions() -> Pass:
+    """Decides which instructions make each product, and says why no better ones do."""
+    return get_function("transform.SelectInstructions")()
+
+
 def ProducerConsumerWarpSpecialized() -> Pass:
     """Gives the tile loads of pipelined loops to warps of their own (sm_90 and later)."""
     return get_function("transform.ProducerConsumerWarpSpecialized")()

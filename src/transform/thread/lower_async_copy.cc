@@ -10,12 +10,15 @@
  * The attribute's condition becomes the condition of the copies if all are cp.async (no branch then
  * keeps the instruction scheduler from mixing copies with arithmetic), else an `if` around them.
  * In a kernel without any asynchronous copy there are no commits and no waits.
- * Under an attribute whose node is "demanded" a store that cannot be cp.async is refused
- * (ValueError that names what is missing).
+ * Under an attribute whose node is "demanded", because the program asks for cp.async, a store that
+ * cannot be one is refused (ValueError that names what is missing); under one whose node is
+ * "proved", because SelectInstructions has shown it, that is a bug.
  */
+#include <algorithm>
 #include <cmath>
 
 #include "../../analysis/effects.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -62,9 +65,13 @@ std::optional<Array<Expr>> FirstLane(const Array<Expr>& indices) {
   return first;
 }
 
-bool IsDemand(const AttrStmtNode* attr) {
+/*! Who says that the stores under an attribute are cp.async. */
+enum class Says : uint8_t { kNobody, kCompiler, kProgram };
+
+Says WhoSays(const AttrStmtNode* attr) {
   const auto text = attr->node.try_cast<String>();
-  return text && *text == kDemanded;
+  if (!text) return Says::kNobody;
+  return *text == kDemanded ? Says::kProgram : *text == kProved ? Says::kCompiler : Says::kNobody;
 }
 
 [[noreturn]] void RefuseDemand(const Span& span, const std::string& found) {
@@ -75,11 +82,17 @@ bool IsDemand(const AttrStmtNode* attr) {
           "or later; use T.copy without prefer_instruction");
 }
 
+void RequirePlain(Says says, const Span& span, const std::string& found) {
+  if (says == Says::kProgram) RefuseDemand(span, found);
+  if (says == Says::kCompiler)
+    ThrowBug(span, "LowerAsyncCopy", "a cp.async that is proved: found " + found);
+}
+
 /*! Lowers what stands under one attribute. */
 class ScopeLowerer : public StmtExprMutator {
  public:
-  explicit ScopeLowerer(const Expr& guard, bool demanded = false)
-      : guard_(guard), demanded_(demanded) {}
+  explicit ScopeLowerer(const Expr& guard, Says says = Says::kNobody)
+      : guard_(guard), says_(says) {}
   /*! Something stayed that must not run where the guard is false. */
   bool left_plain = false;
 
@@ -99,10 +112,10 @@ class ScopeLowerer : public StmtExprMutator {
 
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
-    const bool outside = demanded_;
-    demanded_ |= IsDemand(op);
+    const Says outside = says_;
+    says_ = std::max(says_, WhoSays(op));
     Stmt body = Mutate(op->body);
-    demanded_ = outside;
+    says_ = outside;
     return body;
   }
 
@@ -132,12 +145,12 @@ class ScopeLowerer : public StmtExprMutator {
   }
 
   Stmt Plain(const BufferStoreNode* op, const std::string& found) const {
-    if (demanded_) RefuseDemand(op->span, found);
+    RequirePlain(says_, op->span, found);
     return GetRef<Stmt>(op);
   }
 
   Expr guard_;
-  bool demanded_;
+  Says says_;
 };
 
 bool HasAsyncCopy(const Stmt& s) {
@@ -187,12 +200,12 @@ class AsyncCopyLowerer : public StmtExprMutator {
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
     if (target_.Has(Feature::kCpAsync)) {
-      ScopeLowerer lower(guard, IsDemand(op));
+      ScopeLowerer lower(guard, WhoSays(op));
       Stmt body = lower.Mutate(op->body);
       if (always || !lower.left_plain) return body;
       return MakeIf(guard, ScopeLowerer(Expr()).Mutate(op->body), op->span);
     }
-    if (IsDemand(op)) RefuseDemand(op->body->span, "target " + target_.arch);
+    RequirePlain(WhoSays(op), op->body->span, "target " + target_.arch);
     return always ? Mutate(op->body) : MakeIf(guard, Mutate(op->body), op->span);
   }
 

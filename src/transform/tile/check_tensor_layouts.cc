@@ -14,6 +14,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../layout/tensor_box.h"
+#include "../../op/call_attrs.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
 #include "../../op/views.h"
@@ -75,12 +76,7 @@ class Checker : public StmtExprMutator {
                   "TMA addresses; " +
                   (adds ? "leave out use_tma" : "use T.copy, which copies by threads here"));
     }
-    auto attrs = make_object<DictAttrsNode>();
-    for (const auto& [key, value] : TileOpAttrs(call)) attrs->__dict__.Set(key, value);
-    attrs->__dict__.Set(kPlacedTensor, tensor->name);
-    auto marked = make_object<CallNode>(*call);
-    marked->attrs = DictAttrs(attrs);
-    return MakeEvaluate(Call(marked), op->span);
+    return MakeEvaluate(WithTileOpAttr(call, kPlacedTensor, tensor->name), op->span);
   }
 
  private:

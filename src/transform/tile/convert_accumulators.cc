@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "../../op/copy_instruction.h"
 #include "../../op/operator.h"
 #include "../../op/tile_op.h"
 #include "../../op/wgmma_wait.h"
@@ -136,7 +137,8 @@ class Converter : public StmtExprMutator {
     if (has_unawaited_) {
       out->push_back(MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0), Whole(from)}), span));
     }
-    out->push_back(MakeEvaluate(CallOp("tl.tileop.copy", {Whole(from), Whole(to)}), span));
+    const Call copy = CallOp(kCopy, {Whole(from), Whole(to)});
+    out->push_back(MakeEvaluate(WithChoice(copy.get(), ChoiceOfThreads(from, to)), span));
   }
 
   const Var fragment_;

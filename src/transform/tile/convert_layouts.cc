@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "../../layout/int_program.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tile_op.h"
@@ -388,10 +389,8 @@ class Converter : public StmtExprMutator {
       return region.ToExpr();
     };
     Call call = CallOp("tl.tileop.copy", {whole(from), whole(to)});
-    auto attrs = make_object<DictAttrsNode>();
-    attrs->__dict__.Set(kConverts, int64_t(1));
-    call.CopyOnWrite()->attrs = DictAttrs(attrs);
-    return MakeEvaluate(call, span);
+    call = WithChoice(call.get(), ChoiceOfThreads(from, to));
+    return MakeEvaluate(WithTileOpAttr(call.get(), kConverts, int64_t(1)), span);
   }
 
   struct Filled {

@@ -15,9 +15,8 @@ namespace {
 
 class ReleasePlanner {
  public:
-  /*! `kernel` has the threads of the role. */
-  ReleasePlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles, size_t role)
-      : views_(views), wgmma_(kernel, views, roles), role_(role) {}
+  ReleasePlanner(const Views& views, const WarpRoles& roles, size_t role)
+      : views_(views), wgmma_(roles), role_(role) {}
 
   void Place(const Channel& channel, const Window* w, SlotUse* use) const {
     const std::vector<size_t> steps = StepOrder(*w->sequence);
@@ -154,15 +153,13 @@ class ReleasePlanner {
 
 }  // namespace
 
-void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
+void PlaceReleases(const Views& views, WarpRoles* roles) {
   for (Channel& channel : roles->channels) {
     for (Window& w : channel.windows) {
       for (SlotUse& use : w.uses) {
         use.release_beside = use.release;
         if (!channel.empty_arrivals) continue;
-        KernelInfo of_role = kernel;
-        of_role.threads = roles->roles[use.role].range.threads;
-        ReleasePlanner(of_role, views, *roles, use.role).Place(channel, &w, &use);
+        ReleasePlanner(views, *roles, use.role).Place(channel, &w, &use);
       }
     }
   }

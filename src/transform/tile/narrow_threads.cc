@@ -22,6 +22,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "../../op/call_attrs.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/views.h"
@@ -219,12 +220,7 @@ class Walk : public StmtExprMutator {
   }
 
   static Stmt ByThisThread(const Stmt& s) {
-    Call call = s.as<EvaluateNode>()->value.as_or_throw<Call>();
-    auto attrs = make_object<DictAttrsNode>();
-    attrs->__dict__ = TileOpAttrs(call.get());
-    attrs->__dict__.Set(kByOneThread, int64_t(1));
-    call.CopyOnWrite()->attrs = DictAttrs(attrs);
-    return MakeEvaluate(call, s->span);
+    return MakeEvaluate(WithTileOpAttr(AsTileOp(s), kByOneThread, int64_t(1)), s->span);
   }
 
   void CheckExtents(const ForNode* loop) const {

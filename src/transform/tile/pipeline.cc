@@ -4,16 +4,16 @@
 #include <numeric>
 #include <set>
 
+#include "../../op/copy_instruction.h"
 #include "pipeline_barriers.h"
 
 namespace tl {
 namespace {
 
-bool WantsSync(const Stmt& s) {
+/*! A copy, none of whose candidates is cp.async. */
+bool IsSynchronous(const Stmt& s) {
   const CallNode* call = AsTileOp(SplitGuard(s).body);
-  if (!call) return false;
-  Any prefer = TileOpAttr(call, "prefer_instruction");
-  return prefer != nullptr && (prefer.cast<String>() == "sync" || prefer.cast<String>() == "tma");
+  return call && IsCopy(call) && !ChoiceOf(call).Has(kByCpAsync);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
     p.tma.push_back(FillsByTma(p.body[i]));
     p.fills.push_back(p.tma.back() || FillsShared(p.body[i], views));
     const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
-    p.async.push_back(in_stage && p.fills.back() && !p.tma.back() && !WantsSync(p.body[i]));
+    p.async.push_back(in_stage && p.fills.back() && !p.tma.back() && !IsSynchronous(p.body[i]));
   }
   return p;
 }

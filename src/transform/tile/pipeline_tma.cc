@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/registry.h"
@@ -11,28 +12,10 @@
 namespace tl {
 namespace {
 
-/*! Versions of a tile in a pipeline: how many is not known yet. */
-constexpr int64_t kSeveral = 2;
-
 bool WantsTma(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   if (!call || !IsTileLoad(s)) return false;
-  const Any prefer = TileOpAttr(call, "prefer_instruction");
-  return prefer != nullptr && prefer.cast<String>() == "tma";
-}
-
-std::vector<RoleGemm> GemmsOf(const Stmt& s, int64_t threads) {
-  struct Collector : StmtExprVisitor {
-    std::vector<RoleGemm> found;
-    int64_t threads;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override {
-      if (IsGemm(GetRef<Stmt>(op))) found.push_back({GetRef<Stmt>(op), threads});
-    }
-  } collector;
-  collector.threads = threads;
-  collector(s);
-  return collector.found;
+  return ChoiceOf(call).Is(kByTma);
 }
 
 Expr FirstElement(const Var& barrier) {
@@ -57,13 +40,12 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
   if (std::none_of(body.begin(), body.end(), WantsTma)) return std::nullopt;
   KernelInfo here = kernel;
   here.threads = scope.Threads(loop->span).threads;
-  const Placements placed = DictatedLayouts(here, views, GemmsOf(loop->body, here.threads));
   for (const Stmt& s : body) {
     std::string why;
     loads.push_back(WantsTma(s));
     if (!loads.back()) continue;
     const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
-    loads.back() = KindOfFill(s, here, placed, kSeveral, &why) == FillBy::kTma;
+    loads.back() = KindOfFill(s, here.threads, &why) == FillBy::kTma;
     if (!loads.back()) continue;
     tiles.push_back(tile.buffer);
     bytes += TmaBytes(tile);

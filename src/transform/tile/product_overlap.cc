@@ -26,7 +26,7 @@ struct TwoProducts {
 class OverlapPlanner {
  public:
   OverlapPlanner(const KernelInfo& kernel, const Views& views, const WarpRoles& roles)
-      : kernel_(kernel), views_(views), roles_(roles), wgmma_(kernel, views, roles) {}
+      : kernel_(kernel), views_(views), roles_(roles), wgmma_(roles) {}
 
   /*! The loop with order and stage, undefined where it stays as it is. */
   For Schedule(const RoleNode& node) const {

@@ -190,9 +190,12 @@ const ForNode* PipelineOf(const RoleSequence& sequence) {
   const RoleNode* owner = sequence.owner;
   while (owner && owner->kind == RoleNode::Kind::kIf) owner = owner->parent->owner;
   const ForNode* loop = owner ? owner->Loop() : nullptr;
-  if (!loop) return nullptr;
+  return loop && IsPipelined(loop) ? loop : nullptr;
+}
+
+bool IsPipelined(const ForNode* loop) {
   const bool staged = IntAnnotation(loop->annotations, kNumStages).value_or(0) >= 1;
-  return staged || loop->annotations.count(kUserOrder) ? loop : nullptr;
+  return staged || loop->annotations.count(kUserOrder);
 }
 
 int64_t StagesOf(const ForNode* loop) {

@@ -1,6 +1,7 @@
 /*! How the roles of a schedule fill the buffers of their pipelines. */
 #include <algorithm>
 
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
 #include "../../tvm/disjoint.h"
@@ -38,12 +39,6 @@ class FillChooser : ScheduledProgram {
 
  private:
   void ChooseFills() {
-    std::vector<RoleGemm> gemms;
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (!node->IsLeaf() || !IsGemm(node->stmt)) return;
-      gemms.push_back({node->stmt, roles_.roles[*node->role].range.threads});
-    });
-    const Placements placed = DictatedLayouts(kernel_, views_, gemms);
     const std::vector<Var> written = WrittenGlobals(kernel_, roles_.body);
     ForEachNode(roles_.body, [&](RoleNode* node) {
       if (!node->IsLeaf() || !node->role) return;
@@ -56,16 +51,15 @@ class FillChooser : ScheduledProgram {
             });
         if (!fills) continue;
         node->channel = c;
-        node->fill = KindOf(node, channel, placed, written);
+        node->fill = KindOf(node, channel, written);
         channel.by_cp_async |= node->fill == FillBy::kCpAsync;
         channel.by_threads |= node->fill == FillBy::kThreads;
       }
     });
-    ShareFills(kernel_, placed, &roles_);
+    ShareFills(kernel_, views_, &roles_);
   }
 
-  FillBy KindOf(RoleNode* node, const Channel& channel, const Placements& placed,
-                const std::vector<Var>& written) const {
+  FillBy KindOf(RoleNode* node, const Channel& channel, const std::vector<Var>& written) const {
     const BufferUse& use = node->use;
     if (StartsCopies(node->stmt)) {
       Refuse(node->stmt->span, "found copies in operation " + Quoted(node->id) +
@@ -88,17 +82,15 @@ class FillChooser : ScheduledProgram {
                })) {
       node->why = "what it loads depends on memory that the kernel writes";
     } else {
-      KernelInfo of_role = kernel_;
-      of_role.threads = roles_.roles[*node->role].range.threads;
-      const FillBy kind = KindOfFill(node->stmt, of_role, placed, channel.versions, &node->why);
+      const int64_t threads = roles_.roles[*node->role].range.threads;
+      const FillBy kind = KindOfFill(node->stmt, threads, &node->why);
       if (kind != FillBy::kNothing) return kind;
       Refuse(node->stmt->span, "found a copy for pipeline " + Quoted(channel.name) + " that " +
                                    Quoted(node->id) + " cannot make: " + node->why +
                                    "; use T.copy without prefer_instruction");
     }
     const CallNode* op = AsTileOp(node->stmt);
-    const Any prefer = op ? TileOpAttr(op, "prefer_instruction") : Any(nullptr);
-    if (prefer != nullptr && prefer.cast<String>() == "tma") {
+    if (op && IsCopy(op) && ChoiceOf(op).Is(kByTma)) {
       Refuse(node->stmt->span,
              "found prefer_instruction=\"tma\" in operation " + Quoted(node->id) +
                  ", where TMA makes no copy: " +

@@ -49,7 +49,7 @@ class SchedulePlanner : ScheduledProgram {
     ChooseScheduledFills(*this);
     CountFills(&roles_);
     CountArrivals(&roles_, kernel_.target->warp_threads);
-    PlaceReleases(kernel_, views_, &roles_);
+    PlaceReleases(views_, &roles_);
     RefineReleases(&roles_, kernel_.target->warp_threads);
   }
 

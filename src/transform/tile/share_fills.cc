@@ -9,6 +9,7 @@
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
+#include "tile_loads.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -109,7 +110,7 @@ bool Agrees(const Channel& channel, Agreement* agreement) {
 
 /*! The dimension in which TMA can load each block's part by itself, the outermost there is. */
 std::optional<size_t> FindSplit(const RoleNode& fill, const KernelInfo& kernel,
-                                const Placements& placed, int64_t versions) {
+                                const TileLoads& loads, int64_t versions) {
   const CallNode* copy = AsTileOp(fill.stmt);
   const TileRegion dst = TileRegion::From(copy->args[1]);
   const size_t dims = NonUnitDims(dst).size();
@@ -117,7 +118,7 @@ std::optional<size_t> FindSplit(const RoleNode& fill, const KernelInfo& kernel,
     const auto extent = AsInt(dst.ranges[NonUnitDims(dst)[k]]->extent);
     if (!extent || *extent % kernel.cluster_blocks) continue;
     const Call part = PartOfLoad(copy, k, kernel.cluster_blocks, MakeVar("rank"));
-    if (WhyNotTmaFill(part.get(), kernel, placed, versions).empty()) return k;
+    if (loads.WhyNotTma(part.get(), versions > 1).empty()) return k;
   }
   return std::nullopt;
 }
@@ -151,8 +152,9 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
   return Call(part);
 }
 
-void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* roles) {
+void ShareFills(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
   if (kernel.cluster_blocks == 1) return;
+  const TileLoads loads(kernel, views);
   Agreement agreement(kernel, *roles);
   ForEachNode(roles->body, [&](RoleNode* node) {
     if (node->fill == FillBy::kNothing) return;
@@ -169,7 +171,7 @@ void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* r
     } else if (!Agrees(TileRegion::From(copy->args[0]), &agreement) ||
                !Agrees(TileRegion::From(copy->args[1]), &agreement)) {
       node->why_own = "its place depends on the block";
-    } else if (!(node->split = FindSplit(*node, kernel, placed, channel.versions))) {
+    } else if (!(node->split = FindSplit(*node, kernel, loads, channel.versions))) {
       node->why_own = "TMA does not load a part of it for each block";
     } else {
       channel.blocks = kernel.cluster_blocks;

@@ -20,6 +20,7 @@
 #include <map>
 
 #include "../../analysis/kernel_facts.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
@@ -94,11 +95,8 @@ struct ChannelBarriers {
       args.push_back(WholeRegion(v, channel->versions > 1 ? 1 : 0, Slot(number)));
     }
     if (blocks == 1) return MakeEvaluate(CallOp(op, args), span);
-    auto attrs = make_object<DictAttrsNode>();
-    attrs->__dict__.Set(kClusterBlocks, blocks);
-    auto call = make_object<CallNode>(*CallOp(op, args).get());
-    call->attrs = DictAttrs(attrs);
-    return MakeEvaluate(tl::Call(call), span);
+    const auto call = CallOp(op, args);
+    return MakeEvaluate(WithTileOpAttr(call.get(), kClusterBlocks, blocks), span);
   }
 };
 
@@ -290,9 +288,11 @@ class RoleEmitter {
   }
 
   Stmt Fill(const RoleNode& node, const std::vector<Use>& uses) const {
-    if (node.fill == FillBy::kThreads) return node.stmt;
+    if (node.fill == FillBy::kThreads) return ByThreads(node.stmt);
     if (node.fill == FillBy::kCpAsync) {
-      return MakeAttr(String(kDemanded), kAsyncCopy, MakeInt(kBool, 1), node.stmt);
+      const Call copy = Narrowed(AsTileOp(node.stmt), kByCpAsync);
+      return MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1),
+                      MakeEvaluate(copy, node.stmt->span));
     }
     const CallNode* copy = AsTileOp(node.stmt);
     if (node.fill == FillBy::kDraw) return MakeEvaluate(ElectedDraw(copy), node.stmt->span);
@@ -307,12 +307,14 @@ class RoleEmitter {
     return MakeEvaluate(ElectedTmaLoad(part.get(), full, all), node.stmt->span);
   }
 
+  /*! A load that threads make; other statements, and what the program demands, stay. */
+  static Stmt ByThreads(const Stmt& s) {
+    if (!IsTileLoad(s) || !ChoiceOf(AsTileOp(s)).Has(kByThreads)) return s;
+    return MakeEvaluate(Narrowed(AsTileOp(s), kByThreads), s->span);
+  }
+
   static Call ElectedDraw(const CallNode* draw) {
-    auto attrs = make_object<DictAttrsNode>();
-    attrs->__dict__.Set(kElected, int64_t(1));
-    auto elected = make_object<CallNode>(*draw);
-    elected->attrs = DictAttrs(attrs);
-    return Call(elected);
+    return WithTileOpAttrs(draw, {{kElected, int64_t(1)}});
   }
 
   // --- uses

@@ -4,15 +4,19 @@
  * In:  a program after any of these passes. Out: the same program. Establishes: a tile operator is
  * a statement of its own, known, with operands that it can be made from; buffers have scopes of
  * tile programs and as many indices as dimensions; parallel loops hold no tile operator and no
- * loop of another kind that does; annotations of layouts name buffers. Refuses: anything else, as
- * a bug of the pass in front.
+ * loop of another kind that does; annotations of layouts name buffers; behind SelectInstructions
+ * every gemm and every copy has its instructions. Refuses: anything else, as a bug of the pass in
+ * front.
  */
 #include <string>
 
 #include "../../layout/annotation.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/gemm_instruction.h"
 #include "../../op/operator.h"
 #include "../../tvm/registry.h"
 #include "../program_verifier.h"
+#include "select_instructions.h"
 
 namespace tl {
 namespace {
@@ -21,7 +25,7 @@ constexpr const char* kPass = "VerifyTileProgram";
 
 class Verifier : public ProgramVerifier {
  public:
-  Verifier() : ProgramVerifier(kPass) {}
+  explicit Verifier(bool selected) : ProgramVerifier(kPass), selected_(selected) {}
 
  protected:
   using ProgramVerifier::Visit_;
@@ -38,6 +42,10 @@ class Verifier : public ProgramVerifier {
     const std::string name = OpOf(call)->name;
     if (parallel_) Report("found " + name + " in a parallel loop");
     if (!OperatorOf(s)) Report("found " + name + ", which is no tile operator");
+    if (selected_ && IsGemm(call)) (void)PlanOf(call, op->span);
+    if (selected_ && IsCopy(call) && ChoiceOf(call).candidates.empty()) {
+      Report("found " + name + " without an instruction");
+    }
     for (const Expr& arg : call->args) Visit(arg);
   }
   void Visit_(const CallNode* op) final {
@@ -65,11 +73,13 @@ class Verifier : public ProgramVerifier {
   }
 
  private:
+  /*! SelectInstructions has run. */
+  bool selected_;
   bool parallel_ = false;
 };
 
 PrimFunc VerifyTileProgram(PrimFunc f) {
-  Verifier()(f->body);
+  Verifier(GetAttr(f, kSelected) != nullptr)(f->body);
   return f;
 }
 

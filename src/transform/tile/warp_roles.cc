@@ -47,7 +47,6 @@ class Planner {
 
   void Run() {
     if (!CheckKernel() || !BuildRoleTree(kernel_, kernel_.block->body, views_, &roles_)) return;
-    PlaceOperands();
     MarkDraws();
     if (!PlanLoops()) return;
     AddPrologueLoads();
@@ -57,9 +56,9 @@ class Planner {
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills(&roles_);
-    ShareFills(kernel_, placed_, &roles_);
+    ShareFills(kernel_, views_, &roles_);
     CountThreads();
-    PlaceReleases(kernel_, views_, &roles_);
+    PlaceReleases(views_, &roles_);
   }
 
  private:
@@ -80,22 +79,6 @@ class Planner {
                     span);
     }
     return true;
-  }
-
-  /*! Layouts as the consumer's layout inference will find them, and slots that a tile may get. */
-  void PlaceOperands() {
-    std::vector<RoleGemm> gemms;
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->IsLeaf() && IsGemm(node->stmt)) gemms.push_back({node->stmt, kernel_.threads});
-    });
-    placed_ = DictatedLayouts(kernel_, views_, gemms);
-    ForEachNode(roles_.body, [&](const RoleNode* node) {
-      const ForNode* loop = PipelineOf(*node->parent);
-      if (loop) most_versions_ = std::max(most_versions_, StagesOf(loop));
-    });
-    for (const Var& v : kernel_.block->alloc_buffers) {
-      most_versions_ = std::max(most_versions_, DepthOf(kernel_.block, v).value_or(1));
-    }
   }
 
   /*! Which tile comes next is drawn by who loads it. */
@@ -185,7 +168,7 @@ class Planner {
   }
 
   void Classify(RoleNode* node) {
-    node->fill = KindOfFill(node->stmt, kernel_, placed_, most_versions_, &node->why);
+    node->fill = KindOfFill(node->stmt, kernel_.threads, &node->why);
   }
 
   /*! The buffers of the fills, joined to channels where they are used over the same statements. */
@@ -457,8 +440,6 @@ class Planner {
   const KernelInfo& kernel_;
   WarpRoles& roles_;
   Views views_;
-  Placements placed_;
-  int64_t most_versions_ = 1;
   /*! A statement that draws the number of a tile, nullptr if there is none. */
   const RoleNode* draw_ = nullptr;
 };

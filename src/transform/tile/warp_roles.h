@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "../../op/thread_range.h"
+#include "../../op/views.h"
 #include "../../target/target.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
-#include "placements.h"
 
 namespace tl {
 
@@ -211,6 +211,7 @@ template <typename F>
 void ForEachNode(const RoleSequence& sequence, F f);
 /*! The pipelined loop whose body it is, ifs in between; nullptr if there is none. */
 const ForNode* PipelineOf(const RoleSequence& sequence);
+bool IsPipelined(const ForNode* loop);
 /*! Slots that a pipelined loop wants for what it loads. */
 int64_t StagesOf(const ForNode* loop);
 /*! A loop encloses the sequence. */
@@ -233,24 +234,10 @@ void CountArrivals(WarpRoles* roles, int64_t warp_threads);
 
 // --- fill_kind.cc
 /*!
- * How a copy from global to shared memory is made where the producer makes it; kNothing where it
- * cannot be taken out of its place. `why` says why it is not TMA. `placed` has the buffers whose
- * layouts users or gemms dictate; `versions`: slots that the tile may get.
+ * How a statement is made where `threads` of a producer make it, by its candidates; kNothing where
+ * it cannot be taken out of its place. `why` says why it is not TMA.
  */
-FillBy KindOfFill(const Stmt& copy, const KernelInfo& kernel, const Placements& placed,
-                  int64_t versions, std::string* why);
-/*! Why TMA does not make it; "" if it does. */
-std::string WhyNotTmaFill(const CallNode* copy, const KernelInfo& kernel, const Placements& placed,
-                          int64_t versions);
-/*! A product and how many threads make it. */
-struct RoleGemm {
-  Stmt stmt;
-  int64_t threads;
-};
-/*! What layout inference will find because users or `gemms`, statements of the kernel, dictate it.
- */
-Placements DictatedLayouts(const KernelInfo& kernel, const Views& views,
-                           const std::vector<RoleGemm>& gemms);
+FillBy KindOfFill(const Stmt& copy, int64_t threads, std::string* why);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
@@ -264,7 +251,7 @@ bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* ro
 
 // --- share_fills.cc
 /*! Finds the fills that all blocks of a cluster make alike. The channels are known. */
-void ShareFills(const KernelInfo& kernel, const Placements& placed, WarpRoles* roles);
+void ShareFills(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 /*! Number of the block in its cluster, x innermost (PTX ISA, %cluster_ctarank). */
 Expr BlockRank(const KernelInfo& kernel);
 /*! The part of a copy that the block of rank `rank` makes of `parts`, in the dimension `split` of
@@ -273,7 +260,7 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
 
 // --- late_release.cc
 /*! Sets where the roles that use a window give up its slot. */
-void PlaceReleases(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+void PlaceReleases(const Views& views, WarpRoles* roles);
 
 // --- scheduled_releases.cc
 /*! Leaves out arrivals that another role's imply, and moves some. Releases are placed. */

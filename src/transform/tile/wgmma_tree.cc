@@ -5,6 +5,7 @@
 #include "../../analysis/effects.h"
 #include "../../analysis/uniformity.h"
 #include "../../layout/annotation.h"
+#include "../../op/gemm_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/wgmma_wait.h"
@@ -43,9 +44,6 @@ class TreeBuilder {
     if (const auto* op = s.as<AttrStmtNode>(); op && op->attr_key != kAsyncCopy) {
       BuildAttr(op, node.get());
     } else if (const auto* op = s.as<SBlockRealizeNode>()) {
-      for (auto [buffer, layout] : GetLayoutMap(op->block->annotations)) {
-        annotated_.Set(buffer, layout);
-      }
       BuildBody(op->block->body, WgmmaNode::Kind::kScope, node.get());
     } else if (s.as<SeqStmtNode>()) {
       BuildBody(s, WgmmaNode::Kind::kSequence, node.get());
@@ -149,22 +147,10 @@ class TreeBuilder {
   std::unique_ptr<WgmmaIssue> IssueOf(const CallNode* call, const Span& span) {
     GemmOp op = ParseGemm(call, span);
     if (by_hand_ && !op.asynchronous) return nullptr;
-    const ThreadRange threads = scope_.Threads(span);
-    GemmContext context{threads.threads,
-                        &target_,
-                        LayoutOf(op.a.buffer),
-                        LayoutOf(op.b.buffer),
-                        views_->IsView(op.a.buffer) || views_->IsView(op.b.buffer),
-                        threads.first};
-    const GemmPlan plan = PlanGemm(op, context);
+    const GemmPlan plan = PlanOf(call, span);
     if (!plan.UsesWgmma()) return nullptr;
     return std::make_unique<WgmmaIssue>(
         WgmmaIssue{issues_++, op, AccumulatorOf(call), plan.wgmma, op.asynchronous});
-  }
-
-  Layout LayoutOf(const Var& buffer) const {
-    auto it = annotated_.find(buffer);
-    return it == annotated_.end() ? Layout() : (*it).second;
   }
 
   const Views* views_;
@@ -175,7 +161,6 @@ class TreeBuilder {
   int issues_ = 0;
   KernelScope scope_;
   const Uniformity uniformity_;
-  Map<Var, Layout> annotated_;
 };
 
 Stmt WaitStatement(size_t groups, const WgmmaNode& node) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../op/tile_op.h"
+#include "../../op/call_attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
@@ -79,12 +79,8 @@ class NameRemover : public StmtExprMutator {
   Expr Mutate_(const CallNode* op) final {
     Map<String, Any> attrs = TileOpAttrs(op);
     if (!attrs.count(kWsId)) return Default<Expr>(op);
-    Call call = GetRef<Call>(op);
     attrs.erase(kWsId);
-    auto dict = make_object<DictAttrsNode>();
-    dict->__dict__ = attrs;
-    call.CopyOnWrite()->attrs = attrs.empty() ? DictAttrs() : DictAttrs(dict);
-    return call;
+    return WithTileOpAttrs(op, attrs);
   }
 };
 

@@ -69,6 +69,7 @@ def tile_kernel_layouts():
             for step in (
                 transform.BindTarget(target),
                 transform.MaterializeKernelLaunch(),
+                transform.SelectInstructions(),
                 transform.PipelinePlanning(),
                 transform.InjectSoftwarePipeline(),
                 transform.LayoutInference(),

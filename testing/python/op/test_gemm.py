@@ -383,7 +383,7 @@ def test_operands_in_registers(dtype, accum, rows, pack, depth):
     m, n, k = 64, 64, 64
     target = determine_target("cuda -arch=sm_80", return_object=True)
     mod = tvm.IRModule({"main": gemm((m, n, k), dtype, accum, "fF")})
-    for name in ("BindTarget", "MaterializeKernelLaunch", "LayoutInference"):
+    for name in ("BindTarget", "MaterializeKernelLaunch", "SelectInstructions", "LayoutInference"):
         step = getattr(tilelang.transform, name)
         mod = (step(target) if name == "BindTarget" else step())(mod)
     placed = {}

@@ -1,5 +1,7 @@
 """From a tile program, written as users write it, to its text after some passes."""
 
+import ast
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +16,38 @@ from tilelang import transform
 from tilelang.transform import PassContext
 from tilelang.utils.target import determine_target
 
+# What decides about instructions stands in front of the passes that read the decision.
+READERS = {"ProducerConsumerWarpSpecialized", "PipelinePlanning", "PlaceWgmmaWaits"}
+READERS |= {"LayoutInference"}
+DECISIONS = {"instruction", "rejected", "warps", "demanded", "aligned"}
+
+
+def with_selection(names: tuple[str, ...]) -> tuple[str, ...]:
+    first = next((i for i, name in enumerate(names) if name in READERS), None)
+    if first is None or "SelectInstructions" in names:
+        return names
+    return (*names[:first], "SelectInstructions", *names[first:])
+
+
+def without_decisions(line: str) -> str:
+    """A line of a program as it is without the attributes of SelectInstructions."""
+    call = re.fullmatch(
+        r'(.*)T\.Call\("tl\.tileop\.(\w+)", \[(.*)\], attrs=(\{.*\}), ret_ty="void"\)', line
+    )
+    if call is None:
+        return line
+    indent, name, operands, attrs = call.groups()
+    kept = {key: value for key, value in ast.literal_eval(attrs).items() if key not in DECISIONS}
+    if not kept:
+        return f"{indent}T.tl.{name}({operands})"
+    text = ", ".join(f'"{key}": {value!r}' for key, value in kept.items()).replace("'", '"')
+    return f'{indent}T.Call("tl.tileop.{name}", [{operands}], attrs={{{text}}}, ret_ty="void")'
+
 
 @pytest.fixture
 def tile_passes() -> Callable[..., tvm.IRModule]:
-    """Runs the passes named after the traced function was bound to a target and a launch."""
+    """Runs the passes named after the traced function was bound to a target and a launch, and
+    SelectInstructions in front of the first that needs it."""
 
     def run(func: tirx.PrimFunc, *names: str, arch: str = "sm_80", config: Any = None) -> Any:
         target = determine_target(f"cuda -arch={arch}", return_object=True)
@@ -26,7 +56,7 @@ def tile_passes() -> Callable[..., tvm.IRModule]:
             for step in (
                 transform.BindTarget(target),
                 transform.MaterializeKernelLaunch(),
-                *(getattr(transform, name)() for name in names),
+                *(getattr(transform, name)() for name in with_selection(names)),
             ):
                 mod = step(mod)
         return mod
@@ -36,14 +66,14 @@ def tile_passes() -> Callable[..., tvm.IRModule]:
 
 @pytest.fixture
 def statements(tile_passes) -> Callable[..., str]:
-    """The text of the block `tilelang_root` after passes, without declarations."""
+    """The text of the block `tilelang_root` after passes, without declarations and instructions."""
 
     def run(func: tirx.PrimFunc, *names: str, **kwargs: Any) -> str:
         text = tile_passes(func, *names, **kwargs)["main"].script(show_meta=False)
         block = text.partition('with T.sblock("tilelang_root"):\n')[2].splitlines()
         declared = ("T.reads(", "T.writes(", "T.sblock_attr(")
         kept = [
-            line
+            without_decisions(line)
             for line in block
             if not line.strip().startswith(declared)
             and " = T.sblock_alloc_buffer(" not in line

@@ -17,6 +17,7 @@ def planned(func, arch="sm_90a"):
     for step in (
         transform.BindTarget(target),
         transform.MaterializeKernelLaunch(),
+        transform.SelectInstructions(),
         transform.PipelinePlanning(),
         transform.InjectSoftwarePipeline(),
         transform.Simplify(),
@@ -28,11 +29,10 @@ def planned(func, arch="sm_90a"):
 
 
 def shortened(line):
-    if line.startswith('T.Call("tl.tileop.gemm"'):
-        assert '"wg_wait": -1' in line
-        return "gemm"
-    if line.startswith("T.tl.gemm("):
-        return "gemm, wait"
+    if line.startswith('T.Call("tl.tileop.'):
+        name = line.removeprefix('T.Call("tl.tileop.').partition('"')[0]
+        waits = name == "gemm" and '"wg_wait": -1' not in line
+        return f"{name}, wait" if waits else name
     if line.startswith("T.tl.wgmma_wait("):
         arguments = line.removeprefix("T.tl.wgmma_wait(").removesuffix(")").split(", ")
         names = [a.partition("[")[0] for a in arguments[1:] if "[" in a]

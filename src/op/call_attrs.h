@@ -1,0 +1,28 @@
+/*! Attributes of a tile operator's call that passes write. */
+#pragma once
+#include "tile_op.h"
+
+namespace tl {
+
+/*! The instructions that make a gemm or a copy, and why better ones do not: what SelectInstructions
+ * decides (gemm_instruction.h, copy_instruction.h). */
+inline constexpr const char* kInstruction = "instruction";
+inline constexpr const char* kRejected = "rejected";
+
+/*! The call with these attributes and no others. */
+inline Call WithTileOpAttrs(const CallNode* call, const Map<String, Any>& attrs) {
+  auto dict = make_object<DictAttrsNode>();
+  dict->__dict__ = attrs;
+  auto out = make_object<CallNode>(*call);
+  out->attrs = attrs.empty() ? DictAttrs() : DictAttrs(dict);
+  return Call(out);
+}
+
+/*! The call with one attribute more, or another value of it. */
+inline Call WithTileOpAttr(const CallNode* call, const char* key, const Any& value) {
+  Map<String, Any> attrs = TileOpAttrs(call);
+  attrs.Set(key, value);
+  return WithTileOpAttrs(call, attrs);
+}
+
+}  // namespace tl

@@ -1,0 +1,73 @@
+#include "copy_instruction.h"
+
+#include <algorithm>
+
+#include "../tvm/error.h"
+#include "im2col.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kDemandedByUser = "demanded";
+constexpr const char* kAligned = "aligned";
+
+}  // namespace
+
+bool CopyChoice::Has(const std::string& instruction) const {
+  return std::any_of(candidates.begin(), candidates.end(),
+                     [&](const String& c) { return c == instruction; });
+}
+
+std::string CopyChoice::WhyNot(const char* instruction) const {
+  const auto it = rejected.find(instruction);
+  return it == rejected.end() ? "" : std::string((*it).second);
+}
+
+void CopyChoice::Try(const char* instruction, const std::string& why) {
+  if (why.empty()) {
+    candidates.push_back(instruction);
+  } else {
+    rejected.Set(instruction, why);
+  }
+}
+
+bool IsCopy(const CallNode* call) {
+  return IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kIm2col);
+}
+
+Call WithChoice(const CallNode* copy, const CopyChoice& choice) {
+  Map<String, Any> attrs = TileOpAttrs(copy);
+  attrs.Set(kInstruction, choice.candidates);
+  if (!choice.rejected.empty()) attrs.Set(kRejected, choice.rejected);
+  if (choice.demanded) attrs.Set(kDemandedByUser, int64_t(1));
+  if (choice.aligned) attrs.Set(kAligned, choice.aligned);
+  return WithTileOpAttrs(copy, attrs);
+}
+
+CopyChoice ChoiceOf(const CallNode* copy) {
+  const Map<String, Any> attrs = TileOpAttrs(copy);
+  CopyChoice choice;
+  if (!attrs.count(kInstruction)) return choice;
+  choice.candidates = attrs.at(kInstruction).cast<Array<String>>();
+  if (attrs.count(kRejected)) choice.rejected = attrs.at(kRejected).cast<Map<String, String>>();
+  choice.demanded = attrs.count(kDemandedByUser) != 0;
+  choice.aligned = TileOpIntAttr(copy, kAligned, 0);
+  return choice;
+}
+
+Call Narrowed(const CallNode* copy, const char* instruction) {
+  if (!ChoiceOf(copy).Has(instruction)) {
+    ThrowBug(copy->span, "Narrowed", std::string(instruction) + " is no candidate of the copy");
+  }
+  return WithTileOpAttr(copy, kInstruction, Array<String>{instruction});
+}
+
+CopyChoice ChoiceOfThreads(const Var& src, const Var& dst) {
+  CopyChoice choice;
+  if (IsShared(src) && IsFragment(dst)) choice.Try(kByLdmatrix, "");
+  if (IsFragment(src) && IsShared(dst)) choice.Try(kByStmatrix, "");
+  choice.Try(kByThreads, "");
+  return choice;
+}
+
+}  // namespace tl

@@ -1,0 +1,65 @@
+/*!
+ * The instructions of a copy as attributes of its call, which SelectInstructions writes and passes
+ * behind it narrow. They print:
+ *
+ *   "instruction": ["tma", "cp.async", "vector"]: what may make the copy, the best first; where one
+ *     is left, it does. "vector" are loads and stores of the threads.
+ *   "rejected": {"tma": "a conversion from float32 to float16"}: why others do not. Of a demand for
+ *     TMA, why no pass may run the copy ahead by itself;
+ *   "demanded": 1: the program asks for what is left;
+ *   "aligned": 16: every row that cp.async would move begins and ends at multiples of so many bytes
+ *     on both sides; absent where fewer than 4 are proved.
+ *
+ * A load by TMA or by cp.async needs a pass that lets threads wait for it: one that none narrows to
+ * either is made by the threads.
+ */
+#pragma once
+#include <string>
+#include <vector>
+
+#include "call_attrs.h"
+
+namespace tl {
+
+inline constexpr const char* kCopy = "tl.tileop.copy";
+
+inline constexpr const char* kByTma = "tma";
+inline constexpr const char* kByCpAsync = "cp.async";
+inline constexpr const char* kByLdmatrix = "ldmatrix";
+inline constexpr const char* kByStmatrix = "stmatrix";
+inline constexpr const char* kByThreads = "vector";
+
+/*! The fewest bytes of a cp.async (PTX ISA, cp.async). */
+inline constexpr int64_t kCpAsyncBytes = 4;
+
+/*! Node of an `async_copy` attribute whose stores the compiler has proved to be cp.async. */
+inline constexpr const char* kProved = "proved";
+
+struct CopyChoice {
+  Array<String> candidates;
+  Map<String, String> rejected;
+  bool demanded = false;
+  int64_t aligned = 0;
+
+  bool Has(const std::string& instruction) const;
+  /*! It is the only one left. */
+  bool Is(const std::string& instruction) const {
+    return candidates.size() == 1 && Has(instruction);
+  }
+  /*! Why the instruction does not make the copy, "" where nothing is against it. */
+  std::string WhyNot(const char* instruction) const;
+  /*! Adds a candidate, or why it is none if `why` has words. */
+  void Try(const char* instruction, const std::string& why);
+};
+
+/*! Is the call one of tl.tileop.copy or tl.tileop.im2col? */
+bool IsCopy(const CallNode* call);
+Call WithChoice(const CallNode* copy, const CopyChoice& choice);
+/*! The choice that a call has; without candidates in front of SelectInstructions. */
+CopyChoice ChoiceOf(const CallNode* copy);
+/*! The copy that one of its candidates makes. */
+Call Narrowed(const CallNode* copy, const char* instruction);
+/*! The choice of a copy that a pass makes of its own, for threads, between these buffers. */
+CopyChoice ChoiceOfThreads(const Var& src, const Var& dst);
+
+}  // namespace tl

@@ -1,0 +1,267 @@
+/*!
+ * SelectInstructions: decides which instructions make each product, and may make each copy.
+ *
+ * In:  a tile program under thread_extent attributes, before warps have roles and loops are
+ * pipelined.
+ * Out: the same, with attributes on calls. A gemm has `instruction` (the rows that make it, in
+ * order along K), `warps` (how warps share it) and `rejected` (why better rows do not make it):
+ * gemm_instruction.h. A copy has `instruction` (what may make it, the best first) and `rejected`:
+ * copy_instruction.h. Function attribute `tl.selected`. The operands, the layouts that users and
+ * gemms dictate, what else the kernel does with a tensor, and the threads that run the operator
+ * decide: those of the block or of the range around, or of the role that T.annotate_ws_schedule
+ * gives it.
+ * Establishes: what the program asks for (`prefer_instruction`) is read here alone; a demand is the
+ * only candidate, marked `demanded`. Passes behind this one choose no instruction of a gemm; of a
+ * copy they narrow the candidates.
+ * Refuses (ValueError): operands of a gemm in memory that no instruction reads, types without
+ * arithmetic, shapes of sparse, asynchronous or 4-bit products that no row has; a demand for TMA
+ * where the target, the memories, a keyword or another access of the tensor is against it.
+ */
+#include "select_instructions.h"
+
+#include "../../layout/annotation.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/gemm_instruction.h"
+#include "../../op/matrix_copy.h"
+#include "../../op/tma_copy.h"
+#include "../../op/views.h"
+#include "../../tvm/error.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "kernel_scope.h"
+#include "tensor_traffic.h"
+#include "tile_loads.h"
+#include "ws_schedule.h"
+
+namespace tl {
+namespace {
+
+/*! Goes through the operators of a kernel with the threads that run them. */
+class Selector : public StmtExprMutator {
+ public:
+  explicit Selector(const Target& target) : target_(target) {}
+
+ protected:
+  /*! The call with its instructions; undefined for operators that have none. */
+  virtual Call Selected(const CallNode* call, const Stmt& s) const = 0;
+
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    const bool names = op->attr_key == kWsOp;
+    return Named(names ? std::string(op->node.cast<String>()) : "", [&] {
+      Stmt out;
+      scope_.Within(op, [&] { out = Default<Stmt>(op); });
+      return out;
+    });
+  }
+  Stmt Mutate_(const SBlockNode* op) final {
+    for (auto [buffer, layout] : GetLayoutMap(op->annotations)) annotated_.Set(buffer, layout);
+    if (!schedule_) schedule_ = ScheduleOf(op, target_.warp_threads);
+    return Default<Stmt>(op);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    return Named(schedule_ ? NameOf(GetRef<Stmt>(op)) : "", [&] { return Default<Stmt>(op); });
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    const CallNode* call = AsTileOp(s);
+    const Call selected = call ? Selected(call, s) : Call();
+    return selected.defined() ? MakeEvaluate(selected, op->span) : s;
+  }
+
+  ThreadRange ThreadsOf(const Stmt& s) const {
+    if (schedule_) {
+      const std::string own = NameOf(s);
+      const auto op = schedule_->FindOp(own.empty() ? name_ : own);
+      if (op) return schedule_->roles[schedule_->ops[*op].role].range;
+    }
+    return scope_.Threads(s->span);
+  }
+
+  Layout AnnotatedOf(const Var& buffer) const {
+    auto it = annotated_.find(buffer);
+    return it == annotated_.end() ? Layout() : (*it).second;
+  }
+
+  const Target& target_;
+
+ private:
+  /*! Gives a name, if it is one, to the statements that `mutate` reaches and that have none. */
+  template <typename F>
+  Stmt Named(const std::string& name, F mutate) {
+    if (name.empty()) return mutate();
+    const std::string outside = std::exchange(name_, name);
+    const Stmt out = mutate();
+    name_ = outside;
+    return out;
+  }
+
+  KernelScope scope_;
+  Map<Var, Layout> annotated_;
+  std::optional<Schedule> schedule_;
+  /*! Of the statements here in the schedule. */
+  std::string name_;
+};
+
+class GemmSelector : public Selector {
+ public:
+  GemmSelector(const Views& views, const Target& target) : Selector(target), views_(views) {}
+
+ protected:
+  Call Selected(const CallNode* call, const Stmt& s) const final {
+    if (!IsGemm(call)) return Call();
+    const GemmOp gemm = ParseGemm(call, s->span);
+    const ThreadRange threads = ThreadsOf(s);
+    const GemmContext context{threads.threads,
+                              &target_,
+                              AnnotatedOf(gemm.a.buffer),
+                              AnnotatedOf(gemm.b.buffer),
+                              views_.IsView(gemm.a.buffer) || views_.IsView(gemm.b.buffer),
+                              threads.first};
+    return WithInstruction(call, gemm, PlanGemm(gemm, context));
+  }
+
+ private:
+  const Views& views_;
+};
+
+/*! Whether the program asks for an instruction of a copy. */
+bool IsPreferred(const CallNode* copy, const char* instruction) {
+  const Any prefer = TileOpAttr(copy, "prefer_instruction");
+  return prefer != nullptr && prefer.cast<String>() == instruction;
+}
+
+/*! Gemms of the kernel have their instructions, which decide about the layouts of tiles. */
+class CopySelector : public Selector {
+ public:
+  CopySelector(const KernelInfo& kernel, const Stmt& stmt, const Views& views)
+      : Selector(*kernel.target), loads_(kernel, views), traffic_(stmt) {}
+
+ protected:
+  Call Selected(const CallNode* call, const Stmt& s) const final {
+    if (!IsCopy(call)) return Call();
+    const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
+    CopyChoice choice;
+    if (IsGlobal(src.buffer) && IsShared(dst.buffer)) {
+      choice = OfLoad(call, src, dst);
+    } else if (IsShared(src.buffer) && IsGlobal(dst.buffer)) {
+      choice.Try(kByTma, WhyNotStore(call, dst.buffer));
+    } else {
+      choice = OfFragments(src, dst, s);
+    }
+    choice.Try(kByThreads, "");
+    return WithChoice(call, Demanded(call, choice, src, dst, s->span));
+  }
+
+ private:
+  static bool IsIm2col(const CallNode* call) { return !IsCallTo(GetRef<Expr>(call), kCopy); }
+
+  CopyChoice OfLoad(const CallNode* call, const TileRegion& src, const TileRegion& dst) const {
+    CopyChoice choice;
+    const bool slots = loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
+    choice.Try(kByTma, loads_.WhyNotTma(call, slots));
+    choice.Try(kByCpAsync, WhyNotCpAsync(call, src, dst));
+    if (choice.Has(kByCpAsync) && !IsIm2col(call)) choice.aligned = loads_.AlignedBytes(call);
+    return choice;
+  }
+
+  std::string WhyNotCpAsync(const CallNode* call, const TileRegion& src,
+                            const TileRegion& dst) const {
+    for (const char* other : {"sync", "tma"}) {
+      if (IsPreferred(call, other)) return "prefer_instruction=\"" + std::string(other) + "\"";
+    }
+    if (!target_.Has(Feature::kCpAsync)) {
+      return "a target before " + FirstTargetWith(Feature::kCpAsync);
+    }
+    if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
+    const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
+    return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
+  }
+
+  std::string WhyNotStore(const CallNode* call, const Var& tensor) const {
+    const std::string why = WhyNotTmaAsked(call);
+    if (!why.empty()) return why;
+    if (!target_.Has(Feature::kTma)) return "a target without TMA (" + target_.arch + ")";
+    if (traffic_.StoresTo(tensor).by_copies_only) return "";
+    return std::string(tensor->name) + ", which the kernel also touches in another way";
+  }
+
+  CopyChoice OfFragments(const TileRegion& src, const TileRegion& dst, const Stmt& s) const {
+    CopyChoice choice;
+    const bool loads = IsShared(src.buffer) && IsFragment(dst.buffer);
+    if (loads || (IsFragment(src.buffer) && IsShared(dst.buffer))) {
+      choice.Try(loads ? kByLdmatrix : kByStmatrix,
+                 WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads));
+    }
+    return choice;
+  }
+
+  /*! The choice that the program makes, if it makes one. */
+  CopyChoice Demanded(const CallNode* call, CopyChoice choice, const TileRegion& src,
+                      const TileRegion& dst, const Span& span) const {
+    const char* only = nullptr;
+    if (TileOpIntAttr(call, "is_async_copy", 0) || IsPreferred(call, "cp_async")) {
+      only = kByCpAsync;
+    } else if (IsPreferred(call, "tma")) {
+      if (!IsIm2col(call)) RefuseDemand(call, src, dst, span);
+      only = kByTma;
+    }
+    if (!only) return choice;
+    choice.candidates = {only};
+    choice.demanded = true;
+    return choice;
+  }
+
+  /*! Layouts may be against it, too: they are known later. */
+  void RefuseDemand(const CallNode* call, const TileRegion& src, const TileRegion& dst,
+                    const Span& span) const {
+    const bool loads = IsGlobal(src.buffer) && IsShared(dst.buffer);
+    const bool stores = IsShared(src.buffer) && IsGlobal(dst.buffer);
+    std::string why;
+    if (!loads && !stores) {
+      why = "a copy that is not between shared and global memory";
+    } else if (stores) {
+      why = WhyNotStore(call, dst.buffer);
+    } else {
+      why = WhyNotTmaAsked(call);
+      if (why.empty() && !target_.Has(Feature::kTma)) {
+        why = "a target without TMA (" + target_.arch + ")";
+      }
+    }
+    if (!why.empty()) RefuseTma("T.copy", why, span);
+  }
+
+  TileLoads loads_;
+  TensorTraffic traffic_;
+};
+
+/*! The block of a kernel, nullptr in one that is empty. */
+const SBlockNode* BlockOf(const Stmt& kernel) {
+  struct Finder : StmtExprVisitor {
+    const SBlockNode* found = nullptr;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const SBlockNode* op) override {
+      if (!found) found = op;
+    }
+  } finder;
+  finder(kernel);
+  return finder.found;
+}
+
+PrimFunc SelectInstructions(PrimFunc f) {
+  const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    const Views views(GetRef<Stmt>(op));
+    const Stmt kernel = GemmSelector(views, target).Mutate(GetRef<Stmt>(op));
+    KernelInfo info;
+    info.params = f->params;
+    info.target = &target;
+    info.block = BlockOf(kernel);
+    return info.block ? CopySelector(info, kernel, views).Mutate(kernel) : kernel;
+  };
+  return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));
+}
+
+Registration registration([] { RegisterPass("SelectInstructions", SelectInstructions); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,34 @@
+/*! What may make the copies of a kernel from global to shared memory, before layouts and versions
+ * of tiles are known. Its gemms have their instructions. */
+#pragma once
+#include "placements.h"
+#include "warp_roles.h"
+
+namespace tl {
+
+class TileLoads {
+ public:
+  TileLoads(const KernelInfo& kernel, const Views& views);
+  /*! Why TMA cannot make a copy or an im2col ahead of its users, for every shape that a call may
+   * bring, as words; "" if it can. `slots`: the tile may get several versions. */
+  std::string WhyNotTma(const CallNode* load, bool slots) const;
+  /*! Whether tiles of the kernel's pipelines may get several versions. */
+  bool HasSlots() const { return has_slots_; }
+  /*! Kernel has a pipelined loop. */
+  bool HasPipelines() const { return has_pipelines_; }
+  /*! The bytes that every row of a copy starts and ends at multiples of on both sides, whatever of
+   * it lies outside: 16, 8 or 4, 0 where not even 4 are proved. */
+  int64_t AlignedBytes(const CallNode* copy) const;
+
+ private:
+  /*! The layouts that users and gemms dictate. */
+  const Placements& Dictated() const;
+  std::string WhyNotTensor(const CallNode* load) const;
+
+  const KernelInfo& kernel_;
+  Placements annotated_;
+  mutable std::optional<Placements> dictated_;
+  bool has_slots_ = false, has_pipelines_ = false;
+};
+
+}  // namespace tl

@@ -1,0 +1,362 @@
+"""SelectInstructions: the attributes that it leaves on products, as values."""
+
+import pytest
+import tvm
+from tvm_ffi import structural_walk
+
+import tilelang.language as T
+from tilelang.engine.phase import verify
+
+F16 = "float16"
+
+
+def choices(mod, op="gemm"):
+    """Of each call of the operator: attributes as Python values."""
+    found = []
+
+    def call(node):
+        if isinstance(node.value, tvm.ir.Call) and node.value.op.name == f"tl.tileop.{op}":
+            found.append({str(key): value_of(value) for key, value in node.value.attrs.items()})
+
+    structural_walk(mod["main"], [(tvm.tirx.Evaluate, call)])
+    return found
+
+
+def value_of(v):
+    if hasattr(v, "items"):
+        return {str(key): value_of(value) for key, value in v.items()}
+    return v if isinstance(v, str | int) else [value_of(entry) for entry in v]
+
+
+def product(m, n, k, dtype=F16, threads=128, options=None, layout=None):
+    accumulator = "float32" if "float" in dtype else "int32"
+
+    @T.prim_func
+    def main(C: T.Tensor((m, n), accumulator)):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((m, k), dtype)
+            b = T.alloc_shared((n, k), dtype)
+            c = T.alloc_fragment((m, n), accumulator)
+            if layout is not None:
+                T.annotate_layout({a: layout})
+            T.clear(a)
+            T.clear(b)
+            T.clear(c)
+            T.gemm(a, b, c, transpose_B=True, **(options or {}))
+            T.copy(c, C)
+
+    return main
+
+
+def chosen(tile_passes, func, arch):
+    (choice,) = choices(tile_passes(func, "SelectInstructions", arch=arch))
+    return choice
+
+
+WGMMA = "wgmma.m64n64k16 (float16 x float16 -> float32)"
+HALF = "wgmma.m64n32k16 (float16 x float16 -> float32)"
+MMA = "mma.m16n8k16 (float16 x float16 -> float32)"
+
+
+def test_a_product_of_warp_groups(tile_passes):
+    assert chosen(tile_passes, product(128, 64, 64, threads=256), "sm_90a") == {
+        "instruction": [[HALF, 0, 64]],
+        "warps": [4, 2],
+    }
+
+
+def test_the_policy_decides_about_warps(tile_passes):
+    options = {"policy": T.GemmWarpPolicy.FullRow}
+    choice = chosen(tile_passes, product(128, 64, 64, threads=256, options=options), "sm_90a")
+    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [8, 1]}
+
+
+@pytest.mark.parametrize(
+    ("func", "why"),
+    [
+        (product(32, 64, 64), "M must be a multiple of 64, found 32"),
+        (product(64, 64, 64, threads=64), "threads must be a multiple of 128, found 64"),
+        (
+            product(64, 64, 64, layout=T.Layout((64, 64), lambda i, j: i * 64 + j)),
+            "the layout of a has no swizzle of 128, 64 or 32 bytes",
+        ),
+    ],
+)
+def test_warps_take_what_warp_groups_reject(tile_passes, func, why):
+    choice = chosen(tile_passes, func, "sm_90a")
+    assert choice["instruction"] == [[MMA, 0, 64]]
+    assert choice["rejected"] == {"wgmma": why}
+
+
+def test_rows_share_k(tile_passes):
+    """What the first instruction leaves of K is for a smaller one, then for arithmetic."""
+    choice = chosen(tile_passes, product(64, 64, 44), "sm_80")
+    assert choice["instruction"] == [
+        [MMA, 0, 32],
+        ["mma.m16n8k8 (float16 x float16 -> float32)", 32, 40],
+        ["multiply-add", 40, 44],
+    ]
+    assert choice["rejected"]["mma"].startswith(f"{MMA}: K must be at least 16, found 4; ")
+
+
+def test_arithmetic_says_why(tile_passes):
+    choice = chosen(tile_passes, product(64, 64, 64, dtype="float32"), "sm_80")
+    assert choice["instruction"] == [["multiply-add", 0, 64]]
+    assert "warps" not in choice
+    assert 'allow it with annotations={"allow_tf32": True}' in choice["rejected"]["mma"]
+
+
+def test_what_users_refuse(tile_passes):
+    func = product(64, 64, 64)
+    config = {"tl.disable_wgmma": True}
+    mod = tile_passes(func, "SelectInstructions", arch="sm_90a", config=config)
+    assert choices(mod)[0]["rejected"] == {"wgmma": "tl.disable_wgmma is set"}
+
+
+def test_a_range_of_threads_counts(tile_passes):
+    @T.prim_func
+    def main(C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=256):
+            a = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(a)
+            with T.ws(1):
+                T.clear(c)
+                T.gemm(a, a, c)
+                T.copy(c, C)
+
+    choice = chosen(tile_passes, main, "sm_90a")
+    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [4, 1]}
+
+
+def test_the_role_of_a_schedule_counts(tile_passes):
+    plan = T.WSSchedule(
+        num_warps=12,
+        roles={"load": T.WSRole(0, 4), "mma": T.WSRole(4, 12)},
+        pipelines={"tile": T.WSPipeline(2)},
+        scopes=[
+            T.WSScope("k", {"load": ["a"], "mma": ["c"]}, [T.WSSync("a", "c", "tile")]),
+            T.WSScope(None, {"mma": ["clear", "store"]}),
+        ],
+    )
+
+    @T.prim_func
+    def main(A: T.Tensor((512, 64), F16), C: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, threads=384):
+            T.annotate_ws_schedule(plan)
+            a = T.alloc_shared((128, 64), F16)
+            c = T.alloc_fragment((128, 64), "float32")
+            with T.ws_op("clear"):
+                T.clear(c)
+            for k in T.Pipelined(4, num_stages=2, annotations={T.WSID: "k"}):
+                T.copy(A[k * 128, 0], a, annotations={T.WSID: "a"})
+                T.gemm(a, a[0:64, :], c, transpose_B=True, annotations={T.WSID: "c"})
+            T.copy(c, C, annotations={T.WSID: "store"})
+
+    for steps in (("SelectInstructions",), ("HoistViews", "ProducerConsumerWarpSpecialized")):
+        (choice,) = choices(tile_passes(main, *steps, arch="sm_90a"))
+        choice.pop("tl.ws_id", None)
+        assert choice == {"instruction": [[HALF, 0, 64]], "warps": [4, 2]}
+
+
+def test_choices_stay_through_the_passes(tile_passes):
+    """Versions of tiles, and roles of warps, change operands only."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 512), F16), B: T.Tensor((512, 64), F16), C: T.Tensor((128, 64), F16)
+    ):
+        with T.Kernel(1, threads=256):
+            a = T.alloc_shared((128, 64), F16)
+            b = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((128, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    steps = ("HoistViews", "SelectInstructions", "ProducerConsumerWarpSpecialized")
+    mod = tile_passes(main, *steps, "PipelinePlanning", "InjectSoftwarePipeline", arch="sm_90a")
+    assert "tl.tileop.acquire" in mod.script() or "T.tl.acquire" in mod.script()
+    assert {str(c) for c in choices(mod)} == {
+        str({"instruction": [[HALF, 0, 64]], "warps": [4, 2]})
+    }
+
+
+def test_a_lost_choice_is_a_bug_of_the_pass(tile_passes):
+    mod = tile_passes(product(64, 64, 64), "SelectInstructions")
+    verify(mod, "SelectInstructions", lowered=False)
+    func = product(64, 64, 64).with_attr("tl.selected", 1)
+    with pytest.raises(RuntimeError, match=r"after pass Mine: .*a gemm without an instruction"):
+        verify(tvm.IRModule({"main": func}), "Mine", lowered=False)
+
+
+# -- copies
+
+
+def copies(tile_passes, func, *names, arch="sm_90a", **config):
+    passes = ("HoistViews", *(names or ("SelectInstructions",)))
+    return choices(tile_passes(func, *passes, arch=arch, config=config), "copy")
+
+
+def load(extents=(64, 64), tensor=F16, shared=F16, columns=64, **options):
+    """A copy of a tile of a tensor whose rows are `columns` elements longer than the tile's."""
+    m, n = extents
+
+    @T.prim_func
+    def main(A: T.Tensor((m, n + columns), tensor)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((m, n), shared)
+            T.copy(A[0, 0], S, **options)
+
+    return main
+
+
+def test_candidates_of_a_load(tile_passes):
+    assert copies(tile_passes, load()) == [
+        {"instruction": ["tma", "cp.async", "vector"], "aligned": 16}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("func", "candidates", "rejected"),
+    [
+        (load(shared="float32"), ["vector"], dict.fromkeys(("tma", "cp.async"), "a conversion")),
+        (load(columns=4), ["cp.async", "vector"], {"tma": "a stride of 136 bytes in A"}),
+        (load(disable_tma=True), ["cp.async", "vector"], {"tma": "disable_tma=True"}),
+        (
+            load(prefer_instruction="sync"),
+            ["vector"],
+            dict.fromkeys(("tma", "cp.async"), 'prefer_instruction="sync"'),
+        ),
+    ],
+)
+def test_what_is_against_a_load(tile_passes, func, candidates, rejected):
+    (choice,) = copies(tile_passes, func)
+    assert choice["instruction"] == candidates
+    assert choice["rejected"].keys() == rejected.keys()
+    for instruction, why in rejected.items():
+        assert choice["rejected"][instruction].startswith(why)
+
+
+def test_the_target_counts(tile_passes):
+    (choice,) = copies(tile_passes, load(), arch="sm_75")
+    assert choice == {
+        "instruction": ["vector"],
+        "rejected": {"tma": "a target before sm_90", "cp.async": "a target before sm_80"},
+    }
+
+
+@pytest.mark.parametrize(("columns", "bytes_"), [(4, 8), (2, 4), (8, 16)])
+def test_bytes_that_are_proved(tile_passes, columns, bytes_):
+    (choice,) = copies(tile_passes, load(columns=columns), arch="sm_80")
+    assert choice["instruction"] == ["cp.async", "vector"]
+    assert choice["aligned"] == bytes_
+
+
+def test_odd_rows_prove_nothing(tile_passes):
+    """A pipeline may still try: what is too narrow stays a store."""
+    (choice,) = copies(tile_passes, load(columns=1), arch="sm_80")
+    assert "cp.async" in choice["instruction"]
+    assert "aligned" not in choice
+
+
+@pytest.mark.parametrize(("asked", "instruction"), [("tma", "tma"), ("cp_async", "cp.async")])
+def test_a_demand_leaves_one(tile_passes, asked, instruction):
+    (choice,) = copies(tile_passes, load(prefer_instruction=asked))
+    assert choice["instruction"] == [instruction]
+    assert choice["demanded"] == 1
+
+
+def store(also=False, between=F16):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), F16), B: T.Tensor((64, 64), F16)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), F16)
+            F = T.alloc_fragment((64, 64), between)
+            T.clear(F)
+            T.copy(F, S)
+            T.copy(S, A)
+            if also:
+                A[0, 0] = 1
+            T.copy(S, F)
+
+    return main
+
+
+def test_stores_and_fragments(tile_passes):
+    assert copies(tile_passes, store()) == [
+        {"instruction": ["stmatrix", "vector"]},
+        {"instruction": ["tma", "vector"]},
+        {"instruction": ["ldmatrix", "vector"]},
+    ]
+    # stmatrix came with sm_90.
+    of_sm_80 = copies(tile_passes, store(), arch="sm_80")
+    assert of_sm_80[0] == {
+        "instruction": ["vector"],
+        "rejected": {"stmatrix": "a target before sm_90"},
+    }
+    assert of_sm_80[2] == {"instruction": ["ldmatrix", "vector"]}
+
+
+def test_what_else_happens_to_the_tensor(tile_passes):
+    why = "A, which the kernel also touches in another way"
+    assert copies(tile_passes, store(also=True))[1] == {
+        "instruction": ["vector"],
+        "rejected": {"tma": why},
+    }
+
+
+def pipelined(columns=64, **options):
+    """Loads of two tensors; rows of the second one are `columns` elements longer than its tile."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((512, 64), F16), B: T.Tensor((512, 64 + columns), F16), C: T.Tensor((64, 64))
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), F16)
+            b = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k * 64, 0], a)
+                T.copy(B[k * 64, 0], b, **options)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("func", "left"),
+    [
+        (pipelined(columns=4), ["cp.async"]),
+        (pipelined(disable_tma=True), ["cp.async"]),
+        (pipelined(columns=1), ["vector"]),
+        (pipelined(prefer_instruction="sync"), ["vector"]),
+    ],
+)
+def test_roles_narrow_the_candidates(tile_passes, func, left):
+    """The producer has the first load by TMA, a statement of its own, and decides about the
+    second; nobody has asked for it."""
+    (choice, out) = copies(tile_passes, func, "ProducerConsumerWarpSpecialized")
+    assert choice["instruction"] == left
+    assert "demanded" not in choice
+    assert out["instruction"] == ["vector"]
+
+
+def test_a_wrong_proof_is_no_fault_of_the_user(tile_passes):
+    """What the compiler has narrowed to cp.async and cannot make is a bug, not a demand."""
+    names = ("HoistViews", "ProducerConsumerWarpSpecialized", "LayoutInference", "LowerTileOp")
+    text = tile_passes(pipelined(columns=4), *names, arch="sm_90a").script()
+    assert 'T.attr("proved", "async_copy"' in text
+    assert 'T.attr("demanded", "async_copy"' not in text
+
+
+def test_a_copy_without_a_choice_is_a_bug_of_the_pass():
+    func = load().with_attr("tl.selected", 1)
+    with pytest.raises(RuntimeError, match=r"found tl.tileop.copy without an instruction"):
+        verify(tvm.IRModule({"main": func}), "Mine", lowered=False)
