@@ -1,0 +1,261 @@
+/*!
+ * PlaceAsyncWaits: asynchronous operations run while the program goes on.
+ *
+ * In:  a tile program, pipelines expanded, layouts of the user on its blocks, in which a T.gemm is
+ * complete when the next statement begins; or a thread program before VectorizeLoop with
+ * `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around each store by TMA that the
+ * compiler has to wait for; order is "none" where nothing depends on when global memory is written,
+ * "additions" where the tensor is only added to.
+ * Out: the same. A T.gemm that is a wgmma, decidably so, waits for nobody (`wg_wait` is -1), and
+ * `tl.tileop.wgmma_wait(n, C..)` stands where an operation has to be finished: at most n groups are
+ * in flight behind it, and the C.. are complete. A T.wait_wgmma gets the C.. that are complete
+ * after it. A store has no attribute, and `tl.tma_store_wait` stands likewise; all threads run it:
+ * those that have issued nothing go on. Function attribute `tl.async_waits` tells each wait and its
+ * reason, a line each.
+ * Establishes: what every statement finds is what it found before. ThreadSync places the barrier
+ * between a wait and what other threads do.
+ * Refuses: nothing. Where T.wgmma_gemm or T.wait_wgmma stands in a kernel, the program counts
+ * groups itself, and each T.gemm waits at once.
+ *
+ * The plan is that of async_waits.h, the queues are rows of async_queue.h. The pass runs once for
+ * each form: what a product is, layout inference needs to know, and which stores are TMA's comes
+ * out of it.
+ */
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../analysis/async_waits.h"
+#include "../analysis/effects.h"
+#include "../layout/annotation.h"
+#include "../op/gemm.h"
+#include "../op/wgmma_wait.h"
+#include "../tvm/functor.h"
+#include "../tvm/registry.h"
+#include "each_kernel.h"
+#include "tile/kernel_scope.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kAsyncWaits = "tl.async_waits";
+
+/*! Whether the program itself says when its products are waited for. */
+bool CountsProducts(const Stmt& kernel) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) override {
+      found |= IsCallTo(op->value, kWarpgroupCommit) || IsCallTo(op->value, kWgmmaWait);
+      const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+      found |= call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+    }
+  } finder;
+  finder(kernel);
+  return finder.found;
+}
+
+/*! Whether something in the kernel may be an operation to wait for. */
+bool MayIssue(const Stmt& kernel) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) override {
+      const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+      found |= call && IsGemm(call);
+    }
+    void Visit_(const AttrStmtNode* op) override {
+      found |= op->attr_key == kStoreWait;
+      Default(op);
+    }
+  } finder;
+  finder(kernel);
+  return finder.found;
+}
+
+/*! The ranges of threads in which buffers are used. */
+class RangeUse : public StmtExprVisitor {
+ public:
+  RangeUse(const Views& views, const Stmt& kernel) : views_(views) { Visit(kernel); }
+
+  bool has_ranges = false;
+  bool IsInSeveral(const Var& buffer) const {
+    auto it = ranges_.find(buffer.get());
+    return it != ranges_.end() && it->second.size() > 1;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const VarNode* op) final {
+    if (AsBuffer(GetRef<Var>(op))) ranges_[views_.RootOf(GetRef<Var>(op)).get()].insert(range_);
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    if (op->attr_key == kStoreWait) return Visit(op->body);
+    const Object* outside = range_;
+    if (op->attr_key == kThreadRange) {
+      has_ranges = true;
+      range_ = op;
+    }
+    Default(op);
+    range_ = outside;
+  }
+  void Visit_(const AllocBufferNode*) final {}
+  void Visit_(const DeclBufferNode*) final {}
+  void Visit_(const SBlockNode* op) final { Visit(op->body); }
+
+ private:
+  const Views& views_;
+  const Object* range_ = nullptr;
+  std::unordered_map<const Object*, std::unordered_set<const Object*>> ranges_;
+};
+
+/*! The program with the products and stores that run on. */
+class Reader : public CfgReader {
+ public:
+  Reader(const Stmt& kernel, const Views& views, const Target& target)
+      : views_(views),
+        target_(target),
+        ranges_(views, kernel),
+        by_hand_(CountsProducts(kernel)),
+        signals_(EffectsOfStmt(kernel, views).tells >= ThreadScope::kCluster) {}
+
+  /*! An arrival may tell another range of threads to signal other blocks. */
+  bool ArrivalsTell() const { return signals_ && ranges_.has_ranges; }
+
+  void Within(const AttrStmtNode* op, const std::function<void()>& build) final {
+    scope_.Within(op, build);
+  }
+  void EnterBlock(const SBlockNode* op) final {
+    for (auto [buffer, layout] : GetLayoutMap(op->annotations)) annotated_.Set(buffer, layout);
+  }
+  std::unique_ptr<AsyncIssue> IssueOf(const Stmt& s, bool together) final {
+    if (const auto* attr = s.as<AttrStmtNode>(); attr && attr->attr_key == kStoreWait) {
+      return Store(attr);
+    }
+    const CallNode* call = AsTileOp(s);
+    return call && IsGemm(call) && together ? Product(s.as<EvaluateNode>(), call) : nullptr;
+  }
+  std::optional<AsyncWait> WaitOf(const Stmt& s) final {
+    const CallNode* call = AsTileOp(s);
+    if (!call || !IsCallTo(GetRef<Expr>(call), kWgmmaWait)) return std::nullopt;
+    return AsyncWait{
+        RowOf(AsyncQueue::kWgmma), ToInt(call->args[0]), Completion::kComplete, {}, ""};
+  }
+
+ private:
+  MemoryAccess AccessOf(const TileRegion& r, bool writes) const {
+    return {views_.RootOf(r.buffer), r, writes};
+  }
+
+  std::unique_ptr<AsyncIssue> Product(const EvaluateNode* statement, const CallNode* call) const {
+    const Span& span = statement->span;
+    GemmOp op = ParseGemm(call, span);
+    if (by_hand_ && !op.asynchronous) return nullptr;
+    const ThreadRange threads = scope_.Threads(span);
+    GemmContext context{threads.threads,
+                        &target_,
+                        LayoutOf(op.a.buffer),
+                        LayoutOf(op.b.buffer),
+                        views_.IsView(op.a.buffer) || views_.IsView(op.b.buffer),
+                        threads.first};
+    const GemmPlan plan = PlanGemm(op, context);
+    if (!plan.UsesWgmma()) return nullptr;
+    auto issue = std::make_unique<AsyncIssue>();
+    issue->queue = RowOf(AsyncQueue::kWgmma);
+    issue->name = "gemm";
+    issue->sources = {AccessOf(op.a, false), AccessOf(op.b, false)};
+    issue->destinations = {AccessOf(op.c, true)};
+    // PTX ISA, wgmma.fence: products of one shape on the same accumulators keep their order.
+    issue->chain = ShapeOf(plan.wgmma);
+    issue->result = AccumulatorOf(call);
+    issue->by_hand = op.asynchronous;
+    issue->issue = WithoutWait(statement);
+    return issue;
+  }
+
+  static std::string ShapeOf(const WgmmaChoice& choice) {
+    const WgmmaInstruction& i = *choice.instruction;
+    return std::string(i.accumulator_name) + " " + i.operand_name + " n" +
+           std::to_string(choice.n) + " k" + std::to_string(i.k) + (i.sparse ? " sparse" : "");
+  }
+
+  static Stmt WithoutWait(const EvaluateNode* gemm) {
+    Call call = gemm->value.as_or_throw<Call>();
+    Map<String, Any> attrs = TileOpAttrs(call.get());
+    attrs.Set(kWgWait, kNobodyWaits);
+    auto dict = make_object<DictAttrsNode>();
+    dict->__dict__ = attrs;
+    call.CopyOnWrite()->attrs = DictAttrs(dict);
+    return MakeEvaluate(call, gemm->span);
+  }
+
+  std::unique_ptr<AsyncIssue> Store(const AttrStmtNode* op) const {
+    const auto about = op->node.cast<Array<Any>>();
+    const Var tile = views_.RootOf(about[0].cast<Var>());
+    const String order = about[2].cast<String>();
+    const MemoryAccess tensor = AccessOf(TileRegion::From(op->value), true);
+    const bool is_ordered = order != kOrderNone;
+    auto issue = std::make_unique<AsyncIssue>();
+    issue->queue = RowOf(AsyncQueue::kTmaStore);
+    issue->name = "store";
+    issue->sources = {{tile, std::nullopt, false}};
+    if (is_ordered) issue->destinations = {tensor};
+    if (order == kOrderAdditions) issue->chain = kOrderAdditions;
+    issue->is_shared_at_once = ranges_.IsInSeveral(tile);
+    issue->is_shared_at_end = signals_ || (is_ordered && ranges_.IsInSeveral(tensor.memory));
+    issue->issue = op->body;
+    return issue;
+  }
+
+  Layout LayoutOf(const Var& buffer) const {
+    auto it = annotated_.find(buffer);
+    return it == annotated_.end() ? Layout() : (*it).second;
+  }
+
+  const Views& views_;
+  const Target& target_;
+  const RangeUse ranges_;
+  const bool by_hand_;
+  /*! The kernel signals other blocks. */
+  const bool signals_;
+  KernelScope scope_;
+  Map<Var, Layout> annotated_;
+};
+
+Stmt WaitStatement(const AsyncWait& wait, const Span& span) {
+  if (wait.queue->queue == AsyncQueue::kWgmma) {
+    Array<Expr> args = {MakeInt(wait.pending)};
+    for (const AsyncIssue* issue : wait.complete) args.push_back(issue->result);
+    return MakeEvaluate(CallOp(kWgmmaWait, args), span);
+  }
+  Array<Expr> args = {MakeInt(wait.pending)};
+  if (wait.queue->waits_for_reads) {
+    args.push_back(StringOf(wait.until == Completion::kHasRead ? "true" : "false"));
+  }
+  return MakeEvaluate(CallOp(wait.queue->wait, args), span);
+}
+
+PrimFunc PlaceAsyncWaits(PrimFunc f) {
+  Array<String> texts;
+  if (const Any known = GetAttr(f, kAsyncWaits); known != nullptr) {
+    texts = known.cast<Array<String>>();
+  }
+  const size_t known = texts.size();
+  f = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
+    if (!MayIssue(kernel)) return kernel;
+    const Views views(kernel);
+    Analyzer analyzer;
+    Reader reader(kernel, views, target);
+    const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
+    if (!HasIssue(*tree)) return kernel;
+    PlanAsyncWaits(tree.get(), reader.ArrivalsTell(), &analyzer);
+    for (const String& text : WaitTexts(*tree)) texts.push_back(text);
+    return WithWaits(*tree, WaitStatement);
+  });
+  return texts.size() == known ? f : WithAttr(std::move(f), kAsyncWaits, texts);
+}
+
+Registration registration([] { RegisterPass("PlaceAsyncWaits", PlaceAsyncWaits); });
+
+}  // namespace
+}  // namespace tl
