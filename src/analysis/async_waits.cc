@@ -90,18 +90,16 @@ class Conflicts {
     return {};
   }
 
-  /*! The statement changes variables in which the operation's regions are written. */
+  /*! The statement changes memory that the operation's indices are read from. */
   static bool Moves(const CfgNode& node, const AsyncIssue& issue) {
     return std::any_of(
-        node.effects.accesses.begin(), node.effects.accesses.end(), [&](const MemoryAccess& a) {
-          return a.writes && AnyIndex(issue, [&](const Expr& e) { return Loads(e, a.memory); });
-        });
+        node.effects.accesses.begin(), node.effects.accesses.end(),
+        [&](const MemoryAccess& a) { return a.writes && IsIndexedBy(issue, a.memory); });
   }
-  /*! The next iteration of the loop has other values of such variables. */
+  /*! The next iteration of the loop has other values of variables in its indices. */
   static bool Rebinds(const CfgNode& loop, const AsyncIssue& issue) {
-    return std::any_of(loop.bound.begin(), loop.bound.end(), [&](const Var& v) {
-      return AnyIndex(issue, [&](const Expr& e) { return Uses(e, v); });
-    });
+    return std::any_of(loop.bound.begin(), loop.bound.end(),
+                       [&](const Var& v) { return IsIndexedBy(issue, v); });
   }
 
  private:
@@ -109,32 +107,16 @@ class Conflicts {
     return std::string(verb) + " " + std::string(a.memory->name);
   }
 
-  template <typename F>
-  static bool AnyIndex(const AsyncIssue& issue, F holds) {
+  static bool IsIndexedBy(const AsyncIssue& issue, const Var& v) {
     for (const auto* list : {&issue.sources, &issue.destinations}) {
       for (const MemoryAccess& a : *list) {
         if (!a.region) continue;
         for (const Range& r : a.region->ranges) {
-          if (holds(r->min)) return true;
+          if (Uses(r->min, v)) return true;
         }
       }
     }
     return false;
-  }
-  /*! Reads an element of the buffer. */
-  static bool Loads(const Expr& e, const Var& buffer) {
-    struct Finder : StmtExprVisitor {
-      Var buffer;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* op) override {
-        found |= op->source.same_as(buffer);
-        Default(op);
-      }
-    } finder;
-    finder.buffer = buffer;
-    finder(e);
-    return finder.found;
   }
 
   const MemoryAccess* Conflicting(const CfgNode& node, const std::vector<MemoryAccess>& own,

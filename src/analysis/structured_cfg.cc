@@ -299,53 +299,23 @@ class CfgBuilder {
 };
 
 /*! Writes the statements of a tree with their waits. */
-class Writer : public StmtExprMutator {
+class Writer {
  public:
   using Emit = std::function<Stmt(const AsyncWait&, const Span&)>;
   explicit Writer(const Emit& emit) : emit_(emit) {}
 
-  Stmt Write(const CfgNode& node) {
+  Stmt Write(const CfgNode& node) const {
     if (node.wait) return emit_(*node.wait, node.stmt->span);
-    if (node.kind == CfgNode::Kind::kLeaf) {
-      std::vector<Stmt> out = {node.issue ? node.issue->issue : node.stmt};
-      Append(node.at_end, node.stmt->span, &out);
-      return MakeSeq(out);
-    }
-    const CfgNode* outside = std::exchange(node_, &node);
-    const Stmt out = Mutate(node.stmt);
-    node_ = outside;
-    return out;
-  }
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final { return WithBody<AttrStmt>(op); }
-  Stmt Mutate_(const ForNode* op) final { return WithBody<For>(op); }
-  Stmt Mutate_(const WhileNode* op) final { return WithBody<While>(op); }
-  Stmt Mutate_(const SBlockNode* op) final { return WithBody<SBlock>(op); }
-  Stmt Mutate_(const SeqStmtNode*) final { return Body(); }
-  Stmt Mutate_(const IfThenElseNode* op) final {
-    const CfgNode* node = node_;
-    IfThenElse branch = GetRef<IfThenElse>(op);
-    branch.CopyOnWrite()->then_case = Body();
-    if (op->else_case) branch.CopyOnWrite()->else_case = Nodes(node->otherwise);
-    return branch;
+    const bool is_leaf = node.kind == CfgNode::Kind::kLeaf;
+    std::vector<Stmt> body = {is_leaf ? (node.issue ? node.issue->issue : node.stmt)
+                                      : Nodes(node.body)};
+    Append(node.at_end, node.stmt->span, &body);
+    const Stmt all = MakeSeq(body);
+    return is_leaf ? all : WithBodies(node.stmt, all, Nodes(node.otherwise));
   }
 
  private:
-  template <typename R, typename N>
-  Stmt WithBody(const N* op) {
-    R copy = GetRef<R>(op);
-    copy.CopyOnWrite()->body = Body();
-    return copy;
-  }
-  Stmt Body() {
-    const CfgNode* node = node_;
-    std::vector<Stmt> out = {Nodes(node->body)};
-    Append(node->at_end, node->stmt->span, &out);
-    return MakeSeq(out);
-  }
-  Stmt Nodes(const std::vector<std::unique_ptr<CfgNode>>& nodes) {
+  Stmt Nodes(const std::vector<std::unique_ptr<CfgNode>>& nodes) const {
     std::vector<Stmt> out;
     for (const auto& n : nodes) {
       Append(n->before, n->stmt->span, &out);
@@ -353,15 +323,39 @@ class Writer : public StmtExprMutator {
     }
     return MakeSeq(out);
   }
-  void Append(const std::vector<AsyncWait>& waits, const Span& span, std::vector<Stmt>* out) {
+  void Append(const std::vector<AsyncWait>& waits, const Span& span, std::vector<Stmt>* out) const {
     for (const AsyncWait& w : waits) out->push_back(emit_(w, span));
   }
 
   const Emit& emit_;
-  const CfgNode* node_ = nullptr;
 };
 
+template <typename R, typename N>
+Stmt WithBodyOf(const N* op, const Stmt& body) {
+  R copy = GetRef<R>(op);
+  copy.CopyOnWrite()->body = body;
+  return copy;
+}
+
 }  // namespace
+
+Stmt WithBodies(const Stmt& s, const Stmt& body, const Stmt& otherwise) {
+  if (const auto* op = s.as<AttrStmtNode>()) return WithBodyOf<AttrStmt>(op, body);
+  if (const auto* op = s.as<ForNode>()) return WithBodyOf<For>(op, body);
+  if (const auto* op = s.as<WhileNode>()) return WithBodyOf<While>(op, body);
+  if (const auto* op = s.as<SBlockRealizeNode>()) {
+    auto realize = make_object<SBlockRealizeNode>(*op);
+    realize->block = WithBodyOf<SBlock>(op->block.get(), body).as_or_throw<SBlock>();
+    return SBlockRealize(realize);
+  }
+  if (const auto* op = s.as<IfThenElseNode>()) {
+    auto branch = make_object<IfThenElseNode>(*op);
+    branch->then_case = body;
+    if (op->else_case) branch->else_case = otherwise;
+    return IfThenElse(branch);
+  }
+  return body;
+}
 
 CfgEffects EffectsOfStmt(const Stmt& s, const Views& views) {
   EffectsReader reader(views);

@@ -112,6 +112,8 @@ class CfgReader {
   virtual std::optional<AsyncWait> WaitOf(const Stmt& s) = 0;
 };
 
+/*! A statement with other ones inside of it: a scope, a loop, a branch; of a sequence, `body`. */
+Stmt WithBodies(const Stmt& s, const Stmt& body, const Stmt& otherwise);
 /*! Effects of a statement with all that is inside of it. */
 CfgEffects EffectsOfStmt(const Stmt& s, const Views& views);
 /*! The tree of a kernel; the analyzer gets the ranges of its loops and threads. */

@@ -39,38 +39,27 @@ namespace {
 
 constexpr const char* kAsyncWaits = "tl.async_waits";
 
-/*! Whether the program itself says when its products are waited for. */
-bool CountsProducts(const Stmt& kernel) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override {
-      found |= IsCallTo(op->value, kWarpgroupCommit) || IsCallTo(op->value, kWgmmaWait);
-      const CallNode* call = AsTileOp(GetRef<Stmt>(op));
-      found |= call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
-    }
-  } finder;
-  finder(kernel);
-  return finder.found;
-}
+/*! What decides how a kernel is read. */
+struct Scan : StmtExprVisitor {
+  /*! Something may be an operation to wait for. */
+  bool may_issue = false;
+  /*! The program itself says when its products are waited for. */
+  bool counts_products = false;
+  explicit Scan(const Stmt& kernel) { Visit(kernel); }
 
-/*! Whether something in the kernel may be an operation to wait for. */
-bool MayIssue(const Stmt& kernel) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override {
-      const CallNode* call = AsTileOp(GetRef<Stmt>(op));
-      found |= call && IsGemm(call);
-    }
-    void Visit_(const AttrStmtNode* op) override {
-      found |= op->attr_key == kStoreWait;
-      Default(op);
-    }
-  } finder;
-  finder(kernel);
-  return finder.found;
-}
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    may_issue |= call && IsGemm(call);
+    counts_products |= IsCallTo(op->value, kWarpgroupCommit) || IsCallTo(op->value, kWgmmaWait) ||
+                       (call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits);
+  }
+  void Visit_(const AttrStmtNode* op) final {
+    may_issue |= op->attr_key == kStoreWait;
+    Default(op);
+  }
+};
 
 /*! The ranges of threads in which buffers are used. */
 class RangeUse : public StmtExprVisitor {
@@ -111,11 +100,11 @@ class RangeUse : public StmtExprVisitor {
 /*! The program with the products and stores that run on. */
 class Reader : public CfgReader {
  public:
-  Reader(const Stmt& kernel, const Views& views, const Target& target)
+  Reader(const Stmt& kernel, const Views& views, const Target& target, bool by_hand)
       : views_(views),
         target_(target),
         ranges_(views, kernel),
-        by_hand_(CountsProducts(kernel)),
+        by_hand_(by_hand),
         signals_(EffectsOfStmt(kernel, views).tells >= ThreadScope::kCluster) {}
 
   /*! An arrival may tell another range of threads to signal other blocks. */
@@ -242,10 +231,11 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
   const size_t known = texts.size();
   f = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
-    if (!MayIssue(kernel)) return kernel;
+    const Scan scan(kernel);
+    if (!scan.may_issue) return kernel;
     const Views views(kernel);
     Analyzer analyzer;
-    Reader reader(kernel, views, target);
+    Reader reader(kernel, views, target, scan.counts_products);
     const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
     if (!HasIssue(*tree)) return kernel;
     PlanAsyncWaits(tree.get(), reader.ArrivalsTell(), &analyzer);

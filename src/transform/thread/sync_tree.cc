@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/structured_cfg.h"
 #include "../../analysis/uniformity.h"
-#include "../../op/async_queue.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
@@ -468,36 +468,7 @@ bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
 
 Stmt Rebuild(const SyncNode& node) {
   if (!HasMarks(node.body) && !HasMarks(node.otherwise)) return node.stmt;
-  const Stmt body = RebuildSequence(node.body);
-  if (const auto* op = node.stmt.as<AttrStmtNode>()) {
-    auto n = make_object<AttrStmtNode>(*op);
-    n->body = body;
-    return AttrStmt(n);
-  }
-  if (const auto* op = node.stmt.as<SBlockRealizeNode>()) {
-    auto block = make_object<SBlockNode>(*op->block.get());
-    block->body = body;
-    auto n = make_object<SBlockRealizeNode>(*op);
-    n->block = SBlock(block);
-    return SBlockRealize(n);
-  }
-  if (const auto* op = node.stmt.as<ForNode>()) {
-    auto n = make_object<ForNode>(*op);
-    n->body = body;
-    return For(n);
-  }
-  if (const auto* op = node.stmt.as<WhileNode>()) {
-    auto n = make_object<WhileNode>(*op);
-    n->body = body;
-    return While(n);
-  }
-  if (const auto* op = node.stmt.as<IfThenElseNode>()) {
-    auto n = make_object<IfThenElseNode>(*op);
-    n->then_case = body;
-    if (op->else_case) n->else_case = RebuildSequence(node.otherwise);
-    return IfThenElse(n);
-  }
-  return body;
+  return WithBodies(node.stmt, RebuildSequence(node.body), RebuildSequence(node.otherwise));
 }
 
 }  // namespace
