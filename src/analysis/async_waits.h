@@ -1,24 +1,25 @@
 /*!
- * Where a kernel waits for its asynchronous operations: one forward dataflow over the structured
- * control flow for all queues that count groups.
+ * Where a kernel waits for its asynchronous operations: one forward dataflow over its structured
+ * control flow, for all queues of which threads count the groups.
  *
- * What is known in front of a statement is, for each operation that may be in flight there, the
- * number of groups that were surely committed since, and whether its sources have surely been read.
- * An operation is an issue with the number of iterations that each loop around it has gone on
- * since: exact up to some, "at least so many" beyond, unknown behind the loop. Ways that meet join:
- * all operations of both, the lower number of each. Loops repeat until nothing is new.
+ * The state before a statement names the operations that may be in flight. An operation is an issue
+ * and, for each loop around it, the number of iterations since: exact for few, "at least so many"
+ * for more, unknown after the loop. For each operation the state has the number of groups that were
+ * certainly committed since, and whether its sources have certainly been read. Where ways meet, the
+ * state has the operations of both, and the lower number of each. Loops repeat until the state is
+ * stable.
  *
- * A statement waits for the operations that conflict with it; groups that were surely committed
- * since the youngest of these stay in flight. It conflicts with one
- *  - whose source it writes: until it has read;
- *  - whose destination it accesses: until it is complete. Operations of one chain do not conflict
+ * A statement waits for the operations that conflict with it. Groups that were certainly committed
+ * after the youngest of these stay in flight. An operation conflicts with a statement that
+ *  - writes its source: until the source has been read;
+ *  - accesses its destination: until it is complete. Two operations of one chain do not conflict
  *    there;
- *  - that has to be complete before the statement's signal to other threads, or before it leaves a
- *    loop;
- *  - that may still read, where the statement is the first one to use some shared memory, outside
- * of loops: it may have the bytes of a source. Accesses of one buffer conflict unless their
- * elements are surely others. A range of threads is one statement to operations from outside of it,
- * and has none of its own in flight at its end; the kernel has none at its end.
+ *  - signals other threads, or may leave a loop: until it is complete;
+ *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
+ *    the source has been read.
+ * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
+ * from outside, a range of threads is one statement. No operation of a range is in flight at its
+ * end, and none of the kernel at the kernel's end.
  */
 #pragma once
 #include "structured_cfg.h"
@@ -29,8 +30,8 @@ namespace tl {
  * an arrival at an mbarrier is as good as a signal to all threads. */
 void PlanAsyncWaits(CfgNode* kernel, bool arrivals_tell, Analyzer* analyzer);
 
-/*! The planned waits in program order, a line each: `wait wgmma<1> before copy at k.py:12: uses c,
- * which the gemm at k.py:10 writes`. */
+/*! The planned waits in program order, a line each: `wgmma<1> before the statement at k.py:12: uses
+ * c, which the gemm at k.py:10 writes`. */
 Array<String> WaitTexts(const CfgNode& root);
 
 }  // namespace tl

@@ -1,25 +1,23 @@
 /*!
- * PlaceAsyncWaits: asynchronous operations run while the program goes on.
+ * PlaceAsyncWaits: lets asynchronous operations run while the program goes on.
  *
- * In:  a tile program, pipelines expanded, layouts of the user on its blocks, in which a T.gemm is
- * complete when the next statement begins; or a thread program before VectorizeLoop with
- * `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around each store by TMA that the
- * compiler has to wait for; order is "none" where nothing depends on when global memory is written,
- * "additions" where the tensor is only added to.
- * Out: the same. A T.gemm that is a wgmma, decidably so, waits for nobody (`wg_wait` is -1), and
- * `tl.tileop.wgmma_wait(n, C..)` stands where an operation has to be finished: at most n groups are
- * in flight behind it, and the C.. are complete. A T.wait_wgmma gets the C.. that are complete
- * after it. A store has no attribute, and `tl.tma_store_wait` stands likewise; all threads run it:
- * those that have issued nothing go on. Function attribute `tl.async_waits` tells each wait and its
- * reason, a line each.
- * Establishes: what every statement finds is what it found before. ThreadSync places the barrier
- * between a wait and what other threads do.
- * Refuses: nothing. Where T.wgmma_gemm or T.wait_wgmma stands in a kernel, the program counts
- * groups itself, and each T.gemm waits at once.
+ * In:  one of two forms. A tile program has expanded pipelines and the user's layouts on its
+ * blocks; a T.gemm is complete when the next statement begins. A thread program before
+ * VectorizeLoop has `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around each TMA
+ * store that the compiler has to wait for. The order is "none" if nothing depends on when global
+ * memory is written, and "additions" if the kernel only adds to the tensor. Out: the same form. A
+ * T.gemm that is certainly a wgmma does not wait (`wg_wait` is -1). `tl.tileop.wgmma_wait(n, C..)`
+ * stands where one has to be finished: at most n groups stay in flight, and the accumulators C..
+ * are complete. A T.wait_wgmma gets the accumulators that are complete after it. A TMA store has
+ * lost its attribute, and `tl.tma_store_wait` stands likewise. All threads run it; it returns at
+ * once in a thread that has issued nothing. Function attribute `tl.async_waits` has a line for each
+ * wait, with its reason. Establishes: each statement finds the memory that it found before.
+ * ThreadSync places the barrier between a wait and the accesses of other threads. Refuses: nothing.
+ * If a kernel has T.wgmma_gemm or T.wait_wgmma, the program counts groups itself, and each T.gemm
+ * waits at once.
  *
- * The plan is that of async_waits.h, the queues are rows of async_queue.h. The pass runs once for
- * each form: what a product is, layout inference needs to know, and which stores are TMA's comes
- * out of it.
+ * async_waits.h has the dataflow, async_queue.h the queues. The pass runs once for each form:
+ * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
  */
 #include <unordered_map>
 #include <unordered_set>
@@ -43,8 +41,8 @@ constexpr const char* kAsyncWaits = "tl.async_waits";
 struct Scan : StmtExprVisitor {
   /*! Something may be an operation to wait for. */
   bool may_issue = false;
-  /*! The program itself says when its products are waited for. */
-  bool counts_products = false;
+  /*! The program waits for its MMAs itself. */
+  bool counts_groups = false;
   explicit Scan(const Stmt& kernel) { Visit(kernel); }
 
  protected:
@@ -52,8 +50,8 @@ struct Scan : StmtExprVisitor {
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     may_issue |= call && IsGemm(call);
-    counts_products |= IsCallTo(op->value, kWarpgroupCommit) || IsCallTo(op->value, kWgmmaWait) ||
-                       (call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits);
+    counts_groups |= IsCallTo(op->value, kWarpgroupCommit) || IsCallTo(op->value, kWgmmaWait) ||
+                     (call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits);
   }
   void Visit_(const AttrStmtNode* op) final {
     may_issue |= op->attr_key == kStoreWait;
@@ -97,7 +95,7 @@ class RangeUse : public StmtExprVisitor {
   std::unordered_map<const Object*, std::unordered_set<const Object*>> ranges_;
 };
 
-/*! The program with the products and stores that run on. */
+/*! Finds the MMAs and TMA stores that need no wait of their own. */
 class Reader : public CfgReader {
  public:
   Reader(const Stmt& kernel, const Views& views, const Target& target, bool by_hand)
@@ -107,7 +105,7 @@ class Reader : public CfgReader {
         by_hand_(by_hand),
         signals_(EffectsOfStmt(kernel, views).tells >= ThreadScope::kCluster) {}
 
-  /*! An arrival may tell another range of threads to signal other blocks. */
+  /*! After an arrival, another range of threads may signal other blocks. */
   bool ArrivalsTell() const { return signals_ && ranges_.has_ranges; }
 
   void Within(const AttrStmtNode* op, const std::function<void()>& build) final {
@@ -121,7 +119,7 @@ class Reader : public CfgReader {
       return Store(attr);
     }
     const CallNode* call = AsTileOp(s);
-    return call && IsGemm(call) && together ? Product(s.as<EvaluateNode>(), call) : nullptr;
+    return call && IsGemm(call) && together ? Mma(s.as<EvaluateNode>(), call) : nullptr;
   }
   std::optional<AsyncWait> WaitOf(const Stmt& s) final {
     const CallNode* call = AsTileOp(s);
@@ -135,7 +133,7 @@ class Reader : public CfgReader {
     return {views_.RootOf(r.buffer), r, writes};
   }
 
-  std::unique_ptr<AsyncIssue> Product(const EvaluateNode* statement, const CallNode* call) const {
+  std::unique_ptr<AsyncIssue> Mma(const EvaluateNode* statement, const CallNode* call) const {
     const Span& span = statement->span;
     GemmOp op = ParseGemm(call, span);
     if (by_hand_ && !op.asynchronous) return nullptr;
@@ -153,7 +151,7 @@ class Reader : public CfgReader {
     issue->name = "gemm";
     issue->sources = {AccessOf(op.a, false), AccessOf(op.b, false)};
     issue->destinations = {AccessOf(op.c, true)};
-    // PTX ISA, wgmma.fence: products of one shape on the same accumulators keep their order.
+    // PTX ISA, wgmma.fence: MMAs of one shape on the same accumulators keep their order.
     issue->chain = ShapeOf(plan.wgmma);
     issue->result = AccumulatorOf(call);
     issue->by_hand = op.asynchronous;
@@ -235,7 +233,7 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
     if (!scan.may_issue) return kernel;
     const Views views(kernel);
     Analyzer analyzer;
-    Reader reader(kernel, views, target, scan.counts_products);
+    Reader reader(kernel, views, target, scan.counts_groups);
     const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
     if (!HasIssue(*tree)) return kernel;
     PlanAsyncWaits(tree.get(), reader.ArrivalsTell(), &analyzer);

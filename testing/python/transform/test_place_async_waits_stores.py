@@ -277,6 +277,53 @@ def test_stores_of_an_iteration_to_other_elements_run_beside_each_other(second, 
     assert torch.equal(c, wanted)
 
 
+def test_stores_of_iterations_to_one_element_wait_for_each_other():
+    """That of the last iteration goes on: it writes the other element."""
+
+    @T.prim_func
+    def main(C: T.Tensor((2, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            for w in T.serial(6):
+                T.fill(S, w)
+                T.copy(S, C[w % 2, :, :])
+
+    kernel, _ = events(main)
+    waits = re.findall(r"tl::(?:tma_store_wait<\d, \w+>|tma_store<)", kernel.get_kernel_source())
+    assert waits == [
+        "tl::tma_store_wait<0, true>",
+        "tl::tma_store_wait<1, false>",
+        "tl::tma_store<",
+        "tl::tma_store_wait<0, true>",
+    ]
+    c = torch.zeros(2, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert torch.equal(c, torch.arange(4, 6).reshape(2, 1, 1).expand(2, 64, 64).half())
+
+
+def test_elements_by_a_variable_that_has_changed():
+    """C[w] is then what C[w + 1] was."""
+
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            w = T.alloc_var("int32", init=0)
+            T.fill(S, 1)
+            T.copy(S, C[w + 1, :, :])
+            w += 1
+            T.fill(S, 2)
+            T.copy(S, C[w, :, :])
+
+    kernel, found = events(main)
+    assert [word for word in found if word != "barrier"] == [
+        "fill S", "store", READ, "fill S", WRITTEN, "store", READ,
+    ]  # fmt: skip
+    c = torch.zeros(4, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert c[1].eq(2).all()
+
+
 def test_additions_do_not_wait_for_each_other():
     @T.prim_func
     def main(C: T.Tensor((64, 64), "float32")):
