@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "../tvm/disjoint.h"
 #include "../tvm/error.h"
@@ -55,6 +57,45 @@ std::string Place(const Span& span) {
 
 std::string NameOf(const AsyncIssue& issue) { return issue.name + Place(issue.span); }
 
+/*! What a kernel's ranges of threads use, and whether it signals other blocks. */
+class KernelUses {
+ public:
+  explicit KernelUses(const CfgNode& kernel) { Note(kernel, nullptr); }
+
+  /*! After an arrival, another range of threads may signal other blocks. */
+  bool ArrivalsTell() const { return signals_ && has_ranges_; }
+  /*! Other ranges use what the operation reads, and their arrivals do not order it: so it is waited
+   * for at once. */
+  bool IsSharedAtOnce(const AsyncIssue& issue) const {
+    return issue.queue->completes_before > ThreadScope::kBlock && IsInSeveral(issue.sources);
+  }
+  /*! The operation has to be complete where its range of threads ends. */
+  bool IsSharedAtEnd(const AsyncIssue& issue) const {
+    return signals_ || IsInSeveral(issue.destinations);
+  }
+
+ private:
+  void Note(const CfgNode& node, const CfgNode* range) {
+    if (node.kind == CfgNode::Kind::kRange) {
+      has_ranges_ = true;
+      range = &node;
+    } else {
+      signals_ |= node.effects.tells >= ThreadScope::kCluster;
+      for (const MemoryAccess& a : node.effects.accesses) ranges_[a.memory.get()].insert(range);
+    }
+    for (const auto& n : node.body) Note(*n, range);
+    for (const auto& n : node.otherwise) Note(*n, range);
+  }
+  bool IsInSeveral(const std::vector<MemoryAccess>& accesses) const {
+    return std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& a) {
+      return ranges_.at(a.memory.get()).size() > 1;
+    });
+  }
+
+  bool signals_ = false, has_ranges_ = false;
+  std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> ranges_;
+};
+
 /*! How far an operation has to be, and why. */
 struct Need {
   Completion until = Completion::kStarted;
@@ -64,14 +105,13 @@ struct Need {
 /*! Decides what a statement needs of an operation. */
 class Conflicts {
  public:
-  Conflicts(bool arrivals_tell, Analyzer* analyzer)
-      : arrivals_tell_(arrivals_tell), analyzer_(analyzer) {}
+  Conflicts(const KernelUses& uses, Analyzer* analyzer) : uses_(uses), analyzer_(analyzer) {}
 
   Need Of(const CfgNode& node, const Operation& operation) const {
     const AsyncIssue& issue = *operation.issue;
     if (issue.by_hand) return {};
     const CfgEffects& e = node.effects;
-    if (e.tells >= issue.queue->completes_before || (e.arrives && arrivals_tell_)) {
+    if (e.tells >= issue.queue->completes_before || (e.arrives && uses_.ArrivalsTell())) {
       return {Completion::kComplete, "lets other threads go on, behind the " + NameOf(issue)};
     }
     if (e.jumps) {
@@ -175,14 +215,15 @@ class Conflicts {
     return then;
   }
 
-  const bool arrivals_tell_;
+  const KernelUses& uses_;
   Analyzer* analyzer_;
 };
 
 /*! Walks the tree with what is in flight. */
 class Dataflow {
  public:
-  Dataflow(bool arrivals_tell, Analyzer* analyzer) : conflicts_(arrivals_tell, analyzer) {}
+  Dataflow(const CfgNode& kernel, Analyzer* analyzer)
+      : uses_(kernel), conflicts_(uses_, analyzer) {}
 
   void Kernel(CfgNode* root) {
     CfgNode* body = root;
@@ -222,23 +263,23 @@ class Dataflow {
       case CfgNode::Kind::kRange: {
         InFlight own;
         Nodes(node->body, &own);
-        return End(node, true, &own);
+        End(node, true, &own);
+        return Move(node, state);
       }
     }
   }
 
   void Leaf(CfgNode* node, InFlight* state) {
     if (node->wait) return Retire(&*node->wait, state);
-    if (!node->issue)
-      return Move(state, [&](const Operation& o) { return Conflicts::Moves(*node, *o.issue); });
+    if (!node->issue) return Move(node, state);
     const AsyncIssue& issue = *node->issue;
     for (auto& [operation, progress] : *state) {
       if (operation.issue->queue != issue.queue) continue;
       progress.newer = std::min(progress.newer + 1, issue.queue->max_pending);
     }
     (*state)[{&issue, std::vector<int>(issue.loops.size(), 0)}] = Progress();
-    if (!issue.is_shared_at_once) return;
-    const bool tracked = !issue.destinations.empty() || issue.is_shared_at_end;
+    if (!uses_.IsSharedAtOnce(issue)) return;
+    const bool tracked = !issue.destinations.empty() || uses_.IsSharedAtEnd(issue);
     AsyncWait wait{issue.queue,
                    0,
                    tracked ? Completion::kComplete : Completion::kHasRead,
@@ -248,13 +289,12 @@ class Dataflow {
     node->at_end.push_back(wait);
   }
 
-  /*! Marks operations as moved, or renames them. */
-  template <typename F>
-  static void Move(InFlight* state, F moves) {
+  /*! Marks the operations whose regions are no longer what their indices say. */
+  static void Move(const CfgNode* node, InFlight* state) {
     InFlight out;
     for (const auto& [operation, progress] : *state) {
       Operation moved = operation;
-      moved.moved |= moves(operation);
+      moved.moved |= Conflicts::Moves(*node, *operation.issue);
       Join(&out, {{moved, progress}});
     }
     *state = std::move(out);
@@ -327,10 +367,10 @@ class Dataflow {
   }
 
   /*! The end of a range of threads, or of the kernel, to which nobody counts on an operation. */
-  static void End(CfgNode* node, bool is_range, InFlight* state) {
+  void End(CfgNode* node, bool is_range, InFlight* state) const {
     Wait(&node->at_end, state, [&](const Operation& o) {
       if (o.issue->by_hand) return Need();
-      const bool is_shared = is_range && o.issue->is_shared_at_end;
+      const bool is_shared = is_range && uses_.IsSharedAtEnd(*o.issue);
       return Need{is_shared ? Completion::kComplete : Completion::kHasRead,
                   is_range ? "the range of threads ends" : "the kernel ends"};
     });
@@ -374,6 +414,7 @@ class Dataflow {
     return out;
   }
 
+  const KernelUses uses_;
   const Conflicts conflicts_;
 };
 
@@ -394,8 +435,8 @@ void AddTexts(const CfgNode& node, Array<String>* out) {
 
 }  // namespace
 
-void PlanAsyncWaits(CfgNode* kernel, bool arrivals_tell, Analyzer* analyzer) {
-  Dataflow(arrivals_tell, analyzer).Kernel(kernel);
+void PlanAsyncWaits(CfgNode* kernel, Analyzer* analyzer) {
+  Dataflow(*kernel, analyzer).Kernel(kernel);
 }
 
 Array<String> WaitTexts(const CfgNode& root) {

@@ -19,16 +19,17 @@
  *    the source has been read.
  * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
  * from outside, a range of threads is one statement. No operation of a range is in flight at its
- * end, and none of the kernel at the kernel's end.
+ * end, and none of the kernel at the kernel's end. A source that several ranges use is waited for
+ * at once, unless arrivals inside the block are signals to the queue: the ranges order their
+ * accesses by means that are not seen here.
  */
 #pragma once
 #include "structured_cfg.h"
 
 namespace tl {
 
-/*! Plans the waits of a kernel: sets `before`, `at_end` and `wait` of the nodes. `arrivals_tell`:
- * an arrival at an mbarrier is as good as a signal to all threads. */
-void PlanAsyncWaits(CfgNode* kernel, bool arrivals_tell, Analyzer* analyzer);
+/*! Plans the waits of a kernel: sets `before`, `at_end` and `wait` of the nodes. */
+void PlanAsyncWaits(CfgNode* kernel, Analyzer* analyzer);
 
 /*! The planned waits in program order, a line each: `wgmma<1> before the statement at k.py:12: uses
  * c, which the gemm at k.py:10 writes`. */

@@ -55,8 +55,6 @@ struct AsyncIssue {
   Expr result;
   /*! The program waits for it itself. */
   bool by_hand = false;
-  /*! Other threads count on it at once, or at the end of its range of threads. */
-  bool is_shared_at_once = false, is_shared_at_end = false;
   /*! The statement without its own wait. */
   Stmt issue;
 

@@ -19,9 +19,6 @@
  * async_waits.h has the dataflow, async_queue.h the queues. The pass runs once for each form:
  * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
  */
-#include <unordered_map>
-#include <unordered_set>
-
 #include "../analysis/async_waits.h"
 #include "../analysis/effects.h"
 #include "../layout/annotation.h"
@@ -59,54 +56,11 @@ struct Scan : StmtExprVisitor {
   }
 };
 
-/*! The ranges of threads in which buffers are used. */
-class RangeUse : public StmtExprVisitor {
- public:
-  RangeUse(const Views& views, const Stmt& kernel) : views_(views) { Visit(kernel); }
-
-  bool has_ranges = false;
-  bool IsInSeveral(const Var& buffer) const {
-    auto it = ranges_.find(buffer.get());
-    return it != ranges_.end() && it->second.size() > 1;
-  }
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const VarNode* op) final {
-    if (AsBuffer(GetRef<Var>(op))) ranges_[views_.RootOf(GetRef<Var>(op)).get()].insert(range_);
-  }
-  void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == kStoreWait) return Visit(op->body);
-    const Object* outside = range_;
-    if (op->attr_key == kThreadRange) {
-      has_ranges = true;
-      range_ = op;
-    }
-    Default(op);
-    range_ = outside;
-  }
-  void Visit_(const AllocBufferNode*) final {}
-  void Visit_(const DeclBufferNode*) final {}
-  void Visit_(const SBlockNode* op) final { Visit(op->body); }
-
- private:
-  const Views& views_;
-  const Object* range_ = nullptr;
-  std::unordered_map<const Object*, std::unordered_set<const Object*>> ranges_;
-};
-
 /*! Finds the MMAs and TMA stores that need no wait of their own. */
 class Reader : public CfgReader {
  public:
-  Reader(const Stmt& kernel, const Views& views, const Target& target, bool by_hand)
-      : views_(views),
-        target_(target),
-        ranges_(views, kernel),
-        by_hand_(by_hand),
-        signals_(EffectsOfStmt(kernel, views).tells >= ThreadScope::kCluster) {}
-
-  /*! After an arrival, another range of threads may signal other blocks. */
-  bool ArrivalsTell() const { return signals_ && ranges_.has_ranges; }
+  Reader(const Views& views, const Target& target, bool by_hand)
+      : views_(views), target_(target), by_hand_(by_hand) {}
 
   void Within(const AttrStmtNode* op, const std::function<void()>& build) final {
     scope_.Within(op, build);
@@ -180,15 +134,12 @@ class Reader : public CfgReader {
     const Var tile = views_.RootOf(about[0].cast<Var>());
     const String order = about[2].cast<String>();
     const MemoryAccess tensor = AccessOf(TileRegion::From(op->value), true);
-    const bool is_ordered = order != kOrderNone;
     auto issue = std::make_unique<AsyncIssue>();
     issue->queue = RowOf(AsyncQueue::kTmaStore);
     issue->name = "store";
     issue->sources = {{tile, std::nullopt, false}};
-    if (is_ordered) issue->destinations = {tensor};
+    if (order != kOrderNone) issue->destinations = {tensor};
     if (order == kOrderAdditions) issue->chain = kOrderAdditions;
-    issue->is_shared_at_once = ranges_.IsInSeveral(tile);
-    issue->is_shared_at_end = signals_ || (is_ordered && ranges_.IsInSeveral(tensor.memory));
     issue->issue = op->body;
     return issue;
   }
@@ -200,10 +151,7 @@ class Reader : public CfgReader {
 
   const Views& views_;
   const Target& target_;
-  const RangeUse ranges_;
   const bool by_hand_;
-  /*! The kernel signals other blocks. */
-  const bool signals_;
   KernelScope scope_;
   Map<Var, Layout> annotated_;
 };
@@ -233,10 +181,10 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
     if (!scan.may_issue) return kernel;
     const Views views(kernel);
     Analyzer analyzer;
-    Reader reader(kernel, views, target, scan.counts_groups);
+    Reader reader(views, target, scan.counts_groups);
     const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
     if (!HasIssue(*tree)) return kernel;
-    PlanAsyncWaits(tree.get(), reader.ArrivalsTell(), &analyzer);
+    PlanAsyncWaits(tree.get(), &analyzer);
     for (const String& text : WaitTexts(*tree)) texts.push_back(text);
     return WithWaits(*tree, WaitStatement);
   });
