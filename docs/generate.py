@@ -97,7 +97,7 @@ PARTS = {
 def pass_files() -> dict[str, Path]:
     """The C++ file of each pass of ours."""
     found = {}
-    for path in sorted(SOURCES.glob("*/*.cc")):
+    for path in sorted(SOURCES.rglob("*.cc")):
         for name in re.findall(r'RegisterPass\("(\w+)"', path.read_text()):
             found[name] = path
     return found

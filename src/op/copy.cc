@@ -3,7 +3,7 @@
  * closer to the arithmetic (fragment, then shared, then global memory) gives the iteration space.
  *
  * From shared to global memory the copy is a store by TMA where the chip has it and nothing else
- * happens to the tensor in this kernel; PlaceStoreWaits says when threads wait for it. From global
+ * happens to the tensor in this kernel; PlaceAsyncWaits says when threads wait for it. From global
  * to shared memory it is a load by TMA where that is asked for; all threads wait for it.
  * Between two fragments whose elements other threads hold it goes through shared memory.
  * Between a fragment that is held as ldmatrix wants it and shared memory the copy is ldmatrix or

@@ -207,7 +207,7 @@ inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
 inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
-/*! Attribute around a store by TMA for which PlaceStoreWaits places a wait; its node is {tile,
+/*! Attribute around a store by TMA for which PlaceAsyncWaits places a wait; its node is {tile,
  * tensor, order}, its value the region of the tensor. */
 inline constexpr const char* kStoreWait = "tl.store_wait";
 /*! Orders of such a store: nothing depends on when global memory is written; later stores to the

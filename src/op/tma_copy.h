@@ -77,7 +77,7 @@ Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaP
 /*! The stores of all boxes, and the commit of their group. */
 Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const TmaPlan& plan,
                    const TmaIssue& issue, LoweringScope* scope, const Span& span);
-/*! A store that the compiler has to wait for, marked for PlaceStoreWaits; `order` is one of
+/*! A store that the compiler has to wait for, marked for PlaceAsyncWaits; `order` is one of
  * kOrderNone, kOrderStores and kOrderAdditions. */
 Stmt WaitedStore(const Stmt& store, const TileRegion& shared, const TileRegion& global,
                  const char* order, LoweringScope* scope);

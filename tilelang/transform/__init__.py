@@ -111,9 +111,10 @@ def AddWrapperForSingleBufStore() -> Pass:
     return get_function("transform.AddWrapperForSingleBufStore")()
 
 
-def PlaceWgmmaWaits() -> Pass:
-    """Lets products of warp groups run on until someone needs what they make or read."""
-    return get_function("transform.PlaceWgmmaWaits")()
+def PlaceAsyncWaits() -> Pass:
+    """Lets products of warp groups, and stores by TMA, run on until someone needs what they make or
+    read: the former in a tile program, the latter in a thread program."""
+    return get_function("transform.PlaceAsyncWaits")()
 
 
 def LayoutInference() -> Pass:
@@ -124,11 +125,6 @@ def LayoutInference() -> Pass:
 def LowerTileOp() -> Pass:
     """Turns the tile program into the program of one thread."""
     return get_function("transform.LowerTileOp")()
-
-
-def PlaceStoreWaits() -> Pass:
-    """Waits for stores by TMA as late as what follows allows."""
-    return get_function("transform.PlaceStoreWaits")()
 
 
 def LowerSharedBarrier() -> Pass:
@@ -255,9 +251,8 @@ __all__ = [
     "PassConfigKey",
     "PassContext",
     "PipelinePlanning",
-    "PlaceStoreWaits",
+    "PlaceAsyncWaits",
     "PlaceTensors",
-    "PlaceWgmmaWaits",
     "PlanSharedMemory",
     "ProducerConsumerWarpSpecialized",
     "RemoveUnusedBindings",

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/structured_cfg.h"
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
@@ -173,7 +174,7 @@ class AccessCollector : public StmtExprVisitor {
     a->engine = queue == AsyncQueue::kTmaLoad || queue == AsyncQueue::kTmaStore;
     // Its address names the first element of what a box or a piece of memory is.
     a->whole |= a->engine;
-    if (IsCpAsync(op)) a->flight = SharedAccess::Flight::kCpAsync;
+    if (IsCpAsync(op)) a->queue = AsyncQueue::kCpAsync;
   }
 
   void Qualify(const CallNode* op, Access access, SharedAccess* a) {
@@ -181,8 +182,8 @@ class AccessCollector : public StmtExprVisitor {
     a->announced = access == Access::kEngineWrite;
     a->waited = access == Access::kEngineFill;
     a->engine = access == Access::kEngineRead || a->announced || a->waited;
-    if (IsBulkStore(op)) a->flight = SharedAccess::Flight::kBulkCopy;
-    if (IsOperandOfWgmma(op, access)) a->flight = SharedAccess::Flight::kWgmma;
+    if (IsBulkStore(op)) a->queue = AsyncQueue::kTmaStore;
+    if (IsOperandOfWgmma(op, access)) a->queue = AsyncQueue::kWgmma;
     if (NameBox(op, a)) return;
     if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
       // The element that its address names says nothing of what an engine touches.
@@ -252,8 +253,7 @@ class AccessCollector : public StmtExprVisitor {
                    lanes,
                    view,
                    Writes(access),
-                   access == Access::kAsyncWrite ? SharedAccess::Flight::kCpAsync
-                                                 : SharedAccess::Flight::kNone,
+                   access == Access::kAsyncWrite ? AsyncQueue::kCpAsync : AsyncQueue::kNone,
                    access == Access::kAtomic,
                    *guards_,
                    node_,
@@ -277,16 +277,8 @@ class AccessCollector : public StmtExprVisitor {
   void AddWhole(const Var& buffer) {
     const Var memory = MemoryOf(buffer);
     if (!memory.defined()) return;
-    node_->accesses.push_back({memory,
-                               {},
-                               0,
-                               true,
-                               true,
-                               SharedAccess::Flight::kNone,
-                               false,
-                               *guards_,
-                               node_,
-                               (*count_)++});
+    node_->accesses.push_back(
+        {memory, {}, 0, true, true, AsyncQueue::kNone, false, *guards_, node_, (*count_)++});
     node_->accesses.back().tensor = !IsShared(buffer);
   }
 
@@ -422,20 +414,13 @@ class TreeBuilder {
 
   /*! Commits of groups and waits for them. */
   static void NoteGroups(const CallNode* call, SyncNode* node) {
-    using Flight = SharedAccess::Flight;
-    static constexpr struct {
-      const char *commit, *wait;
-      Flight engine;
-    } kEngines[] = {{kCpAsyncCommit, kCpAsyncWait, Flight::kCpAsync},
-                    {kTmaStoreArrive, kTmaStoreWait, Flight::kBulkCopy},
-                    {kWarpgroupCommit, kWarpgroupWait, Flight::kWgmma}};
-    for (const auto& e : kEngines) {
-      const bool waits = IsCallTo(GetRef<Expr>(call), e.wait);
-      if (!waits && !IsCallTo(GetRef<Expr>(call), e.commit)) continue;
-      node->kind = waits ? Kind::kWait : Kind::kCommit;
-      node->engine = e.engine;
-      if (waits) node->in_flight = ToInt(call->args[0]);
-    }
+    const IntrinsicEffects* e = EffectsOf(call);
+    if (!e || !RowOf(e->queue)) return;
+    const bool waits = e->step == QueueStep::kWait;
+    if (!waits && e->step != QueueStep::kCommit) return;
+    node->kind = waits ? Kind::kWait : Kind::kCommit;
+    node->queue = e->queue;
+    if (waits) node->in_flight = ToInt(call->args[0]);
   }
 
   void Collect(const ObjectRef& n, SyncNode* node) {
@@ -483,36 +468,7 @@ bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
 
 Stmt Rebuild(const SyncNode& node) {
   if (!HasMarks(node.body) && !HasMarks(node.otherwise)) return node.stmt;
-  const Stmt body = RebuildSequence(node.body);
-  if (const auto* op = node.stmt.as<AttrStmtNode>()) {
-    auto n = make_object<AttrStmtNode>(*op);
-    n->body = body;
-    return AttrStmt(n);
-  }
-  if (const auto* op = node.stmt.as<SBlockRealizeNode>()) {
-    auto block = make_object<SBlockNode>(*op->block.get());
-    block->body = body;
-    auto n = make_object<SBlockRealizeNode>(*op);
-    n->block = SBlock(block);
-    return SBlockRealize(n);
-  }
-  if (const auto* op = node.stmt.as<ForNode>()) {
-    auto n = make_object<ForNode>(*op);
-    n->body = body;
-    return For(n);
-  }
-  if (const auto* op = node.stmt.as<WhileNode>()) {
-    auto n = make_object<WhileNode>(*op);
-    n->body = body;
-    return While(n);
-  }
-  if (const auto* op = node.stmt.as<IfThenElseNode>()) {
-    auto n = make_object<IfThenElseNode>(*op);
-    n->then_case = body;
-    if (op->else_case) n->else_case = RebuildSequence(node.otherwise);
-    return IfThenElse(n);
-  }
-  return body;
+  return WithBodies(node.stmt, RebuildSequence(node.body), RebuildSequence(node.otherwise));
 }
 
 }  // namespace
@@ -536,7 +492,7 @@ SyncTree BuildSyncTree(const Stmt& body) {
 SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   SharedAccess end = copy;
   end.node = wait;
-  end.flight = SharedAccess::Flight::kNone;
+  end.queue = AsyncQueue::kNone;
   for (const SyncNode* n = copy.node; !wait->IsInside(n); n = n->parent) {
     const auto* loop = n->stmt.as<ForNode>();
     if (const std::optional<Axis> axis = loop ? AxisOf(loop) : std::nullopt) {
@@ -558,7 +514,7 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
     if (is_known(guard.first, {})) end.guards.push_back(guard);
   }
   // What cp.async writes to shared memory is any other thread's at the wait.
-  const bool acts_where_issued = copy.flight == SharedAccess::Flight::kBulkCopy || copy.tensor;
+  const bool acts_where_issued = copy.queue == AsyncQueue::kTmaStore || copy.tensor;
   end.whole |= !acts_where_issued ||
                !std::all_of(end.indices.begin(), end.indices.end(), [&](const Expr& e) {
                  return IsPureInteger(e) && is_known(e, end.inner);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../../layout/index_box.h"
+#include "../../op/intrinsic_effects.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/stmt.h"
 
@@ -30,8 +31,7 @@ struct SharedAccess {
   bool writes;
   /*! Who acts beside the thread, and until which wait: a write by cp.async and what that reads, a
    * read by a bulk copy or by wgmma. */
-  enum class Flight : uint8_t { kNone, kCpAsync, kBulkCopy, kWgmma };
-  Flight flight;
+  AsyncQueue queue;
   bool atomic;  // needs no order among its like
   /*! Conditions under which the access happens, with the value that they have then. */
   std::vector<std::pair<Expr, bool>> guards;
@@ -84,11 +84,11 @@ struct SyncNode {
   /*! The innermost `tl.thread_range` attribute's node around this one whose order with others is
    * the program's, nullptr outside of all. */
   const SyncNode* range = nullptr;
-  WarpSet groups = WarpSet::All();                            // of that attribute
-  std::optional<Named> named;                                 // kBarrier
-  SharedAccess::Flight engine = SharedAccess::Flight::kNone;  // kCommit, kWait
-  int64_t in_flight = 0;               // kWait: groups that it leaves in flight
-  std::vector<SharedAccess> accesses;  // of a leaf, or of a loop's or if's own expressions
+  WarpSet groups = WarpSet::All();       // of that attribute
+  std::optional<Named> named;            // kBarrier
+  AsyncQueue queue = AsyncQueue::kNone;  // kCommit, kWait
+  int64_t in_flight = 0;                 // kWait: groups that it leaves in flight
+  std::vector<SharedAccess> accesses;    // of a leaf, or of a loop's or if's own expressions
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
   bool returns = false;  // kLeaf: the threads that run it leave the kernel

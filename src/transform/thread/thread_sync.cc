@@ -169,7 +169,7 @@ class SyncPlanner {
     }
     for (const SharedAccess& a : node.accesses) {
       if (!a.announced && !a.waited) state->pending.insert({&a, {}});
-      if (a.flight != SharedAccess::Flight::kNone) state->in_flight[&a] = 0;
+      if (a.queue != AsyncQueue::kNone) state->in_flight[&a] = 0;
     }
     switch (node.kind) {
       case Kind::kScope:
@@ -188,7 +188,7 @@ class SyncPlanner {
         return true;
       case Kind::kCommit:
         for (auto& [copy, groups] : state->in_flight) {
-          if (copy->flight == node.engine && node.groups.Contains(copy->node->groups)) ++groups;
+          if (copy->queue == node.queue && node.groups.Contains(copy->node->groups)) ++groups;
         }
         return true;
       case Kind::kWait:
@@ -424,7 +424,7 @@ class SyncPlanner {
   void VisitWait(const SyncNode& node, State* state) {
     decltype(state->in_flight) left;
     for (const auto& [copy, groups] : state->in_flight) {
-      if (copy->flight != node.engine || node.groups.IsDisjoint(copy->node->groups)) {
+      if (copy->queue != node.queue || node.groups.IsDisjoint(copy->node->groups)) {
         left[copy] = groups;
         continue;
       }

@@ -17,7 +17,7 @@ from tilelang.transform import PassContext
 from tilelang.utils.target import determine_target
 
 # What decides about instructions stands in front of the passes that read the decision.
-READERS = {"ProducerConsumerWarpSpecialized", "PipelinePlanning", "PlaceWgmmaWaits"}
+READERS = {"ProducerConsumerWarpSpecialized", "PipelinePlanning", "PlaceAsyncWaits"}
 READERS |= {"LayoutInference"}
 DECISIONS = {"instruction", "rejected", "warps", "demanded", "aligned"}
 

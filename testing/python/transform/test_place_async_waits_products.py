@@ -1,4 +1,6 @@
-"""PlaceWgmmaWaits: where a product is waited for."""
+"""PlaceAsyncWaits: where a product is waited for."""
+
+import re
 
 import pytest
 import tvm
@@ -10,8 +12,8 @@ from tilelang.utils.target import determine_target
 F16 = "float16"
 
 
-def planned(func, arch="sm_90a"):
-    """The statements of a kernel after the pass, short: a wait with its count and accumulators."""
+def passed(func, arch="sm_90a"):
+    """A program after the pass."""
     target = determine_target(f"cuda -arch={arch}", return_object=True)
     mod = tvm.IRModule({"main": func})
     for step in (
@@ -21,10 +23,15 @@ def planned(func, arch="sm_90a"):
         transform.PipelinePlanning(),
         transform.InjectSoftwarePipeline(),
         transform.Simplify(),
-        transform.PlaceWgmmaWaits(),
+        transform.PlaceAsyncWaits(),
     ):
         mod = step(mod)
-    text = [line.strip() for line in mod.script().splitlines()]
+    return mod
+
+
+def planned(func, arch="sm_90a"):
+    """The statements of a kernel after the pass, short: a wait with its count and accumulators."""
+    text = [line.strip() for line in passed(func, arch).script().splitlines()]
     return [short for line in text if (short := shortened(line))]
 
 
@@ -72,6 +79,40 @@ def test_accumulators_are_waited_for_where_they_are_used():
     assert planned(kernel(T.macro(straight))) == [
         "gemm", "gemm", "gemm", "wait 1 c", "copy", "wait 0 d", "copy",
     ]  # fmt: skip
+
+
+def test_each_wait_tells_its_reason():
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for k in T.serial(n):
+            T.gemm(a[k % 3, :, :], b[0, :, :], c, transpose_B=True)
+            T.copy(A, a[(k + 1) % 3, :, :])
+            if n > 3:
+                T.copy(c, C)
+        T.sync_threads()
+        T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True)
+
+    texts = passed(kernel(body))["main"].attrs["tl.async_waits"]
+    assert [re.sub(r" at \S*\.py:\d+", "", text) for text in texts] == [
+        "wgmma<2> before the statement: writes a, which the gemm reads",
+        "wgmma<0> before the statement: uses c, which the gemm writes",
+        "wgmma<0> before the statement: lets other threads go on, behind the gemm",
+        "wgmma<0> at the end of what begins: the kernel ends",
+    ]
+
+
+def test_index_that_each_iteration_reads_anew():
+    """Slot s + 1 of an iteration may be slot s of the one before."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        for k in T.serial(n):
+            s = A[k, 0].astype("int32")
+            T.gemm(a[s, :, :], b[0, :, :], c, transpose_B=True)
+            T.copy(A, a[s + 1, :, :])
+        T.copy(c, C)
+
+    assert planned(kernel(body)) == ["for", "gemm", "wait 1", "copy", "wait 0 c", "copy"]
 
 
 def test_chip():

@@ -1,4 +1,4 @@
-"""PlaceStoreWaits: how long a store by TMA may go on."""
+"""PlaceAsyncWaits: how long a store by TMA may go on."""
 
 import re
 
@@ -44,7 +44,8 @@ def test_the_store_of_an_iteration_runs_beside_the_next_one():
                     T.copy(U, C[w * 2 + b, :, :])
 
     kernel, found = events(main)
-    between = ["fill S", READ, "barrier", "fill U", WRITTEN, "barrier", "store"]
+    # Each iteration stores to other elements: only the tile is waited for.
+    between = ["fill S", READ, "barrier", "fill U", "barrier", "store"]
     assert found[: len(between) + 1] == ["loop", *between]
     assert found[len(between) + 1 :] == [READ]
     a, c = torch.randn(6, 64, 64).half(), torch.zeros(6, 64, 64, dtype=torch.float16)
@@ -145,7 +146,9 @@ def test_a_jump_waits():
                     T.loop_break()
 
     kernel, found = events(main)
-    assert found[found.index("loop") :] == ["loop", "store", WRITTEN]
+    assert found[found.index("loop") :] == ["loop", "store", WRITTEN, READ]
+    source = kernel.get_kernel_source()
+    assert source.index("if (w == bx)") < source.index("tl::tma_store_wait<0, false>")
     c = torch.zeros(8, 64, 64, dtype=torch.float16)
     kernel(c)
     assert c[:2].eq(1).all()
@@ -193,7 +196,7 @@ def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
 
     kernel, found = events(main)
     body = found[found.index("loop") :]
-    assert body[: body.index("store") + 2] == ["loop", READ, "fill S", WRITTEN, "store", end]
+    assert body[: body.index("store") + 2] == ["loop", READ, "fill S", "store", end]
     c = torch.zeros(4, 64, 64, dtype=torch.float16)
     kernel(c, torch.zeros(1, dtype=torch.int32))
     assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
@@ -255,10 +258,10 @@ def tiles_of_an_iteration(second):
 @pytest.mark.parametrize(
     ("second", "order"),
     [
-        # Apart, whatever w is: only the last iteration's stores are waited for.
-        (lambda w: 64, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", "store", READ]),
-        (lambda w: 0, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", WRITTEN, "store"]),
-        (lambda w: w % 2 * 64, ["loop", READ, "fill S", WRITTEN, "store", READ, "fill S", WRITTEN]),
+        # Apart, whatever w is.
+        (lambda w: 64, ["loop", READ, "fill S", "store", READ, "fill S", "store", READ]),
+        (lambda w: 0, ["loop", READ, "fill S", "store", READ, "fill S", WRITTEN, "store"]),
+        (lambda w: w % 2 * 64, ["loop", READ, "fill S", "store", READ, "fill S", WRITTEN]),
     ],
 )
 def test_stores_of_an_iteration_to_other_elements_run_beside_each_other(second, order):
@@ -272,6 +275,53 @@ def test_stores_of_an_iteration_to_other_elements_run_beside_each_other(second, 
         wanted[w, :, :64] = w
         wanted[w, :, second(w) : second(w) + 64] = w + 1
     assert torch.equal(c, wanted)
+
+
+def test_stores_of_iterations_to_one_element_wait_for_each_other():
+    """That of the last iteration goes on: it writes the other element."""
+
+    @T.prim_func
+    def main(C: T.Tensor((2, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            for w in T.serial(6):
+                T.fill(S, w)
+                T.copy(S, C[w % 2, :, :])
+
+    kernel, _ = events(main)
+    waits = re.findall(r"tl::(?:tma_store_wait<\d, \w+>|tma_store<)", kernel.get_kernel_source())
+    assert waits == [
+        "tl::tma_store_wait<0, true>",
+        "tl::tma_store_wait<1, false>",
+        "tl::tma_store<",
+        "tl::tma_store_wait<0, true>",
+    ]
+    c = torch.zeros(2, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert torch.equal(c, torch.arange(4, 6).reshape(2, 1, 1).expand(2, 64, 64).half())
+
+
+def test_elements_by_a_variable_that_has_changed():
+    """C[w] is then what C[w + 1] was."""
+
+    @T.prim_func
+    def main(C: T.Tensor((4, 64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            w = T.alloc_var("int32", init=0)
+            T.fill(S, 1)
+            T.copy(S, C[w + 1, :, :])
+            w += 1
+            T.fill(S, 2)
+            T.copy(S, C[w, :, :])
+
+    kernel, found = events(main)
+    assert [word for word in found if word != "barrier"] == [
+        "fill S", "store", READ, "fill S", WRITTEN, "store", READ,
+    ]  # fmt: skip
+    c = torch.zeros(4, 64, 64, dtype=torch.float16)
+    kernel(c)
+    assert c[1].eq(2).all()
 
 
 def test_additions_do_not_wait_for_each_other():
@@ -308,9 +358,7 @@ def test_two_tiles_take_turns():
     kernel, _ = events(main)
     waits = re.findall(r"tl::(?:tma_store_wait<\d, \w+>|tma_store<)", kernel.get_kernel_source())
     turn = ["tl::tma_store_wait<1, true>", "tl::tma_store<"]
-    # Nothing waits at the second one: the last iteration's are over.
-    first = [turn[0], "tl::tma_store_wait<0, false>", turn[1], turn[1]]
-    assert waits == [*first, *turn * 2, "tl::tma_store_wait<0, true>"]
+    assert waits == [*turn * 4, "tl::tma_store_wait<0, true>"]
     c = torch.zeros(8, 64, 64, dtype=torch.float16)
     kernel(c)
     assert torch.equal(c, torch.arange(8).reshape(8, 1, 1).expand(8, 64, 64).half())

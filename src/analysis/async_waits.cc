@@ -1,0 +1,448 @@
+#include "async_waits.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../tvm/disjoint.h"
+#include "../tvm/error.h"
+#include "../tvm/functor.h"
+
+namespace tl {
+namespace {
+
+/*! An execution of an issue, by how long ago it was. */
+struct Operation {
+  const AsyncIssue* issue;
+  /*! Iterations since, for each of the issue's loops; from kManyAges on at least so many. */
+  std::vector<int> age;
+  /*! Its regions are written in terms that have other values by now. */
+  bool moved = false;
+
+  static constexpr int kManyAges = 4, kUnknown = -1;
+
+  bool operator<(const Operation& o) const {
+    return std::tie(issue->order, age, moved) < std::tie(o.issue->order, o.age, o.moved);
+  }
+};
+
+/*! What is surely known of it. */
+struct Progress {
+  int64_t newer = 0;  // groups of its queue that were committed since
+  bool has_read = false;
+  bool operator==(const Progress& o) const { return newer == o.newer && has_read == o.has_read; }
+};
+
+using InFlight = std::map<Operation, Progress>;
+
+/*! What is in flight on either way; true if that is more than on this one. */
+bool Join(InFlight* state, const InFlight& other) {
+  bool grows = false;
+  for (const auto& [operation, progress] : other) {
+    const auto [it, is_new] = state->try_emplace(operation, progress);
+    const Progress before = it->second;
+    it->second.newer = std::min(before.newer, progress.newer);
+    it->second.has_read = before.has_read && progress.has_read;
+    grows |= is_new || !(before == it->second);
+  }
+  return grows;
+}
+
+std::string Place(const Span& span) {
+  const std::string where = Where(span);
+  return where.empty() ? "" : " at " + where;
+}
+
+std::string NameOf(const AsyncIssue& issue) { return issue.name + Place(issue.span); }
+
+/*! What a kernel's ranges of threads use, and whether it signals other blocks. */
+class KernelUses {
+ public:
+  explicit KernelUses(const CfgNode& kernel) { Note(kernel, nullptr); }
+
+  /*! After an arrival, another range of threads may signal other blocks. */
+  bool ArrivalsTell() const { return signals_ && has_ranges_; }
+  /*! Other ranges use what the operation reads, and their arrivals do not order it: so it is waited
+   * for at once. */
+  bool IsSharedAtOnce(const AsyncIssue& issue) const {
+    return issue.queue->completes_before > ThreadScope::kBlock && IsInSeveral(issue.sources);
+  }
+  /*! The operation has to be complete where its range of threads ends. */
+  bool IsSharedAtEnd(const AsyncIssue& issue) const {
+    return signals_ || IsInSeveral(issue.destinations);
+  }
+
+ private:
+  void Note(const CfgNode& node, const CfgNode* range) {
+    if (node.kind == CfgNode::Kind::kRange) {
+      has_ranges_ = true;
+      range = &node;
+    } else {
+      signals_ |= node.effects.tells >= ThreadScope::kCluster;
+      for (const MemoryAccess& a : node.effects.accesses) ranges_[a.memory.get()].insert(range);
+    }
+    for (const auto& n : node.body) Note(*n, range);
+    for (const auto& n : node.otherwise) Note(*n, range);
+  }
+  bool IsInSeveral(const std::vector<MemoryAccess>& accesses) const {
+    return std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& a) {
+      return ranges_.at(a.memory.get()).size() > 1;
+    });
+  }
+
+  bool signals_ = false, has_ranges_ = false;
+  std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> ranges_;
+};
+
+/*! How far an operation has to be, and why. */
+struct Need {
+  Completion until = Completion::kStarted;
+  std::string why;
+};
+
+/*! Decides what a statement needs of an operation. */
+class Conflicts {
+ public:
+  Conflicts(const KernelUses& uses, Analyzer* analyzer) : uses_(uses), analyzer_(analyzer) {}
+
+  Need Of(const CfgNode& node, const Operation& operation) const {
+    const AsyncIssue& issue = *operation.issue;
+    if (issue.by_hand) return {};
+    const CfgEffects& e = node.effects;
+    if (e.tells >= issue.queue->completes_before || (e.arrives && uses_.ArrivalsTell())) {
+      return {Completion::kComplete, "lets other threads go on, behind the " + NameOf(issue)};
+    }
+    if (e.jumps) {
+      const Completion until =
+          issue.destinations.empty() ? Completion::kHasRead : Completion::kComplete;
+      return {until, "may leave the loop of the " + NameOf(issue)};
+    }
+    if (const auto* a = Conflicting(node, issue.destinations, operation, false)) {
+      return {Completion::kComplete,
+              About("uses", *a) + ", which the " + NameOf(issue) + " writes"};
+    }
+    if (const auto* a = Conflicting(node, issue.sources, operation, true)) {
+      return {Completion::kHasRead,
+              About("writes", *a) + ", which the " + NameOf(issue) + " reads"};
+    }
+    return {};
+  }
+
+  /*! The statement changes memory that the operation's indices are read from. */
+  static bool Moves(const CfgNode& node, const AsyncIssue& issue) {
+    return std::any_of(
+        node.effects.accesses.begin(), node.effects.accesses.end(),
+        [&](const MemoryAccess& a) { return a.writes && IsIndexedBy(issue, a.memory); });
+  }
+  /*! The next iteration of the loop has other values of variables in its indices. */
+  static bool Rebinds(const CfgNode& loop, const AsyncIssue& issue) {
+    return std::any_of(loop.bound.begin(), loop.bound.end(),
+                       [&](const Var& v) { return IsIndexedBy(issue, v); });
+  }
+
+ private:
+  static std::string About(const char* verb, const MemoryAccess& a) {
+    return std::string(verb) + " " + std::string(a.memory->name);
+  }
+
+  static bool IsIndexedBy(const AsyncIssue& issue, const Var& v) {
+    for (const auto* list : {&issue.sources, &issue.destinations}) {
+      for (const MemoryAccess& a : *list) {
+        if (!a.region) continue;
+        for (const Range& r : a.region->ranges) {
+          if (Uses(r->min, v)) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  const MemoryAccess* Conflicting(const CfgNode& node, const std::vector<MemoryAccess>& own,
+                                  const Operation& operation, bool writes_only) const {
+    for (const MemoryAccess& a : node.effects.accesses) {
+      if (writes_only && !a.writes) continue;
+      for (const MemoryAccess& b : own) {
+        if (!a.memory.same_as(b.memory) || InChain(node, a, b, *operation.issue)) continue;
+        if (!AreApart(a, b, operation)) return &a;
+      }
+    }
+    return nullptr;
+  }
+
+  static bool InChain(const CfgNode& node, const MemoryAccess& a, const MemoryAccess& b,
+                      const AsyncIssue& issue) {
+    return node.issue && a.writes && b.writes && !issue.chain.empty() &&
+           node.issue->chain == issue.chain && a.region && b.region &&
+           a.region->buffer.same_as(b.region->buffer);
+  }
+
+  /*! Elements of one memory that are surely others. */
+  bool AreApart(const MemoryAccess& a, const MemoryAccess& b, const Operation& operation) const {
+    if (operation.moved || !a.region || !b.region || !a.region->buffer.same_as(b.region->buffer)) {
+      return false;
+    }
+    Substituter then = Then(operation);
+    for (size_t d = 0; d < b.region->ranges.size(); ++d) {
+      const Range &x = a.region->ranges[d], &y = b.region->ranges[d];
+      const auto x_extent = AsInt(x->extent), y_extent = AsInt(y->extent);
+      if (!x_extent || !y_extent) continue;
+      if (AreDisjoint(x->min, *x_extent, then.Mutate(y->min), *y_extent, analyzer_)) return true;
+    }
+    return false;
+  }
+
+  /*! The loops' variables when the operation was issued. */
+  Substituter Then(const Operation& operation) const {
+    Substituter then;
+    for (size_t i = 0; i < operation.age.size(); ++i) {
+      const auto* loop = operation.issue->loops[i]->stmt.as<ForNode>();
+      const int age = operation.age[i];
+      if (!loop || age == 0) continue;
+      const Var& v = loop->loop_var;
+      const Expr step = loop->step ? *loop->step : Expr(MakeInt(v->dtype(), 1));
+      Expr ago = MakeInt(v->dtype(), age);
+      if (age == Operation::kManyAges) {
+        const Var more = MakeVar("more", v->dtype());
+        analyzer_->BindConst(more, std::numeric_limits<int32_t>::max());
+        ago = more + age;
+      }
+      // Behind the loop, the iteration was any.
+      then.map[v.get()] =
+          age == Operation::kUnknown ? Expr(MakeVar("some", v->dtype())) : v - step * ago;
+    }
+    return then;
+  }
+
+  const KernelUses& uses_;
+  Analyzer* analyzer_;
+};
+
+/*! Walks the tree with what is in flight. */
+class Dataflow {
+ public:
+  Dataflow(const CfgNode& kernel, Analyzer* analyzer)
+      : uses_(kernel), conflicts_(uses_, analyzer) {}
+
+  void Kernel(CfgNode* root) {
+    CfgNode* body = root;
+    while (body->body.size() == 1 && body->body[0]->kind == CfgNode::Kind::kSequence) {
+      body = body->body[0].get();
+    }
+    InFlight state;
+    Nodes(body->body, &state);
+    End(body, false, &state);
+    // Nobody uses what they have made.
+    for (AsyncWait& wait : body->at_end) wait.complete.clear();
+  }
+
+ private:
+  void Nodes(const std::vector<std::unique_ptr<CfgNode>>& nodes, InFlight* state) {
+    for (const auto& n : nodes) Visit(n.get(), state);
+  }
+
+  void Visit(CfgNode* node, InFlight* state) {
+    node->before.clear();
+    node->at_end.clear();
+    if (node->kind != CfgNode::Kind::kSequence) Before(node, state);
+    switch (node->kind) {
+      case CfgNode::Kind::kLeaf:
+        return Leaf(node, state);
+      case CfgNode::Kind::kSequence:
+        return Nodes(node->body, state);
+      case CfgNode::Kind::kIf: {
+        InFlight otherwise = *state;
+        Nodes(node->body, state);
+        Nodes(node->otherwise, &otherwise);
+        Join(state, otherwise);
+        return;
+      }
+      case CfgNode::Kind::kLoop:
+        return Loop(node, state);
+      case CfgNode::Kind::kRange: {
+        InFlight own;
+        Nodes(node->body, &own);
+        End(node, true, &own);
+        return Move(node, state);
+      }
+    }
+  }
+
+  void Leaf(CfgNode* node, InFlight* state) {
+    if (node->wait) return Retire(&*node->wait, state);
+    if (!node->issue) return Move(node, state);
+    const AsyncIssue& issue = *node->issue;
+    for (auto& [operation, progress] : *state) {
+      if (operation.issue->queue != issue.queue) continue;
+      progress.newer = std::min(progress.newer + 1, issue.queue->max_pending);
+    }
+    (*state)[{&issue, std::vector<int>(issue.loops.size(), 0)}] = Progress();
+    if (!uses_.IsSharedAtOnce(issue)) return;
+    const bool tracked = !issue.destinations.empty() || uses_.IsSharedAtEnd(issue);
+    AsyncWait wait{issue.queue,
+                   0,
+                   tracked ? Completion::kComplete : Completion::kHasRead,
+                   {},
+                   "other threads use the memory of the " + NameOf(issue)};
+    Retire(&wait, state);
+    node->at_end.push_back(wait);
+  }
+
+  /*! Marks the operations whose regions are no longer what their indices say. */
+  static void Move(const CfgNode* node, InFlight* state) {
+    InFlight out;
+    for (const auto& [operation, progress] : *state) {
+      Operation moved = operation;
+      moved.moved |= Conflicts::Moves(*node, *operation.issue);
+      Join(&out, {{moved, progress}});
+    }
+    *state = std::move(out);
+  }
+
+  /*! The waits that a statement needs, one for each queue. */
+  void Before(CfgNode* node, InFlight* state) {
+    Wait(&node->before, state, [&](const Operation& o) {
+      Need need = conflicts_.Of(*node, o);
+      const bool may_share = node->uses_new_memory && o.issue->queue->waits_for_reads;
+      if (need.until == Completion::kStarted && may_share) {
+        need = {Completion::kHasRead, "may use the bytes that the " + NameOf(*o.issue) + " reads"};
+      }
+      return need;
+    });
+  }
+
+  template <typename F>
+  static void Wait(std::vector<AsyncWait>* waits, InFlight* state, F need_of) {
+    for (const AsyncQueueRow& queue : kAsyncQueues) {
+      AsyncWait wait{&queue, kNoMaxPending, Completion::kStarted, {}, ""};
+      for (const auto& [operation, progress] : *state) {
+        if (operation.issue->queue != &queue) continue;
+        Need need = need_of(operation);
+        const bool is_over = need.until == Completion::kStarted ||
+                             (need.until == Completion::kHasRead && progress.has_read);
+        if (is_over) continue;
+        if (progress.newer < wait.pending || need.until > wait.until) wait.why = need.why;
+        wait.pending = std::min(wait.pending, progress.newer);
+        wait.until = std::max(wait.until, need.until);
+      }
+      if (wait.until == Completion::kStarted) continue;
+      if (!queue.waits_for_reads) wait.until = Completion::kComplete;
+      Retire(&wait, state);
+      waits->push_back(wait);
+    }
+  }
+
+  /*! Notes in the wait what it completes. */
+  static void Retire(AsyncWait* wait, InFlight* state) {
+    std::vector<const AsyncIssue*> retired;
+    for (auto it = state->begin(); it != state->end();) {
+      const AsyncIssue* issue = it->first.issue;
+      const bool is_over = issue->queue == wait->queue && it->second.newer >= wait->pending;
+      it->second.has_read |= is_over;
+      const bool ends = is_over && (wait->until == Completion::kComplete ||
+                                    (issue->destinations.empty() && !issue->by_hand));
+      if (ends && !Contains(retired, issue)) retired.push_back(issue);
+      it = ends ? state->erase(it) : std::next(it);
+    }
+    wait->complete.clear();
+    for (const AsyncIssue* issue : retired) {
+      const bool goes_on = std::any_of(state->begin(), state->end(), [&](const auto& entry) {
+        return SharesResult(*entry.first.issue, *issue);
+      });
+      if (!goes_on) wait->complete.push_back(issue);
+    }
+  }
+  static bool Contains(const std::vector<const AsyncIssue*>& list, const AsyncIssue* issue) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const AsyncIssue* other) { return SharesResult(*other, *issue); });
+  }
+  /*! Both write one buffer, under one name. */
+  static bool SharesResult(const AsyncIssue& a, const AsyncIssue& b) {
+    if (&a == &b) return true;
+    const auto name_of = [](const AsyncIssue& i) {
+      return i.destinations.empty() ? Var(nullptr) : i.destinations[0].region->buffer;
+    };
+    return a.queue == b.queue && name_of(a).defined() && name_of(a).same_as(name_of(b));
+  }
+
+  /*! The end of a range of threads, or of the kernel, to which nobody counts on an operation. */
+  void End(CfgNode* node, bool is_range, InFlight* state) const {
+    Wait(&node->at_end, state, [&](const Operation& o) {
+      if (o.issue->by_hand) return Need();
+      const bool is_shared = is_range && uses_.IsSharedAtEnd(*o.issue);
+      return Need{is_shared ? Completion::kComplete : Completion::kHasRead,
+                  is_range ? "the range of threads ends" : "the kernel ends"};
+    });
+  }
+
+  void Loop(CfgNode* node, InFlight* state) {
+    const auto* loop = node->stmt.as<ForNode>();
+    const auto extent = loop ? AsInt(loop->extent) : std::nullopt;
+    InFlight head = *state, exits;
+    for (bool grows = true; grows;) {
+      InFlight end = head;
+      Nodes(node->body, &end);
+      // What decides over the next iteration is asked again.
+      node->at_end.clear();
+      Wait(&node->at_end, &end, [&](const Operation& o) { return conflicts_.Of(*node, o); });
+      exits = end;
+      grows = Join(&head, Aged(end, node, true));
+    }
+    exits = Aged(exits, node, false);
+    if (extent && *extent > 0) {
+      *state = std::move(exits);
+    } else {
+      Join(state, exits);
+    }
+  }
+
+  /*! The operations as a later iteration sees them, or what follows the loop. */
+  static InFlight Aged(const InFlight& state, const CfgNode* loop, bool again) {
+    InFlight out;
+    for (const auto& [operation, progress] : state) {
+      Operation older = operation;
+      const auto& loops = operation.issue->loops;
+      const size_t i = std::find(loops.begin(), loops.end(), loop) - loops.begin();
+      if (i < loops.size() && older.age[i] != Operation::kUnknown) {
+        older.age[i] =
+            again ? std::min(older.age[i] + 1, Operation::kManyAges) : Operation::kUnknown;
+      }
+      older.moved |= i < loops.size() && Conflicts::Rebinds(*loop, *operation.issue);
+      Join(&out, {{older, progress}});
+    }
+    return out;
+  }
+
+  const KernelUses uses_;
+  const Conflicts conflicts_;
+};
+
+std::string Text(const AsyncWait& wait, const CfgNode& node, const char* where) {
+  const bool reads = wait.until == Completion::kHasRead;
+  return std::string(wait.queue->name) + "<" + std::to_string(wait.pending) +
+         (reads ? ", read>" : ">") + where + Place(node.stmt->span) + ": " + wait.why;
+}
+
+void AddTexts(const CfgNode& node, Array<String>* out) {
+  for (const AsyncWait& w : node.before) out->push_back(Text(w, node, " before the statement"));
+  for (const auto& n : node.body) AddTexts(*n, out);
+  for (const auto& n : node.otherwise) AddTexts(*n, out);
+  const bool leaf = node.kind == CfgNode::Kind::kLeaf;
+  const char* where = leaf ? " behind the statement" : " at the end of what begins";
+  for (const AsyncWait& w : node.at_end) out->push_back(Text(w, node, where));
+}
+
+}  // namespace
+
+void PlanAsyncWaits(CfgNode* kernel, Analyzer* analyzer) {
+  Dataflow(*kernel, analyzer).Kernel(kernel);
+}
+
+Array<String> WaitTexts(const CfgNode& root) {
+  Array<String> out;
+  AddTexts(root, &out);
+  return out;
+}
+
+}  // namespace tl

@@ -1,0 +1,38 @@
+/*!
+ * Where a kernel waits for its asynchronous operations: one forward dataflow over its structured
+ * control flow, for all queues of which threads count the groups.
+ *
+ * The state before a statement names the operations that may be in flight. An operation is an issue
+ * and, for each loop around it, the number of iterations since: exact for few, "at least so many"
+ * for more, unknown after the loop. For each operation the state has the number of groups that were
+ * certainly committed since, and whether its sources have certainly been read. Where ways meet, the
+ * state has the operations of both, and the lower number of each. Loops repeat until the state is
+ * stable.
+ *
+ * A statement waits for the operations that conflict with it. Groups that were certainly committed
+ * after the youngest of these stay in flight. An operation conflicts with a statement that
+ *  - writes its source: until the source has been read;
+ *  - accesses its destination: until it is complete. Two operations of one chain do not conflict
+ *    there;
+ *  - signals other threads, or may leave a loop: until it is complete;
+ *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
+ *    the source has been read.
+ * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
+ * from outside, a range of threads is one statement. No operation of a range is in flight at its
+ * end, and none of the kernel at the kernel's end. A source that several ranges use is waited for
+ * at once, unless arrivals inside the block are signals to the queue: the ranges order their
+ * accesses by means that are not seen here.
+ */
+#pragma once
+#include "structured_cfg.h"
+
+namespace tl {
+
+/*! Plans the waits of a kernel: sets `before`, `at_end` and `wait` of the nodes. */
+void PlanAsyncWaits(CfgNode* kernel, Analyzer* analyzer);
+
+/*! The planned waits in program order, a line each: `wgmma<1> before the statement at k.py:12: uses
+ * c, which the gemm at k.py:10 writes`. */
+Array<String> WaitTexts(const CfgNode& root);
+
+}  // namespace tl
