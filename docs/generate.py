@@ -72,17 +72,25 @@ STAGES = {
 
 
 def contract(path: Path) -> str:
-    """The comment at the top of a pass's file, as one paragraph per part."""
+    """The comment at the top of a pass's file: its parts, each of paragraphs and lists."""
     match = re.match(r"/\*!(.*?)\*/", path.read_text(), re.DOTALL)
     if match is None:
         raise ValueError(f"{path} does not begin with the pass's contract")
-    lines = [re.sub(r"^\s*\* ?", "", line).strip() for line in match[1].splitlines()]
-    text = " ".join(line or "\n\n" for line in lines)
-    for part, name in PARTS.items():
-        text = re.sub(rf"(?<![^\s])(?:{part}):\s+", f"\n\n**{name}.** ", text)
-    return "\n\n".join(
-        " ".join(part.split()) for part in re.split(r"\n\s*\n", text) if part.strip()
-    )
+    blocks, indent = [""], None  # the indentation of the list that the last block belongs to
+    for line in (re.sub(r"^\s*\* ?", "", line) for line in match[1].splitlines()):
+        text, column = line.strip(), len(line) - len(line.lstrip())
+        starts_item = text.startswith("- ")
+        if starts_item or not text or (indent is not None and column <= indent):
+            blocks.append("")
+            indent = column if starts_item else None
+        blocks[-1] += f" {text}"
+    parts = []
+    for block in (block.strip() for block in blocks if block.strip()):
+        for part, name in PARTS.items():
+            block = re.sub(rf"(?<!\S)(?:{part})( \([^)]*\))?:\s+", rf"\n\n**{name}\1.** ", block)
+        parts.append(block.strip())
+    # An item follows the one before it without an empty line.
+    return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts))
 
 
 PARTS = {
@@ -181,7 +189,11 @@ def _body(text: str) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return "\n\n".join(textwrap.fill(part, 110) for part in text.split("\n\n"))
+    lines = (
+        textwrap.fill(line, 110, subsequent_indent="  " if line.startswith("- ") else "")
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 PAGES = {"passes.md": passes_page, "life-of-a-kernel.md": life_page}

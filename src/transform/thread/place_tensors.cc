@@ -1,14 +1,15 @@
 /*!
- * PlaceTensors: accesses of tensors that have a layout go to the places that it gives.
+ * PlaceTensors: accesses of tensors that have a layout go where the layout puts the element.
  *
  * In:  a thread program whose accesses of global memory are guarded, with block annotation
- * `tensor_layout_map` and the boxes of CheckTensorLayouts. Out: the same without it; each access of
- * such a tensor, under its own name or a view's, is one of a view that has the box as its shape, at
- * the place of the element. Establishes: whoever asks how accesses lie (vectors, barriers,
- * addresses) sees where they really lie, while guards have asked for the element's own indices. The
- * address of an element is that of its place. Refuses (ValueError): intrinsics that touch several
- * elements from one address on, but for vectors that are provably side by side; views of another
- * dtype.
+ *      `tensor_layout_map` and the boxes of CheckTensorLayouts.
+ * Out: the same without the annotation. Each access of such a tensor, under its own name or that
+ *      of a view, is an access of a view whose shape is the box, at the indices that the layout
+ *      gives.
+ * Establishes: passes that ask for addresses (vectors, barriers) see the real ones, while guards
+ *      have used the element's own indices. The address of an element is its address in the box.
+ * Refuses (ValueError): intrinsics that access several elements from one address on, unless they
+ *      are vectors that are provably contiguous; views of another dtype.
  */
 #include <unordered_map>
 

@@ -1,10 +1,11 @@
 /*!
- * RemoveUnusedBindings: names of numbers that nobody reads any more.
+ * RemoveUnusedBindings: names of numbers that no statement reads any more.
  *
- * Input: a thread program. Output: the same without the `Bind` statements whose variable is read
- * nowhere and whose value is arithmetic: Simplify writes such values out where they are
- * used and leaves the name. One that loads or calls stays. And without `assume`: no pass after this
- * one asks what the program assumes. Refuses nothing.
+ * In:  a thread program.
+ * Out: the same without each `Bind` whose variable is never read and whose value is arithmetic:
+ *      Simplify substitutes such values and leaves the name. A `Bind` whose value loads or calls
+ *      stays. `assume` statements are gone, too, because no later pass reads them.
+ * Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_set>

@@ -1,22 +1,23 @@
 /*!
- * UnswitchLoops: conditions that do not change in a loop are asked once.
+ * UnswitchLoops: conditions that do not change in a loop are evaluated once.
  *
- * Input: a thread program. Output: the same, in which
- *  - a loop whose body is `if` without `else` has in front the conjuncts of the condition that are
- * the same in each iteration: `for: if a && b(i): S` becomes `if a: for: if b(i): S`;
- *  - a loop whose body is `if` with `else`, or has statements beside the `if`, is written twice
- * where `tl.loop_unswitching_allow_non_trivial_else` is set and the condition is the same in each
- * iteration;
- *  - neighbours `if c: S` and `if c: T` are `if c: S; T`;
- *  - `unroll r: if c(r % m): S(r)` over a thread's registers becomes `unroll q: if c(q): unroll p:
- * S(p * m + q)`: a fragment's row is asked once for all of its elements, which are passed over if
- * no thread of the warp has something to do. Each S changes a register that the others leave alone.
- * A condition is moved only if it is integer arithmetic on variables of the program outside of what
- * it moves over: no load, but of registers that stay the same, whose value could change, and no
- * call. It comes after ThreadSync, whose
- * barriers need the threads together, and writes no loop twice that has a barrier or another
- * intrinsic of several threads. Off with
- * `tl.disable_loop_unswitching`.
+ * In:  a thread program, after ThreadSync, whose barriers need the threads together.
+ * Out: the same, in which
+ * - `for: if a && b(i): S`, without `else`, becomes `if a: for: if b(i): S`: the conjuncts that
+ *   are equal in each iteration stand before the loop;
+ * - a loop whose body is `if` with `else`, or has statements beside the `if`, is written twice,
+ *   if `tl.loop_unswitching_allow_non_trivial_else` is set and the condition is equal in each
+ *   iteration;
+ * - neighbours `if c: S` and `if c: T` are `if c: S; T`;
+ * - `unroll r: if c(r % m): S(r)` over a thread's registers becomes `unroll q: if c(q): unroll p:
+ *   S(p * m + q)`, where each S changes a register of its own: the condition of a fragment's row
+ *   is evaluated once for all of its elements, which are skipped if it is false in all threads of
+ *   the warp.
+ *
+ * A condition moves only if its value cannot change on the way: it is integer arithmetic on
+ * variables that are defined outside, without calls, and loads registers only if they stay the
+ * same. No loop is written twice that has a barrier or another intrinsic of several threads.
+ * `tl.disable_loop_unswitching` turns the pass off.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 

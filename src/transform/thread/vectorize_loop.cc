@@ -1,30 +1,32 @@
 /*!
  * VectorizeLoop: vectorised loops become vector code, as wide as is legal.
  *
- * Input: a thread program with `For(kVectorized)`. Output: none. A loop of constant extent E
- * becomes code of w lanes, w being the widest power of two that divides E and passes the rules
- * below, in an unrolled loop of E / w; an unrolled loop if w is 1. A loop of any other extent
- * becomes serial. Vectors are Ramp and Broadcast; an access's Ramp is in its last index.
+ * In:  a thread program with `For(kVectorized)`.
+ * Out: none of these. A loop of constant extent E becomes code of w lanes in an unrolled loop of
+ *      E / w iterations; w is the widest power of two that divides E and passes the rules below.
+ *      If w is 1, the loop is unrolled. A loop of any other extent becomes serial. Vectors are
+ *      Ramp and Broadcast; an access's Ramp is in its last index.
  *
  * Legal for w lanes:
- *  - each access is invariant, or its w elements are contiguous and start at a multiple of w
- * elements or of 16 bytes (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size); a
- * store is contiguous;
- *  - of the accesses of memory the one with the smallest elements has at most 16 bytes and none has
- * more than 32, which are two instructions and one sector of the cache: conversions keep full
- * accesses on both sides, the wider value waits in registers;
- *  - accesses of a buffer that the loop writes are to the same element in each lane, or never meet
- * within w lanes;
- *  - conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
- * are comparisons that hold in all lanes if they hold in the first or the last one: such code is
- * `if (they hold) vector else scalar loop`, which is how the tail of an array in memory is left to
- * scalars;
- *  - nothing inside is a loop, a jump or a call that is not elementwise; atomic additions may stand
- * as statements, as wide as the architecture has them (target/atomic.h).
- * A loop over whole registers (op/whole_registers.h) is unrolled.
- * Off with `tirx.disable_vectorize`; `tl.disable_vectorize_256` leaves 16 bytes for every access.
- * It relies on buffers that start at a multiple of 16 bytes: tensors by the call's check, shared
- * and local memory by their declaration.
+ * - Each access is invariant, or its w elements are contiguous and start at a multiple of w
+ *   elements or of 16 bytes (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size).
+ *   A store is contiguous.
+ * - Of the accesses of memory, the one with the smallest elements has at most 16 bytes, and none
+ *   has more than 32, which are two instructions and one sector of the cache. So conversions keep
+ *   full accesses on both sides, and the wider value waits in registers.
+ * - Accesses of a buffer that the loop writes are to the same element in each lane, or never meet
+ *   within w lanes.
+ * - Conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
+ *   they are comparisons that hold in all lanes if they hold in the first or the last one. The
+ *   code of the latter is `if (they hold) vector else scalar loop`: the tail of an array in
+ *   memory is scalar.
+ * - The body has no loop, no jump, and no call that is not elementwise. Atomic additions may
+ *   stand as statements, as wide as the architecture has them (target/atomic.h).
+ *
+ * A loop over whole registers (op/whole_registers.h) is unrolled. `tirx.disable_vectorize` turns
+ * the pass off; `tl.disable_vectorize_256` limits every access to 16 bytes. The pass relies on
+ * buffers that start at a multiple of 16 bytes: tensors by the call's check, shared and local
+ * memory by their declaration.
  */
 #include <algorithm>
 #include <climits>

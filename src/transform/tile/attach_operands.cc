@@ -1,13 +1,15 @@
 /*!
- * AttachOperands: products by wgmma descriptors say which memory they read.
+ * AttachOperands: products by wgmma descriptors name the memory that they read.
  *
- * In:  a tile program in which `tl.initialize_wgmma_descriptor` describes shared memory and
- * products take the descriptors, wherever the two stand. Out: the same; behind the operands of each
- * product stand the addresses of all buffers that its descriptors are initialised with anywhere in
- * the program. They are not printed. Establishes: what synchronisation, lifetimes and alignment of
- * shared memory have to know of a product stands in its call. Refuses (ValueError): a product with
- * a descriptor that is never initialised, and descriptors that anything but
- * initialize_wgmma_descriptor and increase_descriptor_offset may write.
+ * In:  a tile program in which `tl.initialize_wgmma_descriptor` describes shared memory, and
+ *      products take the descriptors; the two may stand anywhere.
+ * Out: the same. Each product has trailing operands, which are not printed: the addresses of all
+ *      buffers that its descriptors are initialised with anywhere in the program.
+ * Establishes: the call of a product has everything that synchronisation, lifetimes and alignment
+ *      of shared memory need to know of it.
+ * Refuses (ValueError): a product with a descriptor that is never initialised; a descriptor that
+ *      is written by something else than initialize_wgmma_descriptor and
+ *      increase_descriptor_offset.
  */
 #include <algorithm>
 #include <unordered_map>

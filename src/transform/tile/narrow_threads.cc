@@ -1,11 +1,11 @@
 /*!
- * NarrowThreads: who reaches a statement runs it.
+ * NarrowThreads: each operator gets the threads that reach it.
  *
  * In:  a tile program under thread_extent attributes, as traced.
  * Out: the same, in which
  *      - a branch that consecutive whole warps take, and that has work for several threads, is a
  *        `tl.thread_range` (kOfBranch): operators in it work with those threads;
- *      - a copy by an engine that one thread alone reaches is issued by that one;
+ *      - a copy by TMA that one thread alone reaches is issued by that one;
  *      - an atomic operation on one element is each thread's own, where values differ by thread or
  *        one thread alone reaches it;
  *      - a store at block level that depends on the element that it writes is made by one thread;

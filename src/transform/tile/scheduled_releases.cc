@@ -35,8 +35,8 @@ class ReleaseRefiner {
   }
 
  private:
-  /*! Windows of the sequence in which the threads of the role write for others and then arrive. An
-   * engine arrives when it is done, not when their program comes by. */
+  /*! Windows of the sequence in which the threads of the role write for others and then arrive. TMA
+   * and cp.async arrive when they are done, not where they stand in the program. */
   std::vector<const Window*> Announcements(const RoleSequence* sequence, size_t role) const {
     std::vector<const Window*> out;
     for (const Channel& c : roles_.channels) {

@@ -155,7 +155,7 @@ def test_division_by_zero_is_a_report():
     arguments = [torch.zeros(N, dtype=torch.int32), torch.zeros(THREADS, dtype=torch.int32)]
     arguments += [torch.zeros(1, THREADS, dtype=torch.int32)]
     arguments += [torch.zeros(1, THREADS, N, dtype=torch.int8)]
-    with pytest.raises(EmulationError, match=r"(?s)test_index_width.py:\d+.*division by zero"):
+    with pytest.raises(EmulationError, match=r"(?s)test_wide_bounds.py:\d+.*division by zero"):
         kernel(*arguments, 0)
     kernel(*arguments, 1)
 
