@@ -8,11 +8,7 @@ rows = get_function("target.MatrixInstructions")
 
 
 def find(arch, name, kind="hip"):
-    (row,) = [
-        r
-        for r in rows(kind, arch)
-        if r["name"] == f"{name} (float16 x float16 -> float32)"
-    ]
+    (row,) = [r for r in rows(kind, arch) if r["name"] == f"{name} (float16 x float16 -> float32)"]
     return row
 
 

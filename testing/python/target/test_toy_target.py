@@ -55,9 +55,7 @@ def toy():
 
 
 def compiled(program):
-    return tilelang.compile(
-        program, out_idx=-1, target=Target(TARGET), execution_backend="emulate"
-    )
+    return tilelang.compile(program, out_idx=-1, target=Target(TARGET), execution_backend="emulate")
 
 
 def test_gemm():
@@ -75,7 +73,7 @@ def test_gemm():
             B_shared = T.alloc_shared((16, n), "float16")
             C_local = T.alloc_fragment((m, n), "float32")
             T.clear(C_local)
-            for i in T.Pipelined(k // 16, num_stages=2):
+            for i in T.Pipelined(k // 16, num_stages=3):
                 T.copy(A[0, i * 16], A_shared)
                 T.copy(B[i * 16, 0], B_shared)
                 T.gemm(A_shared, B_shared, C_local)
@@ -84,7 +82,7 @@ def test_gemm():
     kernel = compiled(gemm)
     source = kernel.get_kernel_source()
     assert "toy_multiply(" in source
-    assert "cp_async_wait<1>" in source  # a count: the next tile's copies are in flight
+    assert "cp_async_wait<1>" in source  # a count: copies of the tile after the next run on
     a, b = torch.randn(m, k).half(), torch.randn(k, n).half()
     torch.testing.assert_close(kernel(a, b), a.float() @ b.float(), rtol=1e-5, atol=1e-4)
 
