@@ -25,8 +25,8 @@ def all_mfma():
     ("arch", "row"), all_mfma(), ids=lambda x: x if isinstance(x, str) else x["name"]
 )
 def test_fragments_of_mfma(arch, row):
-    """AMD matrix instruction calculator, "Register to matrix element mapping". A and B are exchanged:
-    element (m, n) of our C is element (n, m) of the instruction's."""
+    """AMD matrix instruction calculator, "Register to matrix element mapping". A and B are
+    exchanged: element (m, n) of our C is element (n, m) of the instruction's."""
     m, n, k = row["shape"]
     assert m == n
     assert row["exchanges_operands"]

@@ -20,14 +20,14 @@ OPERAND = [[[0, 32, 1], [1, 2, 4]], [[1, 4, 1]]]
 SUM = [[[1, 32, 1], [0, 2, 16]], [[0, 16, 1]]]
 
 MULTIPLY = """
-template <typename C, typename A>
-static TL_DEVICE void toy_multiply(C* c, const A* a, const A* b) {
-  const int lane = threadIdx.x % 64;
+template <typename C, typename A, typename B>
+static TL_DEVICE void toy_multiply(C c, const A& a, const B& b) {
+  const auto all = ~uint64_t(0);
+  const int column = threadIdx.x % 32, rows = threadIdx.x % 64 / 32 * 16;
   for (int r = 0; r < 16; ++r) {
     for (int k = 0; k < 8; ++k) {
-      const C x = C(tl::shfl_sync(~tl::lanes_t(0), a[k % 4], 16 * (lane / 32) + r + 32 * (k / 4), 64));
-      const C y = C(tl::shfl_sync(~tl::lanes_t(0), b[k % 4], lane % 32 + 32 * (k / 4), 64));
-      c[r] += x * y;
+      const float x = tl::shfl_sync(all, float(a[k % 4]), rows + r + k / 4 * 32, 64);
+      c[r] += x * tl::shfl_sync(all, float(b[k % 4]), column + k / 4 * 32, 64);
     }
   }
 }
