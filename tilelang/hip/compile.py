@@ -136,7 +136,7 @@ class _Build:
         """The code object. Undefined functions, as of a program's own text, are errors."""
         with tempfile.TemporaryDirectory(prefix="tilelang-") as directory:
             file, linked = Path(directory) / "kernel.o", Path(directory) / "kernel.co"
-            target = ("--target=amdgcn-amd-amdhsa", f"-mcpu={self.arch}")
+            target = ("--target=amdgcn-amd-amdhsa", f"-mcpu={self.arch}", "-nogpulib")
             clang, lld = self.toolchain.clang, self.toolchain.lld
             for command, text in (
                 ((*clang, *target, "-c", "-x", "assembler", "-o", str(file), "-"), assembly),

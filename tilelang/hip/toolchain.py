@@ -116,5 +116,5 @@ def _first_line(command: tuple[str, ...]) -> str:
 
 @functools.cache
 def _archs(clang: tuple[str, ...]) -> frozenset[str]:
-    said = run((*clang, "--target=amdgcn-amd-amdhsa", "--print-supported-cpus"))
+    said = run((*clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"))
     return frozenset(re.findall(r"^\s+(gfx\w+)\s*$", said.stdout + said.stderr, re.MULTILINE))

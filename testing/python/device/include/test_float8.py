@@ -91,6 +91,7 @@ def test_nan_stays(run, name):
 def test_arithmetic_rounds_once(run, name):
     dtype = DTYPES[name]
     a, b = np.random.default_rng(0).normal(0, 8, (2, 400)).astype(dtype)
+    a[:2], b[1] = 0, 0  # whose negative fnuz formats do not have
     out, whole = np.zeros((6, 400), dtype), np.zeros(400, np.int32)
     run(SOURCE, f"arithmetic_{name}", [a, b, out, whole, 400])
     x, y = a.astype(np.float64), b.astype(np.float64)
