@@ -37,9 +37,10 @@ test: $(VENV)/installed lint
 quick: dev
 	PYTHONPATH=. $(VENV)/bin/pytest -m quick -n 2
 
-# All tests, those of testing/sweep/tests.txt too, and every operator over types and sizes.
+# All tests, those of testing/sweep/tests.txt too, the language's for AMD, and every operator over types and sizes.
 sweep: $(VENV)/installed
 	$(VENV)/bin/pytest -n auto --long
+	$(VENV)/bin/pytest -n auto --target "hip -mcpu=gfx942" testing/python/language
 	$(VENV)/bin/python testing/sweep
 
 benchmark: $(VENV)/installed
