@@ -14,7 +14,6 @@
 #include "call_attrs.h"
 #include "im2col.h"
 #include "intrinsics.h"
-#include "launch_sized.h"
 #include "parallel.h"
 #include "tensor_map_spec.h"
 
@@ -209,26 +208,6 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
   if (eviction != nullptr) attrs.Set("eviction_policy", eviction);
   if (cluster_mask) attrs.Set("cluster_mask", cluster_mask);
   return WithTileOpAttrs(CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get(), attrs);
-}
-
-std::string WhyNotTmaAsked(const CallNode* copy) {
-  // The unit knows tensors by their strides.
-  if (const Any placed = TileOpAttr(copy, kPlacedTensor); placed != nullptr) {
-    return "the layout of " + std::string(placed.cast<String>()) + " (T.annotate_layout)";
-  }
-  for (const Expr& arg : copy->args) {
-    const auto* region = arg.as<TensorRegionNode>();
-    if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
-    return "a tile whose extents only the launch knows";
-  }
-  if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
-  if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
-  if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";
-  if (TileOpAttr(copy, "parallel_loop_layout") != nullptr) return "a loop_layout";
-  if (TileOpIntAttr(copy, "coalesced_width", 0)) return "a coalesced_width";
-  const Any prefer = TileOpAttr(copy, "prefer_instruction");
-  if (prefer == nullptr || prefer.cast<String>() == "tma") return "";
-  return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
 }
 
 std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer) {

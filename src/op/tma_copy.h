@@ -30,9 +30,6 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
  */
 std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer);
 
-/*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
-std::string WhyNotTmaAsked(const CallNode* copy);
-
 /*! What an mbarrier has to expect for a copy into `dst`: elements outside of the tensor count. */
 int64_t TmaBytes(const TileRegion& dst);
 

@@ -106,10 +106,8 @@ struct Obstacle {
 
 class Planner : public StmtExprMutator {
  public:
-  explicit Planner(const PrimFunc& f) : function_body_(f->body), views_(f->body) {
-    kernel_.params = f->params;
-    kernel_.target = &TargetOf(f);
-  }
+  explicit Planner(const PrimFunc& f)
+      : function_body_(f->body), views_(f->body), target_(TargetOf(f)) {}
 
   /*! Loops that were to be pipelines, and are not. */
   Array<Any> plain;
@@ -129,7 +127,7 @@ class Planner : public StmtExprMutator {
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
-    kernel_.block = op;
+    block_ = op;
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     for (const Var& barrier : barriers_) AllocateBarrier(barrier, block.CopyOnWrite());
     barriers_.clear();
@@ -154,8 +152,8 @@ class Planner : public StmtExprMutator {
     }
     Schedule plan;
     FoundHandshakes roles;
-    if (!user && kernel_.block && HasRoles(inlined.body)) {
-      const LoopPlace place{function_body_, op, views_, threads_, kernel_.block};
+    if (!user && block_ && HasRoles(inlined.body)) {
+      const LoopPlace place{function_body_, op, views_, threads_, block_};
       roles = FindHandshakes(place, inlined.body, num_stages);
       if (roles.handshakes) return WithHandshakes(op, *roles.handshakes);
     }
@@ -198,8 +196,8 @@ class Planner : public StmtExprMutator {
   /*! The body and its plan with loads by TMA, if all of them run ahead. */
   std::optional<TmaLoads> LoadsAhead(const ForNode* op, const std::vector<Stmt>& body,
                                      int64_t num_stages, Schedule* plan) const {
-    if (!kernel_.block) return std::nullopt;
-    const auto loads = LoadByTma(function_body_, op, body, kernel_, scope_, views_);
+    if (!block_) return std::nullopt;
+    const auto loads = LoadByTma(function_body_, op, body, target_, scope_, views_);
     Schedule with_loads;
     if (!loads || !AutoSchedule(op, loads->body, num_stages, &with_loads)) return std::nullopt;
     const LoopBarriers barriers(function_body_, op, loads->body, views_);
@@ -289,7 +287,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
     const bool async =
-        kernel_.target->Has(Feature::kCpAsync) && PassConfigFlag("tl.enable_async_copy", true);
+        target_.Has(Feature::kCpAsync) && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
@@ -555,7 +553,8 @@ class Planner : public StmtExprMutator {
 
   Stmt function_body_;
   Views views_;
-  KernelInfo kernel_;
+  const Target& target_;
+  const SBlockNode* block_ = nullptr;
   KernelScope scope_;
   /*! Of the kernel around. */
   std::vector<Axis> threads_;

@@ -12,10 +12,11 @@
 namespace tl {
 namespace {
 
-bool WantsTma(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call || !IsTileLoad(s)) return false;
-  return ChoiceOf(call).Is(kByTma);
+/*! The program demands TMA, which can make the load ahead of its users. */
+bool LoadsByTma(const Stmt& s) {
+  if (!IsTileLoad(s)) return false;
+  const CopyChoice choice = ChoiceOf(AsTileOp(s));
+  return choice.Is(kByTma) && choice.WhyNot(kByTma).empty();
 }
 
 Expr FirstElement(const Var& barrier) {
@@ -32,26 +33,22 @@ Expr FirstElement(const Var& barrier) {
 }  // namespace
 
 std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop,
-                                  const std::vector<Stmt>& body, const KernelInfo& kernel,
+                                  const std::vector<Stmt>& body, const Target& target,
                                   const KernelScope& scope, const Views& views) {
   std::vector<bool> loads;
   std::vector<Var> tiles;
   int64_t bytes = 0;
-  if (std::none_of(body.begin(), body.end(), WantsTma)) return std::nullopt;
-  KernelInfo here = kernel;
-  here.threads = scope.Threads(loop->span).threads;
   for (const Stmt& s : body) {
-    std::string why;
-    loads.push_back(WantsTma(s));
+    loads.push_back(LoadsByTma(s));
     if (!loads.back()) continue;
     const TileRegion tile = TileRegion::From(AsTileOp(s)->args[1]);
-    loads.back() = KindOfFill(s, here.threads, &why) == FillBy::kTma;
-    if (!loads.back()) continue;
     tiles.push_back(tile.buffer);
     bytes += TmaBytes(tile);
   }
+  if (tiles.empty()) return std::nullopt;
   const IterationCount count = CountIterations(function_body, loop);
-  if (tiles.empty() || !count.unknown.empty()) return std::nullopt;
+  if (!count.unknown.empty()) return std::nullopt;
+  const int64_t threads = scope.Threads(loop->span).threads;
 
   TmaLoads out;
   out.barrier = MakeBuffer(std::string(tiles[0]->name) + "_full", DLDataType{kDLUInt, 64, 1},
@@ -69,7 +66,7 @@ std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop
       }
       arrived = true;
       out.body.push_back(
-          MakeIf(ElectOne(*here.target, scope.ThreadIndex(), here.threads), MakeSeq(issue), span));
+          MakeIf(ElectOne(target, scope.ThreadIndex(), threads), MakeSeq(issue), span));
       continue;
     }
     const std::vector<Var> reads = views.UseOf(body[i]).reads;

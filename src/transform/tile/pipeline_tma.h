@@ -21,7 +21,7 @@ struct TmaLoads {
  * run ahead, behind the pipeline's barrier.
  */
 std::optional<TmaLoads> LoadByTma(const Stmt& function_body, const ForNode* loop,
-                                  const std::vector<Stmt>& body, const KernelInfo& kernel,
+                                  const std::vector<Stmt>& body, const Target& target,
                                   const KernelScope& scope, const Views& views);
 
 /*! Allocates an mbarrier whose phase takes one arrival. */
