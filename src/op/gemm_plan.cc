@@ -23,7 +23,8 @@ void CheckTypes(const GemmOp& op) {
   const DLDataType a = op.OperandType(), c = op.AccumulatorType();
   auto is_number = [](DLDataType t) {
     const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
-                          t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2;
+                          t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2 ||
+                          t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
     return t.lanes == 1 && (is_float || IsInteger(t));
   };
   if (is_number(a) && is_number(c) && (IsInteger(a) || !IsInteger(c))) return;

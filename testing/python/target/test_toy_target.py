@@ -21,7 +21,7 @@ SUM = [[[1, 32, 1], [0, 2, 16]], [[0, 16, 1]]]
 
 MULTIPLY = """
 template <typename C, typename A, typename B>
-static TL_DEVICE void toy_multiply(C c, const A& a, const B& b) {
+static TL_DEVICE void toy_multiply(C&& c, A&& a, B&& b) {
   const auto all = ~uint64_t(0);
   const int column = threadIdx.x % 32, rows = threadIdx.x % 64 / 32 * 16;
   for (int r = 0; r < 16; ++r) {

@@ -1,0 +1,127 @@
+"""T.gemm for AMD: by MFMA, right in the emulator, and compiled to the instruction."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.hip.compile import compile_code_object
+
+
+def gemm(m, n, k, dtype, accumulator, threads=256, stages=2, transpose_B=True):
+    of_b = (n, k) if transpose_B else (k, n)
+    block = (64, 64, 32)
+    tile_b = (block[1], block[2]) if transpose_B else (block[2], block[1])
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)
+    ):
+        with T.Kernel(T.ceildiv(n, block[1]), T.ceildiv(m, block[0]), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block[0], block[2]), dtype)
+            B_shared = T.alloc_shared(tile_b, dtype)
+            C_local = T.alloc_fragment((block[0], block[1]), accumulator)
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(k, block[2]), num_stages=stages):
+                T.copy(A[by * block[0], ko * block[2]], A_shared)
+                if transpose_B:
+                    T.copy(B[bx * block[1], ko * block[2]], B_shared)
+                else:
+                    T.copy(B[ko * block[2], bx * block[1]], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=transpose_B)
+            T.copy(C_local, C[by * block[0], bx * block[1]])
+
+    return main
+
+
+def numbers(shape, dtype):
+    if dtype == "int8":
+        return torch.randint(-128, 128, shape, dtype=torch.int8)
+    wanted = getattr(torch, dtype)
+    return torch.randn(shape).to(wanted) if dtype != "float64" else torch.randn(shape).double()
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "accumulator", "instruction"),
+    [
+        ("gfx90a", "float16", "float32", "mfma<32, 32, 8, half_t, float>"),
+        ("gfx90a", "int8", "int32", "mfma<32, 32, 8, int8_t, int>"),
+        ("gfx942", "bfloat16", "float32", "mfma<32, 32, 8, bfloat16_t, float>"),
+        ("gfx942", "int8", "int32", "mfma<32, 32, 16, int8_t, int>"),
+        ("gfx942", "float8_e4m3fnuz", "float32", "mfma<32, 32, 16, fp8_e4_fnuz_t, float>"),
+        ("gfx942", "float32", "float32", "mfma<32, 32, 2, float, float>"),
+        ("gfx942", "float64", "float64", "mfma<16, 16, 4, double, double>"),
+        ("gfx950", "float16", "float32", "mfma<32, 32, 16, half_t, float>"),
+        ("gfx950", "float8_e5m2", "float32", "mfma<32, 32, 16, fp8_e5_t, float>"),
+    ],
+)
+def test_gemm_by_mfma(arch, dtype, accumulator, instruction):
+    m, n, k = 96, 80, 64  # with a part of a tile behind the end of C
+    program = gemm(m, n, k, dtype, accumulator)
+    kernel = tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
+    assert instruction in kernel.get_kernel_source()
+    a, b = numbers((m, k), dtype), numbers((n, k), dtype)
+    wanted = a.double() @ b.double().T
+    rtol = 0 if dtype == "int8" else 1e-12 if dtype == "float64" else 1e-5
+    torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=rtol, atol=1e2 * rtol)
+
+
+@pytest.mark.parametrize(("stages", "transpose_B"), [(0, False), (3, True), (3, False)])
+def test_gemm_of_other_forms(stages, transpose_B):
+    m, n, k = 64, 64, 128
+    program = gemm(m, n, k, "float16", "float32", 128, stages, transpose_B)
+    kernel = tilelang.compile(program, out_idx=-1, target="hip -mcpu=gfx942")
+    a, b = numbers((m, k), "float16"), numbers((n, k) if transpose_B else (k, n), "float16")
+    wanted = a.float() @ (b.float().T if transpose_B else b.float())
+    torch.testing.assert_close(kernel(a, b), wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_a_sum_goes_into_the_next_product_as_it_is():
+    """Attention's second product takes the first one's result from registers."""
+    m, n, k, d = 64, 64, 32, 32
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((m, k), "float16"),
+        K: T.Tensor((n, k), "float16"),
+        V: T.Tensor((n, d), "float16"),
+        Out: T.Tensor((m, d), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            Q_shared = T.alloc_shared((m, k), "float16")
+            K_shared = T.alloc_shared((n, k), "float16")
+            V_shared = T.alloc_shared((n, d), "float16")
+            S = T.alloc_fragment((m, n), "float32")
+            P = T.alloc_fragment((m, n), "float16")
+            O_local = T.alloc_fragment((m, d), "float32")
+            T.copy(Q, Q_shared)
+            T.copy(K, K_shared)
+            T.copy(V, V_shared)
+            T.clear(S)
+            T.gemm(Q_shared, K_shared, S, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(S, P)
+            T.clear(O_local)
+            T.gemm(P, V_shared, O_local, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(O_local, Out)
+
+    kernel = tilelang.compile(main, out_idx=-1, target="hip -mcpu=gfx942")
+    assert "P_shared" not in kernel.get_kernel_source()
+    q, k_, v = (torch.randn(s).half() for s in ((m, k), (n, k), (n, d)))
+    wanted = (q.float() @ k_.float().T).half().float() @ v.float()
+    torch.testing.assert_close(kernel(q, k_, v), wanted, rtol=1e-2, atol=1e-1)
+
+
+@pytest.mark.parametrize(
+    ("arch", "instruction"),
+    [
+        ("gfx90a", "v_mfma_f32_32x32x8"),
+        ("gfx942", "v_mfma_f32_32x32x8_f16"),
+        ("gfx950", "v_mfma_f32_32x32x16_f16"),
+    ],
+)
+def test_gemm_is_compiled_to_mfma_without_spills(arch, instruction):
+    lowered = tilelang.lower(gemm(512, 512, 512, "float16", "float32"), target=f"hip -mcpu={arch}")
+    code = compile_code_object(lowered.kernel_source, arch, ["main_kernel"])
+    (usage,) = code.resource_usage.values()
+    assert (usage.spill_stores, usage.stack) == (0, 0)
+    assert instruction in code.assembly
