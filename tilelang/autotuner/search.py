@@ -307,7 +307,7 @@ class Search:
         self._bar.update()
 
     def _final(self, timing: Executor) -> None:
-        """Times the fastest of several batches side by side."""
+        """Times the fastest of several batches side by side, on the first of the GPUs."""
         if self._batches < 2 or not self.rules.rounds:
             return
         timed = [(t.latency, i) for i, t in enumerate(self.trials) if t.counts and t.latency]
@@ -315,7 +315,7 @@ class Search:
         finalists = [i for latency, i in timed if latency <= NEARLY * timed[0][0]][:FINALISTS]
         if len(finalists) < 2:
             return
-        self._submit(timing, self._batch(finalists, self._lanes.pop(0), checked=True))
+        self._submit(timing, self._batch(finalists, min(self._lanes), checked=True))
         self._events.get()()
 
     # The reference.

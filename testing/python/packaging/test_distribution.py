@@ -14,8 +14,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 # Distributions that are not called as their module is, and those that no Python of ours imports.
 MODULE_OF = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi", "cuda-bindings": "cuda"}
-# A library that cuda-bindings loads, a program, and an executor that the user makes.
-NOT_IMPORTED = {"nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "distributed"}
+# A library that cuda-bindings loads, programs, and an executor that the user makes.
+NOT_IMPORTED = {"nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "ziglang", "distributed"}
 ONLY_FOR_TESTS = {"pytest"}  # tilelang.testing imports it where it is used
 
 
