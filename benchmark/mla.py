@@ -1,6 +1,6 @@
 """Decoding with latent attention beside what the chip allows: 600 TFLOP/s, or 80 % of the speed at
 which the keys can be copied, whichever takes longer. One program leaves it to the compiler who does
-what, the other one has two groups of warps that take turns."""
+what, the other one has two ping-pong warp groups."""
 
 import itertools
 
@@ -67,7 +67,7 @@ def rows(small):
     """Both programs."""
     programs = [
         ("", example("mla_decode").mla_decode, CONFIG, CONFIGS),
-        (" in turns", example("mla_decode_turns").mla_decode, TURNS, TURNS_CONFIGS),
+        (" in turns", example("mla_decode_pingpong").mla_decode, TURNS, TURNS_CONFIGS),
     ]
     return [
         row(*program, dtype, small) for dtype in (T.float16, T.bfloat16) for program in programs

@@ -66,7 +66,7 @@ def flash_attention(
     exponentials, (batch, heads, length) in float32, from which gradients are computed. With
     `hold_Q` products read Q's tile from registers, where these suffice.
 
-    A block for each multiprocessor draws one tile of rows after the other from `counter`, so that
+    A block for each multiprocessor fetches one tile of rows after the other from `counter`, so that
     the operands of the next one are loaded while this one ends, and none waits for a longer one.
     """
     key_heads = key_heads or heads
@@ -143,7 +143,7 @@ def flash_attention(
 
 
 def new_counter(device="cpu"):
-    """What launches that do not run at the same time draw from, one after the other."""
+    """What launches that do not run at the same time fetch from, one after the other."""
     return torch.zeros(1, dtype=torch.int32, device=device)
 
 

@@ -29,7 +29,7 @@ def flash_attention_varlen(
     """softmax(Q K^T / sqrt(dim)) V of Q (positions, heads, dim), sequence by sequence. `tiles`
     tells of each tile of block_M rows where its sequence starts, how long that is, at most
     `longest`, the tile's first row in it, and the head: in any order, best such that neighbours
-    share keys and no long one is left when the others are done. Blocks draw them from `counter`.
+    share keys and no long one is left when the others are done. Blocks fetch them from `counter`.
     """
     key_heads = key_heads or heads
     positions, count = T.dynamic("positions"), T.dynamic("count")

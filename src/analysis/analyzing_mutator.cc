@@ -1,5 +1,6 @@
 #include "analyzing_mutator.h"
 
+#include "../tvm/attrs.h"
 #include "effects.h"
 
 namespace tl {
@@ -35,7 +36,7 @@ void AnalyzingMutator::WithFacts(const Expr& condition, const std::function<void
 }
 
 Stmt AnalyzingMutator::Mutate_(const AttrStmtNode* op) {
-  if (op->attr_key == "thread_extent") analyzer_.BindThread(op);
+  if (op->attr_key == kThreadExtent) analyzer_.BindThread(op);
   return Default<Stmt>(op);
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../tvm/attrs.h"
 #include "../tvm/disjoint.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"

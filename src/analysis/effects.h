@@ -10,9 +10,6 @@ namespace tl {
  * use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
 
-/*! Function attribute: the parameters of a kernel that it writes by tensor maps. */
-inline constexpr const char* kTmaWritten = "tl.tma_written";
-
 /*! Made of variables and arithmetic alone: its value is the same wherever its variables are in
  * scope, and nobody sees that it is computed. */
 bool IsArithmetic(const Expr& e);

@@ -2,6 +2,7 @@
 
 #include "../op/intrinsics.h"
 #include "../op/views.h"
+#include "../tvm/attrs.h"
 #include "shared_memory.h"
 
 namespace tl {
@@ -22,7 +23,7 @@ bool KernelFacts::IsFact(const std::string& key) {
 void KernelFacts::Visit_(const VarNode* op) { used.insert(op); }
 
 void KernelFacts::Visit_(const AttrStmtNode* op) {
-  if (op->attr_key == "thread_extent") {
+  if (op->attr_key == kThreadExtent) {
     threads.push_back(op->node.cast<IterVar>());
   } else if (op->attr_key == kSwizzle) {
     swizzle = TextOf(op->value);

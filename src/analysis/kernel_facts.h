@@ -10,16 +10,6 @@
 
 namespace tl {
 
-/*! Attribute with the user's own C++, from T.Kernel(prelude=..). */
-inline constexpr const char* kPrelude = "pragma_import_c";
-
-/*! Attribute with the number of blocks that a multiprocessor is to hold, from
- * T.annotate_min_blocks_per_sm. */
-inline constexpr const char* kMinBlocks = "tl.min_blocks_per_sm";
-/*! Attribute with the name of a parameter that others may alias, from T.annotate_restrict_buffers.
- */
-inline constexpr const char* kAliased = "tl.aliased_buffer";
-
 class KernelFacts : public StmtExprVisitor {
  public:
   explicit KernelFacts(const PrimFunc& kernel) { Visit(kernel->body); }

@@ -5,6 +5,7 @@
 
 #include "../op/operator.h"
 #include "../op/thread_range.h"
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "effects.h"
 
@@ -168,7 +169,7 @@ class CfgBuilder {
   /*! False for an attribute around a leaf. */
   bool BuildAttr(const AttrStmtNode* op, CfgNode* node) {
     if (op->attr_key == kAsyncCopy || op->attr_key == kStoreWait) return false;
-    if (op->attr_key == "thread_extent") analyzer_->BindThread(op);
+    if (op->attr_key == kThreadExtent) analyzer_->BindThread(op);
     const bool is_range = op->attr_key == kThreadRange;
     node->kind = is_range ? CfgNode::Kind::kRange : CfgNode::Kind::kSequence;
     const bool outside = together_;

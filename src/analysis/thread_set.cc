@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../tvm/attrs.h"
+
 namespace tl {
 
 ThreadSet::ThreadSet(const std::vector<Axis>& axes) : axes_(axes) {
@@ -116,7 +118,7 @@ std::string ThreadSet::Text() const {
 std::vector<Axis> ThreadAxesOf(const Stmt& kernel) {
   std::vector<Axis> axes;
   for (Stmt s = kernel; const auto* op = s.as<AttrStmtNode>(); s = op->body) {
-    if (op->attr_key != "thread_extent") continue;
+    if (op->attr_key != kThreadExtent) continue;
     const IterVar axis = op->node.cast<IterVar>();
     const std::string tag = axis->thread_tag;
     if (tag.rfind("threadIdx.", 0) != 0) continue;

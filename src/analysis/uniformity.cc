@@ -8,6 +8,7 @@
 
 #include "../op/intrinsics.h"
 #include "../op/thread_range.h"
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "effects.h"
 
@@ -211,7 +212,7 @@ class Uniformity::Propagation : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
 
   void Visit_(const AttrStmtNode* op) override {
-    if (op->attr_key == "thread_extent" && !IsConst(op->value, 1)) {
+    if (op->attr_key == kThreadExtent && !IsConst(op->value, 1)) {
       const IterVar axis = op->node.cast<IterVar>();
       const bool block = std::string(axis->thread_tag).rfind("blockIdx", 0) == 0;
       if (!block) Add(&self_->varying_, axis->var.get());

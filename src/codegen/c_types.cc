@@ -10,7 +10,7 @@ namespace tl {
 namespace {
 
 std::optional<std::string> ScalarName(DLDataType t) {
-  if (IsHalfByte(t)) {
+  if (IsSubByte(t)) {
     if (t.code == kDLFloat4_e2m1fn) return "fp4_e2_t";
     return t.code == kDLInt ? "int4b_t" : "uint4b_t";
   }

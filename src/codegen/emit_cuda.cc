@@ -1,5 +1,6 @@
 /*! EmitCuda: the source of a program's kernels, for NVRTC and for the emulator alike. */
 #include "../analysis/kernel_facts.h"
+#include "../tvm/attrs.h"
 #include "../tvm/registry.h"
 #include "c_types.h"
 #include "kernel_printer.h"
@@ -11,12 +12,12 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
   std::set<std::string> headers;
   std::set<std::string> preludes;
   WgmmaProducts products;
-  // C++ of the user's own may have other products than the kernels.
+  // C++ of the user's own may have other MMAs than the kernels.
   bool own_source = false;
   std::string body;
   for (const PrimFunc& kernel : kernels) {
-    if (const Any text = GetAttr(kernel, "tl.source"); text != nullptr) {
-      const std::string name = GetAttr(kernel, "global_symbol").cast<String>();
+    if (const Any text = GetAttr(kernel, kSource); text != nullptr) {
+      const std::string name = GetAttr(kernel, kGlobalSymbol).cast<String>();
       own_source = true;
       if (line_directives) body += "\n#line 0 " + StringLiteral(name + ".cu");
       body += "\n" + std::string(text.cast<String>()) + "\n";

@@ -98,7 +98,7 @@ std::string ExprPrinter::TypeName(DLDataType t) {
   std::optional<std::string> name = CTypeName(t);
   if (!name)
     Refuse("type " + DTypeName(t), "Use a type that the target's headers have, such as float16");
-  if (IsHalfByte(t)) headers_.insert("tl/subbyte.h");
+  if (IsSubByte(t)) headers_.insert("tl/subbyte.h");
   return *name;
 }
 
@@ -110,7 +110,7 @@ const std::string& ExprPrinter::Name(const VarNode* var) {
 
 std::string ExprPrinter::Pointer(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return "&" + Name(buffer.get());
-  const Expr place = IsHalfByte(BufferOf(buffer)->dtype->dtype) ? ByteOf(buffer, index) : index;
+  const Expr place = IsSubByte(BufferOf(buffer)->dtype->dtype) ? ByteOf(buffer, index) : index;
   if (IsConst(place, 0)) return Name(buffer.get());
   return Name(buffer.get()) + " + " + PrintIndex(place, kAdditive);
 }
@@ -129,8 +129,8 @@ Expr ExprPrinter::ByteOf(const Var& buffer, const Expr& index) {
 std::string ExprPrinter::Element(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return Name(buffer.get());
   const DLDataType type = BufferOf(buffer)->dtype->dtype;
-  if (IsHalfByte(type)) {
-    return "tl::get_half_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " +
+  if (IsSubByte(type)) {
+    return "tl::get_sub_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " +
            PrintIndex(index) + ")";
   }
   return Name(buffer.get()) + "[" + PrintIndex(index) + "]";
@@ -241,8 +241,8 @@ void ExprPrinter::Visit_(const MulNode* op) {
   Infix(op, "*", kMultiplicative);
 }
 
-void ExprPrinter::RefuseHalfBytes(DLDataType t) {
-  if (IsHalfByte(t)) {
+void ExprPrinter::RefuseSubByte(DLDataType t) {
+  if (IsSubByte(t)) {
     Refuse("arithmetic in " + DTypeName(t), "Cast to int8 or float16, compute, and cast back");
   }
 }
@@ -250,7 +250,7 @@ void ExprPrinter::RefuseHalfBytes(DLDataType t) {
 /*! C++ computes integers of less than 32 bits as int; the program's wrap at their own width. */
 void ExprPrinter::DoneArithmetic(const ExprNode* op, std::string text, int precedence) {
   const DLDataType t = op->dtype();
-  RefuseHalfBytes(t);
+  RefuseSubByte(t);
   if (!IsInteger(t) || t.bits >= 32 || t.lanes != 1) return Done(op, std::move(text), precedence);
   Done(op, TypeName(t) + "(" + text + ")", kPrimary);
 }
@@ -271,7 +271,7 @@ bool ExprPrinter::NeverNegative(const Expr& e) {
 
 template <typename Node>
 void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function) {
-  RefuseHalfBytes(op->dtype());
+  RefuseSubByte(op->dtype());
   const bool scalar = op->dtype().lanes == 1;
   if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
     return Infix(op, symbol, kMultiplicative);
@@ -284,7 +284,7 @@ void ExprPrinter::Visit_(const CastNode* op) {
   const DLDataType to = op->dtype();
   const std::string target = TypeName(WithLanes(to, 1));
   // tl::cast says what happens to vectors and to floats out of the integer's range; C++ does not.
-  const bool simple = to.lanes == 1 && !IsHalfByte(from) && !IsHalfByte(to) &&
+  const bool simple = to.lanes == 1 && !IsSubByte(from) && !IsSubByte(to) &&
                       (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);
   Done(op, (simple ? target : "tl::cast<" + target + ">") + "(" + Print(op->value) + ")", kPrimary);
 }
@@ -347,7 +347,7 @@ void ExprPrinter::Visit_(const CallNode* op) {
   const std::string name = callee->name;
   if (FindIntrinsic(op)) return Done(op, Intrinsic(op), kPrimary);
   if (const char* function = MathFunction(name)) {
-    RefuseHalfBytes(op->args[0]->dtype());
+    RefuseSubByte(op->args[0]->dtype());
     return Done(op, Function(function, op->args), kPrimary);
   }
   if (!CallToBuiltin(op, name)) {
@@ -371,7 +371,7 @@ std::string ExprPrinter::ExternCall(const std::string& name, const Array<Expr>& 
 
 std::string ExprPrinter::ElementAddress(const TensorLoadNode* target) {
   const auto buffer = target->source.as_or_throw<Var>();
-  const bool packed = IsHalfByte(BufferOf(buffer)->dtype->dtype);
+  const bool packed = IsSubByte(BufferOf(buffer)->dtype->dtype);
   const Expr& index = target->indices[0];
   headers_.insert("tl/buffer.h");
   const std::string place = Print(packed ? ByteOf(buffer, index) : index);

@@ -87,11 +87,11 @@ class ExprPrinter : protected StmtExprVisitor {
   void Visit_(const FloorDivNode* op) override { Floor(op, "/", "tl::floordiv"); }
   void Visit_(const FloorModNode* op) override { Floor(op, "%", "tl::floormod"); }
   void Visit_(const MinNode* op) override {
-    RefuseHalfBytes(op->dtype());
+    RefuseSubByte(op->dtype());
     Done(op, Function("tl::min", {op->a, op->b}), kPrimary);
   }
   void Visit_(const MaxNode* op) override {
-    RefuseHalfBytes(op->dtype());
+    RefuseSubByte(op->dtype());
     Done(op, Function("tl::max", {op->a, op->b}), kPrimary);
   }
   void Visit_(const EQNode* op) override { Compare(op, "==", kEquality); }
@@ -126,7 +126,7 @@ class ExprPrinter : protected StmtExprVisitor {
   std::string PrintIndex(const Expr& e, int at_least = kAnyExpression);
   std::string Operand(const Expr& e, const Expr& other, int at_least);
   Expr ByteOf(const Var& buffer, const Expr& index);
-  void RefuseHalfBytes(DLDataType t);
+  void RefuseSubByte(DLDataType t);
   bool NeverNegative(const Expr& e);
   std::string Function(const std::string& name, const Array<Expr>& args, size_t first = 0);
   std::string Intrinsic(const CallNode* op);

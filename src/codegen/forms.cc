@@ -15,6 +15,7 @@
 
 #include "../op/intrinsics.h"
 #include "../op/views.h"
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "c_types.h"
@@ -63,7 +64,7 @@ class FormFinder : public StmtExprVisitor {
   // --- what variables depend on
 
   void Visit_(const AttrStmtNode* op) override {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       const auto index = op->node.cast<IterVar>();
       const bool thread = std::string(index->thread_tag).rfind("threadIdx", 0) == 0;
       dependence_[index->var.get()] = thread ? kThread : kValue;
@@ -261,7 +262,7 @@ Array<String> FormsOf(const Array<PrimFunc>& kernels) {
   std::set<std::string> all;
   for (const PrimFunc& kernel : kernels) {
     // Source of the user's own has none.
-    if (GetAttr(kernel, "tl.source") != nullptr) continue;
+    if (GetAttr(kernel, kSource) != nullptr) continue;
     const FormFinder finder(kernel);
     all.insert(finder.found.begin(), finder.found.end());
   }

@@ -11,6 +11,7 @@
 #include "../op/launch_sized.h"
 #include "../op/views.h"
 #include "../target/registers.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "c_types.h"
 
@@ -29,8 +30,7 @@ bool HasLoads(const Expr& e) {
 
 int64_t ThreadsOf(const PrimFunc& kernel) {
   int64_t threads = 1;
-  for (const Expr& extent : GetAttr(kernel, "tl.block").cast<Array<Expr>>())
-    threads *= ToInt(extent);
+  for (const Expr& extent : GetAttr(kernel, kBlock).cast<Array<Expr>>()) threads *= ToInt(extent);
   return threads;
 }
 
@@ -68,7 +68,7 @@ std::string KernelPrinter::Run(const PrimFunc& kernel) {
 }
 
 std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& facts) {
-  const Any noalias = GetAttr(kernel, "tirx.noalias");
+  const Any noalias = GetAttr(kernel, kNoAlias);
   const bool overlaps = noalias != nullptr && !noalias.cast<bool>();
   // What a __restrict__ pointer points to changes by stores of this thread only, so NVVM moves its
   // loads over barriers, behind which they read what other threads have written.
@@ -97,7 +97,7 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     // PTX ISA, setmaxnreg: the kernel has to say how many registers it starts with.
     bounds += ", 1";
   }
-  const auto name = GetAttr(kernel, "global_symbol").cast<String>();
+  const auto name = GetAttr(kernel, kGlobalSymbol).cast<String>();
   return "extern \"C\" __global__ void __launch_bounds__(" + bounds + ") " + std::string(name) +
          "(" + params + ")";
 }
@@ -160,7 +160,7 @@ void KernelPrinter::Visit_(const SeqStmtNode* op) {
 }
 
 void KernelPrinter::Visit_(const AttrStmtNode* op) {
-  if (op->attr_key == "thread_extent") {
+  if (op->attr_key == kThreadExtent) {
     analyzer_.BindThread(op);
   } else if (op->attr_key == kUnrollFactor) {
     unroll_factor_ = AsInt(op->value);
@@ -180,7 +180,7 @@ void KernelPrinter::Visit_(const ForNode* op) {
   std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
   if (!factor) factor = std::exchange(unroll_factor_, std::nullopt);
   // NVVM unrolls as it likes, and ptxas keeps what describes operands for the next iteration.
-  if (!factor && op->kind == ForKind::kSerial && RegistersOfProducts(op->body) > kMostRegisters) {
+  if (!factor && op->kind == ForKind::kSerial && RegistersOfMmas(op->body) > kMostRegisters) {
     factor = 1;
   }
   if (factor) {
@@ -234,8 +234,8 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     Bug("a store to " + std::string(op->buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
   const std::string value = PrintValue(op->value);
-  if (index->dtype().lanes == 1 && IsHalfByte(BufferOf(op->buffer)->dtype->dtype)) {
-    StoreHalfByte(op, value);
+  if (index->dtype().lanes == 1 && IsSubByte(BufferOf(op->buffer)->dtype->dtype)) {
+    StoreSubByte(op, value);
   } else if (index->dtype().lanes == 1) {
     Line(Element(op->buffer, index) + " = " + value + ";");
   } else {
@@ -249,7 +249,7 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
 }
 
 /*! Writing half a byte reads the other half, which another thread may be writing. */
-void KernelPrinter::StoreHalfByte(const BufferStoreNode* op, const std::string& value) {
+void KernelPrinter::StoreSubByte(const BufferStoreNode* op, const std::string& value) {
   if (!IsLocal(op->buffer)) {
     ThrowAt(span_, "ValueError",
             "found a store of one " + DTypeName(BufferOf(op->buffer)->dtype->dtype) +
@@ -261,14 +261,14 @@ void KernelPrinter::StoreHalfByte(const BufferStoreNode* op, const std::string& 
   if (scalars_.count(op->buffer.get())) {
     return Line(Element(op->buffer, op->indices[0]) + " = " + value + ";");
   }
-  Line("tl::set_half_byte(" + Name(op->buffer.get()) + ", " + Print(op->indices[0]) + ", " + value +
+  Line("tl::set_sub_byte(" + Name(op->buffer.get()) + ", " + Print(op->indices[0]) + ", " + value +
        ");");
 }
 
 /*! Elements of half a byte are kept in bytes. */
 std::string KernelPrinter::StorageType(DLDataType t) {
   const std::string name = TypeName(t);
-  return IsHalfByte(t) ? "uint8_t" : name;
+  return IsSubByte(t) ? "uint8_t" : name;
 }
 
 void KernelPrinter::Visit_(const BindNode* op) {
@@ -289,7 +289,7 @@ void KernelPrinter::Visit_(const AllocBufferNode* op) {
   if (IsSizedAtLaunch(op->buffer)) return SharedTile(op, name);
   if (shape.size() != 1 || !AsInt(shape[0])) Bug("buffer " + name + " without one constant extent");
   const int64_t size = ToInt(shape[0]);
-  const bool packed = IsHalfByte(dtype);
+  const bool packed = IsSubByte(dtype);
   const int64_t units = packed ? (size + 1) / 2 : size;
   const std::string type = StorageType(dtype);
   if (IsInDynamicArray(op->buffer)) {
@@ -319,7 +319,7 @@ void KernelPrinter::SharedArray(const std::string& type, int64_t extent, const s
 void KernelPrinter::SharedTile(const AllocBufferNode* op, const std::string& name) {
   const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
   Expr extent = BufferOf(op->buffer)->shape[0];
-  if (IsHalfByte(dtype)) extent = FloorDivOf(extent + 1, 2);
+  if (IsSubByte(dtype)) extent = FloorDivOf(extent + 1, 2);
   Line("auto " + name + " = tl::shared<" + StorageType(dtype) + ">(buf_dyn_shmem + " +
        Print(SharedBegin(op)) + ", " + Print(extent) + ");");
   done_ = op;

@@ -41,7 +41,7 @@ class KernelPrinter : private ExprPrinter {
   void If(const IfThenElseNode* op, const std::string& head);
   std::string Signature(const PrimFunc& kernel, const KernelFacts& facts);
   void Indices(const KernelFacts& facts);
-  void StoreHalfByte(const BufferStoreNode* op, const std::string& value);
+  void StoreSubByte(const BufferStoreNode* op, const std::string& value);
   std::string StorageType(DLDataType t);
   /*! A tile whose extents the launch decides. */
   void SharedTile(const AllocBufferNode* op, const std::string& name);

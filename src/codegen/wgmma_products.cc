@@ -50,13 +50,13 @@ std::string WgmmaProducts::Definition() const {
   return text + "\n";
 }
 
-int64_t RegistersOfProducts(const Stmt& s) {
+int64_t RegistersOfMmas(const Stmt& s) {
   struct Finder : StmtExprVisitor {
     std::unordered_set<const Object*> seen;
     int64_t bits = 0;
     using StmtExprVisitor::Visit_;
     void Visit_(const CallNode* op) override {
-      if (IsWgmmaProduct(op)) {
+      if (IsWgmma(op)) {
         const int64_t shared = PlaceOfA(op) == "registers" ? 1 : 2;
         bits += StepsOf(op) * shared * 64;
         for (const PointerAccess& p : PointerAccesses(op)) Add(p.buffer);

@@ -1,4 +1,4 @@
-/*! The products of warp groups that kernels have, in the form that tl/wgmma_registers.h wants. */
+/*! The MMAs of warp groups that kernels have, in the form that tl/wgmma_registers.h wants. */
 #pragma once
 #include <set>
 #include <string>
@@ -9,20 +9,20 @@ namespace tl {
 
 class WgmmaProducts {
  public:
-  /*! Adds what a call of a product needs (IsWgmmaProduct). */
+  /*! Adds what a call of an MMA needs (IsWgmma). */
   void Add(const CallNode* product);
   void Add(const WgmmaProducts& others) {
     found_.insert(others.found_.begin(), others.found_.end());
   }
-  /*! The definition of TL_WGMMA_PRODUCTS, a line; empty without products. */
+  /*! The definition of TL_WGMMA_PRODUCTS, a line; empty without MMAs. */
   std::string Definition() const;
 
  private:
   std::set<std::string> found_;
 };
 
-/*! Registers of a thread for the operands of a statement's products: the elements of those in
+/*! Registers of a thread for the operands of a statement's MMAs: the elements of those in
  * registers, and two for the descriptor of each step's operand in shared memory. */
-int64_t RegistersOfProducts(const Stmt& s);
+int64_t RegistersOfMmas(const Stmt& s);
 
 }  // namespace tl

@@ -6,6 +6,7 @@
  * condition, buffer regions..) does so where the condition holds, which is the same for all lanes.
  * The buffers tell planners what the barrier is about; no data moves.
  */
+#include "../tvm/attrs.h"
 #include "intrinsics.h"
 #include "operator.h"
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <limits>
 
+#include "../tvm/attrs.h"
 #include "intrinsics.h"
 
 namespace tl {

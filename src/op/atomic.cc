@@ -5,6 +5,7 @@
  */
 #include "../target/atomic.h"
 
+#include "../tvm/attrs.h"
 #include "intrinsics.h"
 #include "region_nest.h"
 #include "thread_nest.h"

@@ -1,5 +1,6 @@
 #include "block_reduce.h"
 
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
 

@@ -4,11 +4,6 @@
 
 namespace tl {
 
-/*! The instructions that make a gemm or a copy, and why better ones do not: what SelectInstructions
- * decides (gemm_instruction.h, copy_instruction.h). */
-inline constexpr const char* kInstruction = "instruction";
-inline constexpr const char* kRejected = "rejected";
-
 /*! The call with these attributes and no others. */
 inline Call WithTileOpAttrs(const CallNode* call, const Map<String, Any>& attrs) {
   auto dict = make_object<DictAttrsNode>();

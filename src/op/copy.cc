@@ -17,6 +17,7 @@
 
 #include "../layout/annotation.h"
 #include "../target/wgmma.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "copy_instruction.h"
@@ -46,11 +47,11 @@ class CopyOperator : public TileOperator {
     if (level == InferLevel::kPrefer && ProposeLayout(scope)) return true;
     return nest_->Infer(scope, level);
   }
-  void PlaceForBanks(LayoutScope* scope) const final {
+  void InferSwizzle(LayoutScope* scope) const final {
     const Var& tile = IsShared(dst_.buffer) ? dst_.buffer : src_.buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile) || scope->IsView(tile)) return;
     const Layout layout = ProposeMatrixLayout(src_, dst_, *scope);
-    if (layout.defined()) scope->Place(tile, layout, span);
+    if (layout.defined()) scope->SetLayout(tile, layout, span);
   }
   void Verify(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
@@ -61,9 +62,9 @@ class CopyOperator : public TileOperator {
     if (fragments_.IsPlaced(find)) return {};
     return nest_->Unreached(scope);
   }
-  int64_t MovedBits(const LayoutScope& scope) const final {
+  int64_t LayoutCost(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    return fragments_.IsPlaced(find) ? fragments_.MovedBits(find) : nest_->MovedBits(scope);
+    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(find) : nest_->LayoutCost(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
@@ -108,7 +109,7 @@ class CopyOperator : public TileOperator {
     if (!PlanBoxes(src_, dst_, layout, choice.demanded, scope->analyzer, &plan).empty()) {
       return false;
     }
-    scope->Place(tile, layout, span);
+    scope->SetLayout(tile, layout, span);
     return true;
   }
 

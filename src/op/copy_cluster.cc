@@ -5,6 +5,7 @@
  * `barrier` there counts them. Both regions have to lie in one piece (PTX ISA, cp.async.bulk).
  */
 #include "../target/target.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
@@ -50,7 +51,7 @@ class CopyClusterOperator : public TileOperator {
     const Layout layout = scope->Find(from);
     if (!layout.defined() || scope->Find(to).defined()) return false;
     if (ConstShape(to) != ConstShape(from)) return false;
-    scope->Place(to, layout, span);
+    scope->SetLayout(to, layout, span);
     return true;
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "im2col.h"
 

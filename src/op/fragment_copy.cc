@@ -24,7 +24,7 @@ bool FragmentCopy::FitsInThreads(const FragmentLookup& fragment) const {
          });
 }
 
-int64_t FragmentCopy::MovedBits(const FragmentLookup& fragment) const {
+int64_t FragmentCopy::LayoutCost(const FragmentLookup& fragment) const {
   constexpr int64_t kMuch = int64_t(1) << 32;
   return IsPlaced(fragment) && !FitsInThreads(fragment) ? kMuch : 0;
 }

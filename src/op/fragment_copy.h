@@ -17,7 +17,7 @@ struct FragmentCopy {
   /*! Both sides are fragments that have their places: the copy is possible. */
   bool IsPlaced(const FragmentLookup& fragment) const;
   /*! More than registers ever cost where it goes through shared memory, else 0. */
-  int64_t MovedBits(const FragmentLookup& fragment) const;
+  int64_t LayoutCost(const FragmentLookup& fragment) const;
   /*! Nothing where it does not have to. */
   std::optional<Stmt> LowerThroughShared(LoweringScope* scope, const Span& span) const;
 

@@ -1,6 +1,7 @@
 #include "gemm.h"
 
 #include "../layout/swizzle.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "gemm_instruction.h"
@@ -77,7 +78,7 @@ class GemmOperator : public TileOperator {
     return buffer.same_as(op_.c.buffer) && !AsInt(op_.clear_accum);
   }
 
-  void PlaceForEngines(LayoutScope* scope) const final {
+  void InferMmaOperandLayout(LayoutScope* scope) const final {
     const GemmPlan plan = Plan();
     if (!plan.UsesWgmma()) return;
     for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
@@ -141,18 +142,18 @@ class GemmOperator : public TileOperator {
 
   bool PlaceIfFree(const Var& buffer, const Layout& layout, LayoutScope* scope) const {
     if (scope->Find(buffer).defined()) return false;
-    scope->Place(buffer, layout, span);
+    scope->SetLayout(buffer, layout, span);
     return true;
   }
 
   bool PlaceStrict(const GemmPlan& plan, LayoutScope* scope) const {
     if (!plan.UsesTensorCores()) return false;
-    scope->Place(op_.c.buffer, plan.LayoutOfC(op_), span);
+    scope->SetLayout(op_.c.buffer, plan.LayoutOfC(op_), span);
     if (plan.UsesWgmma()) return true;
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsShared(r->buffer)) {
-        scope->Place(r->buffer, MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits),
-                     span);
+        scope->SetLayout(r->buffer,
+                         MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits), span);
       }
     }
     return true;

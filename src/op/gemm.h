@@ -28,7 +28,7 @@ struct GemmOp {
   GemmWarpPolicy policy;
   Expr clear_accum;
   bool allow_tf32;
-  /*! Nobody waits for the product here: it has to be a wgmma. */
+  /*! Nobody waits for the MMA here: it has to be a wgmma. */
   bool asynchronous = false;
   Span span;
 
@@ -108,7 +108,7 @@ GemmOp ParseGemm(const CallNode* call, const Span& span);
 Expr AccumulatorOf(const CallNode* call);
 
 /*! Refuses (ValueError) operands in the wrong memory, slices of C, types without arithmetic, and an
- * asynchronous product that is no wgmma. */
+ * asynchronous MMA that is no wgmma. */
 GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context);
 
 /*! Whole rows and columns of a fragment, which has no leading dimensions longer than 1. */

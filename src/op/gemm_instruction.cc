@@ -1,5 +1,6 @@
 #include "gemm_instruction.h"
 
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "call_attrs.h"
 

@@ -19,7 +19,7 @@ Expr BitsOfRow(const GemmOp& op, const Expr& row, const Expr& first, int bits,
     const size_t lead = at.size() - 2;
     at.Set(lead, at[lead] + (op.trans_metadata ? column : row));
     at.Set(lead + 1, at[lead + 1] + (op.trans_metadata ? row : column));
-    auto [buffer, indices] = scope->Place(e.buffer, at);
+    auto [buffer, indices] = scope->ToPhysical(e.buffer, at);
     return CastTo(kWord, CastTo(raw, LoadOf(buffer, indices)));
   };
   if (stored.bits > bits) {

@@ -73,7 +73,7 @@ class MmaEmitter {
 
   Stmt LoadMatrix(const GemmOperand& from, int64_t matrices, const Expr& row, const Expr& k,
                   const Var& to, const Expr& reg) const {
-    auto [buffer, indices] = scope_->Place(from.shared, from.Element(row, k));
+    auto [buffer, indices] = scope_->ToPhysical(from.shared, from.Element(row, k));
     const std::string op =
         "tl.ptx_ldmatrix_x" + std::to_string(matrices) + (from.transposed ? "_trans" : "");
     return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), AddressOf(to, {reg})}), op_.span);
@@ -89,8 +89,8 @@ class MmaEmitter {
     const auto element =
         InvertFragment(fragment, lane_, Expr(block) * p + part, scope_->target->warp_threads);
     TVM_FFI_ICHECK(element) << mma_.Text() << " has a fragment that is no sum of digits";
-    auto [buffer, indices] =
-        scope_->Place(from.shared, from.Element(row + element->coords[0], k + element->coords[1]));
+    auto [buffer, indices] = scope_->ToPhysical(
+        from.shared, from.Element(row + element->coords[0], k + element->coords[1]));
     Stmt load = MakeStore(to, LoadOf(buffer, indices), {reg + Expr(block) * p + part}, op_.span);
     load = p == 1 ? Substitute(load, part, MakeInt(0))
                   : Stmt(MakeFor(part, MakeInt(p), ForKind::kVectorized, load, op_.span));

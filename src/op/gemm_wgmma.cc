@@ -54,8 +54,8 @@ class WgmmaEmitter {
     std::vector<Stmt> body;
     const GemmOperand a = LowerOperand(op_, op_.a, op_.trans_a, plan_.LayoutOfA(op_), scope_, &body,
                                        /*for_wgmma=*/true);
-    // The product before this one may still read what an operand is moved to.
-    if (!body.empty() && op_.asynchronous) body.insert(body.begin(), WaitForProducts(0, op_.span));
+    // The MMA before this one may still read what an operand is moved to.
+    if (!body.empty() && op_.asynchronous) body.insert(body.begin(), WaitForMmas(0, op_.span));
     WgmmaOperand shared_a = plan_.SharedA(op_);
     if (a.shared.defined()) {
       if (!a.shared.same_as(op_.a.buffer)) shared_a.region = WholeOf(a.shared);
@@ -68,7 +68,7 @@ class WgmmaEmitter {
     body.push_back(scope_->PlaceAccesses(Products(a)));
     body.push_back(Command(kWarpgroupCommit));
     if (!op_.asynchronous) {
-      body.push_back(WaitForProducts(0, op_.span));
+      body.push_back(WaitForMmas(0, op_.span));
       body.push_back(FenceAccumulator(registers_c_, op_.span));
     }
     return MakeSeq(body);
@@ -94,7 +94,7 @@ class WgmmaEmitter {
     Array<Expr> first = region.Mins();
     const size_t along_rows = first.size() - (operand.k_major ? 2 : 1);
     first.Set(along_rows, first[along_rows] + row);
-    auto [buffer, placed] = scope_->Place(region.buffer, first);
+    auto [buffer, placed] = scope_->ToPhysical(region.buffer, first);
     const Array<Expr> indices =
         placed.Map([&](const Expr& e) { return scope_->analyzer->Simplify(FoldXor().Mutate(e)); });
     const Expr value = CallOp(kWgmmaDescriptor,
@@ -131,8 +131,8 @@ class WgmmaEmitter {
         PrimTy(kDescriptor));
   }
 
-  /*! All of it before the first product: a register that another instruction writes between two
-   * products makes ptxas run them one after the other. */
+  /*! All of it before the first MMA: a register that another instruction writes between two
+   * MMAs makes ptxas run them one after the other. */
   Stmt LoadMetadata(std::vector<Stmt>* body) {
     const int64_t steps = op_.K() / wgmma_.k;
     metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
@@ -152,7 +152,7 @@ class WgmmaEmitter {
     return UnrolledFor(k, steps, UnrolledFor(i, m_tiles_, store, op_.span), op_.span);
   }
 
-  /*! Is the product of a warp group one block of rows and columns? Its steps along K are then one
+  /*! Is the MMA of a warp group one block of rows and columns? Its steps along K are then one
    * call, for which the C++ compiler needs less time than for several. */
   bool IsOneBlock() const { return m_tiles_ == 1 && columns_ == plan_.wgmma.n && !op_.metadata; }
 
@@ -182,7 +182,7 @@ class WgmmaEmitter {
                         StringOf(wgmma_.operand_name),
                         StringOf(wgmma_.accumulator_name)};
     const Expr b_k_major = StringOf(b_.strides.k_major ? "true" : "false");
-    // Of an accumulator that is cleared the first product along K is the beginning.
+    // Of an accumulator that is cleared the first MMA along K is the beginning.
     const Expr sum = NotEqualOf(k, MakeInt(0)) || NotOf(op_.clear_accum);
     if (a.registers.defined()) {
       const Expr fragment =

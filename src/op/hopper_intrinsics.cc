@@ -1,32 +1,33 @@
-/*! Intrinsics of sm_90: mbarriers, fences between proxies, products and registers of warp groups,
+/*! Intrinsics of sm_90: mbarriers, fences between proxies, MMAs and registers of warp groups,
  * clusters, dependent launches. */
 #include <map>
 
+#include "../tvm/attrs.h"
 #include "intrinsics.h"
 
 namespace tl {
 
 std::vector<Intrinsic> HopperIntrinsics() {
-  constexpr IntrinsicEffects kPure = IntrinsicEffects::None(), kByHand = kPure.Schedules();
-  constexpr IntrinsicEffects kArrival = kByHand.Tells(ThreadScope::kBlock);
+  constexpr IntrinsicEffects kPure = IntrinsicEffects::None(), kExplicit = kPure.Schedules();
+  constexpr IntrinsicEffects kArrival = kExplicit.Tells(ThreadScope::kBlock);
   constexpr IntrinsicEffects kWgmmaIssue =
-      kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kIssue).Gives(CallResult::kOfThread);
+      kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kIssue).Gives(CallResult::kOfThread);
   constexpr IntrinsicEffects kFence = kPure.Barrier(ThreadScope::kThread);
   constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
                    kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
-                   kEngineRead = Access::kEngineRead;
+                   kAsyncProxyRead = Access::kAsyncProxyRead;
   std::vector<Intrinsic> rows = {
       // mbarrier_init(barrier, arrivals of a phase)
-      {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
+      {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}, kExplicit},
       // mbarrier_wait(barrier, parity of the phase: 0 for the first one)
-      {kMbarrierWait, "tl::mbarrier_wait", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
+      {kMbarrierWait, "tl::mbarrier_wait", "tl/mbarrier.h", 0, {kBarrier, kNone}, kExplicit},
       // mbarrier_wait that also acquires what other blocks of the cluster released
       {kMbarrierWaitCluster,
        "tl::mbarrier_wait_cluster",
        "tl/mbarrier.h",
        0,
        {kBarrier, kNone},
-       kByHand},
+       kExplicit},
       {kMbarrierArrive, "tl::mbarrier_arrive", "tl/mbarrier.h", 0, {kBarrier}, kArrival},
       {kMbarrierArriveWarp, "tl::mbarrier_arrive_warp", "tl/mbarrier.h", 0, {kBarrier}, kArrival},
       // mbarrier_arrive_remote(barrier, rank of its block in the cluster)
@@ -35,7 +36,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/mbarrier.h",
        0,
        {kBarrier, kNone},
-       kByHand.Tells(ThreadScope::kCluster)},
+       kExplicit.Tells(ThreadScope::kCluster)},
       // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster): at mbarriers of other blocks
       // the arrival frees a slot only and publishes no writes
       {kMbarrierArriveWarpCluster,
@@ -45,7 +46,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
        {kBarrier, kNone},
        kArrival},
       // mbarrier_expect_tx(barrier, bytes)
-      {kMbarrierExpectTx, "tl::mbarrier_expect_tx", "tl/mbarrier.h", 0, {kBarrier, kNone}, kByHand},
+      {kMbarrierExpectTx,
+       "tl::mbarrier_expect_tx",
+       "tl/mbarrier.h",
+       0,
+       {kBarrier, kNone},
+       kExplicit},
       {kMbarrierArriveExpectTx,
        "tl::mbarrier_arrive_expect_tx",
        "tl/mbarrier.h",
@@ -58,7 +64,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        0,
        {kBarrier},
        kArrival},
-      {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}, kByHand},
+      {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}, kExplicit},
       {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}, kFence},
       {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}, kFence},
       // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
@@ -66,15 +72,15 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl::wgmma_descriptor",
        "tl/wgmma_shapes.h",
        1,
-       {kEngineRead, kNone, kNone},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+       {kAsyncProxyRead, kNone, kNone},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_descriptor_advance(descriptor, bytes)
       {kWgmmaDescriptorAdvance,
        "tl::wgmma_descriptor_advance",
        "tl/wgmma_shapes.h",
        0,
        {kNone, kNone},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_steps<count, bytes, row, bytes of a row>(descriptor): step k is (k / row) * bytes of
       // a row + (k % row) * bytes behind the first
       {kWgmmaSteps,
@@ -82,7 +88,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/wgmma_shapes.h",
        4,
        {kNone},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // initialize_wgmma_descriptor<swizzle's number, leading, stride>(descriptor, first element),
       // strides in 16 bytes
       {kInitializeWgmmaDescriptor,
@@ -90,14 +96,14 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/wgmma_shapes.h",
        3,
        {kWrite, kNone},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // increase_descriptor_offset(descriptor, bytes)
       {kIncreaseDescriptorOffset,
        "tl::increase_descriptor_offset",
        "tl/wgmma_shapes.h",
        0,
        {kReadWrite, kNone},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
       {kWgmmaShared,
        "tl::wgmma_ss",
@@ -137,34 +143,34 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/wgmma.h",
        0,
        {},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
       {kWarpgroupCommit,
        "tl::warpgroup_commit_batch",
        "tl/wgmma.h",
        0,
        {},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kCommit)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kCommit)},
       // warpgroup_wait<n>(): at most n groups of this warp are still in flight
       {kWarpgroupWait,
        "tl::warpgroup_wait",
        "tl/wgmma.h",
        1,
        {},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kWait)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kWait)},
       // warpgroup_fence_operand<count>(accumulators)
       {kWarpgroupFence,
        "tl::warpgroup_fence_operand",
        "tl/wgmma.h",
        1,
        {kReadWrite},
-       kByHand.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
       // warpgroup_reg_alloc<registers>(), warpgroup_reg_dealloc<registers>()
       {kRegAlloc,
        "tl::warpgroup_reg_alloc",
        "tl/warp_group.h",
        1,
        {},
-       kByHand,
+       kExplicit,
        false,
        Feature::kSetMaxNReg},
       {kRegDealloc,
@@ -172,7 +178,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/warp_group.h",
        1,
        {},
-       kByHand,
+       kExplicit,
        false,
        Feature::kSetMaxNReg},
       // shuffle_elect<threads>(): true in one of each `threads` consecutive ones, 0 for the block
@@ -189,7 +195,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/warp_group.h",
        0,
        {},
-       kByHand,
+       kExplicit,
        false,
        Feature::kDependentLaunch},
       {kPdlTrigger,
@@ -197,7 +203,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/warp_group.h",
        0,
        {},
-       kByHand,
+       kExplicit,
        false,
        Feature::kDependentLaunch},
       // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most
@@ -208,37 +214,37 @@ std::vector<Intrinsic> HopperIntrinsics() {
        "tl/bulk_copy.h",
        0,
        {},
-       kByHand.Queue(AsyncQueue::kTmaStore, QueueStep::kCommit)},
+       kExplicit.Queue(AsyncQueue::kTmaStore, QueueStep::kCommit)},
       {kTmaStoreWait,
        "tl::tma_store_wait",
        "tl/bulk_copy.h",
        2,
        {},
-       kByHand.Queue(AsyncQueue::kTmaStore, QueueStep::kWait)},
+       kExplicit.Queue(AsyncQueue::kTmaStore, QueueStep::kWait)},
       {"tl.cluster_arrive",
        "tl::cluster_arrive",
        "tl/grid.h",
        0,
        {},
-       kByHand.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
+       kExplicit.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
       {"tl.cluster_arrive_relaxed",
        "tl::cluster_arrive_relaxed",
        "tl/grid.h",
        0,
        {},
-       kByHand.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
+       kExplicit.Meets(ThreadScope::kCluster).Tells(ThreadScope::kCluster)},
       {"tl.cluster_wait",
        "tl::cluster_wait",
        "tl/grid.h",
        0,
        {},
-       kByHand.Meets(ThreadScope::kCluster)},
+       kExplicit.Meets(ThreadScope::kCluster)},
       {kClusterSync,
        "tl::cluster_sync",
        "tl/grid.h",
        0,
        {},
-       kByHand.Barrier(ThreadScope::kCluster)},
+       kExplicit.Barrier(ThreadScope::kCluster)},
       {kClusterSize, "tl::cluster_size", "tl/grid.h", 0, {}, kPure.Gives(CallResult::kOfBlock)},
       {kBlockRank,
        "tl::block_rank_in_cluster",
@@ -258,14 +264,14 @@ std::vector<Intrinsic> HopperIntrinsics() {
   return rows;
 }
 
-bool IsWgmmaProduct(const CallNode* call) {
+bool IsWgmma(const CallNode* call) {
   const Intrinsic* row = FindIntrinsic(call);
   return row && row->HasDescriptorOperands();
 }
 
 bool IsOperandOfWgmma(const CallNode* call, Access access) {
   if (IsCallTo(GetRef<Expr>(call), kWgmmaDescriptor)) return true;
-  return access == Access::kEngineRead && IsWgmmaProduct(call);
+  return access == Access::kAsyncProxyRead && IsWgmma(call);
 }
 
 int DescriptorSwizzle(const CallNode* initialize) {

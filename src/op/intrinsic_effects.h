@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../tvm/attrs.h"
+
 namespace tl {
 
 /*! Which threads a call concerns. */

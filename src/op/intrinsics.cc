@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "tensor_map_spec.h"
@@ -342,7 +343,7 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   for (size_t i = row->template_args + row->access.size(); i < call->args.size(); ++i) {
     const TensorLoadNode* load = AsAddressOf(call->args[i]);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
-    out.push_back({load->source.as_or_throw<Var>(), load->indices, Access::kEngineRead});
+    out.push_back({load->source.as_or_throw<Var>(), load->indices, Access::kAsyncProxyRead});
   }
   return out;
 }

@@ -13,28 +13,28 @@ namespace tl {
 
 /*! What an intrinsic does through one pointer argument. */
 enum class Access : uint8_t {
-  kNone,         // not a pointer
-  kRead,         //
-  kWrite,        //
-  kReadWrite,    //
-  kAtomic,       // an atomic operation: others on the same element may run at the same time
-  kAsyncWrite,   // starts at the call, is complete for the calling thread at the next covering
-                 // cp_async_wait
-  kBarrier,      // an mbarrier: what it orders, the program says
-  kEngineRead,   // a read by an engine (TMA, tensor cores): wants a fence.proxy.async after the
-                 // threads' writes
-  kEngineWrite,  // a write by an engine that announces its end to an mbarrier: what it orders, the
-                 // program says
-  kEngineFill    // the same where all threads wait for the end before they go on
+  kNone,             // not a pointer
+  kRead,             //
+  kWrite,            //
+  kReadWrite,        //
+  kAtomic,           // an atomic operation: others on the same element may run at the same time
+  kAsyncWrite,       // starts at the call, is complete for the calling thread at the next covering
+                     // cp_async_wait
+  kBarrier,          // an mbarrier: what it orders, the program says
+  kAsyncProxyRead,   // a read by the async proxy (TMA, tensor cores): wants a fence.proxy.async
+                     // after the threads' writes
+  kAsyncProxyWrite,  // a write by the async proxy that signals its end to an mbarrier: what it
+                     // orders, the program says
+  kAsyncProxyWriteWaited  // the same where all threads wait for the end before they go on
 };
 
 /*! What an access means to memory, whoever makes it. */
 inline bool Reads(Access a) {
   return a == Access::kRead || a == Access::kReadWrite || a == Access::kAtomic ||
-         a == Access::kEngineRead;
+         a == Access::kAsyncProxyRead;
 }
 inline bool Writes(Access a) {
-  return a != Access::kNone && a != Access::kRead && a != Access::kEngineRead;
+  return a != Access::kNone && a != Access::kRead && a != Access::kAsyncProxyRead;
 }
 
 struct Intrinsic {
@@ -49,7 +49,7 @@ struct Intrinsic {
   bool elementwise = false;  // a function of its arguments that applies to each lane by itself
   Feature feature = Feature::kNone;  // that a target needs to have it
 
-  /*! A product of wgmma. Such a call has trailing operands, not printed: pointers to the shared
+  /*! An MMA of wgmma. Such a call has trailing operands, not printed: pointers to the shared
    * buffers that its descriptor operands refer to. They make the reads of wgmma visible to
    * synchronisation and lifetime analysis. */
   bool HasDescriptorOperands() const {
@@ -110,23 +110,7 @@ inline constexpr const char* kMinNan = "tl.min_nan";
 inline constexpr const char* kLoadReadOnly = "tl.load_read_only";
 inline constexpr const char* kAtomicAdd = "tl.atomic_add";
 inline constexpr const char* kFetchInc = "tl.fetch_inc";
-/*!
- * Attribute around copies from global to shared memory that may be asynchronous: someone commits
- * and waits for them. Its value is a condition; where it is false nobody reads what they write, so
- * they may leave it, or write zeros.
- */
-inline constexpr const char* kAsyncCopy = "async_copy";
-/*! The attribute's node where the user demands cp.async: what cannot be one is refused. */
-inline constexpr const char* kDemanded = "demanded";
-/*! Attribute around a kernel's body; its node has the extents of a cluster in blocks, three
- * constants. */
-inline constexpr const char* kClusterDims = "cluster_dims";
-/*! Attribute with the order in which blocks take tiles, from T.use_swizzle. */
-inline constexpr const char* kSwizzle = "threadblock_swizzle_pattern";
 
-/*! Attribute on statements of a kernel, from T.annotate_l2_hit_ratio: its node names a tensor, its
- * value is the share of the accesses to it that persist in L2. */
-inline constexpr const char* kL2HitRatio = "tl.l2_hit_ratio";
 /*! Rank of this block in its cluster, and the number of the cluster's blocks. */
 inline constexpr const char* kBlockRank = "tl.block_rank_in_cluster";
 inline constexpr const char* kClusterSize = "tl.cluster_size";
@@ -156,11 +140,11 @@ inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expec
 inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";
 inline constexpr const char* kFenceBarrierInit = "tl.fence_barrier_init";
 inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
-/*! Products of warp groups. The descriptor's address begins a read of its buffer, which lasts until
+/*! MMAs of warp groups. The descriptor's address begins a read of its buffer, which lasts until
  * the wait that leaves no group of then in flight. */
 inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
 inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
-/*! What stands for a descriptor where a product has several steps along K. */
+/*! What stands for a descriptor where an MMA has several steps along K. */
 inline constexpr const char* kWgmmaSteps = "tl.wgmma_steps";
 inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";
 inline constexpr const char* kWgmmaRegisters = "tl.wgmma_rs";
@@ -170,11 +154,11 @@ inline constexpr const char* kWgmmaSparse = "tl.wgmma_sp_ss";
 inline constexpr const char* kInitializeWgmmaDescriptor = "tl.initialize_wgmma_descriptor";
 inline constexpr const char* kIncreaseDescriptorOffset = "tl.increase_descriptor_offset";
 inline constexpr const char* kDescriptorScope = "local.descriptor.wgmma";
-/*! The same products with signs of A and B. */
+/*! The same MMAs with signs of A and B. */
 inline constexpr const char* kWgmmaSharedSigned = "tl.wgmma_ss_signed";
 inline constexpr const char* kWgmmaRegistersSigned = "tl.wgmma_rs_signed";
-/*! Is it a product of a warp group? */
-bool IsWgmmaProduct(const CallNode* call);
+/*! Is it an MMA of a warp group? */
+bool IsWgmma(const CallNode* call);
 /*! Bytes of the swizzle that a descriptor is initialised with: 128, 64, 32 or 0. */
 int DescriptorSwizzle(const CallNode* initialize);
 inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
@@ -187,8 +171,6 @@ inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
 /*! sm_90: copies by TMA. */
 inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
 inline constexpr const char* kPrefetchTmaDescriptor = "tl.prefetch_tma_descriptor";
-/*! Attribute of a kernel: those of its parameters that are tensor maps. */
-inline constexpr const char* kTensorMaps = "tl.tensor_maps";
 inline constexpr const char* kTmaLoad = "tl.tma_load";
 inline constexpr const char* kTmaLoadMulticast = "tl.tma_load_multicast";
 inline constexpr const char* kTmaLoadIm2col = "tl.tma_load_im2col";
@@ -207,42 +189,7 @@ inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
 inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
 inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
-/*! Attribute around a store by TMA for which PlaceAsyncWaits places a wait; its node is {tile,
- * tensor, order}, its value the region of the tensor. */
-inline constexpr const char* kStoreWait = "tl.store_wait";
-/*! Orders of such a store: nothing depends on when global memory is written; later stores to the
- * tensor do; later stores but for additions do. */
-inline constexpr const char* kOrderNone = "none";
-inline constexpr const char* kOrderStores = "stores";
-inline constexpr const char* kOrderAdditions = "additions";
 /*! Waits for all threads of the cluster, and orders their accesses of its shared memory. */
 inline constexpr const char* kClusterSync = "tl.cluster_sync";
-/*! Annotation of a block: for each buffer of mbarriers the arrivals that a phase of each of them
- * needs, Map<Var, Array<IntImm>>. */
-inline constexpr const char* kBarrierInit = "barrier_init";
-/*! Annotation of a block: what elements outside of a tensor read as, Map<Var, Expr>. */
-inline constexpr const char* kSafeValues = "safe_value_map";
-/*!
- * Attribute around what consecutive threads run alone, inside of the branch that they take; its
- * node is {first thread, threads}, constants, whole warps. Tile operators in it work with these
- * threads only. Several ranges, {first, threads, first, threads, ..}, run no tile operator. Its
- * value is 1, or kOfBranch where a condition of the program left these threads.
- */
-inline constexpr const char* kThreadRange = "tl.thread_range";
-inline constexpr int64_t kOfBranch = 0;
-/*! Annotation of a loop, or attribute around one: iterations that the C++ compiler puts together.
- */
-inline constexpr const char* kUnrollFactor = "pragma_unroll_factor";
-/*! Attribute around the body of a range that warp specialisation has made; its node is "producer"
- * or "consumer". */
-inline constexpr const char* kWarpRole = "tl.warp_role";
-/*! The same for a role of T.annotate_ws_schedule: its name, and as value the registers that a
- * thread of it is to have, 0 for those that it starts with. */
-inline constexpr const char* kScheduledRole = "tl.scheduled_role";
-/*! Attributes around the rest of a kernel: the registers that a thread of a producer or a consumer
- * is to have, their value, or that registers stay as they are. */
-inline constexpr const char* kProducerRegisters = "tl.producer_registers";
-inline constexpr const char* kConsumerRegisters = "tl.consumer_registers";
-inline constexpr const char* kNoSetMaxNReg = "tl.no_set_max_nreg";
 
 }  // namespace tl

@@ -87,7 +87,7 @@ class RegisterRewriter : public StmtExprMutator {
 bool IsOfThread(const Var& buffer) { return IsFragment(buffer) || IsLocal(buffer); }
 
 /*! What a nest does to registers, which each replica has, and to memory, which all share. */
-class Effects : public StmtExprVisitor {
+class SideEffects : public StmtExprVisitor {
  public:
   bool registers = false;
   bool memory = false;
@@ -132,7 +132,7 @@ class MemoryGuard : public StmtExprMutator {
 /*! Lets one replica do what a nest does to memory: all of the body, unless that computes registers
  * too. */
 Stmt WriteMemoryOnce(const ParallelNest& nest, const Stmt& body, const Expr& replica, Expr* guard) {
-  Effects effects;
+  SideEffects effects;
   effects(nest.body);
   if (!effects.memory) return body;
   const Expr first = EqualOf(replica, MakeInt(0));

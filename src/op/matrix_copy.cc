@@ -72,7 +72,7 @@ bool HasWholeRows(const Var& buffer, LoweringScope* scope) {
   Array<Var> vars;
   const std::vector<int64_t> shape = ConstShape(buffer);
   for (size_t d = 0; d < shape.size(); ++d) vars.push_back(MakeVar("i" + std::to_string(d)));
-  auto [physical, indices] = scope->Place(buffer, Array<Expr>(vars.begin(), vars.end()));
+  auto [physical, indices] = scope->ToPhysical(buffer, Array<Expr>(vars.begin(), vars.end()));
   Expr flat = MakeInt(0);
   const std::vector<int64_t> extents = ConstShape(physical);
   for (size_t d = 0; d < extents.size(); ++d) flat = flat * extents[d] + indices[d];
@@ -211,7 +211,7 @@ class MatrixCopy {
           inverse->coords[in_fragment[d]] - fragment_.ranges[in_fragment[d]]->min;
       element.Set(to, scope_->analyzer->Simplify(element[to] + from_start));
     }
-    auto [buffer, indices] = scope_->Place(shared_.buffer, element);
+    auto [buffer, indices] = scope_->ToPhysical(shared_.buffer, element);
     const Expr registers =
         converted_ ? AddressOf(*converted_, {MakeInt(0)}) : AddressOf(registers_, {first * 2});
     const std::string op = std::string(loads_ ? "tl.ptx_ldmatrix_x" : "tl.ptx_stmatrix_x") +

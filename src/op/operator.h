@@ -52,11 +52,11 @@ class LayoutScope {
   virtual Layout FindAnnotated(const Var& buffer) const = 0;
   /*! Another name of a buffer's memory. */
   virtual bool IsView(const Var& buffer) const = 0;
-  /*! Places a buffer for the statement at `span`. A second, different fragment layout is an error
-   *  naming both statements; a shared buffer keeps its first layout. */
-  virtual void Place(const Var& buffer, const Layout& layout, const Span& span) = 0;
-  /*! Places a shared buffer that wgmma reads: of two swizzles it gets the narrower one, which the
-   *  other reader takes, too. */
+  /*! Sets the layout of a buffer for the statement at `span`. A second, different fragment layout
+   * is an error naming both statements; a shared buffer keeps its first layout. */
+  virtual void SetLayout(const Var& buffer, const Layout& layout, const Span& span) = 0;
+  /*! Sets the layout of a shared buffer that wgmma reads: of two swizzles it gets the narrower one,
+   * which the other reader takes, too. */
   virtual void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) = 0;
   /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
   virtual bool IsPointedTo(const Var& buffer) const = 0;
@@ -93,7 +93,7 @@ class LoweringScope {
   /*! The registers of one thread that a fragment became: a one-dimensional local buffer. */
   virtual Var RegistersOf(const Var& buffer) = 0;
   /*! Physical buffer and indices of an element of a shared buffer; other buffers as they are. */
-  virtual std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) = 0;
+  virtual std::pair<Var, Array<Expr>> ToPhysical(const Var& buffer, const Array<Expr>& indices) = 0;
   /*! New shared memory of the kernel, row-major where it gets no layout. */
   virtual Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
                           const Layout& layout = Layout()) = 0;
@@ -132,12 +132,12 @@ class TileOperator {
   virtual BufferUse Use() const = 0;
   /*! Whether a value of the program decides if it reads one of the buffers that it reads. */
   virtual bool MayRead(const Var& buffer) const { return (void)buffer, false; }
-  /*! Places the shared memory that an engine addresses; before all other placements. */
-  virtual void PlaceForEngines(LayoutScope* scope) const { (void)scope; }
-  /*! Proposes layouts; true if this call placed a buffer or fixed the operator's own mapping. */
+  /*! Sets the layouts of shared memory that an MMA or TMA reads; before all other layouts. */
+  virtual void InferMmaOperandLayout(LayoutScope* scope) const { (void)scope; }
+  /*! Proposes layouts; true if this call set a layout or fixed the operator's own mapping. */
   virtual bool Infer(LayoutScope* scope, InferLevel level) = 0;
-  /*! Places shared memory that no operator has placed, when all fragments are. */
-  virtual void PlaceForBanks(LayoutScope* scope) const { (void)scope; }
+  /*! Sets the layouts of shared memory that has none yet, when all fragments have one. */
+  virtual void InferSwizzle(LayoutScope* scope) const { (void)scope; }
   /*! Every thread runs all of it for itself, on memory of its own: it deals nothing out. */
   virtual bool IsOfThread() const { return false; }
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
@@ -146,8 +146,8 @@ class TileOperator {
    *  memory. All buffers are placed. */
   virtual std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const;
   /*! Bits that a thread moves through shared memory because of where the operator's fragments are:
-   *  what one placement costs beside its registers. All buffers are placed. */
-  virtual int64_t MovedBits(const LayoutScope& scope) const { return (void)scope, 0; }
+   *  what one choice of layouts costs beside its registers. All buffers have one. */
+  virtual int64_t LayoutCost(const LayoutScope& scope) const { return (void)scope, 0; }
   /*! Whether the operator has more than one form (PartForm). */
   virtual bool HasForms() const { return false; }
   /*! Chooses a form, before the operator has a layout. */
@@ -171,10 +171,8 @@ class OperatorRegistration {
  * see acquire.cc. */
 inline constexpr const char* kAcquire = "tl.tileop.acquire";
 inline constexpr const char* kRelease = "tl.tileop.release";
-/*! draw(counter element, slot element, last): see draw.cc. */
-inline constexpr const char* kDraw = "tl.tileop.draw";
-/*! Attribute of a release: how many blocks of the cluster it tells. */
-inline constexpr const char* kClusterBlocks = "blocks";
+/*! fetch_tile(counter element, slot element, last): see fetch_tile.cc. */
+inline constexpr const char* kFetchTile = "tl.tileop.fetch_tile";
 
 /*! The operator of a statement: a tile operator's call or a parallel loop; nullptr for others. */
 std::unique_ptr<TileOperator> OperatorOf(const Stmt& s);

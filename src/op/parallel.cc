@@ -10,6 +10,7 @@
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../target/access_width.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
@@ -506,7 +507,7 @@ class WidthPlanner : public StmtExprVisitor {
   /*! Elements that share a byte belong to one thread, whatever else the loop touches. */
   int64_t MinWidth() const {
     if (stores_pairs_) return 2;
-    return std::min<int64_t>(width_, has_half_bytes_ ? 2 : 1);
+    return std::min<int64_t>(width_, has_sub_byte_ ? 2 : 1);
   }
 
   /*! The widest vector whose accesses of memory are full for the smallest elements, and no more
@@ -542,8 +543,8 @@ class WidthPlanner : public StmtExprVisitor {
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
     const int bits = BufferOf(buffer)->dtype->dtype.bits;
     widest_ = std::max(widest_, bits);
-    const bool is_half_byte = IsHalfByte(BufferOf(buffer)->dtype->dtype);
-    has_half_bytes_ |= is_half_byte;
+    const bool is_sub_byte = IsSubByte(BufferOf(buffer)->dtype->dtype);
+    has_sub_byte_ |= is_sub_byte;
     if (IsFragment(buffer)) return;
     const Expr zero = MakeInt(inner_->dtype(), 0);
     Expr offset = FlatOffset(buffer, indices);
@@ -551,7 +552,7 @@ class WidthPlanner : public StmtExprVisitor {
     Expr step = analyzer_->Simplify(offset - start);
     if (IsConst(step, 0) && !is_store) return;
     const bool is_contiguous = analyzer_->CanProveEqual(step, inner_);
-    if (is_store && is_half_byte) {
+    if (is_store && is_sub_byte) {
       const Analyzer::Modular m = analyzer_->ModularSet(start);
       stores_pairs_ = is_contiguous && ends_even_ && m.coeff % 2 == 0 && m.base % 2 == 0;
     }
@@ -571,7 +572,7 @@ class WidthPlanner : public StmtExprVisitor {
   }
 
   const ParallelNest& nest_;
-  bool has_half_bytes_ = false, stores_pairs_ = false, ends_even_ = false;
+  bool has_sub_byte_ = false, stores_pairs_ = false, ends_even_ = false;
   int64_t width_ = kMaxInstructionBits;
   int widest_ = 8, widest_memory_ = 0, narrowest_memory_ = kMaxInstructionBits;
   Var inner_;

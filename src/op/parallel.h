@@ -12,10 +12,6 @@
 
 namespace tl {
 
-/*! Attribute of operators, and annotation of parallel loops, on a tensor that has a layout
- * (T.annotate_layout): its name. */
-inline constexpr const char* kPlacedTensor = "tl.placed_tensor";
-
 struct ParallelNest {
   Array<Var> vars;
   Array<Expr> extents;

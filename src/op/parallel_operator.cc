@@ -5,6 +5,7 @@
 
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
@@ -39,13 +40,13 @@ bool OnlyFillsShared(const Stmt& body) {
 }
 
 /*! Memory that several threads may write gets elements of which two share a byte. */
-bool StoresHalfBytes(const Stmt& body) {
+bool StoresSubByte(const Stmt& body) {
   struct Stores : StmtExprVisitor {
     bool found = false;
     using StmtExprVisitor::Visit_;
     void Visit_(const BufferStoreNode* op) final {
       const Var& v = op->buffer;
-      found |= (IsGlobal(v) || IsShared(v)) && IsHalfByte(BufferOf(v)->dtype->dtype);
+      found |= (IsGlobal(v) || IsShared(v)) && IsSubByte(BufferOf(v)->dtype->dtype);
       Default(op);
     }
   } stores;
@@ -216,10 +217,10 @@ class ParallelOperator : public TileOperator {
   /*! Accesses of global memory take their time. Registers have no addresses: arrays of which a
    * thread wants the element of its own number are in local memory, where each access costs as much
    * as a copy through shared memory. Half a byte cannot be stored. */
-  int64_t MovedBits(const LayoutScope& scope) const final {
+  int64_t LayoutCost(const LayoutScope& scope) const final {
     constexpr int64_t kMuch = int64_t(1) << 32, kNever = kMuch << 16;
     int64_t bits = GlobalMemoryBits(nest_, layout_, scope.target->warp_threads);
-    if (StoresHalfBytes(nest_.body) && ContiguousRegisters(layout_) % 2) bits += kNever;
+    if (StoresSubByte(nest_.body) && ContiguousRegisters(layout_) % 2) bits += kNever;
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
@@ -361,7 +362,7 @@ class ParallelOperator : public TileOperator {
       const Fragment all = PlanPartition(whole->nest, width, scope->num_threads);
       const auto fragment = FragmentFromLayout(whole->nest, whole->access, all, scope->num_threads);
       if (!fragment) continue;
-      scope->Place(access.buffer, *fragment, span);
+      scope->SetLayout(access.buffer, *fragment, span);
       return true;
     }
     return false;
@@ -397,7 +398,7 @@ class ParallelOperator : public TileOperator {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment) continue;
-      scope->Place(access.buffer, *fragment, span);
+      scope->SetLayout(access.buffer, *fragment, span);
       placed = true;
     }
     return placed;

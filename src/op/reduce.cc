@@ -227,12 +227,12 @@ class ReduceOperator : public TileOperator {
     if (!source.defined()) return level == InferLevel::kFree && PlaceSource(scope);
     if (scope->Find(op_.dst.buffer).defined()) return false;
     const std::vector<int64_t> shape = ConstShape(op_.dst.buffer);
-    scope->Place(op_.dst.buffer, PlanReduce(source, op_.dim, shape, scope->num_threads).result,
-                 span);
+    scope->SetLayout(op_.dst.buffer, PlanReduce(source, op_.dim, shape, scope->num_threads).result,
+                     span);
     return true;
   }
 
-  int64_t MovedBits(const LayoutScope& scope) const final {
+  int64_t LayoutCost(const LayoutScope& scope) const final {
     // Of the order of what 16 registers take.
     constexpr int64_t kBarrierBits = 512;
     if (!IsFragment(op_.src.buffer)) return 0;
@@ -277,7 +277,8 @@ class ReduceOperator : public TileOperator {
       if (!by_rows && !pays) break;
       width *= 2;
     }
-    scope->Place(op_.src.buffer, PlanReducible(shape, op_.dim, width, scope->num_threads), span);
+    scope->SetLayout(op_.src.buffer, PlanReducible(shape, op_.dim, width, scope->num_threads),
+                     span);
     return true;
   }
 

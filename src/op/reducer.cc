@@ -57,7 +57,7 @@ class ReducerFinalize : public TileOperator {
 
   Stmt Lower(LoweringScope* scope) const final {
     const Array<Expr> origin(ConstShape(op_.buffer).size(), MakeInt(0));
-    const Var values = scope->Place(op_.buffer, origin).first;
+    const Var values = scope->ToPhysical(op_.buffer, origin).first;
     return CombineOverGroups(
         ThreadGroups::WholeBlock(scope->thread, scope->num_threads, scope->target->warp_threads),
         op_.reduction, values, std::string(op_.buffer->name) + "_parts", scope, span);

@@ -1,6 +1,7 @@
 #include "region_nest.h"
 
 #include "../layout/annotation.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 
 namespace tl {

@@ -1,5 +1,6 @@
 /*! Intrinsics that a program calls by name, for what one thread or warp does: shuffles and votes,
  * wide accesses, text, random numbers. */
+#include "../tvm/attrs.h"
 #include "intrinsics.h"
 
 namespace tl {

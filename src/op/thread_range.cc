@@ -1,5 +1,6 @@
 #include "thread_range.h"
 
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 

@@ -31,20 +31,6 @@ Map<String, Any> TileOpAttrs(const CallNode* call);
 Any TileOpAttr(const CallNode* call, const char* key);
 int64_t TileOpIntAttr(const CallNode* call, const char* key, int64_t otherwise);
 
-/*! Attribute of an operator that one thread runs alone: it elects none. */
-inline constexpr const char* kElected = "elected";
-/*! The same for an operator that issues copies by one thread: it elects none, and does all else. */
-inline constexpr const char* kByOneThread = "by_one_thread";
-
-/*! Attribute of a copy that layout inference has made, from a fragment to the shared tile that
- * statements want it in, or back. */
-inline constexpr const char* kConverts = "converts";
-
-/*! Attribute of tl.tileop.gemm: who waits for the product. Absent: the operator itself;
- * kNobodyWaits: a tl.tileop.wgmma_wait further on. */
-inline constexpr const char* kWgWait = "wg_wait";
-inline constexpr int64_t kNobodyWaits = -1;
-
 /*! Buffers that a statement reads and writes, tile operators and plain loads and stores alike. */
 struct BufferUse {
   std::vector<Var> reads;

@@ -8,6 +8,7 @@
 #include "tma_copy.h"
 
 #include "../target/target.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
@@ -74,9 +75,9 @@ struct FoldXor : StmtExprMutator {
 
 }  // namespace
 
-BoxPlace PlaceBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
-                  LoweringScope* scope) {
-  BoxPlace place;
+BoxAddress AddressOfBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
+                        LoweringScope* scope) {
+  BoxAddress place;
   std::vector<Expr> to;
   for (const Range& r : shared.ranges) to.push_back(r->min);
   for (const TmaDim& dim : plan.dims) {
@@ -92,7 +93,7 @@ BoxPlace PlaceBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Exp
   return place;
 }
 
-Stmt OverBoxes(const BoxPlace& place, Stmt body, const Span& span) {
+Stmt OverBoxes(const BoxAddress& place, Stmt body, const Span& span) {
   for (auto it = place.loops.rbegin(); it != place.loops.rend(); ++it) {
     body = MakeFor(it->first, MakeInt(it->second), ForKind::kUnrolled, body, span);
   }
@@ -107,10 +108,10 @@ namespace {
 
 /*! The coordinates of a region's box, innermost first. */
 Array<Expr> CoordinatesOf(const TileRegion& global, const TileRegion& shared, const TmaPlan& plan,
-                          LoweringScope* scope, BoxPlace* place) {
+                          LoweringScope* scope, BoxAddress* place) {
   std::vector<Expr> from;
   for (const Range& r : global.ranges) from.push_back(r->min);
-  *place = PlaceBox(shared, plan, &from, scope);
+  *place = AddressOfBox(shared, plan, &from, scope);
   Array<Expr> coordinates;
   for (size_t d = plan.map_dims.size(); d-- > 0;) {
     coordinates.push_back(scope->analyzer->Simplify(from[plan.map_dims[d]]));
@@ -135,7 +136,7 @@ class TmaCopyOperator : public TileOperator {
     if (level != InferLevel::kPrefer || !IsShared(Shared().buffer)) return false;
     // Where the program has a pointer, it says itself what lies where.
     if (scope->Find(Shared().buffer).defined() || scope->IsPointedTo(Shared().buffer)) return false;
-    scope->Place(Shared().buffer, ProposeTmaLayout(Shared()), span);
+    scope->SetLayout(Shared().buffer, ProposeTmaLayout(Shared()), span);
     return true;
   }
 
@@ -149,7 +150,7 @@ class TmaCopyOperator : public TileOperator {
     Stmt issue;
     if (is_load_) {
       RefuseSafeValue(*scope, src_.buffer, "T.tma_copy", span);
-      const auto [buffer, indices] = scope->Place(barrier_->buffer, barrier_->Mins());
+      const auto [buffer, indices] = scope->ToPhysical(barrier_->buffer, barrier_->Mins());
       const Expr barrier = AddressOf(buffer, indices);
       issue = IssueTmaLoad(src_, dst_, plan, barrier, issue_, scope, span);
       if (issue_.elected) return issue;
@@ -227,7 +228,7 @@ int64_t TmaBytes(const TileRegion& dst) {
 }
 
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope) {
-  const auto [buffer, indices] = scope->Place(tile, element);
+  const auto [buffer, indices] = scope->ToPhysical(tile, element);
   FoldXor fold;
   return AddressOf(buffer, indices.Map([&](const Expr& e) {
     return scope->analyzer->Simplify(fold.Mutate(e));
@@ -296,7 +297,7 @@ Stmt IssueTmaLoad(const TileRegion& global, const TileRegion& shared, const TmaP
   if (plan.bulk_bytes > 0) {
     return IssueBulkLoad(global, shared, plan, barrier, issue, scope, span);
   }
-  BoxPlace place;
+  BoxAddress place;
   const Array<Expr> coordinates = CoordinatesOf(global, shared, plan, scope, &place);
   Array<Expr> args = {HintOf(issue), TmaDescriptor(global.buffer, plan, scope->analyzer), barrier,
                       place.shared};
@@ -314,7 +315,7 @@ Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const Tma
   if (plan.bulk_bytes > 0) {
     stores = IssueBulkStore(shared, global, plan, issue, scope, span);
   } else {
-    BoxPlace place;
+    BoxAddress place;
     const Array<Expr> coordinates = CoordinatesOf(global, shared, plan, scope, &place);
     Array<Expr> args = {issue.adds ? StringOf("tl::SumOp") : HintOf(issue),
                         TmaDescriptor(global.buffer, plan, scope->analyzer), place.shared};
@@ -327,7 +328,7 @@ Stmt IssueTmaStore(const TileRegion& shared, const TileRegion& global, const Tma
 
 Stmt WaitedStore(const Stmt& store, const TileRegion& shared, const TileRegion& global,
                  const char* order, LoweringScope* scope) {
-  const Var tile = scope->Place(shared.buffer, shared.Mins()).first;
+  const Var tile = scope->ToPhysical(shared.buffer, shared.Mins()).first;
   return MakeAttr(Array<Any>{tile, global.buffer, String(order)}, kStoreWait, global.ToExpr(),
                   store);
 }

@@ -46,14 +46,14 @@ struct TmaIssue {
 TmaIssue TmaIssueOf(const CallNode* call);
 
 /*! The places of one box in both memories; `loops` have the variables that count boxes. */
-struct BoxPlace {
+struct BoxAddress {
   Expr shared;  // address
   std::vector<std::pair<Var, int64_t>> loops;
 };
 /*! `from` is where the region begins, by dimension, and becomes where the box does. */
-BoxPlace PlaceBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
-                  LoweringScope* scope);
-Stmt OverBoxes(const BoxPlace& place, Stmt body, const Span& span);
+BoxAddress AddressOfBox(const TileRegion& shared, const TmaPlan& plan, std::vector<Expr>* from,
+                        LoweringScope* scope);
+Stmt OverBoxes(const BoxAddress& place, Stmt body, const Span& span);
 /*! The template argument that says how long the L2 cache keeps what is copied. */
 Expr HintOf(const TmaIssue& issue);
 /*! `tl.create_tma_descriptor(..)`, which SplitHostDevice makes a kernel parameter. */
@@ -61,7 +61,7 @@ Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer);
 /*! The layout of a shared tile, row-major where nobody placed it. */
 Layout LayoutFrom(const Layout& found, const Var& buffer);
 
-/*! Pointer to an element of a shared tile where a copy by an engine begins. */
+/*! Pointer to an element of a shared tile where a copy by the async proxy begins. */
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);
 /*! True in one of `threads` threads that all ask, of which `thread` is 0 in the first. */
 Expr ElectOne(const Target& target, const Expr& thread, int64_t threads);

@@ -54,7 +54,7 @@ std::string CheckGeometry(const Im2col& im2col) {
 Stmt IssueIm2col(const Im2col& im2col, const TmaPlan& plan, const Expr& barrier,
                  const TmaIssue& issue, LoweringScope* scope, const Span& span) {
   std::vector<Expr> first = {im2col.first_row, im2col.first_column};
-  const BoxPlace place = PlaceBox(im2col.tile, plan, &first, scope);
+  const BoxAddress place = AddressOfBox(im2col.tile, plan, &first, scope);
   const Im2col::Pixel pixel = im2col.FirstPixel(first[0]);
   Im2col::Tap tap = im2col.TapOf(first[1]);
   // Outside of the matrix is behind the last channel.
@@ -85,7 +85,7 @@ class TmaIm2colOperator : public TileOperator {
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level != InferLevel::kPrefer || scope->Find(Tile()).defined()) return false;
-    scope->Place(Tile(), ProposeTmaLayout(im2col_.tile), span);
+    scope->SetLayout(Tile(), ProposeTmaLayout(im2col_.tile), span);
     return true;
   }
 
@@ -95,7 +95,7 @@ class TmaIm2colOperator : public TileOperator {
 
   Stmt Lower(LoweringScope* scope) const final {
     const TmaPlan plan = Plan(scope->LayoutOf(Tile()), scope->analyzer);
-    const auto [buffer, indices] = scope->Place(barrier_.buffer, barrier_.Mins());
+    const auto [buffer, indices] = scope->ToPhysical(barrier_.buffer, barrier_.Mins());
     return IssueIm2col(im2col_, plan, AddressOf(buffer, indices), issue_, scope, span);
   }
 

@@ -16,8 +16,9 @@ bool IsOneOf(const CallNode* call, std::initializer_list<const char*> ops) {
 
 std::vector<Intrinsic> TmaIntrinsics() {
   constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
-                   kEngineRead = Access::kEngineRead, kEngineWrite = Access::kEngineWrite,
-                   kEngineFill = Access::kEngineFill;
+                   kAsyncProxyRead = Access::kAsyncProxyRead,
+                   kAsyncProxyWrite = Access::kAsyncProxyWrite,
+                   kAsyncProxyWriteWaited = Access::kAsyncProxyWriteWaited;
   constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
   constexpr IntrinsicEffects kLoads =
       kPure.Queue(AsyncQueue::kTmaLoad, QueueStep::kIssue).Schedules();
@@ -36,63 +37,68 @@ std::vector<Intrinsic> TmaIntrinsics() {
       // writes one for each.
       {kPrefetchTmaDescriptor, "tl::prefetch_tma_descriptor", "tl/tma.h", 0, {}, kPure},
       // tma_load<hint>(descriptor, barrier, shared, coordinates..), innermost first
-      {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineWrite}, kLoads},
+      {kTmaLoad, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kAsyncProxyWrite}, kLoads},
       // tma_load_multicast<hint>(descriptor, barrier, shared, blocks, coordinates..)
       {kTmaLoadMulticast,
        "tl::tma_load_multicast",
        "tl/tma.h",
        1,
-       {kRead, kBarrier, kEngineWrite},
+       {kRead, kBarrier, kAsyncProxyWrite},
        kLoads},
       // tma_load_im2col<rank, hint>(descriptor, barrier, shared, coordinates.., offsets..)
       {kTmaLoadIm2col,
        "tl::tma_load_im2col",
        "tl/tma.h",
        2,
-       {kRead, kBarrier, kEngineWrite},
+       {kRead, kBarrier, kAsyncProxyWrite},
        kLoads},
-      {kTmaLoadWaited, "tl::tma_load", "tl/tma.h", 1, {kRead, kBarrier, kEngineFill}, kLoads},
+      {kTmaLoadWaited,
+       "tl::tma_load",
+       "tl/tma.h",
+       1,
+       {kRead, kBarrier, kAsyncProxyWriteWaited},
+       kLoads},
       // tma_store<hint>(descriptor, shared, coordinates..), tma_reduce<operation>(..)
-      {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kEngineRead}, kStores},
-      {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kEngineRead}, kStores},
+      {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kAsyncProxyRead}, kStores},
+      {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kAsyncProxyRead}, kStores},
       // bulk_load<hint>(shared, global, bytes, barrier), bulk_load_multicast<hint>(.., blocks)
       {kBulkLoad,
        "tl::bulk_load",
        "tl/bulk_copy.h",
        1,
-       {kEngineWrite, kRead, Access::kNone, kBarrier},
+       {kAsyncProxyWrite, kRead, Access::kNone, kBarrier},
        kLoads},
       {kBulkLoadMulticast,
        "tl::bulk_load_multicast",
        "tl/bulk_copy.h",
        1,
-       {kEngineWrite, kRead, Access::kNone, kBarrier, Access::kNone},
+       {kAsyncProxyWrite, kRead, Access::kNone, kBarrier, Access::kNone},
        kLoads},
       {kBulkLoadWaited,
        "tl::bulk_load",
        "tl/bulk_copy.h",
        1,
-       {kEngineFill, kRead, Access::kNone, kBarrier},
+       {kAsyncProxyWriteWaited, kRead, Access::kNone, kBarrier},
        kLoads},
       // bulk_copy_remote(shared to, shared from, bytes, barrier, rank)
       {kBulkCopyRemote,
        "tl::bulk_copy_remote",
        "tl/bulk_copy.h",
        0,
-       {kEngineWrite, kEngineRead, Access::kNone, kBarrier, Access::kNone},
+       {kAsyncProxyWrite, kAsyncProxyRead, Access::kNone, kBarrier, Access::kNone},
        kLoads},
       // bulk_store<hint>(global, shared, bytes), bulk_reduce_add<type>(..)
       {kBulkStore,
        "tl::bulk_store",
        "tl/bulk_copy.h",
        1,
-       {kWrite, kEngineRead, Access::kNone},
+       {kWrite, kAsyncProxyRead, Access::kNone},
        kStores},
       {kBulkReduceAdd,
        "tl::bulk_reduce_add",
        "tl/bulk_copy.h",
        1,
-       {Access::kAtomic, kEngineRead, Access::kNone},
+       {Access::kAtomic, kAsyncProxyRead, Access::kNone},
        kStores},
   };
   for (Intrinsic& row : rows) row.feature = Feature::kTma;

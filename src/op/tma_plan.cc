@@ -1,6 +1,6 @@
 /*!
  * The hardware writes a box row-major and then, with a swizzle of 128, 64 or 32 bytes, exchanges
- * the 16-byte pieces of each row: bits 4 to 6 of the address (4 to 5, 4) are xored with bits 7 to 9
+ * the 16-byte chunks of each row: bits 4 to 6 of the address (4 to 5, 4) are xored with bits 7 to 9
  * (7 to 8, 7). CUDA C++ Programming Guide, "Tensor Memory Access, Swizzle". Whether a layout is
  * that is read off its table: undoing the exchange must leave the box dense. Limits of boxes and
  * strides: CUDA Driver API, cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col.
@@ -20,7 +20,7 @@ constexpr size_t kMaxRank = 5;
 constexpr int64_t kMaxByteStride = int64_t(1) << 40;
 /*! Bytes that a box's place in shared memory, a row of it, and a tensor's strides are multiples of.
  */
-constexpr int64_t kPlace = 128, kPiece = 16;
+constexpr int64_t kSmemAlignment = 128, kChunkBytes = 16;
 
 int64_t LargestDivisor(int64_t n, int64_t limit, int64_t unit) {
   for (int64_t d = std::min(n, limit); d >= unit; --d) {
@@ -155,7 +155,7 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
     const Expr stride = analyzer->Simplify(StrideOf(type, d) * MakeInt(kInt64, bytes));
     const auto known = AsInt(stride);
     const Analyzer::Modular modular = analyzer->ModularSet(stride);
-    const bool multiple = modular.coeff % kPiece == 0 && modular.base % kPiece == 0;
+    const bool multiple = modular.coeff % kChunkBytes == 0 && modular.base % kChunkBytes == 0;
     if (known ? !multiple || *known >= kMaxByteStride : proof == TmaProof::kFully && !multiple) {
       return "a stride of " +
              (known ? std::to_string(*known) : std::string("a symbolic number of")) + " bytes in " +
@@ -222,7 +222,7 @@ bool IsOnePiece(const TileRegion& global, int64_t bytes, Analyzer* analyzer) {
     dense = dense * shape;
   }
   const Analyzer::Modular m = analyzer->ModularSet(analyzer->Simplify(start * bytes));
-  return m.coeff % kPiece == 0 && m.base % kPiece == 0;
+  return m.coeff % kChunkBytes == 0 && m.base % kChunkBytes == 0;
 }
 
 /*! The place of each element of a region, row-major, from the region's first byte on; nullopt where
@@ -246,7 +246,7 @@ PieceOrder OrderOf(const TileRegion& shared, const Layout& layout, const std::ve
     }
     const int64_t base = *std::min_element(places.begin(), places.end());
     const int64_t last = *std::max_element(places.begin(), places.end());
-    if (base % kPiece || last - base != (Product(box) - 1) * bytes || places[0] != base)
+    if (base % kChunkBytes || last - base != (Product(box) - 1) * bytes || places[0] != base)
       return false;
     for (int64_t& place : places) place -= base;
     if (!order) order = places;
@@ -261,8 +261,8 @@ int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layo
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   int64_t size = bytes;
   for (const TmaDim& dim : dims) size *= dim.box;
-  if (size % kPiece || !IsOnePiece(global, bytes, analyzer)) return 0;
-  const BoxTable table(layout, bytes, 0, kPiece);
+  if (size % kChunkBytes || !IsOnePiece(global, bytes, analyzer)) return 0;
+  const BoxTable table(layout, bytes, 0, kChunkBytes);
   return LiesDense(shared, table, dims, analyzer) ? size : 0;
 }
 
@@ -278,11 +278,11 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     const int64_t span = swizzle / bytes;
     dim.box = !inner    ? LargestDivisor(extent, plan->pixels ? kMaxPixels : kMaxBox, 1)
               : swizzle ? (extent % span ? 0 : span)
-                        : LargestDivisor(extent, kMaxBox, kPiece / bytes);
+                        : LargestDivisor(extent, kMaxBox, kChunkBytes / bytes);
     if (dim.box == 0) return false;
     dim.count = extent / dim.box;
   }
-  const BoxTable table(layout, bytes, swizzle, std::max<int64_t>(kPlace, swizzle * 8));
+  const BoxTable table(layout, bytes, swizzle, std::max<int64_t>(kSmemAlignment, swizzle * 8));
   // A box that is not dense may be several that are: its outer dimensions go one by one.
   for (size_t outer = 0; outer < dims.size(); ++outer) {
     if (outer > 0) {
@@ -302,7 +302,7 @@ std::string PlanSwizzle(const TileRegion& shared, const Layout& layout, Analyzer
                         TmaPlan* plan) {
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   const int64_t row = plan->dims.back().box * bytes;
-  if (row % kPiece) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
+  if (row % kChunkBytes) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
   for (int swizzle : {0, 128, 64, 32}) {
     if (PlanBoxes(shared, layout, swizzle, analyzer, plan)) return "";
   }
@@ -360,7 +360,7 @@ std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const
   const int64_t bytes = t.bits / 8;
   int64_t size = bytes;
   for (const TmaDim& dim : there.dims) size *= dim.box;
-  if (size % kPiece) return std::to_string(size) + " bytes, not a multiple of 16";
+  if (size % kChunkBytes) return std::to_string(size) + " bytes, not a multiple of 16";
   const PieceOrder a = OrderOf(from, from_layout, here.dims, bytes, analyzer);
   const PieceOrder b = OrderOf(to, to_layout, there.dims, bytes, analyzer);
   if (!a || !b) return "a tile that lies in several pieces";

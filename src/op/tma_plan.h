@@ -1,7 +1,7 @@
 /*!
  * Which boxes of a tensor a copy by TMA moves: a tile of shared
  * memory is cut into boxes each of which lies dense in it, row-major, but for the exchange of
- * 16-byte pieces that the hardware's swizzles make.
+ * 16-byte chunks that the hardware's swizzles make.
  */
 #pragma once
 #include <optional>

@@ -1,6 +1,7 @@
 #include "tma_reduce.h"
 
 #include "../target/target.h"
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
@@ -26,7 +27,7 @@ class TmaReduceOperator : public TileOperator {
     const Var tile = shared_.buffer;
     if (level != InferLevel::kPrefer || !IsShared(tile) || scope->Find(tile).defined())
       return false;
-    scope->Place(tile, ProposeTmaLayout(shared_), span);
+    scope->SetLayout(tile, ProposeTmaLayout(shared_), span);
     return true;
   }
 

@@ -4,7 +4,7 @@
 
 namespace tl {
 
-/*! Registers of a thread that a call of a product (IsWgmmaProduct) accumulates in: a warp group has
+/*! Registers of a thread that a call of an MMA (IsWgmma) accumulates in: a warp group has
  * 64 x n elements, each thread n / 2 (PTX ISA, wgmma, "Register Fragments"). */
 inline int64_t AccumulatorRegisters(const CallNode* product) {
   // <m, n, k, type of A, of B, of C, ..>

@@ -1,5 +1,5 @@
 /*!
- * tl.tileop.wgmma_wait(n, C regions...): at most n groups of products are in flight afterwards; the
+ * tl.tileop.wgmma_wait(n, C regions...): at most n groups of MMAs are in flight afterwards; the
  * regions are the accumulators that may be used from here on.
  */
 #include "wgmma_wait.h"
@@ -22,7 +22,7 @@ class WgmmaWait : public TileOperator {
   bool Infer(LayoutScope*, InferLevel) final { return false; }
 
   Stmt Lower(LoweringScope* scope) const final {
-    std::vector<Stmt> body = {WaitForProducts(groups_, span)};
+    std::vector<Stmt> body = {WaitForMmas(groups_, span)};
     for (const Var& c : accumulators_) {
       body.push_back(FenceAccumulator(scope->RegistersOf(c), span));
     }
@@ -42,7 +42,7 @@ OperatorRegistration wait(kWgmmaWait, "tl.wgmma_wait", MakeWait);
 
 }  // namespace
 
-Stmt WaitForProducts(int64_t groups, const Span& span) {
+Stmt WaitForMmas(int64_t groups, const Span& span) {
   return MakeEvaluate(CallOp(kWarpgroupWait, {MakeInt(groups)}), span);
 }
 

@@ -21,7 +21,7 @@ Fragment Operand(int rows, int k) {
 }
 
 /*!
- * C of the transposed product. The instruction has column l % m in lane l, and there rows in fours:
+ * C of the transposed MMA. The instruction has column l % m in lane l, and there rows in fours:
  * with A and B exchanged lane l has row l % m, and columns in fours, side by side in memory. A row
  * of it then is where the A of a following MFMA of 16-bit floats has it. float64 has rows one by
  * one.

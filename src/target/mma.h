@@ -27,7 +27,7 @@ struct MatrixInstruction {
    * arguments: integers, and names of types. */
   std::string intrinsic;
   std::vector<std::string> template_args;
-  /*! It is called with B for A and A for B, and so gives the transposed product: C is transposed.
+  /*! It is called with B for A and A for B, and so gives the transposed MMA: C is transposed.
    */
   bool exchanges_operands = false;
   /*! A and B are made of the matrices that ldmatrix loads: 8 rows by 4 registers of 32 bits, lane l

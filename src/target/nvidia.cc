@@ -3,6 +3,7 @@
 #include <array>
 #include <regex>
 
+#include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "registers.h"
 

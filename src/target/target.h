@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../tvm/attrs.h"
 #include "../tvm/build.h"
 
 namespace tl {

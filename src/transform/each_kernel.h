@@ -1,5 +1,6 @@
 /*! Passes that work on one kernel of a function at a time. */
 #pragma once
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 
 namespace tl {
@@ -12,7 +13,7 @@ PrimFunc ForEachKernel(const PrimFunc& f, F change) {
     F* change;
     using StmtExprMutator::Mutate_;
     Stmt Mutate_(const AttrStmtNode* op) override {
-      return op->attr_key == "thread_extent" ? (*change)(op) : Default<Stmt>(op);
+      return op->attr_key == kThreadExtent ? (*change)(op) : Default<Stmt>(op);
     }
   } walk;
   walk.change = &change;

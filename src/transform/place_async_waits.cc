@@ -23,6 +23,7 @@
 #include "../analysis/effects.h"
 #include "../op/gemm_instruction.h"
 #include "../op/wgmma_wait.h"
+#include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "each_kernel.h"

@@ -25,7 +25,7 @@ inline DLDataType WithLanes(DLDataType t, int lanes) {
 }
 
 /*! int4, uint4, float4_e2m1fn: in memory two elements share a byte. */
-inline bool IsHalfByte(DLDataType t) {
+inline bool IsSubByte(DLDataType t) {
   return t.bits == 4 && (t.code == kDLInt || t.code == kDLUInt || t.code == kDLFloat4_e2m1fn);
 }
 

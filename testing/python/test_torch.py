@@ -258,7 +258,7 @@ def test_the_extents_of_fake_outputs(expr, size):
     assert fake_outputs(plan, (torch.empty(10),), "cpu").shape == (size,)
 
 
-def test_fake_outputs_with_strides_and_of_half_bytes():
+def test_fake_outputs_with_strides_and_of_sub_byte():
     a = TensorParam("A", "float4_e2m1fn", (M, 8))
     c = TensorParam("C", "uint4", (M, 8), (16, 1))
     plan = plan_of(a, c, outputs=(1,))

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
 _COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
 _ENGINES = {
-    "tl.tma_load": "TMA, announced to an mbarrier",
-    "tl.tma_load_im2col": "TMA in im2col mode, announced to an mbarrier",
-    "tl.tma_load_multicast": "TMA to several blocks of the cluster, announced to their mbarriers",
+    "tl.tma_load": "TMA, completes on an mbarrier",
+    "tl.tma_load_im2col": "TMA in im2col mode, completes on an mbarrier",
+    "tl.tma_load_multicast": "TMA to several blocks of the cluster, completes on their mbarriers",
     "tl.tma_store": "TMA, a group of bulk copies",
     "tl.wgmma_ss": "wgmma, operands from shared memory",
     "tl.wgmma_rs": "wgmma, A from registers",
@@ -176,7 +176,7 @@ def _steps(function: tirx.PrimFunc, entry: Any) -> list[str]:
     lines = [f"    versions of buffers: {versions or 'one of each'}"]
     if "slots" in entry:
         slots = ", ".join(f"{name} {count}" for name, count in sorted(entry["slots"].items()))
-        late = ", given up an iteration late" if entry["late"] else ""
+        late = ", released an iteration late" if entry["late"] else ""
         lines = [f"    slots that the program has itself: {slots}{late}"]
     loop = _loop_of(function, entry)
     if loop is not None:

@@ -13,7 +13,7 @@ _BY = {
     "tma": "TMA",
     "cp.async": "cp.async",
     "threads": "stores of all its threads",
-    "draw": "one thread from a counter",
+    "fetch": "one thread from a counter",
 }
 
 

@@ -38,7 +38,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.CheckTensorLayouts,
         transform.CheckReturns,
         transform.NarrowThreads,
-        transform.AttachOperands,
+        transform.AttachDescriptorOperands,
     ]
     if checked:
         passes.append(transform.CheckBounds)
@@ -46,7 +46,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         passes.append(transform.VerifyParallelLoop)
     passes += [
         transform.VerifyBufferInit,
-        transform.UnrollFills,
+        transform.UnrollCopies,
         transform.SelectInstructions,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
@@ -80,7 +80,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.FlattenBuffer,
         transform.Simplify,
         transform.RemoveUnusedBindings,
-        transform.NameWarpGroups,
+        transform.HoistWarpUniformValues,
     ]
     return _run(mod, passes, dump, lowered=True)
 

@@ -61,7 +61,7 @@ class TensorMap:
         strides: of the dimensions but the innermost, which is contiguous.
         box: extents of the box; empty for im2col.
         element_strides: steps between the elements of the box that are copied.
-        swizzle: bytes within which 16-byte pieces are exchanged: 0, 32, 64 or 128.
+        swizzle: bytes within which 16-byte chunks are exchanged: 0, 32, 64 or 128.
         l2_promotion: bytes that the L2 cache reads at once: 0, 64, 128 or 256.
         oob_fill: what is read outside of the tensor.
         im2col: the pixels, for a map in im2col mode.

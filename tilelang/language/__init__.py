@@ -7,7 +7,7 @@ synchronisation.py, thread_reductions.py, barriers.py, proxies.py, clusters.py, 
 register_counts.py, dependent_launch.py; instructions by hand are in mma.py, wgmma.py,
 descriptors.py and tensor_maps.py, TVM's names in tvm_names.py; unavailable.py has what is refused.
 Below them, source.py and rewrite.py turn a Python function into one that calls hooks.py, and
-tracer.py holds the state of a trace. ops.py, regions.py and places.py make the IR.
+tracer.py holds the state of a trace. ops.py, regions.py and element_address.py make the IR.
 """
 
 import typing as _typing
@@ -407,6 +407,26 @@ from tilelang.language.unavailable import (
     tma_load_2sm,
     tma_scatter4,
 )
+from tilelang.language.vector_memory import (
+    __ffs,
+    __fns,
+    __ldg,
+    dp4a,
+    ldg32,
+    ldg64,
+    ldg128,
+    ldg256,
+    lds32,
+    lds64,
+    lds128,
+    stg32,
+    stg64,
+    stg128,
+    stg256,
+    sts32,
+    sts64,
+    sts128,
+)
 from tilelang.language.vectors import *  # noqa: F403
 from tilelang.language.views import reshape, view
 from tilelang.language.warp_groups import (
@@ -440,26 +460,6 @@ from tilelang.language.wgmma import (
     warpgroup_commit_batch,
     warpgroup_fence_operand,
     warpgroup_wait,
-)
-from tilelang.language.words import (
-    __ffs,
-    __fns,
-    __ldg,
-    dp4a,
-    ldg32,
-    ldg64,
-    ldg128,
-    ldg256,
-    lds32,
-    lds64,
-    lds128,
-    stg32,
-    stg64,
-    stg128,
-    stg256,
-    sts32,
-    sts64,
-    sts128,
 )
 from tilelang.language.ws_schedule import (
     WSID,

@@ -11,10 +11,10 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.effects import reads_memory
+from tilelang.language.element_address import as_element
 from tilelang.language.intrinsics import address_of
 from tilelang.language.loops import loop_layout_notes
 from tilelang.language.ops import device_call, emit_tile_op
-from tilelang.language.places import place_of
 from tilelang.language.regions import (
     element_extents,
     full_region,
@@ -157,7 +157,7 @@ def ptx_cp_async(dst: Any, src: Any, bytes: int, predicate: Any = None) -> None:
 
 
 def _pointer(place: Any, memory: str) -> ir.Call:
-    element = place_of("T.ptx_cp_async", place, f"an element of {memory} memory")
+    element = as_element("T.ptx_cp_async", place, f"an element of {memory} memory")
     if not element.source.scope().startswith(memory):
         raise ValueError(
             f"T.ptx_cp_async found {element.source.name} in scope {element.source.scope()}, wanted "

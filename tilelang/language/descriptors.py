@@ -9,9 +9,9 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.allocation import allocate
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.element_address import as_element, check_scope, constant
 from tilelang.language.intrinsics import address_of
 from tilelang.language.ops import device_call
-from tilelang.language.places import constant, in_memory, place_of
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import current_tracer
 from tilelang.language.unavailable import alloc_tcgen05_instr_desc, alloc_tcgen05_smem_desc
@@ -85,8 +85,8 @@ def descriptor_of(name: str, value: Any) -> ir.TensorLoad:
     TypeError, ValueError
         If it is none.
     """
-    place = place_of(name, value, "a descriptor")
-    in_memory(name, place, (_SCOPE,), "allocate it with T.alloc_wgmma_desc")
+    place = as_element(name, value, "a descriptor")
+    check_scope(name, place, (_SCOPE,), "allocate it with T.alloc_wgmma_desc")
     return place
 
 
@@ -123,8 +123,8 @@ def initialize_wgmma_descriptor(
     """
     name = "T.initialize_wgmma_descriptor"
     register = descriptor_of(name, desc)
-    tile = place_of(name, addr, "an element of shared memory")
-    in_memory(name, tile, ("shared.dyn",), "allocate it with T.alloc_shared")
+    tile = as_element(name, addr, "an element of shared memory")
+    check_scope(name, tile, ("shared.dyn",), "allocate it with T.alloc_shared")
     swizzle = constant(name, "layout_type_", layout_type_, (0, 1, 2, 3))
     offsets = [_field(name, "lbo", lbo), _field(name, "sbo", sbo)]
     pointers = [address_of(register), address_of(tile)]

@@ -272,7 +272,7 @@ def loop_break() -> ir.Call:
     Raises
     ------
     NotImplementedError
-        In a ``T.Persistent`` with ``counter``, whose draws have to be done.
+        In a ``T.Persistent`` with ``counter``, whose fetches have to be done.
 
     Example
     -------

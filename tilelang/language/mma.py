@@ -14,9 +14,15 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.element_address import (
+    as_element,
+    check_scope,
+    constant,
+    flag,
+    offset_element,
+)
 from tilelang.language.intrinsics import address_of
 from tilelang.language.ops import device_call
-from tilelang.language.places import constant, flag, in_memory, moved, place_of
 from tilelang.language.tracer import current_tracer
 
 _LANES = "a tile of a thread; allocate it with T.alloc_local"
@@ -121,8 +127,8 @@ def with_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _registers(name: str, pointer: Any, index: Any, wanted: str, elements: int) -> ir.Call:
-    place = place_of(name, pointer, _LANES)
-    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    place = as_element(name, pointer, _LANES)
+    check_scope(name, place, ("local",), "allocate it with T.alloc_local")
     found = str(place.source.dtype)
     stored = "float32" if wanted == "tfloat32" else wanted
     if found != stored and not (stored == "float8_e4m3fn" and found == "float8_e4m3"):
@@ -130,7 +136,7 @@ def _registers(name: str, pointer: Any, index: Any, wanted: str, elements: int) 
             f"{name} found {place.source.name} of {found}, wanted {stored}; T.view gives another "
             "name of another type"
         )
-    return address_of(moved(name, place, index, elements))
+    return address_of(offset_element(name, place, index, elements))
 
 
 def _emit(name: str, call: ir.Call) -> None:
@@ -288,25 +294,25 @@ def metadata_word(name: str, metadata: Any, index: Any, selector: Any) -> ir.Exp
         For other memory; for a selector other than 0.
     """
     constant(name, "sparse_selector", selector, (0,))
-    place = place_of(name, metadata, _LANES)
-    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    place = as_element(name, metadata, _LANES)
+    check_scope(name, place, ("local",), "allocate it with T.alloc_local")
     if str(place.source.dtype) not in ("uint32", "int32"):
         raise TypeError(
             f"metadata of {name} is {place.source.name} of {place.source.dtype}, wanted uint32"
         )
-    word = moved(name, place, index, 1)
+    word = offset_element(name, place, index, 1)
     return word if str(place.source.dtype) == "uint32" else tirx.reinterpret("uint32", word)
 
 
 def _matrix_copy(name: str, op: str, trans: Any, num: Any, shared: Any, registers: Any) -> None:
     transposed = flag(name, "trans", trans)
     matrices = constant(name, "num", num, (1, 2, 4))
-    rows = place_of(name, shared, "an element of shared memory")
-    in_memory(name, rows, ("shared.dyn", "shared"), "allocate it with T.alloc_shared")
-    held = place_of(name, registers, _LANES)
-    in_memory(name, held, ("local",), "allocate it with T.alloc_local")
+    rows = as_element(name, shared, "an element of shared memory")
+    check_scope(name, rows, ("shared.dyn", "shared"), "allocate it with T.alloc_shared")
+    held = as_element(name, registers, _LANES)
+    check_scope(name, held, ("local",), "allocate it with T.alloc_local")
     bits = data_type(str(held.source.dtype)).bits
-    held = moved(name, held, 0, matrices * 32 // bits)
+    held = offset_element(name, held, 0, matrices * 32 // bits)
     pointers = [address_of(rows), address_of(held)]
     form = f"{op}_x{matrices}" + ("_trans" if transposed else "")
     _emit(name, device_call(form, pointers))
@@ -371,9 +377,9 @@ def ptx_ldmatrix(*arguments: Any, dtype: Any = None) -> None:
     elif len(arguments) == 8:
         _, trans, num, kind, local, local_offset, smem, smem_offset = arguments
         constant(name, "type", kind, (".b16", "b16"))
-        rows = place_of(name, smem, "an element of shared memory")
-        shared = moved(name, rows, smem_offset, 1)
-        registers = moved(name, place_of(name, local, _LANES), local_offset, 1)
+        rows = as_element(name, smem, "an element of shared memory")
+        shared = offset_element(name, rows, smem_offset, 1)
+        registers = offset_element(name, as_element(name, local, _LANES), local_offset, 1)
     else:
         raise TypeError(
             f"{name} found {len(arguments)} arguments, wanted (trans, num, smem, registers) or "

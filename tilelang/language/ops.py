@@ -117,8 +117,8 @@ class _ScriptNamespace:
         return tile_call("scan", list(arguments))
 
     @staticmethod
-    def draw(*arguments: Any) -> ir.Call:
-        return tile_call("draw", list(arguments))
+    def fetch_tile(*arguments: Any) -> ir.Call:
+        return tile_call("fetch_tile", list(arguments))
 
     @staticmethod
     def reducer_init(*arguments: Any) -> ir.Call:

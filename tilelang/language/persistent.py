@@ -113,15 +113,15 @@ class _DealtLoop(_PersistentLoop):
         return simplify(ceildiv(self.total - self.index, self.programs)), False
 
 
-class _DrawnLoop(_PersistentLoop):
+class _DynamicLoop(_PersistentLoop):
     """A loop that ends when no tile is left: a block's first tile is that of its number, each
     other one the next that no block has taken.
 
-    Every tile but the first ones is drawn once, and each block that has tiles draws once more
+    Every tile but the first ones is fetched once, and each block that has tiles fetches once more
     in vain: as often as there are tiles, so a counter that wraps there ends where it began.
     """
 
-    # Of its own: who jumped out would leave draws undone.
+    # Of its own: who jumped out would leave fetches undone.
     kind = "persistent"
 
     def __init__(self, domain: Sequence[Any], group: Any, blocks: Any, block: Any, counter: Any):
@@ -134,8 +134,8 @@ class _DrawnLoop(_PersistentLoop):
         self.span = tracer.span
         self.tile = alloc_var("int32")
         tracer.name("next_tile", self.tile)
-        self.drawn = alloc_shared((1,), "int32")
-        tracer.name("drawn", self.drawn)
+        self.fetched = alloc_shared((1,), "int32")
+        tracer.name("fetched", self.fetched)
         store(self.tile, 0, self.block)
         number = tirx.BufferLoad(self.tile, [0])
         self._enter(tir_builder.While(as_expr(number < self.total)))
@@ -145,13 +145,13 @@ class _DrawnLoop(_PersistentLoop):
         return self._indices(tracer, linear)
 
     def close(self) -> None:
-        """Draw the next tile at the end of the loop, behind the branch in it."""
+        """Fetch the next tile at the end of the loop, behind the branch in it."""
         while len(self._frames) > 1:
             self._frames.pop().__exit__(None, None, None)
         current_tracer("T.Persistent").at(self.span)
         last = as_dtype(self.total - 1, "int32")
-        emit_tile_op("draw", [self.counter, full_region(self.drawn), last])
-        store(self.tile, 0, tirx.BufferLoad(self.drawn, [0]) + self.programs)
+        emit_tile_op("fetch_tile", [self.counter, full_region(self.fetched), last])
+        store(self.tile, 0, tirx.BufferLoad(self.fetched, [0]) + self.programs)
 
 
 def Persistent(
@@ -224,20 +224,20 @@ def Persistent(
     if notes:
         raise ValueError(
             f"T.Persistent found counter and {', '.join(notes)}, wanted one of them: the loop over "
-            "drawn tiles is no pipeline; give the stages to a T.Pipelined in it"
+            "fetched tiles is no pipeline; give the stages to a T.Pipelined in it"
         )
-    return _DrawnLoop(extents, group, wave_size, place, _counter(counter, wave_size, place))
+    return _DynamicLoop(extents, group, wave_size, place, _counter(counter, wave_size, place))
 
 
 def _counter(counter: Any, wave_size: Any, index: Any) -> Any:
-    """The counter's region, if the enclosing kernel can draw from it."""
+    """The counter's region, if the enclosing kernel can fetch from it."""
     tracer = current_tracer("T.Persistent")
     scope = tracer.kernel_scope("T.Persistent with counter")
     control = tracer.runtime_scope(scope)
     if control is not None:
         raise ValueError(
             f"T.Persistent with counter is in the {control.description}, wanted it in the kernel "
-            "itself: each block has to draw from it once; put the loop or branch inside"
+            "itself: each block has to fetch from it once; put the loop or branch inside"
         )
     kernel = KernelLaunchFrame.Current()
     assert kernel is not None
@@ -247,7 +247,7 @@ def _counter(counter: Any, wave_size: Any, index: Any) -> Any:
         raise ValueError(
             f"T.Persistent with counter found wave_size {wave_size} and index {index}, wanted the "
             f"number of blocks and {kernel.blocks[0].name}, of a grid of one dimension without "
-            "clusters: blocks draw the tiles"
+            "clusters: blocks fetch the tiles"
         )
     region = region_of(counter, "counter of T.Persistent")
     buffer = region.source

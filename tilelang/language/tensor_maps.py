@@ -12,10 +12,10 @@ from tilelang.engine.tensor_map_spec import TensorMapSpec
 from tilelang.language.barriers import barrier_operand
 from tilelang.language.copies import eviction_number
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.element_address import as_element, check_scope, constant
 from tilelang.language.intrinsics import address_of
 from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.ops import device_call
-from tilelang.language.places import constant, in_memory, place_of
 from tilelang.language.scalars import as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import current_tracer
 
@@ -64,8 +64,8 @@ def create_tma_descriptor(dtype: Any, rank: int, tensor: Any, *numbers: Any) -> 
             f"for rank {dimensions}: extents, strides, box and steps of each dimension, then "
             "interleave, swizzle, L2 promotion and fill"
         )
-    place = place_of(name, tensor, "a parameter of the function")
-    in_memory(name, place, ("global",), "pass a parameter of the function")
+    place = as_element(name, tensor, "a parameter of the function")
+    check_scope(name, place, ("global",), "pass a parameter of the function")
     if any(as_int(index) != 0 for index in place.indices):
         raise ValueError(
             f"{name} found an element of {place.source.name} that is not the first, wanted the "
@@ -182,8 +182,8 @@ def tma_load(
             f"{name} found {len(given)} coordinates, wanted {rank}, one for each dimension of the "
             "tensor map, innermost first"
         )
-    tile = place_of(name, smem, "an element of shared memory")
-    in_memory(name, tile, ("shared.dyn",), "allocate it with T.alloc_shared")
+    tile = as_element(name, smem, "an element of shared memory")
+    check_scope(name, tile, ("shared.dyn",), "allocate it with T.alloc_shared")
     arguments: list[Any] = [
         f"tl::{_policy(name, eviction_policy)}",
         descriptor,

@@ -12,10 +12,10 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.allocation import alloc_buffer
 from tilelang.language.barriers import barrier_operand, mbarrier_arrive
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.element_address import as_element, constant, offset_element
 from tilelang.language.intrinsics import address_of
 from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.ops import device_call
-from tilelang.language.places import constant, moved, place_of
 from tilelang.language.scalars import as_int, describe
 from tilelang.language.tracer import current_tracer
 from tilelang.language.warps import shfl_down, shfl_sync, shfl_up, shfl_xor
@@ -64,7 +64,7 @@ def tvm_access_ptr(ptype: Any, data: Any, offset: Any, extent: Any, rw_mask: int
     ``T.call_extern("void", "sort", T.tvm_access_ptr("float32", S.data, 0, 64, 3))``
     """
     name = "T.tvm_access_ptr"
-    place = place_of(name, data, "a buffer or its pointer")
+    place = as_element(name, data, "a buffer or its pointer")
     wanted = ptype.ty if isinstance(ptype, ir.Call) else ptype
     constant(name, "rw_mask", rw_mask, (1, 2, 3))
     if str(data_type(wanted)) != str(place.source.dtype):
@@ -77,7 +77,7 @@ def tvm_access_ptr(ptype: Any, data: Any, offset: Any, extent: Any, rw_mask: int
             f"{name} found the fragment {place.source.name}, whose elements are in several "
             "threads; copy it to shared memory first with T.copy"
         )
-    return address_of(moved(name, place, offset, 1))
+    return address_of(offset_element(name, place, offset, 1))
 
 
 def tvm_warp_shuffle(mask: Any, value: Any, warp_id: Any, width: int, warp_size: int) -> ir.Call:

@@ -11,7 +11,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
-from tilelang.language.places import place_of
+from tilelang.language.element_address import as_element
 from tilelang.language.regions import simplify
 from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import current_tracer
@@ -82,7 +82,7 @@ def tensor_at(data: Any, shape: Any, dtype: Any) -> ir.Var:
         raise TypeError(
             f"data of {name} is {describe(data)}, wanted the pointer of a tensor, A.data"
         )
-    place = place_of(name, data, "the pointer of a tensor, A.data")
+    place = as_element(name, data, "the pointer of a tensor, A.data")
     if any(as_int(index) != 0 for index in place.indices):
         raise TypeError(f"data of {name} is {describe(data)}, wanted a whole tensor, A.data")
     return _view(name, place.source, shape, dtype, exact=place.source.scope() == "local.fragment")

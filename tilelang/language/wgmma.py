@@ -12,10 +12,16 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang._ffi import get_function
 from tilelang.language.descriptors import bytes_of, descriptor_of
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.element_address import (
+    as_element,
+    check_scope,
+    constant,
+    flag,
+    offset_element,
+)
 from tilelang.language.intrinsics import address_of
 from tilelang.language.mma import metadata_word, type_of
 from tilelang.language.ops import device_call
-from tilelang.language.places import constant, flag, in_memory, moved, place_of
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import current_tracer
 
@@ -105,8 +111,8 @@ def warpgroup_fence_operand(
     ``T.warpgroup_fence_operand(C_local, num_regs=64)``
     """
     name = "T.warpgroup_fence_operand"
-    place = place_of(name, buf, "memory of the thread")
-    in_memory(
+    place = as_element(name, buf, "memory of the thread")
+    check_scope(
         name,
         place,
         ("local",),
@@ -129,7 +135,7 @@ def warpgroup_fence_operand(
     if registers is None or registers < 1:
         raise ValueError(f"num_regs of {name} is {num_regs!r}, wanted a positive constant")
     count = registers * packed
-    first = moved(name, place, offset, count)
+    first = offset_element(name, place, offset, count)
     _emit(name, device_call("warpgroup_fence_operand", [count, address_of(first)]))
 
 
@@ -201,13 +207,13 @@ def _k_major(name: str, word: str, row: _Product, value: Any) -> str:
 
 
 def _accumulator(name: str, row: _Product, columns: int, C: Any, offset: Any) -> ir.Call:
-    place = place_of(name, C, "memory of the thread")
-    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    place = as_element(name, C, "memory of the thread")
+    check_scope(name, place, ("local",), "allocate it with T.alloc_local")
     if str(place.source.dtype) != row.accumulator:
         raise TypeError(
             f"{name} found {place.source.name} of {place.source.dtype}, wanted {row.accumulator}"
         )
-    return address_of(moved(name, place, offset, columns // 2))
+    return address_of(offset_element(name, place, offset, columns // 2))
 
 
 def _signs(name: str, row: _Product, scale_in_a: Any, scale_in_b: Any) -> list[str]:
@@ -348,8 +354,8 @@ def ptx_wgmma_rs(
     name = "T.ptx_wgmma_rs"
     row, columns = _product(name, wgmma_prefix, (a_dtype, b_dtype, accum_dtype))
     _check_dtype(name, row, dtype)
-    place = place_of(name, A, "memory of the thread")
-    in_memory(name, place, ("local",), "allocate it with T.alloc_local")
+    place = as_element(name, A, "memory of the thread")
+    check_scope(name, place, ("local",), "allocate it with T.alloc_local")
     stored = "float32" if row.types[0] == "tfloat32" else row.types[0]
     found = str(place.source.dtype)
     if found.replace("e4m3fn", "e4m3") != stored.replace("e4m3fn", "e4m3"):
@@ -357,7 +363,7 @@ def ptx_wgmma_rs(
     elements = 128 // data_type(found).bits
     operands = [
         _accumulator(name, row, columns, C, C_offset),
-        address_of(moved(name, place, A_offset, elements)),
+        address_of(offset_element(name, place, A_offset, elements)),
         _operand(name, "B", B_desc, B_offset),
     ]
     majors = [_k_major(name, "b_is_k_major", row, b_is_k_major)]

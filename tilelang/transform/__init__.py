@@ -66,9 +66,9 @@ def NarrowThreads() -> Pass:
     return get_function("transform.NarrowThreads")()
 
 
-def AttachOperands() -> Pass:
+def AttachDescriptorOperands() -> Pass:
     """Products by wgmma descriptors say which memory they read."""
-    return get_function("transform.AttachOperands")()
+    return get_function("transform.AttachDescriptorOperands")()
 
 
 def IfStmtBinding() -> Pass:
@@ -76,9 +76,9 @@ def IfStmtBinding() -> Pass:
     return get_function("transform.IfStmtBinding")()
 
 
-def UnrollFills() -> Pass:
+def UnrollCopies() -> Pass:
     """Writes out the loops of T.Pipelined loops that fill a tile in pieces."""
-    return get_function("transform.UnrollFills")()
+    return get_function("transform.UnrollCopies")()
 
 
 def SelectInstructions() -> Pass:
@@ -210,9 +210,9 @@ def FlattenBuffer() -> Pass:
     return get_function("transform.FlattenBuffer")()
 
 
-def NameWarpGroups() -> Pass:
+def HoistWarpUniformValues() -> Pass:
     """What a warp agrees on in descriptors of wgmma is asked once, at the kernel's beginning."""
-    return get_function("transform.NameWarpGroups")()
+    return get_function("transform.HoistWarpUniformValues")()
 
 
 def Simplify() -> Pass:
@@ -235,6 +235,7 @@ __all__ = [
     "CheckTensorLayouts",
     "FlattenBuffer",
     "HoistViews",
+    "HoistWarpUniformValues",
     "IfStmtBinding",
     "InjectSoftwarePipeline",
     "LayoutInference",
@@ -245,7 +246,6 @@ __all__ = [
     "LowerTileOp",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
-    "NameWarpGroups",
     "NarrowThreads",
     "Pass",
     "PassConfigKey",
@@ -259,7 +259,7 @@ __all__ = [
     "Simplify",
     "StmtSimplify",
     "ThreadSync",
-    "UnrollFills",
+    "UnrollCopies",
     "UnswitchLoops",
     "VectorizeLoop",
     "VerifyBufferInit",

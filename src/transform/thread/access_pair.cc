@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "../../tvm/attrs.h"
+
 namespace tl {
 
 std::vector<Var> ThreadVars(const SyncNode* node) {
   std::vector<Var> vars;
   for (const SyncNode* n = node; n; n = n->parent) {
     const auto* op = n->stmt.as<AttrStmtNode>();
-    if (!op || op->attr_key != "thread_extent") continue;
+    if (!op || op->attr_key != kThreadExtent) continue;
     const IterVar axis = op->node.cast<IterVar>();
     if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0) vars.push_back(axis->var);
   }

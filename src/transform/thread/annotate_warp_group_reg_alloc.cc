@@ -12,7 +12,7 @@
  * Establishes: all threads of a block together have at most the registers of a block, so that no
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more: one
- * block's loads and epilogue then run beside the products of another one. Left alone: kernels whose
+ * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels whose
  * number of warp groups is not in kUsual, and producers that move data themselves, which takes
  * registers, unless the program gives numbers.
  * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
@@ -33,6 +33,7 @@
 #include "../../op/wgmma_accumulators.h"
 #include "../../target/registers.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -111,7 +112,7 @@ class KernelReader : public StmtExprVisitor {
       min_blocks = ToInt(op->value);
       min_blocks_span = op->span;
     }
-    if (key == "thread_extent") {
+    if (key == kThreadExtent) {
       const std::string tag = op->node.cast<IterVar>()->thread_tag;
       if (tag.rfind("threadIdx", 0) == 0) threads *= AsInt(op->value).value_or(1);
     }
@@ -149,7 +150,7 @@ class KernelReader : public StmtExprVisitor {
     }
   }
   void Visit_(const CallNode* op) final {
-    if (IsWgmmaProduct(op)) accumulators = std::max(accumulators, AccumulatorRegisters(op));
+    if (IsWgmma(op)) accumulators = std::max(accumulators, AccumulatorRegisters(op));
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
     }
@@ -331,7 +332,7 @@ void WarnOfHints(const KernelReader& k, const std::string& why) {
 template <typename Change>
 Stmt Inside(const Stmt& s, const Change& change) {
   const auto* op = s.as<AttrStmtNode>();
-  if (!op || op->attr_key != "thread_extent") return change(s);
+  if (!op || op->attr_key != kThreadExtent) return change(s);
   auto n = make_object<AttrStmtNode>(*op);
   n->body = Inside(op->body, change);
   return AttrStmt(n);

@@ -27,6 +27,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -132,7 +133,7 @@ class Flattener : public StmtExprMutator {
   }
 
   Stmt Mutate_(const AttrStmtNode* op) override {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       analyzer_.BindThread(op);
       bounds_.Range(op->node.cast<IterVar>()->var, MakeInt(0), op->value);
     }

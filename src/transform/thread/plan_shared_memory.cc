@@ -36,12 +36,12 @@
 #include "../../op/views.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "../notes.h"
-#include "../reuse_marks.h"
 #include "shared_lifetime.h"
 #include "shared_reuse.h"
 
@@ -79,15 +79,15 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
-  bool apart = false;            // its bytes are to be its own
-  int64_t engine_alignment = 1;  // what copies by TMA and products of wgmma want
+  bool apart = false;                 // its bytes are to be its own
+  int64_t async_proxy_alignment = 1;  // what copies by TMA and MMAs of wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
   bool IsBarrier() const { return tl::IsBarrier(alloc->buffer); }
   int64_t Alignment() const {
     if (IsBarrier()) return kBarrierAlignment;
     const int64_t own =
-        std::max<int64_t>(engine_alignment, BufferOf(alloc->buffer)->data_alignment);
+        std::max<int64_t>(async_proxy_alignment, BufferOf(alloc->buffer)->data_alignment);
     return std::max(kMinAlignment, own);
   }
   int64_t End() const { return offset + bytes; }
@@ -102,7 +102,7 @@ class AllocationCollector : public StmtExprVisitor {
     Visit(kernel);
     for (Use& use : uses) {
       auto it = alignments_.find(use.alloc->buffer.get());
-      if (it != alignments_.end()) use.engine_alignment = it->second;
+      if (it != alignments_.end()) use.async_proxy_alignment = it->second;
     }
   }
   std::vector<Use> uses;
@@ -110,7 +110,7 @@ class AllocationCollector : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
-  // The exchange of 16-byte pieces repeats after 8 rows (CUDA Programming Guide, Tensor Memory
+  // The exchange of 16-byte chunks repeats after 8 rows (CUDA Programming Guide, Tensor Memory
   // Access, "Swizzle"; PTX ISA, Matrix Descriptor Format).
   void Visit_(const CallNode* op) override {
     int64_t swizzle = 0;
@@ -262,9 +262,9 @@ class Plan {
     by_size = in_order;
     std::stable_sort(by_size.begin(), by_size.begin() + (barriers - in_order.begin()),
                      [](const Use* a, const Use* b) { return a->bytes > b->bytes; });
-    const int64_t first_come = Place(in_order);
-    dynamic_bytes_ = Place(by_size);
-    if (first_come <= dynamic_bytes_) dynamic_bytes_ = Place(in_order);
+    const int64_t first_come = AssignOffsets(in_order);
+    dynamic_bytes_ = AssignOffsets(by_size);
+    if (first_come <= dynamic_bytes_) dynamic_bytes_ = AssignOffsets(in_order);
     if (reuse_) Buy();
   }
 
@@ -315,7 +315,7 @@ class Plan {
   }
 
   /*! Gives each buffer its place; returns the bytes that all need together. */
-  int64_t Place(const std::vector<Use*>& order) const {
+  int64_t AssignOffsets(const std::vector<Use*>& order) const {
     std::vector<const Use*> placed;
     int64_t bytes = 0;
     for (Use* use : order) {

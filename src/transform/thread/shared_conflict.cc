@@ -14,6 +14,7 @@
 #include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "access_pair.h"
@@ -403,7 +404,7 @@ SharedConflict::SharedConflict(const SyncTree& tree)
     : opaque_(tree.opaque), scalars_(tree.scalars) {
   const std::function<void(const SyncNode&)> bind = [&](const SyncNode& n) {
     const auto* attr = n.stmt.as<AttrStmtNode>();
-    if (attr && attr->attr_key == "thread_extent") analyzer_.BindThread(attr);
+    if (attr && attr->attr_key == kThreadExtent) analyzer_.BindThread(attr);
     if (const ForNode* loop = LoopOf(&n)) analyzer_.BindLoop(loop);
     if (const auto* alloc = n.stmt.as<AllocBufferNode>()) NotePlace(alloc);
     for (const auto& child : n.body) bind(*child);
@@ -432,8 +433,9 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   if (!a.buffer.same_as(b.buffer)) return ShareBytes(a.buffer, b.buffer);
   const bool commute = a.update.empty() || b.update.empty() || a.update == b.update;
   if (a.atomic && b.atomic && commute) return false;
-  // One thread issues copies of an engine, and waits for those that have to be over for others.
-  if (a.tensor && a.engine && b.engine) return false;
+  // One thread issues copies of the async proxy, and waits for those that have to be over for
+  // others.
+  if (a.tensor && a.async_proxy && b.async_proxy) return false;
   if (a.whole || b.whole || !HaveSameElements(a, b)) return true;
   const auto key = std::make_tuple(&a, &b, distance.loop, distance.next, between);
   auto it = known_.find(key);

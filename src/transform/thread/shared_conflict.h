@@ -31,7 +31,7 @@ class SharedConflict {
     bool next = true;  // the very next iteration, otherwise any one after it
   };
   /*! Whose accesses they are: those of one are in order. Of the two in kAccesses none are, whoever
-   * makes them: an engine does not see what its own thread wrote. */
+   * makes them: the async proxy does not see what its own thread wrote. */
   enum class Between : uint8_t { kThreads, kWarpGroups, kAccesses };
   /*! `a` is executed before `b`. */
   bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance,

@@ -7,8 +7,8 @@
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
-#include "../reuse_marks.h"
 
 namespace tl {
 namespace {
@@ -54,9 +54,9 @@ class LifetimeWalk : public StmtExprVisitor {
       if (!IsShared(p.buffer)) continue;
       const Object* buffer = views_.RootOf(p.buffer).get();
       if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
-      if (p.access == Access::kEngineWrite && FillsOtherBlocks(op)) remote_.insert(buffer);
-      if (p.access == Access::kEngineWrite) filled_.insert(buffer);
-      if (IsBulkStore(op) && p.access == Access::kEngineRead) stored_[buffer] = path_;
+      if (p.access == Access::kAsyncProxyWrite && FillsOtherBlocks(op)) remote_.insert(buffer);
+      if (p.access == Access::kAsyncProxyWrite) filled_.insert(buffer);
+      if (IsBulkStore(op) && p.access == Access::kAsyncProxyRead) stored_[buffer] = path_;
       if (IsOperandOfWgmma(op, p.access)) Multiply(buffer);
     }
     if (WaitsForAll(op, AsyncQueue::kTmaStore)) LandReads(&stored_);
@@ -140,7 +140,7 @@ class LifetimeWalk : public StmtExprVisitor {
   std::unordered_map<const Object*, Lifetime> lives_;
   std::unordered_set<const Object*> in_flight_;
   Path path_;  // loops and branches around
-  /*! What an engine was the last to write: it may still do. */
+  /*! What the async proxy was the last to write: it may still do. */
   std::unordered_set<const Object*> filled_;
   std::unordered_set<const Object*> remote_;  // what copies of other blocks may fill
   /*! What bulk copies and wgmma may still read, with the loops and branches around their issue. */

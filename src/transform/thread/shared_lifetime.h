@@ -18,7 +18,7 @@ struct Lifetime {
  * times, a loop or a branch that only some of them take, is one statement: buffers in it overlap.
  * So are ranges of threads, with what is between them, up to a barrier of all threads. The target
  * of an asynchronous copy lives until all copies are waited for, the source of a bulk copy until
- * the thread's groups are, an operand of wgmma until all products are; what an engine is the last
+ * the thread's groups are, an operand of wgmma until all MMAs are; what the async proxy is the last
  * to write lives on.
  */
 std::unordered_map<const Object*, Lifetime> SharedLifetimes(const Stmt& kernel);

@@ -9,8 +9,8 @@
 #include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
 #include "../../op/thread_range.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
-#include "../reuse_marks.h"
 
 namespace tl {
 
@@ -195,12 +195,12 @@ class ReuseWalk : public StmtExprVisitor {
 
   void NotePointer(const CallNode* op, const PointerAccess& p) {
     if (p.access == Access::kNone || p.access == Access::kBarrier) return;
-    if (p.access == Access::kEngineWrite) {
+    if (p.access == Access::kAsyncProxyWrite) {
       if (FillsOtherBlocks(op)) out_.lives_[views_.RootOf(p.buffer).get()].remote = true;
       return Note(p.buffer, Kind::kFill);
     }
     if (p.access == Access::kAsyncWrite) return Note(p.buffer, Kind::kCopy);
-    if (IsBulkStore(op) && p.access == Access::kEngineRead) return Note(p.buffer, Kind::kStore);
+    if (IsBulkStore(op) && p.access == Access::kAsyncProxyRead) return Note(p.buffer, Kind::kStore);
     if (IsOperandOfWgmma(op, p.access)) return Note(p.buffer, Kind::kProduct);
     if (Writes(p.access)) Note(p.buffer, Kind::kWrite);
     if (Reads(p.access)) Note(p.buffer, Kind::kRead);
@@ -297,7 +297,7 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   life.remote = remote;
   if (!FindUsers(events, &life)) return life;
   const std::vector<Event>& uses = events.at(life.range);
-  // What an engine is the last to write it may still be writing.
+  // What the async proxy is the last to write it may still be writing.
   if (uses.back().kind == Kind::kFill) return life;
   const auto place = [&](const Event& e) {
     return e.scope >= 0 ? scopes_[e.scope].region : items_[e.item].region;
@@ -331,8 +331,8 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   return life;
 }
 
-/*! What engines do with the buffer lasts until a wait on each way on from there; what has none in
- * the life's region is to get one. */
+/*! What the async proxy does with the buffer lasts until a wait on each way on from there; what has
+ * none in the life's region is to get one. */
 void SharedReuse::FindEnd(const std::vector<Event>& events, Life* life) const {
   for (const Event& e : events) {
     if (e.kind != Kind::kCopy && e.kind != Kind::kStore && e.kind != Kind::kProduct) continue;
@@ -623,7 +623,7 @@ class WaitWriter : public StmtExprMutator {
     for (const Pair& p : pairs_) {
       if (p.h.arrive_behind != item) continue;
       if (p.h.in_loop) WaitFor(p, 1, p.heard, out);
-      // The fill is an engine's, perhaps, what was there the threads'.
+      // The fill is the async proxy's, perhaps, what was there the threads'.
       out->push_back(MakeEvaluate(CallOp(kFenceProxyAsync, {}), Span()));
       out->push_back(Call(kMbarrierArriveWarp, p, 0));
     }

@@ -5,10 +5,10 @@
  *
  * Where SharedLifetimes counts a loop as one moment, here a buffer lives from the first to the last
  * statement of an iteration that uses it, if nothing that it held before is wanted then: what
- * `tl.rewrites` says. What engines may still access at its end is waited for there. In a kernel
- * with roles, a buffer that one role fills and another reads lives as that role's program uses it:
- * a role awaits every fill, so behind its last use no fill is on its way. A fill that comes after
- * another buffer in the same bytes waits for the reader's word (`Handshake`).
+ * `tl.rewrites` says. What the async proxy may still access at its end is waited for there. In a
+ * kernel with roles, a buffer that one role fills and another reads lives as that role's program
+ * uses it: a role awaits every fill, so behind its last use no fill is on its way. A fill that
+ * comes after another buffer in the same bytes waits for the reader's word (`Handshake`).
  */
 #pragma once
 #include <map>
@@ -26,8 +26,8 @@ class SharedReuse {
  public:
   explicit SharedReuse(const Stmt& kernel);
 
-  /*! What two buffers in the same bytes cost: they cannot be; waits for engines and barriers; two
-   * mbarriers between the role that fills one of them and the role that reads it. */
+  /*! What two buffers in the same bytes cost: they cannot be; waits for the async proxy and
+   * barriers; two mbarriers between the role that fills one of them and the role that reads it. */
   enum class Price : uint8_t { kImpossible, kWaits, kHandshake };
   Price PriceOf(const Object* a, const Object* b) const;
 

@@ -31,6 +31,7 @@
 #include "../../op/tensor_map_spec.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -129,7 +130,7 @@ class KernelUses : public StmtExprVisitor {
       }
       l2 = op;
     }
-    if (op->attr_key != "thread_extent") return Default(op);
+    if (op->attr_key != kThreadExtent) return Default(op);
     const auto thread = op->node.cast<IterVar>();
     Define(thread->var);
     const auto [it, fresh] = extents_.emplace(std::string(thread->thread_tag), op->value);
@@ -211,7 +212,7 @@ class PrefetchExpander : public StmtExprMutator {
 class Splitter {
  public:
   explicit Splitter(const PrimFunc& f) : function_(f) {
-    const Any symbol = GetAttr(f, "global_symbol");
+    const Any symbol = GetAttr(f, kGlobalSymbol);
     if (symbol == nullptr) ThrowBug(f->span, "SplitHostDevice", "found a function without a name");
     name_ = symbol.cast<String>();
   }
@@ -243,7 +244,7 @@ class Splitter {
       return;
     }
     const auto* attr = s.as<AttrStmtNode>();
-    if (attr && attr->attr_key == "thread_extent") return Kernel(host_values_.Mutate(s), s->span);
+    if (attr && attr->attr_key == kThreadExtent) return Kernel(host_values_.Mutate(s), s->span);
     if (const auto* evaluate = s.as<EvaluateNode>(); evaluate && AsInt(evaluate->value)) return;
     ThrowAt(s->span, "ValueError",
             "found a statement outside of a kernel (" + s->GetTypeKey() +
@@ -285,23 +286,23 @@ class Splitter {
               "found a number of threads that is known only at run time, wanted a constant. "
               "Pass threads=128 or another number to T.Kernel");
     }
-    kernel = WithAttr(kernel, "global_symbol", String(name));
-    kernel = WithAttr(kernel, "tl.kernel_number", int64_t(kernels_.size()));
-    kernel = WithAttr(kernel, "tl.grid", uses.Extents("blockIdx"));
-    kernel = WithAttr(kernel, "tl.block", block);
-    kernel = WithAttr(kernel, "tl.cluster", uses.cluster);
-    kernel = WithAttr(kernel, "tl.cooperative", uses.cooperative);
-    kernel = WithAttr(kernel, "tl.dependent", uses.dependent);
+    kernel = WithAttr(kernel, kGlobalSymbol, String(name));
+    kernel = WithAttr(kernel, kKernelNumber, int64_t(kernels_.size()));
+    kernel = WithAttr(kernel, kGrid, uses.Extents("blockIdx"));
+    kernel = WithAttr(kernel, kBlock, block);
+    kernel = WithAttr(kernel, kCluster, uses.cluster);
+    kernel = WithAttr(kernel, kCooperative, uses.cooperative);
+    kernel = WithAttr(kernel, kDependent, uses.dependent);
     // What another kernel writes meanwhile is not constant.
-    if (uses.overlaps) kernel = WithAttr(kernel, "tirx.noalias", false);
+    if (uses.overlaps) kernel = WithAttr(kernel, kNoAlias, false);
     if (uses.l2) kernel = WithAttr(kernel, kL2HitRatio, L2Window(uses.l2));
     if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
     const std::unordered_set<const Object*> written = Written(described);
     kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(written, collector, params));
     if (is_text) {
-      kernel = WithAttr(kernel, "tl.source", String(TextOf(uses.source->args[1])));
+      kernel = WithAttr(kernel, kSource, String(TextOf(uses.source->args[1])));
     } else {
-      kernel = WithAttr(kernel, "tl.written", NamesOfParams(written));
+      kernel = WithAttr(kernel, kWritten, NamesOfParams(written));
     }
     kernels_.push_back(WithSharedBytes(kernel, uses));
   }
@@ -309,11 +310,10 @@ class Splitter {
   /*! With its dynamic shared memory and, where the launch decides it, how much it may be. */
   PrimFunc WithSharedBytes(const PrimFunc& kernel, const KernelUses& uses) const {
     if (const auto bytes = AsInt(uses.shared_bytes)) {
-      return WithAttr(kernel, "tl.dyn_shared_bytes", *bytes);
+      return WithAttr(kernel, kDynSharedBytes, *bytes);
     }
     const int64_t limit = TargetOf(function_).limits.shared_bytes_per_block - uses.static_bytes;
-    return WithAttr(WithAttr(kernel, "tl.dyn_shared_bytes", uses.shared_bytes),
-                    "tl.dyn_shared_limit", limit);
+    return WithAttr(WithAttr(kernel, kDynSharedBytes, uses.shared_bytes), kDynSharedLimit, limit);
   }
 
   /*! What a kernel, with its maps in place, may write: parameters of the function, and more. */

@@ -10,6 +10,7 @@
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "thread_subset.h"
 
@@ -29,7 +30,7 @@ class WrittenTensors {
       using StmtExprVisitor::Visit_;
       void Visit_(const AttrStmtNode* op) override {
         const auto* name = op->value.as<StringImmNode>();
-        if (name && op->attr_key == "tl.aliased_buffer") names.insert(name->value);
+        if (name && op->attr_key == kAliased) names.insert(name->value);
         Default(op);
       }
     } finder;
@@ -171,23 +172,23 @@ class AccessCollector : public StmtExprVisitor {
 
   static void QualifyTensor(const CallNode* op, SharedAccess* a) {
     const AsyncQueue queue = EffectsOf(op)->queue;
-    a->engine = queue == AsyncQueue::kTmaLoad || queue == AsyncQueue::kTmaStore;
+    a->async_proxy = queue == AsyncQueue::kTmaLoad || queue == AsyncQueue::kTmaStore;
     // Its address names the first element of what a box or a piece of memory is.
-    a->whole |= a->engine;
+    a->whole |= a->async_proxy;
     if (IsCpAsync(op)) a->queue = AsyncQueue::kCpAsync;
   }
 
   void Qualify(const CallNode* op, Access access, SharedAccess* a) {
     a->by_warp = IsMatrixCopy(op);
-    a->announced = access == Access::kEngineWrite;
-    a->waited = access == Access::kEngineFill;
-    a->engine = access == Access::kEngineRead || a->announced || a->waited;
+    a->signalled = access == Access::kAsyncProxyWrite;
+    a->waited = access == Access::kAsyncProxyWriteWaited;
+    a->async_proxy = access == Access::kAsyncProxyRead || a->signalled || a->waited;
     if (IsBulkStore(op)) a->queue = AsyncQueue::kTmaStore;
     if (IsOperandOfWgmma(op, access)) a->queue = AsyncQueue::kWgmma;
     if (NameBox(op, a)) return;
     if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
-      // The element that its address names says nothing of what an engine touches.
-      a->whole |= a->engine;
+      // The element that its address names says nothing of what the async proxy touches.
+      a->whole |= a->async_proxy;
       return;
     }
     // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where

@@ -12,6 +12,7 @@
 #include "../../layout/index_box.h"
 #include "../../op/intrinsic_effects.h"
 #include "../../op/thread_range.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/stmt.h"
 
 namespace tl {
@@ -40,11 +41,12 @@ struct SharedAccess {
   /*! Variables of the indices that are neither threads nor loops, and run over what the access
    * touches. */
   std::vector<Axis> inner = {};
-  /*! An engine acts: what threads wrote before is to pass a fence between proxies. */
-  bool engine = false;
-  /*! An engine's write whose order with other accesses of the buffer is the program's affair. */
-  bool announced = false;
-  /*! An engine's write that all threads wait for before they go on. */
+  /*! The async proxy acts: what threads wrote before is to pass a fence between proxies. */
+  bool async_proxy = false;
+  /*! The async proxy's write whose order with other accesses of the buffer is the program's affair.
+   */
+  bool signalled = false;
+  /*! The async proxy's write that all threads wait for before they go on. */
   bool waited = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 
 namespace tl {
 namespace {
@@ -26,7 +27,7 @@ std::optional<std::vector<Axis>> ThreadAxes(const SyncNode* node) {
   std::map<std::string, Axis> by_tag;
   for (const SyncNode* n = node; n; n = n->parent) {
     const auto* op = n->stmt.as<AttrStmtNode>();
-    if (!op || op->attr_key != "thread_extent") continue;
+    if (!op || op->attr_key != kThreadExtent) continue;
     const IterVar axis = op->node.cast<IterVar>();
     const std::string tag = axis->thread_tag;
     if (tag.rfind("threadIdx", 0) != 0) continue;

@@ -16,16 +16,16 @@
  * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
  * wait and the others' after a barrier.
  *
- * An engine's read of what threads wrote (a store by TMA, an operand of wgmma), and its write of
- * what threads read or wrote, also needs a fence between proxies in those threads: it stands in
- * front of the last barrier on each way from the one to the other, or of the engine's access where
- * an mbarrier tells threads of another branch of the write. Where threads arrive at an
+ * The async proxy's read of what threads wrote (a store by TMA, an operand of wgmma), and its write
+ * of what threads read or wrote, also needs a fence between proxies in those threads: it stands in
+ * front of the last barrier on each way from the one to the other, or of the async proxy's access
+ * where an mbarrier tells threads of another branch of the write. Where threads arrive at an
  * mbarrier or at the barrier of a cluster, someone may count on what they have read: a fence stands
- * in front of that, if an engine writes the buffer, or in front of the `sync_warp` after which a
- * lane arrives for others. What a bulk copy or a wgmma reads it may read until the wait for its
- * group. An engine's write that an mbarrier announces is ordered with accesses of its own buffer by
- * the program, and by barriers with those of other buffers in the same bytes. One that all threads
- * wait for at once is ordered with what is behind it.
+ * in front of that, if the async proxy writes the buffer, or in front of the `sync_warp` after
+ * which a lane arrives for others. What a bulk copy or a wgmma reads it may read until the wait for
+ * its group. The async proxy's write that an mbarrier signals is ordered with accesses of its own
+ * buffer by the program, and by barriers with those of other buffers in the same bytes. One that
+ * all threads wait for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
  * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
@@ -51,6 +51,7 @@
 
 #include "../../op/intrinsics.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -92,11 +93,11 @@ using PendingSet = std::set<Pending, Earlier>;
 /*! What is not ordered with what comes next, on some path to here. */
 struct State {
   PendingSet pending;  // accesses since the last barrier
-  /*! What an engine may not have finished, and the groups committed since it was issued, at least:
-   * its own and later ones. */
+  /*! What the async proxy may not have finished, and the groups committed since it was issued, at
+   * least: its own and later ones. */
   std::map<const SharedAccess*, int64_t, Earlier> in_flight;
-  /*! Threads' writes, and reads of what an engine writes, that no fence between proxies followed,
-   * with the last barriers that did; nullptr is a way without one. */
+  /*! Threads' writes, and reads of what the async proxy writes, that no fence between proxies
+   * followed, with the last barriers that did; nullptr is a way without one. */
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
@@ -123,10 +124,10 @@ class SyncPlanner {
    * that the program keeps by itself. */
   Stmt Plan(bool places_barriers) {
     if (places_barriers) {
-      while (std::optional<Conflict> found = Walk()) Place(*found);
+      while (std::optional<Conflict> found = Walk()) InsertBarrier(*found);
       Prune(tree_.root.get());
     }
-    if (NoteEngines(*tree_.root)) {
+    if (NoteAsyncProxy(*tree_.root)) {
       places_fences_ = true;
       Walk();
       // Threads that run apart may have been told of a write that stands behind what they do, or in
@@ -168,7 +169,7 @@ class SyncPlanner {
       return false;
     }
     for (const SharedAccess& a : node.accesses) {
-      if (!a.announced && !a.waited) state->pending.insert({&a, {}});
+      if (!a.signalled && !a.waited) state->pending.insert({&a, {}});
       if (a.queue != AsyncQueue::kNone) state->in_flight[&a] = 0;
     }
     switch (node.kind) {
@@ -220,7 +221,7 @@ class SyncPlanner {
             subsets_.Contains(earlier.ordered_for, subsets_.At(&node))) {
           continue;
         }
-        if (later.announced && later.buffer.same_as(earlier.access->buffer)) continue;
+        if (later.signalled && later.buffer.same_as(earlier.access->buffer)) continue;
         if (left_.count({earlier.access, &later})) continue;
         using Between = SharedConflict::Between;
         const Between between = earlier.in_groups ? Between::kWarpGroups : Between::kThreads;
@@ -249,15 +250,15 @@ class SyncPlanner {
     state->pending = std::move(left);
   }
 
-  /*! Whether an engine accesses memory; notes what engines write. */
-  bool NoteEngines(const SyncNode& node) {
+  /*! Whether the async proxy accesses memory; notes what the async proxy writes. */
+  bool NoteAsyncProxy(const SyncNode& node) {
     bool found = false;
     for (const SharedAccess& a : node.accesses) {
-      found |= a.engine;
-      if (a.engine && a.writes) filled_.push_back(a.buffer);
+      found |= a.async_proxy;
+      if (a.async_proxy && a.writes) filled_.push_back(a.buffer);
     }
     for (const auto* nodes : {&node.body, &node.otherwise}) {
-      for (const auto& n : *nodes) found |= NoteEngines(*n);
+      for (const auto& n : *nodes) found |= NoteAsyncProxy(*n);
     }
     return found;
   }
@@ -296,7 +297,7 @@ class SyncPlanner {
       PassFence(node, node.tensor_fence || CallsAny(node, {kFenceProxyAsyncAll}), state);
     }
     for (const SharedAccess& a : node.accesses) {
-      if (!a.engine) {
+      if (!a.async_proxy) {
         if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {nullptr};
         continue;
       }
@@ -327,7 +328,7 @@ class SyncPlanner {
     return false;
   }
 
-  /*! Whether an engine writes bytes of the buffer. */
+  /*! Whether the async proxy writes bytes of the buffer. */
   bool IsFilled(const Var& buffer) {
     const auto [it, is_new] = is_filled_.try_emplace(buffer.get());
     if (is_new) {
@@ -338,7 +339,7 @@ class SyncPlanner {
     return it->second;
   }
 
-  /*! An arrival that someone may count on who then lets an engine write. */
+  /*! An arrival that someone may count on who then lets the async proxy write. */
   static bool TellsOthers(const SyncNode& node) {
     const auto* op = node.stmt.as<EvaluateNode>();
     const auto* call = op ? op->value.as<CallNode>() : nullptr;
@@ -353,16 +354,17 @@ class SyncPlanner {
                              [&](const char* name) { return IsCallTo(op->value, name); });
   }
 
-  /*! Between an access of a thread and that of an engine, with or without a barrier between. */
-  bool NeedsFence(const SharedAccess& access, bool no_barrier, const SharedAccess& engine) {
-    if (!access.writes && !engine.writes) return false;
-    if (!access.writes && engine.node->groups.IsDisjoint(access.node->groups)) return false;
-    const bool own = engine.announced && access.buffer.same_as(engine.buffer);
+  /*! Between an access of a thread and that of the async proxy, with or without a barrier between.
+   */
+  bool NeedsFence(const SharedAccess& access, bool no_barrier, const SharedAccess& by_proxy) {
+    if (!access.writes && !by_proxy.writes) return false;
+    if (!access.writes && by_proxy.node->groups.IsDisjoint(access.node->groups)) return false;
+    const bool own = by_proxy.signalled && access.buffer.same_as(by_proxy.buffer);
     if (own && (access.writes || no_barrier)) return false;
-    if (!conflict_.ShareBytes(access.buffer, engine.buffer)) return false;
+    if (!conflict_.ShareBytes(access.buffer, by_proxy.buffer)) return false;
     // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
     return !no_barrier ||
-           conflict_.MayConflict(access, engine, {}, SharedConflict::Between::kAccesses);
+           conflict_.MayConflict(access, by_proxy, {}, SharedConflict::Between::kAccesses);
   }
 
   /*! In front of the barrier, or of the node where there is none. */
@@ -372,7 +374,7 @@ class SyncPlanner {
     place->tensor_fence |= access.tensor;
   }
 
-  /*! What the threads that run the node did is over for engines, too. */
+  /*! What the threads that run the node did is over for the async proxy, too. */
   static void PassFence(const SyncNode& node, bool of_tensors, State* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
@@ -537,7 +539,7 @@ class SyncPlanner {
    * the level at which the earlier one is outside of it, and as far outside of what not all threads
    * run as the earlier one is.
    */
-  void Place(const Conflict& c) {
+  void InsertBarrier(const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
@@ -708,7 +710,7 @@ class SyncPlanner {
   /*! Conflicts that no barrier can order, and the places of which a warning has told. */
   std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
   std::set<std::string> warned_;
-  std::vector<Var> filled_;  // buffers that an engine writes
+  std::vector<Var> filled_;  // buffers that the async proxy writes
   std::unordered_map<const Object*, bool> is_filled_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>

@@ -96,7 +96,7 @@ class VectorBody : public StmtExprMutator {
     // A scalar tail would write single elements. In registers, where there is no wide access to be
     // gained, one selection an element is cheaper than a branch.
     const bool branches = assumption.defined();
-    if (branches && (writes_half_bytes_ || widest_memory_ == 0)) return std::nullopt;
+    if (branches && (writes_sub_byte_ || widest_memory_ == 0)) return std::nullopt;
     return result;
   }
 
@@ -155,12 +155,11 @@ class VectorBody : public StmtExprMutator {
     const std::optional<Array<Expr>> indices = ContiguousIndices(op->buffer, op->indices);
     if (!indices) return Fail<Stmt>(op);
     n->indices = *indices;
-    const bool is_half_byte =
-        !IsLocal(op->buffer) && IsHalfByte(BufferOf(op->buffer)->dtype->dtype);
-    writes_half_bytes_ |= is_half_byte;
+    const bool is_sub_byte = !IsLocal(op->buffer) && IsSubByte(BufferOf(op->buffer)->dtype->dtype);
+    writes_sub_byte_ |= is_sub_byte;
     const bool was_legal = legal_;
     n->value = Widen(Mutate(op->value));
-    if (is_half_byte && lanes_ == 2 && was_legal && !legal_) {
+    if (is_sub_byte && lanes_ == 2 && was_legal && !legal_) {
       if (const std::optional<Expr> pair = Pair(op->value)) {
         legal_ = true;
         n->value = *pair;
@@ -321,7 +320,7 @@ class VectorBody : public StmtExprMutator {
 
   template <typename N>
   Expr Binary(const N* op) {
-    if (IsHalfByte(op->a->dtype())) return Fail<Expr>(op);
+    if (IsSubByte(op->a->dtype())) return Fail<Expr>(op);
     auto n = make_object<N>(*op);
     n->a = Mutate(op->a);
     n->b = Mutate(op->b);
@@ -487,7 +486,7 @@ class VectorBody : public StmtExprMutator {
   const Target& target_;
   Var lane_;
   int lanes_;
-  bool legal_ = true, writes_half_bytes_ = false;
+  bool legal_ = true, writes_sub_byte_ = false;
   int under_or_ = 0;
   int widest_local_ = 0, widest_memory_ = 0, narrowest_memory_ = INT_MAX;
   std::unordered_set<const Object*> bound_inside_;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../../op/intrinsics.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 #include "../program_verifier.h"
 
@@ -33,7 +34,7 @@ class Verifier : public ProgramVerifier {
   void Visit_(const ForNode* op) final {
     span_ = op->span;
     if (op->kind == ForKind::kParallel) Report("found a parallel loop");
-    for (const char* key : {"num_stages", "software_pipeline_stage", "parallel_loop_layout"}) {
+    for (const char* key : {kNumStages, kPlannedStage, "parallel_loop_layout"}) {
       if (op->annotations.count(key)) {
         Report("found a loop with the annotation " + std::string(key));
       }

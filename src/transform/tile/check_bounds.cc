@@ -14,6 +14,7 @@
 #include "../../layout/index_box.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -66,7 +67,7 @@ class BoundsChecker : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
 
   void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       analyzer_.BindThread(op);
       const std::optional<int64_t> extent = AsInt(op->value);
       if (extent) axes_.push_back({op->node.cast<IterVar>()->var, 0, *extent});

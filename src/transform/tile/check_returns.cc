@@ -12,6 +12,7 @@
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -96,7 +97,7 @@ PrimFunc CheckReturns(PrimFunc f) {
   struct Kernels : StmtExprVisitor {
     using StmtExprVisitor::Visit_;
     void Visit_(const AttrStmtNode* op) final {
-      if (op->attr_key != "thread_extent") return Default(op);
+      if (op->attr_key != kThreadExtent) return Default(op);
       if (HasReturn(op->body)) ReturnChecker{GetRef<Stmt>(op)};
     }
   } kernels;

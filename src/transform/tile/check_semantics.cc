@@ -10,6 +10,7 @@
  */
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -32,7 +33,7 @@ class Checker : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
 
   void Visit_(const ForNode* op) final {
-    if (!parallel_.empty() && IntAnnotation(op->annotations, "num_stages")) {
+    if (!parallel_.empty() && IntAnnotation(op->annotations, kNumStages)) {
       Refuse(op->span,
              "found T.Pipelined inside T.Parallel; wanted it outside: swap the two loops");
     }
@@ -108,15 +109,15 @@ class Checker : public StmtExprVisitor {
                              IsCallTo(GetRef<Expr>(call), "tl.tileop.transpose") ||
                              IsCallTo(GetRef<Expr>(call), "tl.tileop.atomic");
     const Any prefer = TileOpAttr(call, "prefer_instruction");
-    const bool by_engine = TileOpIntAttr(call, "use_tma", 0) != 0 ||
-                           (prefer != nullptr && prefer.cast<String>() == "tma");
+    const bool by_tma = TileOpIntAttr(call, "use_tma", 0) != 0 ||
+                        (prefer != nullptr && prefer.cast<String>() == "tma");
     for (const Expr& arg : call->args) {
       const auto* region = arg.as<TensorRegionNode>();
       if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
-      if (by_elements && !by_engine) continue;
+      if (by_elements && !by_tma) continue;
       Refuse(span_, "found " + std::string(region->source.as_or_throw<Var>()->name) +
                         ", whose extents the launch decides, as an operand of " +
-                        OperatorName(call) + (by_engine ? " by TMA" : "") +
+                        OperatorName(call) + (by_tma ? " by TMA" : "") +
                         "; wanted a tile of constant extents: allocate one, and T.copy to it");
     }
   }

@@ -18,6 +18,7 @@
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"

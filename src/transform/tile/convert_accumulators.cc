@@ -8,6 +8,7 @@
 #include "../../op/operator.h"
 #include "../../op/tile_op.h"
 #include "../../op/wgmma_wait.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 
 namespace tl {

@@ -26,7 +26,7 @@ struct Dictation {
  *
  *   gemm(a, b, F, FullRow); copy(F, F_2); for k: gemm(c, d, F_2, FullCol); copy(F_2, F)
  *
- * The copies stand around the outermost loop in which all dictate the same. Products that nobody
+ * The copies stand around the outermost loop in which all dictate the same. MMAs that nobody
  * waits for are waited for in front of them. Establishes: statements read what the fragment would
  * have had. Refuses nothing.
  */

@@ -12,6 +12,7 @@
 #include "../../op/parallel.h"
 #include "../../op/tile_op.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 

@@ -108,7 +108,7 @@ void CountFills(WarpRoles* roles) {
     roles->counts.push_back(count);
   }
   ForEachNode(roles->body, [&](const RoleNode* node) {
-    if (node->fill != FillBy::kTma) return;
+    if (node->fill != CopyKind::kTma) return;
     for (Window& w : roles->channels[node->channel].windows) {
       if (w.sequence != node->parent) continue;
       w.tma_bytes += TmaBytes(TileRegion::From(AsTileOp(node->stmt)->args[1]));

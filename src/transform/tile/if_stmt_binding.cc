@@ -11,6 +11,7 @@
  */
 #include <algorithm>
 
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"

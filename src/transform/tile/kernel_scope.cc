@@ -5,6 +5,7 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 
 namespace tl {
@@ -17,7 +18,7 @@ class AssumptionReader {
   /*! Whether what follows is still in front of all that the kernel does. */
   bool Read(const Stmt& s) {
     if (const auto* op = s.as<AttrStmtNode>()) {
-      if (op->attr_key == "thread_extent") inside_.push_back(op->node.cast<IterVar>()->var);
+      if (op->attr_key == kThreadExtent) inside_.push_back(op->node.cast<IterVar>()->var);
       return Read(op->body);
     }
     if (const auto* op = s.as<SBlockRealizeNode>()) return Read(op->block);
@@ -66,7 +67,7 @@ std::vector<Expr> LeadingAssumptions(const Stmt& kernel) {
 }
 
 void KernelScope::NoteAxis(const AttrStmtNode* op) {
-  if (op->attr_key != "thread_extent") return;
+  if (op->attr_key != kThreadExtent) return;
   auto iter = op->node.cast<IterVar>();
   const std::string tag = iter->thread_tag;
   // A second kernel of the function names its axes anew.

@@ -26,10 +26,10 @@ class ReleasePlanner {
     const size_t at = last - steps.begin(), n = steps.size();
     const auto found = FindWait(*w->sequence, steps, at);
     if (found && found->place < n) {
-      // In front of a wait for a later product, which may take long, stands one for this product.
-      // ptxas runs products one after the other if some are in flight over the end of an iteration
+      // In front of a wait for a later MMA, which may take long, stands one for this MMA.
+      // ptxas runs MMAs one after the other if some are in flight over the end of an iteration
       // and a wait for a part of them stands in front of a use of accumulators.
-      use->release_beside = steps[found->place];
+      use->release_at = steps[found->place];
       use->is_waited_for = true;
       use->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
       return;
@@ -37,15 +37,15 @@ class ReleasePlanner {
     size_t next = at + 1;
     while (!WgmmaAt(*w->sequence, steps[next % n])) ++next;
     // Unless there is a better place: behind what else the operation of a schedule does.
-    use->release_beside = steps[EndOfOperation(*w->sequence, steps, at)];
+    use->release_at = steps[EndOfOperation(*w->sequence, steps, at)];
     if (found && found->place < next) return;
     size_t place = found ? found->place : next;
-    // A slot that the next fill needs is given up in the same iteration, behind the next product.
+    // A slot that the next fill needs is released in the same iteration, behind the next MMA.
     if (place >= n && !MayBeLate(channel, *w, *use)) place = next;
     const bool late = place >= n;
     if (late && !MayBeLate(channel, *w, *use)) return;
-    use->release_beside = steps[place % n];
-    use->one_fill_late = late;
+    use->release_at = steps[place % n];
+    use->is_deferred = late;
   }
 
  private:
@@ -58,19 +58,19 @@ class ReleasePlanner {
     return at;
   }
 
-  /*! The fill that an iteration waits for needs no slot that it is to give up itself. */
+  /*! The fill that an iteration waits for needs no slot that it is to release itself. */
   bool MayBeLate(const Channel& channel, const Window& w, const SlotUse& use) const {
     return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w, use);
   }
 
-  /*! A statement that waits for a product: its place in the steps, and whether it waits for one
+  /*! A statement that waits for an MMA: its place in the steps, and whether it waits for one
    * that is issued later, too. */
   struct Wait {
     size_t place;
     bool for_later;
   };
 
-  /*! The first statement behind `at`, up to an iteration later, that finds the product at `at`
+  /*! The first statement behind `at`, up to an iteration later, that finds the MMA at `at`
    * complete: it needs that one, or one that is issued after it. */
   std::optional<Wait> FindWait(const RoleSequence& sequence, const std::vector<size_t>& steps,
                                size_t at) const {
@@ -87,7 +87,7 @@ class ReleasePlanner {
     return std::nullopt;
   }
 
-  /*! No product is in flight when an iteration ends. */
+  /*! No MMA is in flight when an iteration ends. */
   bool EndsIdle(const RoleSequence& sequence, const std::vector<size_t>& steps) const {
     for (size_t at = 0; at < steps.size(); ++at) {
       if (!WgmmaAt(sequence, steps[at])) continue;
@@ -133,7 +133,7 @@ class ReleasePlanner {
     return wgmma_.At(*sequence.nodes[i]);
   }
 
-  /*! A statement that finds the product complete: all that touches its accumulators but products
+  /*! A statement that finds the MMA complete: all that touches its accumulators but MMAs
    * into them, and what writes an operand. */
   bool Needs(const RoleSequence& sequence, size_t i, const GemmOp& group) const {
     const RoleNode& node = *sequence.nodes[i];
@@ -157,7 +157,7 @@ void PlaceReleases(const Views& views, WarpRoles* roles) {
   for (Channel& channel : roles->channels) {
     for (Window& w : channel.windows) {
       for (SlotUse& use : w.uses) {
-        use.release_beside = use.release;
+        use.release_at = use.release;
         if (!channel.empty_arrivals) continue;
         ReleasePlanner(views, *roles, use.role).Place(channel, &w, &use);
       }

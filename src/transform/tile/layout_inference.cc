@@ -63,17 +63,17 @@ struct OperatorUse {
   std::vector<Var> fragments;
   LoopsAround loops;
 
-  void PlaceForEngines(LayoutScope* scope) const {
+  void InferMmaOperandLayout(LayoutScope* scope) const {
     Tell(scope);
-    op->PlaceForEngines(scope);
+    op->InferMmaOperandLayout(scope);
   }
   bool Infer(LayoutScope* scope, InferLevel level) const {
     Tell(scope);
     return op->Infer(scope, level);
   }
-  void PlaceForBanks(LayoutScope* scope) const {
+  void InferSwizzle(LayoutScope* scope) const {
     Tell(scope);
-    op->PlaceForBanks(scope);
+    op->InferSwizzle(scope);
   }
   void Verify(LayoutScope* scope) const {
     Tell(scope);
@@ -243,7 +243,7 @@ void PlaceAnywhere(const OperatorUse& use, const Operators& operators, Placement
       nest.vars.push_back(MakeVar("i"));
       nest.extents.push_back(MakeInt(extent));
     }
-    placed->Place(v, PlanPartition(nest, 1, use.threads.threads), use.source->span);
+    placed->SetLayout(v, PlanPartition(nest, 1, use.threads.threads), use.source->span);
     RunCommon(operators, placed);
   }
 }
@@ -302,7 +302,7 @@ Candidate SettleFrom(size_t root, const Forms& forms, const Operators& operators
   for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
   for (const OperatorUse& use : c.operators) {
     use.Tell(&c.placed);
-    c.cost += use.op->MovedBits(c.placed) + ConvertedBits(use, c.placed);
+    c.cost += use.op->LayoutCost(c.placed) + ConvertedBits(use, c.placed);
     for (const Var& v : use.fragments) {
       c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
     }
@@ -437,7 +437,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
 
-  for (const OperatorUse& use : ops.operators) use.PlaceForEngines(&placed);
+  for (const OperatorUse& use : ops.operators) use.InferMmaOperandLayout(&placed);
   *disagreement = RunStrict(ops.operators, &placed);
   if (*disagreement) return {};
   RunCommon(ops.operators, &placed);
@@ -451,7 +451,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
       ops.operators[component[k]] = std::move(chosen.operators[k]);
     }
   }
-  for (const OperatorUse& use : ops.operators) use.PlaceForBanks(&placed);
+  for (const OperatorUse& use : ops.operators) use.InferSwizzle(&placed);
   for (const OperatorUse& use : ops.operators) {
     use.Verify(&placed);
     for (const FragmentAccess& access : use.op->Unreached(placed)) {

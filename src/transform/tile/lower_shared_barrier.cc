@@ -19,6 +19,7 @@
 #include "../../op/intrinsics.h"
 #include "../../target/mma.h"
 #include "../../target/target.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -60,7 +61,7 @@ class TargetChecker : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const Intrinsic* row = FindIntrinsic(op);
     const Feature wanted = row ? FeatureOf(op, *row) : Feature::kNone;
-    if (IsWgmmaProduct(op) && !target_.Has(wanted)) {
+    if (IsWgmma(op) && !target_.Has(wanted)) {
       ThrowAt(span_, "ValueError",
               "found " + row->function + " for " + target_.arch + ", wanted " +
                   TargetsWith(wanted) + "; use T.gemm, which takes the target's own instruction");

@@ -18,15 +18,15 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../notes.h"
-#include "../reuse_marks.h"
+#include "explicit_tile.h"
 #include "kernel_scope.h"
 #include "pipeline_reads.h"
 #include "tensor_traffic.h"
-#include "tile_by_hand.h"
 
 namespace tl {
 namespace {
@@ -53,7 +53,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Var RegistersOf(const Var& buffer) final { return Physical(buffer, FragmentOf(buffer)); }
 
-  std::pair<Var, Array<Expr>> Place(const Var& buffer, const Array<Expr>& indices) final {
+  std::pair<Var, Array<Expr>> ToPhysical(const Var& buffer, const Array<Expr>& indices) final {
     auto it = layouts_.find(buffer.get());
     if (it == layouts_.end() || IsFragment(buffer)) return {buffer, indices};
     Array<Expr> mapped =
@@ -104,7 +104,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    const bool outermost = !in_kernel_ && op->attr_key == "thread_extent";
+    const bool outermost = !in_kernel_ && op->attr_key == kThreadExtent;
     if (outermost) traffic_ = TensorTraffic(GetRef<Stmt>(op));
     in_kernel_ |= outermost;
     const bool outside = has_async_owner;
@@ -178,13 +178,13 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt Mutate_(const BufferStoreNode* op) final {
     BufferStore store = Default<Stmt>(op).as_or_throw<BufferStore>();
-    auto [buffer, indices] = Place(op->buffer, store->indices);
+    auto [buffer, indices] = ToPhysical(op->buffer, store->indices);
     if (buffer.same_as(op->buffer)) return store;
     return MakeStore(buffer, store->value, indices, op->span);
   }
 
   Expr Mutate_(const CallNode* op) final {
-    const std::optional<int> tile = TileByHand(op);
+    const std::optional<int> tile = ExplicitTile(op);
     Expr call = Default<Expr>(op);
     if (!tile) return call;
     const TensorLoadNode* first = AsAddressOf(op->args[*tile]);
@@ -200,7 +200,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Expr Mutate_(const TensorLoadNode* op) final {
     Array<Expr> logical = MutateArray(op->indices);
     Var source = op->source.as_or_throw<Var>();
-    auto [buffer, indices] = Place(source, logical);
+    auto [buffer, indices] = ToPhysical(source, logical);
     if (buffer.same_as(source)) return Default<Expr>(op);
     return LoadOf(buffer, indices);
   }
@@ -249,7 +249,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt Attribute(const AttrStmtNode* op) {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       scope_.BindTo(&analyzer_);
       thread = scope_.ThreadIndex();
     }

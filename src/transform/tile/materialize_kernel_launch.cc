@@ -9,6 +9,7 @@
  * Refuses: clusters on a chip that has none.
  */
 #include "../../op/intrinsics.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -33,7 +34,7 @@ class Materializer : public StmtExprMutator {
         TL_GLOBAL("tirx.IterVar")(Range(range), op->loop_var, kThreadIndex, String(tag), nullptr);
     auto attr = make_object<AttrStmtNode>();
     attr->node = axis;
-    attr->attr_key = "thread_extent";
+    attr->attr_key = kThreadExtent;
     attr->value = op->extent;
     attr->body = Mutate(op->body);
     attr->span = op->span;

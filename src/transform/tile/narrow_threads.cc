@@ -27,6 +27,7 @@
 #include "../../op/operator.h"
 #include "../../op/views.h"
 #include "../../target/target.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "../../op/copy_instruction.h"
+#include "../../tvm/attrs.h"
 #include "pipeline_barriers.h"
 
 namespace tl {
@@ -46,7 +47,7 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(views.UseOf(p.body[i]));
     p.max_stage = std::max(p.max_stage, p.stage[i]);
-    p.tma.push_back(FillsByTma(p.body[i]));
+    p.tma.push_back(CopiesByTma(p.body[i]));
     p.fills.push_back(p.tma.back() || FillsShared(p.body[i], views));
     const bool in_stage = std::count(async_stages.begin(), async_stages.end(), p.stage[i]) > 0;
     p.async.push_back(in_stage && p.fills.back() && !p.tma.back() && !IsSynchronous(p.body[i]));

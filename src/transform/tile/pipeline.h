@@ -7,24 +7,6 @@
 
 namespace tl {
 
-inline constexpr const char* kNumStages = "num_stages";
-inline constexpr const char* kUserOrder = "tl_pipeline_order";
-inline constexpr const char* kUserStage = "tl_pipeline_stage";
-inline constexpr const char* kUserGroup = "tl_pipeline_group";
-inline constexpr const char* kPlannedOrder = "software_pipeline_order";
-inline constexpr const char* kPlannedStage = "software_pipeline_stage";
-inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
-/*! Of a loop whose order and stage a pass has chosen: what for. */
-inline constexpr const char* kChosen = "tl_pipeline_chosen";
-/*! Beside the user's plan the compiler's own, for comparison; empty if that is a plain loop. */
-inline constexpr const char* kDefaultOrder = "software_pipeline_default_order";
-inline constexpr const char* kDefaultStage = "software_pipeline_default_stage";
-
-/*! For each statement, why it stays where it is; empty for one that runs ahead. */
-inline constexpr const char* kReasons = "software_pipeline_reasons";
-/*! Attribute of a function: what became of each T.Pipelined, for `kernel.explain()`. */
-inline constexpr const char* kPipelines = "tl.pipelines";
-
 /*! A planned loop. A statement of stage s works on iteration t - s in step t. */
 struct Pipeline {
   const ForNode* loop;

@@ -6,6 +6,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/attrs.h"
 #include "pipeline.h"
 
 namespace tl {
@@ -85,7 +86,7 @@ class AroundLoop : public StmtExprVisitor {
 
 }  // namespace
 
-bool FillsByTma(const Stmt& s) {
+bool CopiesByTma(const Stmt& s) {
   const Guarded guarded = SplitGuard(s);
   if (guarded.condition.defined() && !IsPureInteger(guarded.condition) &&
       !CollectBufferUse(MakeEvaluate(guarded.condition, Span())).reads.empty()) {
@@ -94,7 +95,7 @@ bool FillsByTma(const Stmt& s) {
   const std::vector<Stmt> pieces = FlatSeq(guarded.body);
   return std::all_of(pieces.begin(), pieces.end(), [](const Stmt& t) {
     if (TmaLoadOf(t)) return true;
-    if (SplitGuard(t).condition.defined()) return FillsByTma(t);
+    if (SplitGuard(t).condition.defined()) return CopiesByTma(t);
     const CallNode* call = CallOf(t);
     return call && IsSignal(call);
   });
@@ -225,7 +226,7 @@ bool LoopBarriers::Waits(size_t statement) const {
 
 std::string LoopBarriers::WhyNotAhead(size_t statement) const {
   if (Waits(statement)) return "it waits for an mbarrier";
-  if (!FillsByTma(body_[statement])) return "it does more than to load by TMA and to arrive";
+  if (!CopiesByTma(body_[statement])) return "it does more than to load by TMA and to arrive";
   for (const Var& barrier : Of(statement)) {
     const std::string why = WhyOneVersion(barrier);
     if (!why.empty()) return "mbarrier " + std::string(barrier->name) + " has one version: " + why;
@@ -264,7 +265,7 @@ std::string LoopBarriers::WhyOnePhase(const std::vector<Event>& events) const {
     has_signal |= e.kind == Kind::kSignal;
     has_wait |= e.kind == Kind::kWait;
     if (e.kind != Kind::kWait) {
-      if (!FillsByTma(body_[e.statement])) return "a statement does more than to load and arrive";
+      if (!CopiesByTma(body_[e.statement])) return "a statement does more than to load and arrive";
       continue;
     }
     if (!e.parity.defined()) return "a wait is under a condition";

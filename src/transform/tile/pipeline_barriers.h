@@ -18,7 +18,7 @@ namespace tl {
 
 /*! A statement that does nothing but loads by T.tma_copy, and arrivals at mbarriers and the bytes
  * that these expect, whatever the condition on threads. */
-bool FillsByTma(const Stmt& s);
+bool CopiesByTma(const Stmt& s);
 /*! A barrier of all threads of the block. */
 bool IsBlockSync(const Stmt& s);
 /*! The mbarrier of a call that is about one, undefined for others. */

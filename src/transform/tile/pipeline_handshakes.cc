@@ -5,6 +5,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
@@ -356,7 +357,7 @@ class Prover {
       const RoleStep& fill = writer.steps[i];
       if (!Writes(fill, v)) continue;
       is_filled &= std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
-        return !s.of_phase_before && Announces(writer, i, s) &&
+        return !s.of_phase_before && Signals(writer, i, s) &&
                FirstOf(reader, s, Kind::kWait) < first_read;
       });
     }
@@ -377,7 +378,7 @@ class Prover {
   }
 
   /*! An arrival of the role at the mbarrier says that the fill, step i, is complete. */
-  static bool Announces(const BodyRole& role, size_t i, const Signal& s) {
+  static bool Signals(const BodyRole& role, size_t i, const Signal& s) {
     const RoleStep& fill = role.steps[i];
     const size_t n = role.steps.size();
     if (fill.kind == Kind::kLoad) return s.IsOf(fill) && FirstOf(role, s, Kind::kArrive) < n;
@@ -428,7 +429,7 @@ class Prover {
       bool found = false;
       using StmtExprVisitor::Visit_;
       void Visit_(const ForNode* op) override {
-        if (!op->loop_var.same_as(own->loop_var) && op->annotations.count("num_stages")) {
+        if (!op->loop_var.same_as(own->loop_var) && op->annotations.count(kNumStages)) {
           for (const Var& name : *names) found |= CountMentions(op->body, name) > 0;
         }
         Default(op);

@@ -20,9 +20,6 @@
 
 namespace tl {
 
-/*! Of a loop whose roles hand tiles over: its `Handshakes`. */
-inline constexpr const char* kHandshakes = "tl_pipeline_handshakes";
-
 /*! What gets versions in a loop. */
 struct Handshakes {
   int64_t versions = 1;

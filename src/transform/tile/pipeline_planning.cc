@@ -29,6 +29,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -81,7 +82,7 @@ class JumpFinder : public StmtExprVisitor {
   int loops_ = 0;
 };
 
-/*! Products by descriptors and loads of boxes that the program issues itself: they stand in the
+/*! MMAs by descriptors and loads of boxes that the program issues itself: they stand in the
  * order of their waits and barriers, and name one version of a buffer. */
 bool KeepsOwnOrder(const Stmt& s) {
   struct Finder : StmtExprVisitor {
@@ -118,7 +119,7 @@ class Planner : public StmtExprMutator {
   Stmt Mutate_(const AttrStmtNode* op) final {
     Stmt attr;
     const std::vector<Axis> around = threads_;
-    if (op->attr_key == "thread_extent" && threads_.empty()) {
+    if (op->attr_key == kThreadExtent && threads_.empty()) {
       threads_ = ThreadAxesOf(GetRef<Stmt>(op));
     }
     scope_.Within(op, [&] { attr = Default<Stmt>(op); });

@@ -9,6 +9,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"

@@ -8,6 +8,7 @@
 #include "../../op/thread_range.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
@@ -81,7 +82,7 @@ class LateArrivals : public StmtExprMutator {
     if (op->attr_key != kThreadRange || !IsApart(op)) return Default<Stmt>(op);
     std::vector<Stmt> steps, late;
     int64_t started = 0;
-    bool waited = false;  // for all products of the iteration before
+    bool waited = false;  // for all MMAs of the iteration before
     for (const Stmt& s : FlatSeq(op->body)) {
       const CallNode* call = AsTileOp(s);
       if (call && IsGemm(call)) started += TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;

@@ -3,9 +3,9 @@
  * Such a ring is what versions of one tile and one mbarrier would become, so the program on one
  * slot of each is what is to be proved (pipeline_handshakes.h); it needs no versions.
  *
- * A role may give up a slot one iteration later, `if k > 0: T.mbarrier_arrive(empty[(k - 1) % 3])`,
- * where its next product is on its way: here that stands at the end of its own iteration. What the
- * role waits for meanwhile depends on slots that were given up before, since there are two at
+ * A role may release a slot one iteration later, `if k > 0: T.mbarrier_arrive(empty[(k - 1) % 3])`,
+ * where its next MMA is on its way: here that stands at the end of its own iteration. What the
+ * role waits for meanwhile depends on slots that were released before, since there are two at
  * least.
  */
 #pragma once
@@ -20,7 +20,7 @@ namespace tl {
 
 struct Rings {
   int64_t slots = 1;
-  /*! A role gives up a slot one iteration later. */
+  /*! A role releases a slot one iteration later. */
   bool late = false;
   /*! The program's buffers of as many slots, and their names here. */
   std::vector<Var> buffers, folded;

@@ -6,6 +6,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
 #include "../../op/wgmma_wait.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
@@ -101,11 +102,11 @@ class StepCollector {
 bool StartsStore(const CallNode* call) {
   return IsCallTo(GetRef<Expr>(call), kTmaCopy) && !IsTmaLoad(call) && !TmaIssueOf(call).waited;
 }
-bool StartsProduct(const CallNode* call) {
+bool StartsMma(const CallNode* call) {
   return IsGemm(call) && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
 }
 
-/*! Starts an engine that goes on to read when the statement has ended. */
+/*! Starts the async proxy that goes on to read when the statement has ended. */
 bool HasStart(const Stmt& s, bool (*starts)(const CallNode*)) {
   struct Finder : StmtExprVisitor {
     bool (*starts)(const CallNode*);
@@ -121,7 +122,7 @@ bool HasStart(const Stmt& s, bool (*starts)(const CallNode*)) {
   return finder.found;
 }
 
-/*! Waits until nothing is left of what the engine was given. */
+/*! Waits until nothing is left of what the async proxy was given. */
 bool WaitsForAll(const Stmt& s, const char* op) {
   const auto* evaluate = s.as<EvaluateNode>();
   const auto* call = evaluate ? evaluate->value.as<CallNode>() : nullptr;
@@ -170,7 +171,7 @@ BodyRoles SplitRoles(const std::vector<Stmt>& body, const std::vector<Axis>& thr
 size_t EndOfReads(const std::vector<RoleStep>& steps, size_t step) {
   size_t end = step;
   for (const auto& [starts, waits] :
-       {std::pair(&StartsStore, kTmaStoreWait), std::pair(&StartsProduct, kWgmmaWait)}) {
+       {std::pair(&StartsStore, kTmaStoreWait), std::pair(&StartsMma, kWgmmaWait)}) {
     if (!HasStart(steps[step].stmt, starts)) continue;
     size_t wait = step + 1;
     while (wait < steps.size() && !WaitsForAll(steps[wait].stmt, waits)) ++wait;

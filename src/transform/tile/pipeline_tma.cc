@@ -5,6 +5,7 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"

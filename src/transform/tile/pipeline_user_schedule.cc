@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 
 namespace tl {

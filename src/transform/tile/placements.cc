@@ -28,11 +28,11 @@ Span Placements::PlacedBy(const Var& buffer) const {
   return it == placed_.end() ? Span() : it->second.asked_by;
 }
 
-void Placements::Place(const Var& buffer, const Layout& layout, const Span& span) {
+void Placements::SetLayout(const Var& buffer, const Layout& layout, const Span& span) {
   const Var root = views.RootOf(buffer);
   if (!root.same_as(buffer)) {
     auto* const asked = std::exchange(dictated, nullptr);
-    Place(root, Carry(layout, buffer, root, span), span);
+    SetLayout(root, Carry(layout, buffer, root, span), span);
     dictated = asked;
     return;
   }
@@ -51,7 +51,7 @@ void Placements::Place(const Var& buffer, const Layout& layout, const Span& span
 }
 
 void Placements::PlaceAnnotated(const Var& buffer, const Layout& layout) {
-  Place(buffer, layout, Span());
+  SetLayout(buffer, layout, Span());
   annotated_.insert(views.RootOf(buffer).get());
 }
 

@@ -26,7 +26,7 @@ class Placements : public LayoutScope {
   Layout FindAnnotated(const Var& buffer) const final;
   bool IsView(const Var& buffer) const final { return views.IsView(buffer); }
   Span PlacedBy(const Var& buffer) const final;
-  void Place(const Var& buffer, const Layout& layout, const Span& span) final;
+  void SetLayout(const Var& buffer, const Layout& layout, const Span& span) final;
   void PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) final;
   void PlaceAnnotated(const Var& buffer, const Layout& layout);
 

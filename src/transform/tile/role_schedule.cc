@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "../../tvm/attrs.h"
+
 namespace tl {
 
 RoleSchedule ReadSchedule(const RoleNode& loop) {

@@ -167,15 +167,15 @@ class Slicer {
 };
 
 /*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
-class Independence : public RoleVisitor {
+class SliceLegality : public RoleVisitor {
  public:
-  Independence(const KernelInfo& kernel, const Views& views, const KnownElements& known,
-               const RoleSequence& body)
+  SliceLegality(const KernelInfo& kernel, const Views& views, const KnownElements& known,
+                const RoleSequence& body)
       : RoleVisitor(known), kernel_(kernel), views_(views), written_(WrittenGlobals(kernel, body)) {
     ForEachNode(body, [&](const RoleNode* node) {
-      if (node->fill != FillBy::kDraw) return;
+      if (node->fill != CopyKind::kFetchTile) return;
       const std::vector<Var>& slots = node->use.writes;
-      drawn_.insert(drawn_.end(), slots.begin(), slots.end());
+      fetched_.insert(fetched_.end(), slots.begin(), slots.end());
     });
   }
   std::string why;
@@ -222,7 +222,7 @@ class Independence : public RoleVisitor {
       Refuse("it reads " + name + ", which the kernel writes");
     } else if (IsFragment(root) || IsReducer(root)) {
       Refuse("it depends on " + name + ", which the consumer has" + kNotKnown);
-    } else if (IsShared(root) && !Contains(drawn_, root)) {
+    } else if (IsShared(root) && !Contains(fetched_, root)) {
       Refuse("it depends on " + name + " in shared memory" + kNotKnown);
     }
   }
@@ -243,8 +243,8 @@ class Independence : public RoleVisitor {
   const KernelInfo& kernel_;
   const Views& views_;
   std::vector<Var> written_;
-  /*! What the producer draws, it has itself. */
-  std::vector<Var> drawn_;
+  /*! What the producer fetches, it has itself. */
+  std::vector<Var> fetched_;
 };
 
 /*! The scalar or the memory of a thread, of those in `needed`, that a statement sets. */
@@ -264,13 +264,13 @@ const VarNode* SetBy(const RoleNode& node, const Names& needed) {
 std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequence* body,
                           Span* where) {
   ForEachNode(*body, [](RoleNode* node) {
-    const bool fills = node->fill != FillBy::kNothing;
+    const bool fills = node->fill != CopyKind::kNothing;
     node->role = fills ? std::optional(kProducer) : std::nullopt;
     node->run_by = fills ? 0 : 1u << kConsumer;
   });
   const KnownElements known(*body, views);
   const Names needed = Slicer(known, body, kProducer).Run();
-  Independence check(kernel, views, known, *body);
+  SliceLegality check(kernel, views, known, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
@@ -289,7 +289,7 @@ std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role,
                       Span* where) {
   const KnownElements known;
   const Names needed = Slicer(known, body, role).Run();
-  Independence check(kernel, views, known, *body);
+  SliceLegality check(kernel, views, known, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;

@@ -6,6 +6,7 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../op/wgmma_wait.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "warp_roles.h"
@@ -165,7 +166,7 @@ bool Encloses(const RoleNode& outer, const RoleNode& node) {
 /*! Source text of the user's own may ask for the number of a thread, which specialisation changes.
  */
 bool HasOwnThreads(const SBlockNode* block) {
-  const auto it = block->annotations.find("pragma_import_c");
+  const auto it = block->annotations.find(kPrelude);
   if (it == block->annotations.end()) return false;
   const auto text = (*it).second.try_cast<String>();
   if (!text) return true;

@@ -171,8 +171,8 @@ class ChannelMaker : ScheduledProgram {
     use->acquire = std::min(use->acquire, index);
     use->release = std::max(use->release, index);
     channel->consumer_writes |= Writes(node, *channel);
-    // Products and stores may be an engine's.
-    channel->read_by_engine |= AsTileOp(node.stmt) != nullptr;
+    // MMAs and stores may be the async proxy's.
+    channel->read_by_async_proxy |= AsTileOp(node.stmt) != nullptr;
   }
 
   /*! A number of fills takes one window after the other. */

@@ -52,20 +52,20 @@ class FillChooser : ScheduledProgram {
         if (!fills) continue;
         node->channel = c;
         node->fill = KindOf(node, channel, written);
-        channel.by_cp_async |= node->fill == FillBy::kCpAsync;
-        channel.by_threads |= node->fill == FillBy::kThreads;
+        channel.by_cp_async |= node->fill == CopyKind::kCpAsync;
+        channel.by_threads |= node->fill == CopyKind::kThreads;
       }
     });
-    ShareFills(kernel_, views_, &roles_);
+    MulticastCopies(kernel_, views_, &roles_);
   }
 
-  FillBy KindOf(RoleNode* node, const Channel& channel, const std::vector<Var>& written) const {
+  CopyKind KindOf(RoleNode* node, const Channel& channel, const std::vector<Var>& written) const {
     const BufferUse& use = node->use;
     if (StartsCopies(node->stmt)) {
       Refuse(node->stmt->span, "found copies in operation " + Quoted(node->id) +
                                    " that the program waits for itself, where pipeline " +
                                    Quoted(channel.name) +
-                                   " is to announce them, wanted T.copy; it waits where it has to");
+                                   " is to signal them, wanted T.copy; it waits where it has to");
     }
     const bool direct = std::any_of(channel.windows.begin(), channel.windows.end(),
                                     [&](const Window& w) { return w.sequence == node->parent; });
@@ -83,8 +83,8 @@ class FillChooser : ScheduledProgram {
       node->why = "what it loads depends on memory that the kernel writes";
     } else {
       const int64_t threads = roles_.roles[*node->role].range.threads;
-      const FillBy kind = KindOfFill(node->stmt, threads, &node->why);
-      if (kind != FillBy::kNothing) return kind;
+      const CopyKind kind = CopyKindOf(node->stmt, threads, &node->why);
+      if (kind != CopyKind::kNothing) return kind;
       Refuse(node->stmt->span, "found a copy for pipeline " + Quoted(channel.name) + " that " +
                                    Quoted(node->id) + " cannot make: " + node->why +
                                    "; use T.copy without prefer_instruction");
@@ -97,7 +97,7 @@ class FillChooser : ScheduledProgram {
                  (node->why.empty() ? "it loads no tile of a tensor" : node->why) +
                  "; leave it out");
     }
-    return FillBy::kThreads;
+    return CopyKind::kThreads;
   }
 
   /*! The role does nothing with the buffers but load parts of them that have nothing in common:
@@ -137,7 +137,7 @@ class FillChooser : ScheduledProgram {
   bool OnlyIssues(size_t role) const {
     bool only = true;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->role == role) only &= node->fill == FillBy::kTma;
+      if (node->role == role) only &= node->fill == CopyKind::kTma;
     });
     return only;
   }

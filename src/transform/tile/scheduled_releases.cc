@@ -3,7 +3,7 @@
  *
  * A role does not arrive if the arrival of another role implies its own. That is so if the other
  * role first waits for something that this one signals after its last use of the slot. The role
- * still waits for its products where it would have arrived.
+ * still waits for its MMAs where it would have arrived.
  * Arrivals at all blocks of a cluster stand after the role's next signal: the fence of that signal
  * would otherwise wait until the arrivals are complete.
  */
@@ -29,7 +29,7 @@ class ReleaseRefiner {
       }
       if (channel.blocks == 1) continue;
       for (Window& w : channel.windows) {
-        for (SlotUse& use : w.uses) MoveBehindAnnouncement(*w.sequence, &use);
+        for (SlotUse& use : w.uses) MoveBehindSignal(*w.sequence, &use);
       }
     }
   }
@@ -37,7 +37,7 @@ class ReleaseRefiner {
  private:
   /*! Windows of the sequence in which the threads of the role write for others and then arrive. TMA
    * and cp.async arrive when they are done, not where they stand in the program. */
-  std::vector<const Window*> Announcements(const RoleSequence* sequence, size_t role) const {
+  std::vector<const Window*> SignalsOf(const RoleSequence* sequence, size_t role) const {
     std::vector<const Window*> out;
     for (const Channel& c : roles_.channels) {
       if (c.source != role || !c.by_threads || c.by_cp_async) continue;
@@ -58,14 +58,14 @@ class ReleaseRefiner {
     });
   }
 
-  /*! The role of `later` waits, before it gives up the slot, for what the role of `use` announces
+  /*! The role of `later` waits, before it releases the slot, for what the role of `use` signals
    * in the same iteration behind the place where it would give it up. */
   bool Follows(const RoleSequence& sequence, const SlotUse& later, const SlotUse& use) const {
     if (!use.is_waited_for) return false;
-    const auto announced = Announcements(&sequence, use.role);
-    return std::any_of(announced.begin(), announced.end(), [&](const Window* w) {
-      const bool is_over = use.release_side < 0 ? use.release_beside <= w->last_fill
-                                                : use.release_beside < w->last_fill;
+    const auto signalled = SignalsOf(&sequence, use.role);
+    return std::any_of(signalled.begin(), signalled.end(), [&](const Window* w) {
+      const bool is_over =
+          use.release_side < 0 ? use.release_at <= w->last_fill : use.release_at < w->last_fill;
       const SlotUse* awaited = w->UseBy(later.role);
       return is_over && awaited && awaited->acquire <= later.release;
     });
@@ -79,15 +79,15 @@ class ReleaseRefiner {
   }
 
   /*! Unless the role would wait for a fill with the slot still in its hands. */
-  void MoveBehindAnnouncement(const RoleSequence& sequence, SlotUse* use) const {
+  void MoveBehindSignal(const RoleSequence& sequence, SlotUse* use) const {
     if (!use->is_waited_for || use->is_implied) return;
     size_t first = SIZE_MAX;
-    for (const Window* w : Announcements(&sequence, use->role)) {
-      if (w->last_fill >= use->release_beside) first = std::min(first, w->last_fill);
+    for (const Window* w : SignalsOf(&sequence, use->role)) {
+      if (w->last_fill >= use->release_at) first = std::min(first, w->last_fill);
     }
-    const size_t from = use->release_beside + (use->release_side > 0);
+    const size_t from = use->release_at + (use->release_side > 0);
     if (first == SIZE_MAX || AcquiresWithin(sequence, use->role, from, first)) return;
-    use->release_beside = first;
+    use->release_at = first;
     use->release_side = 1;
   }
 

@@ -1,5 +1,6 @@
 /*! The plan of a program's own schedule: which statements its names mean, and who runs them. */
 #include "../../analysis/effects.h"
+#include "../../tvm/attrs.h"
 #include "pipeline.h"
 #include "scheduled_program.h"
 
@@ -101,7 +102,7 @@ class SchedulePlanner : ScheduledProgram {
         CheckPlace(*node, op);
         node->role = schedule_.ops[op].role;
         nodes_of_[op].push_back(node);
-      } else if (IsDraw(node->stmt)) {
+      } else if (IsFetchTile(node->stmt)) {
         Refuse(node->stmt->span,
                "found T.Persistent with counter in a kernel with a schedule, wanted tiles that "
                "every role knows by their numbers; leave counter out");

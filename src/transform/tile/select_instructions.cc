@@ -1,5 +1,5 @@
 /*!
- * SelectInstructions: decides which instructions make each product, and may make each copy.
+ * SelectInstructions: decides which instructions make each MMA, and may make each copy.
  *
  * In:  a tile program under thread_extent attributes, before warps have roles and loops are
  * pipelined.
@@ -14,10 +14,9 @@
  * only candidate, marked `demanded`. Passes behind this one choose no instruction of a gemm; of a
  * copy they narrow the candidates.
  * Refuses (ValueError): operands of a gemm in memory that no instruction reads, types without
- * arithmetic, shapes of sparse, asynchronous or 4-bit products that no row has; a demand for TMA
+ * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
  * where the target, the memories, a keyword or another access of the tensor is against it.
  */
-#include "select_instructions.h"
 
 #include "../../layout/annotation.h"
 #include "../../op/copy_instruction.h"
@@ -25,6 +24,7 @@
 #include "../../op/matrix_copy.h"
 #include "../../op/tma_copy.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"

@@ -24,10 +24,10 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../reuse_marks.h"
 #include "known_elements.h"
 #include "pipeline.h"
 #include "rename.h"
@@ -76,10 +76,10 @@ struct ChannelBarriers {
     return Call(kRelease, empty, number, {MakeInt(kBool, 0)}, span, channel->blocks);
   }
   /*! The slot is filled by this warp's lanes; says nothing of what else they have in flight. */
-  Stmt Announce(const Expr& number, const Span& span) const {
+  Stmt SignalFull(const Expr& number, const Span& span) const {
     return Call(kRelease, full, number, {}, span);
   }
-  /*! Gives up the slot of the fill before `next`, the number of a fill, if there is one. */
+  /*! Releases the slot of the fill before `next`, the number of a fill, if there is one. */
   Stmt ReleaseBefore(const Expr& next, const Expr& is_one, const Span& span) const {
     const Expr slot = next + MakeInt(next->dtype(), channel->versions - 1);
     return Call(kRelease, empty, slot, {is_one}, span, channel->blocks);
@@ -232,8 +232,8 @@ class RoleEmitter {
       if (node.IsRunBy(role_)) {
         CloseUses(sequence, uses, i, -1, &out);
         OpenWindows(uses, i, node.stmt->span, &out);
-        const Stmt s = node.fill == FillBy::kNothing ? WithBodies(node) : Fill(node, uses);
-        out.push_back({Select(s, i, uses), node.fill == FillBy::kTma, i, 0, i});
+        const Stmt s = node.fill == CopyKind::kNothing ? WithBodies(node) : Fill(node, uses);
+        out.push_back({Select(s, i, uses), node.fill == CopyKind::kTma, i, 0, i});
         for (const Use& u : uses) {
           const bool filled = u.barriers->channel->source == role_ && u.window->last_fill == i;
           if (filled) CloseFill(u, node.stmt->span, &out);
@@ -273,29 +273,29 @@ class RoleEmitter {
     out->push_back({MakeEvaluate(CallOp(op, {u.barriers->Address(u.number), bytes}), span), true});
   }
 
-  /*! Arrivals of the copies that are not TMA's, whose own is in its announcement. */
+  /*! Arrivals of the copies that are not TMA's, whose own is in its signal. */
   void CloseFill(const Use& u, const Span& span, std::vector<RoleStmt>* out) const {
     const Channel& c = *u.barriers->channel;
     const Expr address = u.barriers->Address(u.number);
     if (c.by_cp_async) {
       out->push_back({MakeEvaluate(CallOp(kCpAsyncMbarrierArriveNoinc, {address}), span)});
     }
-    if (c.by_draw) out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span), true});
+    if (c.by_fetch) out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span), true});
     if (c.by_threads) {
-      if (c.read_by_engine) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
-      out->push_back({u.barriers->Announce(u.number, span)});
+      if (c.read_by_async_proxy) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
+      out->push_back({u.barriers->SignalFull(u.number, span)});
     }
   }
 
   Stmt Fill(const RoleNode& node, const std::vector<Use>& uses) const {
-    if (node.fill == FillBy::kThreads) return ByThreads(node.stmt);
-    if (node.fill == FillBy::kCpAsync) {
+    if (node.fill == CopyKind::kThreads) return ByThreads(node.stmt);
+    if (node.fill == CopyKind::kCpAsync) {
       const Call copy = Narrowed(AsTileOp(node.stmt), kByCpAsync);
       return MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1),
                       MakeEvaluate(copy, node.stmt->span));
     }
     const CallNode* copy = AsTileOp(node.stmt);
-    if (node.fill == FillBy::kDraw) return MakeEvaluate(ElectedDraw(copy), node.stmt->span);
+    if (node.fill == CopyKind::kFetchTile) return MakeEvaluate(ElectedFetch(copy), node.stmt->span);
     const ChannelBarriers& b = barriers_[node.channel];
     const Use& use =
         *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
@@ -313,8 +313,8 @@ class RoleEmitter {
     return MakeEvaluate(Narrowed(AsTileOp(s), kByThreads), s->span);
   }
 
-  static Call ElectedDraw(const CallNode* draw) {
-    return WithTileOpAttrs(draw, {{kElected, int64_t(1)}});
+  static Call ElectedFetch(const CallNode* fetch) {
+    return WithTileOpAttrs(fetch, {{kElected, int64_t(1)}});
   }
 
   // --- uses
@@ -322,18 +322,18 @@ class RoleEmitter {
     const ChannelBarriers& b = *u.barriers;
     out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1, i});
     // cp.async has no place for a fence after it has written; the reader's serves as well.
-    if (b.channel->by_cp_async && b.channel->read_by_engine) {
+    if (b.channel->by_cp_async && b.channel->read_by_async_proxy) {
       out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1, i});
     }
   }
 
-  /*! The slots that are given up on one side of statement i. */
+  /*! The slots that are released on one side of statement i. */
   void CloseUses(const RoleSequence& sequence, const std::vector<Use>& uses, size_t i, int side,
                  std::vector<RoleStmt>* out) const {
     std::vector<RoleStmt> withheld;
     for (const Use& u : uses) {
       const SlotUse* use = u.window->UseBy(role_);
-      if (!use || use->release_beside != i || use->release_side != side) continue;
+      if (!use || use->release_at != i || use->release_side != side) continue;
       if (!u.barriers->empty.defined()) continue;
       const Span& span = sequence.nodes[use->release]->stmt->span;
       const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, use->release}); };
@@ -343,7 +343,7 @@ class RoleEmitter {
       }
       if (use->is_implied) {
         withheld.push_back({u.barriers->Withhold(u.number, span), false, i, side, use->release});
-      } else if (use->one_fill_late) {
+      } else if (use->is_deferred) {
         const ForNode* loop = FillCount::CountingLoop(&sequence);
         add(u.barriers->ReleaseBefore(u.number, loop->min < loop->loop_var, span));
       } else {
@@ -354,13 +354,13 @@ class RoleEmitter {
     out->insert(out->end(), withheld.begin(), withheld.end());
   }
 
-  /*! Behind loops that give up slots one fill late: the last ones. */
+  /*! Behind loops that release slots one fill late: the last ones. */
   void CloseLoop(const RoleNode& node, size_t i, std::vector<RoleStmt>* out) const {
     const ForNode* loop = node.Loop();
     if (!loop) return;
     for (const Use& u : UsesIn(node.body)) {
       const SlotUse* use = u.window->UseBy(role_);
-      if (!use || !use->one_fill_late) continue;
+      if (!use || !use->is_deferred) continue;
       const Expr next = Substitute(u.number, loop->loop_var, loop->min + loop->extent);
       const Expr any = ZeroOf(loop->extent->dtype()) < loop->extent;
       out->push_back({u.barriers->ReleaseBefore(next, any, loop->span), false, i, 1, i});
@@ -546,7 +546,7 @@ class KernelReader : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       const IterVar axis = op->node.cast<IterVar>();
       const std::string tag = axis->thread_tag;
       if (tag.rfind("threadIdx", 0) == 0) {
@@ -562,7 +562,7 @@ class KernelReader : public StmtExprVisitor {
       info.min_blocks = ToInt(op->value);
     } else if (op->attr_key == kSwizzle) {
       info.is_swizzled = true;
-    } else if (op->attr_key == "tl.aliased_buffer") {
+    } else if (op->attr_key == kAliased) {
       info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
     }
     Default(op);
@@ -596,7 +596,7 @@ class Specializer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const AttrStmtNode* op) final {
-    if (op->attr_key != "thread_extent") return Default<Stmt>(op);
+    if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     if (!kernel_) return Kernel(op);
     AttrStmt attr = Default<Stmt>(op).as_or_throw<AttrStmt>();
     const IterVar axis = op->node.cast<IterVar>();

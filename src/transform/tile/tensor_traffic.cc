@@ -2,6 +2,7 @@
 
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
+#include "../../tvm/attrs.h"
 
 namespace tl {
 

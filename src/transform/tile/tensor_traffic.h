@@ -1,4 +1,5 @@
-/*! How a kernel uses the tensors that its copies store to: what decides whether an engine may. */
+/*! How a kernel uses the tensors that its copies store to: what decides whether the async proxy
+ * may. */
 #pragma once
 #include <unordered_map>
 #include <unordered_set>

@@ -7,6 +7,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/wgmma_wait.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 
 namespace tl {
@@ -37,7 +38,7 @@ std::string NameOf(const Stmt& s) {
       {"wgmma_wait", "T.wait_wgmma"},
       {"reducer_init", "T.reducer_init"},
       {"reducer_finalize", "T.finalize_reducer"},
-      {"draw", "a tile's number that is drawn"}};
+      {"fetch_tile", "a tile's number that is fetched"}};
   const auto it = others.find(op);
   return it == others.end() ? "T." + op : it->second;
 }

@@ -10,6 +10,7 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/attrs.h"
 #include "pipeline.h"
 #include "versions.h"
 #include "ws_schedule.h"
@@ -117,8 +118,8 @@ const Placements& TileLoads::Dictated() const {
   } collected;
   collected(kernel_.block->body);
   Placements& placed = dictated_.emplace(annotated_);
-  for (const auto& gemm : collected.gemms) gemm->PlaceForEngines(&placed);
-  // Of fragments, products may dictate different layouts.
+  for (const auto& gemm : collected.gemms) gemm->InferMmaOperandLayout(&placed);
+  // Of fragments, MMAs may dictate different layouts.
   std::vector<std::pair<Var, Layout>> dictated;
   placed.dictated = &dictated;
   for (const auto& gemm : collected.gemms) gemm->Infer(&placed, InferLevel::kStrict);

@@ -97,9 +97,9 @@ class InitVerifier : public StmtExprVisitor {
   }
 
  private:
-  /*! The accumulator of a product by hand, unless it is surely added to. */
+  /*! The accumulator of an MMA by hand, unless it is surely added to. */
   static bool IsOverwritten(const CallNode* op, const PointerAccess& p) {
-    if (!IsWgmmaProduct(op) || p.access != Access::kReadWrite) return false;
+    if (!IsWgmma(op) || p.access != Access::kReadWrite) return false;
     const Intrinsic* row = FindIntrinsic(op);
     return !IsConst(op->args[row->template_args + row->access.size() - 1], 1);
   }

@@ -20,6 +20,7 @@
 #include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
 #include "../../op/parallel.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -399,7 +400,7 @@ class Verifier : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == "thread_extent") {
+    if (op->attr_key == kThreadExtent) {
       const Var& index = op->node.cast<IterVar>()->var;
       first_.map[index.get()] = MakeInt(index->dtype(), 0);
     }

@@ -14,9 +14,9 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm_instruction.h"
 #include "../../op/operator.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 #include "../program_verifier.h"
-#include "select_instructions.h"
 
 namespace tl {
 namespace {

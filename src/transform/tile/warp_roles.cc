@@ -9,6 +9,7 @@
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "known_elements.h"
@@ -47,16 +48,16 @@ class Planner {
 
   void Run() {
     if (!CheckKernel() || !BuildRoleTree(kernel_, kernel_.block->body, views_, &roles_)) return;
-    MarkDraws();
+    MarkTileFetches();
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
-    const bool overlap = OverlapProducts(kernel_, views_, &roles_);
-    // Slots are taken and given up elsewhere then.
+    const bool overlap = OverlapMmas(kernel_, views_, &roles_);
+    // Slots are taken and released elsewhere then.
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills(&roles_);
-    ShareFills(kernel_, views_, &roles_);
+    MulticastCopies(kernel_, views_, &roles_);
     CountThreads();
     PlaceReleases(views_, &roles_);
   }
@@ -81,12 +82,12 @@ class Planner {
     return true;
   }
 
-  /*! Which tile comes next is drawn by who loads it. */
-  void MarkDraws() {
+  /*! Which tile comes next is fetched by who loads it. */
+  void MarkTileFetches() {
     ForEachNode(roles_.body, [&](RoleNode* node) {
-      if (!node->IsLeaf() || !IsDraw(node->stmt)) return;
-      node->fill = FillBy::kDraw;
-      draw_ = node;
+      if (!node->IsLeaf() || !IsFetchTile(node->stmt)) return;
+      node->fill = CopyKind::kFetchTile;
+      fetch_ = node;
     });
   }
 
@@ -104,8 +105,8 @@ class Planner {
       }
       if (!fills) return;
       Classify(node);
-      any_tma |= node->fill == FillBy::kTma;
-      if (node->fill == FillBy::kNothing && !stuck) stuck = node;
+      any_tma |= node->fill == CopyKind::kTma;
+      if (node->fill == CopyKind::kNothing && !stuck) stuck = node;
     });
     if (!any_loop) return Refuse("no loop is pipelined", kernel_.block->span);
     if (stuck) return Refuse(stuck->why, stuck->stmt->span);
@@ -119,7 +120,7 @@ class Planner {
   bool RefuseWithoutTma() {
     const RoleNode* first = nullptr;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (!first && PipelineOf(*node->parent) && node->fill != FillBy::kNothing) first = node;
+      if (!first && PipelineOf(*node->parent) && node->fill != CopyKind::kNothing) first = node;
     });
     if (!first) return Refuse("no pipelined loop copies tiles to shared memory", Span());
     return Refuse("TMA makes no copy of a pipelined loop: " + first->why, first->stmt->span);
@@ -131,8 +132,8 @@ class Planner {
       if (!node->IsLeaf() || PipelineOf(*node->parent) || !FillsSharedFromGlobal(*node)) return;
       if (!IsFollowedByFills(*node)) return;
       Classify(node);
-      if (node->fill != FillBy::kTma) {
-        node->fill = FillBy::kNothing;
+      if (node->fill != CopyKind::kTma) {
+        node->fill = CopyKind::kNothing;
         return;
       }
       Span where;
@@ -140,7 +141,7 @@ class Planner {
       node->why = SliceProducer(kernel_, views_, &roles_.body, &where);
       if (node->why.empty() && !MakeChannels(&channels)) node->why = roles_.why;
       if (node->why.empty()) return;
-      node->fill = FillBy::kNothing;
+      node->fill = CopyKind::kNothing;
       roles_.why.clear();
       SliceProducer(kernel_, views_, &roles_.body, &where);
     });
@@ -150,7 +151,7 @@ class Planner {
     bool found = false;
     for (size_t i = IndexOf(node) + 1; i < node.parent->nodes.size(); ++i) {
       ForEachNode(node.parent->nodes[i]->body, [&](const RoleNode* n) {
-        found |= n->fill != FillBy::kNothing && PipelineOf(*n->parent);
+        found |= n->fill != CopyKind::kNothing && PipelineOf(*n->parent);
       });
     }
     return found;
@@ -168,7 +169,7 @@ class Planner {
   }
 
   void Classify(RoleNode* node) {
-    node->fill = KindOfFill(node->stmt, kernel_.threads, &node->why);
+    node->fill = CopyKindOf(node->stmt, kernel_.threads, &node->why);
   }
 
   /*! The buffers of the fills, joined to channels where they are used over the same statements. */
@@ -176,7 +177,7 @@ class Planner {
     channels->clear();
     std::vector<Var> buffers;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
-      if (node->fill == FillBy::kNothing) return;
+      if (node->fill == CopyKind::kNothing) return;
       for (const Var& v : node->use.writes) {
         if (!Contains(buffers, v)) buffers.push_back(v);
       }
@@ -194,16 +195,16 @@ class Planner {
   bool AssignFills(std::vector<Channel>* channels) {
     RoleNode* torn = nullptr;
     ForEachNode(roles_.body, [&](RoleNode* node) {
-      if (node->fill == FillBy::kNothing) return;
+      if (node->fill == CopyKind::kNothing) return;
       for (const Var& v : node->use.writes) {
         const size_t c = ChannelOf(v, *channels);
         if (!node->use.writes[0].same_as(v) && node->channel != c) torn = node;
         node->channel = c;
       }
       Channel& channel = (*channels)[node->channel];
-      channel.by_cp_async |= node->fill == FillBy::kCpAsync;
-      channel.by_threads |= node->fill == FillBy::kThreads;
-      channel.by_draw |= node->fill == FillBy::kDraw;
+      channel.by_cp_async |= node->fill == CopyKind::kCpAsync;
+      channel.by_threads |= node->fill == CopyKind::kThreads;
+      channel.by_fetch |= node->fill == CopyKind::kFetchTile;
     });
     if (!torn) return true;
     return Refuse("it fills two buffers that are not used over the same statements",
@@ -235,7 +236,7 @@ class Planner {
   static void Merge(const Channel& from, Channel* c) {
     c->buffers.insert(c->buffers.end(), from.buffers.begin(), from.buffers.end());
     c->consumer_writes |= from.consumer_writes;
-    c->read_by_engine |= from.read_by_engine;
+    c->read_by_async_proxy |= from.read_by_async_proxy;
     for (size_t w = 0; w < c->windows.size(); ++w) {
       c->windows[w].first_fill = std::min(c->windows[w].first_fill, from.windows[w].first_fill);
       c->windows[w].last_fill = std::max(c->windows[w].last_fill, from.windows[w].last_fill);
@@ -265,7 +266,7 @@ class Planner {
     int64_t bytes = 0;
     for (size_t i = tile.first_fill; i <= small.last_fill; ++i) {
       const RoleNode& node = *small.sequence->nodes[i];
-      if (node.fill != FillBy::kTma) return false;
+      if (node.fill != CopyKind::kTma) return false;
       if (i >= small.first_fill) bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
     }
     const StepPlace place(small.sequence);
@@ -279,7 +280,7 @@ class Planner {
     const std::string name = buffer->name;
     std::vector<RoleNode*> fills;
     ForEachNode(roles_.body, [&](RoleNode* node) {
-      if (node->fill != FillBy::kNothing && Contains(node->use.writes, buffer)) {
+      if (node->fill != CopyKind::kNothing && Contains(node->use.writes, buffer)) {
         fills.push_back(node);
       }
     });
@@ -322,7 +323,7 @@ class Planner {
     bool used = false;
     for (size_t i = 0; i < w->sequence->nodes.size(); ++i) {
       const RoleNode& node = *w->sequence->nodes[i];
-      if (node.fill != FillBy::kNothing || !IsUsed(node, buffer)) continue;
+      if (node.fill != CopyKind::kNothing || !IsUsed(node, buffer)) continue;
       if (i < w->last_fill) {
         return Refuse("it uses " + name + ", which a later statement loads", node.stmt->span);
       }
@@ -349,7 +350,7 @@ class Planner {
       }
       if (Contains(node->opaque, buffer)) opaque = node;
       if (!inside) outside = node;
-      if (node->fill != FillBy::kNothing) {
+      if (node->fill != CopyKind::kNothing) {
         for (const Window& w : channel->windows) {
           if (w.sequence == node->parent) continue;
           for (const RoleNode* n = node->parent->owner; n; n = n->parent->owner) {
@@ -359,7 +360,7 @@ class Planner {
         return;
       }
       channel->consumer_writes |= Contains(node->use.writes, buffer);
-      channel->read_by_engine |= IsGemm(node->stmt);
+      channel->read_by_async_proxy |= IsGemm(node->stmt);
     });
     if (opaque) return Refuse("what it does with " + name + " is not known", opaque->stmt->span);
     if (outside) {
@@ -384,7 +385,7 @@ class Planner {
       for (const auto& node : fill->parent->nodes) body.push_back(node->stmt);
       for (size_t i = 0; i < body.size(); ++i) {
         const RoleNode& reader = *fill->parent->nodes[i];
-        if (reader.fill != FillBy::kNothing || !Contains(reader.use.reads, buffer)) continue;
+        if (reader.fill != CopyKind::kNothing || !Contains(reader.use.reads, buffer)) continue;
         if (!IsSupplied(body, i, buffer, views_)) channel->versions = 1;
       }
     }
@@ -421,8 +422,8 @@ class Planner {
   void CountThreads() {
     const bool one_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
                                         [](const Channel& c) { return c.IsByOne(); });
-    if (draw_ && !one_thread) {
-      Refuse("one thread draws tiles, and several load them", draw_->stmt->span);
+    if (fetch_ && !one_thread) {
+      Refuse("one thread fetches tiles, and several load them", fetch_->stmt->span);
       return;
     }
     const int64_t producers = one_thread ? kWarpGroupThreads : kernel_.threads;
@@ -440,8 +441,8 @@ class Planner {
   const KernelInfo& kernel_;
   WarpRoles& roles_;
   Views views_;
-  /*! A statement that draws the number of a tile, nullptr if there is none. */
-  const RoleNode* draw_ = nullptr;
+  /*! A statement that fetches the number of a tile, nullptr if there is none. */
+  const RoleNode* fetch_ = nullptr;
 };
 
 }  // namespace

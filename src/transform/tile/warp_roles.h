@@ -25,14 +25,10 @@
 
 namespace tl {
 
-/*! Attribute of a function: for each kernel, its plan or why it has none; for `kernel.explain()`.
- */
-inline constexpr const char* kWarpRoles = "tl.warp_roles";
-
 /*! Who makes a copy: nobody ahead, TMA, cp.async, ordinary stores. What
- * is drawn from a counter is no copy; one thread makes it, and the producer itself reads it, too.
+ * is fetched from a counter is no copy; one thread makes it, and the producer itself reads it, too.
  */
-enum class FillBy : uint8_t { kNothing, kTma, kCpAsync, kThreads, kDraw };
+enum class CopyKind : uint8_t { kNothing, kTma, kCpAsync, kThreads, kFetchTile };
 
 /*! A part of the block's threads and their registers. */
 struct Role {
@@ -71,7 +67,7 @@ struct RoleNode {
   /*! Buffers whose pointers go somewhere: nobody knows what happens to them. */
   std::vector<Var> opaque;
 
-  FillBy fill = FillBy::kNothing;
+  CopyKind fill = CopyKind::kNothing;
   /*! Of a fill, its channel. */
   size_t channel = 0;
   /*! Of a fill that the blocks of a cluster share: the dimension, of those longer than 1, of which
@@ -102,12 +98,12 @@ struct SlotUse {
   size_t acquire = 0, release = 0;
   /*! The role gives the slot up in front of this statement (side -1) or behind it (1): that of
    * this fill, or of the one before; then that of the last fill behind the loop. */
-  size_t release_beside = 0;
+  size_t release_at = 0;
   int release_side = 1;
-  bool one_fill_late = false;
-  /*! The role comes to wait there for the product that uses it last, whether or not it arrives. */
+  bool is_deferred = false;
+  /*! The role comes to wait there for the MMA that uses it last, whether or not it arrives. */
   bool is_waited_for = false;
-  /*! It is given up by another role, which comes there later: this one waits for the products that
+  /*! It is released by another role, which comes there later: this one waits for the MMAs that
    * read it, but does not arrive. */
   bool is_implied = false;
 };
@@ -146,12 +142,12 @@ struct Channel {
   int64_t versions = 1;
   /*! Blocks that fill its slots together: those of the cluster, or 1. */
   int64_t blocks = 1;
-  bool by_cp_async = false, by_threads = false, by_draw = false;
+  bool by_cp_async = false, by_threads = false, by_fetch = false;
   /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. Room for what
    * several blocks fill is in all of them. */
   int64_t full_arrivals = 1, empty_arrivals = 0;
   /*! A role that uses the buffers writes to them, or may read them through the async proxy. */
-  bool consumer_writes = false, read_by_engine = false;
+  bool consumer_writes = false, read_by_async_proxy = false;
   size_t count = 0;
 
   /*! One thread does all that fills it. */
@@ -232,26 +228,26 @@ bool HasLoad(const Expr& e);
 /*! Arrivals of a phase of each channel's barriers; the roles have their threads. */
 void CountArrivals(WarpRoles* roles, int64_t warp_threads);
 
-// --- fill_kind.cc
+// --- copy_kind.cc
 /*!
  * How a statement is made where `threads` of a producer make it, by its candidates; kNothing where
  * it cannot be taken out of its place. `why` says why it is not TMA.
  */
-FillBy KindOfFill(const Stmt& copy, int64_t threads, std::string* why);
+CopyKind CopyKindOf(const Stmt& copy, int64_t threads, std::string* why);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
 bool IsGemm(const Stmt& s);
-/*! It draws the number of a tile from a counter. */
-bool IsDraw(const Stmt& s);
+/*! It fetches the number of a tile from a counter. */
+bool IsFetchTile(const Stmt& s);
 
-// --- product_overlap.cc
-/*! Gives loops of two products order and stage, where that has them run at once; true if any. The
+// --- mma_overlap.cc
+/*! Gives loops of two MMAs order and stage, where that has them run at once; true if any. The
  * channels are known. */
-bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+bool OverlapMmas(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 
-// --- share_fills.cc
+// --- multicast_copies.cc
 /*! Finds the fills that all blocks of a cluster make alike. The channels are known. */
-void ShareFills(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+void MulticastCopies(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
 /*! Number of the block in its cluster, x innermost (PTX ISA, %cluster_ctarank). */
 Expr BlockRank(const KernelInfo& kernel);
 /*! The part of a copy that the block of rank `rank` makes of `parts`, in the dimension `split` of
@@ -259,7 +255,7 @@ Expr BlockRank(const KernelInfo& kernel);
 Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& rank);
 
 // --- late_release.cc
-/*! Sets where the roles that use a window give up its slot. */
+/*! Sets where the roles that use a window release its slot. */
 void PlaceReleases(const Views& views, WarpRoles* roles);
 
 // --- scheduled_releases.cc

@@ -6,17 +6,17 @@ namespace {
 
 int64_t LineOf(const Stmt& s) { return s->span.defined() ? int64_t(s->span->line) : 0; }
 
-String NameOf(FillBy fill) {
+String NameOf(CopyKind fill) {
   switch (fill) {
-    case FillBy::kTma:
+    case CopyKind::kTma:
       return "tma";
-    case FillBy::kCpAsync:
+    case CopyKind::kCpAsync:
       return "cp.async";
-    case FillBy::kThreads:
+    case CopyKind::kThreads:
       return "threads";
-    case FillBy::kDraw:
-      return "draw";
-    case FillBy::kNothing:
+    case CopyKind::kFetchTile:
+      return "fetch";
+    case CopyKind::kNothing:
       return "";
   }
   return "";
@@ -27,7 +27,7 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
   Array<Any> statements;
   ForEachNode(roles.body, [&](const RoleNode* node) {
     if (!node->IsLeaf()) return;
-    const bool fills = node->fill != FillBy::kNothing;
+    const bool fills = node->fill != CopyKind::kNothing;
     const bool both = !fills && node->IsRunBy(kProducer);
     const bool told = roles.is_scheduled ? node->role.has_value()
                                          : fills || both || PipelineOf(*node->parent) != nullptr;
@@ -38,7 +38,7 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
     Map<String, Any> entry = {
         {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
     if (fills) entry.Set("channel", int64_t(node->channel));
-    if (fills && node->fill != FillBy::kTma && !node->why.empty())
+    if (fills && node->fill != CopyKind::kTma && !node->why.empty())
       entry.Set("reason", String(node->why));
     if (node->split) entry.Set("blocks", roles.channels[node->channel].blocks);
     if (node->is_repeated) entry.Set("repeated", true);

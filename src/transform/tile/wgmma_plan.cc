@@ -2,6 +2,7 @@
 
 #include "../../op/gemm_instruction.h"
 #include "../../op/wgmma_wait.h"
+#include "../../tvm/attrs.h"
 
 namespace tl {
 

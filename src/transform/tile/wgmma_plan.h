@@ -1,4 +1,4 @@
-/*! Which gemms of the consumer are products of warp groups that the compiler waits for. */
+/*! Which gemms of the consumer are MMAs of warp groups that the compiler waits for. */
 #pragma once
 #include "../../op/gemm.h"
 #include "warp_roles.h"
@@ -8,8 +8,8 @@ namespace tl {
 class WgmmaPlan {
  public:
   explicit WgmmaPlan(const WarpRoles& roles);
-  /*! The product that a node is; nullopt for any other, and where the program itself says when it
-   * waits for products. */
+  /*! The MMA that a node is; nullopt for any other, and where the program itself says when it
+   * waits for MMAs. */
   std::optional<GemmOp> At(const RoleNode& node) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../../op/call_attrs.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"

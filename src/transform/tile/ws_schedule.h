@@ -9,14 +9,6 @@
 
 namespace tl {
 
-/*! Annotations of a block: the schedule, and versions of buffers. */
-inline constexpr const char* kWsSchedule = "tl.ws_schedule";
-inline constexpr const char* kWsDepths = "tl.ws_pipeline_depths";
-/*! Annotation of a loop and keyword of an operator: its name. */
-inline constexpr const char* kWsId = "tl.ws_id";
-/*! Attribute around statements; its node is the name of those that have none. */
-inline constexpr const char* kWsOp = "tl.ws_op";
-
 struct ScheduledOp {
   std::string name;
   size_t role, scope;

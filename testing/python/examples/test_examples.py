@@ -36,7 +36,7 @@ RUNS = {
     "grouped_gemm": ("--rows 70 0 64 1 --size 72 80", 1),
     "linear_attention": ("--length 70", 1),
     "mla_decode": ("--length 70 --split 1 2", 2),
-    "mla_decode_turns": ("--length 150 --cluster 2", 1),
+    "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
     "quantize": ("--size 10 300", 1),
     "reduction": ("--size 700 100", 1),
     "ws_schedule": ("--size 200 72 136", 1),

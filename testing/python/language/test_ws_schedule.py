@@ -487,7 +487,7 @@ def kernel_scope(load, use, links):
         (
             two_roles(waits_itself),
             "found copies in operation 'load' that the program waits for itself, where pipeline "
-            "'p' is to announce them, wanted T.copy",
+            "'p' is to signal them, wanted T.copy",
         ),
         (
             two_roles(by_hand, depth=1),

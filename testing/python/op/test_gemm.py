@@ -446,7 +446,7 @@ def test_a_slice_of_the_accumulator():
         ("uint4", "fF", (48, 16, 64)),
     ],
 )
-def test_half_bytes(dtype, form, tile, unpacked):
+def test_sub_byte(dtype, form, tile, unpacked):
     m, n, k = tile
     kernel, device = build(gemm(tile, dtype, "int32", form, 64))
     stored = [(k, m) if form[0].isupper() else (m, k), (n, k) if form[1].isupper() else (k, n)]
@@ -460,7 +460,7 @@ def test_half_bytes(dtype, form, tile, unpacked):
     assert "mma_sync<16, 8, 64, " in kernel.get_kernel_source()
 
 
-def test_half_bytes_that_no_instruction_takes():
+def test_sub_byte_that_no_instruction_takes():
     func = gemm((32, 24, 96), "int4", "int32", "sS")
     with pytest.raises(ValueError, match=r"K must be a multiple of 64, found 96.*cast .* to int8"):
         tilelang.lower(func, target="cuda -arch=sm_80")

@@ -188,7 +188,7 @@ def test_loads_of_a_pipeline_without_a_producer():
     func = convolution((2, 6, 5, 32), 3, annotations={"prefer_instruction": "tma"})
     built = build(func, pass_configs={"tl.disable_warp_specialized": True})
     assert "tl::tma_load_im2col<4" in built.get_kernel_source()
-    assert "TMA in im2col mode, announced to an mbarrier" in built.explain()
+    assert "TMA in im2col mode, completes on an mbarrier" in built.explain()
     check(built, (2, 6, 5, 32), 3)
 
 

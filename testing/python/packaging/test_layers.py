@@ -7,8 +7,9 @@ import pytest
 
 SOURCES = Path(__file__).parents[3] / "src"
 
-# tvm: the IR and its visitors. layout: facts about tiles. target: facts about chips, among them
-# the fragments of their matrix instructions. op: tile operators and intrinsics. analysis: what several passes ask. codegen: text from flat programs.
+# tvm: the IR, its visitors and the keys of attributes. layout: facts about tiles. target: facts
+# about chips, among them the fragments of their matrix instructions. op: tile operators and
+# intrinsics. analysis: what several passes ask. codegen: text from flat programs.
 LAYERS = ["tvm", "layout", "target", "op", "analysis", "transform", "codegen"]
 OUTSIDE = {"device", "runtime"}
 """Compiled by others: NVRTC and the emulator, users of the C header."""

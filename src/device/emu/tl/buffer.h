@@ -100,10 +100,10 @@ TL_DEVICE emu::Pointer<T> shared(unsigned char* memory, int64_t extent) {
 
 /*! The other half of a byte may be undefined still. */
 template <typename T, int extent>
-TL_DEVICE void set_half_byte(emu::Local<uint8_t, extent>& bytes, long long i, T value) {
+TL_DEVICE void set_sub_byte(emu::Local<uint8_t, extent>& bytes, long long i, T value) {
   uint8_t* byte = &bytes[i >> 1];
   emu::check_defined(byte, 1);
-  set_half_byte(byte, i & 1, value);
+  set_sub_byte(byte, i & 1, value);
 }
 
 template <typename To, typename From>

@@ -63,9 +63,9 @@ TL_DEVICE void mfma_operand(Registers registers, Number* numbers) {
   using Layout = MfmaOperand<rows, K, T>;
   for (int l = 0; l < kWarpSize; ++l) {
     typename MmaElement<T>::type elements[Layout::kOfLane];
-    if constexpr (is_half_byte<T>) {
+    if constexpr (is_sub_byte<T>) {
       const auto* bytes = static_cast<const uint8_t*>(registers(l));
-      for (int r = 0; r < Layout::kOfLane; ++r) elements[r] = get_half_byte<T>(bytes, r);
+      for (int r = 0; r < Layout::kOfLane; ++r) elements[r] = get_sub_byte<T>(bytes, r);
     } else {
       __builtin_memcpy(elements, registers(l), Layout::kBytes);
     }

@@ -78,8 +78,8 @@ TL_DEVICE void mma_operand(Registers registers, Number* numbers) {
       __builtin_memcpy(bytes + (row * K + column) / p * kRegister, from + kRegister * i, kRegister);
     }
   }
-  if constexpr (is_half_byte<T>) {
-    for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(get_half_byte<T>(bytes, i));
+  if constexpr (is_sub_byte<T>) {
+    for (int i = 0; i < rows * K; ++i) numbers[i] = Convert<T>::of(get_sub_byte<T>(bytes, i));
   } else {
     mma_memory<T> elements[rows * K];
     __builtin_memcpy(elements, bytes, sizeof(bytes));

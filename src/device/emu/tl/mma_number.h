@@ -24,8 +24,8 @@ struct MmaNumber<uint8_t> {
   static TL_DEVICE int of(uint8_t x) { return x; }
 };
 template <bool is_signed>
-struct MmaNumber<HalfByte<Int4Format<is_signed>>> {
-  static TL_DEVICE int of(HalfByte<Int4Format<is_signed>> x) { return x; }
+struct MmaNumber<SubByte<Int4Format<is_signed>>> {
+  static TL_DEVICE int of(SubByte<Int4Format<is_signed>> x) { return x; }
 };
 // Rounded to nearest, ties away from zero (PTX ISA, cvt.rna.tf32).
 template <>
@@ -42,8 +42,8 @@ struct MmaElement {
   using type = mma_memory<T>;
 };
 template <typename Format>
-struct MmaElement<HalfByte<Format>> {
-  using type = HalfByte<Format>;
+struct MmaElement<SubByte<Format>> {
+  using type = SubByte<Format>;
 };
 template <typename T>
 using MmaNumberOf = decltype(MmaNumber<T>::of(typename MmaElement<T>::type()));

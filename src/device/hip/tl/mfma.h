@@ -119,7 +119,7 @@ inline constexpr int mfma_format<fp4_e2_t> = 4;
 template <typename T>
 TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
   Registers<int, 8> operand = {};
-  memcpy(&operand, from, is_half_byte<T> ? 16 : 32);
+  memcpy(&operand, from, is_sub_byte<T> ? 16 : 32);
   return operand;
 }
 

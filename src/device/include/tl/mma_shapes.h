@@ -19,7 +19,7 @@ struct MmaMemory<tfloat32_t> {
   using type = float;
 };
 template <typename Format>
-struct MmaMemory<HalfByte<Format>> {
+struct MmaMemory<SubByte<Format>> {
   using type = uint8_t;
 };
 
@@ -30,7 +30,7 @@ template <typename T>
 using mma_memory = typename detail::MmaMemory<T>::type;
 
 template <typename T>
-inline constexpr int mma_bits = is_half_byte<T> ? 4 : 8 * int(sizeof(mma_memory<T>));
+inline constexpr int mma_bits = is_sub_byte<T> ? 4 : 8 * int(sizeof(mma_memory<T>));
 
 /*! Elements along K that one register of A and B holds; double takes a register of 64 bits. */
 template <typename T>
@@ -68,7 +68,7 @@ inline constexpr bool mma_exists = N == 8 && is_same<TA, TB> && mma_has_types<M,
 
 // mma.sp takes twice the K of what a fragment of A holds.
 template <int M, int N, int K, typename TA, typename TB, typename TC>
-inline constexpr bool mma_sp_exists = mma_exists<M, N, K / 2, TA, TB, TC> && !is_half_byte<TA> &&
+inline constexpr bool mma_sp_exists = mma_exists<M, N, K / 2, TA, TB, TC> && !is_sub_byte<TA> &&
                                       K * mma_bits<TA> == 512 && !is_same<TA, double>;
 
 }  // namespace tl

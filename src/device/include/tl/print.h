@@ -38,7 +38,7 @@ TL_DEVICE void print_line(const char* message, BlockIndex block, const char* buf
     TL_LINE("%.17g", value)
   } else if constexpr (is_same<T, float>) {
     TL_LINE("%.9g", double(value))
-  } else if constexpr (is_narrow_float<T> || is_half_byte<T>) {
+  } else if constexpr (is_narrow_float<T> || is_sub_byte<T>) {
     TL_LINE("%.5g", double(float(value)))
   } else if constexpr (is_signed<T>) {
     TL_LINE("%lld", static_cast<long long>(value))

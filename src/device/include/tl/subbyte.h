@@ -3,8 +3,8 @@
  * an int4, which is four ints.)
  *
  * In memory two elements share a byte, the first one in its low half; arrays of them are arrays of
- * bytes. A single element is read by get_half_byte; only a thread's own memory is written by
- * set_half_byte, since another thread may be writing the other half.
+ * bytes. A single element is read by get_sub_byte; only a thread's own memory is written by
+ * set_sub_byte, since another thread may be writing the other half.
  */
 #pragma once
 
@@ -63,15 +63,15 @@ struct E2M1Format {
 
 /*! One element in the low half of a byte of its own. */
 template <typename Format>
-struct HalfByte {
+struct SubByte {
   using Value = typename Format::Value;
   uint8_t bits;
 
-  HalfByte() = default;
+  SubByte() = default;
   template <typename From>
-  explicit TL_DEVICE HalfByte(From x) : bits(Format::encode(x)) {}
-  static TL_DEVICE HalfByte from_bits(uint8_t bits) {
-    HalfByte x;
+  explicit TL_DEVICE SubByte(From x) : bits(Format::encode(x)) {}
+  static TL_DEVICE SubByte from_bits(uint8_t bits) {
+    SubByte x;
     x.bits = bits;
     return x;
   }
@@ -79,30 +79,30 @@ struct HalfByte {
 };
 
 template <typename Format>
-inline constexpr bool is_half_byte<HalfByte<Format>> = true;
+inline constexpr bool is_sub_byte<SubByte<Format>> = true;
 
 template <typename T, typename Bytes>
-TL_DEVICE T get_half_byte(const Bytes& bytes, long long i) {
+TL_DEVICE T get_sub_byte(const Bytes& bytes, long long i) {
   return T::from_bits(bytes[i >> 1] >> (i & 1) * 4 & 15);
 }
 template <typename T, typename Bytes>
-TL_DEVICE void set_half_byte(Bytes& bytes, long long i, T value) {
+TL_DEVICE void set_sub_byte(Bytes& bytes, long long i, T value) {
   const int shift = int(i & 1) * 4;
   bytes[i >> 1] = uint8_t((bytes[i >> 1] & ~(15 << shift)) | value.bits << shift);
 }
 
 /*! An even number of elements, two in a byte. */
 template <typename Format, int N>
-struct alignas(detail::vec_alignment(N / 2)) vec<HalfByte<Format>, N> {
-  static_assert(N >= 2 && N <= 32 && N % 2 == 0, "tl::vec has an even number of half bytes");
+struct alignas(detail::vec_alignment(N / 2)) vec<SubByte<Format>, N> {
+  static_assert(N >= 2 && N <= 32 && N % 2 == 0, "tl::vec has an even number of sub-byte elements");
   uint8_t data[N / 2];
 
-  TL_DEVICE HalfByte<Format> get(int i) const { return get_half_byte<HalfByte<Format>>(data, i); }
-  TL_DEVICE void set(int i, HalfByte<Format> value) { set_half_byte(data, i, value); }
+  TL_DEVICE SubByte<Format> get(int i) const { return get_sub_byte<SubByte<Format>>(data, i); }
+  TL_DEVICE void set(int i, SubByte<Format> value) { set_sub_byte(data, i, value); }
 };
 
 }  // namespace tl
 
-using int4b_t = tl::HalfByte<tl::Int4Format<true>>;
-using uint4b_t = tl::HalfByte<tl::Int4Format<false>>;
-using fp4_e2_t = tl::HalfByte<tl::E2M1Format>;
+using int4b_t = tl::SubByte<tl::Int4Format<true>>;
+using uint4b_t = tl::SubByte<tl::Int4Format<false>>;
+using fp4_e2_t = tl::SubByte<tl::E2M1Format>;

@@ -46,7 +46,7 @@ TL_INTEGER(unsigned long long)
 
 /*! Types of 4 bits (subbyte.h). */
 template <typename T>
-inline constexpr bool is_half_byte = false;
+inline constexpr bool is_sub_byte = false;
 
 template <typename T>
 inline constexpr bool is_signed = T(-1) < T(0);

@@ -113,9 +113,9 @@ TL_DEVICE vec<T, N> select(const vec<bool, N>& condition, const vec<T, N>& a, co
  */
 template <typename To, typename From>
 TL_DEVICE To cast(From x) {
-  if constexpr (is_half_byte<From>) {
+  if constexpr (is_sub_byte<From>) {
     return cast<To>(typename From::Value(x));
-  } else if constexpr (is_half_byte<To> || is_same<To, bool> || is_float<To> || !is_float<From>) {
+  } else if constexpr (is_sub_byte<To> || is_same<To, bool> || is_float<To> || !is_float<From>) {
     return To(x);
   } else if constexpr (is_narrow_float<From>) {
     return cast<To>(float(x));

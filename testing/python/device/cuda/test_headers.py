@@ -119,7 +119,7 @@ extern "C" __global__ void store_kernel(const half_t* x, half_t* out) {
   tl::store(out + threadIdx.x * 8, tl::load<half_t, 8>(row));
 }
 """
-HALF_BYTES = (SOURCES / "half_bytes.cu").read_text()
+HALF_BYTES = (SOURCES / "sub_byte.cu").read_text()
 
 
 GRID = """
@@ -167,10 +167,10 @@ def test_grid_sync_on(arch):
     assert usage.stack == 0
 
 
-def test_half_bytes_stay_in_registers():
+def test_sub_byte_stay_in_registers():
     source = "#include <tl/common.h>\n#include <tl/subbyte.h>\n" + HALF_BYTES
-    compiled = compile_cubin(source, "sm_80", ["half_bytes_kernel"])
-    assert compiled.resource_usage["half_bytes_kernel"].stack == 0
+    compiled = compile_cubin(source, "sm_80", ["sub_byte_kernel"])
+    assert compiled.resource_usage["sub_byte_kernel"].stack == 0
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_120a"])

@@ -118,7 +118,7 @@ def test_atomics_on(arch):
     assert ("atomic_pk_add_f16" in found.assembly) == (arch in ("gfx942", "gfx950"))
 
 
-@pytest.mark.parametrize("name", ["half_bytes", "float8"])
+@pytest.mark.parametrize("name", ["sub_byte", "float8"])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_narrow_types_stay_in_registers(name, arch):
     # pow is a function of ROCm's library.

@@ -1,4 +1,4 @@
-"""Where the consumer of a warp-specialised kernel gives up the slots that its products read."""
+"""Where the consumer of a warp-specialised kernel releases the slots that its products read."""
 
 import pytest
 import torch
@@ -136,7 +136,7 @@ def test_one_product_is_in_flight(events, num_stages):
 
 
 @pytest.mark.parametrize("options", [{"num_stages": 1}, {"num_stages": 2, "inner": True}])
-def test_one_slot_or_a_use_of_the_sum_is_given_up_at_once(events, options):
+def test_one_slot_or_a_use_of_the_sum_is_released_at_once(events, options):
     assert events(products(**options)) == AT_ONCE
 
 
@@ -169,17 +169,17 @@ def test_when_two_products_are_not_run_at_once(events, options):
 SCORES = ["acquire k_0_full", "commit", "acquire k_1_full", "commit"]
 
 
-def test_one_slot_is_given_up_behind_the_next_product(events):
+def test_one_slot_is_released_behind_the_next_product(events):
     after = ["wait 0", "commit", "commit", "wait 1", "release k_0_empty"]
     found = events(keys_as_values())
     assert found == ["acquire q_0_full", "for", *SCORES, *after, "wait 0", "release k_1_empty"]
 
 
-def test_slots_are_given_up_where_a_later_product_is_waited_for(events):
+def test_slots_are_released_where_a_later_product_is_waited_for(events):
     """The scores of the next iteration; nothing is waited for twice."""
-    given_up = ["release k_0_empty", "release k_1_empty"]
+    released = ["release k_0_empty", "release k_1_empty"]
     found = events(keys_as_values(2))
-    loop = ["for", *SCORES, "wait 0", *given_up, "commit", "commit"]
+    loop = ["for", *SCORES, "wait 0", *released, "commit", "commit"]
     assert found[: len(loop) + 1] == ["acquire q_0_full", *loop]
 
 
@@ -187,7 +187,7 @@ def test_slots_are_given_up_where_a_later_product_is_waited_for(events):
 ROTATED = {"order": [0, 1, 4, 5, 6, 7, 8, 2, 3], "stage": [0, 0, 0, 0, 0, 0, 0, 1, 1]}
 
 
-def test_slots_are_given_up_while_a_later_product_runs(events):
+def test_slots_are_released_while_a_later_product_runs(events):
     """No product is in flight when an iteration ends: a wait for a part of them costs nothing."""
     found = events(keys_as_values(2, **ROTATED))
     loop = ["commit", "commit", *SCORES, "wait 3", "release k_0_empty", "wait 2"]

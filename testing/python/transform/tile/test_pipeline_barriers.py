@@ -62,7 +62,7 @@ def test_loads_run_ahead(options, versions, barriers):
     assert f"versions of buffers: {versions}\n" in told
     assert f"barriers in a step: {barriers}\n" in told
     assert told.count("stage 0, order") == 3
-    assert told.count("TMA, announced to an mbarrier") == 2
+    assert told.count("TMA, completes on an mbarrier") == 2
     a, b = torch.randn(64, 256).half(), torch.randn(256, 64).half()
     for n in (0, 1, 2, 5, 8):
         c = torch.empty(options.get("repeats", 1), 64, 64)

@@ -334,7 +334,7 @@ def test_slots_that_are_not_understood(program, tile_passes, said, told, change)
 
 
 def late(use="", condition="k > 0", slot="k - 1", wait=""):
-    """The ring whose user gives up a slot an iteration later, by another use and wait."""
+    """The ring whose user releases a slot an iteration later, by another use and wait."""
     used = f"{' ' * 16}if {condition}:\n{' ' * 20}T.barrier_arrive(empty[({slot}) % 3])\n"
     changes = [(RING[-1][1], "".join(" " * 16 + t + "\n" for t in (wait,) if t) + used)]
     if use:
@@ -355,7 +355,7 @@ PRODUCT = "T.wgmma_gemm(S[k % 3, :, :], X, F)"
     ],
     ids=range(4),
 )
-def test_slots_that_are_given_up_late(program, tile_passes, said, change):
+def test_slots_that_are_released_late(program, tile_passes, said, change):
     mod = tile_passes(program(change), *PASSES, "InjectSoftwarePipeline", arch="sm_90a")
     (entry,) = mod["main"].attrs["tl.pipelines"]
     assert entry["late"]
@@ -378,7 +378,7 @@ def test_slots_that_may_be_in_use(program, tile_passes, said, told, change):
     assert told in warning
 
 
-def test_a_product_gives_up_slots_late():
+def test_a_product_releases_slots_late():
     """Beside the next one, in a ring of three."""
 
     @T.prim_func
@@ -415,7 +415,7 @@ def test_a_product_gives_up_slots_late():
 
     kernel = compiled(main)
     told = (
-        "slots that the program has itself: S 3, W 3, empty 3, full 3, given up an iteration late"
+        "slots that the program has itself: S 3, W 3, empty 3, full 3, released an iteration late"
     )
     assert told in kernel.explain()
     a, b = torch.randn(64, 448).half(), torch.randn(448, 64).half()

@@ -1,4 +1,4 @@
-"""What the roles of a schedule say to each other when they give up slots."""
+"""What the roles of a schedule say to each other when they release slots."""
 
 import re
 
@@ -127,8 +127,8 @@ def test_who_is_waited_for_by_the_last_user_does_not_arrive(events):
     """`right` waits for weights of scores with K, so it gives K up for both; R it uses before."""
     assert arrivals() == [4, 8, 4]
     loop = ["acquire k_tile_full", "commit", "acquire r_tile_full", "commit", "wait 0"]
-    announced = ["release r_tile_empty", "acquire weights_empty", "release weights_full"]
-    assert events("left") == ["for", *loop, *announced]
+    signalled = ["release r_tile_empty", "acquire weights_empty", "release weights_full"]
+    assert events("left") == ["for", *loop, *signalled]
     ends = [e for e in events("right") if e.startswith("release")]
     assert ends == ["release k_tile_empty", "release r_tile_empty", "release weights_empty"]
 
@@ -141,23 +141,23 @@ def test_who_does_not_arrive_waits(events):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_who_announces_something_else_arrives(depth):
+def test_who_signals_something_else_arrives(depth):
     """Weights of nothing say nothing of the products with K."""
     assert arrivals(depth=depth, of_scores=False) == [8, 8, 4]
 
 
-def test_an_announcement_waits_for_no_other_product(events):
+def test_a_signal_waits_for_no_other_product(events):
     found = events("left", depth=2, of_scores=False)
-    announced = found.index("release weights_full")
-    last = announced - found[announced::-1].index("commit")
-    assert [e for e in found[last:announced] if e.startswith("wait")] == ["wait 1"]
+    signalled = found.index("release weights_full")
+    last = signalled - found[signalled::-1].index("commit")
+    assert [e for e in found[last:signalled] if e.startswith("wait")] == ["wait 1"]
     # With the scores it hands over what is made of them.
     found = events("left", depth=2)
     assert "wait 0" in found[found.index("commit") : found.index("release weights_full")]
 
 
 def test_an_operation_is_over_when_all_of_it_is():
-    """What stands behind its last product runs beside that one, and then the slots are given up."""
+    """What stands behind its last product runs beside that one, and then the slots are released."""
     source = tilelang.lower(
         weights_of_another_role(3, tallied=True), target="cuda -arch=sm_90a"
     ).kernel_source
@@ -168,7 +168,7 @@ def test_an_operation_is_over_when_all_of_it_is():
     assert waited < loop.index("k_tile_empty", last) < loop.index("weights_empty", last)
 
 
-def test_arrivals_at_a_cluster_stand_behind_the_announcement(events):
+def test_arrivals_at_a_cluster_stand_behind_the_signal(events):
     assert arrivals(cluster=2) == [8, 16, 4]
     found = events("left", cluster=2)
     assert found[-3:] == [

@@ -107,7 +107,7 @@ def test_stages_for_nothing_are_warned_of(tile_passes, form, is_warned_of):
     logger = logging.getLogger("tilelang")
     logger.addHandler(handler)
     try:
-        tile_passes(paged(form), "UnrollFills", "PipelinePlanning")
+        tile_passes(paged(form), "UnrollCopies", "PipelinePlanning")
     finally:
         logger.removeHandler(handler)
     messages = [r.getMessage() for r in records]

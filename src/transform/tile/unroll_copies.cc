@@ -1,5 +1,5 @@
 /*!
- * UnrollFills: loops that fill a tile in pieces are written out.
+ * UnrollCopies: loops that fill a tile in pieces are written out.
  *
  * In:  a tile program with pipelined loops whose schedule is the compiler's.
  * Out: the same, where a loop of such a loop's body that copies pieces of tiles from global to
@@ -11,6 +11,7 @@
  */
 #include <algorithm>
 
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -89,13 +90,13 @@ class Unroller : public StmtExprMutator {
   const Views& views_;
 };
 
-PrimFunc UnrollFills(PrimFunc f) {
+PrimFunc UnrollCopies(PrimFunc f) {
   const Views views(f->body);
   Stmt body = Unroller(views).Mutate(f->body);
   return WithBody(std::move(f), body);
 }
 
-Registration registration([] { RegisterPass("UnrollFills", UnrollFills); });
+Registration registration([] { RegisterPass("UnrollCopies", UnrollCopies); });
 
 }  // namespace
 }  // namespace tl

@@ -1,13 +1,13 @@
 /*!
- * AttachOperands: products by wgmma descriptors name the memory that they read.
+ * AttachDescriptorOperands: MMAs by wgmma descriptors name the memory that they read.
  *
  * In:  a tile program in which `tl.initialize_wgmma_descriptor` describes shared memory, and
- *      products take the descriptors; the two may stand anywhere.
- * Out: the same. Each product has trailing operands, which are not printed: the addresses of all
+ *      MMAs take the descriptors; the two may stand anywhere.
+ * Out: the same. Each MMA has trailing operands, which are not printed: the addresses of all
  *      buffers that its descriptors are initialised with anywhere in the program.
- * Establishes: the call of a product has everything that synchronisation, lifetimes and alignment
+ * Establishes: the call of an MMA has everything that synchronisation, lifetimes and alignment
  *      of shared memory need to know of it.
- * Refuses (ValueError): a product with a descriptor that is never initialised; a descriptor that
+ * Refuses (ValueError): an MMA with a descriptor that is never initialised; a descriptor that
  *      is written by something else than initialize_wgmma_descriptor and
  *      increase_descriptor_offset.
  */
@@ -53,7 +53,7 @@ class Descriptions : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const Expr call = GetRef<Expr>(op);
     const bool initialises = IsCallTo(call, kInitializeWgmmaDescriptor);
-    any_ |= IsWgmmaProduct(op);
+    any_ |= IsWgmma(op);
     if (initialises) Describe(op);
     const bool writes = initialises || IsCallTo(call, kIncreaseDescriptorOffset);
     for (const Expr& arg : op->args) {
@@ -112,7 +112,7 @@ class Attacher : public StmtExprMutator {
     return Default<Stmt>(op);
   }
   Expr Mutate_(const CallNode* op) final {
-    if (!IsWgmmaProduct(op)) return Default<Expr>(op);
+    if (!IsWgmma(op)) return Default<Expr>(op);
     std::vector<Var> read;
     for (const Var& descriptor : DescriptorsIn(op)) {
       const std::vector<Var> described = descriptions_.Of(descriptor);
@@ -154,13 +154,15 @@ class Attacher : public StmtExprMutator {
   Span span_;
 };
 
-PrimFunc AttachOperands(PrimFunc f) {
+PrimFunc AttachDescriptorOperands(PrimFunc f) {
   const Descriptions descriptions(f->body);
   if (!descriptions.Any()) return f;
   return WithBody(f, Attacher(descriptions).Mutate(f->body));
 }
 
-Registration registration([] { RegisterPass("AttachOperands", AttachOperands); });
+Registration registration([] {
+  RegisterPass("AttachDescriptorOperands", AttachDescriptorOperands);
+});
 
 }  // namespace
 }  // namespace tl

@@ -10,7 +10,7 @@ from tilelang.language.regions import simplify, starts
 from tilelang.language.scalars import as_expr, as_int, describe, is_buffer, is_scalar_expr
 
 
-def place_of(name: str, value: Any, wanted: str) -> ir.TensorLoad:
+def as_element(name: str, value: Any, wanted: str) -> ir.TensorLoad:
     """Return the element that a buffer, an element, a region or a pointer to one of them begins
     with; the function ``name`` wants ``wanted``.
 
@@ -31,7 +31,7 @@ def place_of(name: str, value: Any, wanted: str) -> ir.TensorLoad:
 _POINTERS = ("tirx.address_of", "tirx.buffer_data")
 
 
-def in_memory(name: str, place: ir.TensorLoad, scopes: tuple[str, ...], repair: str) -> None:
+def check_scope(name: str, place: ir.TensorLoad, scopes: tuple[str, ...], repair: str) -> None:
     """Refuse memory other than ``scopes``.
 
     Raises
@@ -47,7 +47,7 @@ def in_memory(name: str, place: ir.TensorLoad, scopes: tuple[str, ...], repair: 
         )
 
 
-def moved(name: str, place: ir.TensorLoad, offset: Any, elements: int) -> ir.TensorLoad:
+def offset_element(name: str, place: ir.TensorLoad, offset: Any, elements: int) -> ir.TensorLoad:
     """Return the element ``offset`` elements behind ``place``, counted along the rows of its
     buffer; the function ``name`` touches ``elements`` from there on.
 
@@ -122,4 +122,4 @@ def flag(name: str, word: str, value: Any) -> bool:
     return bool(found)
 
 
-__all__ = ["constant", "flag", "in_memory", "moved", "place_of"]
+__all__ = ["as_element", "check_scope", "constant", "flag", "offset_element"]

@@ -1,4 +1,4 @@
-#include "tile_by_hand.h"
+#include "explicit_tile.h"
 
 #include "../../layout/swizzle.h"
 #include "../../op/intrinsics.h"
@@ -8,7 +8,7 @@
 
 namespace tl {
 
-std::optional<int> TileByHand(const CallNode* call) {
+std::optional<int> ExplicitTile(const CallNode* call) {
   const Expr e = GetRef<Expr>(call);
   if (IsCallTo(e, kInitializeWgmmaDescriptor)) return 4;
   const bool loads = IsCallTo(e, kTmaLoad) || IsCallTo(e, kTmaLoadMulticast);
@@ -49,7 +49,7 @@ void CheckSwizzle(const CallNode* call, const Layout& layout, bool named_by_elem
                   const Span& span) {
   if (!layout.defined()) return;
   const bool describes = IsCallTo(GetRef<Expr>(call), kInitializeWgmmaDescriptor);
-  const auto tile = AsAddressOf(call->args[*TileByHand(call)])->source.as_or_throw<Var>();
+  const auto tile = AsAddressOf(call->args[*ExplicitTile(call)])->source.as_or_throw<Var>();
   const int64_t swizzle = describes ? DescriptorSwizzle(call)
                                     : TensorMapSpec::FromOperand(call->args[1]).value().swizzle;
   const std::optional<int> placed = SwizzleBytes(layout, BufferOf(tile)->dtype->dtype.bits);

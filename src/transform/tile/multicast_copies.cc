@@ -16,10 +16,11 @@ namespace tl {
 namespace {
 
 /*! Which values that decide about fills are the same in all blocks of a cluster. */
-class Agreement {
+class ClusterUniformity {
  public:
   /*! `roles` of a schedule may all fill slots; in the compiler's own plan the producer does. */
-  Agreement(const KernelInfo& kernel, const WarpRoles& roles) : of_all_(roles.is_scheduled) {
+  ClusterUniformity(const KernelInfo& kernel, const WarpRoles& roles)
+      : of_all_(roles.is_scheduled) {
     for (const auto& [block, extent] : kernel.cluster) {
       const Var cluster = MakeVar("cluster", block->dtype());
       const Var rank = MakeVar("rank", block->dtype());
@@ -96,14 +97,14 @@ class Agreement {
   bool has_own_jumps_ = false;
 };
 
-bool Agrees(const TileRegion& region, Agreement* agreement) {
+bool Agrees(const TileRegion& region, ClusterUniformity* agreement) {
   return std::all_of(region.ranges.begin(), region.ranges.end(), [&](const Range& r) {
     return agreement->Of(r->min) && agreement->Of(r->extent);
   });
 }
 
 /*! The windows of a channel are in loops and branches that the blocks go through alike. */
-bool Agrees(const Channel& channel, Agreement* agreement) {
+bool Agrees(const Channel& channel, ClusterUniformity* agreement) {
   return std::all_of(channel.windows.begin(), channel.windows.end(),
                      [&](const Window& w) { return agreement->OfControl(*w.sequence); });
 }
@@ -152,17 +153,17 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
   return Call(part);
 }
 
-void ShareFills(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
+void MulticastCopies(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
   if (kernel.cluster_blocks == 1) return;
   const TileLoads loads(kernel, views);
-  Agreement agreement(kernel, *roles);
+  ClusterUniformity agreement(kernel, *roles);
   ForEachNode(roles->body, [&](RoleNode* node) {
-    if (node->fill == FillBy::kNothing) return;
+    if (node->fill == CopyKind::kNothing) return;
     // What roles of a schedule pass on is mostly their own work.
-    if (roles->is_scheduled && node->fill != FillBy::kTma) return;
+    if (roles->is_scheduled && node->fill != CopyKind::kTma) return;
     Channel& channel = roles->channels[node->channel];
     const CallNode* copy = AsTileOp(node->stmt);
-    if (node->fill != FillBy::kTma || IsCallTo(GetRef<Expr>(copy), kIm2col)) {
+    if (node->fill != CopyKind::kTma || IsCallTo(GetRef<Expr>(copy), kIm2col)) {
       node->why_own = "it is no copy of boxes by TMA";
     } else if (!Agrees(channel, &agreement)) {
       node->why_own = "loops or branches around it depend on the block";

@@ -1,10 +1,11 @@
-/*! The schedule of loops of two products, the second of which takes the first one's result from
+/*! The schedule of loops of two MMAs, the second of which takes the first one's result from
  * registers (attention): the second one of an iteration runs while the first one of the next and
  * what is made of it do (FlashAttention-3, section 3.2, without its ping-pong). */
 #include <algorithm>
 
 #include "../../target/registers.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 #include "pipeline_hazards.h"
@@ -18,8 +19,8 @@ namespace {
  * for heads of 64 and 128 and two and three warp groups. */
 constexpr int64_t kOtherRegisters = 28;
 
-/*! The products of a body: those that share the first accumulators, and the one that follows. */
-struct TwoProducts {
+/*! The MMAs of a body: those that share the first accumulators, and the one that follows. */
+struct MmaPair {
   size_t first, second;
 };
 
@@ -32,7 +33,7 @@ class OverlapPlanner {
   For Schedule(const RoleNode& node) const {
     const ForNode* loop = node.Loop();
     if (!loop || StagesOf(loop) < 2 || loop->annotations.count(kUserOrder)) return For();
-    const auto products = FindProducts(node.body);
+    const auto products = FindMmas(node.body);
     if (!products || !HasSlots(node.body)) return For();
     const int64_t registers = FragmentRegisters(node), most = MostRegisters();
     if (registers + kOtherRegisters > most) return For();
@@ -41,7 +42,7 @@ class OverlapPlanner {
     int64_t next = 0;
     for (size_t i = 0; i < order.size(); ++i) {
       const RoleNode& n = *node.body.nodes[i];
-      if (i == products->second || n.fill != FillBy::kNothing || n.stmt.as<BindNode>()) continue;
+      if (i == products->second || n.fill != CopyKind::kNothing || n.stmt.as<BindNode>()) continue;
       order[i] = next++;
       stage[i] = 0;
       if (i == products->first) order[products->second] = next++;
@@ -59,13 +60,13 @@ class OverlapPlanner {
   }
 
  private:
-  std::optional<TwoProducts> FindProducts(const RoleSequence& body) const {
+  std::optional<MmaPair> FindMmas(const RoleSequence& body) const {
     std::vector<size_t> products;
     for (size_t i = 0; i < body.nodes.size(); ++i) {
       if (wgmma_.At(*body.nodes[i])) products.push_back(i);
     }
     if (products.size() < 2) return std::nullopt;
-    const TwoProducts found{products[products.size() - 2], products.back()};
+    const MmaPair found{products[products.size() - 2], products.back()};
     const GemmOp second = *wgmma_.At(*body.nodes[found.second]);
     if (!IsFragment(second.a.buffer)) return std::nullopt;
     const Var c = wgmma_.At(*body.nodes[found.first])->c.buffer;
@@ -113,7 +114,7 @@ class OverlapPlanner {
     Pipeline p;
     for (size_t i = 0; i < node.body.nodes.size(); ++i) {
       const RoleNode& n = *node.body.nodes[i];
-      if (n.fill != FillBy::kNothing) continue;
+      if (n.fill != CopyKind::kNothing) continue;
       source.push_back(n.stmt);
       if (n.stmt.as<BindNode>()) continue;
       p.order.push_back(order[i]);
@@ -134,7 +135,7 @@ class OverlapPlanner {
 
 }  // namespace
 
-bool OverlapProducts(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
+bool OverlapMmas(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
   const OverlapPlanner planner(kernel, views, *roles);
   bool any = false;
   ForEachNode(roles->body, [&](RoleNode* node) {

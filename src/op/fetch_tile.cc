@@ -1,9 +1,10 @@
 /*!
- * draw(counter element, slot element, last): one thread reads a counter in global memory, stores
- * the value in shared memory, and increments the counter; `last` is followed by 0. All blocks get
- * different numbers, in no particular order, until the counter is 0 again. With the attribute
- * `elected`, the thread that reaches the operator does it.
+ * fetch_tile(counter element, slot element, last): one thread reads a counter in global memory,
+ * stores the value in shared memory, and increments the counter; `last` is followed by 0. All
+ * blocks get different numbers, in no particular order, until the counter is 0 again. With the
+ * attribute `elected`, the thread that reaches the operator does it.
  */
+#include "../tvm/attrs.h"
 #include "../tvm/build.h"
 #include "intrinsics.h"
 #include "operator.h"
@@ -12,9 +13,9 @@
 namespace tl {
 namespace {
 
-class DrawOperator : public TileOperator {
+class FetchTileOperator : public TileOperator {
  public:
-  DrawOperator(const CallNode* call, const Span& s)
+  FetchTileOperator(const CallNode* call, const Span& s)
       : TileOperator(s),
         counter_(TileRegion::From(call->args[0])),
         slot_(TileRegion::From(call->args[1])),
@@ -29,11 +30,11 @@ class DrawOperator : public TileOperator {
     const Expr place = AddressOf(counter_.buffer, counter_.Mins());
     const Expr number =
         CallOp(kFetchInc, {StringOf("tl::relaxed"), place, last_}, PrimTy(last_->dtype()));
-    const Stmt draw = scope->PlaceAccesses(MakeStore(slot_.buffer, number, slot_.Mins(), span));
-    if (elected_) return draw;
+    const Stmt fetch = scope->PlaceAccesses(MakeStore(slot_.buffer, number, slot_.Mins(), span));
+    if (elected_) return fetch;
     const bool elects = scope->target->Has(Feature::kElectSync);
     const Expr first = EqualOf(scope->thread, MakeInt(scope->thread->dtype(), 0));
-    return MakeIf(elects ? ElectThread(*scope, 0) : first, draw, span);
+    return MakeIf(elects ? ElectThread(*scope, 0) : first, fetch, span);
   }
 
  private:
@@ -42,11 +43,11 @@ class DrawOperator : public TileOperator {
   bool elected_;
 };
 
-std::unique_ptr<TileOperator> MakeDraw(const CallNode* call, const Span& span) {
-  return std::make_unique<DrawOperator>(call, span);
+std::unique_ptr<TileOperator> MakeFetchTile(const CallNode* call, const Span& span) {
+  return std::make_unique<FetchTileOperator>(call, span);
 }
 
-OperatorRegistration registration(kDraw, "tl.draw", MakeDraw);
+OperatorRegistration registration(kFetchTile, "tl.fetch_tile", MakeFetchTile);
 
 }  // namespace
 }  // namespace tl

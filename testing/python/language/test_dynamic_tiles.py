@@ -1,4 +1,4 @@
-"""T.Persistent with a counter: blocks draw their tiles."""
+"""T.Persistent with a counter: blocks fetch their tiles."""
 
 import pytest
 import torch
@@ -124,13 +124,13 @@ def check_triangle(kernel, n, transposed=False):
 
 
 @pytest.mark.parametrize("num_stages", [1, 2, 3])
-def test_the_producer_draws_for_all(num_stages, on_sm_90a):
+def test_the_producer_fetches_for_all(num_stages, on_sm_90a):
     kernel = tilelang.compile(triangle(256, 3, num_stages=num_stages), target=HOPPER)
     text = kernel.explain()
     assert "producer, by one thread from a counter" in text
-    assert "drawn, 1 version, fill number a running count" in text
+    assert "fetched, 1 version, fill number a running count" in text
     source = kernel.get_kernel_source()
-    # It draws and tells the consumer; nobody else does, and it is one thread, without barriers.
+    # It fetches and tells the consumer; nobody else does, and it is one thread, without barriers.
     producer, consumer = source.split("tl::warpgroup_reg_alloc<")
     assert producer.count("tl::fetch_inc<tl::relaxed>(counter, 15)") == 1
     assert "warpgroup_reg_dealloc<" in producer
@@ -140,9 +140,9 @@ def test_the_producer_draws_for_all(num_stages, on_sm_90a):
     branches = [line.strip() for line in consumer.splitlines() if "if (" in line]
     assert {line.partition(" {")[0] for line in branches} <= {
         "if (tl::shuffle_elect<128>())",
-        "if (0 < k)",  # gives up a slot of the step before
+        "if (0 < k)",  # releases a slot of the step before
     }
-    # To draw is no signal, so the store ends beside the next tile.
+    # To fetch is no signal, so the store ends beside the next tile.
     assert consumer.index("tma_store_wait<0, true>") < consumer.index("tma_store<")
     check_triangle(kernel, 256)
 
@@ -160,9 +160,9 @@ def test_without_roles_all_threads_wait_for_the_draw(arch, monkeypatch):
 
 
 def test_threads_that_load_do_not_draw(on_sm_90a):
-    """One lane's draw would have to reach all threads of the producer."""
+    """One lane's fetch would have to reach all threads of the producer."""
     kernel = tilelang.compile(triangle(128, 2, transposed=True), target=HOPPER)
-    assert "one thread draws tiles, and several load them" in kernel.explain()
+    assert "one thread fetches tiles, and several load them" in kernel.explain()
     check_triangle(kernel, 128, transposed=True)
 
 
@@ -248,7 +248,7 @@ def test_a_schedule_of_the_programs_own(monkeypatch):
 
 
 def test_nothing_to_load_ahead(on_sm_90a):
-    """A draw alone makes no producer."""
+    """A fetch alone makes no producer."""
 
     @T.prim_func
     def main(A: T.Tensor((4, 64), T.float32), counter: T.Tensor((1,), T.int32)):

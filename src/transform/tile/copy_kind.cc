@@ -30,30 +30,30 @@ bool IsGemm(const Stmt& s) {
   return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
 }
 
-bool IsDraw(const Stmt& s) {
+bool IsFetchTile(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
-  return call && NameOf(call) == kDraw;
+  return call && NameOf(call) == kFetchTile;
 }
 
-FillBy KindOfFill(const Stmt& copy, int64_t threads, std::string* why) {
+CopyKind CopyKindOf(const Stmt& copy, int64_t threads, std::string* why) {
   const CallNode* call = AsTileOp(copy);
   if (!call) {
     *why = "it is a loop over elements";
-    return copy.as<ForNode>() ? FillBy::kThreads : FillBy::kNothing;
+    return copy.as<ForNode>() ? CopyKind::kThreads : CopyKind::kNothing;
   }
   if (TileOpIntAttr(call, "is_async_copy", 0)) {
     *why = "T.async_copy commits copies of its own";
-    return FillBy::kNothing;
+    return CopyKind::kNothing;
   }
   if (!IsTileLoad(copy)) {
     *why = "it is no copy of a tile";
-    return FillBy::kNothing;
+    return CopyKind::kNothing;
   }
   const CopyChoice choice = ChoiceOf(call);
   *why = choice.WhyNot(kByTma);
-  if (why->empty()) return FillBy::kTma;
-  if (choice.Is(kByTma)) return FillBy::kNothing;
-  return IsForCpAsync(call, choice, threads) ? FillBy::kCpAsync : FillBy::kThreads;
+  if (why->empty()) return CopyKind::kTma;
+  if (choice.Is(kByTma)) return CopyKind::kNothing;
+  return IsForCpAsync(call, choice, threads) ? CopyKind::kCpAsync : CopyKind::kThreads;
 }
 
 }  // namespace tl

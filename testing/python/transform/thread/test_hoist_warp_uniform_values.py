@@ -1,4 +1,4 @@
-"""NameWarpGroups: which warp group it is, descriptors of wgmma ask once."""
+"""HoistWarpUniformValues: which warp group it is, descriptors of wgmma ask once."""
 
 import re
 

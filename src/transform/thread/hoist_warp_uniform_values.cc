@@ -1,5 +1,6 @@
 /*!
- * NameWarpGroups: computes the number of the warp group once, as a value that is uniform in a warp.
+ * HoistWarpUniformValues: computes the number of the warp group once, as a value that is uniform in
+ * a warp.
  *
  * In:  a flat thread program.
  * Out: the same, with changes in kernels that have descriptors of wgmma (`tl.wgmma_descriptor`).
@@ -10,7 +11,7 @@
  * Establishes: ptxas can prove that a warp agrees on its descriptors. It then computes them in
  *      uniform registers, where wgmma reads them, instead of moving each there (CUTLASS uses
  *      `canonical_warp_group_idx` for the same reason). On an H200 these moves are a quarter of a
- *      GEMM's instructions between products. After a branch on the thread's number, ptxas takes
+ *      GEMM's instructions between MMAs. After a branch on the thread's number, ptxas takes
  *      warps for divergent; if there are branches or loops that it does not see through, it does so
  *      up to the end of the kernel and uses no uniform registers there.
  *      Named barriers and stores after loops keep the thread's number: for them the variable would
@@ -24,6 +25,7 @@
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
 #include "../../target/wgmma.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -147,7 +149,7 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads, int64_t w
   }
   auto attr = make_object<AttrStmtNode>(*op);
   const auto* inner = op->body.as<AttrStmtNode>();
-  if (inner && inner->attr_key == "thread_extent") {
+  if (inner && inner->attr_key == kThreadExtent) {
     attr->body = NameInKernel(inner, thread, threads, warp_threads);
   } else if (thread.defined() && threads % warp_threads == 0 &&
              HasCall(op->body, {kWgmmaDescriptor})) {
@@ -160,13 +162,13 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads, int64_t w
   return AttrStmt(attr);
 }
 
-PrimFunc NameWarpGroups(PrimFunc f) {
+PrimFunc HoistWarpUniformValues(PrimFunc f) {
   return ForEachKernel(f, [warp = TargetOf(f).warp_threads](const AttrStmtNode* op) {
     return NameInKernel(op, Var(), 0, warp);
   });
 }
 
-Registration registration([] { RegisterPass("NameWarpGroups", NameWarpGroups); });
+Registration registration([] { RegisterPass("HoistWarpUniformValues", HoistWarpUniformValues); });
 
 }  // namespace
 }  // namespace tl

@@ -1,4 +1,4 @@
-"""Decoding with latent attention by two warp groups that take turns, with a schedule of warp
+"""Decoding with latent attention by two ping-pong warp groups, with a schedule of warp
 specialisation of its own. Each group has half of the results' columns and every other tile of keys:
 while one makes weights of its scores, the other multiplies. For Hopper.
 
