@@ -125,8 +125,8 @@ TL_LOOP(add, bfloat2, old + value)
 template <MemoryOrder order, typename T>
 TL_DEVICE T fetch_inc(T* at, T last) {
   static_assert(sizeof(T) == 4, "tl::fetch_inc counts in 32 bits");
-  return bit_cast<T>(__builtin_amdgcn_atomic_inc32(
-      reinterpret_cast<uint32_t*>(at), bit_cast<uint32_t>(last), int(order), "agent"));
+  return bit_cast<T>(__builtin_amdgcn_atomic_inc32(reinterpret_cast<uint32_t*>(at),
+                                                   bit_cast<uint32_t>(last), int(order), "agent"));
 }
 
 #undef TL_NATIVE
