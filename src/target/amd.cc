@@ -44,7 +44,6 @@ std::vector<FeatureRow> AmdFeatures() {
       {Feature::kMfmaFnuz, "MFMA of float8 fnuz", "gfx942", "gfx942"},
       {Feature::kMfmaOcp, "MFMA of float8", "gfx950", "gfx950"},
       {Feature::kMfmaXf32, "MFMA of xf32", "gfx942", "gfx942"},
-      {Feature::kMfmaGfx950, "MFMA of gfx950", "gfx950", "gfx950"},
   };
   return rows;
 }

@@ -54,8 +54,11 @@ MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator,
   return i;
 }
 
-/*! In order of preference: the most elements along K, then the larger tile, which reads an operand
- * half as often. */
+/*!
+ * In order of preference: the most elements along K, then the larger tile, which reads an operand
+ * half as often. Where a lane has 16 bytes of an operand, it reads them from shared memory at once;
+ * before gfx950 that is two instructions (`tl/mfma.h`). A sum does not lie as such operands do.
+ */
 std::vector<MatrixInstruction> Rows() {
   std::vector<MatrixInstruction> rows;
   const auto add = [&](int k_of_32, DLDataType operand, DLDataType accumulator, Feature feature,
@@ -65,8 +68,15 @@ std::vector<MatrixInstruction> Rows() {
                           operand_name, accumulator_name));
     }
   };
-  add(16, kF16, kF32, Feature::kMfmaGfx950, "half_t", "float");
-  add(16, kBF16, kF32, Feature::kMfmaGfx950, "bfloat16_t", "float");
+  const auto mark = [&](bool MatrixInstruction::* flag) {
+    for (size_t i = rows.size() - 2; i < rows.size(); ++i) rows[i].*flag = true;
+  };
+  add(16, kF16, kF32, Feature::kMfma, "half_t", "float");
+  mark(&MatrixInstruction::shared_only);
+  add(16, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
+  mark(&MatrixInstruction::shared_only);
+  add(32, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
+  mark(&MatrixInstruction::shared_only);
   add(8, kF16, kF32, Feature::kMfma, "half_t", "float");
   add(8, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
   add(16, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
@@ -76,7 +86,7 @@ std::vector<MatrixInstruction> Rows() {
   add(16, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
   add(16, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
   add(4, kF32, kF32, Feature::kMfmaXf32, "tfloat32_t", "float");
-  for (size_t i = rows.size() - 2; i < rows.size(); ++i) rows[i].opt_in = true;
+  mark(&MatrixInstruction::opt_in);
   add(2, kF32, kF32, Feature::kMfma, "float", "float");
   rows.push_back(Mfma(16, 4, kF64, kF64, Feature::kMfma, "double", "double"));
   return rows;

@@ -98,6 +98,7 @@ std::string WhyNot(const MatrixInstruction& i, const GemmShape& s) {
     return "needs a warp of " + std::to_string(s.target->warp_threads) + " threads, found " +
            std::to_string(s.num_threads);
   }
+  if (i.shared_only && s.whole_k) return "needs operands in shared memory";
   auto multiple = [](const char* name, int64_t value, int unit) {
     return value % unit == 0 ? std::string()
                              : std::string(name) + " must be a multiple of " +

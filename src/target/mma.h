@@ -30,6 +30,9 @@ struct MatrixInstruction {
   /*! It is called with B for A and A for B, and so gives the transposed MMA: C is transposed.
    */
   bool exchanges_operands = false;
+  /*! Not for operands in registers, which lie as sums do: with fewer elements of a lane in a row.
+   */
+  bool shared_only = false;
   /*! A and B are made of the matrices that ldmatrix loads: 8 rows by 4 registers of 32 bits, lane l
    * holding register l % 4 of row l / 4. */
   bool has_ldmatrix = false;

@@ -37,7 +37,6 @@ enum class Feature : uint8_t {
   kMfmaFnuz,         // MFMA reads 8-bit floats with one zero and no infinities
   kMfmaOcp,          // MFMA reads 8-bit floats of the OCP's formats
   kMfmaXf32,         // MFMA of float32 rounded to xf32
-  kMfmaGfx950,       // MFMA of f16 and bf16 with twice the K
 };
 
 /*! A feature in messages. */

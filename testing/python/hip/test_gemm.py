@@ -44,10 +44,10 @@ def numbers(shape, dtype):
 @pytest.mark.parametrize(
     ("arch", "dtype", "accumulator", "instruction"),
     [
-        ("gfx90a", "float16", "float32", "mfma<32, 32, 8, half_t, float>"),
+        ("gfx90a", "float16", "float32", "mfma<32, 32, 16, half_t, float>"),
         ("gfx90a", "int8", "int32", "mfma<32, 32, 8, int8_t, int>"),
-        ("gfx942", "bfloat16", "float32", "mfma<32, 32, 8, bfloat16_t, float>"),
-        ("gfx942", "int8", "int32", "mfma<32, 32, 16, int8_t, int>"),
+        ("gfx942", "bfloat16", "float32", "mfma<32, 32, 16, bfloat16_t, float>"),
+        ("gfx942", "int8", "int32", "mfma<32, 32, 32, int8_t, int>"),
         ("gfx942", "float8_e4m3fnuz", "float32", "mfma<32, 32, 16, fp8_e4_fnuz_t, float>"),
         ("gfx942", "float32", "float32", "mfma<32, 32, 2, float, float>"),
         ("gfx942", "float64", "float64", "mfma<16, 16, 4, double, double>"),
@@ -105,7 +105,10 @@ def test_a_sum_goes_into_the_next_product_as_it_is():
             T.copy(O_local, Out)
 
     kernel = tilelang.compile(main, out_idx=-1, target="hip -mcpu=gfx942")
-    assert "P_shared" not in kernel.get_kernel_source()
+    source = kernel.get_kernel_source()
+    assert "P_shared" not in source
+    assert "mfma<32, 32, 16, half_t, float>(S" in source
+    assert "mfma<32, 32, 8, half_t, float>(O_local" in source
     q, k_, v = (torch.randn(s).half() for s in ((m, k), (n, k), (n, d)))
     wanted = (q.float() @ k_.float().T).half().float() @ v.float()
     torch.testing.assert_close(kernel(q, k_, v), wanted, rtol=1e-2, atol=1e-1)

@@ -76,10 +76,18 @@ def test_fragments_of_mma_sync():
 @pytest.mark.parametrize(
     ("arch", "operand", "names"),
     [
-        ("gfx90a", "float16", ["mfma.32x32x8", "mfma.16x16x16"]),
+        (
+            "gfx90a",
+            "float16",
+            ["mfma.32x32x16", "mfma.16x16x32", "mfma.32x32x8", "mfma.16x16x16"],
+        ),
         ("gfx90a", "int8", ["mfma.32x32x8", "mfma.16x16x16"]),
         ("gfx90a", "float8_e4m3fn", []),
-        ("gfx942", "int8", ["mfma.32x32x16", "mfma.16x16x32"]),
+        (
+            "gfx942",
+            "int8",
+            ["mfma.32x32x32", "mfma.16x16x64", "mfma.32x32x16", "mfma.16x16x32"],
+        ),
         ("gfx942", "float8_e4m3fnuz", ["mfma.32x32x16", "mfma.16x16x32"]),
         ("gfx942", "float8_e4m3fn", []),
         ("gfx950", "float8_e4m3fn", ["mfma.32x32x16", "mfma.16x16x32"]),

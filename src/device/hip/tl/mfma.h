@@ -85,6 +85,21 @@ TL_MFMA(16, 64, int8_t, int, Words4, i32_16x16x64_i8)
 #endif
 #undef TL_MFMA
 
+/*! The product of an architecture, or where it has none two with half the K, each of one half of a
+ * lane's elements. */
+template <int M, int K, typename T, typename C, bool exists = Mfma<M, K, T, C>::kExists>
+struct MfmaOrPair : Mfma<M, K, T, C> {};
+template <int M, int K, typename T, typename C>
+struct MfmaOrPair<M, K, T, C, false> {
+  using Half = Mfma<M, K / 2, T, C>;
+  static constexpr bool kExists = Half::kExists && M * K / 64 * sizeof(T) == 16;
+  using Accumulator = Registers<C, M * M / 64>;
+  static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {
+    c = Half::run(a, b, c);
+    return Half::run(static_cast<const char*>(a) + 8, static_cast<const char*>(b) + 8, c);
+  }
+};
+
 }  // namespace detail
 
 /*!
@@ -95,7 +110,7 @@ TL_MFMA(16, 64, int8_t, int, Words4, i32_16x16x64_i8)
  */
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
-  using Product = detail::Mfma<M, K, T, C>;
+  using Product = detail::MfmaOrPair<M, K, T, C>;
   static_assert(M == N && Product::kExists, "this architecture has no such MFMA");
   using Accumulator = typename Product::Accumulator;
   const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));

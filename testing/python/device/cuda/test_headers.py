@@ -119,7 +119,7 @@ extern "C" __global__ void store_kernel(const half_t* x, half_t* out) {
   tl::store(out + threadIdx.x * 8, tl::load<half_t, 8>(row));
 }
 """
-HALF_BYTES = (SOURCES / "sub_byte.cu").read_text()
+SUB_BYTE = (SOURCES / "sub_byte.cu").read_text()
 
 
 GRID = """
@@ -168,7 +168,7 @@ def test_grid_sync_on(arch):
 
 
 def test_sub_byte_stay_in_registers():
-    source = "#include <tl/common.h>\n#include <tl/subbyte.h>\n" + HALF_BYTES
+    source = "#include <tl/common.h>\n#include <tl/subbyte.h>\n" + SUB_BYTE
     compiled = compile_cubin(source, "sm_80", ["sub_byte_kernel"])
     assert compiled.resource_usage["sub_byte_kernel"].stack == 0
 
