@@ -34,23 +34,22 @@ Fragment Accumulator(int m, DLDataType type) {
 
 MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator, Feature feature,
                        const char* operand_name, const char* accumulator_name) {
-  MatrixInstruction i;
-  i.m = m;
-  i.n = m;
-  i.k = k;
-  i.operand = operand;
-  i.accumulator = accumulator;
-  i.feature = feature;
-  i.operand_name = operand_name;
-  i.accumulator_name = accumulator_name;
-  i.a = Operand(m, k);
-  i.b = Operand(m, k);
-  i.c = Accumulator(m, accumulator);
-  i.exchanges_operands = true;
   const std::string rows = std::to_string(m), depth = std::to_string(k);
-  i.name = "mfma." + rows + "x" + rows + "x" + depth;
-  i.intrinsic = "tl.mfma";
-  i.template_args = {rows, rows, depth, operand_name, accumulator_name};
+  MatrixInstruction i{m,
+                      m,
+                      k,
+                      operand,
+                      accumulator,
+                      feature,
+                      operand_name,
+                      accumulator_name,
+                      Operand(m, k),
+                      Operand(m, k),
+                      Accumulator(m, accumulator),
+                      "mfma." + rows + "x" + rows + "x" + depth,
+                      "tl.mfma",
+                      {rows, rows, depth, operand_name, accumulator_name}};
+  i.exchanges_operands = true;
   return i;
 }
 

@@ -68,8 +68,8 @@ FeatureRow RowOf(Feature feature) {
   TVM_FFI_UNREACHABLE();
 }
 
-/*! Adds a kind with one architecture: `numbers` are its lanes, the bytes of shared memory and the
- * threads of a block, and its features have the names of other kinds'. */
+/*! Adds a kind with one architecture, whose warps have `warp_threads` lanes and whose blocks have
+ * `shared_bytes` of shared memory. Its features are named as other kinds name theirs. */
 void AddKind(const String& name, const String& tvm_kind, const String& tvm_arch, const String& arch,
              int64_t warp_threads, int64_t shared_bytes, const Array<String>& features) {
   constexpr int64_t kThreads = 2048, kBlocks = 16, kRegisters = 65536, kOfThread = 256;
