@@ -1,20 +1,21 @@
 /*!
  * PlaceAsyncWaits: lets asynchronous operations run while the program goes on.
  *
- * In:  one of two forms. A tile program has expanded pipelines and the user's layouts on its
- * blocks; a T.gemm is complete when the next statement begins. A thread program before
- * VectorizeLoop has `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around each TMA
- * store that the compiler has to wait for. The order is "none" if nothing depends on when global
- * memory is written, and "additions" if the kernel only adds to the tensor. Out: the same form. A
- * T.gemm that is certainly a wgmma does not wait (`wg_wait` is -1). `tl.tileop.wgmma_wait(n, C..)`
- * stands where one has to be finished: at most n groups stay in flight, and the accumulators C..
- * are complete. A T.wait_wgmma gets the accumulators that are complete after it. A TMA store has
- * lost its attribute, and `tl.tma_store_wait` stands likewise. All threads run it; it returns at
- * once in a thread that has issued nothing. Function attribute `tl.async_waits` has a line for each
- * wait, with its reason. Establishes: each statement finds the memory that it found before.
- * ThreadSync places the barrier between a wait and the accesses of other threads. Refuses: nothing.
- * If a kernel has T.wgmma_gemm or T.wait_wgmma, the program counts groups itself, and each T.gemm
- * waits at once.
+ * In:  one of two forms. A tile program has expanded pipelines, and a T.gemm is complete when the
+ * next statement begins. A thread program before VectorizeLoop has
+ * `AttrStmt({tile, tensor, order}, "tl.store_wait", region)` around each TMA store that the
+ * compiler has to wait for. The order is "none" if nothing depends on when global memory is
+ * written, and "additions" if the kernel only adds to the tensor.
+ * Out: the same form. A T.gemm whose instruction is a wgmma does not wait (`wg_wait` is -1).
+ * `tl.tileop.wgmma_wait(n, C..)` stands where one has to be finished: at most n groups stay in
+ * flight, and the accumulators C.. are complete. A T.wait_wgmma gets the accumulators that are
+ * complete after it. A TMA store has lost its attribute, and `tl.tma_store_wait` stands likewise.
+ * All threads run it; it returns at once in a thread that has issued nothing. Function attribute
+ * `tl.async_waits` has a line for each wait, with its reason.
+ * Establishes: each statement finds the memory that it found before. ThreadSync places the barrier
+ * between a wait and the accesses of other threads.
+ * Refuses: nothing. If a kernel has T.wgmma_gemm or T.wait_wgmma, the program counts groups itself,
+ * and each T.gemm waits at once.
  *
  * async_waits.h has the dataflow, async_queue.h the queues. The pass runs once for each form:
  * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
