@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--table", action="store_true", help="print all trials")
     arguments = parser.parse_args()
     tilelang.set_log_level("ERROR")
-    gpus = torch.cuda.device_count()
+    gpus = 0 if arguments.emulate else torch.cuda.device_count()
     if arguments.emulate:
         os.environ["TILELANG_EXECUTION_BACKEND"] = "emulate"
         os.environ.setdefault("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")

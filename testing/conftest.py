@@ -59,6 +59,9 @@ QUICK = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forms", help="file to which the forms of generated code are added")
+    parser.addoption(
+        "--mirror", action="store_true", help="repeat on the GPU what runs in the emulator"
+    )
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
     parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
@@ -83,10 +86,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
     os.environ["TILELANG_VERIFY_IR"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
-    if config.getoption("--forms"):
+    forms = config.getoption("--forms") and os.path.abspath(config.getoption("--forms"))
+    if forms:
         from tilelang.testing.forms import watch
 
-        watch(os.path.abspath(config.getoption("--forms")))
+        watch(forms)
+    if config.getoption("--mirror"):
+        from tilelang.testing import mirror
+        from tilelang.testing.forms import recorder
+        from tilelang.testing.gpu import require_gpu
+
+        require_gpu()
+        record = recorder(forms or None)
+        mirror.watch(lambda kernel: record(kernel.artifact, "cuda"))
 
 
 def is_quick(path: pathlib.Path) -> bool:

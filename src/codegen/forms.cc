@@ -200,7 +200,10 @@ class FormFinder : public StmtExprVisitor {
     found.insert(text + ")" + (IsVoid(op) ? "" : " -> " + TypeText(op->dtype())));
   }
 
-  static bool IsVoid(const CallNode* op) { return op->dtype().code == kDLOpaqueHandle; }
+  /*! Of no type, or of type handle, which is how TVM writes calls without a result. */
+  static bool IsVoid(const CallNode* op) {
+    return !op->ty.as<PrimTypeNode>() || op->dtype().code == kDLOpaqueHandle;
+  }
 
   std::string Argument(const Expr& arg) {
     if (arg.as<StringImmNode>()) return "text";

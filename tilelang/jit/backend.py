@@ -9,7 +9,7 @@ import torch
 from tvm.target import Target
 
 from tilelang.utils.log import logger
-from tilelang.utils.target import arch_of, kind_of, runs_on
+from tilelang.utils.target import arch_of, compiled_for, kind_of
 
 EMULATE = "emulate"
 GPU_BACKENDS = ("tvm_ffi", "cython", "nvrtc")
@@ -68,15 +68,25 @@ def why_not_here(name: str, target: Target) -> str:
             f"execution_backend {name!r} needs a CUDA device and torch finds none. Compile with "
             "execution_backend='emulate' to run this kernel on the CPU."
         )
-    gpus = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-    if any(runs_on(arch, gpu) for gpu in gpus):
+    if binary_arch(arch) is not None:
         return ""
-    found = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in gpus}))
+    found = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in _gpus()}))
     return (
         f"the kernel is compiled for {arch}, and the GPU here is {found}, which does not run it. "
         "Compile it for this GPU by a target without an architecture, or with "
         "execution_backend='emulate' to run it on the CPU."
     )
+
+
+def binary_arch(arch: str) -> str | None:
+    """The architecture for which a kernel's source for `arch` is compiled to run on the GPUs here:
+    `arch` where one of them runs it, else that of a later GPU, or None where no GPU here can."""
+    found = [compiled_for(arch, gpu) for gpu in _gpus()]
+    return arch if arch in found else next((name for name in found if name is not None), None)
+
+
+def _gpus() -> list[tuple[int, int]]:
+    return [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
 
 
 @cache

@@ -20,7 +20,13 @@ from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.env import env
-from tilelang.jit.backend import EMULATE, normalize_out_idx, resolve_backend, why_not_here
+from tilelang.jit.backend import (
+    EMULATE,
+    binary_arch,
+    normalize_out_idx,
+    resolve_backend,
+    why_not_here,
+)
 from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
@@ -171,7 +177,7 @@ class JITKernel(Callee):
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
         else:
-            adapter = cuda_adapter(plan, self.cubin)
+            adapter = cuda_adapter(plan, self._binary_for_gpu())
         if self.verbose:
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
@@ -253,14 +259,22 @@ class JITKernel(Callee):
 
     @cached_property
     def _compiled(self) -> Cubin | CodeObject:
+        return self.compile_for(arch_of(self.target))
+
+    def compile_for(self, arch: str) -> Cubin | CodeObject:
+        """The binary of this kernel's source for another architecture than the target's; see
+        `tilelang.utils.target.compiled_for`."""
         from tilelang.cache.cubins import cached_binary
 
         return cached_binary(
-            self.kernel_source,
-            arch_of(self.target),
-            self._kernel_names,
-            **self._compiler_keywords,
+            self.kernel_source, arch, self._kernel_names, **self._compiler_keywords
         )
+
+    def _binary_for_gpu(self) -> bytes:
+        """The cubin that runs here: of the target, or of a later GPU from the same source."""
+        own = arch_of(self.target)
+        arch = binary_arch(own) or own
+        return self.cubin if arch == own else self.compile_for(arch).cubin
 
     @property
     def _compiler_keywords(self) -> dict[str, Any]:

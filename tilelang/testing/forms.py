@@ -31,11 +31,14 @@ REASONS: dict[str, str] = {}
 
 
 def forms_of(device_mod: tvm.IRModule) -> set[str]:
-    """The forms in the kernels of a lowered program, as in `CompiledArtifact.device_mod`.
+    """The forms in the kernels of a program that is lowered for CUDA, as in
+    `CompiledArtifact.device_mod`. Of other targets there are none.
 
     Example: ``"load global float x4" in forms_of(tilelang.lower(main).device_mod)``
     """
-    return set(get_function("codegen.FormsOf")(list(device_mod.functions.values())))
+    functions = device_mod.functions.values()
+    for_cuda = [f for f in functions if f.attrs["target"].kind.name == "cuda"]
+    return set(get_function("codegen.FormsOf")(for_cuda))
 
 
 class Forms:
@@ -89,8 +92,8 @@ def watch(path: str | Path) -> None:
         forms.add(device_mod, "printed")
         return source
 
-    def call_and_tell(self: Any, *given: Any) -> Any:
-        result = call(self, *given)
+    def call_and_tell(self: Any, *given: Any, **named: Any) -> Any:
+        result = call(self, *given, **named)
         if not getattr(self, "_forms_are_told", False):
             self._forms_are_told = True
             place = "emulator" if self.execution_backend == "emulate" else "cuda"

@@ -3,7 +3,6 @@ end or takes the context with it is told from one that is wrong."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,23 +20,6 @@ def require_gpu() -> None:
     """Raises `SystemExit` with the reason where torch finds no GPU."""
     if not torch.cuda.is_available():
         raise SystemExit("--device cuda: torch finds no CUDA device; leave it out for the emulator")
-
-
-def takes(capability: tuple[int, int], arch: str) -> bool:
-    """Whether source that was made for `arch` can be compiled for a GPU of this capability: for an
-    older architecture, for that very one, or for the same family.
-
-    Example: ``takes((9, 0), "sm_80") and not takes((10, 0), "sm_90a")``
-    """
-    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
-    if not found:
-        raise ValueError(f"architecture {arch!r}: expected a name such as sm_90a")
-    wanted = int(found[1]), int(found[2])
-    if found[3] == "a":
-        return wanted == capability
-    if found[3] == "f":
-        return wanted[0] == capability[0] and wanted[1] <= capability[1]
-    return wanted <= capability
 
 
 class DeviceLost(RuntimeError):

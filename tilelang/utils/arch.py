@@ -38,3 +38,20 @@ def runs_on(arch: str, capability: tuple[int, int]) -> bool:
     return wanted == capability or (
         wanted[0] == capability[0] and wanted[1] < capability[1] and found[3] != "a"
     )
+
+
+def compiled_for(arch: str, capability: tuple[int, int]) -> str | None:
+    """The architecture to compile CUDA C++ for `arch` for, so that a GPU of this compute capability
+    runs it: `arch` where the GPU runs that, the GPU's own where it is a later one, None where it
+    lacks what the source may use. Only plain architectures are kept by later GPUs (CUDA C++
+    Programming Guide, "Feature Set Compiler Targets").
+
+    Example: ``compiled_for("sm_80", (9, 0)) == "sm_90"`` and
+    ``compiled_for("sm_90a", (10, 0)) is None``
+    """
+    if runs_on(arch, capability):
+        return arch
+    found = check_arch(arch)
+    if found[3] or (int(found[1]), int(found[2])) > capability:
+        return None
+    return f"sm_{capability[0]}{capability[1]}"

@@ -9,6 +9,7 @@ import torch
 from tvm.target import Target
 
 from tilelang._ffi import get_function
+from tilelang.utils.arch import compiled_for as compiled_for
 from tilelang.utils.arch import runs_on as runs_on
 
 TargetLike: TypeAlias = str | dict[str, Any] | Target

@@ -1,4 +1,5 @@
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -181,17 +182,43 @@ def test_a_gpu_backend_without_a_gpu_compiles_and_does_not_run(double, monkeypat
         kernel(torch.zeros(256), torch.zeros(256))
 
 
-@pytest.mark.parametrize(("arch", "gpu"), [("sm_80", (9, 0)), ("sm_90a", (8, 0))])
-def test_a_gpu_that_does_not_run_the_architecture(double, monkeypatch, arch, gpu):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=0: gpu)
+@pytest.fixture
+def gpu_of(monkeypatch):
+    """Pretends that there is one GPU, of a compute capability."""
+
+    def pretend(capability):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index=0: capability)
+
+    return pretend
+
+
+@pytest.mark.parametrize(("arch", "gpu"), [("sm_86", (8, 0)), ("sm_90a", (8, 0))])
+def test_a_gpu_that_does_not_run_the_architecture(double, gpu_of, arch, gpu):
+    gpu_of(gpu)
     kernel = JITKernel(double(), target=f"cuda -arch={arch}")
     kernel.build()
     assert kernel.n_regs > 0
     told = rf"conftest.py.*compiled for {arch}, and the GPU here is sm_{gpu[0]}0, .*'emulate'"
     with pytest.raises(RuntimeError, match=told):
         kernel(torch.zeros(256), torch.zeros(256))
+
+
+def test_a_later_gpu_gets_a_binary_of_the_same_source(double, gpu_of, monkeypatch):
+    """A cubin for sm_80 does not run on sm_90, its source does; `cubin` is the target's."""
+    gpu_of((9, 0))
+    loaded = []
+    module = sys.modules[JITKernel.__module__]  # `tilelang.jit` is a function
+    monkeypatch.setattr(module, "cuda_adapter", lambda plan, cubin: loaded.append(cubin) or plan)
+    kernel = JITKernel(double(), target="cuda -arch=sm_80")
+    kernel.build()
+    later, own = (
+        tilelang.cuda.nvrtc.compile_cubin(kernel.kernel_source, arch, ["double_kernel"]).cubin
+        for arch in ("sm_90", "sm_80")
+    )
+    assert loaded == [later]
+    assert kernel.cubin == own != later
 
 
 def messages(capsys, program, **options):

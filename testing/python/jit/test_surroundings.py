@@ -117,6 +117,7 @@ def test_the_environment_as_c_has_it(monkeypatch):
     assert not seen.unchanged()
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_an_eager_call_after_a_change(monkeypatch):
     @tilelang.jit
     def doubled(A, block: int = 64):

@@ -42,6 +42,7 @@ def test_other_ops_have_none():
     assert effects("tirx.exp") is None
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_threads_take_a_loop_together_whose_condition_is_a_vote():
     """A barrier may stand in the loop, because all threads of the block have one result."""
 
@@ -73,6 +74,7 @@ static __device__ int test_rotate(int value) {
 """
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 @pytest.mark.parametrize("meets", ["lanes", "block"])
 def test_an_intrinsic_is_a_row_and_a_function(meets):
     """What the row says decides: where the block meets, no thread may have left."""

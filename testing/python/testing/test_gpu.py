@@ -9,7 +9,7 @@ from tilelang.runtime import adapter
 from tilelang.runtime.adapter import cuda_module, emulated_adapter
 from tilelang.testing import batch, gpu
 from tilelang.testing.batch import Batch, lower_one, merged_source
-from tilelang.testing.gpu import DeviceLost, GuardedCall, takes
+from tilelang.testing.gpu import DeviceLost, GuardedCall
 from tilelang.utils import target
 
 
@@ -96,21 +96,6 @@ def test_an_error_that_stays_loses_the_gpu(monkeypatch):
     with pytest.raises(RuntimeError, match="illegal memory access") as error:
         call.run(lambda x: None)
     assert not isinstance(error.value, DeviceLost)
-
-
-@pytest.mark.parametrize(
-    ("capability", "arch", "wanted"),
-    [
-        ((9, 0), "sm_80", True),
-        ((9, 0), "sm_90a", True),
-        ((9, 0), "sm_100", False),
-        ((10, 0), "sm_90a", False),
-        ((10, 3), "sm_100f", True),
-        ((12, 0), "sm_100f", False),
-    ],
-)
-def test_source_that_a_gpu_takes(capability, arch, wanted):
-    assert takes(capability, arch) is wanted
 
 
 def copies(threads, dtype="float32"):

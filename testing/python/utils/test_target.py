@@ -6,6 +6,7 @@ from tilelang.utils.target import (
     FALLBACK_ARCH,
     HIP_FALLBACK_ARCH,
     arch_of,
+    compiled_for,
     cuda_arch,
     determine_target,
     kind_of,
@@ -115,6 +116,23 @@ def test_an_architecture_of_amd_without_a_row_is_refused():
 def test_gpus_that_run_an_architecture(arch, runs, not_on):
     assert all(runs_on(arch, gpu) for gpu in runs)
     assert not any(runs_on(arch, gpu) for gpu in not_on)
+
+
+@pytest.mark.parametrize(
+    ("arch", "gpu", "compiled"),
+    [
+        ("sm_80", (8, 6), "sm_80"),
+        ("sm_80", (9, 0), "sm_90"),
+        ("sm_86", (12, 0), "sm_120"),
+        ("sm_89", (8, 6), None),
+        ("sm_90a", (9, 0), "sm_90a"),
+        ("sm_90a", (10, 0), None),
+        ("sm_100f", (10, 3), "sm_100f"),
+        ("sm_100f", (12, 0), None),
+    ],
+)
+def test_source_for_an_architecture_on_a_later_gpu(arch, gpu, compiled):
+    assert compiled_for(arch, gpu) == compiled
 
 
 def test_the_name_of_an_architecture_is_read():

@@ -21,8 +21,8 @@ from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.interpret import arguments, interpret
 from tilelang.testing.fuzz.operations import Values
 from tilelang.testing.fuzz.program import Program, Tensor
-from tilelang.testing.gpu import takes
 from tilelang.testing.workers import Outcome
+from tilelang.utils.target import compiled_for
 
 
 def define(program: Program) -> tvm.tirx.PrimFunc:
@@ -88,7 +88,7 @@ class _Trial:
 
     def lower(self, index: int, device: str) -> CompiledArtifact | None:
         arch = self.program.arch
-        if device == "cuda" and not takes(torch.cuda.get_device_capability(), arch):
+        if device == "cuda" and not compiled_for(arch, torch.cuda.get_device_capability()):
             return None
         return batch.lower_one(define(self.program), index, f"cuda -arch={arch}")
 

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tilelang.autotuner.processes import FORK_SAFE
 from tilelang.testing.perf.build import Tree
 from tilelang.testing.perf.costs import WEIGHED
 from tilelang.testing.perf.statistics import Comparison, Session, judge
 from tilelang.testing.perf.worker import BENCH
 
 _SECONDS_OF_A_REPLY = 300.0
+_SECONDS_TO_END = 5.0
 _HARNESS = "tilelang_perf"
 
 
@@ -105,8 +107,7 @@ class Side:
             "PYTHONDONTWRITEBYTECODE": "1",  # the cases' folder may be anybody's
             "PYTHONHASHSEED": "0",
             "CUDA_CACHE_DISABLE": "1",  # NVRTC asks the driver's cache where there is a driver
-            # Else who only asks whether there is a GPU takes it from the forks.
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            **FORK_SAFE,
             "TILELANG_PRINT_ON_COMPILATION": "0",
             "TILELANG_DISABLE_CACHE": "1",  # what compiling costs is asked
         }
@@ -137,6 +138,9 @@ class Side:
                 ready = selector.select(self._seconds)
                 read = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
                 if not read:
+                    if ready:  # what it says of its end may come after
+                        with suppress(subprocess.TimeoutExpired):
+                            process.wait(_SECONDS_TO_END)
                     self.stop()
                     end = "".join(self._log.read_text(errors="replace").splitlines(True)[-6:])
                     why = "the process ended" if ready else f"no answer in {self._seconds:g} s"

@@ -11,9 +11,9 @@ import torch
 from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.engine.launch_plan import Descriptor, KernelLaunch, LaunchPlan, TensorParam
 from tilelang.runtime.adapter import cuda_adapter
-from tilelang.testing.gpu import DeviceLost, GuardedCall, takes
+from tilelang.testing.gpu import DeviceLost, GuardedCall
 from tilelang.testing.workers import Outcome
-from tilelang.utils.target import cuda_arch
+from tilelang.utils.target import compiled_for, cuda_arch
 
 from .kit import KERNEL, Base, Launch
 from .table import CORPORA
@@ -100,7 +100,7 @@ def check(names: Names) -> list[Outcome | None]:
 
 
 def _check(base: Base) -> Outcome:
-    if not takes(torch.cuda.get_device_capability(), base.arch):
+    if not compiled_for(base.arch, torch.cuda.get_device_capability()):
         return Outcome("skipped", f"needs {base.arch}")
     cubin = compile_cubin(base.text(), cuda_arch(), [kernel_name(base)]).cubin
     run(base, lambda plan, given: GuardedCall(given).run(cuda_adapter(plan, cubin)))

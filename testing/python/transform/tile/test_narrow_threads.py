@@ -264,6 +264,7 @@ T.copy(S, C[0, :, :])
         assert torch.equal(c[0], a), branch
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 def test_a_range_and_its_else_wait_for_their_own_accesses():
     """Each at a barrier of its own; what they do one after the other is in order."""
     text = """
