@@ -1,6 +1,6 @@
 """Repeats on the GPU what a test run does in the emulator, and compares: ``pytest --mirror``.
 
-Tests that ask for the emulator do so for its checks or its schedules. A GPU has to compute that too.
+Tests that ask for the emulator do so for its checks or its schedules. A GPU must compute that too.
 So it also runs forms of generated code (`tilelang.testing.forms`) that no other test runs there.
 """
 
