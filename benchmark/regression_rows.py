@@ -14,6 +14,7 @@ MODULES = [
     "gemm",
     "gemm_ragged",
     "gemm_fp8",
+    "dequantize",
     "attention_forward",
     "attention_backward",
     "attention_varlen",

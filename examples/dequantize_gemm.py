@@ -1,5 +1,9 @@
 """A @ B^T with weights of 4 bits, integers or MXFP4, made float again on the way: check it.
 
+C is computed as its transpose: weights are unpacked into registers that are the first operand of
+the matrix instruction, so that they do not go through shared memory as floats, and a short A takes
+few columns of an instruction.
+
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
@@ -11,87 +15,139 @@ import tilelang
 import tilelang.language as T
 from tilelang.layout import make_swizzled_layout
 
+ROWS = T.GemmWarpPolicy.FullRow
+
+
+@T.macro
+def add_parts(partial, C, split, M, N):
+    """C (M, N), the sum of `partial` (split, M, N)."""
+    with T.Kernel(T.ceildiv(N, 512), M, threads=128) as (bx, row):
+        total = T.alloc_fragment((512,), T.float32)
+        T.clear(total)
+        for part in T.serial(split):
+            for j in T.Parallel(512):
+                total[j] += partial[part, row, bx * 512 + j]
+        T.copy(total, C[row, bx * 512])
+
 
 @tilelang.jit(out_idx=[-1])
 def matmul_int4(
-    M, N, K, group=128, block_M=128, block_N=128, block_K=64, num_stages=3, threads=256
+    M,
+    N,
+    K,
+    group=128,
+    split=1,
+    block_M=128,
+    block_N=128,
+    block_K=128,
+    num_stages=3,
+    threads=256,
 ):
-    """C (M, N) of A (M, K) and B (N, K), which is int4 with a scale for `group` elements of K."""
+    """C (M, N) of A (M, K) and B (N, K), which has two int4 in a byte and for `group` elements of K a
+    scale, (K / group, N) of them. `split` blocks share K."""
+    scaled = min(group, block_K)
+    steps = -(-K // (block_K * split))
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float16),
-        B: T.Tensor((N, K), T.int4),
-        scale: T.Tensor((N, T.ceildiv(K, group)), T.float16),
+        B: T.Tensor((N, K // 2), T.uint8),
+        scale: T.Tensor((T.ceildiv(K, group), N), T.float16),
         C: T.Tensor((M, N), T.float16),
     ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        if split > 1:
+            partial = T.alloc_global((split, M, N), T.float32)
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
+            bx,
+            by,
+            bz,
+        ):
             A_shared = T.alloc_shared((block_M, block_K), T.float16)
-            B_shared = T.alloc_shared((block_N, block_K), T.int4)
+            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
+            B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
+            scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
             B_local = T.alloc_fragment((block_N, block_K), T.int4)
             weight = T.alloc_fragment((block_N, block_K), T.float16)
-            weight_shared = T.alloc_shared((block_N, block_K), T.float16)
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = T.alloc_fragment((block_N, block_M), T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), T.float16 if split == 1 else T.float32)
 
+            T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
             T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            for i in T.Pipelined(steps, num_stages=num_stages):
+                k = bz * steps + i
                 T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * block_K], B_shared)
+                T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
+                T.copy(scale[k * block_K // group, bx * block_N], scale_shared)
                 T.copy(B_shared, B_local)
-                for i, j in T.Parallel(block_N, block_K):
-                    weight[i, j] = (
-                        T.cast(B_local[i, j], T.float16)
-                        * scale[bx * block_N + i, (k * block_K + j) // group]
-                    )
-                T.copy(weight, weight_shared)
-                T.gemm(A_shared, weight_shared, C_local, transpose_B=True)
-            T.copy(C_local, C[by * block_M, bx * block_N])
+                for n, j in T.Parallel(block_N, block_K):
+                    weight[n, j] = T.cast(B_local[n, j], T.float16) * scale_shared[j // scaled, n]
+                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
+            for n, m in T.Parallel(block_N, block_M):
+                C_shared[m, n] = C_local[n, m]
+            if split == 1:
+                T.copy(C_shared, C[by * block_M, bx * block_N])
+            else:
+                T.copy(C_shared, partial[bz, by * block_M, bx * block_N])
+        if split > 1:
+            add_parts(partial, C, split, M, N)
 
     return main
 
 
 @tilelang.jit(out_idx=[-1])
-def matmul_mxfp4(M, N, K, block_M=128, block_N=128, block_K=128, num_stages=2, threads=256):
-    """C (M, N) of A (M, K) and B (N, K), which is MXFP4: E2M1 elements, for each 32 along K a
-    power of two as biased exponent (OCP Microscaling Formats specification 1.0, 5.3)."""
+def matmul_mxfp4(
+    M, N, K, split=1, block_M=128, block_N=128, block_K=128, num_stages=3, threads=256
+):
+    """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
+    along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
+    specification 1.0, 5.3). `split` blocks share K."""
+    steps = -(-K // (block_K * split))
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.bfloat16),
-        B: T.Tensor((N, K), T.float4_e2m1fn),
-        scale: T.Tensor((N, T.ceildiv(K, 32)), T.uint8),
+        B: T.Tensor((N, K // 2), T.uint8),
+        scale: T.Tensor((T.ceildiv(K, 32), N), T.uint8),
         C: T.Tensor((M, N), T.bfloat16),
     ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        if split > 1:
+            partial = T.alloc_global((split, M, N), T.float32)
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
+            bx,
+            by,
+            bz,
+        ):
             A_shared = T.alloc_shared((block_M, block_K), T.bfloat16)
-            B_shared = T.alloc_shared((block_N, block_K), T.float4_e2m1fn)
+            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
+            B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
+            scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
             B_local = T.alloc_fragment((block_N, block_K), T.float4_e2m1fn)
-            scale_shared = T.alloc_shared((block_N, block_K // 32), T.uint8)
             weight = T.alloc_fragment((block_N, block_K), T.bfloat16)
-            weight_shared = T.alloc_shared((block_N, block_K), T.bfloat16)
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = T.alloc_fragment((block_N, block_M), T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), T.bfloat16 if split == 1 else T.float32)
 
-            T.annotate_layout(
-                {
-                    A_shared: make_swizzled_layout(A_shared),
-                    weight_shared: make_swizzled_layout(weight_shared),
-                }
-            )
+            T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
             T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            for i in T.Pipelined(steps, num_stages=num_stages):
+                k = bz * steps + i
                 T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * block_K], B_shared)
-                T.copy(scale[bx * block_N, k * (block_K // 32)], scale_shared)
+                T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
+                T.copy(scale[k * (block_K // 32), bx * block_N], scale_shared)
                 T.copy(B_shared, B_local)
-                for i, j in T.Parallel(block_N, block_K):
+                for n, j in T.Parallel(block_N, block_K):
                     # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                    bits = T.cast(scale_shared[i, j // 32], T.uint16) << 7
-                    weight[i, j] = T.cast(B_local[i, j], T.bfloat16) * T.reinterpret(
-                        bits, T.bfloat16
-                    )
-                T.copy(weight, weight_shared)
-                T.gemm(A_shared, weight_shared, C_local, transpose_B=True)
-            T.copy(C_local, C[by * block_M, bx * block_N])
+                    bits = T.cast(scale_shared[j // 32, n], T.uint16) << 7
+                    power = T.reinterpret(bits, T.bfloat16)
+                    weight[n, j] = T.cast(B_local[n, j], T.bfloat16) * power
+                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
+            for n, m in T.Parallel(block_N, block_M):
+                C_shared[m, n] = C_local[n, m]
+            if split == 1:
+                T.copy(C_shared, C[by * block_M, bx * block_N])
+            else:
+                T.copy(C_shared, partial[bz, by * block_M, bx * block_N])
+        if split > 1:
+            add_parts(partial, C, split, M, N)
 
     return main
 
@@ -106,24 +162,38 @@ def unpack(pairs, values):
     return table[halves.int()]
 
 
-def relative_error(form, M, N, K, device="cpu", **tile):
-    """||ours - float64|| / ||float64|| for weights in `form`, int4 or mxfp4."""
+PROGRAMS = {"int4": matmul_int4, "mxfp4": matmul_mxfp4}
+
+
+def inputs(form, M, N, K, group=128, device="cpu"):
+    """A, pairs of weights and their scales, for weights in `form`, int4 or mxfp4."""
     torch.manual_seed(0)
     pairs = torch.randint(0, 256, (N, K // 2), dtype=torch.uint8, device=device)
     if form == "int4":
-        group = tile.get("group", 128)
         a = torch.randn(M, K, device=device, dtype=torch.float16)
-        scale = torch.rand(N, -(-K // group), device=device).half()
+        return [a, pairs, torch.rand(-(-K // group), N, device=device).half()]
+    a = torch.randn(M, K, device=device, dtype=torch.bfloat16)
+    return [a, pairs, torch.randint(120, 134, (-(-K // 32), N), dtype=torch.uint8, device=device)]
+
+
+def reference(form, a, pairs, scale, group=128):
+    """The product in float64."""
+    K = a.shape[1]
+    if form == "int4":
         weight = unpack(pairs, [*range(8), *range(-8, 0)])
-        weight *= scale.double().repeat_interleave(group, 1)[:, :K]
-        found = matmul_int4(M, N, K, **tile)(a, pairs.view(torch.int8), scale)
+        weight *= scale.double().T.repeat_interleave(group, 1)[:, :K]
     else:
-        a = torch.randn(M, K, device=device, dtype=torch.bfloat16)
-        scale = torch.randint(120, 134, (N, -(-K // 32)), dtype=torch.uint8, device=device)
         weight = unpack(pairs, [*E2M1, *(-x for x in E2M1)])
-        weight *= torch.exp2(scale.double() - 127).repeat_interleave(32, 1)[:, :K]
-        found = matmul_mxfp4(M, N, K, **tile)(a, pairs, scale)
-    wanted = a.double() @ weight.T
+        weight *= torch.exp2(scale.double().T - 127).repeat_interleave(32, 1)[:, :K]
+    return a.double() @ weight.T
+
+
+def relative_error(form, M, N, K, device="cpu", **tile):
+    """||ours - float64|| / ||float64|| for weights in `form`."""
+    group = {"group": tile["group"]} if "group" in tile else {}
+    given = inputs(form, M, N, K, device=device, **group)
+    found = PROGRAMS[form](M, N, K, **tile)(*given)
+    wanted = reference(form, *given, **group)
     return float((found.double() - wanted).norm() / wanted.norm())
 
 

@@ -66,8 +66,9 @@ TL_DEVICE Word compare_and_swap(void* at, Word expected, Word wanted) {
 }
 #undef TL_CAS
 
-/*! Replaces the value at `at` by `change` of it; returns the old one. A call, since ptxas takes time
- * that grows with the square of the loops of a function: 143 s for 1024 of these, 3 s for calls. */
+/*! Replaces the value at `at` by `change` of it; returns the old one. A call, since ptxas takes
+ * time that grows with the square of the loops of a function: 143 s for 1024 of these, 3 s for
+ * calls. */
 template <MemoryOrder order, typename T, typename Change>
 __device__ __noinline__ T update(T* at, Change change) {
   using Word = typename AtomicWord<sizeof(T)>::type;

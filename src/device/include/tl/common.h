@@ -7,6 +7,7 @@
 #include <tl/half.h>
 #include <tl/math.h>
 #include <tl/memory.h>
+#include <tl/pair_operations.h>
 #include <tl/platform.h>
 #include <tl/rasterization.h>
 #include <tl/sync.h>

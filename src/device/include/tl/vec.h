@@ -12,6 +12,29 @@ TL_DEVICE constexpr int vec_alignment(int bytes) {
   return power < 16 ? power : 16;
 }
 
+/*! What a target does with two 16-bit elements in a word: add, sub, mul. See pair_operations.h. */
+template <typename T>
+struct PairArithmetic {
+  static constexpr bool exists = false;
+};
+template <int bytes = 4, typename T>
+TL_DEVICE uint32_t word_at(const T* from) {
+  uint32_t word = 0;
+  TL_MEMCPY(&word, from, bytes);
+  return word;
+}
+template <typename T>
+TL_DEVICE void put_word(uint32_t word, T* to) {
+  TL_MEMCPY(to, &word, sizeof(word));
+}
+
+/*! How a target converts two elements to 16-bit ones: `pair(word, i)` has the i-th pair of a word
+ * of elements. See pair_operations.h. */
+template <typename To, typename From>
+struct PairCast {
+  static constexpr bool exists = false;
+};
+
 }  // namespace detail
 
 /*!
@@ -54,12 +77,20 @@ TL_VEC_BINARY(&&, bool)
 TL_VEC_BINARY(||, bool)
 #undef TL_VEC_BINARY
 
-#define TL_VEC_ARITHMETIC(op, name)                                               \
-  template <typename T, int N>                                                    \
-  TL_DEVICE vec<T, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {       \
-    vec<T, N> r;                                                                  \
-    TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(a.data[i], b.data[i]); \
-    return r;                                                                     \
+#define TL_VEC_ARITHMETIC(op, name)                                                    \
+  template <typename T, int N>                                                         \
+  TL_DEVICE vec<T, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {            \
+    vec<T, N> r;                                                                       \
+    if constexpr (detail::PairArithmetic<T>::exists && N % 2 == 0) {                   \
+      TL_UNROLL for (int i = 0; i < N; i += 2) {                                       \
+        detail::put_word(detail::PairArithmetic<T>::name(detail::word_at(a.data + i),  \
+                                                         detail::word_at(b.data + i)), \
+                         r.data + i);                                                  \
+      }                                                                                \
+    } else {                                                                           \
+      TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(a.data[i], b.data[i]);    \
+    }                                                                                  \
+    return r;                                                                          \
   }
 TL_VEC_ARITHMETIC(+, add)
 TL_VEC_ARITHMETIC(-, sub)
@@ -135,6 +166,21 @@ TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
   if constexpr (is_narrow_float<To> && is_same<From, float> && N % 2 == 0) {
     TL_UNROLL for (int i = 0; i < N; i += 2) {
       To::from_floats(x.data[i], x.data[i + 1], &r.data[i]);
+    }
+  } else if constexpr (detail::PairCast<To, From>::exists && N % 2 == 0) {
+    // Pairs of a word, words, bytes behind them.
+    constexpr int kBytes = int(sizeof(x.data)), kPairs = 2 * N / kBytes, kRest = kBytes % 4;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(x.data);
+    TL_UNROLL for (int pair = 0; pair < kBytes / 4 * kPairs; ++pair) {
+      const uint32_t word = detail::word_at(bytes + pair / kPairs * 4);
+      detail::put_word(detail::PairCast<To, From>::pair(word, pair % kPairs), r.data + pair * 2);
+    }
+    if constexpr (kRest != 0) {
+      const uint32_t word = detail::word_at<kRest>(bytes + kBytes - kRest);
+      TL_UNROLL for (int i = 0; i < kRest * kPairs / 4; ++i) {
+        const int pair = kBytes / 4 * kPairs + i;
+        detail::put_word(detail::PairCast<To, From>::pair(word, i), r.data + pair * 2);
+      }
     }
   } else {
     TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, cast<To>(x.get(i)));
