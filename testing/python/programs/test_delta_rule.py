@@ -10,7 +10,7 @@ import tilelang.language as T
 CHUNK, KEY, VALUE = 32, 32, 64
 
 
-def delta_rule(heads, in_fragment):
+def delta_rule(heads, in_fragment, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=128):
     """The system is solved in an accumulator, or in shared memory."""
     length = T.dynamic("length")
 
@@ -18,19 +18,19 @@ def delta_rule(heads, in_fragment):
     def solve_in_fragment(system, right, solved):
         # solved[i] = right[i] - sum over j < i of system[i, j] solved[j]
         T.copy(right, solved)
-        for j in T.serial(CHUNK - 1):
-            for i, d in T.Parallel(CHUNK, VALUE):
+        for j in T.serial(chunk - 1):
+            for i, d in T.Parallel(chunk, d_value):
                 if i > j:
                     solved[i, d] -= system[i, j] * solved[j, d]
 
     @T.macro
     def solve_in_shared(system, right, solved):
-        rows = T.alloc_shared((CHUNK, VALUE), "float32")
-        factors = T.alloc_shared((CHUNK, CHUNK), "float32")
+        rows = T.alloc_shared((chunk, d_value), "float32")
+        factors = T.alloc_shared((chunk, chunk), "float32")
         T.copy(right, rows)
         T.copy(system, factors)
-        for i in T.serial(1, CHUNK):
-            for d in T.Parallel(VALUE):
+        for i in T.serial(1, chunk):
+            for d in T.Parallel(d_value):
                 for j in T.serial(i):
                     rows[i, d] -= factors[i, j] * rows[j, d]
         T.copy(rows, solved)
@@ -39,63 +39,63 @@ def delta_rule(heads, in_fragment):
 
     @T.prim_func
     def main(
-        Q: T.Tensor((length, heads, KEY), "bfloat16"),
-        K: T.Tensor((length, heads, KEY), "bfloat16"),
-        V: T.Tensor((length, heads, VALUE), "bfloat16"),
+        Q: T.Tensor((length, heads, d_key), "bfloat16"),
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
         Gate: T.Tensor((length, heads), "float32"),
         Beta: T.Tensor((length, heads), "float32"),
-        Out: T.Tensor((length, heads, VALUE), "float32"),
+        Out: T.Tensor((length, heads, d_value), "float32"),
     ):
-        with T.Kernel(heads, threads=128) as h:
-            q = T.alloc_shared((CHUNK, KEY), "bfloat16")
-            k = T.alloc_shared((CHUNK, KEY), "bfloat16")
-            v = T.alloc_shared((CHUNK, VALUE), "bfloat16")
-            decayed = T.alloc_shared((CHUNK, KEY), "bfloat16")
-            state_shared = T.alloc_shared((KEY, VALUE), "bfloat16")
-            updates_shared = T.alloc_shared((CHUNK, VALUE), "bfloat16")
-            log_decay = T.alloc_fragment((CHUNK,), "float32")
-            beta = T.alloc_fragment((CHUNK,), "float32")
-            system = T.alloc_fragment((CHUNK, CHUNK), "float32")
-            scores = T.alloc_fragment((CHUNK, CHUNK), "float32")
-            weights = T.alloc_fragment((CHUNK, CHUNK), "bfloat16")
-            right = T.alloc_fragment((CHUNK, VALUE), "float32")
-            updates = T.alloc_fragment((CHUNK, VALUE), "float32")
-            state = T.alloc_fragment((KEY, VALUE), "float32")
-            out = T.alloc_fragment((CHUNK, VALUE), "float32")
+        with T.Kernel(heads, threads=threads) as h:
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            v = T.alloc_shared((chunk, d_value), "bfloat16")
+            decayed = T.alloc_shared((chunk, d_key), "bfloat16")
+            state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
+            updates_shared = T.alloc_shared((chunk, d_value), "bfloat16")
+            log_decay = T.alloc_fragment((chunk,), "float32")
+            beta = T.alloc_fragment((chunk,), "float32")
+            system = T.alloc_fragment((chunk, chunk), "float32")
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
+            right = T.alloc_fragment((chunk, d_value), "float32")
+            updates = T.alloc_fragment((chunk, d_value), "float32")
+            state = T.alloc_fragment((d_key, d_value), "float32")
+            out = T.alloc_fragment((chunk, d_value), "float32")
             T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, CHUNK), num_stages=2):
-                T.copy(Q[n * CHUNK : (n + 1) * CHUNK, h, :], q)
-                T.copy(K[n * CHUNK : (n + 1) * CHUNK, h, :], k)
-                T.copy(V[n * CHUNK : (n + 1) * CHUNK, h, :], v)
-                for i in T.Parallel(CHUNK):
-                    log_decay[i] = T.if_then_else(n * CHUNK + i < length, Gate[n * CHUNK + i, h], 0)
-                    beta[i] = T.if_then_else(n * CHUNK + i < length, Beta[n * CHUNK + i, h], 0)
+            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
+                T.copy(Q[n * chunk : (n + 1) * chunk, h, :], q)
+                T.copy(K[n * chunk : (n + 1) * chunk, h, :], k)
+                T.copy(V[n * chunk : (n + 1) * chunk, h, :], v)
+                for i in T.Parallel(chunk):
+                    log_decay[i] = T.if_then_else(n * chunk + i < length, Gate[n * chunk + i, h], 0)
+                    beta[i] = T.if_then_else(n * chunk + i < length, Beta[n * chunk + i, h], 0)
                 T.cumsum(log_decay, dim=0)
                 T.gemm(k, k, system, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(CHUNK, CHUNK):
+                for i, j in T.Parallel(chunk, chunk):
                     system[i, j] = T.if_then_else(
                         i > j, system[i, j] * beta[i] * T.exp(log_decay[i] - log_decay[j]), 0
                     )
                 T.copy(state, state_shared)
                 T.gemm(k, state_shared, right, clear_accum=True)
-                for i, d in T.Parallel(CHUNK, VALUE):
+                for i, d in T.Parallel(chunk, d_value):
                     right[i, d] = beta[i] * (v[i, d] - T.exp(log_decay[i]) * right[i, d])
                 solve(system, right, updates)
                 T.copy(updates, updates_shared)
                 T.gemm(q, state_shared, out, clear_accum=True)
-                for i, d in T.Parallel(CHUNK, VALUE):
+                for i, d in T.Parallel(chunk, d_value):
                     out[i, d] *= T.exp(log_decay[i])
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(CHUNK, CHUNK):
+                for i, j in T.Parallel(chunk, chunk):
                     weights[i, j] = T.if_then_else(
                         i >= j, scores[i, j] * T.exp(log_decay[i] - log_decay[j]), 0
                     )
                 T.gemm(weights, updates_shared, out)
-                T.copy(out, Out[n * CHUNK : (n + 1) * CHUNK, h, :])
-                total = log_decay[CHUNK - 1]
-                for i, d in T.Parallel(CHUNK, KEY):
+                T.copy(out, Out[n * chunk : (n + 1) * chunk, h, :])
+                total = log_decay[chunk - 1]
+                for i, d in T.Parallel(chunk, d_key):
                     decayed[i, d] = k[i, d] * T.exp(total - log_decay[i])
-                for i, d in T.Parallel(KEY, VALUE):
+                for i, d in T.Parallel(d_key, d_value):
                     state[i, d] *= T.exp(total)
                 T.gemm(decayed, updates_shared, state, transpose_A=True)
 
@@ -104,8 +104,7 @@ def delta_rule(heads, in_fragment):
 
 def reference(q, k, v, gate, beta):
     q, k, v, gate, beta = (t.double() for t in (q, k, v, gate, beta))
-    heads = q.shape[1]
-    state, out = torch.zeros(heads, KEY, VALUE, dtype=torch.float64, device=q.device), []
+    state, out = torch.zeros(*q.shape[1:], v.shape[2]).to(q), []
     for t in range(len(q)):
         state = state * gate[t].exp()[:, None, None]
         seen = torch.einsum("hk,hkv->hv", k[t], state)
