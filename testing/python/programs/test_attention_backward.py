@@ -59,7 +59,7 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
             T.clear(dv)
             for n in T.Pipelined(T.ceildiv(length, rows), num_stages=2):
                 T.copy(Q[h, n * rows : (n + 1) * rows, :], q)
-                T.gemm(k, q, p, transpose_B=True, clear_accum=True)
+                T.gemm(k, q, p, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(LogSum[h, n * rows : (n + 1) * rows], log_sum)
                 for j, i in T.Parallel(keys, rows):
                     p[j, i] = T.if_then_else(
@@ -68,13 +68,15 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
                         0,
                     )
                 T.copy(dO[h, n * rows : (n + 1) * rows, :], do)
-                T.gemm(v, do, ds, transpose_B=True, clear_accum=True)
+                T.gemm(
+                    v, do, ds, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow
+                )
                 T.copy(p, p_half)
-                T.gemm(p_half, do, dv)
+                T.gemm(p_half, do, dv, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(Delta[h, n * rows : (n + 1) * rows], delta)
                 for j, i in T.Parallel(keys, rows):
                     ds_half[j, i] = p[j, i] * (ds[j, i] - delta[i]) / dim**0.5
-                T.gemm(ds_half, q, dk)
+                T.gemm(ds_half, q, dk, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(ds_half, ds_shared)
                 T.gemm(ds_shared, k, dq, transpose_A=True, clear_accum=True)
                 for i, d in T.Parallel(rows, dim):

@@ -23,9 +23,11 @@ def scaled(x, scale):
     return x.astype(scale.dtype) * scale
 
 
-def dequantised_gemm(group, rows=ROWS, columns=COLUMNS, step=STEP, threads=128, num_stages=2):
+def dequantised_gemm(
+    group, n=None, k=None, rows=ROWS, columns=COLUMNS, step=STEP, threads=128, num_stages=2
+):
     """C = A W^T, W (n, k) as W4 (n, k // 2) bytes and one scale for `group` elements along k."""
-    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    m, n, k = T.dynamic("m"), n or T.dynamic("n"), k or T.dynamic("k")
 
     @T.prim_func
     def main(

@@ -33,7 +33,7 @@ def project_and_rotate(depth, rows=ROWS, dim=DIM, step=STEP, threads=128, num_st
             for k in T.Pipelined(T.ceildiv(depth, step), num_stages=num_stages):
                 T.copy(X[bx * rows, k * step], x)
                 T.copy(W[k * step, h * dim], w)
-                T.gemm(x, w, acc)
+                T.gemm(x, w, acc, policy=T.GemmWarpPolicy.FullRow)
             for i, d in T.Parallel(rows, dim // 2):
                 first = acc[i, d]
                 second = acc[i, d + dim // 2]
