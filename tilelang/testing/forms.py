@@ -92,7 +92,7 @@ def watch(path: str | Path) -> None:
         forms.add(device_mod, "printed")
         return source
 
-    def call_and_tell(self: Any, *given: Any, **named: Any) -> Any:
+    def call_and_tell(self: Any, /, *given: Any, **named: Any) -> Any:
         result = call(self, *given, **named)
         if not getattr(self, "_forms_are_told", False):
             self._forms_are_told = True

@@ -1,5 +1,6 @@
 """The benchmarks' own code: rows are checked, tuned and timed, without a GPU by the wall clock."""
 
+import dataclasses
 import importlib
 import json
 import pathlib
@@ -69,6 +70,7 @@ def test_without_a_gpu_nothing_is_claimed():
         ("gemm_ragged", "^1 x"),
         ("attention_backward", "128 full|64 causal"),
         ("mla_limit", "float16 products( and loads)?$"),
+        ("programs", "top_k"),
     ],
 )
 def test_small_sizes_are_emulated(name, only):
@@ -79,6 +81,46 @@ def test_small_sizes_are_emulated(name, only):
     )
     assert done.returncode == 0, done.stderr
     assert "relative error" in done.stdout
+
+
+def test_a_program_that_fails_says_so_in_its_row(common, monkeypatch, capsys, tmp_path):
+    """A wrong result and a refused program; the table goes on behind both."""
+    programs = importlib.import_module("programs")
+    good = programs.PROGRAMS["normalise_backward"]()
+
+    def wrong():
+        return dataclasses.replace(good, bound=0.0)
+
+    def refused():
+        return dataclasses.replace(good, parts=[lambda **_: 1 // 0])
+
+    rows = {"wrong": wrong, "refused": refused, "good": lambda: good}
+    monkeypatch.setattr(programs, "PROGRAMS", rows)
+    monkeypatch.setattr(sys, "argv", ["programs.py", "--emulate"])
+    with pytest.raises(SystemExit, match="failed: wrong, refused"):
+        programs.main()
+    lines = [line[43:].strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0].startswith("ValueError: at a small size: relative error")
+    assert lines[1].startswith("ZeroDivisionError: ")
+    assert lines[2].startswith("relative error")
+
+
+def test_registers_of_programs_need_no_gpu(common, monkeypatch, capsys):
+    programs = importlib.import_module("programs")
+
+    def build_here(names, jobs):
+        """Without processes, which would import torch again."""
+        return {name: programs.attempt_build(name) for name in names}
+
+    monkeypatch.setattr(programs, "compile_all", build_here)
+    monkeypatch.setattr(sys, "argv", ["programs.py", "--compile-only", "--only", "e_backward"])
+    programs.main()
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("layer")]
+    lines, registers, spilled = (int(word) for word in row[43:].split()[:3])
+    assert lines > 40
+    assert 32 < registers < 255
+    assert spilled == 0
+    assert row.endswith("length=16384")
 
 
 def test_the_limit_of_mla_is_not_one_of_registers(common):

@@ -10,62 +10,62 @@ import tilelang.language as T
 CHUNK, STATE, WIDTH = 64, 32, 64
 
 
-def chunk_scan(heads):
+def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """y[t] = sum over s <= t of exp(a[s + 1] + .. + a[t]) (c[t] . b[s]) dt[s] x[s]."""
     length = T.dynamic("length")
 
     @T.prim_func
     def main(
-        X: T.Tensor((length, heads, WIDTH), "float16"),
+        X: T.Tensor((length, heads, width), "float16"),
         dt: T.Tensor((length, heads), "float32"),
         A: T.Tensor((heads,), "float32"),
-        B: T.Tensor((length, STATE), "float16"),
-        C: T.Tensor((length, STATE), "float16"),
-        Y: T.Tensor((length, heads, WIDTH), "float16"),
-        Last: T.Tensor((heads, STATE, WIDTH), "float32"),
+        B: T.Tensor((length, d_state), "float16"),
+        C: T.Tensor((length, d_state), "float16"),
+        Y: T.Tensor((length, heads, width), "float16"),
+        Last: T.Tensor((heads, d_state, width), "float32"),
     ):
-        with T.Kernel(heads, threads=128) as h:
-            x = T.alloc_shared((CHUNK, WIDTH), "float16")
-            b = T.alloc_shared((CHUNK, STATE), "float16")
-            c = T.alloc_shared((CHUNK, STATE), "float16")
-            scaled = T.alloc_shared((CHUNK, STATE), "float16")
-            state_shared = T.alloc_shared((STATE, WIDTH), "float16")
-            step = T.alloc_fragment((CHUNK,), "float32")
-            sums = T.alloc_fragment((CHUNK,), "float32")
-            sums_shared = T.alloc_shared((CHUNK,), "float32")
-            scores = T.alloc_fragment((CHUNK, CHUNK), "float32")
-            weights = T.alloc_fragment((CHUNK, CHUNK), "float16")
-            state = T.alloc_fragment((STATE, WIDTH), "float32")
-            y = T.alloc_fragment((CHUNK, WIDTH), "float32")
+        with T.Kernel(heads, threads=threads) as h:
+            x = T.alloc_shared((chunk, width), "float16")
+            b = T.alloc_shared((chunk, d_state), "float16")
+            c = T.alloc_shared((chunk, d_state), "float16")
+            scaled = T.alloc_shared((chunk, d_state), "float16")
+            state_shared = T.alloc_shared((d_state, width), "float16")
+            step = T.alloc_fragment((chunk,), "float32")
+            sums = T.alloc_fragment((chunk,), "float32")
+            sums_shared = T.alloc_shared((chunk,), "float32")
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            weights = T.alloc_fragment((chunk, chunk), "float16")
+            state = T.alloc_fragment((d_state, width), "float32")
+            y = T.alloc_fragment((chunk, width), "float32")
             T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, CHUNK), num_stages=2):
-                T.copy(X[n * CHUNK : (n + 1) * CHUNK, h, :], x)
-                T.copy(B[n * CHUNK, 0], b)
-                T.copy(C[n * CHUNK, 0], c)
-                for i in T.Parallel(CHUNK):
-                    step[i] = T.if_then_else(n * CHUNK + i < length, dt[n * CHUNK + i, h], 0)
-                for i in T.Parallel(CHUNK):
+            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
+                T.copy(X[n * chunk : (n + 1) * chunk, h, :], x)
+                T.copy(B[n * chunk, 0], b)
+                T.copy(C[n * chunk, 0], c)
+                for i in T.Parallel(chunk):
+                    step[i] = T.if_then_else(n * chunk + i < length, dt[n * chunk + i, h], 0)
+                for i in T.Parallel(chunk):
                     sums[i] = step[i] * A[h]
                 T.cumsum(sums, dim=0)
                 # What the state before the chunk adds.
                 T.copy(state, state_shared)
                 T.gemm(c, state_shared, y, clear_accum=True)
-                for i, p in T.Parallel(CHUNK, WIDTH):
+                for i, p in T.Parallel(chunk, width):
                     y[i, p] *= T.exp(sums[i])
                 # What the chunk itself does: its decays are a row less a column.
                 T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(CHUNK, CHUNK):
+                for i, j in T.Parallel(chunk, chunk):
                     weights[i, j] = T.if_then_else(
                         i >= j, scores[i, j] * T.exp(sums[i] - sums[j]) * step[j], 0
                     )
                 T.gemm(weights, x, y)
-                T.copy(y, Y[n * CHUNK : (n + 1) * CHUNK, h, :])
+                T.copy(y, Y[n * chunk : (n + 1) * chunk, h, :])
                 # The state behind it.
                 T.copy(sums, sums_shared)
-                for i, s in T.Parallel(CHUNK, STATE):
-                    scaled[i, s] = b[i, s] * T.exp(sums_shared[CHUNK - 1] - sums[i]) * step[i]
-                for s, p in T.Parallel(STATE, WIDTH):
-                    state[s, p] *= T.exp(sums_shared[CHUNK - 1])
+                for i, s in T.Parallel(chunk, d_state):
+                    scaled[i, s] = b[i, s] * T.exp(sums_shared[chunk - 1] - sums[i]) * step[i]
+                for s, p in T.Parallel(d_state, width):
+                    state[s, p] *= T.exp(sums_shared[chunk - 1])
                 T.gemm(scaled, x, state, transpose_A=True)
             T.copy(state, Last[h, :, :])
 
@@ -74,7 +74,7 @@ def chunk_scan(heads):
 
 def reference(x, dt, a, b, c):
     x, dt, a, b, c = (t.double() for t in (x, dt, a, b, c))
-    state, out = torch.zeros(len(a), STATE, WIDTH, dtype=torch.float64, device=x.device), []
+    state, out = torch.zeros(len(a), b.shape[1], x.shape[2]).to(x), []
     for t in range(len(x)):
         state = state * (dt[t] * a).exp()[:, None, None]
         state = state + torch.einsum("h,s,hp->hsp", dt[t], b[t], x[t])

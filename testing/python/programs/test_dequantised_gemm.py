@@ -23,9 +23,11 @@ def scaled(x, scale):
     return x.astype(scale.dtype) * scale
 
 
-def dequantised_gemm(group, fragment=False):
+def dequantised_gemm(
+    group, n=None, k=None, rows=ROWS, columns=COLUMNS, step=STEP, threads=128, num_stages=2
+):
     """C = A W^T, W (n, k) as W4 (n, k // 2) bytes and one scale for `group` elements along k."""
-    m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
+    m, n, k = T.dynamic("m"), n or T.dynamic("n"), k or T.dynamic("k")
 
     @T.prim_func
     def main(
@@ -34,30 +36,39 @@ def dequantised_gemm(group, fragment=False):
         Scales: T.Tensor((n, k // group), "float16"),
         C: T.Tensor((m, n), "float32"),
     ):
-        with T.Kernel(T.ceildiv(n, COLUMNS), T.ceildiv(m, ROWS), threads=128) as (bx, by):
-            a = T.alloc_shared((ROWS, STEP), "float16")
-            packed = T.alloc_shared((COLUMNS, STEP // 2), "uint8")
-            packed_local = T.alloc_fragment((COLUMNS, STEP // 2), "uint8")
-            w_local = T.alloc_fragment((COLUMNS, STEP), "float16")
-            w = T.alloc_shared((COLUMNS, STEP), "float16")
-            acc = T.alloc_fragment((ROWS, COLUMNS), "float32")
+        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
+            a = T.alloc_shared((rows, step), "float16")
+            packed = T.alloc_shared((columns, step // 2), "uint8")
+            packed_local = T.alloc_fragment((columns, step // 2), "uint8")
+            w_local = T.alloc_fragment((columns, step), "float16")
+            w = T.alloc_shared((columns, step), "float16")
+            acc = T.alloc_fragment((rows, columns), "float32")
             T.clear(acc)
-            for t in T.Pipelined(T.ceildiv(k, STEP), num_stages=2):
-                T.copy(A[by * ROWS, t * STEP], a)
-                T.copy(W4[bx * COLUMNS, t * (STEP // 2)], packed)
+            for t in T.Pipelined(T.ceildiv(k, step), num_stages=num_stages):
+                T.copy(A[by * rows, t * step], a)
+                T.copy(W4[bx * columns, t * (step // 2)], packed)
                 T.copy(packed, packed_local)
-                for i, j in T.Parallel(COLUMNS, STEP):
+                for i, j in T.Parallel(columns, step):
                     scale = T.if_then_else(
-                        bx * COLUMNS + i < n and t * STEP + j < k,
-                        Scales[bx * COLUMNS + i, (t * STEP + j) // group],
+                        bx * columns + i < n and t * step + j < k,
+                        Scales[bx * columns + i, (t * step + j) // group],
                         T.float16(0),
                     )
                     w_local[i, j] = scaled(low_bits(packed_local[i, j // 2], j % 2), scale)
                 T.copy(w_local, w)
                 T.gemm(a, w, acc, transpose_B=True)
-            T.copy(acc, C[by * ROWS, bx * COLUMNS])
+            T.copy(acc, C[by * rows, bx * columns])
 
     return main
+
+
+def quantised(n, k, group, device):
+    """Weights (n, k) as packed nibbles and scales, and what they stand for, float16."""
+    numbers = torch.randint(-8, 8, (n, k), device=device)
+    nibbles = (numbers + 8).to(torch.uint8)
+    scales = torch.rand(n, k // group, device=device).half()
+    packed = nibbles[:, ::2] | nibbles[:, 1::2] << 4
+    return packed, scales, numbers.half() * scales.repeat_interleave(group, 1)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
@@ -67,11 +78,7 @@ def test_results(device, arch):
         dequantised_gemm(group), execution_backend="auto", target=f"cuda -arch={arch}"
     )
     a = torch.randn(m, k).half().to(device)
-    numbers = torch.randint(-8, 8, (n, k), device=device)
-    nibbles = (numbers + 8).to(torch.uint8)
-    packed = nibbles[:, ::2] | nibbles[:, 1::2] << 4
-    scales = torch.rand(n, k // group, device=device).half()
+    packed, scales, weights = quantised(n, k, group, device)
     c = torch.full((m, n), torch.nan, device=device)
     kernel(a, packed, scales, c)
-    weights = (numbers.half() * scales.repeat_interleave(group, 1)).double()
-    torch.testing.assert_close(c.double(), a.double() @ weights.T, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(c.double(), a.double() @ weights.double().T, rtol=1e-3, atol=1e-3)

@@ -12,7 +12,7 @@ STREAMS, STEPS, EPS = 4, 5, 1e-6
 WEIGHTS = STREAMS * (STREAMS + 2)
 
 
-def pre(hidden, tokens=16, step=32):
+def pre(hidden, tokens=16, step=32, threads=64):
     """Weights of the streams from the state, then the layer's input: the streams' weighted sum."""
     length = T.dynamic("length")
 
@@ -25,7 +25,7 @@ def pre(hidden, tokens=16, step=32):
         Post: T.Tensor((length, STREAMS), "float32"),
         Mix: T.Tensor((length, STREAMS, STREAMS), "float32"),
     ):
-        with T.Kernel(T.ceildiv(length, tokens), threads=64) as bx:
+        with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
             x = T.alloc_shared((tokens, step), "bfloat16")
             x32 = T.alloc_shared((tokens, step), "float32")
             w = T.alloc_shared((32, step), "float32")
@@ -84,7 +84,7 @@ def pre(hidden, tokens=16, step=32):
     return main
 
 
-def post(hidden, step=64):
+def post(hidden, step=64, threads=64):
     """A block has a token: the streams are mixed, and the layer's result is added to each."""
     length = T.dynamic("length")
 
@@ -96,7 +96,7 @@ def post(hidden, step=64):
         Mix: T.Tensor((length, STREAMS, STREAMS), "float32"),
         Out: T.Tensor((length, STREAMS, hidden), "bfloat16"),
     ):
-        with T.Kernel(length, threads=64) as token:
+        with T.Kernel(length, threads=threads) as token:
             x = T.alloc_fragment((STREAMS, step), "float32")
             result = T.alloc_fragment((step,), "float32")
             mix = T.alloc_fragment((STREAMS, STREAMS), "float32")
@@ -130,6 +130,11 @@ def reference(x, w, bias):
     return torch.einsum("is,isj->ij", gate, x.double()), gate_back, mix
 
 
+def reference_post(x, layer, gate, mix):
+    wanted = torch.einsum("ist,itj->isj", mix.double(), x.double())
+    return wanted + gate.double()[:, :, None] * layer.double()[:, None]
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_results(device, arch):
     hidden, length = 72, 19
@@ -150,6 +155,5 @@ def test_results(device, arch):
     torch.testing.assert_close(layer.double(), wanted[0], rtol=1e-2, atol=1e-2)
     out = torch.full((length, STREAMS, hidden), dtype=torch.bfloat16, **nan)
     after(x, layer, gate, mix, out)
-    wanted = torch.einsum("ist,itj->isj", mix.double(), x.double())
-    wanted += gate.double()[:, :, None] * layer.double()[:, None]
+    wanted = reference_post(x, layer, gate, mix)
     torch.testing.assert_close(out.double(), wanted, rtol=1e-2, atol=1e-2)

@@ -9,44 +9,44 @@ import tilelang.language as T
 ROWS, DIM, STEP = 64, 64, 32
 
 
-def project_and_rotate(depth):
-    """Q = rotate(X W), a head a block; element d of a head turns with element d + DIM // 2."""
+def project_and_rotate(depth, rows=ROWS, dim=DIM, step=STEP, threads=128, num_stages=2):
+    """Q = rotate(X W), a head a block; element d of a head turns with element d + dim // 2."""
     tokens, heads = T.dynamic("tokens"), T.dynamic("heads")
 
     @T.prim_func
     def main(
         X: T.Tensor((tokens, depth), "float16"),
-        W: T.Tensor((depth, heads * DIM), "float16"),
-        Cos: T.Tensor((tokens, DIM // 2), "float32"),
-        Sin: T.Tensor((tokens, DIM // 2), "float32"),
-        Q: T.Tensor((tokens, heads, DIM), "float16"),
+        W: T.Tensor((depth, heads * dim), "float16"),
+        Cos: T.Tensor((tokens, dim // 2), "float32"),
+        Sin: T.Tensor((tokens, dim // 2), "float32"),
+        Q: T.Tensor((tokens, heads, dim), "float16"),
     ):
-        with T.Kernel(T.ceildiv(tokens, ROWS), heads, threads=128) as (bx, h):
-            x = T.alloc_shared((ROWS, STEP), "float16")
-            w = T.alloc_shared((STEP, DIM), "float16")
-            acc = T.alloc_fragment((ROWS, DIM), "float32")
-            cos = T.alloc_fragment((ROWS, DIM // 2), "float32")
-            sin = T.alloc_fragment((ROWS, DIM // 2), "float32")
+        with T.Kernel(T.ceildiv(tokens, rows), heads, threads=threads) as (bx, h):
+            x = T.alloc_shared((rows, step), "float16")
+            w = T.alloc_shared((step, dim), "float16")
+            acc = T.alloc_fragment((rows, dim), "float32")
+            cos = T.alloc_fragment((rows, dim // 2), "float32")
+            sin = T.alloc_fragment((rows, dim // 2), "float32")
             T.clear(acc)
-            T.copy(Cos[bx * ROWS, 0], cos)
-            T.copy(Sin[bx * ROWS, 0], sin)
-            for k in T.Pipelined(T.ceildiv(depth, STEP), num_stages=2):
-                T.copy(X[bx * ROWS, k * STEP], x)
-                T.copy(W[k * STEP, h * DIM], w)
-                T.gemm(x, w, acc)
-            for i, d in T.Parallel(ROWS, DIM // 2):
+            T.copy(Cos[bx * rows, 0], cos)
+            T.copy(Sin[bx * rows, 0], sin)
+            for k in T.Pipelined(T.ceildiv(depth, step), num_stages=num_stages):
+                T.copy(X[bx * rows, k * step], x)
+                T.copy(W[k * step, h * dim], w)
+                T.gemm(x, w, acc, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(rows, dim // 2):
                 first = acc[i, d]
-                second = acc[i, d + DIM // 2]
+                second = acc[i, d + dim // 2]
                 acc[i, d] = first * cos[i, d] - second * sin[i, d]
-                acc[i, d + DIM // 2] = second * cos[i, d] + first * sin[i, d]
-            T.copy(acc, Q[bx * ROWS : (bx + 1) * ROWS, h, :])
+                acc[i, d + dim // 2] = second * cos[i, d] + first * sin[i, d]
+            T.copy(acc, Q[bx * rows : (bx + 1) * rows, h, :])
 
     return main
 
 
 def reference(x, w, cos, sin):
-    q = (x.double() @ w.double()).reshape(len(x), -1, DIM)
-    first, second = q[..., : DIM // 2], q[..., DIM // 2 :]
+    q = (x.double() @ w.double()).reshape(len(x), -1, 2 * cos.shape[1])
+    first, second = q.chunk(2, dim=2)
     cos, sin = cos.double()[:, None], sin.double()[:, None]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 

@@ -11,19 +11,20 @@ import tilelang.language as T
 
 LOG2_E = 1.44269504
 HEADS, LATENT, ROTATED, BLOCK = 64, 64, 32, 64
-SCALE = (LATENT + ROTATED) ** -0.5
 
 
-def sparse_latent_backward(parts):
+def sparse_latent_backward(
+    parts, heads=HEADS, latent=LATENT, rotated=ROTATED, block=BLOCK, threads=128
+):
     """The accumulator of the rows' gradients is stored in `parts` parts."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    rows = BLOCK // parts
+    rows, scale = block // parts, (latent + rotated) ** -0.5
 
     @T.macro
     def add(dKV, Chosen, query, first, gradient, staged, column, width):
         """Add the rows from `first` of a block's gradients, `width` columns from `column`."""
         for part in T.serial(parts):
-            for j, d in T.Parallel(BLOCK, width):
+            for j, d in T.Parallel(block, width):
                 if j < rows:
                     staged[j, d] = gradient[part * rows + j, d]
             for j, d in T.Parallel(rows, width // 4):
@@ -34,64 +35,64 @@ def sparse_latent_backward(parts):
 
     @T.prim_func
     def main(
-        Q: T.Tensor((queries, HEADS, LATENT + ROTATED), "float16"),
-        KV: T.Tensor((length, LATENT + ROTATED), "float16"),
-        dO: T.Tensor((queries, HEADS, LATENT), "float16"),
+        Q: T.Tensor((queries, heads, latent + rotated), "float16"),
+        KV: T.Tensor((length, latent + rotated), "float16"),
+        dO: T.Tensor((queries, heads, latent), "float16"),
         Chosen: T.Tensor((queries, chosen), "int32"),
-        LogSum: T.Tensor((queries, HEADS), "float32"),
-        Delta: T.Tensor((queries, HEADS), "float32"),
-        dQ: T.Tensor((queries, HEADS, LATENT + ROTATED), "float16"),
-        dKV: T.Tensor((length, LATENT + ROTATED), "float32"),
+        LogSum: T.Tensor((queries, heads), "float32"),
+        Delta: T.Tensor((queries, heads), "float32"),
+        dQ: T.Tensor((queries, heads, latent + rotated), "float16"),
+        dKV: T.Tensor((length, latent + rotated), "float32"),
     ):
-        with T.Kernel(queries, threads=128) as query:
-            q = T.alloc_shared((HEADS, LATENT), "float16")
-            q_rotated = T.alloc_shared((HEADS, ROTATED), "float16")
-            do = T.alloc_shared((HEADS, LATENT), "float16")
-            kv = T.alloc_shared((BLOCK, LATENT), "float16")
-            k_rotated = T.alloc_shared((BLOCK, ROTATED), "float16")
-            p_shared = T.alloc_shared((HEADS, BLOCK), "float16")
-            ds_shared = T.alloc_shared((HEADS, BLOCK), "float16")
-            staged = T.alloc_shared((rows, LATENT), "float32")
-            staged_rotated = T.alloc_shared((rows, ROTATED), "float32")
-            seen = T.alloc_fragment((BLOCK,), "bool")
-            p = T.alloc_fragment((HEADS, BLOCK), "float32")
-            dp = T.alloc_fragment((HEADS, BLOCK), "float32")
-            dq = T.alloc_fragment((HEADS, LATENT), "float32")
-            dq_rotated = T.alloc_fragment((HEADS, ROTATED), "float32")
-            dkv = T.alloc_fragment((BLOCK, LATENT), "float32")
-            dk_rotated = T.alloc_fragment((BLOCK, ROTATED), "float32")
-            T.copy(Q[query, :, 0:LATENT], q)
-            T.copy(Q[query, :, LATENT : LATENT + ROTATED], q_rotated)
+        with T.Kernel(queries, threads=threads) as query:
+            q = T.alloc_shared((heads, latent), "float16")
+            q_rotated = T.alloc_shared((heads, rotated), "float16")
+            do = T.alloc_shared((heads, latent), "float16")
+            kv = T.alloc_shared((block, latent), "float16")
+            k_rotated = T.alloc_shared((block, rotated), "float16")
+            p_shared = T.alloc_shared((heads, block), "float16")
+            ds_shared = T.alloc_shared((heads, block), "float16")
+            staged = T.alloc_shared((rows, latent), "float32")
+            staged_rotated = T.alloc_shared((rows, rotated), "float32")
+            seen = T.alloc_fragment((block,), "bool")
+            p = T.alloc_fragment((heads, block), "float32")
+            dp = T.alloc_fragment((heads, block), "float32")
+            dq = T.alloc_fragment((heads, latent), "float32")
+            dq_rotated = T.alloc_fragment((heads, rotated), "float32")
+            dkv = T.alloc_fragment((block, latent), "float32")
+            dk_rotated = T.alloc_fragment((block, rotated), "float32")
+            T.copy(Q[query, :, 0:latent], q)
+            T.copy(Q[query, :, latent : latent + rotated], q_rotated)
             T.copy(dO[query, :, :], do)
             T.clear(dq)
             T.clear(dq_rotated)
-            for t in T.Pipelined(T.ceildiv(chosen, BLOCK), num_stages=1):
-                for j in T.Parallel(BLOCK):
-                    seen[j] = t * BLOCK + j < chosen and Chosen[query, t * BLOCK + j] >= 0
-                for j, d in T.Parallel(BLOCK, LATENT):
-                    kv[j, d] = KV[Chosen[query, t * BLOCK + j], d]
-                for j, d in T.Parallel(BLOCK, ROTATED):
-                    k_rotated[j, d] = KV[Chosen[query, t * BLOCK + j], LATENT + d]
+            for t in T.Pipelined(T.ceildiv(chosen, block), num_stages=1):
+                for j in T.Parallel(block):
+                    seen[j] = t * block + j < chosen and Chosen[query, t * block + j] >= 0
+                for j, d in T.Parallel(block, latent):
+                    kv[j, d] = KV[Chosen[query, t * block + j], d]
+                for j, d in T.Parallel(block, rotated):
+                    k_rotated[j, d] = KV[Chosen[query, t * block + j], latent + d]
                 T.gemm(q, kv, p, transpose_B=True, clear_accum=True)
                 T.gemm(q_rotated, k_rotated, p, transpose_B=True)
-                for i, j in T.Parallel(HEADS, BLOCK):
+                for i, j in T.Parallel(heads, block):
                     p[i, j] = T.if_then_else(
-                        seen[j], T.exp2(p[i, j] * (SCALE * LOG2_E) - LogSum[query, i]), 0
+                        seen[j], T.exp2(p[i, j] * (scale * LOG2_E) - LogSum[query, i]), 0
                     )
                 T.copy(p, p_shared)
                 T.gemm(do, kv, dp, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(HEADS, BLOCK):
-                    dp[i, j] = p[i, j] * (dp[i, j] - Delta[query, i]) * SCALE
+                for i, j in T.Parallel(heads, block):
+                    dp[i, j] = p[i, j] * (dp[i, j] - Delta[query, i]) * scale
                 T.copy(dp, ds_shared)
                 T.gemm(ds_shared, kv, dq)
                 T.gemm(ds_shared, k_rotated, dq_rotated)
                 T.gemm(ds_shared, q, dkv, transpose_A=True, clear_accum=True)
                 T.gemm(p_shared, do, dkv, transpose_A=True)
                 T.gemm(ds_shared, q_rotated, dk_rotated, transpose_A=True, clear_accum=True)
-                add(dKV, Chosen, query, t * BLOCK, dkv, staged, 0, LATENT)
-                add(dKV, Chosen, query, t * BLOCK, dk_rotated, staged_rotated, LATENT, ROTATED)
-            T.copy(dq, dQ[query, :, 0:LATENT])
-            T.copy(dq_rotated, dQ[query, :, LATENT : LATENT + ROTATED])
+                add(dKV, Chosen, query, t * block, dkv, staged, 0, latent)
+                add(dKV, Chosen, query, t * block, dk_rotated, staged_rotated, latent, rotated)
+            T.copy(dq, dQ[query, :, 0:latent])
+            T.copy(dq_rotated, dQ[query, :, latent : latent + rotated])
 
     return main
 
@@ -100,9 +101,9 @@ def reference(q, kv, do, chosen):
     """Gradients, and what the forward pass leaves, in float64."""
     q, kv = (t.double().requires_grad_() for t in (q, kv))
     keys = kv[chosen.clamp(min=0).long()]
-    scores = torch.einsum("qhd,qkd->qhk", q, keys) * SCALE
+    scores = torch.einsum("qhd,qkd->qhk", q, keys) * q.shape[2] ** -0.5
     scores = scores.masked_fill((chosen < 0)[:, None, :], -torch.inf)
-    out = scores.softmax(-1) @ keys[:, :, :LATENT]
+    out = scores.softmax(-1) @ keys[:, :, : do.shape[2]]
     out.backward(do.double())
     log_sum = scores.logsumexp(-1) * LOG2_E
     delta = (out * do.double()).sum(-1)

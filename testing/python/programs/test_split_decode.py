@@ -11,75 +11,77 @@ LOG2_E = 1.44269504
 DIM, ROWS, BLOCK = 64, 16, 32
 
 
-def split_decode(add_block, heads, groups, splits, length):
+def split_decode(
+    add_block, heads, groups, splits, length, dim=DIM, rows=ROWS, block=BLOCK, threads=128
+):
     """`heads` of a query of one position, in `groups` that share keys."""
     batch = T.dynamic("batch")
     per_group = heads // groups
 
     @T.prim_func
     def decode(
-        Q: T.Tensor((batch, heads, DIM), "float16"),
-        K: T.Tensor((batch, length, groups, DIM), "float16"),
-        V: T.Tensor((batch, length, groups, DIM), "float16"),
-        partial: T.Tensor((batch, heads, splits, DIM), "float32"),
+        Q: T.Tensor((batch, heads, dim), "float16"),
+        K: T.Tensor((batch, length, groups, dim), "float16"),
+        V: T.Tensor((batch, length, groups, dim), "float16"),
+        partial: T.Tensor((batch, heads, splits, dim), "float32"),
         log_sums: T.Tensor((batch, heads, splits), "float32"),
     ):
-        with T.Kernel(batch, groups, splits, threads=128) as (b, g, s):
-            q = T.alloc_shared((ROWS, DIM), "float16")
-            k = T.alloc_shared((BLOCK, DIM), "float16")
-            v = T.alloc_shared((BLOCK, DIM), "float16")
-            scores = T.alloc_fragment((ROWS, BLOCK), "float32")
-            weights = T.alloc_fragment((ROWS, BLOCK), "float16")
-            out = T.alloc_fragment((ROWS, DIM), "float32")
-            top = T.alloc_fragment((ROWS,), "float32")
-            total = T.alloc_fragment((ROWS,), "float32")
+        with T.Kernel(batch, groups, splits, threads=threads) as (b, g, s):
+            q = T.alloc_shared((rows, dim), "float16")
+            k = T.alloc_shared((block, dim), "float16")
+            v = T.alloc_shared((block, dim), "float16")
+            scores = T.alloc_fragment((rows, block), "float32")
+            weights = T.alloc_fragment((rows, block), "float16")
+            out = T.alloc_fragment((rows, dim), "float32")
+            top = T.alloc_fragment((rows,), "float32")
+            total = T.alloc_fragment((rows,), "float32")
             share = T.ceildiv(length, splits)
             start = s * share
             end = T.min(start + share, length)
-            for i, d in T.Parallel(ROWS, DIM):
+            for i, d in T.Parallel(rows, dim):
                 q[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
             T.clear(out)
             T.clear(total)
             T.fill(top, -T.infinity("float32"))
-            for t in T.Pipelined(T.ceildiv(end - start, BLOCK), num_stages=2):
-                T.copy(K[b, start + t * BLOCK : start + (t + 1) * BLOCK, g, :], k)
-                T.copy(V[b, start + t * BLOCK : start + (t + 1) * BLOCK, g, :], v)
+            for t in T.Pipelined(T.ceildiv(end - start, block), num_stages=2):
+                T.copy(K[b, start + t * block : start + (t + 1) * block, g, :], k)
+                T.copy(V[b, start + t * block : start + (t + 1) * block, g, :], v)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(ROWS, BLOCK):
+                for i, j in T.Parallel(rows, block):
                     scores[i, j] = T.if_then_else(
-                        start + t * BLOCK + j < end, scores[i, j], -T.infinity("float32")
+                        start + t * block + j < end, scores[i, j], -T.infinity("float32")
                     )
-                add_block(scores, top, total, out, LOG2_E / DIM**0.5)
+                add_block(scores, top, total, out, LOG2_E / dim**0.5)
                 T.copy(scores, weights)
                 T.gemm(weights, v, out)
-            for i, d in T.Parallel(ROWS, DIM):
+            for i, d in T.Parallel(rows, dim):
                 if i < per_group:
                     partial[b, g * per_group + i, s, d] = out[i, d] / total[i]
-            for i in T.Parallel(ROWS):
+            for i in T.Parallel(rows):
                 if i < per_group:
                     log_sums[b, g * per_group + i, s] = T.log2(total[i]) + top[i] * (
-                        LOG2_E / DIM**0.5
+                        LOG2_E / dim**0.5
                     )
 
     return decode
 
 
-def combine(heads, splits, rows=4):
+def combine(heads, splits, rows=4, dim=DIM):
     """A block has `rows` heads; the splits of a head are summed up one after the other."""
     batch = T.dynamic("batch")
 
     @T.prim_func
     def combined(
-        partial: T.Tensor((batch, heads, splits, DIM), "float32"),
+        partial: T.Tensor((batch, heads, splits, dim), "float32"),
         log_sums: T.Tensor((batch, heads, splits), "float32"),
-        out: T.Tensor((batch, heads, DIM), "float16"),
+        out: T.Tensor((batch, heads, dim), "float16"),
     ):
         with T.Kernel(T.ceildiv(heads, rows), batch, threads=128) as (h, b):
             logs = T.alloc_fragment((splits, rows), "float32")
             top = T.alloc_fragment((rows,), "float32")
             total = T.alloc_fragment((rows,), "float32")
             weight = T.alloc_fragment((rows,), "float32")
-            acc = T.alloc_fragment((rows, DIM), "float32")
+            acc = T.alloc_fragment((rows, dim), "float32")
             for k, i in T.Parallel(splits, rows):
                 logs[k, i] = T.if_then_else(h * rows + i < heads, log_sums[b, h * rows + i, k], 0.0)
             T.fill(top, -T.infinity("float32"))
@@ -92,30 +94,30 @@ def combine(heads, splits, rows=4):
                 for i in T.Parallel(rows):
                     weight[i] = T.exp2(logs[k, i] - top[i])
                     total[i] += weight[i]
-                for i, d in T.Parallel(rows, DIM):
+                for i, d in T.Parallel(rows, dim):
                     if h * rows + i < heads:
                         acc[i, d] += weight[i] * partial[b, h * rows + i, k, d]
-            for i, d in T.Parallel(rows, DIM):
+            for i, d in T.Parallel(rows, dim):
                 if h * rows + i < heads:
                     out[b, h * rows + i, d] = acc[i, d] / total[i]
 
     return combined
 
 
-def combine_by_head(heads, splits):
+def combine_by_head(heads, splits, dim=DIM):
     """A block has one head, whose splits lie in a fragment that is read element by element."""
     batch = T.dynamic("batch")
 
     @T.prim_func
     def combined(
-        partial: T.Tensor((batch, heads, splits, DIM), "float32"),
+        partial: T.Tensor((batch, heads, splits, dim), "float32"),
         log_sums: T.Tensor((batch, heads, splits), "float32"),
-        out: T.Tensor((batch, heads, DIM), "float16"),
+        out: T.Tensor((batch, heads, dim), "float16"),
     ):
         with T.Kernel(heads, batch, threads=128) as (h, b):
             logs = T.alloc_fragment((splits,), "float32")
-            tile = T.alloc_fragment((splits, DIM), "float32")
-            acc = T.alloc_fragment((DIM,), "float32")
+            tile = T.alloc_fragment((splits, dim), "float32")
+            acc = T.alloc_fragment((dim,), "float32")
             top = T.alloc_var("float32", init=-T.infinity("float32"))
             total = T.alloc_var("float32", init=0.0)
             T.copy(log_sums[b, h, :], logs)
@@ -127,7 +129,7 @@ def combine_by_head(heads, splits):
                 logs[k] = T.exp2(logs[k] - top)
                 total += logs[k]
             for k in T.serial(splits):
-                for d in T.Parallel(DIM):
+                for d in T.Parallel(dim):
                     acc[d] += logs[k] / total * tile[k, d]
             T.copy(acc, out[b, h, :])
 
@@ -138,7 +140,7 @@ def reference(q, k, v):
     q, k, v = q.double(), k.double(), v.double()
     per_group = q.shape[1] // k.shape[2]
     k, v = (x.repeat_interleave(per_group, dim=2) for x in (k, v))
-    weights = torch.einsum("bhd,blhd->bhl", q, k).div(DIM**0.5).softmax(-1)
+    weights = torch.einsum("bhd,blhd->bhl", q, k).div(q.shape[2] ** 0.5).softmax(-1)
     return torch.einsum("bhl,blhd->bhd", weights, v)
 
 

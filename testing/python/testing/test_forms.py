@@ -86,7 +86,7 @@ def test_what_is_printed_and_what_runs(tmp_path):
         "import tilelang, test_forms\n"
         "kernel = tilelang.compile(test_forms.fill(), execution_backend='emulate')\n"
         "print(open(sys.argv[1]).read().count('emulator'))\n"
-        "kernel(torch.zeros(64))\n"
+        "kernel(B=torch.zeros(64))\n"
     )
     folder = __file__.rpartition("/")[0]
     done = subprocess.run(

@@ -1,0 +1,399 @@
+"""The programs of testing/python/programs and examples that are no attention: recurrences, work on
+rows, products."""
+
+import functools
+
+import torch
+from common import example
+from program_cases import (
+    FLOAT,
+    HALF,
+    TARGET,
+    Case,
+    Program,
+    compiled,
+    module,
+    normal,
+    nothing,
+)
+
+import tilelang
+
+
+def chunk_scan() -> Program:
+    own, heads, d_state, width = module("test_chunk_scan"), 640, 128, 64
+
+    def case(kernels, device, length):
+        x = normal(length, heads, width, device=device)
+        b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
+        dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
+        y, last = torch.empty_like(x), nothing(heads, d_state, width, device=device)
+
+        def ours():
+            kernels[0](x, dt, a, b, c, y, last)
+            return [y, last]
+
+        return Case(ours, lambda: own.reference(x, dt, a, b, c))
+
+    def work(length):
+        # A row of a chunk by a chunk's columns, twice; by a state and into one.
+        per_row = 2.0 * (64 * d_state + 64 * width + 2 * d_state * width)
+        return heads * length * per_row, 2.0 * HALF * length * heads * width
+
+    return Program(
+        "Mamba-2 chunk scan",
+        [own.chunk_scan],
+        [compiled(own.chunk_scan, heads, d_state=d_state, width=width)],
+        case,
+        {"length": 139},
+        {"length": 4096},
+        work,
+    )
+
+
+def delta_rule(where: str, channels: bool = False) -> Program:
+    own, heads, size = module("test_delta_rule"), 256, 128
+    # Decayed keys take the shared memory of a chunk of 64.
+    chunk = 32 if channels else 64
+
+    def case(kernels, device, length):
+        q, k, v, beta = own.inputs(heads, length, size, size, device)
+        gates = (length, heads, size) if channels else (length, heads)
+        gate = -torch.rand(gates, device=device) / 8
+        out = nothing(length, heads, size, device=device)
+
+        def ours():
+            kernels[0](q, k, v, gate, beta, out)
+            return [out]
+
+        return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
+
+    def work(length):
+        # Three products with the state, two of rows of the chunk, one of them by the updates, and
+        # the triangular system.
+        per_row = 2.0 * (3 * size * size + 3 * chunk * size + chunk * size / 2)
+        moved = 3.0 * HALF + FLOAT * (1 + channels)
+        return heads * length * per_row, moved * length * heads * size
+
+    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "threads": 256}
+    if channels:
+        sources = [own.channel_delta_rule, own.solve_in_shared]
+        kernel = compiled(own.channel_delta_rule, heads, **sizes)
+    else:
+        fragment = where == "registers"
+        sources = [own.delta_rule, own.solve_in_fragment if fragment else own.solve_in_shared]
+        kernel = compiled(own.delta_rule, heads, fragment, **sizes)
+    name = "KDA" if channels else "gated delta rule"
+    return Program(
+        f"{name}, solved in {where}",
+        sources,
+        [kernel],
+        case,
+        {"length": 135},
+        {"length": 4096},
+        work,
+        bound=2e-2,
+    )
+
+
+def streams(length, hidden, device):
+    """The state of streams, weights and biases of hyper-connections, and their results."""
+    own = module("test_hyper_connections")
+    count = own.STREAMS
+    x = normal(length, count, hidden, device=device, dtype=torch.bfloat16)
+    w = normal(32, count * hidden, device=device, dtype=torch.float32) / 16
+    layer = nothing(length, hidden, device=device, dtype=x.dtype)
+    gate, mix = (nothing(length, *s, device=device) for s in ((count,), (count, count)))
+    return x, w, torch.randn(32, device=device), layer, gate, mix
+
+
+def connections_before() -> Program:
+    own, hidden = module("test_hyper_connections"), 4096
+
+    def case(kernels, device, length):
+        x, w, bias, layer, gate, mix = streams(length, hidden, device)
+
+        def ours():
+            kernels[0](x, w, bias, layer, gate, mix)
+            return [layer, gate, mix]
+
+        return Case(ours, lambda: own.reference(x, w, bias))
+
+    return Program(
+        "mHC pre",
+        [own.pre],
+        [compiled(own.pre, hidden, tokens=32, step=64, threads=128)],
+        case,
+        {"length": 37},
+        {"length": 16384},
+        # The product is one of float32, which is eight times as slow as float16 on tensor cores.
+        lambda length: (0.0, (own.STREAMS + 1.0) * HALF * length * hidden),
+        bound=1e-2,
+    )
+
+
+def connections_behind() -> Program:
+    own, hidden = module("test_hyper_connections"), 4096
+
+    def case(kernels, device, length):
+        x, _, _, layer, gate, mix = streams(length, hidden, device)
+        for t in (layer, gate, mix):
+            t.normal_()
+        out = torch.empty_like(x)
+
+        def ours():
+            kernels[0](x, layer, gate, mix, out)
+            return [out]
+
+        return Case(ours, lambda: [own.reference_post(x, layer, gate, mix)])
+
+    return Program(
+        "mHC post",
+        [own.post],
+        [compiled(own.post, hidden, step=1024, threads=128)],
+        case,
+        {"length": 37},
+        {"length": 16384},
+        lambda length: (0.0, (2 * own.STREAMS + 1.0) * HALF * length * hidden),
+    )
+
+
+def normalise() -> Program:
+    own, width = module("test_normalise"), 4096
+
+    def case(kernels, device, length):
+        bf16 = torch.bfloat16
+        x, residual = (normal(length, width, device=device, dtype=bf16) for _ in range(2))
+        weight, bias = torch.randn(2, width, device=device)
+        h, y = torch.empty_like(x), torch.empty_like(x)
+        mean, scale = (torch.empty(length, device=device) for _ in range(2))
+
+        def ours():
+            kernels[0](x, residual, weight, bias, h, y, mean, scale)
+            return [y, h]
+
+        def layer_norm(total, *more):
+            return torch.nn.functional.layer_norm(total, (width,), *more, eps=own.EPS)
+
+        def baseline():
+            total = x + residual
+            return [layer_norm(total, weight.to(bf16), bias.to(bf16)), total]
+
+        def reference():
+            total = x.double() + residual.double()
+            return [layer_norm(total, weight.double(), bias.double()), total]
+
+        return Case(ours, reference, baseline)
+
+    return Program(
+        "layer norm with a residual",
+        [own.forward],
+        [compiled(own.forward, width, rows=2, threads=256)],
+        case,
+        {"length": 11},
+        {"length": 16384},
+        lambda length: (0.0, 4.0 * HALF * length * width),
+        bound=1e-2,
+    )
+
+
+def normalise_backward() -> Program:
+    own, width = module("test_normalise"), 4096
+
+    def case(kernels, device, length):
+        h, dy = (normal(length, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+        weight, bias = torch.randn(2, width, device=device)
+        variance, mean = torch.var_mean(h.float(), dim=1, correction=0)
+        mean, scale = mean.contiguous(), (variance + own.EPS).rsqrt()
+        dh = nothing(length, width, device=device)
+        sums = torch.empty(2, width, device=device)
+
+        def ours():
+            sums.zero_()
+            kernels[0](h, weight, mean, scale, dy, dh, *sums)
+            return [dh, *sums]
+
+        def reference():
+            leaves = [t.double().requires_grad_() for t in (h, weight, bias)]
+            y = torch.nn.functional.layer_norm(leaves[0], (width,), *leaves[1:], eps=own.EPS)
+            return torch.autograd.grad(y, leaves, dy.double())
+
+        def baseline():
+            weights = [t.to(h.dtype) for t in (weight, bias)]
+            given = (dy, h, [width], mean[:, None], scale[:, None], *weights, [True] * 3)
+            return torch.ops.aten.native_layer_norm_backward(*given)
+
+        return Case(ours, reference, baseline)
+
+    return Program(
+        "layer norm's gradients",
+        [own.backward],
+        [compiled(own.backward, width, rows=4, threads=512)],
+        case,
+        {"length": 11},
+        {"length": 16384},
+        lambda length: (0.0, (2.0 * HALF + FLOAT) * length * width),
+        bound=1e-2,
+    )
+
+
+def rotary() -> Program:
+    own, depth, dim = module("test_rotary"), 4096, 128
+
+    def case(kernels, device, tokens, heads):
+        x = normal(tokens, depth, device=device)
+        w = normal(depth, heads * dim, device=device) / depth**0.5
+        angles = torch.randn(tokens, dim // 2, device=device)
+        cos, sin = angles.cos(), angles.sin()
+        q = nothing(tokens, heads, dim, device=device, dtype=x.dtype)
+
+        def ours():
+            kernels[0](x, w, cos, sin, q)
+            return [q]
+
+        def baseline():
+            first, second = (x @ w).view(tokens, heads, dim).chunk(2, dim=2)
+            c, s = cos[:, None], sin[:, None]
+            halves = (first * c - second * s, second * c + first * s)
+            return [torch.cat(halves, dim=-1).half()]
+
+        return Case(ours, lambda: [own.reference(x, w, cos, sin)], baseline)
+
+    return Program(
+        "projection with RoPE",
+        [own.project_and_rotate],
+        [
+            compiled(
+                *(own.project_and_rotate, depth),
+                rows=128,
+                dim=dim,
+                step=64,
+                threads=256,
+                num_stages=3,
+            )
+        ],
+        case,
+        {"tokens": 77, "heads": 3},
+        {"tokens": 8192, "heads": 32},
+        lambda tokens, heads: (
+            2.0 * tokens * depth * heads * dim,
+            HALF * 1.0 * (tokens * depth + (tokens + depth) * heads * dim),
+        ),
+    )
+
+
+def grouped_top_k() -> Program:
+    own, groups, per_group, best, k = module("test_grouped_top_k"), 8, 32, 4, 8
+
+    def case(kernels, device, length):
+        logits = torch.randn(length, groups * per_group, device=device)
+        bias = torch.randn(groups * per_group, device=device) / 4
+        weights = nothing(length, k, device=device)
+        experts = torch.full((length, k), -1, dtype=torch.int32, device=device)
+
+        def ours():
+            kernels[0](logits, bias, weights, experts)
+            return [weights, experts]
+
+        def torch_route(logits, bias):
+            scores = logits.sigmoid()
+            choice = (scores + bias).view(len(logits), groups, per_group)
+            worth = choice.topk(2, dim=2).values.sum(2)
+            seen = torch.zeros_like(worth, dtype=torch.bool)
+            seen.scatter_(1, worth.topk(best, dim=1).indices, True)
+            choice = choice.masked_fill(~seen[:, :, None], -torch.inf).flatten(1)
+            chosen = choice.topk(k, dim=1).indices
+            found = scores.gather(1, chosen)
+            # Scores that are rounded in another way may name another one of two equal experts.
+            return [found / found.sum(1, keepdim=True)]
+
+        return Case(
+            ours,
+            lambda: own.reference(logits, bias, groups, best, k),
+            lambda: torch_route(logits, bias),
+        )
+
+    return Program(
+        "routing by grouped top-k",
+        [own.route],
+        [compiled(own.route, groups, per_group, best, k, tokens=8, threads=128)],
+        case,
+        {"length": 21},
+        {"length": 32768},
+        lambda length: (0.0, FLOAT * 1.0 * length * (groups * per_group + 2 * k)),
+    )
+
+
+def dequantised_gemm(rows: int, m: int) -> Program:
+    own, group, width = module("test_dequantised_gemm"), 128, 8192
+    tile = {
+        "rows": rows,
+        "columns": 64 if rows < 128 else 128,
+        "threads": 2 * rows,
+        "num_stages": 3,
+    }
+
+    def case(kernels, device, m, n, k):
+        a = normal(m, k, device=device)
+        packed, scales, weights = own.quantised(n, k, group, device)
+        c = nothing(m, n, device=device)
+
+        def ours():
+            kernels[0](a, packed, scales, c)
+            return [c]
+
+        return Case(ours, lambda: [a.double() @ weights.double().T], lambda: [a @ weights.T])
+
+    return Program(
+        f"GEMM with weights of 4 bits, {m} rows",
+        [own.low_bits, own.scaled, own.dequantised_gemm],
+        [lambda m, n, k: compiled(own.dequantised_gemm, group, n, k, **tile)()],
+        case,
+        {"m": 67, "n": 45, "k": 256},
+        {"m": m, "n": width, "k": width},
+        lambda m, n, k: (
+            2.0 * m * n * k,
+            HALF * 1.0 * m * k + n * k / 2 + HALF * n * k / group + FLOAT * m * n,
+        ),
+    )
+
+
+def roles_gemm(by_schedule: bool) -> Program:
+    schedule, own = example("ws_schedule").matmul, module("test_roles").roles_gemm
+
+    def kernel(M, N, K):
+        if by_schedule:
+            return schedule(M, N, K, 132)
+        return tilelang.compile(own(M, N, K), -1, execution_backend="auto", target=TARGET)
+
+    def case(kernels, device, M, N, K):
+        a, b = normal(M, K, device=device), normal(K, N, device=device)
+        return Case(lambda: [kernels[0](a, b)], lambda: [a.double() @ b.double()], lambda: [a @ b])
+
+    return Program(
+        "GEMM, roles by a schedule" if by_schedule else "GEMM, roles by hand",
+        [schedule if by_schedule else own],
+        [kernel],
+        case,
+        {"M": 256, "N": 256, "K": 256},
+        {"M": 8192, "N": 8192, "K": 8192},
+        lambda M, N, K: (2.0 * M * N * K, HALF * 1.0 * (M * K + K * N + M * N)),
+    )
+
+
+PROGRAMS = {
+    "chunk_scan": chunk_scan,
+    "delta_rule_in_registers": functools.partial(delta_rule, "registers"),
+    "delta_rule_in_shared": functools.partial(delta_rule, "shared memory"),
+    "delta_rule_of_channels": functools.partial(delta_rule, "shared memory", channels=True),
+    "connections_before": connections_before,
+    "connections_behind": connections_behind,
+    "normalise": normalise,
+    "normalise_backward": normalise_backward,
+    "rotary": rotary,
+    "grouped_top_k": grouped_top_k,
+    "dequantised_gemv": functools.partial(dequantised_gemm, 64, 64),
+    "dequantised_gemm": functools.partial(dequantised_gemm, 128, 4096),
+    "roles_by_schedule": functools.partial(roles_gemm, True),
+    "roles_by_hand": functools.partial(roles_gemm, False),
+}
