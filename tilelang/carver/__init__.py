@@ -6,6 +6,8 @@ from tilelang.carver import roller as roller
 from tilelang.carver import template as template
 from tilelang.carver.arch import CUDA as CUDA
 from tilelang.carver.roller import Hint as Hint
+from tilelang.carver.schedules import Schedule as Schedule
+from tilelang.carver.schedules import schedules_of as schedules_of
 from tilelang.carver.template import ElementwiseTemplate as ElementwiseTemplate
 from tilelang.carver.template import FlashAttentionTemplate as FlashAttentionTemplate
 from tilelang.carver.template import GEMVTemplate as GEMVTemplate

@@ -393,6 +393,7 @@ class TreeBuilder {
         const auto* scope = call->args[0].as<StringImmNode>();
         const bool block = scope && std::string(scope->value).rfind("shared", 0) == 0;
         if (block) node->kind = Kind::kBarrier;
+        node->of_role = block && IsInRole(*node);
       } else if (call && IsCallTo(evaluate->value, kSyncPartial)) {
         node->kind = Kind::kBarrier;
         node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
@@ -411,6 +412,15 @@ class TreeBuilder {
       if (const auto* op = loop->stmt.as<WhileNode>()) Collect(op->condition, node);
     }
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
+  }
+
+  /*! Of the compiler's own plan: its threads were the block's. */
+  static bool IsInRole(const SyncNode& node) {
+    for (const SyncNode* n = node.parent; n; n = n->parent) {
+      const auto* attr = n->stmt.as<AttrStmtNode>();
+      if (attr && attr->attr_key == kWarpRole) return true;
+    }
+    return false;
   }
 
   /*! Commits of groups and waits for them. */
@@ -454,7 +464,7 @@ Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
       stmts.push_back(MakeEvaluate(CallOp(fence, {}), n->stmt->span));
     }
     if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
-    if (!n->is_condition) stmts.push_back(Rebuild(*n));
+    if (!n->is_condition && !n->of_role) stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
 }

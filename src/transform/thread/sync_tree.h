@@ -86,8 +86,11 @@ struct SyncNode {
   /*! The innermost `tl.thread_range` attribute's node around this one whose order with others is
    * the program's, nullptr outside of all. */
   const SyncNode* range = nullptr;
-  WarpSet groups = WarpSet::All();       // of that attribute
-  std::optional<Named> named;            // kBarrier
+  WarpSet groups = WarpSet::All();  // of that attribute
+  std::optional<Named> named;       // kBarrier
+  /*! kBarrier: one of the block in a role that was the kernel (`tl.warp_role`), so of the role's
+   * threads. Its mark stands for it in the end. */
+  bool of_role = false;
   AsyncQueue queue = AsyncQueue::kNone;  // kCommit, kWait
   int64_t in_flight = 0;                 // kWait: groups that it leaves in flight
   std::vector<SharedAccess> accesses;    // of a leaf, or of a loop's or if's own expressions

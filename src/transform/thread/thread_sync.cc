@@ -42,7 +42,8 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves.
+ * with mbarriers; in one range, the range's threads order it among themselves. A barrier of the
+ * block in a role that was the kernel (`tl.warp_role`) becomes one of the role's threads.
  */
 #include <algorithm>
 #include <set>
@@ -135,6 +136,7 @@ class SyncPlanner {
       if (!told_.empty()) Walk();
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
+    MarkBarriersOfRoles(tree_.root.get());
     NoteNamed(*tree_.root);
     AssignBarriers(tree_.root.get());
     return WithBarriers(*tree_.root);
@@ -413,7 +415,10 @@ class SyncPlanner {
 
   /*! A named barrier counts where exactly the threads that run it meet there. */
   void VisitBarrier(const SyncNode& node, State* state) {
-    if (!node.named) {
+    if (node.of_role) {
+      NoteBarrier(node, state);
+      Order(subsets_.At(&node), state);
+    } else if (!node.named) {
       RefuseDivergentBarrier(node);
       NoteBarrier(node, state);
       state->pending.clear();
@@ -619,6 +624,19 @@ class SyncPlanner {
     }
     for (const auto& n : node->body) Prune(n.get());
     for (const auto& n : node->otherwise) Prune(n.get());
+  }
+
+  /*! Those of the program's own in a role have a name like ours. */
+  void MarkBarriersOfRoles(SyncNode* node) {
+    if (node->of_role) {
+      const std::optional<int> meeting = subsets_.Meeting(node);
+      if (!meeting || *meeting != subsets_.Meeting(node->range->body.front().get())) {
+        RefuseDivergentBarrier(*node);
+      }
+      node->mark = Mark::kSubset;
+    }
+    for (const auto& n : node->body) MarkBarriersOfRoles(n.get());
+    for (const auto& n : node->otherwise) MarkBarriersOfRoles(n.get());
   }
 
   /*! Barriers that the program names itself are not for us. */

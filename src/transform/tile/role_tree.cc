@@ -26,6 +26,16 @@ bool IsForBlock(const std::string& op) {
   return names.count(op);
 }
 
+/*! A barrier of the block outside of pipelined loops, whose statements other passes move. */
+bool IsBarrierBesidePipelines(const RoleNode& node) {
+  const auto* evaluate = node.stmt.as<EvaluateNode>();
+  if (!evaluate || !IsCallTo(evaluate->value, kSync)) return false;
+  for (const RoleNode* n = node.parent->owner; n; n = n->parent->owner) {
+    if (n->Loop() && IsPipelined(n->Loop())) return false;
+  }
+  return true;
+}
+
 /*! What a leaf does beside reading and writing elements. */
 class LeafFacts : public StmtExprVisitor {
  public:
@@ -138,7 +148,9 @@ class TreeBuilder {
     }
     LeafFacts facts;
     facts(s);
-    if (!facts.explicit_sync.empty()) {
+    // The threads that a schedule's role leaves out would be missing at it; the consumer has all.
+    const bool of_consumer = !named_ && IsBarrierBesidePipelines(*node);
+    if (!facts.explicit_sync.empty() && !of_consumer) {
       return Refuse(s, "it synchronises threads itself (" + facts.explicit_sync + ")");
     }
     for (const Var& v : facts.opaque) node->opaque.push_back(views_.RootOf(v));

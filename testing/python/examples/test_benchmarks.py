@@ -133,10 +133,11 @@ def test_the_limit_of_mla_is_not_one_of_registers(common):
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
+        ("gemm_shapes", [], "24 x 264 x 520 bfloat16"),
         ("tuning_run", ["--configs", "2"], "2 configurations of 64 x 64 x 64 on the emulator"),
         ("tuner_quality", [], "of 1 have a suggestion"),
     ],
-    ids=["tuning_run", "tuner_quality"],
+    ids=["gemm_shapes", "tuning_run", "tuner_quality"],
 )
 def test_tuning_is_emulated(name, options, said):
     done = subprocess.run(
@@ -146,3 +147,14 @@ def test_tuning_is_emulated(name, options, said):
     )
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
+
+
+def test_drawn_shapes_are_those_of_the_seed(common):
+    shapes = importlib.import_module("gemm_shapes")
+    drawn = shapes.drawn(1, 40)
+    assert drawn == shapes.drawn(1, 40) != shapes.drawn(2, 40)
+    sizes = [size for size, _ in drawn]
+    assert all(M * N * K <= shapes.MOST_WORK for M, N, K in sizes)
+    assert {dtype for _, dtype in drawn} == set(shapes.DTYPES)
+    assert any(M <= 64 for M, _, _ in sizes)
+    assert any(N % 8 or K % 8 for _, N, K in sizes)

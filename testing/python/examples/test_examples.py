@@ -29,6 +29,7 @@ RUNS = {
     "flash_attention_backward": ("--length 70 --dim 64", 2),
     "flash_attention_varlen": ("--lengths 130 1 40 --dim 64", 2),
     "gemm": ("--size 130 72 72", 4),
+    "gemm_any_shape": ("--size 24 200 136", 2),
     "gemm_fp8": ("--size 130 80 144", 3),
     "gemm_sp": ("--size 130 72 128", 1),
     "gemm_splitk": ("--size 40 100 200 --split 3", 1),

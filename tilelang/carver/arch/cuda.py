@@ -11,6 +11,7 @@ import torch
 import tvm
 
 from tilelang._ffi import get_function
+from tilelang.env import env
 from tilelang.utils.target import TargetLike, determine_target
 
 SHARED_BYTES_PER_CLOCK = 128
@@ -216,5 +217,5 @@ def _here(sm: int, number: int) -> Speeds:
 
 
 def auto_infer_current_arch() -> CUDA:
-    """The chip that kernels are compiled for here."""
-    return CUDA("auto")
+    """The chip that kernels are compiled for here: that of TILELANG_DEFAULT_TARGET."""
+    return CUDA(env.TILELANG_DEFAULT_TARGET)

@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import pytest
+import torch
 import tvm
 import tvm_ffi
 from tvm import s_tir
@@ -719,3 +720,57 @@ def test_the_producer_computes_elements_of_tiles_that_are_copies(
     assert known not in producer
     if statement is load_if_known:
         assert known in consumer
+
+
+def meets_after_pipeline(condition):
+    """Threads pass values on in global memory behind a pipelined loop, at a barrier of their own
+    that stands under `condition` of the thread's number."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 256), "float16"),
+        W: T.Tensor((128,), "float32"),
+        C: T.Tensor((128,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            row = T.alloc_fragment((64,), "float32")
+            tx = T.get_thread_binding(0)
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 64], S)
+                T.copy(S, F)
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += F[i, j]
+            T.reduce_sum(total, row, dim=1)
+            for i in T.Parallel(64):
+                T.atomic_add(W[i], row[i])
+            if condition(tx):
+                T.sync_threads()
+            C[tx] = T.atomic_load(W[127 - tx])
+
+    return main
+
+
+def test_a_barrier_behind_a_pipeline_is_the_consumers(device):
+    """It left the kernel without roles."""
+    kernel = tilelang.compile(
+        meets_after_pipeline(lambda tx: True), target={"kind": "cuda", "arch": "sm_90a"}
+    )
+    assert "warp specialised: threads 0 to 127 produce" in str(kernel.explain())
+    source = kernel.get_kernel_source()
+    assert source.count("__syncthreads()") == 1
+    assert source.index("tl::sync_threads_partial(3, 128)") > source.index("mbarrier_wait")
+    a = torch.randn(64, 256, device=device).half()
+    w, c = (torch.zeros(128, device=device) for _ in range(2))
+    kernel(a, w, c)
+    torch.testing.assert_close(c[64:].flip(0), a.float().sum(dim=1), rtol=1e-4, atol=1e-3)
+
+
+def test_a_barrier_that_not_all_consumers_reach_is_refused():
+    with pytest.raises(ValueError, match="found a barrier in a region"):
+        tilelang.lower(
+            meets_after_pipeline(lambda tx: tx < 64), target={"kind": "cuda", "arch": "sm_90a"}
+        )

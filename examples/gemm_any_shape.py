@@ -1,0 +1,234 @@
+"""A @ B^T of any shape, bfloat16 or float16: a cost model chooses how blocks share the work.
+
+A block computes whole tiles of C, or a share of the steps along K. Shares of one tile meet in a
+workspace: the last block to arrive adds them up in the order of K, so that results are the same
+each time. Nobody waits, so that any number of blocks may run at a time.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+import functools
+
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.carver import schedules_of
+
+
+@tilelang.jit
+def matmul(
+    M,
+    N,
+    K,
+    dtype=T.bfloat16,
+    out_dtype=None,
+    block_M=128,
+    block_N=128,
+    block_K=64,
+    stages=4,
+    threads=256,
+    blocks=4,
+    panel=8,
+    parts=1,
+    swap=False,
+    split=1,
+    shared_tiles=0,
+    cluster=1,
+    fetch=False,
+):
+    """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
+
+    `swap`: tiles of C have block_N rows and block_M columns, which come from B: instructions have
+    64 rows or more, and as few columns as a short A has rows.
+    `split`: so many blocks work on each tile. `shared_tiles`: the first ones of all are one row of
+    steps, of which each block has an equal share (stream K); the others are whole ones.
+    `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
+    `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
+    `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
+    common once. `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
+    taken down the columns of a `panel` of rows of tiles.
+    """
+    out_dtype = out_dtype or dtype
+    rows, columns = (N, M) if swap else (M, N)
+    tile_columns = T.ceildiv(columns, block_N)
+    # Of the tiles of a cluster.
+    tile_rows = T.ceildiv(rows, block_M * cluster)
+    tiles = tile_rows * tile_columns
+    share, steps = steps_of(K, block_K, tiles, blocks, split, shared_tiles)
+    shared_tiles = tiles if split > 1 else shared_tiles
+    shares = T.ceildiv(shared_tiles * steps, share)
+    units = shares + tiles - shared_tiles
+    width = block_N // parts
+    tall = min(panel, tile_rows)
+
+    @T.macro
+    def place(tile, rank):
+        """Row and column of a tile."""
+        above = tile // (tall * tile_columns) * tall
+        height = T.min(tall, tile_rows - above) if tile_rows % tall else tall
+        inside = tile % (tall * tile_columns)
+        return (above + inside % height) * cluster + rank, inside // height
+
+    @T.macro
+    def multiply(X, Y, X_shared, Y_shared, local, row, column, first, count):
+        """The product of `count` steps from `first` on."""
+        T.clear(local)
+        for k in T.Pipelined(count, num_stages=stages):
+            T.copy(X[row * block_M, (first + k) * block_K], X_shared)
+            T.copy(Y[column * block_N, (first + k) * block_K], Y_shared)
+            T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+
+    @T.macro
+    def store(local, C, C_shared, row, column):
+        if swap:
+            for i, j in T.Parallel(block_M, block_N):
+                C_shared[0][j, i] = local[i, j]
+            T.copy(C_shared[0], C[column * block_N, row * block_M])
+        else:
+            for part in T.unroll(parts, explicit=True):
+                T.copy(local[:, part * width : (part + 1) * width], C_shared[part % 2])
+                T.copy(C_shared[part % 2], C[row * block_M, column * block_N + part * width])
+
+    @T.macro
+    def add_up(local, partial, arrivals, arrived, unit, tile):
+        """Pass a share on; whether all of the tile's are there, and then `local` is their sum."""
+        first, last = tile * steps // share, (tile * steps + steps - 1) // share
+        # From one share to the next, and from one tile to the next, it is another place.
+        T.copy(local, partial[unit + tile, :, :])
+        T.sync_threads()
+        if T.get_thread_binding() == 0:
+            arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+        is_last = T.alloc_var(T.bool)
+        is_last = arrived[0] == last - first
+        if is_last:
+            T.clear(local)
+            for s in T.serial(first, last + 1):
+                for i, j in T.Parallel(block_M, block_N):
+                    local[i, j] += partial[s + tile, i, j]
+            if T.get_thread_binding() == 0:
+                arrivals[tile] = 0
+        return is_last
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        counter: T.Tensor((1,), T.int32),
+        arrivals: T.Tensor((max(shared_tiles, 1),), T.int32),
+    ):
+        C = T.empty((M, N), out_dtype)
+        if shares:
+            partial = T.alloc_global((shares + shared_tiles, block_M, block_N), T.float32)
+        X, Y = (B, A) if swap else (A, B)
+        with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
+            X_shared = T.alloc_shared((block_M, block_K), dtype)
+            Y_shared = T.alloc_shared((block_N, block_K), dtype)
+            local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_tile = (block_N, block_M) if swap else (block_M, width)
+            # Two, so that one is filled while the other one is stored.
+            C_shared = [T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, 2))]
+            if shares:
+                arrived = T.alloc_shared((1,), T.int32)
+            next_unit = counter if fetch else None
+            clusters, rank = blocks // cluster, block % cluster
+            for unit in T.Persistent(
+                [units], clusters, block // cluster if cluster > 1 else block, counter=next_unit
+            ):
+                if shared_tiles in (0, tiles) and steps % share == 0:
+                    tile = unit * share // steps
+                    row, column = place(tile, rank)
+                    first = unit * share % steps
+                    multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
+                    if not shares or add_up(local, partial, arrivals, arrived, unit, tile):
+                        store(local, C, C_shared, row, column)
+                else:
+                    begin = T.if_then_else(
+                        unit < shares, unit * share, (unit - shares + shared_tiles) * steps
+                    )
+                    end = T.if_then_else(
+                        unit < shares, T.min(begin + share, shared_tiles * steps), begin + steps
+                    )
+                    for tile in T.serial(begin // steps, T.ceildiv(end, steps)):
+                        row, column = place(tile, rank)
+                        first = T.max(begin - tile * steps, 0)
+                        count = T.min(end - tile * steps, steps) - first
+                        multiply(X, Y, X_shared, Y_shared, local, row, column, first, count)
+                        complete = T.alloc_var(T.bool, init=True)
+                        if count < steps:
+                            complete = add_up(local, partial, arrivals, arrived, unit, tile)
+                        if complete:
+                            store(local, C, C_shared, row, column)
+        return C
+
+    return main
+
+
+def steps_of(K, block_K, tiles, blocks, split, shared_tiles):
+    """Steps of a share, and of a tile: with `split` those of its shares, of which the last may be
+    behind the end of K."""
+    steps = -(-K // block_K)
+    if split > 1:
+        share = -(-steps // split)
+        return share, share * split
+    return -(-shared_tiles * steps // blocks) if shared_tiles else steps, steps
+
+
+def schedule_of(M, N, K, dtype=T.bfloat16, out_dtype=None, arch=None):
+    """The schedule that the cost model expects to be the fastest on `arch`, a
+    `tilelang.carver.CUDA`, by default the chip that is compiled for."""
+    return schedules_of(M, N, K, dtype, out_dtype, arch)[0]
+
+
+def parameters(schedule):
+    """Those of `matmul` that a schedule is."""
+    return {name: value for name, value in vars(schedule).items() if name != "seconds"}
+
+
+def counters(shared_tiles, device):
+    """What `matmul` counts in: zeros; calls that may run at the same time need their own."""
+    return [torch.zeros(n, dtype=torch.int32, device=device) for n in (1, max(shared_tiles, 1))]
+
+
+@functools.cache
+def compiled(M, N, K, dtype, schedule, device):
+    """The kernel of a schedule and its counters; compiled, and made, once."""
+    kernel = matmul(M, N, K, dtype, **parameters(schedule))
+    return kernel, counters(int(kernel.params[3].shape[0]), device)
+
+
+def product(a, b, schedule=None):
+    """a (M, K) @ b (N, K)^T by the schedule, or by the one that the model chooses."""
+    (M, K), N, dtype = a.shape, b.shape[0], T.dtype(a.dtype)
+    schedule = schedule or schedule_of(M, N, K, dtype)
+    kernel, counts = compiled(M, N, K, dtype, schedule, a.device)
+    return kernel(a, b, *counts)
+
+
+def inputs(M, N, K, dtype=T.bfloat16, device="cpu"):
+    """A and B, normally distributed."""
+    torch.manual_seed(0)
+    return [torch.randn(s, device=device).to(dtype.as_torch()) for s in ((M, K), (N, K))]
+
+
+def relative_error(a, b, found):
+    """||found - A B^T|| / ||A B^T||, the product in float64."""
+    wanted = a.double() @ b.double().T
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    sizes = [[5120] * 3, [256, 4096, 7168], [32, 8192, 8192]] if gpu else [[24, 320, 520]]
+    parser.add_argument("--size", type=int, nargs=3, action="append", help="M, N and K")
+    for M, N, K in parser.parse_args().size or sizes:
+        for dtype in (T.float16, T.bfloat16):
+            a, b = inputs(M, N, K, dtype, "cuda" if gpu else "cpu")
+            schedule = schedule_of(M, N, K, dtype)
+            error = relative_error(a, b, product(a, b, schedule))
+            bound = torch.finfo(dtype.as_torch()).eps
+            assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
+            tile = f"{schedule.block_M} x {schedule.block_N}"
+            print(f"{M} x {N} x {K} {dtype}: {schedule.kind}, {tile}: relative error {error:.1e}")

@@ -1,0 +1,73 @@
+"""Schedules that the cost model chooses, for an H200: what they are, not what they take."""
+
+import pytest
+
+from tilelang.carver import CUDA, schedules_of
+
+H200 = CUDA("cuda -arch=sm_90a")
+SMS = 132
+
+
+def best(*size, **options):
+    return schedules_of(*size, arch=H200, **options)[0]
+
+
+def waves(schedule, M, N):
+    rows, columns = (N, M) if schedule.swap else (M, N)
+    tiles = -(-rows // schedule.block_M) * -(-columns // schedule.block_N)
+    return tiles * schedule.split / SMS
+
+
+def test_few_tiles_share_k():
+    """Without, 32 to 64 blocks would work, of 132."""
+    schedule = best(256, 4096, 7168)
+    assert schedule.split > 1 or schedule.shared_tiles
+    assert schedule.blocks > 0.9 * SMS
+
+
+@pytest.mark.parametrize("M", [1, 16, 24, 32])
+def test_a_short_a_is_swapped(M):
+    """An instruction has 64 rows, or more: they come from B."""
+    schedule = best(M, 8192, 8192)
+    assert schedule.swap
+    assert schedule.block_N == max(16, -(-M // 16) * 16)
+
+
+def test_tall_products_are_not_swapped():
+    assert not any(s.swap for s in schedules_of(512, 4096, 4096, arch=H200))
+
+
+def test_the_last_wave_is_full_or_shared():
+    """5120 is 6.06 waves of 128 x 256."""
+    schedule = best(5120, 5120, 5120)
+    assert schedule.shared_tiles or waves(schedule, 5120, 5120) % 1 > 0.8
+
+
+@pytest.mark.parametrize("size", [(5120, 5120, 5120), (256, 4096, 7168), (3, 40, 24)])
+def test_what_is_considered_fits(size):
+    for s in schedules_of(*size, arch=H200):
+        assert s.stages * (s.block_M + s.block_N) * s.block_K * 2 < H200.smem_cap
+        assert s.block_N % (16 * s.parts) == 0
+        assert s.blocks <= SMS
+        assert s.split * s.shared_tiles == 0 or s.split == 1
+        assert s.block_M * s.block_N // s.threads <= 200
+
+
+def test_the_choice_is_that_of_the_sizes_alone():
+    first = schedules_of(777, 1000, 333, arch=H200)
+    assert first == schedules_of(777, 1000, 333, arch=CUDA("cuda -arch=sm_90a"))
+    assert first == sorted(first, key=lambda s: s.seconds)
+
+
+def test_longer_products_take_longer():
+    times = [best(1024, 1024, K).seconds for K in (256, 512, 1024, 4096)]
+    assert times == sorted(times)
+
+
+def test_another_chip_has_other_blocks():
+    assert schedules_of(4096, 4096, 4096, arch=CUDA("cuda -arch=sm_80"))[0].blocks == 108
+
+
+def test_an_empty_product_is_refused():
+    with pytest.raises(ValueError, match="found a product of 0 x 8 x 8"):
+        schedules_of(0, 8, 8, arch=H200)

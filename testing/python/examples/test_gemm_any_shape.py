@@ -1,0 +1,63 @@
+"""Schedules of a GEMM at sizes that no tile divides: the same product, however blocks share it."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+import torch
+
+import tilelang.language as T
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
+SIZE = (200, 328, 520)
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("any_shape", EXAMPLES / "gemm_any_shape.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["any_shape"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("size", "schedule"),
+    [
+        # Each block has 14 of the steps of all tiles, 9 in a tile.
+        pytest.param(SIZE, {"shared_tiles": 6}, id="stream K"),
+        # Two tiles are shared, and the blocks have one more each.
+        pytest.param(SIZE, {"shared_tiles": 2}, id="stream K and tiles"),
+        pytest.param(SIZE, {"cluster": 2}, id="clusters"),
+        pytest.param(SIZE, {"fetch": True, "panel": 1}, id="fetched tiles"),
+        pytest.param(SIZE, {"fetch": True, "shared_tiles": 2}, id="fetched shares"),
+        # Five steps of each share, of which the last two are behind the end.
+        pytest.param(
+            (30, 328, 520),
+            {"swap": True, "split": 2, "block_N": 32, "block_K": 64, "blocks": 6},
+            id="swapped split K",
+        ),
+        pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
+    ],
+)
+def test_schedules(example, monkeypatch, device, size, schedule):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    kernel = example.matmul(*size, T.bfloat16, **schedule)
+    assert "warpgroup_reg_dealloc" in kernel.get_kernel_source()
+    a, b = example.inputs(*size, device=device)
+    counters = example.counters(int(kernel.params[3].shape[0]), device)
+    found = kernel(a, b, *counters)
+    assert example.relative_error(a, b, found) < torch.finfo(torch.bfloat16).eps
+    # A second call finds the counters as the first one did, and adds in the same order.
+    assert torch.equal(found, kernel(a, b, *counters))
+    assert not any(counter.any() for counter in counters)
+
+
+def test_the_model_chooses(example, monkeypatch, device):
+    """On whatever chip: here one without TMA, where a few blocks share K."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    schedule = example.schedule_of(16, 64, 4096)
+    assert schedule.split > 1 or schedule.shared_tiles
+    a, b = example.inputs(16, 64, 4096, device=device)
+    assert example.relative_error(a, b, example.product(a, b)) < torch.finfo(torch.bfloat16).eps

@@ -1,0 +1,270 @@
+"""How the blocks of a product share its work: tiles, split K, stream K, by the cost model."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilelang.carver.arch.cuda import (
+    CUDA,
+    L2_BYTES_PER_CLOCK,
+    SHARED_BYTES_PER_CLOCK,
+    auto_infer_current_arch,
+)
+from tilelang.carver.cost import (
+    BANDWIDTH_SHARE,
+    LATENCY_CLOCKS,
+    STEP_CLOCKS,
+    Product,
+    Tiling,
+    memory_bytes,
+    registers,
+    tile_clocks,
+    together,
+)
+from tilelang.carver.template.base import element_bytes
+
+COLUMNS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
+"""Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
+MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
+"""The same where products are those of warps."""
+PANELS = (4, 8, 16)
+STAGES = 8
+"""At most, since more change nothing."""
+STAGING_BYTES = 64
+"""Of a row of a part of the result: less is no swizzle of TMA's that is worth it."""
+BARRIER_BYTES = 1024
+"""For mbarriers and what is fetched. Assumed."""
+MIN_STEPS = 4
+"""Of a share. Assumed: shorter ones fill no pipeline."""
+BESIDE_ACCUMULATORS = 40
+"""Registers of a thread at the launch, besides the accumulators of a warp group's instruction. With
+16, ptxas of CUDA 13.5 refuses 64 x 224; with 32, it takes a minute for 64 x 192."""
+EDGE_CLOCKS = 400
+"""Of a tile, between its last product and the next tile's first: barriers, instructions that
+convert and store. Assumed."""
+FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
+"""Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+COLUMN_STORES = 8
+"""How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
+banks. Assumed."""
+SWAPPED_ROWS = 256
+"""Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a product is computed, as the parameters of ``examples/gemm_any_shape.py``.
+
+    Attributes:
+        block_M, block_N: extents of a tile, whose rows are those of A, or with `swap` of B.
+        block_K: extent of a step.
+        stages: steps of which operands are on their way.
+        threads: that multiply.
+        blocks: of the grid, all of which run at the same time.
+        panel: rows of tiles that are taken together.
+        parts: in which a tile of the result is stored.
+        swap: whether rows of tiles are rows of B.
+        split: blocks that work on each tile.
+        shared_tiles: tiles whose steps all blocks share equally; the others are whole.
+        seconds: what the model expects.
+    """
+
+    block_M: int
+    block_N: int
+    block_K: int
+    stages: int
+    threads: int
+    blocks: int
+    panel: int = 8
+    parts: int = 1
+    swap: bool = False
+    split: int = 1
+    shared_tiles: int = 0
+    seconds: float = math.inf
+
+    @property
+    def kind(self) -> str:
+        """Such as ``split K by 4, swapped``."""
+        if self.split > 1:
+            text = f"split K by {self.split}"
+        elif self.shared_tiles:
+            text = f"stream K of {self.shared_tiles} tiles"
+        else:
+            text = "tiles"
+        return text + (", swapped" if self.swap else "")
+
+
+def schedules_of(
+    M: int,
+    N: int,
+    K: int,
+    in_dtype: str = "bfloat16",
+    out_dtype: str | None = None,
+    arch: CUDA | None = None,
+) -> list[Schedule]:
+    """All schedules that are considered for A (M, K) @ B (N, K)^T, the fastest first, as the model
+    sees it: the same for the same chip. `arch` is by default the chip that is compiled for here.
+
+    Raises `ValueError` for an extent below 1.
+
+    Example: ``schedules_of(256, 4096, 7168)[0].kind``
+    """
+    if min(M, N, K) < 1:
+        raise ValueError(f"found a product of {M} x {N} x {K}, wanted extents of at least 1")
+    return list(
+        _ranked(
+            M, N, K, str(in_dtype), str(out_dtype or in_dtype), arch or auto_infer_current_arch()
+        )
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _ranked(
+    M: int, N: int, K: int, in_dtype: str, out_dtype: str, arch: CUDA
+) -> tuple[Schedule, ...]:
+    width, result = element_bytes(in_dtype), element_bytes(out_dtype)
+    found: list[Schedule] = []
+    for swap in (False, True) if M <= SWAPPED_ROWS else (False,):
+        rows, columns = (N, M) if swap else (M, N)
+        product = Product(rows, columns, K, in_dtype, width, result)
+        for tiling, parts in _tilings(arch, product, swap):
+            found += _shared_out(arch, product, tiling, parts, swap)
+    return tuple(sorted(found, key=lambda schedule: schedule.seconds))
+
+
+def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, int]]:
+    """Tiles with as many stages as there is room for, and the parts in which they are stored."""
+    by_groups = arch.has_warp_groups
+    for m, threads in ROWS if by_groups else MMA_ROWS:
+        if m >= 2 * max(product.m, 64 if by_groups else 16):
+            continue
+        for n in COLUMNS:
+            if n >= 2 * max(product.n, 16) or (not by_groups and n > 128):
+                continue
+            depths = (128, 256) if m + n <= 128 else (128,)
+            for depth in depths:
+                k = int(depth / product.operand)
+                stages, parts = _stages(arch, product, m, n, k, swap)
+                tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
+                if stages >= 2 and _fits(arch, tiling):
+                    yield _in_panels(arch, product, tiling), parts
+
+
+def _fits(arch: CUDA, tiling: Tiling) -> bool:
+    """Whether threads have registers for their accumulators."""
+    if not tiling.by_warp_groups:
+        rows, columns = tiling.warp
+        whole = tiling.n % 16 == 0 and rows >= 16 and columns >= 8 and columns % 8 == 0
+        return whole and registers(tiling) <= 255
+    # At the launch the producer's warp group has as many registers as the others.
+    at_launch = arch.reg_cap // (tiling.threads + 128)
+    return registers(tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
+
+
+def _stages(arch: CUDA, product: Product, m: int, n: int, k: int, swap: bool) -> tuple[int, int]:
+    """As many stages as fit, and the fewest parts of the result that leave room for them."""
+    room = arch.smem_cap - BARRIER_BYTES
+    best = (0, 1)
+    for parts in (1, *range(2, n // 16 + 1)):
+        row = n // parts * product.result
+        if parts > 1 and (swap or n % parts or row % STAGING_BYTES):
+            continue
+        staging = min(parts, 2) * m * row
+        stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
+        if stages > best[0]:
+            best = stages, parts
+    return best
+
+
+def _in_panels(arch: CUDA, product: Product, tiling: Tiling) -> Tiling:
+    """With the panel that reads the least memory."""
+
+    def read(panel: int) -> float:
+        return memory_bytes(arch, product, replace(tiling, panel=panel), arch.speeds.sms)
+
+    return replace(tiling, panel=min(PANELS, key=read))
+
+
+def _shared_out(
+    arch: CUDA, product: Product, tiling: Tiling, parts: int, swap: bool
+) -> Iterator[Schedule]:
+    """The ways to share out the tiles of a tiling."""
+    sms = arch.speeds.sms
+    tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
+    steps = math.ceil(product.k / tiling.k)
+    ways = [(1, 0)]
+    ways += [
+        (split, 0) for split in range(2, sms // tiles + 1) if math.ceil(steps / split) >= MIN_STEPS
+    ]
+    left = tiles % sms
+    if left and tiles > sms:
+        ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
+    elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
+        ways.append((1, left))
+    for split, shared in ways:
+        blocks = min(sms, tiles * split) if not shared else sms
+        yield Schedule(
+            tiling.m,
+            tiling.n,
+            tiling.k,
+            tiling.stages,
+            tiling.threads,
+            blocks,
+            tiling.panel,
+            parts,
+            swap,
+            split,
+            shared,
+            _seconds(arch, product, tiling, swap, split, shared),
+        )
+
+
+def _seconds(
+    arch: CUDA, product: Product, tiling: Tiling, swap: bool, split: int, shared: int
+) -> float:
+    """The time of the block that has the most to do, and that of the memory."""
+    speeds = arch.speeds
+    sms = speeds.sms
+    tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
+    steps = math.ceil(product.k / tiling.k)
+    if split > 1:
+        share = math.ceil(steps / split)
+        work, ends, sharers = share, 1, split
+        busy = tiles * split
+    elif shared:
+        share = math.ceil(shared * steps / sms)
+        whole = (tiles - shared) // sms
+        work = share + whole * steps
+        # A share ends in the middle of a tile, and may begin there.
+        ends = 1 + math.ceil(share / steps)
+        sharers = 1 + math.ceil(steps / share)
+        busy = sms
+    else:
+        waves = math.ceil(tiles / sms)
+        work, ends, sharers, busy = waves * steps, 0, 0, min(tiles, sms)
+    way = L2_BYTES_PER_CLOCK / max(busy, sms / 2)
+    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
+    flight = max(1, tiling.stages - 1)
+    step = together(
+        tile_clocks(arch, product, tiling) / steps + STEP_CLOCKS,
+        step_bytes / way,
+        LATENCY_CLOCKS / flight,
+    )
+    # The tensor cores wait while a tile's result goes to shared memory, and from there on the
+    # next tile's loads run beside it.
+    stored = tiling.m * tiling.n * product.result
+    store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
+    partial = 4 * tiling.m * tiling.n / way
+    fix_up = (ends + sharers) * partial + FIX_UP_CLOCKS if ends else 0
+    results = math.ceil(work / steps)
+    clocks = work * step + results * store + stored / way + fix_up
+    reached = min(
+        BANDWIDTH_SHARE * speeds.bandwidth,
+        busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),
+    )
+    memory = memory_bytes(arch, product, tiling, sms) / reached
+    return together(clocks / speeds.clock, memory) + 2 * LATENCY_CLOCKS / speeds.clock
