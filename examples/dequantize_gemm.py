@@ -43,7 +43,7 @@ def matmul_int4(
     num_stages=3,
     threads=256,
 ):
-    """C (M, N) of A (M, K) and B (N, K), which has two int4 in a byte and for `group` elements of K a
+    """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
     scale, (K / group, N) of them. `split` blocks share K."""
     scaled = min(group, block_K)
     steps = -(-K // (block_K * split))
