@@ -159,6 +159,18 @@ def same_inputs() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def mirror_or_not(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--mirror``, tests of the marker `emulator_alone` have the emulator to themselves."""
+    if not request.config.getoption("--mirror") or "emulator_alone" not in request.keywords:
+        yield
+        return
+    from tilelang.testing import mirror
+
+    with mirror.paused():
+        yield
+
+
 class _Listener(logging.Handler):
     def __init__(self) -> None:
         super().__init__()

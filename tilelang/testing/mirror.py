@@ -7,11 +7,13 @@ So it also runs forms of generated code (`tilelang.testing.forms`) that no other
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from tilelang.emulator.checks import CHECKS
 from tilelang.jit.kernel import JITKernel
 from tilelang.runtime.adapter import cuda_adapter, positional
 from tilelang.testing.gpu import DeviceLost, GuardedCall
@@ -20,6 +22,20 @@ from tilelang.utils.target import arch_of, compiled_for, kind_of
 _TOLERANCE = 1e-2
 """Of floating-point results, relative to the largest one: functions such as exp are approximate and
 sums have another order. A wrong index is further off."""
+
+
+_is_paused = False
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Meanwhile calls are not repeated."""
+    global _is_paused
+    before, _is_paused = _is_paused, True
+    try:
+        yield
+    finally:
+        _is_paused = before
 
 
 class Differs(AssertionError):
@@ -39,7 +55,7 @@ def watch(record: Callable[[JITKernel], None] = lambda kernel: None) -> None:
 
     def call_twice(self: JITKernel, *given: Any, **named: Any) -> Any:
         nonlocal lost
-        arch = None if lost else _arch(self)
+        arch = None if lost or _is_paused else _arch(self)
         if arch is None or _overlap([*given, *named.values()]):
             return call(self, *given, **named)
         values = positional(self.launch_plan, given, named) if named else given
@@ -61,8 +77,8 @@ def _arch(kernel: JITKernel) -> str | None:
     """The architecture to compile for; None where the kernel has no place on this GPU."""
     if kernel.execution_backend != "emulate" or kind_of(kernel.target) != "cuda":
         return None
-    if not kernel.checks or not torch.cuda.is_available():
-        return None  # without checks a program may be wrong on purpose
+    if kernel.checks != frozenset(CHECKS) or not torch.cuda.is_available():
+        return None  # without a check a program may be wrong on purpose
     return compiled_for(arch_of(kernel.target), torch.cuda.get_device_capability())
 
 
@@ -90,7 +106,7 @@ def _copy(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     storage = value.untyped_storage().clone()
-    empty = torch.empty(0, dtype=value.dtype)
+    empty = torch.empty(0, dtype=value.dtype, device=value.device)
     return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
 
 

@@ -123,6 +123,7 @@ def test_resources_are_known_without_a_gpu(double):
     assert kernel.cubin.startswith(b"\x7fELF")
 
 
+@pytest.mark.emulator_alone
 def test_the_emulator_does_not_compile_for_the_gpu(double, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("NVRTC was called")

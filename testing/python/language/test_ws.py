@@ -261,6 +261,7 @@ def test_ranges_in_a_loop_and_loops_in_ranges():
     assert torch.equal(kernel(a), torch.stack(wanted))
 
 
+@pytest.mark.emulator_alone
 def test_a_thread_of_the_range_prints(capfd):
     @T.prim_func
     def main(A: T.Tensor((4,), "float32")):

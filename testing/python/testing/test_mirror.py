@@ -8,6 +8,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.jit import JITKernel
+from tilelang.runtime.adapter.cython._adapter import Callee
 from tilelang.testing import mirror
 from tilelang.testing.gpu import DeviceLost, GuardedCall
 
@@ -26,7 +27,8 @@ def scaled(by):
 @pytest.fixture
 def repeated(monkeypatch):
     """The kernels that were repeated; what `there` runs is what "the GPU" computes."""
-    monkeypatch.setattr(JITKernel, "__call__", JITKernel.__call__)  # is put back
+    # Without what a test run on a GPU may have put there.
+    monkeypatch.setattr(JITKernel, "__call__", Callee.__call__)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(mirror, "GuardedCall", functools.partial(GuardedCall, device="cpu"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,19 @@ def entry_points() -> tuple[int, ...]:
         address, _ = check(found, f"cuGetProcAddress({name})")
         addresses.append(int(address))
     return tuple(addresses)
+
+
+@contextmanager
+def _primary_context(handle: Any) -> Iterator[Any]:
+    """The primary context of a device, which is current meanwhile. It is kept: torch uses it."""
+    from cuda.bindings import driver
+
+    context = check(driver.cuDevicePrimaryCtxRetain(handle), "cuDevicePrimaryCtxRetain")
+    check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent")
+    try:
+        yield context
+    finally:
+        check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
 
 
 class CudaLibrary:
@@ -90,17 +104,13 @@ class CudaModule:
         from cuda.bindings import driver
 
         handle = check(driver.cuDeviceGet(device), "cuDeviceGet")
-        context = check(driver.cuDevicePrimaryCtxRetain(handle), "cuDevicePrimaryCtxRetain")
-        check(driver.cuCtxPushCurrent(context), "cuCtxPushCurrent")
-        try:
+        with _primary_context(handle) as context:
             functions = [
                 self._function(kernel, shared_bytes, cluster_blocks, handle)
                 for kernel, shared_bytes, cluster_blocks in zip(
                     self._kernels, self._shared_bytes, self._cluster_blocks, strict=True
                 )
             ]
-        finally:
-            check(driver.cuCtxPopCurrent(), "cuCtxPopCurrent")
         return int(context), functions
 
     def parameter_bytes(self, kernel_name: str) -> list[int]:
@@ -109,12 +119,14 @@ class CudaModule:
 
         kernel = self._kernels[self._names.index(kernel_name)]
         sizes: list[int] = []
-        while True:
-            status, *values = driver.cuKernelGetParamInfo(kernel, len(sizes))
-            if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
-                return sizes  # there is no parameter of this number
-            _, size = check((status, *values), f"cuKernelGetParamInfo({kernel_name})")
-            sizes.append(int(size))
+        # The driver answers where a context is current, of whichever device.
+        with _primary_context(check(driver.cuDeviceGet(0), "cuDeviceGet")):
+            while True:
+                status, *values = driver.cuKernelGetParamInfo(kernel, len(sizes))
+                if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
+                    return sizes  # there is no parameter of this number
+                _, size = check((status, *values), f"cuKernelGetParamInfo({kernel_name})")
+                sizes.append(int(size))
 
     def window_limit(self, device: int) -> int:
         """Bytes of the largest window of accesses that persist in the L2 cache of `device`, 0 where
