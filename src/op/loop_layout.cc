@@ -299,6 +299,8 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
 }  // namespace
 
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
+  const auto is_zero = [](const Expr& extent) { return IsConst(extent, 0); };
+  if (std::any_of(nest.extents.begin(), nest.extents.end(), is_zero)) return MakeSeq({});
   return layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
 }
 

@@ -116,6 +116,10 @@ std::string CheckTypes(const TileRegion& global, const TileRegion& shared) {
   if (!IsGlobal(global.buffer) || !IsShared(shared.buffer)) {
     return "a copy that is not between global and shared memory";
   }
+  // A map has at least one element in each dimension, which the copy would take for the tensor's.
+  for (const Expr& extent : BufferOf(global.buffer)->shape) {
+    if (IsConst(extent, 0)) return "a tensor without elements";
+  }
   const DLDataType t = BufferOf(global.buffer)->dtype->dtype;
   const DLDataType u = BufferOf(shared.buffer)->dtype->dtype;
   if (t.code != u.code || t.bits != u.bits || t.lanes != u.lanes) {

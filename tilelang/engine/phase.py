@@ -47,6 +47,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
     passes += [
         transform.VerifyBufferInit,
         transform.UnrollCopies,
+        transform.StageResults,
         transform.SelectInstructions,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,

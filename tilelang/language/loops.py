@@ -335,7 +335,7 @@ def Parallel(
     loop_layout: Any = None,
     prefer_async: bool | None = None,
     annotations: Mapping[str, Any] | None = None,
-) -> LoopNest:
+) -> LoopNest | range:
     """Iterate over all of ``extents`` with the threads of the block; iterations are independent.
 
     Parameters
@@ -370,6 +370,8 @@ def Parallel(
     }
     notes = {k: v for k, v in given.items() if v is not None}
     notes |= loop_layout_notes("T.Parallel", loop_layout, coalesced_width) | dict(annotations or {})
+    if 0 in checked:  # The size of a tensor without elements: the body runs for nothing.
+        return range(0)
     outer = partial(tir_builder.parallel, 0, checked[0], annotations=notes or None)
     return LoopNest(
         "parallel", [outer, *(partial(tir_builder.parallel, 0, e) for e in checked[1:])]

@@ -81,6 +81,11 @@ def UnrollCopies() -> Pass:
     return get_function("transform.UnrollCopies")()
 
 
+def StageResults() -> Pass:
+    """Lets results of MMAs go to tensors through shared memory that the loops leave."""
+    return get_function("transform.StageResults")()
+
+
 def SelectInstructions() -> Pass:
     """Decides which instructions make each product, and says why no better ones do."""
     return get_function("transform.SelectInstructions")()
@@ -257,6 +262,7 @@ __all__ = [
     "ProducerConsumerWarpSpecialized",
     "RemoveUnusedBindings",
     "Simplify",
+    "StageResults",
     "StmtSimplify",
     "ThreadSync",
     "UnrollCopies",

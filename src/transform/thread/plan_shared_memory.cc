@@ -179,6 +179,20 @@ class Plan {
   }
   int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }
 
+  /*! What was bought is a wait and a barrier behind the kernel's loops. */
+  bool IsCheap() const {
+    return std::all_of(bought_.begin(), bought_.end(), [&](const std::pair<size_t, size_t>& p) {
+      return PriceOf(uses_[p.first], uses_[p.second]) == SharedReuse::Price::kWaits &&
+             reuse_->IsUsedOnce(uses_[p.second].alloc->buffer.get());
+    });
+  }
+  /*! Bytes of the largest buffer. */
+  int64_t Largest() const {
+    int64_t bytes = 0;
+    for (const Use& use : uses_) bytes = std::max(bytes, use.bytes);
+    return bytes;
+  }
+
   /*! Where each buffer of the dynamic array is. */
   std::unordered_map<const Object*, Expr> Offsets() const {
     std::unordered_map<const Object*, Expr> offsets;
@@ -417,28 +431,43 @@ class OffsetWriter : public StmtExprMutator {
   }
 };
 
-/*! What a block may have where as many as the program says share a multiprocessor. */
-int64_t BytesOfBlock(const Stmt& kernel, const Target& target) {
-  struct Finder : StmtExprVisitor {
-    int64_t blocks = 1;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const AttrStmtNode* op) override {
-      if (op->attr_key == kMinBlocks) blocks = std::max<int64_t>(blocks, ToInt(op->value));
-      Default(op);
+/*! What a kernel says of how many of its blocks share a multiprocessor. */
+struct Residency : StmtExprVisitor {
+  int64_t blocks = 1;
+  int64_t threads = 1;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) override {
+    if (op->attr_key == kMinBlocks) blocks = std::max<int64_t>(blocks, ToInt(op->value));
+    if (op->attr_key == kThreadExtent) {
+      const std::string tag = op->node.cast<IterVar>()->thread_tag;
+      if (tag.rfind("threadIdx", 0) == 0) threads *= AsInt(op->value).value_or(1);
     }
-  } finder;
-  finder(kernel);
+    Default(op);
+  }
+};
+
+/*! What each of so many blocks may have. */
+int64_t BytesOfBlock(int64_t blocks, const Target& target) {
   const int64_t of_system =
       target.limits.shared_bytes_per_sm - target.limits.shared_bytes_per_block;
-  return target.limits.shared_bytes_per_sm / finder.blocks - of_system;
+  return target.limits.shared_bytes_per_sm / blocks - of_system;
 }
 
-/*! With room for the blocks that the program wants, or else for one. */
+/*! With room for the blocks that the program wants, or else for one; and for one more, where tiles
+ * that are used once, behind the loops, give it by having bytes of what the loops have left. */
 Plan PlanOf(const Stmt& kernel, const Target& target) {
-  const int64_t wanted = BytesOfBlock(kernel, target);
-  Plan plan(kernel, wanted);
+  Residency residency;
+  residency(kernel);
+  const int64_t wanted = BytesOfBlock(residency.blocks, target);
+  const Plan plan(kernel, wanted);
   const bool fits = plan.Bytes() <= wanted || wanted == target.limits.shared_bytes_per_block;
-  return fits ? plan : Plan(kernel, target.limits.shared_bytes_per_block);
+  if (!fits) return Plan(kernel, target.limits.shared_bytes_per_block);
+  const int64_t room = target.BlocksThatFit(residency.threads, plan.Bytes());
+  const int64_t less = BytesOfBlock(room + 1, target);
+  const bool by_bytes = room > 0 && target.BlocksThatFit(residency.threads, less) > room;
+  if (!by_bytes || plan.Bytes() - plan.Largest() > less) return plan;
+  const Plan smaller(kernel, less);
+  return smaller.Bytes() <= less && smaller.IsCheap() ? smaller : plan;
 }
 
 Stmt PlanKernel(const Stmt& kernel, const Target& target, Array<String>* notes) {

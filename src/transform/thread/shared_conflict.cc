@@ -70,7 +70,10 @@ class LaterNames {
     Expr later = v + *step;
     if (!next) {
       const Var more = MakeVar("distance", v->dtype());
-      analyzer_->BindConst(more, AsInt(op->extent).value_or(INT32_MAX));
+      // A loop of unknown length ends before its variable leaves int32, and so do TVM's bounds of
+      // sums with this.
+      const int64_t most = (INT32_MAX - 2) / std::max<int64_t>(1, std::abs(*step));
+      analyzer_->BindConst(more, AsInt(op->extent).value_or(most));
       later = later + (more + 1) * *step;
     }
     names_.map[v.get()] = later;

@@ -424,6 +424,13 @@ bool SharedReuse::MayWait(const Handshake& h, int done) const {
   return true;
 }
 
+bool SharedReuse::IsUsedOnce(const Object* buffer) const {
+  const auto it = lives_.find(buffer);
+  if (it == lives_.end() || !it->second.known) return false;
+  const std::vector<int> around = RegionsAround(it->second.region);
+  return std::none_of(around.begin(), around.end(), [&](int r) { return regions_[r].is_loop; });
+}
+
 bool SharedReuse::IsBefore(const Object* a, const Object* b) const {
   return lives_.at(a).last < lives_.at(b).first;
 }

@@ -35,6 +35,8 @@ class SharedReuse {
   std::string Unawaited(const Object* buffer) const;
   /*! One buffer's life is over before the other's begins. */
   bool IsBefore(const Object* a, const Object* b) const;
+  /*! It is used outside of all loops, once in a run of the kernel. */
+  bool IsUsedOnce(const Object* buffer) const;
   /*! Notes that two buffers have bytes in common for such a price. */
   void Share(const Object* a, const Object* b);
   void ShareNothing();

@@ -31,7 +31,7 @@ def example():
         pytest.param(SIZE, {"shared_tiles": 2}, id="stream K and tiles"),
         pytest.param(SIZE, {"cluster": 2}, id="clusters"),
         pytest.param(SIZE, {"fetch": True, "panel": 1}, id="fetched tiles"),
-        pytest.param(SIZE, {"fetch": True, "shared_tiles": 2}, id="fetched shares"),
+        pytest.param(SIZE, {"fetch": True, "shared_tiles": 6}, id="fetched shares"),
         # Five steps of each share, of which the last two are behind the end.
         pytest.param(
             (30, 328, 520),

@@ -137,6 +137,56 @@ def test_nothing_is_launched_for_no_blocks(arch, is_constant):
     assert e.tolist() == [3] * 4
 
 
+@pytest.mark.parametrize("shape", [(8, 0), (0, 8)])
+def test_loops_and_copies_over_no_elements(shape):
+    """In a block that runs: the tensors have no elements, and no map of TMA."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor(shape, "float32"), C: T.Tensor(shape, "float32"), D: T.Tensor((8,), "int32")
+    ):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((32, 32), "float32")
+            F = T.alloc_fragment((8, 8), "float32")
+            T.clear(F)
+            for i, j in T.Parallel(*shape):
+                F[i, j] = A[i, j]
+            for i, j in T.Parallel(*shape):
+                C[i, j] = A[i, j] + F[i, j]
+            T.copy(A, C)
+            T.copy(A[0, 0], tile)
+            T.copy(tile, C[0, 0])
+            for i in T.Parallel(8):
+                D[i] = 3
+
+    kernel = compiled(main, target="cuda -arch=sm_90a")
+    assert kernel.launch_plan.descriptors == ()
+    a, d = zeros(*shape), zeros(8, dtype=torch.int32)
+    kernel(a, a, d)
+    assert d.tolist() == [3] * 8
+
+
+def test_what_tma_writes_to_no_elements_changes_nothing():
+    """A map has an element even where the tensor, here the begin of another one, has none."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(C: T.Tensor((n, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((32, 32), "float32")
+            T.fill(S, 5)
+            T.copy(S, C[0, 0])
+
+    kernel = compiled(main, target="cuda -arch=sm_90a")
+    assert len(kernel.launch_plan.descriptors) == 1
+    c = zeros(4, 32)
+    kernel(c[:0])
+    kernel(zeros(0, 32))
+    assert not c.any()
+    kernel(c)
+    assert (c == 5).all()
+
+
 def test_a_negative_extent_is_refused():
     with pytest.raises(ValueError, match=r"a dimension of T\.Tensor is -1, wanted an int of 0"):
         T.Tensor((-1, 4))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
+
+import torch
 
 from tilelang.emulator import tensor_map as emulated
 from tilelang.engine.launch_plan import Descriptor, LaunchPlan
@@ -12,8 +15,8 @@ from tilelang.engine.tensor_map import TensorMap
 Encode = Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes]
 """The 128 bytes for a descriptor, an address, extents, and strides in bytes."""
 
-# No element of an empty tensor exists to be read or written there, but a map needs an address.
-_NOWHERE = 16
+# Between the elements of the least map, in bytes.
+_LEAST_STRIDE = 16
 
 
 def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Encode:
@@ -27,8 +30,9 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
         descriptor: Descriptor, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> bytes:
         if 0 in shape:
-            shape, strides = _least_shape(descriptor), (_NOWHERE,) * len(strides)
-            address = address or _NOWHERE
+            # A map has elements even if the tensor has none: zeros, which a kernel may write to.
+            shape, strides = _least_shape(descriptor), (_LEAST_STRIDE,) * len(strides)
+            address = _zeros(_LEAST_STRIDE * (1 + sum(n - 1 for n in shape))).data_ptr()
         try:
             described = _describe(descriptor, shape, strides)
             described.check_address(address)
@@ -42,7 +46,16 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
 def describe_least(descriptor: Descriptor) -> TensorMap:
     """The map that stands for that of a tensor without elements."""
     shape = _least_shape(descriptor)
-    return _describe(descriptor, shape, (_NOWHERE,) * (len(shape) - 1))
+    return _describe(descriptor, shape, (_LEAST_STRIDE,) * (len(shape) - 1))
+
+
+@functools.cache
+def _zeros(size: int) -> torch.Tensor:
+    """Bytes that stay, in memory of the host that every GPU reaches."""
+    memory = torch.zeros(size + _LEAST_STRIDE, dtype=torch.uint8)
+    if torch.cuda.is_available():
+        memory = memory.pin_memory()
+    return memory[-memory.data_ptr() % _LEAST_STRIDE :]
 
 
 def _least_shape(descriptor: Descriptor) -> tuple[int, ...]:
@@ -86,7 +99,7 @@ def encode_for_driver(tensor_map: TensorMap, address: int) -> bytes:
         fill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
     )
     # Of one dimension too the driver refuses a null pointer to strides, though it reads none.
-    strides = tensor_map.byte_strides or (_NOWHERE,)
+    strides = tensor_map.byte_strides or (_LEAST_STRIDE,)
     tensor = (
         driver.CUtensorMapDataType(tensor_map.data_type),
         len(tensor_map.shape),

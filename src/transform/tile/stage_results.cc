@@ -1,0 +1,219 @@
+/*!
+ * StageResults: results of MMAs go to tensors through shared memory that the kernel's loops leave.
+ *
+ * In:  a tile program under thread_extent attributes, before instructions are selected.
+ * Out: the same, where `copy(C_local, C[..])` of a whole accumulator to a tensor of 16-bit elements
+ * is `copy(C_local, C_local_result)`, which stmatrix can make, and `copy(C_local_result, C[..])`,
+ * which TMA can. A warp's own stores would be of half sectors: a lane of an accumulator has two
+ * neighbours of a row, four lanes have eight. The tile has no more bytes than those that pipelined
+ * loops in front of it load into, so that PlanSharedMemory has room for it there.
+ * Establishes: nothing else; a program that has such a tile of its own stays, and so does one in
+ * which the copy is in a loop or branch, where its barrier and the wait for its store would be paid
+ * each time, has keywords, or is not the tensor's only use; or the target is without TMA, which
+ * takes rows of multiples of 16 bytes. Refuses nothing.
+ */
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../op/copy_instruction.h"
+#include "../../op/gemm.h"
+#include "../../op/matrix_copy.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/build.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "kernel_scope.h"
+#include "tile_loads.h"
+#include "warp_roles.h"
+
+namespace tl {
+namespace {
+
+/*! Of an element of a result, and of what TMA's strides are multiples of. */
+constexpr int64_t kResultBits = 16, kStrideBytes = 16;
+
+/*! What of a kernel decides: its accumulators, how often it names each buffer, whether it gives
+ * threads their roles. */
+class Facts : public StmtExprVisitor {
+ public:
+  std::unordered_set<const Object*> accumulators;
+  std::unordered_map<const Object*, int> uses;
+  bool has_roles = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    has_roles |= op->attr_key == kThreadRange || op->attr_key == kWsOp;
+    Default(op);
+  }
+  void Visit_(const SBlockNode* op) final {
+    has_roles |= op->annotations.count(kWsSchedule) != 0;
+    Default(op);
+  }
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (call && IsGemm(call)) accumulators.insert(ParseGemm(call, op->span).c.buffer.get());
+    Default(op);
+  }
+  void Visit_(const VarNode* op) final { ++uses[op]; }
+};
+
+/*! Bytes of the tiles that a pipelined loop loads, with all versions that it asks for. */
+class LoadedBytes : public StmtExprVisitor {
+ public:
+  int64_t bytes = 0;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    const int64_t outside = stages_;
+    if (IsPipelined(op)) stages_ = StagesOf(op);
+    Default(op);
+    stages_ = outside;
+  }
+  void Visit_(const EvaluateNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    if (stages_ == 0 || !IsTileLoad(s)) return;
+    const Var tile = TileRegion::From(AsTileOp(s)->args[1]).buffer;
+    if (!seen_.insert(tile.get()).second) return;
+    const BufferTypeNode* type = BufferOf(tile);
+    int64_t bits = type->dtype->dtype.bits * stages_;
+    for (const Expr& extent : type->shape) bits *= AsInt(extent).value_or(0);
+    bytes += bits / 8;
+  }
+
+ private:
+  int64_t stages_ = 0;
+  std::unordered_set<const Object*> seen_;
+};
+
+/*! The row-major region of a whole buffer. */
+TileRegion Whole(const Var& buffer) {
+  TileRegion whole{buffer, {}};
+  for (const Expr& extent : BufferOf(buffer)->shape) {
+    auto r = make_object<RangeNode>();
+    r->min = MakeInt(0);
+    r->extent = extent;
+    whole.ranges.push_back(Range(r));
+  }
+  return whole;
+}
+
+/*! Constant strides that a tensor map takes, the last of them 1. */
+bool HasMapStrides(const Var& tensor) {
+  const BufferTypeNode* type = BufferOf(tensor);
+  int64_t row = 1;
+  for (size_t d = type->shape.size(); d-- > 0;) {
+    const bool has_own = !type->strides.empty();
+    const std::optional<int64_t> stride = has_own ? AsInt(type->strides[d]) : row;
+    const bool last = d + 1 == type->shape.size();
+    if (!stride || (last ? *stride != 1 : *stride * kResultBits / 8 % kStrideBytes != 0)) {
+      return false;
+    }
+    const std::optional<int64_t> extent = AsInt(type->shape[d]);
+    if (!extent && d > 0) return false;
+    row = *stride * extent.value_or(1);
+  }
+  return true;
+}
+
+class Stager : public StmtExprMutator {
+ public:
+  Stager(const PrimFunc& f, const Stmt& kernel, const Target& target)
+      : params_(f->params), target_(target) {
+    facts_(kernel);
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    Stmt out;
+    scope_.Within(op, [&] { out = Default<Stmt>(op); });
+    return out;
+  }
+  Stmt Mutate_(const SBlockNode* op) final {
+    if (facts_.has_roles) return GetRef<Stmt>(op);
+    const Stmt body = Staged(op->body);
+    if (tiles_.empty()) return GetRef<Stmt>(op);
+    auto block = make_object<SBlockNode>(*op);
+    block->body = body;
+    for (const Var& tile : tiles_) block->alloc_buffers.push_back(tile);
+    return SBlock(block);
+  }
+
+ private:
+  /*! Statements that the kernel's threads come to once. */
+  Stmt Staged(const Stmt& s) {
+    if (s.as<SeqStmtNode>()) {
+      std::vector<Stmt> out;
+      for (const Stmt& t : FlatSeq(s)) out.push_back(Staged(t));
+      return MakeSeq(out);
+    }
+    if (const auto* attr = s.as<AttrStmtNode>()) {
+      auto n = make_object<AttrStmtNode>(*attr);
+      n->body = Staged(attr->body);
+      return AttrStmt(n);
+    }
+    LoadedBytes loaded;
+    loaded(s);
+    free_ += loaded.bytes;
+    const CallNode* call = AsTileOp(s);
+    return call && IsCallTo(GetRef<Expr>(call), kCopy) ? OfCopy(call, s) : s;
+  }
+
+  Stmt OfCopy(const CallNode* call, const Stmt& s) {
+    const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
+    if (!TileOpAttrs(call).empty() || !facts_.accumulators.count(src.buffer.get()) ||
+        !IsFragment(src.buffer) || !IsWhole(src) || !IsResult(dst)) {
+      return s;
+    }
+    const BufferTypeNode* tensor = BufferOf(dst.buffer);
+    const Array<Expr>& shape = BufferOf(src.buffer)->shape;
+    const Var tile = MakeBuffer(std::string(src.buffer->name) + "_result", tensor->dtype->dtype,
+                                shape, "shared.dyn");
+    int64_t bytes = kResultBits / 8;
+    for (const Expr& extent : shape) bytes *= ToInt(extent);
+    const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kStrideBytes == 0;
+    const TileRegion whole = Whole(tile);
+    const int64_t threads = scope_.Threads(s->span).threads;
+    if (bytes > free_ || !in_rows || !WhyNotMatrices(src, whole, target_, threads).empty()) {
+      return s;
+    }
+    free_ -= bytes;
+    tiles_.push_back(tile);
+    const std::vector<Stmt> copies = {
+        MakeEvaluate(CallOp(kCopy, {src.ToExpr(), whole.ToExpr()}), s->span),
+        MakeEvaluate(CallOp(kCopy, {whole.ToExpr(), dst.ToExpr()}), s->span)};
+    return MakeSeq(copies);
+  }
+
+  /*! A region of a tensor that the kernel uses nowhere else, whose rows TMA stores. */
+  bool IsResult(const TileRegion& dst) const {
+    if (!IsGlobal(dst.buffer) || facts_.uses.at(dst.buffer.get()) != 1) return false;
+    const bool is_parameter = std::any_of(params_.begin(), params_.end(),
+                                          [&](const Var& v) { return v.same_as(dst.buffer); });
+    const DLDataType t = BufferOf(dst.buffer)->dtype->dtype;
+    return is_parameter && int64_t(t.bits) * t.lanes == kResultBits && HasMapStrides(dst.buffer);
+  }
+
+  const Array<Var> params_;
+  const Target& target_;
+  KernelScope scope_;
+  Facts facts_;
+  /*! Bytes of the tiles of loops in front, that no result has. */
+  int64_t free_ = 0;
+  std::vector<Var> tiles_;
+};
+
+PrimFunc StageResults(PrimFunc f) {
+  if (!TargetOf(f).Has(Feature::kTma)) return f;
+  return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    return Stager(f, GetRef<Stmt>(op), target).Mutate(GetRef<Stmt>(op));
+  });
+}
+
+Registration registration([] { RegisterPass("StageResults", StageResults); });
+
+}  // namespace
+}  // namespace tl

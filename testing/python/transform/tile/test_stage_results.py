@@ -1,0 +1,119 @@
+"""Results of MMAs that a program copies straight to a tensor go through what its loops leave."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+SIZE = (200, 264, 136)
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet():
+    tilelang.set_log_level("WARNING")
+    yield
+    tilelang.set_log_level("INFO")
+
+
+def product(
+    size=SIZE,
+    *,
+    dtype="float16",
+    result=None,
+    tile=(128, 128),
+    depth=64,
+    stages=2,
+    place="end",
+    keywords=None,
+    columns=None,
+    again=False,
+):
+    """C of A and B^T, its accumulators copied to C: at the end, or in a loop or a branch."""
+    M, N, K = size
+    rows, width = tile
+    keywords = keywords or {}
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
+        C: T.Tensor((M, columns or N), result or dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, width), T.ceildiv(M, rows), threads=128) as (bx, by):
+            A_shared = T.alloc_shared((rows, depth), dtype)
+            B_shared = T.alloc_shared((width, depth), dtype)
+            total = T.alloc_fragment((rows, width), "float32")
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(K, depth), num_stages=stages):
+                T.copy(A[by * rows, k * depth], A_shared)
+                T.copy(B[bx * width, k * depth], B_shared)
+                T.gemm(A_shared, B_shared, total, transpose_B=True)
+            for i, j in T.Parallel(rows, width):
+                total[i, j] = T.max(total[i, j], 0)
+            if place == "end":
+                T.copy(total, C[by * rows, bx * width], **keywords)
+            elif place == "loop":
+                for _ in T.serial(2):
+                    T.copy(total, C[by * rows, bx * width])
+            elif place == "branch":
+                first = A[0, 0]
+                if first != 0:
+                    T.copy(total, C[by * rows, bx * width])
+            if again:
+                C[0, 0] = 1
+
+    return main
+
+
+def test_the_program_with_its_tile(tile_passes):
+    text = tile_passes(product(), "StageResults", arch="sm_90a")["main"].script(show_meta=False)
+    lines = [line.strip() for line in text.splitlines()]
+    assert [line for line in lines if "T.tl.copy(total" in line] == [
+        "T.tl.copy(total[0:128, 0:128], total_result[0:128, 0:128])",
+        "T.tl.copy(total_result[0:128, 0:128], "
+        "C[by * 128:by * 128 + 128, bx * 128:bx * 128 + 128])",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "arch"),
+    [
+        pytest.param({}, "sm_80", id="a target without TMA"),
+        pytest.param({"result": "float32"}, "sm_90a", id="whole sectors as they are"),
+        pytest.param({"columns": 265}, "sm_90a", id="rows that TMA does not take"),
+        pytest.param({"place": "loop"}, "sm_90a", id="each time in a loop"),
+        pytest.param({"place": "branch"}, "sm_90a", id="in a branch"),
+        pytest.param({"keywords": {"coalesced_width": 2}}, "sm_90a", id="keywords"),
+        pytest.param({"again": True}, "sm_90a", id="another use of the tensor"),
+        pytest.param({"depth": 32, "stages": 1}, "sm_90a", id="no room"),
+    ],
+)
+def test_what_stays(tile_passes, options, arch):
+    text = tile_passes(product(**options), "StageResults", arch=arch)["main"].script()
+    assert "total[0:128, 0:128], C[" in text
+    assert "total_result" not in text
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return tilelang.compile(product(), target=HOPPER)
+
+
+def test_its_instructions_and_place(kernel):
+    source = kernel.get_kernel_source()
+    assert "tl::ptx_stmatrix_x4(total_result" in source
+    assert "tl::tma_store<tl::evict_normal>(C_desc" in source
+    # Two blocks have room, as they have without the tile.
+    assert "__launch_bounds__(256, 2)" in source
+    assert "total_result is in bytes of A_shared, behind a barrier" in str(kernel.explain())
+
+
+def test_the_result_at_the_edges(kernel, device):
+    M, N, K = SIZE
+    torch.manual_seed(0)
+    a, b = (torch.randn(s, device=device).half() for s in ((M, K), (N, K)))
+    c = torch.full((M, N), float("nan"), device=device, dtype=torch.float16)
+    kernel(a, b, c)
+    torch.testing.assert_close(c.double(), (a.double() @ b.double().T).relu(), rtol=2e-3, atol=2e-3)
