@@ -2,8 +2,8 @@
 
 import subprocess
 import sys
-import zipfile
 import threading
+import zipfile
 
 import pytest
 import torch
