@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/reflection/accessor.h>
 
+#include "float_operations.h"
 #include "functor.h"
 
 namespace tl {
@@ -54,16 +55,18 @@ void Analyzer::BindShapes(const PrimFunc& f) {
 }
 
 Expr Analyzer::Simplify(const Expr& e) {
-  return TL_GLOBAL("sym.AnalyzerSimplify")(self_, e, 2).cast<Expr>();
+  const Expr hidden = HideFloats(e);
+  const Expr simple = TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>();
+  return hidden.same_as(e) ? simple : ShowFloats(simple);
 }
 
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  return TL_GLOBAL("sym.AnalyzerCanProve")(self_, condition, strength).cast<bool>();
+  return TL_GLOBAL("sym.AnalyzerCanProve")(self_, HideFloats(condition), strength).cast<bool>();
 }
 
 bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
-  return TL_GLOBAL("sym.AnalyzerCanProveEqual")(self_, a, b).cast<bool>();
+  return TL_GLOBAL("sym.AnalyzerCanProveEqual")(self_, HideFloats(a), HideFloats(b)).cast<bool>();
 }
 
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {

@@ -48,6 +48,7 @@ _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "BitXor": ("^", operator.xor),
     "MatMult": ("@", operator.matmul),
 }
+_FLOAT_NODES = {"Add": tirx.Add, "Mult": tirx.Mul, "Div": tirx.Div}
 _UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "USub": ("-", operator.neg),
     "UAdd": ("+", operator.pos),
@@ -104,9 +105,24 @@ def binary(name: str, left: Any, right: Any) -> Any:
             left, right = as_dtype(left, "float32"), as_dtype(right, "float32")
     if name in _SHIFTS:
         math_ops.check_shift(f"`{symbol}`", left, right)
+    if name in _FLOAT_NODES and _is_zero(left) != _is_zero(right):
+        # TVM would make 0 of x * 0, which is NaN for an infinite x.
+        type_of = left if is_number(right) else right
+        if is_float(type_of):
+            left, right = (as_dtype(side, type_of.ty.dtype) for side in (left, right))
+            return _FLOAT_NODES[name](left, right)
     if name in ("FloorDiv", "Mod"):
         function = math_ops.floordiv if name == "FloorDiv" else math_ops.floormod
     return function(left, right)
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a scalar is the constant zero."""
+    return bool(getattr(value, "value", value) == 0) if _is_constant(value) else False
+
+
+def _is_constant(value: Any) -> bool:
+    return is_number(value) or isinstance(value, (tirx.IntImm, tirx.FloatImm))
 
 
 def unary(name: str, operand: Any) -> Any:

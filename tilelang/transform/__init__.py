@@ -221,8 +221,11 @@ def HoistWarpUniformValues() -> Pass:
 
 
 def Simplify() -> Pass:
-    """TVM's statement simplifier, the form that knows blocks."""
-    return tvm.s_tir.transform.StmtSimplify()
+    """TVM's statement simplifier, the form that knows blocks, of everything but floats, which it
+    takes for real numbers (src/tvm/float_operations.h)."""
+    simplify = tvm.s_tir.transform.StmtSimplify()
+    hide, show = (get_function(f"transform.{name}")() for name in ("HideFloats", "ShowFloats"))
+    return tvm.transform.Sequential([hide, simplify, show], name=simplify.info.name)
 
 
 def LowerOpaqueBlock() -> Pass:

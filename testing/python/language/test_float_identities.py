@@ -1,0 +1,64 @@
+"""What holds for real numbers and not for floats is not used: a program that has x - x, x == x,
+not x < 1 or (x + a) - a computes that, of infinities, NaN, zeros with a sign and large numbers, too.
+"""
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+VALUES = [1.0, -1.0, 0.0, -0.0, 3.0e38, 1.0e-3, float("inf"), -float("inf"), float("nan"), 2.5]
+WANTED = {
+    "x - x": lambda x: x - x,
+    "x * 0": lambda x: x * 0.0,
+    "0 / x": lambda x: 0.0 / x,
+    "x + 0": lambda x: x + 0.0,
+    "x + x - x - x": lambda x: x + x - x - x,
+    "(x + a) - a": lambda x: (x + 1e8) - 1e8,
+    "x == x": lambda x: x == x,
+    "x != x": lambda x: x != x,
+    "x <= x": lambda x: x <= x,
+    "not x < 1": lambda x: ~(x < 1),
+    "not x >= 1": lambda x: ~(x >= 1),
+    "x - x == 0": lambda x: x - x == 0,
+    "x < x + 1": lambda x: x < x + 1,
+    "x >= 1 unless x < 1": lambda x: ~(x < 1) & (x >= 1),
+}
+
+
+@T.prim_func
+def identities(X: T.Tensor((10,), T.float32), Y: T.Tensor((14, 10), T.float32)):
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(10):
+            x = X[i]
+            Y[0, i] = x - x
+            Y[1, i] = x * 0.0
+            Y[2, i] = 0.0 / x
+            Y[3, i] = x + 0.0
+            Y[4, i] = x + x - x - x
+            Y[5, i] = (x + 1e8) - 1e8
+            Y[6, i] = T.if_then_else(x == x, 1.0, 0.0)
+            Y[7, i] = T.if_then_else(x != x, 1.0, 0.0)
+            Y[8, i] = T.if_then_else(x <= x, 1.0, 0.0)
+            Y[9, i] = T.if_then_else(not x < 1.0, 1.0, 0.0)
+            Y[10, i] = T.if_then_else(not x >= 1.0, 1.0, 0.0)
+            Y[11, i] = T.if_then_else(x - x == 0.0, 1.0, 0.0)
+            Y[12, i] = T.if_then_else(x < x + 1.0, 1.0, 0.0)
+            Y[13, i] = 0.0
+            if x < 1.0:
+                Y[13, i] = 0.0
+            else:
+                if x >= 1.0:
+                    Y[13, i] = 1.0
+
+
+def test_each_is_computed(device):
+    x = torch.tensor(VALUES)
+    found = torch.empty(14, 10, device=device)
+    tilelang.compile(identities)(x.to(device), found)
+    wanted = torch.stack([f(x).float() for f in WANTED.values()])
+    # Bits, since 0 == -0; NaN has many.
+    bits = [y.cpu().nan_to_num(7.0).view(torch.int32) for y in (found, wanted)]
+    different = [n for n, a, b in zip(WANTED, *bits, strict=True) if not torch.equal(a, b)]
+    assert not different
+    assert torch.equal(found.cpu().isnan(), wanted.isnan())
