@@ -1,5 +1,5 @@
 """What holds for real numbers and not for floats is not used: a program that has x - x, x == x,
-not x < 1 or (x + a) - a computes that, of infinities, NaN, zeros with a sign and large numbers, too.
+not x < 1 or (x + a) - a computes that, of infinities, NaN, signed zeros and large numbers, too.
 """
 
 import torch
