@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tilelang.testing.descent import descend
 from tilelang.testing.fuzz.interpret import interpret
 from tilelang.testing.fuzz.program import (
     BODIES,
@@ -40,8 +39,6 @@ from tilelang.testing.fuzz.program import (
 )
 from tilelang.testing.fuzz.writer import settle
 
-_BATCH = 4
-
 
 def shrink(
     program: Program, fails: Callable[[Sequence[Program]], Sequence[bool]], seconds: float
@@ -50,23 +47,7 @@ def shrink(
 
     `fails` tells of each of several programs whether it fails as the first one does.
     """
-    end = time.monotonic() + seconds
-    position, improved = 0, True
-    while improved:
-        # What was tried before the last step is tried again only when all else is done.
-        improved = position > 0
-        candidates = itertools.islice(_smaller(program), position, None)
-        position = 0 if improved else position
-        for batch in _batches(candidates, end):
-            failing = [p for _, p in itertools.compress(batch, fails([p for _, p in batch]))]
-            if failing:
-                position = batch[0][0]
-                program = min(failing, key=measure)
-                improved = True
-                break
-        if time.monotonic() > end:
-            break
-    return program
+    return descend(program, _smaller, measure, fails, seconds, _has_meaning)
 
 
 def measure(program: Program) -> tuple[int, int, int]:
@@ -81,36 +62,24 @@ def measure(program: Program) -> tuple[int, int, int]:
     return len(nodes) + 3 * len(program.tensors), numbers, odd
 
 
-def _batches(
-    candidates: Iterator[tuple[int, Program]], end: float
-) -> Iterator[list[tuple[int, Program]]]:
-    """Those candidates that have a meaning, a few at a time, until the time is over."""
-    batch: list[tuple[int, Program]] = []
-    for number, candidate in candidates:
-        if time.monotonic() > end:
-            return
-        try:
-            interpret(candidate)
-        except Invalid:
-            continue
-        batch.append((number, candidate))
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _smaller(program: Program) -> Iterator[tuple[int, Program]]:
-    """Smaller programs, numbered, each once, the boldest steps first."""
+def _smaller(program: Program) -> Iterator[Program]:
+    """Smaller programs, each once, the boldest steps first."""
     seen = {program}
     size = measure(program)
     for make in (_statements, _sizes, _structure, _expressions, _choices):
         for candidate in make(program):
             candidate = _tidy(candidate)
             if candidate not in seen and measure(candidate) < size:
-                yield len(seen) - 1, candidate
+                yield candidate
                 seen.add(candidate)
+
+
+def _has_meaning(program: Program) -> bool:
+    try:
+        interpret(program)
+    except Invalid:
+        return False
+    return True
 
 
 def _tidy(program: Program) -> Program:
