@@ -64,6 +64,8 @@ typedef struct {
                       const uint32_t*, const uint32_t*, int, int, int, int);
   int (*encode_im2col)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const int*,
                        const int*, uint32_t, uint32_t, const uint32_t*, int, int, int, int);
+  int (*host_alloc)(void**, size_t, unsigned);
+  int (*host_free)(void*);
 } tl_driver;
 
 enum {
@@ -79,6 +81,8 @@ enum {
   TL_PORTABLE_BLOCKS = 8,
   TL_DEFAULT_SHARED = 48 * 1024,
   TL_ALIGNMENT = 16,
+  TL_ZERO_BYTES = 1 << 14, /* of the least map: 3 windows of 256 pixels, 16 bytes apart */
+  TL_PORTABLE = 1,         /* for all contexts: cuMemHostAlloc */
   TL_MAP_BYTES = 128,
   TL_MAX_RANK = 5,
   TL_MAX_DEPTH = 32
@@ -96,6 +100,7 @@ struct tl_kernel {
   int num_variables, num_params, num_kernels, num_maps, num_args;
   int *roles, *ranks;
   void** functions;
+  void* zeros; /* what maps of tensors without elements have, and kernels may write to */
 };
 
 /* Errors. */

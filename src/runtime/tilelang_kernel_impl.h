@@ -214,7 +214,9 @@ static tl_status tl_open(tl_driver* driver, const char* name, char* message) {
                  {"cuKernelGetParamInfo", &driver->param_info},
                  {"cuLaunchKernelEx", &driver->launch},
                  {"cuTensorMapEncodeTiled", &driver->encode_tiled},
-                 {"cuTensorMapEncodeIm2col", &driver->encode_im2col}};
+                 {"cuTensorMapEncodeIm2col", &driver->encode_im2col},
+                 {"cuMemHostAlloc", &driver->host_alloc},
+                 {"cuMemFreeHost", &driver->host_free}};
   name = name ? name : "libcuda.so.1";
   driver->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!driver->library)
@@ -342,6 +344,14 @@ static tl_status tl_functions(tl_kernel* kernel, const void* cubin, char* messag
   return status;
 }
 
+static tl_status tl_zeros(tl_kernel* kernel, char* message) {
+  const tl_driver* driver = &kernel->driver;
+  TL_TRY(tl_check(driver, driver->host_alloc(&kernel->zeros, TL_ZERO_BYTES, TL_PORTABLE),
+                  "cuMemHostAlloc", message));
+  memset(kernel->zeros, 0, TL_ZERO_BYTES);
+  return TL_OK;
+}
+
 static tl_status tl_load_file(tl_kernel* kernel, const tl_file* file, int device, char* message) {
   const tl_driver* driver = &kernel->driver;
   int major = 0, minor = 0;
@@ -365,6 +375,7 @@ static tl_status tl_load_file(tl_kernel* kernel, const tl_file* file, int device
   status = tl_check(driver, driver->push(context), "cuCtxPushCurrent", message);
   if (status == TL_OK) {
     status = tl_functions(kernel, code, message);
+    if (status == TL_OK && kernel->num_maps) status = tl_zeros(kernel, message);
     driver->pop(&context);
   }
   free(code);
@@ -393,6 +404,7 @@ tl_status tl_kernel_load(const char* path, int device, const char* driver, tl_ke
 
 void tl_kernel_free(tl_kernel* kernel) {
   if (!kernel) return;
+  if (kernel->zeros) kernel->driver.host_free(kernel->zeros);
   if (kernel->library) kernel->driver.unload(kernel->library);
   if (kernel->context) kernel->driver.release(kernel->device);
   if (kernel->driver.library) dlclose(kernel->driver.library);

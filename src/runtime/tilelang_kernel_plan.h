@@ -314,7 +314,7 @@ static tl_status tl_tensor_map(tl_call* call, char* out) {
     if (empty) shape[d] = least;
     if (empty && d < rank - 1) strides[d] = TL_ALIGNMENT;
   }
-  if (empty && !address) address = (void*)(uintptr_t)TL_ALIGNMENT;
+  if (empty) address = call->kernel->zeros;
   if (!call->args || c->bad) return TL_OK;
   if (channels)
     return tl_check(

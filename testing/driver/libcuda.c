@@ -88,6 +88,14 @@ API int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   *address = (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
   return *address ? 0 : 2;
 }
+API int cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
+  *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return !*memory || flags > 1;
+}
+API int cuMemFreeHost(void* memory) {
+  free(memory);
+  return 0;
+}
 API int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
   return memcpy((void*)(uintptr_t)to, from, bytes) == NULL;
 }

@@ -2,6 +2,7 @@
 
 import ctypes
 import pathlib
+import re
 import subprocess
 import zipfile
 
@@ -195,6 +196,24 @@ def test_what_is_launched_is_what_the_plan_says(library, log, gemm):
     assert lines()[2:] == wanted
     library.library.tl_kernel_free(kernel)
     assert lines()[-1] == "unload"
+
+
+def test_the_map_of_a_tensor_without_elements_is_none_of_the_caller_s_memory(library, log, gemm):
+    path, plan = gemm
+    kernel, _, _ = library.load(path)
+    a, b = torch.zeros(300, 256).half(), torch.zeros(256, 128).half()
+    count = len(log[0]())
+    for empty in (a[:0], torch.zeros(0, 256).half()):
+        assert library.launch(kernel, empty, b, b[:0]) == (OK, "")
+    maps = [re.search(r"address 0x(\w+) dims 1 1 ", line) for line in log[0]()[count:]]
+    places = [int(found[1], 16) for found in maps if found]
+    assert len(places) == 2 * (len(plan.descriptors) - 1)
+    for place in places:
+        assert place > 4096
+        for tensor in (a, b):
+            assert not 0 <= place - tensor.data_ptr() < tensor.nbytes
+        assert not any(ctypes.string_at(place, 64))
+    library.library.tl_kernel_free(kernel)
 
 
 @pytest.fixture(scope="module")
