@@ -1,5 +1,5 @@
-/*! Function attribute `tl.notes`: lines for `kernel.explain()` that passes add, in program order.
- */
+/*! What passes tell `kernel.explain()`: the function attribute `tl.notes`, lines in program order;
+ * where a statement of their other attributes is. */
 #pragma once
 #include <utility>
 
@@ -14,6 +14,12 @@ inline PrimFunc WithNotes(PrimFunc f, const Array<String>& more) {
   if (const Any known = GetAttr(f, kNotes); known != nullptr) notes = known.cast<Array<String>>();
   for (const String& note : more) notes.push_back(note);
   return WithAttr(std::move(f), kNotes, notes);
+}
+
+/*! Adds the file of a statement if it is another one than `file`, as that of a macro may be. */
+inline void AddFile(Map<String, Any>* entry, const Stmt& s, const String& file) {
+  if (!s->span.defined() || s->span->source_name->name == file) return;
+  entry->Set("file", s->span->source_name->name);
 }
 
 }  // namespace tl

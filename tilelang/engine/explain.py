@@ -7,7 +7,6 @@ became). The rest is read off the thread program.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import tvm
 from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
-from tilelang.engine.explain_roles import roles_text
+from tilelang.engine.explain_roles import roles_text, source_line
 from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         lines = [f"{head}: a plain loop, because nothing can run ahead"]
         for statement in entry["statements"]:
             if statement["reason"]:
-                lines.append(f"    {_source(file, statement)}: {statement['reason']}")
+                lines.append(f"    {source_line(file, statement)}: {statement['reason']}")
         return lines
     ahead = max(int(s) for s in entry["stage"])
     lines = [f"{head}: {ahead} {'step' if ahead == 1 else 'steps'} ahead"]
@@ -166,7 +165,7 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         words.append(_engine(function, set(map(int, statement["lines"])), bool(is_async)))
         if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
             words.append(f"not ahead: {statement['reason']}")
-        lines.append(f"    {_source(file, statement)}: {', '.join(words)}")
+        lines.append(f"    {source_line(file, statement)}: {', '.join(words)}")
     return lines + _steps(function, entry)
 
 
@@ -195,12 +194,6 @@ def _defaults(entry: Any) -> list[str] | None:
 
 def _reasons(entry: Any) -> list[str]:
     return [str(statement["reason"]) for statement in entry["statements"]]
-
-
-def _source(file: str, statement: Any) -> str:
-    line = int(statement["line"])
-    text = linecache.getline(file, line).strip()
-    return f"line {line}, {text}" if text else f"line {line}"
 
 
 def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:

@@ -39,6 +39,18 @@ def roles_text(entry: Any) -> list[str]:
     return lines
 
 
+def source_line(file: str, statement: Any) -> str:
+    """Where a statement of a kernel in `file` is, and its text. Those of macros may be in other
+    files, which are named.
+
+    Example: ``source_line("k.py", {"line": 3})`` is such as ``line 3, T.copy(A[0, 0], S)``
+    """
+    own, line = str(statement.get("file", file)), int(statement["line"])
+    place = f"line {line}" if own == file else f"{own}:{line}"
+    text = linecache.getline(own, line).strip() if own else ""
+    return f"{place}, {text}" if text else place
+
+
 def _threads(role: Any) -> str:
     first = int(role["first"])
     return f"{first} to {first + int(role['threads']) - 1}"
@@ -51,9 +63,7 @@ def _role(role: Any) -> str:
 
 
 def _statement(file: str, statement: Any) -> str:
-    line = int(statement["line"])
-    source = linecache.getline(file, line).strip() if file else ""
-    words = [f"line {line}", *([source] if source else [])]
+    words = [source_line(file, statement)]
     role = str(statement["role"])
     if statement["by"]:
         role += f", by {_BY[str(statement['by'])]}, channel {int(statement['channel'])}"

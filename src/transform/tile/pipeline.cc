@@ -6,6 +6,7 @@
 
 #include "../../op/copy_instruction.h"
 #include "../../tvm/attrs.h"
+#include "../notes.h"
 #include "pipeline_barriers.h"
 
 namespace tl {
@@ -91,15 +92,17 @@ Array<int64_t> LinesOf(const Stmt& s) {
 
 Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,
                               const Array<String>& reasons) {
+  const bool known = loop->span.defined();
+  const String file = known ? loop->span->source_name->name : String("");
   Array<Any> statements;
   for (size_t i = 0; i < body.size(); ++i) {
     const int64_t line = body[i]->span.defined() ? body[i]->span->line : 0;
     const String reason = i < reasons.size() ? reasons[i] : String("");
-    statements.push_back(
-        Map<String, Any>{{"line", line}, {"lines", LinesOf(body[i])}, {"reason", reason}});
+    Map<String, Any> entry = {{"line", line}, {"lines", LinesOf(body[i])}, {"reason", reason}};
+    AddFile(&entry, body[i], file);
+    statements.push_back(entry);
   }
-  const bool known = loop->span.defined();
-  return {{"file", known ? loop->span->source_name->name : String("")},
+  return {{"file", file},
           {"line", known ? int64_t(loop->span->line) : int64_t(0)},
           {"variable", loop->loop_var->name},
           {"statements", statements}};

@@ -1,3 +1,4 @@
+#include "../notes.h"
 #include "pipeline.h"
 #include "warp_roles.h"
 
@@ -23,7 +24,7 @@ String NameOf(CopyKind fill) {
 }
 
 /*! Fills, what the producer runs as well, and what stands beside them in pipelined loops. */
-Array<Any> DescribeStatements(const WarpRoles& roles) {
+Array<Any> DescribeStatements(const WarpRoles& roles, const String& file) {
   Array<Any> statements;
   ForEachNode(roles.body, [&](const RoleNode* node) {
     if (!node->IsLeaf()) return;
@@ -37,6 +38,7 @@ Array<Any> DescribeStatements(const WarpRoles& roles) {
                                         : "consumer";
     Map<String, Any> entry = {
         {"line", LineOf(node->stmt)}, {"role", String(role)}, {"by", NameOf(node->fill)}};
+    AddFile(&entry, node->stmt, file);
     if (fills) entry.Set("channel", int64_t(node->channel));
     if (fills && node->fill != CopyKind::kTma && !node->why.empty())
       entry.Set("reason", String(node->why));
@@ -79,9 +81,12 @@ Map<String, Any> DescribeRoles(const WarpRoles& roles) {
     entry.Set("line", int64_t(roles.where->line));
   }
   if (!roles.IsApplied()) return entry;
+  String file;
   ForEachNode(roles.body, [&](const RoleNode* node) {
-    if (node->stmt->span.defined()) entry.Set("file", node->stmt->span->source_name->name);
+    const Span& span = node->stmt->span;
+    if (file.empty() && span.defined()) file = span->source_name->name;
   });
+  entry.Set("file", file);
   Array<Any> channels;
   for (const Channel& c : roles.channels) {
     Array<String> buffers;
@@ -107,7 +112,7 @@ Map<String, Any> DescribeRoles(const WarpRoles& roles) {
   }
   entry.Set("roles", described);
   entry.Set("is_scheduled", int64_t(roles.is_scheduled));
-  entry.Set("statements", DescribeStatements(roles));
+  entry.Set("statements", DescribeStatements(roles, file));
   entry.Set("channels", channels);
   return entry;
 }

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 
 import pytest
 import torch
@@ -118,6 +119,32 @@ def test_copies_that_are_too_narrow_to_be_asynchronous():
     told = "stage 0, order 0, by the threads: cp.async does not fit its width or alignment"
     assert f"    line 1, T.copy(A[k * 8, 0], S): {told}" in lines
     assert "    versions of buffers: S 2" in lines
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_statements_of_a_macro_in_another_file(tmp_path, arch):
+    file = tmp_path / "scaling.py"
+    file.write_text(
+        "import tilelang.language as T\n\n\n@T.macro\ndef scale(F):\n"
+        "    for i, j in T.Parallel(64, 32):\n        F[i, j] = F[i, j] * 2\n"
+    )
+    scale = runpy.run_path(str(file))["scale"]
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), C: T.Tensor((64, 32), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 32), "float16")
+            F = T.alloc_fragment((64, 32), "float16")
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[0, k * 32], S)
+                T.copy(S, F)
+                scale(F)
+            T.copy(F, C)
+
+    text = tilelang.compile(main, target=f"cuda -arch={arch}").explain()
+    (line,) = [x for x in text.splitlines() if "scaling.py" in x]
+    assert f"{file}:6, for i, j in T.Parallel(64, 32):: " in line
+    assert re.search(r"    line \d+, T.copy\(S, F\): ", text)
 
 
 def test_loops_stand_at_their_kernel():
