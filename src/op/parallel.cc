@@ -285,6 +285,8 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
                                            const Fragment& fragment) {
   if (!IsIndexedByNest(nest, access)) return std::nullopt;
   const std::vector<int64_t> extents = StaticExtents(nest);
+  // The usual case, an iteration has the element of its own number: one function, with one table.
+  if (AreIteration(access.indices, nest) && fragment->Shape() == extents) return fragment;
   Substituter at_zero;
   for (const Var& v : access.inner_vars) at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
   const Array<Expr> indices = access.indices.Map([&](Expr e) { return at_zero.Mutate(e); });
@@ -440,6 +442,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   const std::vector<int64_t> shape = fragment->Shape();
   // The usual case: an iteration has the element of its own number.
   const bool same_number = extents == shape && AreIteration(access.indices, nest);
+  if (same_number && fragment.same_as(loop_layout)) return true;
   if (same_number && fragment->replicate == loop_layout->replicate && runs == holds) return true;
   std::vector<int64_t> at;
   if (!same_number) at = EvaluateOverBox(access.indices, vars, extents);

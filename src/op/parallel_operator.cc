@@ -299,6 +299,7 @@ class ParallelOperator : public TileOperator {
   /*! Threads want different registers in the same step. */
   bool DependsOnThread(const FragmentAccess& access, const Fragment& fragment) const {
     if (!access.inner_vars.empty() || !ReadsOnly(access.indices, nest_.vars)) return false;
+    if (fragment.same_as(layout_) && AreIteration(access.indices, nest_)) return false;
     const std::vector<int64_t> at =
         EvaluateOverBox(access.indices, nest_.vars, StaticExtents(nest_));
     const std::vector<int64_t> shape = fragment->Shape();

@@ -19,11 +19,17 @@
  * the fragments that it reads and nobody dictates), free, parts. At the free level the operators
  * that are left fall into components joined by fragments without a place; in each, every operator
  * is tried as the one that chooses first, and the way that takes the fewest registers, and moves
- * least through shared memory, is kept. Operators are taken in program order, so the result depends
- * on nothing but the program.
+ * least through shared memory, is kept. An operator whose choice another one's has already led to
+ * is not tried. Operators are taken in program order, so the result depends on nothing but the
+ * program.
+ *
+ * An operator speaks again where a buffer that it uses got a place, so the work grows with the uses
+ * of buffers, times the choices that differ.
  */
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -181,15 +187,50 @@ std::string Text(ThreadRange r) {
   return "threads " + std::to_string(r.first) + " to " + std::to_string(r.first + r.threads - 1);
 }
 
-/*! Runs common-level inference until nothing changes. */
-void RunCommon(const Operators& operators, LayoutScope* scope) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const OperatorUse& use : operators) {
-      changed = use.Infer(scope, InferLevel::kCommon) || changed;
+/*! Common-level inference: operators in program order, again and again, as long as one of them uses
+ * a buffer that was placed since it spoke. */
+class Propagation {
+ public:
+  Propagation(const Operators& operators, const Views& views)
+      : operators_(operators), views_(views) {
+    for (size_t k = 0; k < operators.size(); ++k) {
+      const BufferUse use = operators[k].op->Use();
+      for (const auto* list : {&use.reads, &use.writes}) {
+        for (const Var& v : *list) users_[views_.RootOf(v).get()].push_back(k);
+      }
+      waiting_.insert(k);
     }
   }
-}
+
+  /*! What was decided of an operator at another level may let it say more. */
+  void Wake(size_t k) { waiting_.insert(k); }
+
+  void Run(Placements* placed) {
+    WakeUsers(placed);
+    for (size_t next = 0; !waiting_.empty();) {
+      auto it = waiting_.lower_bound(next);
+      if (it == waiting_.end()) it = waiting_.begin();
+      const size_t k = *it;
+      waiting_.erase(it);
+      next = k + 1;
+      if (operators_[k].Infer(placed, InferLevel::kCommon)) waiting_.insert(k);
+      WakeUsers(placed);
+    }
+  }
+
+ private:
+  void WakeUsers(Placements* placed) {
+    for (const Var& v : placed->TakeNews()) {
+      const auto it = users_.find(v.get());
+      if (it != users_.end()) waiting_.insert(it->second.begin(), it->second.end());
+    }
+  }
+
+  const Operators& operators_;
+  const Views& views_;
+  std::unordered_map<const Object*, std::vector<size_t>> users_;
+  std::set<size_t> waiting_;
+};
 
 bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
   if (use.op->HasForms() && !use.op->LoopLayout().defined()) return false;
@@ -200,30 +241,28 @@ bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
 /*! Operators joined by fragments that have no place yet, each group in program order. */
 std::vector<std::vector<size_t>> FreeComponents(const Operators& operators,
                                                 const Placements& scope) {
-  std::unordered_map<const Object*, size_t> group_of;
-  std::map<size_t, std::vector<size_t>> groups;
+  std::vector<size_t> parent(operators.size());
+  std::iota(parent.begin(), parent.end(), 0);
+  const auto first_of = [&](size_t k) {
+    while (parent[k] != k) k = parent[k] = parent[parent[k]];
+    return k;
+  };
+  std::unordered_map<const Object*, size_t> user;
+  std::vector<size_t> open;
   for (size_t k = 0; k < operators.size(); ++k) {
     if (IsSettled(operators[k], scope)) continue;
-    size_t own = k;
-    groups[own] = {k};
+    open.push_back(k);
     for (const Var& v : operators[k].fragments) {
       if (scope.Find(v).defined()) continue;
-      auto [it, is_new] = group_of.try_emplace(scope.views.RootOf(v).get(), own);
-      if (is_new || it->second == own) continue;
-      const size_t from = std::max(it->second, own), to = std::min(it->second, own);
-      groups[to].insert(groups[to].end(), groups[from].begin(), groups[from].end());
-      groups.erase(from);
-      for (auto& [buffer, group] : group_of) {
-        if (group == from) group = to;
-      }
-      own = to;
+      const size_t other = user.try_emplace(scope.views->RootOf(v).get(), k).first->second;
+      const auto [first, second] = std::minmax({first_of(k), first_of(other)});
+      parent[second] = first;
     }
   }
+  std::map<size_t, std::vector<size_t>> groups;
+  for (size_t k : open) groups[first_of(k)].push_back(k);
   std::vector<std::vector<size_t>> out;
-  for (auto& [first, members] : groups) {
-    std::sort(members.begin(), members.end());
-    out.push_back(members);
-  }
+  for (auto& [first, members] : groups) out.push_back(std::move(members));
   return out;
 }
 
@@ -235,7 +274,7 @@ struct Candidate {
 };
 
 /*! Places what no operator could: the threads take the elements of a fragment in turn. */
-void PlaceAnywhere(const OperatorUse& use, const Operators& operators, Placements* placed) {
+void PlaceAnywhere(const OperatorUse& use, Propagation* others, Placements* placed) {
   for (const Var& v : use.fragments) {
     if (placed->Find(v).defined()) continue;
     ParallelNest nest;
@@ -244,7 +283,7 @@ void PlaceAnywhere(const OperatorUse& use, const Operators& operators, Placement
       nest.extents.push_back(MakeInt(extent));
     }
     placed->SetLayout(v, PlanPartition(nest, 1, use.threads.threads), use.source->span);
-    RunCommon(operators, placed);
+    others->Run(placed);
   }
 }
 
@@ -267,84 +306,134 @@ int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
   for (const FragmentAccess& access : use.op->Unreached(placed)) {
     const int64_t elements = Product(ConstShape(access.buffer));
     const int64_t moved = kMuch + elements * BufferOf(access.buffer)->dtype->dtype.bits;
-    bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, placed.views), 8);
+    bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, *placed.views), 8);
   }
   return bits;
 }
 
-/*! The forms of a component's operators, in its order. */
-using Forms = std::vector<PartForm>;
+/*! What followed from the choice of an operator, before another one chose. */
+struct Consequence {
+  std::vector<Fragment> loop_layouts;
+  std::unordered_map<const Object*, Layout> placed;
+};
 
-/*! Lets `root` choose first. Throws what an operator refuses. */
-Candidate SettleFrom(size_t root, const Forms& forms, const Operators& operators,
-                     const std::vector<size_t>& component, const Placements& placed) {
-  Candidate c;
-  c.placed = placed;
-  size_t first = 0;
-  bool has_forms = false;
-  for (size_t k : component) {
-    if (k == root) first = c.operators.size();
-    const PartForm form = forms[c.operators.size()];
-    c.operators.push_back(operators[k].Again());
-    if (form == PartForm::kOpen) continue;
-    c.operators.back().op->TakeForm(form);
-    has_forms = true;
-  }
-  if (has_forms) RunCommon(c.operators, &c.placed);
-  c.operators[first].Infer(&c.placed, InferLevel::kFree);
-  RunCommon(c.operators, &c.placed);
-  for (const InferLevel level : {InferLevel::kFree, InferLevel::kParts}) {
-    for (const OperatorUse& use : c.operators) {
-      if (use.Infer(&c.placed, level)) RunCommon(c.operators, &c.placed);
+/*! A component, and what has been tried to settle it. */
+class Component {
+ public:
+  Component(const Operators& operators, const std::vector<size_t>& members,
+            const Placements& placed)
+      : operators_(operators), members_(members), placed_(placed) {
+    for (size_t k : members) {
+      const TileOperator& op = *operators[k].op;
+      const bool is_open = op.HasForms() && !op.LoopLayout().defined();
+      forms_.push_back(is_open ? PartForm::kWhole : PartForm::kOpen);
     }
   }
-  for (const OperatorUse& use : c.operators) PlaceAnywhere(use, c.operators, &c.placed);
-  for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
-  for (const OperatorUse& use : c.operators) {
-    use.Tell(&c.placed);
-    c.cost += use.op->LayoutCost(c.placed) + ConvertedBits(use, c.placed);
-    for (const Var& v : use.fragments) {
-      c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
-    }
-  }
-  return c;
-}
 
-/*! The cheapest way; on a tie the one whose root comes first. Where it has conversions, operators
- * that have another form try that, one after the other. */
-Candidate SettleComponent(const Operators& operators, const std::vector<size_t>& component,
-                          const Placements& placed) {
-  std::optional<Candidate> best;
-  std::optional<ffi::Error> refusal;
-  const auto try_forms = [&](const Forms& forms) {
+  /*! The cheapest way; on a tie the one whose root comes first. Where it has conversions, operators
+   * that have another form try that, one after the other. */
+  Candidate Settle() {
+    TryRoots();
+    for (PartForm& form : forms_) {
+      if (form == PartForm::kOpen || (best_ && best_->cost < kMuch)) continue;
+      form = PartForm::kAsWritten;
+      if (!TryRoots()) form = PartForm::kWhole;
+    }
+    if (!best_) throw *refusal_;
+    return std::move(*best_);
+  }
+
+ private:
+  /*! Whether one is better than what was found before. */
+  bool TryRoots() {
     bool is_better = false;
-    for (size_t root : component) {
+    known_.clear();
+    for (size_t root = 0; root < members_.size(); ++root) {
       try {
-        Candidate c = SettleFrom(root, forms, operators, component, placed);
-        if (best && c.cost >= best->cost) continue;
-        best = std::move(c);
+        if (FollowsFromKnown(root)) continue;
+        Candidate c = SettleFrom(root);
+        if (best_ && c.cost >= best_->cost) continue;
+        best_ = std::move(c);
         is_better = true;
       } catch (ffi::Error& e) {
-        if (!refusal) refusal = e;
+        if (!refusal_) refusal_ = e;
       }
     }
     return is_better;
-  };
-  Forms forms;
-  for (size_t k : component) {
-    const TileOperator& op = *operators[k].op;
-    const bool is_open = op.HasForms() && !op.LoopLayout().defined();
-    forms.push_back(is_open ? PartForm::kWhole : PartForm::kOpen);
   }
-  try_forms(forms);
-  for (PartForm& form : forms) {
-    if (form == PartForm::kOpen || (best && best->cost < kMuch)) continue;
-    form = PartForm::kAsWritten;
-    if (!try_forms(forms)) form = PartForm::kWhole;
+
+  /*! The operator as it is before any choice, in its form. */
+  OperatorUse Undecided(size_t member) const {
+    OperatorUse use = operators_[members_[member]].Again();
+    if (forms_[member] != PartForm::kOpen) use.op->TakeForm(forms_[member]);
+    return use;
   }
-  if (!best) throw *refusal;
-  return std::move(*best);
-}
+
+  /*! What the operator would choose, another one's choice has led to. */
+  bool FollowsFromKnown(size_t root) const {
+    if (known_.empty()) return false;
+    const OperatorUse use = Undecided(root);
+    Placements own = Placements::OnTopOf(placed_);
+    use.Infer(&own, InferLevel::kFree);
+    const Fragment loop = use.op->LoopLayout();
+    const auto placed = own.PlacedHere();
+    return std::any_of(known_.begin(), known_.end(), [&](const Consequence& known) {
+      const Fragment& other = known.loop_layouts[root];
+      if (loop.defined() && (!other.defined() || !IsSameLayout(loop, other))) return false;
+      return std::all_of(placed.begin(), placed.end(), [&](const auto& choice) {
+        const auto it = known.placed.find(choice.first.get());
+        return it != known.placed.end() && IsSameLayout(it->second, choice.second);
+      });
+    });
+  }
+
+  /*! Lets `root` choose first. Throws what an operator refuses. */
+  Candidate SettleFrom(size_t root) {
+    Candidate c{{}, Placements::OnTopOf(placed_)};
+    for (size_t k = 0; k < members_.size(); ++k) c.operators.push_back(Undecided(k));
+    Propagation others(c.operators, *placed_.views);
+    const bool has_forms = std::any_of(forms_.begin(), forms_.end(),
+                                       [](PartForm form) { return form != PartForm::kOpen; });
+    if (has_forms) others.Run(&c.placed);
+    const auto choose = [&](size_t k, InferLevel level) {
+      if (!c.operators[k].Infer(&c.placed, level)) return;
+      others.Wake(k);
+      others.Run(&c.placed);
+    };
+    choose(root, InferLevel::kFree);
+    others.Run(&c.placed);
+    Note(c);
+    for (const InferLevel level : {InferLevel::kFree, InferLevel::kParts}) {
+      for (size_t k = 0; k < c.operators.size(); ++k) choose(k, level);
+    }
+    for (const OperatorUse& use : c.operators) PlaceAnywhere(use, &others, &c.placed);
+    for (const OperatorUse& use : c.operators) use.Verify(&c.placed);
+    for (const OperatorUse& use : c.operators) {
+      use.Tell(&c.placed);
+      c.cost += use.op->LayoutCost(c.placed) + ConvertedBits(use, c.placed);
+      for (const Var& v : use.fragments) {
+        c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
+      }
+    }
+    return c;
+  }
+
+  void Note(const Candidate& c) {
+    Consequence& known = known_.emplace_back();
+    for (const OperatorUse& use : c.operators) known.loop_layouts.push_back(use.op->LoopLayout());
+    for (const auto& [buffer, layout] : c.placed.PlacedHere()) known.placed[buffer.get()] = layout;
+  }
+
+  const Operators& operators_;
+  const std::vector<size_t>& members_;
+  const Placements& placed_;
+  /*! Of the members. */
+  std::vector<PartForm> forms_;
+  std::optional<Candidate> best_;
+  std::optional<ffi::Error> refusal_;
+  /*! Of the roots that were tried with these forms. */
+  std::vector<Consequence> known_;
+};
 
 /*! Where threads count from, and how many there are, is part of where a fragment lives. */
 void RefuseMixedRanges(const Operators& operators, const Views& views) {
@@ -431,7 +520,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   placed.target = &target;
   placed.analyzer = analyzer;
   const Views views(kernel);
-  placed.views = views;
+  placed.views = std::make_shared<const Views>(views);
   RefuseMixedRanges(ops.operators, views);
   const TensorTraffic traffic(kernel);
   placed.traffic = &traffic;
@@ -440,13 +529,16 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   for (const OperatorUse& use : ops.operators) use.InferMmaOperandLayout(&placed);
   *disagreement = RunStrict(ops.operators, &placed);
   if (*disagreement) return {};
-  RunCommon(ops.operators, &placed);
-  for (const OperatorUse& use : ops.operators) {
-    if (use.Infer(&placed, InferLevel::kPrefer)) RunCommon(ops.operators, &placed);
+  Propagation all(ops.operators, views);
+  all.Run(&placed);
+  for (size_t k = 0; k < ops.operators.size(); ++k) {
+    if (!ops.operators[k].Infer(&placed, InferLevel::kPrefer)) continue;
+    all.Wake(k);
+    all.Run(&placed);
   }
   for (const std::vector<size_t>& component : FreeComponents(ops.operators, placed)) {
-    Candidate chosen = SettleComponent(ops.operators, component, placed);
-    placed = std::move(chosen.placed);
+    Candidate chosen = Component(ops.operators, component, placed).Settle();
+    placed.Adopt(std::move(chosen.placed));
     for (size_t k = 0; k < component.size(); ++k) {
       ops.operators[component[k]] = std::move(chosen.operators[k]);
     }

@@ -92,7 +92,7 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
 }
 
 TileLoads::TileLoads(const KernelInfo& kernel, const Views& views) : kernel_(kernel) {
-  annotated_.views = views;
+  annotated_.views = std::make_shared<const Views>(views);
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
     annotated_.PlaceAnnotated(buffer, layout);
   }
@@ -130,13 +130,13 @@ const Placements& TileLoads::Dictated() const {
 std::string TileLoads::WhyNotTensor(const CallNode* load) const {
   const Var src = TileRegion::From(load->args[0]).buffer;
   const Var dst = TileRegion::From(load->args[1]).buffer;
-  const Var tensor = annotated_.views.RootOf(src);
+  const Var tensor = annotated_.views->RootOf(src);
   if (!Contains(kernel_.params, tensor)) return std::string(src->name) + " is no parameter";
   if (BufferOf(src)->dtype->dtype != BufferOf(tensor)->dtype->dtype) {
     return std::string(src->name) + " has another dtype than its parameter";
   }
   if (HasSafeValue(tensor, kernel_)) return std::string(src->name) + " has a safe value";
-  if (annotated_.views.IsView(dst)) return std::string(dst->name) + " is another name of a buffer";
+  if (annotated_.views->IsView(dst)) return std::string(dst->name) + " is another name of a buffer";
   for (const char* key : {"cluster_mask", "dst_block"}) {
     if (TileOpAttr(load, key) != nullptr) return key;
   }
