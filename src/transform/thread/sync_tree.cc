@@ -328,6 +328,7 @@ class TreeBuilder {
     } else {
       BuildLeaf(s, node.get());
     }
+    node->is_inert = IsInert(*node);
     return node;
   }
 
@@ -347,6 +348,20 @@ class TreeBuilder {
     return out;
   }
 
+  static bool IsInert(const SyncNode& node) {
+    const auto are_inert = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+      return std::all_of(nodes.begin(), nodes.end(), [](const auto& n) { return n->is_inert; });
+    };
+    if (!node.accesses.empty()) return false;
+    if (node.kind != Kind::kLeaf) {
+      const bool has_bodies =
+          node.kind == Kind::kScope || node.kind == Kind::kLoop || node.kind == Kind::kIf;
+      return has_bodies && are_inert(node.body) && are_inert(node.otherwise);
+    }
+    return !node.stmt.as<EvaluateNode>() &&
+           !HasIntrinsic(node.stmt, [](const IntrinsicEffects& e) { return !e.IsPlain(); });
+  }
+
   static void EnterRange(const SyncNode* parent, SyncNode* node) {
     const auto* attr = parent->stmt.as<AttrStmtNode>();
     const bool apart = attr && IsApart(attr);
@@ -364,6 +379,7 @@ class TreeBuilder {
     auto node = Build(MakeEvaluate(MakeInt(0), op->span), parent);
     node->is_condition = true;
     Collect(op->condition, node.get());
+    node->is_inert = false;
     return node;
   }
 

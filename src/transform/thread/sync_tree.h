@@ -97,6 +97,8 @@ struct SyncNode {
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
   bool returns = false;  // kLeaf: the threads that run it leave the kernel
+  /*! Without accesses, barriers, waits and jumps, and so are the bodies. */
+  bool is_inert = false;
   /*! What is planned in front of the node: nothing, a barrier of the block, one of the threads that
    * run it, or one of each of their warp groups. */
   enum class Mark { kNone, kBlock, kSubset, kGroups };

@@ -28,8 +28,10 @@
  * all threads wait for at once is ordered with what is behind it.
  *
  * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
- * the first conflict mark a barrier and start again. Every state on the way is the set of accesses
- * since the last barrier on some path, each with the threads for which a barrier ordered it.
+ * the first conflict mark a barrier and go on in front of the statement that has it, the outermost
+ * loop around it where there is one. Every state on the way is the set of accesses since the last
+ * barrier on some path, each with the threads for which a barrier ordered it. What neither accesses
+ * memory that threads share nor waits is not walked.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
@@ -125,8 +127,10 @@ class SyncPlanner {
    * that the program keeps by itself. */
   Stmt Plan(bool places_barriers) {
     if (places_barriers) {
-      while (std::optional<Conflict> found = Walk()) InsertBarrier(*found);
-      Prune(tree_.root.get());
+      marks_ = true;
+      Walk();
+      marks_ = false;
+      Prune(tree_.root.get(), false);
     }
     if (NoteAsyncProxy(*tree_.root)) {
       places_fences_ = true;
@@ -151,7 +155,7 @@ class SyncPlanner {
     State breaks, continues;
   };
 
-  /*! The first conflict that no barrier orders. */
+  /*! The first conflict that no barrier orders; none where it marks barriers. */
   std::optional<Conflict> Walk() {
     State state;
     found_.reset();
@@ -212,7 +216,23 @@ class SyncPlanner {
   }
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, State* state) {
-    return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) { return Visit(*n, state); });
+    return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
+      return n->is_inert || (marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state));
+    });
+  }
+
+  /*! Visits a statement outside of loops, with barriers marked for the conflicts in it. False where
+   * one is marked in front of a statement around it: that is visited again. */
+  bool MarkAndVisit(const SyncNode& node, State* state) {
+    // Of a leaf, the state changes behind the check alone.
+    const bool is_leaf = node.kind == Kind::kLeaf;
+    const State before = is_leaf ? State() : *state;
+    while (!Visit(node, state)) {
+      if (found_) place_ = InsertBarrier(*std::exchange(found_, std::nullopt));
+      if (!place_->IsInside(&node)) return false;
+      if (!is_leaf) *state = before;
+    }
+    return true;
   }
 
   bool Check(const SyncNode& node, const State& state) {
@@ -542,9 +562,9 @@ class SyncPlanner {
   /*!
    * Marks the barrier that orders a conflict: before the statement with the later access, taken at
    * the level at which the earlier one is outside of it, and as far outside of what not all threads
-   * run as the earlier one is.
+   * run as the earlier one is. Gives that place.
    */
-  void InsertBarrier(const Conflict& c) {
+  const SyncNode* InsertBarrier(const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
@@ -568,12 +588,14 @@ class SyncPlanner {
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
     if (!regions.empty() && !(has_subset_barriers_ && subsets_.Meeting(place))) {
-      return c.later->tensor ? LeaveToProgram(c, *regions[0])
-                             : RefuseDivergentConflict(c, *regions[0]);
+      if (!c.later->tensor) RefuseDivergentConflict(c, *regions[0]);
+      LeaveToProgram(c, *regions[0]);
+      return c.later->node;
     }
     const_cast<SyncNode*>(place)->mark = regions.empty()              ? Mark::kBlock
                                          : MayMeetInGroups(*place, c) ? Mark::kGroups
                                                                       : Mark::kSubset;
+    return place;
   }
 
   /*! A barrier of each warp group orders the conflict, and nothing yet asks for more here. */
@@ -617,13 +639,25 @@ class SyncPlanner {
               "operations order them");
   }
 
-  void Prune(SyncNode* node) {
-    if (node->mark != Mark::kNone) {
+  /*! Drops barriers that others make superfluous. Those others were marked later: they stand in the
+   * statement behind the barrier, or in the loop around it. */
+  void Prune(SyncNode* node, bool in_loop) {
+    if (node->mark != Mark::kNone && (in_loop || HasMarks(*node))) {
       const Mark mark = std::exchange(node->mark, Mark::kNone);
       if (Walk()) node->mark = mark;
     }
-    for (const auto& n : node->body) Prune(n.get());
-    for (const auto& n : node->otherwise) Prune(n.get());
+    in_loop |= node->kind == Kind::kLoop;
+    for (const auto& n : node->body) Prune(n.get(), in_loop);
+    for (const auto& n : node->otherwise) Prune(n.get(), in_loop);
+  }
+
+  /*! In its bodies. */
+  static bool HasMarks(const SyncNode& node) {
+    const auto any = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(),
+                         [](const auto& n) { return n->mark != Mark::kNone || HasMarks(*n); });
+    };
+    return any(node.body) || any(node.otherwise);
   }
 
   /*! Those of the program's own in a role have a name like ours. */
@@ -722,7 +756,9 @@ class SyncPlanner {
   std::set<int> taken_;
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
-  bool places_fences_ = false;
+  const SyncNode* place_ = nullptr;  // of the last barrier
+  /*! A walk marks barriers, or places fences. */
+  bool marks_ = false, places_fences_ = false;
   /*! Writes of threads that no fence followed before an arrival at an mbarrier. */
   std::set<const SharedAccess*, Earlier> told_;
   /*! Conflicts that no barrier can order, and the places of which a warning has told. */

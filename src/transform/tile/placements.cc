@@ -70,12 +70,11 @@ void Placements::SetLayout(const Var& buffer, const Layout& layout, const Span& 
     return;
   }
   if (!first || !IsFragment(buffer) || IsSameLayout(first->layout, layout)) return;
-  ThrowAt(span, "ValueError",
-          "found two layouts for " + std::string(buffer->name) + ":\n  " +
-              LayoutText(first->layout) +
-              (first->asked_by.defined() ? ", asked for at " + Where(first->asked_by) : "") +
-              "\n  " + LayoutText(layout) +
-              ", asked for here\nwanted one; copy to a second fragment");
+  ThrowAt(
+      span, "ValueError",
+      "found two layouts for " + std::string(buffer->name) + ":\n  " + LayoutText(first->layout) +
+          (first->asked_by.defined() ? ", asked for at " + Where(first->asked_by) : "") + "\n  " +
+          LayoutText(layout) + ", asked for here\nwanted one; copy to a second fragment");
 }
 
 void Placements::PlaceAnnotated(const Var& buffer, const Layout& layout) {
