@@ -440,10 +440,17 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   // others.
   if (a.tensor && a.async_proxy && b.async_proxy) return false;
   if (a.whole || b.whole || !HaveSameElements(a, b)) return true;
-  const auto key = std::make_tuple(&a, &b, distance.loop, distance.next, between);
-  auto it = known_.find(key);
-  if (it == known_.end()) it = known_.emplace(key, Decide(a, b, distance, between)).first;
+  const Question question = QuestionOf(a, b, distance, between);
+  auto it = known_.find(question);
+  if (it == known_.end()) it = known_.emplace(question, Decide(a, b, distance, between)).first;
   return it->second;
+}
+
+SharedConflict::Question SharedConflict::QuestionOf(const SharedAccess& a, const SharedAccess& b,
+                                                    Distance distance, Between between) {
+  const bool of_all = a.like && b.like && a.nest != b.nest;
+  return {of_all ? a.like : &a, of_all ? b.like : &b, of_all,
+          distance.loop,        distance.next,        between};
 }
 
 std::vector<Var> SharedConflict::OpaqueBetween(const SharedAccess& a, const SharedAccess& b,

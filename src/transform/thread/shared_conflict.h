@@ -52,9 +52,12 @@ class SharedConflict {
   std::vector<SyncScalar> scalars_;
   /*! First byte and the one after the last one, of buffers that have an offset. */
   std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
-  std::map<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*, bool, Between>,
-           bool>
-      known_;
+  /*! Of two accesses in one nest, or of all that are like those in different ones. */
+  using Question =
+      std::tuple<const SharedAccess*, const SharedAccess*, bool, const SyncNode*, bool, Between>;
+  static Question QuestionOf(const SharedAccess& a, const SharedAccess& b, Distance distance,
+                             Between between);
+  std::map<Question, bool> known_;
 };
 
 }  // namespace tl

@@ -12,6 +12,7 @@
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
+#include "like_accesses.h"
 #include "thread_subset.h"
 
 namespace tl {
@@ -510,6 +511,7 @@ SyncTree BuildSyncTree(const Stmt& body) {
   TreeBuilder builder(body);
   SyncTree tree;
   tree.root = builder.Build(body, nullptr);
+  LinkLikeAccesses(tree.root.get());
   tree.scalars = builder.Scalars(*tree.root);
   tree.opaque = std::move(builder.opaque);
   tree.accesses = builder.accesses;
@@ -520,6 +522,7 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   SharedAccess end = copy;
   end.node = wait;
   end.queue = AsyncQueue::kNone;
+  end.like = nullptr;
   for (const SyncNode* n = copy.node; !wait->IsInside(n); n = n->parent) {
     const auto* loop = n->stmt.as<ForNode>();
     if (const std::optional<Axis> axis = loop ? AxisOf(loop) : std::nullopt) {

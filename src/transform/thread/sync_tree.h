@@ -57,6 +57,10 @@ struct SharedAccess {
   /*! What an atomic operation combines with, as "add": others of that operation come in any order.
    * Empty for loads and stores, by which programs order things themselves. */
   std::string update = {};
+  /*! The first access that is like this one, and the loops around this statement alone, or the
+   * statement: see like_accesses.h. nullptr of what a wait completes. */
+  const SharedAccess* like = nullptr;
+  const SyncNode* nest = nullptr;
 };
 
 struct SyncNode {

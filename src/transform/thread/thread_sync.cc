@@ -175,7 +175,7 @@ class SyncPlanner {
       return false;
     }
     for (const SharedAccess& a : node.accesses) {
-      if (!a.signalled && !a.waited) state->pending.insert({&a, {}});
+      if (!a.signalled && !a.waited) AddPending(a, state);
       if (a.queue != AsyncQueue::kNone) state->in_flight[&a] = 0;
     }
     switch (node.kind) {
@@ -219,6 +219,14 @@ class SyncPlanner {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
       return n->is_inert || (marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state));
     });
+  }
+
+  /*! Where one like it is pending, nothing more is to be ordered. */
+  void AddPending(const SharedAccess& access, State* state) {
+    const SharedAccess*& latest = latest_[access.like];
+    if (latest && state->pending.count({latest, {}})) return;
+    latest = &access;
+    state->pending.insert({&access, {}});
   }
 
   /*! Visits a statement outside of loops, with barriers marked for the conflicts in it. False where
@@ -757,6 +765,8 @@ class SyncPlanner {
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
   const SyncNode* place_ = nullptr;  // of the last barrier
+  /*! Of accesses that are alike, by the first, the one that was pending last. */
+  std::unordered_map<const SharedAccess*, const SharedAccess*> latest_;
   /*! A walk marks barriers, or places fences. */
   bool marks_ = false, places_fences_ = false;
   /*! Writes of threads that no fence followed before an arrival at an mbarrier. */
