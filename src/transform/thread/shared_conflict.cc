@@ -403,8 +403,8 @@ bool HaveSameElements(const SharedAccess& a, const SharedAccess& b) {
 
 }  // namespace
 
-SharedConflict::SharedConflict(const SyncTree& tree)
-    : opaque_(tree.opaque), scalars_(tree.scalars) {
+SharedConflict::SharedConflict(const SyncTree& tree) : scalars_(tree.scalars) {
+  for (const Var& v : tree.opaque) opaque_.insert(v.get());
   const std::function<void(const SyncNode&)> bind = [&](const SyncNode& n) {
     const auto* attr = n.stmt.as<AttrStmtNode>();
     if (attr && attr->attr_key == kThreadExtent) analyzer_.BindThread(attr);
@@ -453,13 +453,33 @@ SharedConflict::Question SharedConflict::QuestionOf(const SharedAccess& a, const
           distance.loop,        distance.next,        between};
 }
 
-std::vector<Var> SharedConflict::OpaqueBetween(const SharedAccess& a, const SharedAccess& b,
-                                               Distance distance) const {
-  // All that runs between the two is inside of this.
-  const SyncNode* around = distance.loop ? distance.loop : a.node;
-  while (!b.node->IsInside(around)) around = around->parent;
+std::vector<Var> SharedConflict::OpaqueOf(const AccessPair& pair) const {
   std::vector<Var> opaque;
-  for (const Var& v : opaque_) {
+  std::unordered_set<const Object*> seen;
+  const auto add = [&](const Expr& e) {
+    for (const Var& v : VarsOf(e)) {
+      if (opaque_.count(v.get()) && seen.insert(v.get()).second) opaque.push_back(v);
+    }
+  };
+  for (const SharedAccess* access : {&pair.a, &pair.b}) {
+    for (const Expr& e : access->indices) add(e);
+    for (const auto& guard : access->guards) add(guard.first);
+  }
+  for (const auto* loops : {&pair.same, &pair.a_free, &pair.b_free}) {
+    for (const SyncNode* loop : *loops) {
+      add(LoopOf(loop)->min);
+      add(LoopOf(loop)->extent);
+    }
+  }
+  return opaque;
+}
+
+std::vector<Var> SharedConflict::OpaqueBetween(const AccessPair& pair) const {
+  // All that runs between the two is inside of this.
+  const SyncNode* around = pair.distance.loop ? pair.distance.loop : pair.a.node;
+  while (!pair.b.node->IsInside(around)) around = around->parent;
+  std::vector<Var> opaque;
+  for (const Var& v : OpaqueOf(pair)) {
     const bool keeps = std::any_of(scalars_.begin(), scalars_.end(), [&](const SyncScalar& s) {
       return s.value.same_as(v) &&
              std::none_of(s.writers.begin(), s.writers.end(),
@@ -475,12 +495,13 @@ bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distan
   if (between != Between::kAccesses && HaveOneThread(a, b, distance.loop)) return false;
   const AccessPair pair(a, b, distance);
   if (a.tensor) {
-    const std::vector<Var> opaque = OpaqueBetween(a, b, distance);
+    const std::vector<Var> opaque = OpaqueBetween(pair);
     return !DifferInSomeIndex(pair, opaque, &analyzer_) &&
            !EachTensorElementHasOneOwner(pair, opaque, between, &analyzer_);
   }
-  if (DifferInSomeIndex(pair, opaque_, &analyzer_)) return false;
-  return !Owners(pair, opaque_, between, &analyzer_).EachElementHasOneOwner();
+  const std::vector<Var> opaque = OpaqueOf(pair);
+  if (DifferInSomeIndex(pair, opaque, &analyzer_)) return false;
+  return !Owners(pair, opaque, between, &analyzer_).EachElementHasOneOwner();
 }
 
 }  // namespace tl

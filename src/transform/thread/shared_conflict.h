@@ -13,11 +13,14 @@
 #include <map>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "../../tvm/analyzer.h"
 #include "sync_tree.h"
 
 namespace tl {
+
+struct AccessPair;
 
 class SharedConflict {
  public:
@@ -44,11 +47,12 @@ class SharedConflict {
   void NotePlace(const AllocBufferNode* alloc);
 
   Analyzer analyzer_;
-  /*! What has no known value, or may have changed between two accesses. */
-  std::vector<Var> OpaqueBetween(const SharedAccess& a, const SharedAccess& b,
-                                 Distance distance) const;
+  /*! Of the variables of two accesses and of their loops, those of no known value. */
+  std::vector<Var> OpaqueOf(const AccessPair& pair) const;
+  /*! The same, or may have changed between them. */
+  std::vector<Var> OpaqueBetween(const AccessPair& pair) const;
 
-  std::vector<Var> opaque_;
+  std::unordered_set<const Object*> opaque_;
   std::vector<SyncScalar> scalars_;
   /*! First byte and the one after the last one, of buffers that have an offset. */
   std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
