@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-os.environ.setdefault("TILELANG_PASS_PROFILE", "1")
-
 import tilelang
 import tilelang.language as T
 from tilelang.utils.log import logger
@@ -298,6 +296,7 @@ def main():
     parser.add_argument("--passes", type=int, default=0, help="how many passes to print")
     parser.add_argument("--output", type=pathlib.Path, help="directory for the details, as JSON")
     arguments = parser.parse_args()
+    os.environ["TILELANG_PASS_PROFILE"] = "1"
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.handlers.clear()
