@@ -35,7 +35,7 @@ def least_seconds(program):
 
 
 @pytest.mark.parametrize(
-    "axis, size",
+    ("axis", "size"),
     [
         ("loops", 8),
         ("fragments", 8),
