@@ -13,7 +13,8 @@
  * Tiles whose extents the launch decides come last, in the order of their allocation, and share
  * bytes with nothing: the offset of a second one is an expression. The launch checks the sum.
  *
- * Where memory is short for a block, or for as many as the program says share a multiprocessor,
+ * Where memory is short for a block, or for as many as the program says share a multiprocessor, or
+ * where tiles that are used once, outside of loops, are in the way of another block there,
  * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
  * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
  * `tl.role_loop` are gone.
