@@ -65,14 +65,26 @@ def drawn(seed, count):
 @functools.cache
 def counters(kernel, device):
     """Those of a kernel, made once: they are zero again behind each call."""
-    return example("gemm_any_shape").counters(int(kernel.params[3].shape[0]), device)
+    return example("gemm_any_shape").counters(kernel, device)
 
 
-def make_row(size, dtype, top):
-    """A line of the table, with the model's first `top` schedules as configurations."""
+def tried(size, dtype, top, clusters):
+    """The model's first `top` schedules; with `clusters` each also for clusters of two blocks,
+    where these have tiles below each other."""
+    found = schedules_of(*size, dtype)[:top]
+    if clusters:
+        M, N, _ = size
+        pairs = [s for s in found if s.blocks % 2 == 0 and (N if s.swap else M) > s.block_M]
+        # A schedule counts the tiles of single blocks.
+        found += [dataclasses.replace(s, cluster=2) for s in pairs if not s.shared_tiles]
+    return found
+
+
+def make_row(size, dtype, schedules):
+    """A line of the table, with schedules as configurations."""
     gemm = example("gemm_any_shape")
     M, N, K = size
-    configs = [gemm.parameters(found) for found in schedules_of(M, N, K, dtype)[:top]]
+    configs = [gemm.parameters(schedule) for schedule in schedules]
     bound = torch.finfo(dtype.as_torch()).eps
     return Row(
         name=f"{M} x {N} x {K} {dtype}",
@@ -116,10 +128,10 @@ def compile_all(rows):
     return found
 
 
-def measure(row, kernels):
+def measure(row, kernels, device):
     """Each kernel is checked, and takes turns with torch: times, by number and as "torch"."""
     torch.manual_seed(0)
-    inputs = row.inputs("cuda")
+    inputs = row.inputs(device)
     functions = {"torch": functools.partial(row.baseline, *inputs)}
     for number, kernel in enumerate(kernels):
         if kernel is not None:
@@ -130,9 +142,8 @@ def measure(row, kernels):
     return times
 
 
-def line(row, size, dtype, times, kernels):
+def line(row, schedules, times, kernels):
     """A row's result: speeds of the model's choice and of the fastest schedule tried."""
-    schedules = schedules_of(*size, dtype)
     ours = {number: ms for number, ms in times.items() if number != "torch"}
     best = min(ours, key=ours.__getitem__)
     scale = row.work * 1e-9
@@ -185,6 +196,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--emulate", action="store_true", help="check small sizes, time nothing")
     parser.add_argument("--top", type=int, default=1, help="schedules of each shape to try")
+    parser.add_argument("--clusters", action="store_true", help="try clusters of two blocks, too")
     parser.add_argument("--draw", type=int, metavar="SEED", help="draw the shapes")
     parser.add_argument("--count", type=int, default=16, help="of the shapes that are drawn")
     parser.add_argument("--size", type=int, nargs=3, action="append", help="M, N and K")
@@ -193,21 +205,22 @@ def main():
     tilelang.set_log_level("WARNING")
     if arguments.emulate:
         os.environ.setdefault("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-        emulate([make_row(SMALL, T.bfloat16, 1)])
+        emulate([make_row(SMALL, T.bfloat16, schedules_of(*SMALL, T.bfloat16)[:1])])
         return
     if not torch.cuda.is_available():
         raise SystemExit("found no GPU, wanted one to time kernels on; --emulate checks them")
     shapes = [(tuple(size), T.bfloat16) for size in arguments.size or SIZES]
     if arguments.draw is not None:
         shapes = drawn(arguments.draw, arguments.count)
-    rows = [make_row(*shape, arguments.top) for shape in shapes]
+    choices = [tried(*shape, arguments.top, arguments.clusters) for shape in shapes]
+    rows = [make_row(*shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     kernels = compile_all(rows)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s")
     print(f"{'':<30}{'ours':>7}{'torch':>7}{'ratio':>7}{'model':>7}{'expected':>9}{'place':>6}")
     found = []
-    for row, shape, made in zip(rows, shapes, kernels, strict=True):
+    for row, choice, made in zip(rows, choices, kernels, strict=True):
         if any(kernel is not None for kernel in made):
-            found.append(line(row, *shape, measure(row, made), made))
+            found.append(line(row, choice, measure(row, made, "cuda"), made))
             print_line(found[-1])
     print_distribution([each["ratio"] for each in found])
     if arguments.output:

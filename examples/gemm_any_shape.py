@@ -56,7 +56,7 @@ def matmul(
     # Of the tiles of a cluster.
     tile_rows = T.ceildiv(rows, block_M * cluster)
     tiles = tile_rows * tile_columns
-    share, steps = steps_of(K, block_K, tiles, blocks, split, shared_tiles)
+    share, steps = steps_of(K, block_K, blocks // cluster, split, shared_tiles)
     shared_tiles = tiles if split > 1 else shared_tiles
     shares = T.ceildiv(shared_tiles * steps, share)
     units = shares + tiles - shared_tiles
@@ -92,23 +92,24 @@ def matmul(
                 T.copy(C_shared[part % 2], C[row * block_M, column * block_N + part * width])
 
     @T.macro
-    def add_up(local, partial, arrivals, arrived, unit, tile):
+    def add_up(local, partial, arrivals, arrived, unit, tile, rank):
         """Pass a share on; whether all of the tile's are there, and then `local` is their sum."""
         first, last = tile * steps // share, (tile * steps + steps - 1) // share
+        mine = tile * cluster + rank
         # From one share to the next, and from one tile to the next, it is another place.
-        T.copy(local, partial[unit + tile, :, :])
+        T.copy(local, partial[unit * cluster + mine, :, :])
         T.sync_threads()
         if T.get_thread_binding() == 0:
-            arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+            arrived[0] = T.atomic_add(arrivals[mine], 1, memory_order="acq_rel", return_prev=True)
         is_last = T.alloc_var(T.bool)
         is_last = arrived[0] == last - first
         if is_last:
             T.clear(local)
             for s in T.serial(first, last + 1):
                 for i, j in T.Parallel(block_M, block_N):
-                    local[i, j] += partial[s + tile, i, j]
+                    local[i, j] += partial[s * cluster + mine, i, j]
             if T.get_thread_binding() == 0:
-                arrivals[tile] = 0
+                arrivals[mine] = 0
         return is_last
 
     @T.prim_func
@@ -116,11 +117,12 @@ def matmul(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K), dtype),
         counter: T.Tensor((1,), T.int32),
-        arrivals: T.Tensor((max(shared_tiles, 1),), T.int32),
+        arrivals: T.Tensor((max(shared_tiles * cluster, 1),), T.int32),
     ):
         C = T.empty((M, N), out_dtype)
         if shares:
-            partial = T.alloc_global((shares + shared_tiles, block_M, block_N), T.float32)
+            places = (shares + shared_tiles) * cluster
+            partial = T.alloc_global((places, block_M, block_N), T.float32)
         X, Y = (B, A) if swap else (A, B)
         with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
@@ -141,7 +143,7 @@ def matmul(
                     row, column = place(tile, rank)
                     first = unit * share % steps
                     multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
-                    if not shares or add_up(local, partial, arrivals, arrived, unit, tile):
+                    if not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
                         store(local, C, C_shared, row, column)
                 else:
                     begin = T.if_then_else(
@@ -157,7 +159,7 @@ def matmul(
                         multiply(X, Y, X_shared, Y_shared, local, row, column, first, count)
                         complete = T.alloc_var(T.bool, init=True)
                         if count < steps:
-                            complete = add_up(local, partial, arrivals, arrived, unit, tile)
+                            complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
                         if complete:
                             store(local, C, C_shared, row, column)
         return C
@@ -165,14 +167,14 @@ def matmul(
     return main
 
 
-def steps_of(K, block_K, tiles, blocks, split, shared_tiles):
+def steps_of(K, block_K, sharers, split, shared_tiles):
     """Steps of a share, and of a tile: with `split` those of its shares, of which the last may be
     behind the end of K."""
     steps = -(-K // block_K)
     if split > 1:
         share = -(-steps // split)
         return share, share * split
-    return -(-shared_tiles * steps // blocks) if shared_tiles else steps, steps
+    return -(-shared_tiles * steps // sharers) if shared_tiles else steps, steps
 
 
 def schedule_of(M, N, K, dtype=T.bfloat16, out_dtype=None, arch=None):
@@ -186,16 +188,17 @@ def parameters(schedule):
     return {name: value for name, value in vars(schedule).items() if name != "seconds"}
 
 
-def counters(shared_tiles, device):
-    """What `matmul` counts in: zeros; calls that may run at the same time need their own."""
-    return [torch.zeros(n, dtype=torch.int32, device=device) for n in (1, max(shared_tiles, 1))]
+def counters(kernel, device):
+    """What a kernel counts in: zeros; calls that may run at the same time need their own."""
+    sizes = [int(parameter.shape[0]) for parameter in kernel.params[2:4]]
+    return [torch.zeros(size, dtype=torch.int32, device=device) for size in sizes]
 
 
 @functools.cache
 def compiled(M, N, K, dtype, schedule, device):
     """The kernel of a schedule and its counters; compiled, and made, once."""
     kernel = matmul(M, N, K, dtype, **parameters(schedule))
-    return kernel, counters(int(kernel.params[3].shape[0]), device)
+    return kernel, counters(kernel, device)
 
 
 def product(a, b, schedule=None):

@@ -70,6 +70,8 @@ class Schedule:
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
+        cluster: blocks that load what they have in common once; the model suggests none, since L2
+            serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
         seconds: what the model expects.
     """
 
@@ -84,6 +86,7 @@ class Schedule:
     swap: bool = False
     split: int = 1
     shared_tiles: int = 0
+    cluster: int = 1
     seconds: float = math.inf
 
     @property
@@ -95,7 +98,8 @@ class Schedule:
             text = f"stream K of {self.shared_tiles} tiles"
         else:
             text = "tiles"
-        return text + (", swapped" if self.swap else "")
+        clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        return text + (", swapped" if self.swap else "") + clusters
 
 
 def schedules_of(
@@ -219,7 +223,7 @@ def _shared_out(
             swap,
             split,
             shared,
-            _seconds(arch, product, tiling, swap, split, shared),
+            seconds=_seconds(arch, product, tiling, swap, split, shared),
         )
 
 

@@ -13,7 +13,8 @@
  * Tiles whose extents the launch decides come last, in the order of their allocation, and share
  * bytes with nothing: the offset of a second one is an expression. The launch checks the sum.
  *
- * Where memory is short for a block, or for as many as the program says share a multiprocessor,
+ * Where memory is short for a block, or for as many as the program says share a multiprocessor, or
+ * where tiles that are used once, outside of loops, are in the way of a second block there,
  * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
  * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
  * `tl.role_loop` are gone.
@@ -163,6 +164,7 @@ class Plan {
       if (price == Price::kWaits) reuse_.emplace(kernel);
       price_ = price;
       for (bool small_apart : {true, false}) {
+        small_apart_ = small_apart;
         KeepSmallApart(small_apart);
         PlaceAll();
         if (Bytes() <= limit) return;
@@ -179,12 +181,14 @@ class Plan {
   }
   int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }
 
-  /*! What was bought is a wait and a barrier behind the kernel's loops. */
+  /*! What was bought is a wait and a barrier behind the kernel's loops, and no more shares bytes.
+   */
   bool IsCheap() const {
-    return std::all_of(bought_.begin(), bought_.end(), [&](const std::pair<size_t, size_t>& p) {
-      return PriceOf(uses_[p.first], uses_[p.second]) == SharedReuse::Price::kWaits &&
-             reuse_->IsUsedOnce(uses_[p.second].alloc->buffer.get());
-    });
+    return !bought_.empty() && small_apart_ &&
+           std::all_of(bought_.begin(), bought_.end(), [&](const std::pair<size_t, size_t>& p) {
+             return PriceOf(uses_[p.first], uses_[p.second]) == SharedReuse::Price::kWaits &&
+                    reuse_->IsUsedOnce(uses_[p.second].alloc->buffer.get());
+           });
   }
   /*! Bytes of the largest buffer. */
   int64_t Largest() const {
@@ -376,6 +380,7 @@ class Plan {
   /*! What waits buy, where the program's own do not make all buffers fit: up to that price. */
   std::optional<SharedReuse> reuse_;
   SharedReuse::Price price_ = SharedReuse::Price::kImpossible;
+  bool small_apart_ = false;
   std::vector<std::pair<size_t, size_t>> bought_;  // of uses_, the first one first
   int64_t handshakes_at_ = 0;
 };
@@ -453,8 +458,9 @@ int64_t BytesOfBlock(int64_t blocks, const Target& target) {
   return target.limits.shared_bytes_per_sm / blocks - of_system;
 }
 
-/*! With room for the blocks that the program wants, or else for one; and for one more, where tiles
- * that are used once, behind the loops, give it by having bytes of what the loops have left. */
+/*! With room for the blocks that the program wants, or else for one; and for a second one, which
+ * works while the first one ends, where tiles that are used once, behind the loops, give it by
+ * having bytes of what the loops have left. */
 Plan PlanOf(const Stmt& kernel, const Target& target) {
   Residency residency;
   residency(kernel);
@@ -462,9 +468,9 @@ Plan PlanOf(const Stmt& kernel, const Target& target) {
   const Plan plan(kernel, wanted);
   const bool fits = plan.Bytes() <= wanted || wanted == target.limits.shared_bytes_per_block;
   if (!fits) return Plan(kernel, target.limits.shared_bytes_per_block);
-  const int64_t room = target.BlocksThatFit(residency.threads, plan.Bytes());
-  const int64_t less = BytesOfBlock(room + 1, target);
-  const bool by_bytes = room > 0 && target.BlocksThatFit(residency.threads, less) > room;
+  const int64_t less = BytesOfBlock(2, target);
+  const bool by_bytes = target.BlocksThatFit(residency.threads, plan.Bytes()) == 1 &&
+                        target.BlocksThatFit(residency.threads, less) > 1;
   if (!by_bytes || plan.Bytes() - plan.Largest() > less) return plan;
   const Plan smaller(kernel, less);
   return smaller.Bytes() <= less && smaller.IsCheap() ? smaller : plan;

@@ -29,7 +29,7 @@ def example():
         pytest.param(SIZE, {"shared_tiles": 6}, id="stream K"),
         # Two tiles are shared, and the blocks have one more each.
         pytest.param(SIZE, {"shared_tiles": 2}, id="stream K and tiles"),
-        pytest.param(SIZE, {"cluster": 2}, id="clusters"),
+        pytest.param(SIZE, {"cluster": 2, "shared_tiles": 3}, id="clusters that share"),
         pytest.param(SIZE, {"fetch": True, "panel": 1}, id="fetched tiles"),
         pytest.param(SIZE, {"fetch": True, "shared_tiles": 6}, id="fetched shares"),
         # Five steps of each share, of which the last two are behind the end.
@@ -46,7 +46,7 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     kernel = example.matmul(*size, T.bfloat16, **schedule)
     assert "warpgroup_reg_dealloc" in kernel.get_kernel_source()
     a, b = example.inputs(*size, device=device)
-    counters = example.counters(int(kernel.params[3].shape[0]), device)
+    counters = example.counters(kernel, device)
     found = kernel(a, b, *counters)
     assert example.relative_error(a, b, found) < torch.finfo(torch.bfloat16).eps
     # A second call finds the counters as the first one did, and adds in the same order.

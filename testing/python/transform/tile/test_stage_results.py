@@ -30,7 +30,8 @@ def product(
     columns=None,
     again=False,
 ):
-    """C of A and B^T, its accumulators copied to C: at the end, or in a loop or a branch."""
+    """C of A and B^T, its accumulators copied to C: at the end, through a tile of its own,
+    in a loop or a branch."""
     M, N, K = size
     rows, width = tile
     keywords = keywords or {}
@@ -52,7 +53,11 @@ def product(
                 T.gemm(A_shared, B_shared, total, transpose_B=True)
             for i, j in T.Parallel(rows, width):
                 total[i, j] = T.max(total[i, j], 0)
-            if place == "end":
+            if place == "own tile":
+                total_result = T.alloc_shared((rows, width), dtype)
+                T.copy(total, total_result)
+                T.copy(total_result, C[by * rows, bx * width])
+            elif place == "end":
                 T.copy(total, C[by * rows, bx * width], **keywords)
             elif place == "loop":
                 for _ in T.serial(2):
@@ -98,7 +103,7 @@ def test_what_stays(tile_passes, options, arch):
 
 @pytest.fixture(scope="module")
 def kernel():
-    return tilelang.compile(product(), target=HOPPER)
+    return tilelang.compile(product(stages=3), target=HOPPER)
 
 
 def test_its_instructions_and_place(kernel):
@@ -108,6 +113,11 @@ def test_its_instructions_and_place(kernel):
     # Two blocks have room, as they have without the tile.
     assert "__launch_bounds__(256, 2)" in source
     assert "total_result is in bytes of A_shared, behind a barrier" in str(kernel.explain())
+
+
+def test_a_tile_of_the_program_costs_the_same(kernel):
+    own = tilelang.compile(product(place="own tile", stages=3), target=HOPPER)
+    assert own.get_kernel_source() == kernel.get_kernel_source()
 
 
 def test_the_result_at_the_edges(kernel, device):
