@@ -22,6 +22,7 @@ from tilelang.engine.launch_plan import (
     TensorParam,
 )
 from tilelang.engine.tensor_map_spec import TensorMapSpec
+from tilelang.engine.variants import guards_of
 from tilelang.utils.target import arch_of, kind_of
 
 _OPERATORS = {
@@ -99,6 +100,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         location=_location(host),
         descriptors=tuple(plan.descriptors),
         requirements=tuple(requirements),
+        guards=guards_of(host),
         warp_threads=_warp_threads(host.attrs["target"]),
     )
 

@@ -13,6 +13,7 @@ integer scalar parameter.
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -243,6 +244,8 @@ class KernelLaunch:
         raise ValueError(f"launch plan: {arg!r} is not an argument of {self.name}")
 
 
+MAX_FACTORS = 5
+"""The most variables whose product a guard may be about."""
 COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le}
 
 
@@ -274,10 +277,49 @@ class Requirement:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """What sizes of a call a variant is compiled for: the product of `variables`, its remainder by
+    `modulus` if that is not 0, is at least `least` and at most `most`.
+
+    Example: ``Guard(("n",), modulus=8, least=0, most=0).script() == "n % 8 == 0"``
+    """
+
+    variables: tuple[str, ...]
+    modulus: int = 0
+    least: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variables", tuple(self.variables))
+        if not 1 <= len(self.variables) <= MAX_FACTORS or (self.least is None is self.most):
+            raise ValueError(
+                f"launch plan: {self} is no guard, wanted 1 to {MAX_FACTORS} variables and a bound"
+            )
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether it holds of these values of the plan's variables."""
+        value = math.prod(values[name] for name in self.variables)
+        value = value % self.modulus if self.modulus else value
+        above = self.least is None or value >= self.least
+        return above and (self.most is None or value <= self.most)
+
+    def script(self) -> str:
+        """The guard as a condition."""
+        value = " * ".join(self.variables) + (f" % {self.modulus}" if self.modulus else "")
+        if self.least == self.most:
+            return f"{value} == {self.least}"
+        if self.least is None:
+            return f"{value} <= {self.most}"
+        below = "" if self.most is None else f" <= {self.most}"
+        return f"{self.least} <= {value}{below}"
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order,
     and the `descriptors` that they take. The last `workspaces` of the parameters are tensors that
-    the call allocates for the kernels. The target's warps have `warp_threads` lanes.
+    the call allocates for the kernels. The target's warps have `warp_threads` lanes. The plan is of
+    one variant of the program, for calls of which all `guards` hold (`tilelang.engine.variants`).
 
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
@@ -293,9 +335,10 @@ class LaunchPlan:
     workspaces: int = 0
     requirements: tuple[Requirement, ...] = ()
     warp_threads: int = 32
+    guards: tuple[Guard, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("params", "kernels", "outputs", "descriptors", "requirements"):
+        for field in ("params", "kernels", "outputs", "descriptors", "requirements", "guards"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = [param.name for param in self.params]
         if len(set(names)) != len(names):
@@ -349,6 +392,9 @@ class LaunchPlan:
         for requirement in self.requirements:
             for expr in (requirement.left, requirement.right):
                 yield "assert", expr
+        for guard in self.guards:
+            for name in guard.variables:
+                yield "guard", ("var", name)
 
     @property
     def allocated(self) -> tuple[int, ...]:
@@ -476,6 +522,7 @@ class LaunchPlan:
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
             "requirements": [vars(requirement) for requirement in self.requirements],
+            "guards": [vars(guard) for guard in self.guards],
         }
         return json.dumps(fields)
 
@@ -488,11 +535,13 @@ class LaunchPlan:
             kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
             descriptors = [Descriptor(**map) for map in fields.pop("descriptors", ())]
             requirements = [Requirement(**r) for r in fields.pop("requirements", ())]
+            guards = [Guard(**guard) for guard in fields.pop("guards", ())]
             return LaunchPlan(
                 params=tuple(params),
                 kernels=tuple(kernels),
                 descriptors=tuple(descriptors),
                 requirements=tuple(requirements),
+                guards=tuple(guards),
                 **fields,
             )
         except (KeyError, TypeError) as error:
@@ -514,6 +563,7 @@ class LaunchPlan:
                 f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"
             )
         lines += [f"    {name} = {format_expr(e)}" for name, e in self.sources.solutions.items()]
+        lines += [f"    guard {guard.script()}" for guard in self.guards]
         lines += [f"    {requirement.script()}" for requirement in self.requirements]
         lines += [f"    {descriptor.script()}" for descriptor in self.descriptors]
         for kernel in self.kernels:

@@ -19,6 +19,7 @@ from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
+from tilelang.engine.variants import variants_of
 from tilelang.env import env
 from tilelang.jit.backend import (
     EMULATE,
@@ -52,6 +53,11 @@ class JITKernel(Callee):
     shape, strides, device, alignment to 16 bytes) or `TypeError` (no tensor, no number) before
     anything is launched, and `RuntimeError` where the launch fails.
 
+    A program with dynamic extents has variants (`tilelang.engine.variants`): a call takes the first
+    whose guards hold. This object is the first one, and `next_variant` the one after it, which is
+    compiled when a call needs it, or by `build_variants`. What is said of sources, plan, binary and
+    explanation is said of this variant.
+
     For the GPU the binary is built at once. For the emulator it is built by the first call, so that
     sources and resource usage are at hand without it. A GPU backend compiles for an architecture
     that no GPU of this machine runs, too: then a call is a `RuntimeError`.
@@ -82,8 +88,13 @@ class JITKernel(Callee):
         pass_configs: Mapping[Any, Any] | None = None,
         compile_flags: str | Sequence[str] | None = None,
         checks: Checks | None = None,
+        previous: JITKernel | None = None,
     ):
+        """As `tilelang.compile`; `previous` is the variant whose next one this is."""
         self.prim_func = func
+        self._program, *self._others = variants_of(func) if previous is None else previous._others
+        self._previous = previous
+        self._next: JITKernel | None = None
         self.target: Target = determine_target(target, return_object=True)
         self.target_host = target_host
         self.execution_backend = resolve_backend(execution_backend, self.target)
@@ -97,10 +108,10 @@ class JITKernel(Callee):
                 f"{self.execution_backend!r}. Leave out one of the two."
             )
         self.verbose = verbose
-        self._lock = threading.Lock()
+        self._lock, self._next_lock = threading.Lock(), threading.Lock()
         self._adapter: Launcher | None = None
         name = func.attrs["global_symbol"]
-        parts = program_parts(func, self.target, self.pass_configs)
+        parts = program_parts(self._program, self.target, self.pass_configs)
         self._kept = None if parts is None else find_program(parts)
         printed = env.TILELANG_PRINT_ON_COMPILATION and self._kept is None
         if printed:
@@ -124,7 +135,7 @@ class JITKernel(Callee):
         with listening() as said:
             lowered = self._lower()
         if parts is not None:
-            self._kept = keep_program(parts, self.prim_func, lowered, said)
+            self._kept = keep_program(parts, self._program, lowered, said)
         self.artifact = self._with_outputs(lowered)
         self.launch_plan = self.artifact.launch_plan
         self.kernel_source = lowered.kernel_source
@@ -145,7 +156,7 @@ class JITKernel(Callee):
 
         start = time.perf_counter()
         with PassContext(opt_level=3, config=self.pass_configs), self.target:
-            artifact = lower(self.prim_func, target=self.target, target_host=self.target_host)
+            artifact = lower(self._program, target=self.target, target_host=self.target_host)
         if self.verbose:
             seconds = time.perf_counter() - start
             name = artifact.launch_plan.name
@@ -173,11 +184,11 @@ class JITKernel(Callee):
                 source, self._kernel_names, checks=self.checks, warp_threads=plan.warp_threads
             )
             plan = fitted(plan, module.parameter_bytes)
-            adapter = emulated_adapter(plan, module.address, module.explain)
+            adapter = emulated_adapter(plan, module.address, module.explain, self._otherwise)
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
         else:
-            adapter = cuda_adapter(plan, self._binary_for_gpu())
+            adapter = cuda_adapter(plan, self._binary_for_gpu(), self._otherwise)
         if self.verbose:
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
@@ -215,6 +226,65 @@ class JITKernel(Callee):
         cannot run it."""
         if not self._why_not_here:
             _ = self.adapter
+
+    # Variants.
+
+    @property
+    def next_variant(self) -> JITKernel | None:
+        """The kernel of the calls that this one's guards exclude; None where it takes every call.
+        Compiled at first use, in whichever thread that is; others wait for it.
+
+        Raises what the compiler raises.
+        """
+        if not self._others:
+            return None
+        with self._next_lock:
+            if self._next is None:
+                self._next = type(self)(
+                    self.prim_func,
+                    out_idx=self.out_idx,
+                    execution_backend=self.execution_backend,
+                    target=self.target,
+                    target_host=self.target_host,
+                    verbose=self.verbose,
+                    pass_configs=self.pass_configs,
+                    compile_flags=self.compile_flags,
+                    checks=self.checks if self.execution_backend == EMULATE else None,
+                    previous=self,
+                )
+            return self._next
+
+    @property
+    def variants(self) -> list[JITKernel]:
+        """This kernel and those after it, in the order in which a call tries them. Compiles what is
+        not compiled yet.
+
+        Example: ``[variant.launch_plan.guards for variant in kernel.variants]``
+        """
+        after = self.next_variant
+        return [self] if after is None else [self, *after.variants]
+
+    def build_variants(self, background: bool = False) -> threading.Thread | None:
+        """Compiles all variants, so that no call has to wait for one.
+
+        With `background` it is done in a thread, which is returned and need not be joined: a call
+        that needs a variant on the way waits for that one.
+
+        Example: ``kernel.build_variants(background=True)``
+        """
+        if background:
+            thread = threading.Thread(target=self.build_variants, daemon=True)
+            thread.start()
+            return thread
+        for variant in self.variants:
+            variant.build()
+        return None
+
+    def _otherwise(self) -> Launcher:
+        after = self.next_variant
+        if after is None:
+            raise AssertionError(f"{self.launch_plan.where()}: the last variant has guards")
+        return after.adapter
 
     @property
     def torch_function(self) -> Launcher:
@@ -266,6 +336,9 @@ class JITKernel(Callee):
         `tilelang.utils.target.compiled_for`."""
         from tilelang.cache.cubins import cached_binary
 
+        # Guards of which the compiler makes no use leave the text as it is.
+        if self._previous is not None and self._previous.kernel_source == self.kernel_source:
+            return self._previous._compiled
         return cached_binary(
             self.kernel_source, arch, self._kernel_names, **self._compiler_keywords
         )

@@ -193,6 +193,15 @@ def wrong_strides(
     )
 
 
+def no_variant(plan: LaunchPlan) -> ValueError:
+    """The guards do not hold, and there is no other variant of the program."""
+    guards = ", ".join(guard.script() for guard in plan.guards)
+    return ValueError(
+        f"{plan.where()}: found sizes for which it is not compiled, wanted {guards}. Call the "
+        "kernel that this is a variant of."
+    )
+
+
 def misaligned(plan: LaunchPlan, index: int, address: int) -> ValueError:
     """The tensor's data begin between two multiples of 16 bytes."""
     return ValueError(

@@ -36,7 +36,8 @@ cdef class Launcher:
     one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
-    called, once per device, where a kernel wants that.
+    called, once per device, where a kernel wants that. `otherwise()` gives the launcher of the calls
+    of which the plan's guards do not hold; it is called at the first one.
 
     One output is returned as a tensor, several as a list, none as None.
 
@@ -48,6 +49,10 @@ cdef class Launcher:
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
     cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
+    cdef object otherwise
+    cdef Launcher next  # what `otherwise` has given
+    cdef int num_guards
+    cdef Guard* guards
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -71,7 +76,8 @@ cdef class Launcher:
     cdef PopContext pop_context
 
     def __init__(
-        self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None
+        self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None,
+        otherwise=None,
     ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
@@ -80,6 +86,7 @@ cdef class Launcher:
         self.explain = explain
         self.encode = encode
         self.window_limit = window_limit
+        self.otherwise = otherwise
         self.maps = {}
         self.device = device or ("cpu" if driver is None else "cuda")
         self.device_type = kDLCUDA if self.device == "cuda" else kDLCPU
@@ -113,6 +120,7 @@ cdef class Launcher:
                 free(self.params[i].types)
         for i in range(MAX_DEVICES):
             free(self.devices[i].functions)
+        free(self.guards)
         free(self.solutions)
         free(self.requirements)
         free(self.inputs)
@@ -137,6 +145,10 @@ cdef class Launcher:
         self.solutions = <Expression*>allocate(self.num_solutions, sizeof(Expression))
         for i, (name, expr) in enumerate(solutions.items()):
             self.solutions[i] = self._encode(expr, variables, variables[name])
+        self.num_guards = len(plan.guards)
+        self.guards = <Guard*>allocate(self.num_guards, sizeof(Guard))
+        for i, guard in enumerate(plan.guards):
+            encode_guard(&self.guards[i], guard, variables)
         self.num_requirements = len(plan.requirements)
         self.requirements = <Expression*>allocate(2 * self.num_requirements, sizeof(Expression))
         for i, requirement in enumerate(plan.requirements):
@@ -332,6 +344,8 @@ cdef class Launcher:
                 self._check(args[i], self.inputs[i], &tensors[self.inputs[i]], variables)
         for i in range(self.num_requirements):
             self._require(i, variables)
+        if not all_hold(self.guards, self.num_guards, variables):
+            return self._other().call(args)
         if device_id < 0:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
         if device_id >= MAX_DEVICES:
@@ -346,6 +360,14 @@ cdef class Launcher:
         if self.num_outputs == 0:
             return None
         return results[0] if self.num_outputs == 1 else results[: self.num_outputs]
+
+    cdef Launcher _other(self):
+        """The launcher of the calls that this one does not take."""
+        if self.next is None:
+            if self.otherwise is None:
+                raise errors.no_variant(self.plan)
+            self.next = self.otherwise()
+        return self.next
 
     cdef int _read(
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id

@@ -3,7 +3,7 @@ C, with the code of its expressions."""
 
 from cpython.object cimport PyObject, PyObject_Call, PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -115,6 +115,7 @@ cdef enum:
     MAP_ALIGNMENT = 64
     MAX_RANK = 5  # of a tensor map
     MAX_MAPS = 1024  # that are kept
+    MAX_FACTORS = 5  # of a guard: tilelang.engine.launch_plan
 
 cdef enum Opcode:
     OP_CONST
@@ -166,6 +167,14 @@ ctypedef struct TensorMap:
     bint made
     int64_t key[2 + 2 * MAX_RANK]
     char bytes[MAP_BYTES]
+
+# A product of variables, or its remainder by `modulus` if that is not 0, in [least, most].
+ctypedef struct Guard:
+    int count
+    int variables[MAX_FACTORS]
+    int64_t modulus
+    int64_t least
+    int64_t most
 
 ctypedef struct Argument:
     int param  # -1: `value`, or the tensor map `descriptor`
@@ -292,6 +301,33 @@ cdef unsigned set_attributes(
         out[count].value[0] = 1
         count += 1
     return count
+
+
+cdef bint all_hold(const Guard* guards, int count, const int64_t* variables) noexcept nogil:
+    """Whether the guards hold of these variables; a product that leaves 64 bits is in no bounds."""
+    cdef const Guard* guard
+    cdef int64_t value
+    cdef int i, k
+    for i in range(count):
+        guard = &guards[i]
+        value = variables[guard.variables[0]]
+        for k in range(1, guard.count):
+            if mul_overflows(value, variables[guard.variables[k]], &value):
+                return False
+        if guard.modulus:
+            value -= floordiv(value, guard.modulus) * guard.modulus
+        if not guard.least <= value <= guard.most:
+            return False
+    return True
+
+
+cdef void encode_guard(Guard* out, guard, dict variables):
+    out.count = len(guard.variables)
+    for k, name in enumerate(guard.variables):
+        out.variables[<int>k] = variables[name]
+    out.modulus = guard.modulus
+    out.least = INT64_MIN if guard.least is None else guard.least
+    out.most = INT64_MAX if guard.most is None else guard.most
 
 
 cdef void* allocate(size_t count, size_t size) except NULL:
