@@ -164,7 +164,9 @@ class _PlanWriter:
             return ScalarParam(variable.name, str(variable.ty.dtype))
         shape = tuple(self.expr(extent) for extent in variable.ty.shape)
         strides = tuple(self.expr(stride) for stride in variable.ty.strides) or None
-        return TensorParam(variable.name, str(variable.ty.dtype), shape, strides)
+        offset = variable.ty.elem_offset
+        named = str(offset.name) if isinstance(offset, tvm.ir.Var) else None
+        return TensorParam(variable.name, str(variable.ty.dtype), shape, strides, named)
 
     def requirement(self, row: Any) -> Requirement:
         left, comparison, right, message, location = row

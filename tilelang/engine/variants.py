@@ -5,7 +5,8 @@ compiler can use). It is kept once, in the function attribute `tilelang_guards`:
 makes assumptions of it, as if the program said ``T.assume``, and the launch plan its check. So what
 a variant assumes is what its call has checked.
 
-A call takes the first variant whose guards hold. The last one has none.
+A call takes the first variant whose condition holds: its guards, and that tensors begin at
+multiples of 16 bytes. The last variant takes every call.
 """
 
 from __future__ import annotations
@@ -16,21 +17,28 @@ import tvm
 from tvm import tirx
 
 from tilelang._ffi import get_function
-from tilelang.engine.launch_plan import Guard
+from tilelang.engine.launch_plan import Condition, Guard
 
 GUARDS = "tilelang_guards"
+ANY_ADDRESS = "tilelang_any_address"
 
 
 def variants_of(func: tvm.tirx.PrimFunc) -> list[tvm.tirx.PrimFunc]:
-    """The program under the guards that it is worth compiling for, the most first; last `func`
-    itself, which takes any sizes. A program whose sizes are all known has no other variant.
+    """The program under the guards that it is worth compiling for, the most first; then `func`
+    itself, which takes any sizes; last the program that takes tensors at any address, unless it may
+    rely on their alignment by itself (`src/transform/tile/offset_tensors.cc`).
 
-    Example: ``[guards_of(variant) for variant in variants_of(main)]``
+    Example: ``[condition_of(variant) for variant in variants_of(main)]``
     """
-    if GUARDS in (func.attrs or {}):
-        return [func]
     facts = get_function("analysis.SizeFacts")(func)
-    return [*(func.with_attr(GUARDS, conditions) for conditions in facts), func]
+    guarded = [func.with_attr(GUARDS, conditions) for conditions in facts]
+    anywhere = get_function("transform.OffsetTensors")(func)
+    return [*guarded, func, *([anywhere] if condition_of(anywhere).any_address else [])]
+
+
+def condition_of(func: tvm.tirx.PrimFunc) -> Condition:
+    """Which calls a variant takes."""
+    return Condition(guards_of(func), ANY_ADDRESS in (func.attrs or {}))
 
 
 def guards_of(func: tvm.tirx.PrimFunc) -> tuple[Guard, ...]:
@@ -40,11 +48,11 @@ def guards_of(func: tvm.tirx.PrimFunc) -> tuple[Guard, ...]:
         guard = _guard(condition)
         key = guard.variables, guard.modulus
         other = found.get(key, guard)
-        bounds = {
-            "least": guard.least if other.least is None else other.least,
-            "most": guard.most if other.most is None else other.most,
-        }
-        found[key] = dataclasses.replace(guard, **bounds)
+        found[key] = dataclasses.replace(
+            guard,
+            least=guard.least if other.least is None else other.least,
+            most=guard.most if other.most is None else other.most,
+        )
     return tuple(found.values())
 
 

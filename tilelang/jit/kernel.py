@@ -19,7 +19,7 @@ from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
-from tilelang.engine.variants import variants_of
+from tilelang.engine.variants import condition_of, variants_of
 from tilelang.env import env
 from tilelang.jit.backend import (
     EMULATE,
@@ -53,10 +53,10 @@ class JITKernel(Callee):
     shape, strides, device, alignment to 16 bytes) or `TypeError` (no tensor, no number) before
     anything is launched, and `RuntimeError` where the launch fails.
 
-    A program with dynamic extents has variants (`tilelang.engine.variants`): a call takes the first
-    whose guards hold. This object is the first one, and `next_variant` the one after it, which is
-    compiled when a call needs it, or by `build_variants`. What is said of sources, plan, binary and
-    explanation is said of this variant.
+    A program has variants (`tilelang.engine.variants`) for calls with sizes and addresses of which
+    the compiler makes use, and for those without: a call takes the first whose condition holds.
+    This object is the first one; what it says of sources, plan, binary and explanation is said of
+    this variant. Another one is compiled when a call needs it, or by `build_variants`.
 
     For the GPU the binary is built at once. For the emulator it is built by the first call, so that
     sources and resource usage are at hand without it. A GPU backend compiles for an architecture
@@ -88,13 +88,18 @@ class JITKernel(Callee):
         pass_configs: Mapping[Any, Any] | None = None,
         compile_flags: str | Sequence[str] | None = None,
         checks: Checks | None = None,
-        previous: JITKernel | None = None,
+        first: JITKernel | None = None,
+        number: int = 0,
     ):
-        """As `tilelang.compile`; `previous` is the variant whose next one this is."""
+        """As `tilelang.compile`; `first` and `number` are those of a variant that is not the
+        first."""
         self.prim_func = func
-        self._program, *self._others = variants_of(func) if previous is None else previous._others
-        self._previous = previous
-        self._next: JITKernel | None = None
+        self._programs: list[tvm.tirx.PrimFunc] = (
+            variants_of(func) if first is None else first._programs
+        )
+        self._first, self._number = first, number
+        self._variants: dict[int, JITKernel] = {}
+        self._variant_locks = [threading.Lock() for _ in self._programs]
         self.target: Target = determine_target(target, return_object=True)
         self.target_host = target_host
         self.execution_backend = resolve_backend(execution_backend, self.target)
@@ -108,7 +113,7 @@ class JITKernel(Callee):
                 f"{self.execution_backend!r}. Leave out one of the two."
             )
         self.verbose = verbose
-        self._lock, self._next_lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._adapter: Launcher | None = None
         name = func.attrs["global_symbol"]
         parts = program_parts(self._program, self.target, self.pass_configs)
@@ -146,7 +151,7 @@ class JITKernel(Callee):
         normalize_pass_configs(self.pass_configs)
         for level, text in kept.said:
             logger.log(level, "%s", text)
-        self.launch_plan = dataclasses.replace(kept.plan, outputs=tuple(self.out_idx))
+        self.launch_plan = self._completed(kept.plan)
         self.kernel_source = kept.source
         if self.verbose:
             logger.info("kernel cache: `%s` was lowered before", kept.plan.name)
@@ -164,8 +169,7 @@ class JITKernel(Callee):
         return artifact
 
     def _with_outputs(self, artifact: CompiledArtifact) -> CompiledArtifact:
-        plan = dataclasses.replace(artifact.launch_plan, outputs=tuple(self.out_idx))
-        return dataclasses.replace(artifact, launch_plan=plan)
+        return dataclasses.replace(artifact, launch_plan=self._completed(artifact.launch_plan))
 
     @cached_property
     def artifact(self) -> CompiledArtifact:
@@ -230,39 +234,24 @@ class JITKernel(Callee):
     # Variants.
 
     @property
-    def next_variant(self) -> JITKernel | None:
-        """The kernel of the calls that this one's guards exclude; None where it takes every call.
-        Compiled at first use, in whichever thread that is; others wait for it.
-
-        Raises what the compiler raises.
-        """
-        if not self._others:
-            return None
-        with self._next_lock:
-            if self._next is None:
-                self._next = type(self)(
-                    self.prim_func,
-                    out_idx=self.out_idx,
-                    execution_backend=self.execution_backend,
-                    target=self.target,
-                    target_host=self.target_host,
-                    verbose=self.verbose,
-                    pass_configs=self.pass_configs,
-                    compile_flags=self.compile_flags,
-                    checks=self.checks if self.execution_backend == EMULATE else None,
-                    previous=self,
-                )
-            return self._next
+    def _program(self) -> tvm.tirx.PrimFunc:
+        """What is compiled: the PrimFunc under the guards of this variant."""
+        return self._programs[self._number]
 
     @property
     def variants(self) -> list[JITKernel]:
-        """This kernel and those after it, in the order in which a call tries them. Compiles what is
-        not compiled yet.
+        """The kernels of the program, in the order in which a call tries them: this is the first
+        one. Those that no call has needed are compiled here.
 
         Example: ``[variant.launch_plan.guards for variant in kernel.variants]``
         """
-        after = self.next_variant
-        return [self] if after is None else [self, *after.variants]
+        return [self._variant(number) for number in range(len(self._programs))]
+
+    @property
+    def compiled_variants(self) -> list[JITKernel]:
+        """Those of `variants` that are compiled already."""
+        first = self._first or self
+        return [first, *(kernel for _, kernel in sorted(first._variants.items()))]
 
     def build_variants(self, background: bool = False) -> threading.Thread | None:
         """Compiles all variants, so that no call has to wait for one.
@@ -276,15 +265,39 @@ class JITKernel(Callee):
             thread = threading.Thread(target=self.build_variants, daemon=True)
             thread.start()
             return thread
-        for variant in self.variants:
-            variant.build()
+        for number in range(len(self._programs)):
+            self._variant(number).build()
         return None
 
-    def _otherwise(self) -> Launcher:
-        after = self.next_variant
-        if after is None:
-            raise AssertionError(f"{self.launch_plan.where()}: the last variant has guards")
-        return after.adapter
+    def _variant(self, number: int) -> JITKernel:
+        """A variant, compiled at first use, in whichever thread that is; others wait for it."""
+        first = self._first or self
+        if number == 0:
+            return first
+        with first._variant_locks[number]:
+            if number not in first._variants:
+                first._variants[number] = type(self)(
+                    self._programs[number],
+                    out_idx=self.out_idx,
+                    execution_backend=self.execution_backend,
+                    target=self.target,
+                    target_host=self.target_host,
+                    verbose=self.verbose,
+                    pass_configs=self.pass_configs,
+                    compile_flags=self.compile_flags,
+                    checks=self.checks if self.execution_backend == EMULATE else None,
+                    first=first,
+                    number=number,
+                )
+            return first._variants[number]
+
+    def _otherwise(self, number: int) -> Launcher:
+        return self._variant(self._number + 1 + number).adapter
+
+    def _completed(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with what lowering does not know: outputs, and the other variants."""
+        others = tuple(condition_of(program) for program in self._programs[self._number + 1 :])
+        return dataclasses.replace(plan, outputs=tuple(self.out_idx), others=others)
 
     @property
     def torch_function(self) -> Launcher:
@@ -337,8 +350,9 @@ class JITKernel(Callee):
         from tilelang.cache.cubins import cached_binary
 
         # Guards of which the compiler makes no use leave the text as it is.
-        if self._previous is not None and self._previous.kernel_source == self.kernel_source:
-            return self._previous._compiled
+        for variant in self.compiled_variants:
+            if variant is not self and variant.kernel_source == self.kernel_source:
+                return variant._compiled
         return cached_binary(
             self.kernel_source, arch, self._kernel_names, **self._compiler_keywords
         )

@@ -312,6 +312,8 @@ void WideBounds::Shapes(const PrimFunc& f) {
     if (!AsBuffer(p)) continue;
     for (const Expr& extent : BufferOf(p)->shape) dimensions(extent);
     for (const Expr& stride : BufferOf(p)->strides) dimensions(stride);
+    // Of a tensor at any address: from the multiple of 16 bytes in front of it.
+    if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
   }
   const Any guards = GetAttr(f, "tilelang_guards");
   if (guards == nullptr) return;

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from tilelang.runtime.adapter.cython._adapter import Launcher
 
 
-Otherwise = Callable[[], "Launcher"]
-"""Gives the launcher of the calls that a plan's guards exclude."""
+Otherwise = Callable[[int], "Launcher"]
+"""Gives the launcher of one of a plan's other variants."""
 
 
 def cuda_adapter(
     plan: LaunchPlan, cubin: bytes | CudaLibrary, otherwise: Otherwise | None = None
 ) -> Launcher:
     """The launcher that runs `plan` with the kernels of `cubin` on CUDA tensors; `otherwise` gives
-    that of the calls which the plan's guards exclude.
+    those of its other variants.
 
     Raises `RuntimeError` where the driver cannot load the cubin.
     """
@@ -128,8 +128,8 @@ def emulated_adapter(
     otherwise: Otherwise | None = None,
 ) -> Launcher:
     """The launcher that runs `plan` on CPU tensors; `address` gives the ``tl_launch_<kernel>`` of a
-    kernel's name, `explain` the reports of a launch that fails, `otherwise` the launcher of the
-    calls that the plan's guards exclude.
+    kernel's name, `explain` the reports of a launch that fails, `otherwise` the launchers of
+    the plan's other variants.
     """
     from tilelang.emulator.reports import Report
     from tilelang.runtime.adapter.cython._adapter import Launcher

@@ -202,11 +202,11 @@ def no_variant(plan: LaunchPlan) -> ValueError:
     )
 
 
-def misaligned(plan: LaunchPlan, index: int, address: int) -> ValueError:
-    """The tensor's data begin between two multiples of 16 bytes."""
+def misaligned(plan: LaunchPlan, index: int, address: int, wanted: int = 16) -> ValueError:
+    """The tensor's data begin between two multiples of `wanted` bytes."""
     return ValueError(
-        f"{_about(plan, index)}: expected data aligned to 16 bytes, got address {address:#x}. "
-        + _pass_copy(plan.params[index].name, "clone")
+        f"{_about(plan, index)}: expected data aligned to {wanted} bytes, got address "
+        f"{address:#x}. " + _pass_copy(plan.params[index].name, "clone")
     )
 
 

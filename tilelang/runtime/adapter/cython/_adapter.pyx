@@ -22,6 +22,7 @@ from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
 
 include "_plan.pxi"
+include "_variants.pxi"
 include "_environment.pxi"
 include "_callee.pxi"
 
@@ -36,8 +37,8 @@ cdef class Launcher:
     one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
-    called, once per device, where a kernel wants that. `otherwise()` gives the launcher of the calls
-    of which the plan's guards do not hold; it is called at the first one.
+    called, once per device, where a kernel wants that. `otherwise(number)` gives the launcher of
+    one of the plan's other variants; it is called when a call needs it.
 
     One output is returned as a tensor, several as a list, none as None.
 
@@ -50,9 +51,7 @@ cdef class Launcher:
     cdef readonly str device  # "cuda" or "cpu"
     cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
     cdef object otherwise
-    cdef Launcher next  # what `otherwise` has given
-    cdef int num_guards
-    cdef Guard* guards
+    cdef Variants variants
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -120,7 +119,6 @@ cdef class Launcher:
                 free(self.params[i].types)
         for i in range(MAX_DEVICES):
             free(self.devices[i].functions)
-        free(self.guards)
         free(self.solutions)
         free(self.requirements)
         free(self.inputs)
@@ -145,10 +143,7 @@ cdef class Launcher:
         self.solutions = <Expression*>allocate(self.num_solutions, sizeof(Expression))
         for i, (name, expr) in enumerate(solutions.items()):
             self.solutions[i] = self._encode(expr, variables, variables[name])
-        self.num_guards = len(plan.guards)
-        self.guards = <Guard*>allocate(self.num_guards, sizeof(Guard))
-        for i, guard in enumerate(plan.guards):
-            encode_guard(&self.guards[i], guard, variables)
+        self.variants = Variants(plan, variables, self.otherwise)
         self.num_requirements = len(plan.requirements)
         self.requirements = <Expression*>allocate(2 * self.num_requirements, sizeof(Expression))
         for i, requirement in enumerate(plan.requirements):
@@ -170,6 +165,7 @@ cdef class Launcher:
     cdef _encode_param(self, Param* out, int index, param, defined, variables):
         cdef int d
         out.is_tensor = isinstance(param, TensorParam)
+        out.offset = -1
         if isinstance(param, PointerParam):
             out.scalar_kind = POINTER
             out.variable = -1
@@ -186,6 +182,7 @@ cdef class Launcher:
             out.variable = defined.get((index, "scalar", 0), -1)
             return
         out.row_major = param.strides is None
+        out.offset = defined.get((index, "offset", 0), -1)
         out.packing = dtypes.packing(param.dtype)
         out.ndim = len(param.shape)
         out.shape = <Expression*>allocate(out.ndim, sizeof(Expression))
@@ -334,7 +331,7 @@ cdef class Launcher:
         form = self._read(args, tensors, variables, scalars, &device_id)
         if form == FOREIGN:
             return self._run(exchanged(self.plan, args), memory)
-        if form == WITH_NONE:
+        if form & WITH_NONE:
             self._define_without(args, tensors, variables, scalars)
         else:
             for i in range(self.num_solutions):
@@ -344,8 +341,9 @@ cdef class Launcher:
                 self._check(args[i], self.inputs[i], &tensors[self.inputs[i]], variables)
         for i in range(self.num_requirements):
             self._require(i, variables)
-        if not all_hold(self.guards, self.num_guards, variables):
-            return self._other().call(args)
+        if form & MISALIGNED or not all_hold(
+            self.variants.guards, self.variants.ends[0], variables):
+            return self._other(form & MISALIGNED, tensors, variables).call(args)
         if device_id < 0:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
         if device_id >= MAX_DEVICES:
@@ -361,13 +359,23 @@ cdef class Launcher:
             return None
         return results[0] if self.num_outputs == 1 else results[: self.num_outputs]
 
-    cdef Launcher _other(self):
-        """The launcher of the calls that this one does not take."""
-        if self.next is None:
-            if self.otherwise is None:
-                raise errors.no_variant(self.plan)
-            self.next = self.otherwise()
-        return self.next
+    cdef Launcher _other(self, bint misaligned, DLTensor* tensors, int64_t* variables):
+        """The launcher of a call that this variant does not take."""
+        cdef int i
+        error = None
+        try:
+            found = self.variants.other(misaligned, variables)
+        except ValueError as refused:
+            if not misaligned:
+                raise
+            found, error = None, refused
+        if found is not None:
+            return found
+        for i in range(self.num_params):
+            if misaligned and <uintptr_t>tensors[i].data % ALIGNMENT:
+                address = <uintptr_t>tensors[i].data
+                raise errors.misaligned(self.plan, i, address) from error
+        raise errors.no_variant(self.plan)
 
     cdef int _read(
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
@@ -395,7 +403,7 @@ cdef class Launcher:
                 continue
             if arg is None:
                 memset(tensor, 0, sizeof(DLTensor))
-                form = WITH_NONE
+                form |= WITH_NONE
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
                 if hasattr(arg, "__dlpack__"):
@@ -404,6 +412,10 @@ cdef class Launcher:
             self._read_tensor(arg, index, tensor, device_id)
             if tensor.ndim != param.ndim:
                 raise errors.wrong_rank(self.plan, index, arg)
+            if param.offset >= 0:
+                variables[param.offset] = self._take_offset(index, tensor)
+            elif <uintptr_t>tensor.data % ALIGNMENT:
+                form |= MISALIGNED
             for d in range(param.ndim):
                 if param.shape[d].defines >= 0:
                     variables[param.shape[d].defines] = extent_of(tensor, param, d)
@@ -480,9 +492,19 @@ cdef class Launcher:
         elif device_id[0] != tensor.device.device_id:
             raise errors.wrong_device(self.plan, index, arg, f"cuda:{device_id[0]}")
         tensor.data = <char*>tensor.data + tensor.byte_offset
-        if <uintptr_t>tensor.data % ALIGNMENT:
-            raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
+        tensor.byte_offset = 0
         return 0
+
+    cdef int64_t _take_offset(self, int index, DLTensor* tensor) except -1:
+        """Moves a tensor's address to the multiple of 16 bytes in front of it; returns by how many
+        elements."""
+        cdef uintptr_t offset = <uintptr_t>tensor.data % ALIGNMENT
+        cdef int size = bytes_of_element(tensor)
+        if offset % size:
+            raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data, size)
+        tensor.data = <char*>tensor.data - offset
+        tensor.byte_offset = offset
+        return offset // size
 
     cdef int _read_pointer(
         self, arg, int index, DLTensor* tensor, int64_t* out, int* device_id
@@ -490,6 +512,8 @@ cdef class Launcher:
         cdef uint64_t address
         if PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
             self._read_tensor(arg, index, tensor, device_id)
+            if <uintptr_t>tensor.data % ALIGNMENT:
+                raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
             out[0] = <int64_t><uintptr_t>tensor.data
             return 0
         try:

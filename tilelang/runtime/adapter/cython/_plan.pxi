@@ -129,11 +129,13 @@ cdef enum Opcode:
     OP_MAX
     OP_CEILDIV
 
-# The arguments of a call: torch tensors, None among them, arrays of other libraries among them.
+# The arguments of a call: torch tensors; among them None, arrays of other libraries, tensors that
+# begin where the plan's variant does not take them.
 cdef enum Form:
-    OF_TENSORS
-    WITH_NONE
-    FOREIGN
+    OF_TENSORS = 0
+    WITH_NONE = 1
+    FOREIGN = 2
+    MISALIGNED = 4
 
 ctypedef struct Instruction:
     int opcode
@@ -153,6 +155,7 @@ ctypedef struct Param:
     Expression* strides
     uint32_t* types
     int num_types
+    int offset  # the variable that is its offset from a multiple of 16 bytes, or -1
     int packing  # elements of the plan in one of the tensor's, in the last dimension
     int scalar_kind
     int variable
@@ -167,14 +170,6 @@ ctypedef struct TensorMap:
     bint made
     int64_t key[2 + 2 * MAX_RANK]
     char bytes[MAP_BYTES]
-
-# A product of variables, or its remainder by `modulus` if that is not 0, in [least, most].
-ctypedef struct Guard:
-    int count
-    int variables[MAX_FACTORS]
-    int64_t modulus
-    int64_t least
-    int64_t most
 
 ctypedef struct Argument:
     int param  # -1: `value`, or the tensor map `descriptor`
@@ -248,8 +243,12 @@ cdef inline int64_t floordiv(int64_t a, int64_t b) noexcept nogil:
     return quotient - 1 if a % b != 0 and (a < 0) != (b < 0) else quotient
 
 
+cdef inline int bytes_of_element(const DLTensor* tensor) noexcept nogil:
+    return (tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
+
+
 cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
-    """Bytes from the first to the last element of a tensor."""
+    """Bytes from a tensor's address to its last element."""
     cdef int64_t span = 1, size = 1
     cdef int d
     for d in range(tensor.ndim - 1, -1, -1):
@@ -257,7 +256,7 @@ cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
             return 0
         span += (tensor.shape[d] - 1) * (size if tensor.strides is NULL else tensor.strides[d])
         size *= tensor.shape[d]
-    return span * ((tensor.dtype.bits * tensor.dtype.lanes + 7) // 8)
+    return tensor.byte_offset + span * bytes_of_element(tensor)
 
 
 cdef inline int64_t extent_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
@@ -301,33 +300,6 @@ cdef unsigned set_attributes(
         out[count].value[0] = 1
         count += 1
     return count
-
-
-cdef bint all_hold(const Guard* guards, int count, const int64_t* variables) noexcept nogil:
-    """Whether the guards hold of these variables; a product that leaves 64 bits is in no bounds."""
-    cdef const Guard* guard
-    cdef int64_t value
-    cdef int i, k
-    for i in range(count):
-        guard = &guards[i]
-        value = variables[guard.variables[0]]
-        for k in range(1, guard.count):
-            if mul_overflows(value, variables[guard.variables[k]], &value):
-                return False
-        if guard.modulus:
-            value -= floordiv(value, guard.modulus) * guard.modulus
-        if not guard.least <= value <= guard.most:
-            return False
-    return True
-
-
-cdef void encode_guard(Guard* out, guard, dict variables):
-    out.count = len(guard.variables)
-    for k, name in enumerate(guard.variables):
-        out.variables[<int>k] = variables[name]
-    out.modulus = guard.modulus
-    out.least = INT64_MIN if guard.least is None else guard.least
-    out.most = INT64_MAX if guard.most is None else guard.most
 
 
 cdef void* allocate(size_t count, size_t size) except NULL:
