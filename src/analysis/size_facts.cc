@@ -8,8 +8,8 @@
  *      1. what follows, and:
  *         - what T.ceildiv cuts into tiles has no smaller last tile (no predicates);
  *         - no extent is 0 (no branches around pipelines);
- *         - a tensor has so few elements that places in it, those of a tile behind it as well, are
- *           in int32.
+ *         - a tensor has so few elements, and the longest of several extents is so short, that
+ *           places in it, those of a tile behind it as well, and numbers of tiles are in int32.
  *      2. strides of tensors are multiples of 16 bytes (TMA, vectors).
  *      A condition is `v % constant == 0`, `v >= 1` or `product of variables <= constant`.
  * Conditions that follow from the program's own `T.assume` are left out, and so are those on the
@@ -30,6 +30,8 @@ namespace {
 constexpr int64_t kChunkBits = 128;
 /*! A tile of less than as many elements more fits int32, too. */
 constexpr int64_t kMostElements = int64_t(1) << 30;
+/*! The product of two numbers of tiles does, of 64 elements or more, in groups of 8. */
+constexpr int64_t kMostOfSeveral = int64_t(1) << 20;
 
 /*! Variables, each with what it is a multiple of, in the order in which they came. */
 class Multiples {
@@ -192,18 +194,24 @@ class Collector : public StmtExprVisitor {
       known.push_back(*size);
       conditions.push_back(AtMost(*size));
     }
+    for (const Var& v : order_) {
+      const bool several = std::any_of(known.begin(), known.end(), [&](const SizeProduct& size) {
+        return size.factors.size() > 1 && Contains(size.factors, v);
+      });
+      if (several) conditions.push_back(AtMost({1, {v}}, kMostOfSeveral));
+    }
     return conditions;
   }
 
-  /*! The product has at most kMostElements, as a bound of its variables. */
-  static Expr AtMost(const SizeProduct& size) {
+  /*! The product is at most `most`, as a bound of its variables. */
+  static Expr AtMost(const SizeProduct& size, int64_t most = kMostElements) {
     Expr product = CastTo(kInt64, size.factors[0]);
     if (size.factors.size() == 1) product = size.factors[0];
     for (size_t i = 1; i < size.factors.size(); ++i) {
       product = product * CastTo(kInt64, size.factors[i]);
     }
-    return TL_GLOBAL("prim._OpLE")(
-               product, MakeInt(product->dtype(), kMostElements / size.constant), nullptr)
+    return TL_GLOBAL("prim._OpLE")(product, MakeInt(product->dtype(), most / size.constant),
+                                   nullptr)
         .cast<Expr>();
   }
 

@@ -31,7 +31,8 @@ def export_kernel(kernel: JITKernel, path: str | Path, archs: Sequence[str] | No
 
 def variant_of(kernel: JITKernel, arch: str) -> Variant:
     """The part of a file for `arch`: the architecture that the kernel is compiled for, or
-    ``"emulate"``."""
+    ``"emulate"``. A file has the program's variant for any sizes."""
+    kernel = kernel.for_any_sizes
     if arch == EMULATE:
         return Variant(arch, kernel.launch_plan, kernel.emulated_source.encode())
     return Variant(arch, kernel.launch_plan, kernel.cubin)

@@ -17,7 +17,7 @@ from tvm.target import Target
 from tilelang.cache.programs import LoweredProgram, find_program, keep_program, program_parts
 from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
-from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.launch_plan import Condition, LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.variants import condition_of, variants_of
 from tilelang.env import env
@@ -252,6 +252,13 @@ class JITKernel(Callee):
         """Those of `variants` that are compiled already."""
         first = self._first or self
         return [first, *(kernel for _, kernel in sorted(first._variants.items()))]
+
+    @property
+    def for_any_sizes(self) -> JITKernel:
+        """The variant without guards, whose tensors begin at multiples of 16 bytes; compiled here if
+        no call has needed it. It calls no other one but for tensors at other addresses."""
+        conditions = [condition_of(program) for program in self._programs]
+        return self._variant(conditions.index(Condition()))
 
     def build_variants(self, background: bool = False) -> threading.Thread | None:
         """Compiles all variants, so that no call has to wait for one.
@@ -508,7 +515,8 @@ class JITKernel(Callee):
 
         `archs` are architectures such as ``["sm_90a", "sm_100a"]``, for each of which the program
         is compiled, without a GPU, and ``"emulate"``, which stands for its source, run by the
-        emulator. By default it is the kernel's architecture, and with it the emulator where the
+        emulator. Of a program with dynamic extents it is the variant for any sizes: state in the
+        program what you know of them (`T.assume`). By default it is the kernel's architecture, and with it the emulator where the
         kernel is one of the emulator.
 
         Raises `ValueError` for another name, `OSError` where the file cannot be written, and what
