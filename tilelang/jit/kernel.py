@@ -255,8 +255,8 @@ class JITKernel(Callee):
 
     @property
     def for_any_sizes(self) -> JITKernel:
-        """The variant without guards, whose tensors begin at multiples of 16 bytes; compiled here if
-        no call has needed it. It calls no other one but for tensors at other addresses."""
+        """The variant without guards, whose tensors begin at multiples of 16 bytes; compiled here
+        if no call has needed it."""
         conditions = [condition_of(program) for program in self._programs]
         return self._variant(conditions.index(Condition()))
 
@@ -349,6 +349,10 @@ class JITKernel(Callee):
 
     @cached_property
     def _compiled(self) -> Cubin | CodeObject:
+        # Guards of which the compiler makes no use leave the text as it is.
+        for variant in self.compiled_variants:
+            if variant._number < self._number and variant.kernel_source == self.kernel_source:
+                return variant._compiled
         return self.compile_for(arch_of(self.target))
 
     def compile_for(self, arch: str) -> Cubin | CodeObject:
@@ -356,10 +360,6 @@ class JITKernel(Callee):
         `tilelang.utils.target.compiled_for`."""
         from tilelang.cache.cubins import cached_binary
 
-        # Guards of which the compiler makes no use leave the text as it is.
-        for variant in self.compiled_variants:
-            if variant is not self and variant.kernel_source == self.kernel_source:
-                return variant._compiled
         return cached_binary(
             self.kernel_source, arch, self._kernel_names, **self._compiler_keywords
         )
@@ -515,9 +515,9 @@ class JITKernel(Callee):
 
         `archs` are architectures such as ``["sm_90a", "sm_100a"]``, for each of which the program
         is compiled, without a GPU, and ``"emulate"``, which stands for its source, run by the
-        emulator. Of a program with dynamic extents it is the variant for any sizes: state in the
-        program what you know of them (`T.assume`). By default it is the kernel's architecture, and with it the emulator where the
-        kernel is one of the emulator.
+        emulator. By default it is the kernel's architecture, and with it the emulator where the
+        kernel is one of the emulator. Of a program with dynamic extents the file has the variant for
+        any sizes: state in the program what you know of them (`T.assume`).
 
         Raises `ValueError` for another name, `OSError` where the file cannot be written, and what
         the compiler raises about the program.
