@@ -516,8 +516,8 @@ class JITKernel(Callee):
         `archs` are architectures such as ``["sm_90a", "sm_100a"]``, for each of which the program
         is compiled, without a GPU, and ``"emulate"``, which stands for its source, run by the
         emulator. By default it is the kernel's architecture, and with it the emulator where the
-        kernel is one of the emulator. Of a program with dynamic extents the file has the variant for
-        any sizes: state in the program what you know of them (`T.assume`).
+        kernel is one of the emulator. Of a program with dynamic extents the file has the variant
+        for any sizes: state in the program what you know of them (`T.assume`).
 
         Raises `ValueError` for another name, `OSError` where the file cannot be written, and what
         the compiler raises about the program.

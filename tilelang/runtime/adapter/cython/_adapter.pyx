@@ -52,6 +52,7 @@ cdef class Launcher:
     cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
     cdef object otherwise
     cdef Variants variants
+    cdef object same_as  # a launcher that has read a call for this one
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -319,14 +320,9 @@ cdef class Launcher:
         cdef DLTensor* tensors = <DLTensor*>memory
         cdef int64_t* variables = <int64_t*>(tensors + self.num_params)
         cdef int64_t* scalars = variables + self.num_variables
-        cdef int64_t* values = scalars + self.num_params
-        cdef void** pointers = <void**>(values + self.num_arguments)
-        cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
-        cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
-        cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
         cdef int device_id = -1
         cdef int i, form
-        cdef list results
+        cdef Launcher other
 
         form = self._read(args, tensors, variables, scalars, &device_id)
         if form == FOREIGN:
@@ -341,13 +337,30 @@ cdef class Launcher:
                 self._check(args[i], self.inputs[i], &tensors[self.inputs[i]], variables)
         for i in range(self.num_requirements):
             self._require(i, variables)
-        if form & MISALIGNED or not all_hold(
-            self.variants.guards, self.variants.ends[0], variables):
-            return self._other(form & MISALIGNED, tensors, variables).call(args)
         if device_id < 0:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
         if device_id >= MAX_DEVICES:
             raise errors.too_many_devices(self.plan, device_id, MAX_DEVICES)
+        if form & MISALIGNED or not all_hold(
+            self.variants.guards, self.variants.ends[0], variables):
+            other = self._other(form & MISALIGNED, tensors, variables)
+            if not self._reads_as(other):
+                return other.call(args)
+            return other._call_read(tensors, variables, scalars, device_id)
+        return self._finish(
+            tensors, variables, scalars, device_id, <char*>(scalars + self.num_params))
+
+    cdef object _finish(
+        self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id, char* memory
+    ):
+        """The rest of a call whose arguments are read and checked."""
+        cdef int64_t* values = <int64_t*>memory
+        cdef void** pointers = <void**>(values + self.num_arguments)
+        cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
+        cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
+        cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
+        cdef int i
+        cdef list results
         if not self.devices[device_id].loaded:
             self._load(device_id)
         results = self._allocate(tensors, variables, device_id)
@@ -358,6 +371,26 @@ cdef class Launcher:
         if self.num_outputs == 0:
             return None
         return results[0] if self.num_outputs == 1 else results[: self.num_outputs]
+
+    cdef object _call_read(
+        self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id
+    ):
+        """A call that another variant has read and checked."""
+        cdef char* memory = <char*>malloc(self.scratch_bytes)
+        if memory is NULL:
+            raise MemoryError()
+        try:
+            return self._finish(tensors, variables, scalars, device_id, memory)
+        finally:
+            free(memory)
+
+    cdef bint _reads_as(self, Launcher other):
+        """Whether what this variant reads of a call is what `other` would read."""
+        if other.same_as is not self:
+            if other.variables != self.variables or other.plan.params != self.plan.params:
+                return False
+            other.same_as = self
+        return True
 
     cdef Launcher _other(self, bint misaligned, DLTensor* tensors, int64_t* variables):
         """The launcher of a call that this variant does not take."""
@@ -371,8 +404,8 @@ cdef class Launcher:
             found, error = None, refused
         if found is not None:
             return found
-        for i in range(self.num_params):
-            if misaligned and <uintptr_t>tensors[i].data % ALIGNMENT:
+        for i in self.plan.inputs:
+            if misaligned and self.params[i].is_tensor and <uintptr_t>tensors[i].data % ALIGNMENT:
                 address = <uintptr_t>tensors[i].data
                 raise errors.misaligned(self.plan, i, address) from error
         raise errors.no_variant(self.plan)
