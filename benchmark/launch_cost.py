@@ -95,7 +95,7 @@ class StandIn:
 
     def take(self, kernel: JITKernel) -> None:
         """Has the calls of a kernel, and of its variants, go to this driver."""
-        kernel._adapter = self._launcher(kernel, lambda i: self._launcher(kernel.variants[1 + i]))
+        kernel._adapter = self._launcher(kernel, lambda i: self._launcher(kernel.other_variant(i)))
 
     def _launcher(
         self, kernel: JITKernel, otherwise: Callable[[int], Launcher] | None = None

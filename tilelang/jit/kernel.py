@@ -298,8 +298,12 @@ class JITKernel(Callee):
                 )
             return first._variants[number]
 
+    def other_variant(self, number: int) -> JITKernel:
+        """The kernel of ``launch_plan.others[number]``, compiled here if no call has needed it."""
+        return self._variant(self._number + 1 + number)
+
     def _otherwise(self, number: int) -> Launcher:
-        return self._variant(self._number + 1 + number).adapter
+        return self.other_variant(number).adapter
 
     def _completed(self, plan: LaunchPlan) -> LaunchPlan:
         """The plan with what lowering does not know: outputs, and the other variants."""
@@ -441,13 +445,21 @@ class JITKernel(Callee):
         For each kernel: grid, block, registers, shared memory and what lies where in it; for each
         ``T.Pipelined`` its statements with stage, place in the order and engine, the versions of
         buffers and the barriers of a step, or why the loop is a plain one; which instructions each
-        matrix product became.
+        matrix product became. Of a program with dynamic extents, the conditions of its variants.
 
         Example: ``print(kernel.explain())``
         """
-        if self._kept is not None:
-            return self._kept.explanation.text(self.resource_usage)
-        return Explanation.of(self.artifact.device_mod).text(self.resource_usage)
+        kept = self._kept
+        found = Explanation.of(self.artifact.device_mod) if kept is None else kept.explanation
+        conditions = [condition_of(program) for program in self._programs]
+        if not any(condition.guards for condition in conditions):
+            return found.text(self.resource_usage)
+        lines = [
+            f"variant {number} of {len(conditions)}: {condition.script()}"
+            + (", which is this one" if number == self._number + 1 else "")
+            for number, condition in enumerate(conditions, 1)
+        ]
+        return "\n".join([found.text(self.resource_usage).rstrip("\n"), *lines])
 
     # Sources.
 

@@ -146,7 +146,7 @@ def test_bad_guards_are_refused(variables):
 
 
 @pytest.mark.parametrize(
-    ("number", "wide", "guarded", "tma"), [(0, 0, 0, 1), (1, 1, 0, 1), (2, 1, 1, 0)]
+    ("number", "wide", "guarded", "tma"), [(0, 0, 0, 1), (1, 1, 1, 1), (2, 1, 1, 0)]
 )
 def test_what_guards_are_good_for(number, wide, guarded, tma):
     source = tilelang.lower(
