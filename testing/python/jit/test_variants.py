@@ -195,6 +195,22 @@ def test_one_text_is_one_binary():
     assert last._compiled is first._compiled
 
 
+def test_reports_name_elements_of_tensors_at_any_address():
+    @T.prim_func
+    def race(A: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            thread = T.get_thread_binding()
+            A[thread // 2] = thread
+
+    kernel = tilelang.compile(race, execution_backend="emulate", checks=True)
+    texts = []
+    for offset in (0, 3):
+        with pytest.raises(RuntimeError, match=r"A\[\d+\]") as raised:
+            kernel(torch.zeros(64 + offset, dtype=torch.int32)[offset:])
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]
+
+
 def test_bad_calls_compile_no_variant():
     kernel = compiled(doubled())
     with pytest.raises(ValueError, match="shape mismatch"):
