@@ -73,8 +73,7 @@ class Collector : public StmtExprVisitor {
     Array<Array<Expr>> found;
     for (const bool all : {true, false}) {
       const Array<Expr> facts = WithAssumptions(0, [&] { return Facts(all); });
-      const bool fewer = found.empty() || facts.size() < found.back().size();
-      if (!facts.empty() && (fewer || !all)) found.push_back(facts);
+      if (!facts.empty()) found.push_back(facts);
     }
     return found;
   }
