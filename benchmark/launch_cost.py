@@ -1,7 +1,8 @@
 """What a launch costs the host: microseconds of a call, beside torch's and Triton's.
 
 ``python benchmark/launch_cost.py`` prints a table: a kernel of two tensors; one that allocates its
-output; the same through its factory, ``f(64)(a)``, and in eager style, ``f(a)``; of torch ``add_``,
+output; one with guards on its sizes, and the same for sizes that the last variant takes; the same
+through its factory, ``f(64)(a)``, and in eager style, ``f(a)``; of torch ``add_``,
 ``add`` and ``torch.empty``; and of Triton, where it is installed, a kernel of two tensors.
 
 The kernels are small, so that the GPU keeps up with the host; each time is the best of several
@@ -59,6 +60,20 @@ def program(columns: int):
     return copy
 
 
+@tilelang.jit
+def guarded():
+    """C = A of two sizes that the compiler does not know."""
+    m, n = T.dynamic("m, n")
+
+    @T.prim_func
+    def copy(A: T.Tensor((m, n), "float32"), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(T.ceildiv(n, COLUMNS), T.ceildiv(m, ROWS), threads=COLUMNS) as (bx, by):
+            for i, j in T.Parallel(ROWS, COLUMNS):
+                C[by * ROWS + i, bx * COLUMNS + j] = A[by * ROWS + i, bx * COLUMNS + j]
+
+    return copy
+
+
 into = tilelang.jit(program)
 returned = tilelang.jit(out_idx=-1)(program)
 
@@ -79,14 +94,20 @@ class StandIn:
         return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
 
     def take(self, kernel: JITKernel) -> None:
-        """Has the calls of a kernel go to this driver."""
+        """Has the calls of a kernel, and of its variants, go to this driver."""
+        kernel._adapter = self._launcher(kernel, lambda i: self._launcher(kernel.other_variant(i)))
+
+    def _launcher(
+        self, kernel: JITKernel, otherwise: Callable[[int], Launcher] | None = None
+    ) -> Launcher:
         names = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
         functions = [self._kernel.value] * len(kernel.launch_plan.kernels)
-        kernel._adapter = Launcher(
+        return Launcher(
             kernel.launch_plan,
             lambda device: (self._context.value, functions),
             driver=[self._address(name) for name in names],
             device="cpu",
+            otherwise=otherwise,
         )
 
 
@@ -121,11 +142,12 @@ def measure(repeat: int, folder: str) -> dict[str, float]:
     """Microseconds of each kind of call."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     a, c = (torch.zeros(ROWS, COLUMNS, device=device) for _ in range(2))
-    two, one, eager = into(COLUMNS), returned(COLUMNS), copied.compile(a)
+    odd = [torch.zeros(ROWS, COLUMNS - 1, device=device) for _ in range(2)]
+    two, one, eager, sized = into(COLUMNS), returned(COLUMNS), copied.compile(a), guarded()
     copied(a)
     if device.type == "cpu":
         stand_in = StandIn(folder)
-        for kernel in (two, one, eager):
+        for kernel in (two, one, eager, sized):
             stand_in.take(kernel)
 
     def empty() -> torch.Tensor:
@@ -133,6 +155,8 @@ def measure(repeat: int, folder: str) -> dict[str, float]:
 
     calls: dict[str, Callable[[], Any]] = {
         "two tensors": lambda: two(a, c),
+        "two tensors, guards": lambda: sized(a, c),
+        "two tensors, last variant": lambda: sized(*odd),
         "two tensors, factory": lambda: into(COLUMNS)(a, c),
         "one output": lambda: one(a),
         "one output, factory": lambda: returned(COLUMNS)(a),
@@ -160,7 +184,7 @@ def main() -> None:
     print(f"microseconds of a call, on {on}")
     with tempfile.TemporaryDirectory() as folder:
         for name, found in measure(repeat, folder).items():
-            print(f"{name:<22} {found:6.2f}")
+            print(f"{name:<25} {found:6.2f}")
 
 
 if __name__ == "__main__":

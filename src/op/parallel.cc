@@ -483,14 +483,14 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
 
 namespace {
 
-/*! Row-major element offset of an access. */
+/*! Element offset of an access. */
 Expr FlatOffset(const Var& buffer, const Array<Expr>& indices) {
   const BufferTypeNode* t = BufferOf(buffer);
   Expr flat = MakeInt(0);
   for (size_t d = 0; d < indices.size(); ++d) {
     flat = t->strides.empty() ? flat * t->shape[d] + indices[d] : flat + indices[d] * t->strides[d];
   }
-  return flat;
+  return IsConst(t->elem_offset, 0) ? flat : flat + t->elem_offset;
 }
 
 /*! Finds the widest vector along the innermost loop variable that every memory access of a body

@@ -82,12 +82,14 @@ def declared_arrays(source: str, kernel: str) -> list[Array]:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument of a launch, in elements of `bits` bits."""
+    """A tensor argument of a launch, in elements of `bits` bits; it begins `start` bytes behind the
+    argument's address."""
 
     name: str
     shape: Sequence[int]
     strides: Sequence[int]
     bits: int
+    start: int = 0
 
     @staticmethod
     def of_array(name: str, array: np.ndarray) -> Tensor:
@@ -100,7 +102,7 @@ class Tensor:
         """The index of the element at byte `offset`; before or behind the tensor the outermost
         index leaves its range. None where no index leads there.
         """
-        rest = offset * 8 // self.bits
+        rest = (offset - self.start) * 8 // self.bits
         index = [0] * len(self.shape)
         order = sorted(range(len(self.shape)), key=lambda d: -self.strides[d])
         for place, d in enumerate(order):
@@ -116,5 +118,5 @@ class Tensor:
         """The element at byte `offset`, such as ``A[3, 17]`` or ``A + 209``."""
         index = self.index(offset)
         if index is None:
-            return f"{self.name} + {offset * 8 // self.bits}"
+            return f"{self.name} + {(offset - self.start) * 8 // self.bits}"
         return f"{self.name}[{', '.join(map(str, index))}]"

@@ -22,6 +22,7 @@ from tilelang.engine.launch_plan import (
     TensorParam,
 )
 from tilelang.engine.tensor_map_spec import TensorMapSpec
+from tilelang.engine.variants import guards_of
 from tilelang.utils.target import arch_of, kind_of
 
 _OPERATORS = {
@@ -99,6 +100,7 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         location=_location(host),
         descriptors=tuple(plan.descriptors),
         requirements=tuple(requirements),
+        guards=guards_of(host),
         warp_threads=_warp_threads(host.attrs["target"]),
     )
 
@@ -162,7 +164,9 @@ class _PlanWriter:
             return ScalarParam(variable.name, str(variable.ty.dtype))
         shape = tuple(self.expr(extent) for extent in variable.ty.shape)
         strides = tuple(self.expr(stride) for stride in variable.ty.strides) or None
-        return TensorParam(variable.name, str(variable.ty.dtype), shape, strides)
+        offset = variable.ty.elem_offset
+        named = str(offset.name) if isinstance(offset, tvm.ir.Var) else None
+        return TensorParam(variable.name, str(variable.ty.dtype), shape, strides, named)
 
     def requirement(self, row: Any) -> Requirement:
         left, comparison, right, message, location = row

@@ -13,6 +13,7 @@ integer scalar parameter.
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -90,12 +91,17 @@ def _factors(*exprs: Expr) -> tuple[int, list[Expr]]:
 
 @dataclass(frozen=True)
 class TensorParam:
-    """A tensor parameter. `strides`, in elements, becomes None for a row-major tensor."""
+    """A tensor parameter. `strides`, in elements, becomes None for a row-major tensor.
+
+    A tensor begins at an address that is a multiple of 16 bytes; one with an `offset` begins so
+    many elements behind such an address, which is what kernels get, and the name of a variable.
+    """
 
     name: str
     dtype: str
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...] | None = None
+    offset: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", _exprs(self.shape))
@@ -243,6 +249,8 @@ class KernelLaunch:
         raise ValueError(f"launch plan: {arg!r} is not an argument of {self.name}")
 
 
+MAX_FACTORS = 5
+"""The most variables whose product a guard may be about."""
 COMPARISONS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le}
 
 
@@ -274,10 +282,68 @@ class Requirement:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """What sizes of a call a variant is compiled for: the product of `variables`, its remainder by
+    `modulus` if that is not 0, is at least `least` and at most `most`.
+
+    Example: ``Guard(("n",), modulus=8, least=0, most=0).script() == "n % 8 == 0"``
+    """
+
+    variables: tuple[str, ...]
+    modulus: int = 0
+    least: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variables", tuple(self.variables))
+        if not 1 <= len(self.variables) <= MAX_FACTORS or (self.least is None is self.most):
+            raise ValueError(
+                f"launch plan: {self} is no guard, wanted 1 to {MAX_FACTORS} variables and a bound"
+            )
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        """Whether it holds of these values of the plan's variables."""
+        value = math.prod(values[name] for name in self.variables)
+        value = value % self.modulus if self.modulus else value
+        above = self.least is None or value >= self.least
+        return above and (self.most is None or value <= self.most)
+
+    def script(self) -> str:
+        """The guard as a condition."""
+        value = " * ".join(self.variables) + (f" % {self.modulus}" if self.modulus else "")
+        if self.least == self.most:
+            return f"{value} == {self.least}"
+        if self.least is None:
+            return f"{value} <= {self.most}"
+        below = "" if self.most is None else f" <= {self.most}"
+        return f"{self.least} <= {value}{below}"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a call has to be for a variant: all `guards` hold, and its tensors begin at multiples of
+    16 bytes unless the variant takes them at `any_address`."""
+
+    guards: tuple[Guard, ...] = ()
+    any_address: bool = False
+
+    def __post_init__(self) -> None:
+        guards = [g if isinstance(g, Guard) else Guard(**g) for g in self.guards]  # of JSON
+        object.__setattr__(self, "guards", tuple(guards))
+
+    def script(self) -> str:
+        """The condition in words."""
+        guards = " and ".join(guard.script() for guard in self.guards) or "any sizes"
+        return f"{guards}, any address" if self.any_address else guards
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """A whole call: `params` in source order, indices of the `outputs`, `kernels` in launch order,
     and the `descriptors` that they take. The last `workspaces` of the parameters are tensors that
-    the call allocates for the kernels. The target's warps have `warp_threads` lanes.
+    the call allocates for the kernels. The target's warps have `warp_threads` lanes. The plan is of
+    one variant of the program, for calls of which all `guards` hold (`tilelang.engine.variants`);
+    `others` are the conditions of the variants that take other calls: the first that holds.
 
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
@@ -293,9 +359,12 @@ class LaunchPlan:
     workspaces: int = 0
     requirements: tuple[Requirement, ...] = ()
     warp_threads: int = 32
+    guards: tuple[Guard, ...] = ()
+    others: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("params", "kernels", "outputs", "descriptors", "requirements"):
+        lists = ("params", "kernels", "outputs", "descriptors", "requirements", "guards", "others")
+        for field in lists:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = [param.name for param in self.params]
         if len(set(names)) != len(names):
@@ -349,6 +418,10 @@ class LaunchPlan:
         for requirement in self.requirements:
             for expr in (requirement.left, requirement.right):
                 yield "assert", expr
+        for condition in (Condition(self.guards), *self.others):
+            for guard in condition.guards:
+                for name in guard.variables:
+                    yield "guard", ("var", name)
 
     @property
     def allocated(self) -> tuple[int, ...]:
@@ -403,6 +476,9 @@ class LaunchPlan:
             if place.kind == "scalar":
                 values[name] = argument
                 continue
+            if place.kind == "offset":
+                values[name] = argument.data_ptr() % 16 // argument.element_size()
+                continue
             packing = dtypes.packing(self.params[place.param].dtype)
             is_last = place.dim == argument.dim() - 1
             if place.kind == "shape":
@@ -442,6 +518,8 @@ class LaunchPlan:
             found.append((Definition(index, "shape", d), expr, f"{param.name}.shape[{d}]"))
         for d, expr in enumerate(param.strides or ()):
             found.append((Definition(index, "stride", d), expr, f"{param.name}.strides[{d}]"))
+        if param.offset is not None:
+            found.append((Definition(index, "offset"), ("var", param.offset), "offset"))
         return found
 
     def _sources(self, absent: frozenset[int]) -> Sources:
@@ -458,7 +536,13 @@ class LaunchPlan:
             of_tensors = [self._places(i) for unused, i in tensors if unused == is_unused]
             found = [place for of_tensor in of_tensors for place in of_tensor]
             places += sorted(found, key=lambda place: place[0].kind)  # shapes, then strides
-        return find_sources(scalars, places)
+        sources = find_sources(scalars, places)
+        # What the call allocates begins at a multiple of 16 bytes.
+        for index in (*self.allocated, *absent):
+            param = self.params[index]
+            if isinstance(param, TensorParam) and param.offset is not None:
+                sources.solutions[param.offset] = 0
+        return sources
 
     def where(self) -> str:
         """The kernel's name and place, as error texts begin."""
@@ -476,6 +560,8 @@ class LaunchPlan:
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
             "requirements": [vars(requirement) for requirement in self.requirements],
+            "guards": [vars(guard) for guard in self.guards],
+            "others": [asdict(condition) for condition in self.others],
         }
         return json.dumps(fields)
 
@@ -488,11 +574,15 @@ class LaunchPlan:
             kernels = [KernelLaunch(**kernel) for kernel in fields.pop("kernels")]
             descriptors = [Descriptor(**map) for map in fields.pop("descriptors", ())]
             requirements = [Requirement(**r) for r in fields.pop("requirements", ())]
+            guards = [Guard(**guard) for guard in fields.pop("guards", ())]
+            others = [Condition(**condition) for condition in fields.pop("others", ())]
             return LaunchPlan(
                 params=tuple(params),
                 kernels=tuple(kernels),
                 descriptors=tuple(descriptors),
                 requirements=tuple(requirements),
+                guards=tuple(guards),
+                others=tuple(others),
                 **fields,
             )
         except (KeyError, TypeError) as error:
@@ -509,11 +599,14 @@ class LaunchPlan:
                 lines.append(f"    {param.name}: {kind}")
                 continue
             verb = " = empty" if index in self.allocated else ": Tensor"
-            strides = "" if param.strides is None else f", strides={format_tuple(param.strides)}"
+            place = "" if param.strides is None else f", strides={format_tuple(param.strides)}"
+            place += "" if param.offset is None else f", offset={param.offset}"
             lines.append(
-                f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{strides})"
+                f"    {param.name}{verb}({format_tuple(param.shape)}, {param.dtype}{place})"
             )
         lines += [f"    {name} = {format_expr(e)}" for name, e in self.sources.solutions.items()]
+        lines += [f"    guard {guard.script()}" for guard in self.guards]
+        lines += [f"    else the variant for {condition.script()}" for condition in self.others]
         lines += [f"    {requirement.script()}" for requirement in self.requirements]
         lines += [f"    {descriptor.script()}" for descriptor in self.descriptors]
         for kernel in self.kernels:

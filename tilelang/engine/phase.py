@@ -34,6 +34,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
     passes += [
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
+        transform.AssumeGuards,
         transform.Simplify,
         transform.CheckTensorLayouts,
         transform.CheckReturns,

@@ -103,10 +103,11 @@ def _affine(expr: Expr, unknown: str) -> tuple[int, Expr] | None:
 
 @dataclass(frozen=True)
 class Definition:
-    """Where a variable gets its value: a dimension, a stride or the value of input `param`."""
+    """Where a variable gets its value: a dimension, a stride, the value, or the offset from the
+    multiple of 16 bytes in front of its address, of input `param`."""
 
     param: int
-    kind: Literal["shape", "stride", "scalar"]
+    kind: Literal["shape", "stride", "scalar", "offset"]
     dim: int = 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +32,10 @@ def export_kernel(kernel: JITKernel, path: str | Path, archs: Sequence[str] | No
 
 def variant_of(kernel: JITKernel, arch: str) -> Variant:
     """The part of a file for `arch`: the architecture that the kernel is compiled for, or
-    ``"emulate"``."""
-    if arch == EMULATE:
-        return Variant(arch, kernel.launch_plan, kernel.emulated_source.encode())
-    return Variant(arch, kernel.launch_plan, kernel.cubin)
+    ``"emulate"``. A file has the program's variant for any sizes."""
+    kernel = kernel.for_any_sizes
+    plan = dataclasses.replace(kernel.launch_plan, others=())
+    return Variant(arch, plan, kernel.emulated_source.encode() if arch == EMULATE else kernel.cubin)
 
 
 def _for_arch(kernel: JITKernel, arch: str) -> JITKernel:

@@ -17,8 +17,9 @@ from tvm.target import Target
 from tilelang.cache.programs import LoweredProgram, find_program, keep_program, program_parts
 from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
-from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.launch_plan import Condition, LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
+from tilelang.engine.variants import condition_of, variants_of
 from tilelang.env import env
 from tilelang.jit.backend import (
     EMULATE,
@@ -52,6 +53,11 @@ class JITKernel(Callee):
     shape, strides, device, alignment to 16 bytes) or `TypeError` (no tensor, no number) before
     anything is launched, and `RuntimeError` where the launch fails.
 
+    A program has variants (`tilelang.engine.variants`) for calls with sizes and addresses of which
+    the compiler makes use, and for those without: a call takes the first whose condition holds.
+    This object is the first one; what it says of sources, plan, binary and explanation is said of
+    this variant. Another one is compiled when a call needs it, or by `build_variants`.
+
     For the GPU the binary is built at once. For the emulator it is built by the first call, so that
     sources and resource usage are at hand without it. A GPU backend compiles for an architecture
     that no GPU of this machine runs, too: then a call is a `RuntimeError`.
@@ -82,8 +88,18 @@ class JITKernel(Callee):
         pass_configs: Mapping[Any, Any] | None = None,
         compile_flags: str | Sequence[str] | None = None,
         checks: Checks | None = None,
+        first: JITKernel | None = None,
+        number: int = 0,
     ):
+        """As `tilelang.compile`; `first` and `number` are those of a variant that is not the
+        first."""
         self.prim_func = func
+        self._programs: list[tvm.tirx.PrimFunc] = (
+            variants_of(func) if first is None else first._programs
+        )
+        self._first, self._number = first, number
+        self._variants: dict[int, JITKernel] = {}
+        self._variant_locks = [threading.Lock() for _ in self._programs]
         self.target: Target = determine_target(target, return_object=True)
         self.target_host = target_host
         self.execution_backend = resolve_backend(execution_backend, self.target)
@@ -100,7 +116,7 @@ class JITKernel(Callee):
         self._lock = threading.Lock()
         self._adapter: Launcher | None = None
         name = func.attrs["global_symbol"]
-        parts = program_parts(func, self.target, self.pass_configs)
+        parts = program_parts(self._program, self.target, self.pass_configs)
         self._kept = None if parts is None else find_program(parts)
         printed = env.TILELANG_PRINT_ON_COMPILATION and self._kept is None
         if printed:
@@ -124,7 +140,7 @@ class JITKernel(Callee):
         with listening() as said:
             lowered = self._lower()
         if parts is not None:
-            self._kept = keep_program(parts, self.prim_func, lowered, said)
+            self._kept = keep_program(parts, self._program, lowered, said)
         self.artifact = self._with_outputs(lowered)
         self.launch_plan = self.artifact.launch_plan
         self.kernel_source = lowered.kernel_source
@@ -135,7 +151,7 @@ class JITKernel(Callee):
         normalize_pass_configs(self.pass_configs)
         for level, text in kept.said:
             logger.log(level, "%s", text)
-        self.launch_plan = dataclasses.replace(kept.plan, outputs=tuple(self.out_idx))
+        self.launch_plan = self._completed(kept.plan)
         self.kernel_source = kept.source
         if self.verbose:
             logger.info("kernel cache: `%s` was lowered before", kept.plan.name)
@@ -145,7 +161,7 @@ class JITKernel(Callee):
 
         start = time.perf_counter()
         with PassContext(opt_level=3, config=self.pass_configs), self.target:
-            artifact = lower(self.prim_func, target=self.target, target_host=self.target_host)
+            artifact = lower(self._program, target=self.target, target_host=self.target_host)
         if self.verbose:
             seconds = time.perf_counter() - start
             name = artifact.launch_plan.name
@@ -153,8 +169,7 @@ class JITKernel(Callee):
         return artifact
 
     def _with_outputs(self, artifact: CompiledArtifact) -> CompiledArtifact:
-        plan = dataclasses.replace(artifact.launch_plan, outputs=tuple(self.out_idx))
-        return dataclasses.replace(artifact, launch_plan=plan)
+        return dataclasses.replace(artifact, launch_plan=self._completed(artifact.launch_plan))
 
     @cached_property
     def artifact(self) -> CompiledArtifact:
@@ -173,11 +188,11 @@ class JITKernel(Callee):
                 source, self._kernel_names, checks=self.checks, warp_threads=plan.warp_threads
             )
             plan = fitted(plan, module.parameter_bytes)
-            adapter = emulated_adapter(plan, module.address, module.explain)
+            adapter = emulated_adapter(plan, module.address, module.explain, self._otherwise)
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
         else:
-            adapter = cuda_adapter(plan, self._binary_for_gpu())
+            adapter = cuda_adapter(plan, self._binary_for_gpu(), self._otherwise)
         if self.verbose:
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
@@ -215,6 +230,85 @@ class JITKernel(Callee):
         cannot run it."""
         if not self._why_not_here:
             _ = self.adapter
+
+    # Variants.
+
+    @property
+    def _program(self) -> tvm.tirx.PrimFunc:
+        """What is compiled: the PrimFunc under the guards of this variant."""
+        return self._programs[self._number]
+
+    @property
+    def variants(self) -> list[JITKernel]:
+        """The kernels of the program, in the order in which a call tries them: this is the first
+        one. Those that no call has needed are compiled here.
+
+        Example: ``[variant.launch_plan.guards for variant in kernel.variants]``
+        """
+        return [self._variant(number) for number in range(len(self._programs))]
+
+    @property
+    def compiled_variants(self) -> list[JITKernel]:
+        """Those of `variants` that are compiled already."""
+        first = self._first or self
+        return [first, *(kernel for _, kernel in sorted(first._variants.items()))]
+
+    @property
+    def for_any_sizes(self) -> JITKernel:
+        """The variant without guards, whose tensors begin at multiples of 16 bytes; compiled here
+        if no call has needed it."""
+        conditions = [condition_of(program) for program in self._programs]
+        return self._variant(conditions.index(Condition()))
+
+    def build_variants(self, background: bool = False) -> threading.Thread | None:
+        """Compiles all variants, so that no call has to wait for one.
+
+        With `background` it is done in a thread, which is returned and need not be joined: a call
+        that needs a variant on the way waits for that one.
+
+        Example: ``kernel.build_variants(background=True)``
+        """
+        if background:
+            thread = threading.Thread(target=self.build_variants, daemon=True)
+            thread.start()
+            return thread
+        for number in range(len(self._programs)):
+            self._variant(number).build()
+        return None
+
+    def _variant(self, number: int) -> JITKernel:
+        """A variant, compiled at first use, in whichever thread that is; others wait for it."""
+        first = self._first or self
+        if number == 0:
+            return first
+        with first._variant_locks[number]:
+            if number not in first._variants:
+                first._variants[number] = type(self)(
+                    self._programs[number],
+                    out_idx=self.out_idx,
+                    execution_backend=self.execution_backend,
+                    target=self.target,
+                    target_host=self.target_host,
+                    verbose=self.verbose,
+                    pass_configs=self.pass_configs,
+                    compile_flags=self.compile_flags,
+                    checks=self.checks if self.execution_backend == EMULATE else None,
+                    first=first,
+                    number=number,
+                )
+            return first._variants[number]
+
+    def other_variant(self, number: int) -> JITKernel:
+        """The kernel of ``launch_plan.others[number]``, compiled here if no call has needed it."""
+        return self._variant(self._number + 1 + number)
+
+    def _otherwise(self, number: int) -> Launcher:
+        return self.other_variant(number).adapter
+
+    def _completed(self, plan: LaunchPlan) -> LaunchPlan:
+        """The plan with what lowering does not know: outputs, and the other variants."""
+        others = tuple(condition_of(program) for program in self._programs[self._number + 1 :])
+        return dataclasses.replace(plan, outputs=tuple(self.out_idx), others=others)
 
     @property
     def torch_function(self) -> Launcher:
@@ -259,6 +353,10 @@ class JITKernel(Callee):
 
     @cached_property
     def _compiled(self) -> Cubin | CodeObject:
+        # Guards of which the compiler makes no use leave the text as it is.
+        for variant in self.compiled_variants:
+            if variant._number < self._number and variant.kernel_source == self.kernel_source:
+                return variant._compiled
         return self.compile_for(arch_of(self.target))
 
     def compile_for(self, arch: str) -> Cubin | CodeObject:
@@ -347,13 +445,21 @@ class JITKernel(Callee):
         For each kernel: grid, block, registers, shared memory and what lies where in it; for each
         ``T.Pipelined`` its statements with stage, place in the order and engine, the versions of
         buffers and the barriers of a step, or why the loop is a plain one; which instructions each
-        matrix product became.
+        matrix product became. Of a program with dynamic extents, the conditions of its variants.
 
         Example: ``print(kernel.explain())``
         """
-        if self._kept is not None:
-            return self._kept.explanation.text(self.resource_usage)
-        return Explanation.of(self.artifact.device_mod).text(self.resource_usage)
+        kept = self._kept
+        found = Explanation.of(self.artifact.device_mod) if kept is None else kept.explanation
+        conditions = [condition_of(program) for program in self._programs]
+        if not any(condition.guards for condition in conditions):
+            return found.text(self.resource_usage)
+        lines = [
+            f"variant {number} of {len(conditions)}: {condition.script()}"
+            + (", which is this one" if number == self._number + 1 else "")
+            for number, condition in enumerate(conditions, 1)
+        ]
+        return "\n".join([found.text(self.resource_usage).rstrip("\n"), *lines])
 
     # Sources.
 
@@ -422,7 +528,8 @@ class JITKernel(Callee):
         `archs` are architectures such as ``["sm_90a", "sm_100a"]``, for each of which the program
         is compiled, without a GPU, and ``"emulate"``, which stands for its source, run by the
         emulator. By default it is the kernel's architecture, and with it the emulator where the
-        kernel is one of the emulator.
+        kernel is one of the emulator. Of a program with dynamic extents the file has the variant
+        for any sizes: state in the program what you know of them (`T.assume`).
 
         Raises `ValueError` for another name, `OSError` where the file cannot be written, and what
         the compiler raises about the program.

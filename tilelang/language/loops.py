@@ -293,7 +293,9 @@ def assume(condition: Any) -> None:
 
     A condition that is false when the kernel runs makes its accesses out of bounds undefined. In
     front of the kernel's other statements it may also state that strides are multiples of 16 bytes,
-    so that TMA can copy; a call with other strides then raises `ValueError`.
+    so that TMA can copy; a call with other strides then raises `ValueError`. Programs with dynamic
+    extents are compiled in variants for sizes with such facts (docs/dynamic-shapes.md): what is
+    assumed here holds in all of them.
 
     Raises
     ------

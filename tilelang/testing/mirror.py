@@ -16,6 +16,7 @@ import torch
 from tilelang.emulator.checks import CHECKS
 from tilelang.jit.kernel import JITKernel
 from tilelang.runtime.adapter import cuda_adapter, positional
+from tilelang.runtime.adapter.cython._adapter import Launcher
 from tilelang.testing.gpu import DeviceLost, GuardedCall
 from tilelang.utils.target import arch_of, compiled_for, kind_of
 
@@ -83,8 +84,14 @@ def _arch(kernel: JITKernel) -> str | None:
 
 
 def _on_gpu(kernel: JITKernel, arch: str, arguments: Sequence[Any]) -> list[torch.Tensor]:
-    """Runs the kernel; what it returns."""
-    launch = cuda_adapter(kernel.launch_plan, kernel.compile_for(arch).cubin)
+    """Runs the kernel, in the variant that the arguments want; what it returns."""
+
+    def launcher(variant: JITKernel) -> Launcher:
+        cubin = variant.compile_for(arch).cubin
+        others = variant.other_variant
+        return cuda_adapter(variant.launch_plan, cubin, lambda number: launcher(others(number)))
+
+    launch = launcher(kernel)
     results: list[torch.Tensor] = []
     GuardedCall(arguments).run(lambda *given: results.extend(_results(launch(*given))))
     return [tensor.cpu() for tensor in results]

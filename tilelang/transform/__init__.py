@@ -51,6 +51,11 @@ def MaterializeKernelLaunch() -> Pass:
     return get_function("transform.MaterializeKernelLaunch")()
 
 
+def AssumeGuards() -> Pass:
+    """Each kernel begins with what the call of this variant has checked (`tilelang_guards`)."""
+    return get_function("transform.AssumeGuards")()
+
+
 def CheckTensorLayouts() -> Pass:
     """Refuses layouts of tensors that are no permutation of their elements."""
     return get_function("transform.CheckTensorLayouts")()
@@ -237,6 +242,7 @@ __all__ = [
     "AddWrapperForSingleBufStore",
     "AnnotateWarpGroupRegAlloc",
     "ApplyAssumptions",
+    "AssumeGuards",
     "BindTarget",
     "CheckBounds",
     "CheckSemantics",

@@ -48,6 +48,18 @@ struct Linear {
   DLDataType index_type;
 };
 
+bool IsRowMajor(const BufferTypeNode* type) {
+  const size_t rank = type->shape.size();
+  for (size_t d = 0; d < type->strides.size(); ++d) {
+    const auto stride = SizeProductOf(type->strides[d]);
+    const auto inner = SizeProductOf({type->shape.begin() + static_cast<long>(d) + 1,
+                                      type->shape.begin() + static_cast<long>(rank)});
+    const bool same = stride && inner && stride->constant == inner->constant;
+    if (!same || !stride->SameFactors(*inner)) return false;
+  }
+  return true;
+}
+
 bool IsFlat(const BufferTypeNode* type) {
   return type->shape.size() == 1 && type->strides.empty() && IsConst(type->elem_offset, 0);
 }
@@ -216,17 +228,16 @@ class Flattener : public StmtExprMutator {
 
   /*! int32 where no element's place can exceed it. */
   DLDataType IndexType(const BufferTypeNode* type) {
-    auto bound = [this](const Expr& e) { return bounds_.Of(e).max; };
+    auto bound = [this](const Expr& e) { return static_cast<double>(bounds_.Of(e).max); };
     // Doubles hold every product of interest: exactly below 2^53, and anything larger needs int64
     // anyway.
-    double size = static_cast<double>(bound(type->elem_offset)) + 1;
-    double row_major = 1;
-    for (size_t d = type->shape.size(); d-- > 0;) {
-      const double extent = static_cast<double>(bound(type->shape[d]));
-      const double stride =
-          type->strides.empty() ? row_major : static_cast<double>(bound(type->strides[d]));
-      size += (extent - 1) * stride;
-      row_major *= extent;
+    double size = bound(type->elem_offset) + 1;
+    if (IsRowMajor(type)) {
+      size += bounds_.MostElements(type->shape) - 1;
+    } else {
+      for (size_t d = type->shape.size(); d-- > 0;) {
+        size += (bound(type->shape[d]) - 1) * bound(type->strides[d]);
+      }
     }
     const bool wide = wide_ && type->storage_scope == "global";
     return size <= INT32_MAX && !wide ? kInt32 : kInt64;

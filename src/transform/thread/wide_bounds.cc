@@ -312,7 +312,31 @@ void WideBounds::Shapes(const PrimFunc& f) {
     if (!AsBuffer(p)) continue;
     for (const Expr& extent : BufferOf(p)->shape) dimensions(extent);
     for (const Expr& stride : BufferOf(p)->strides) dimensions(stride);
+    // Of a tensor at any address: from the multiple of 16 bytes in front of it.
+    if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
   }
+  const Any guards = GetAttr(f, "tilelang_guards");
+  if (guards == nullptr) return;
+  Before for_good;
+  for (const Expr& guard : guards.cast<Array<Expr>>()) {
+    Assume(guard, &for_good);
+    const auto* op = guard.as<LENode>();
+    const auto product = op ? SizeProductOf(op->a) : std::nullopt;
+    if (product && AsInt(op->b)) products_.emplace_back(*product, ToInt(op->b));
+  }
+}
+
+double WideBounds::MostElements(const Array<Expr>& shape) const {
+  double most = 1;
+  for (const Expr& extent : shape) most *= static_cast<double>(Of(extent).max);
+  const auto size = SizeProductOf(std::vector<Expr>(shape.begin(), shape.end()));
+  if (!size) return most;
+  for (const auto& [product, limit] : products_) {
+    if (!product.SameFactors(*size)) continue;
+    most = std::min(most, static_cast<double>(limit) / static_cast<double>(product.constant) *
+                              static_cast<double>(size->constant));
+  }
+  return most;
 }
 
 void WideBounds::Assume(const Expr& fact, Before* before) {
@@ -331,6 +355,17 @@ void WideBounds::AssumeOrder(const Expr& smaller, const Expr& larger, int64_t by
   const Bound low = Of(smaller), high = Of(larger);
   Narrow(smaller, low.min, Saturated(Wide(high.max) - by), before);
   Narrow(larger, Saturated(Wide(low.min) + by), high.max, before);
+  const auto product = SizeProductOf(smaller);
+  if (product && product->factors.size() > 1) NarrowFactors(*product, high.max - by, before);
+}
+
+/*! With other factors of at least 1, none is larger than the product. */
+void WideBounds::NarrowFactors(const SizeProduct& product, int64_t max, Before* before) {
+  for (const Var& v : product.factors) {
+    const bool others = std::all_of(product.factors.begin(), product.factors.end(),
+                                    [&](const Var& u) { return u.same_as(v) || Of(u).min >= 1; });
+    if (others) Narrow(v, INT64_MIN, max / product.constant, before);
+  }
 }
 
 void WideBounds::Narrow(const Expr& e, int64_t min, int64_t max, Before* before) {

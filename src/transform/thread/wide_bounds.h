@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../tvm/build.h"
+#include "../../analysis/size_product.h"
 
 namespace tl {
 
@@ -40,7 +40,7 @@ class WideBounds {
   Stmt Value(const BindNode* bind);
   /*! Whether something has asked for the second name `v`. */
   bool IsUsed(const Var& v) const { return used_.count(v.get()) != 0; }
-  /*! Variables in the parameters' shapes and strides. */
+  /*! Variables in the parameters' shapes and strides, and what the call's guards say of them. */
   void Shapes(const PrimFunc& f);
 
   /*! What variables were known to be, to be put back. */
@@ -48,6 +48,10 @@ class WideBounds {
   /*! The comparison `fact`, or each of several, holds from now on. */
   void Assume(const Expr& fact, Before* before);
   void PutBack(const Before& before);
+
+  /*! At least the elements of a row-major tensor: the product of its extents, which an assumption
+   * may bound where it bounds none of them. Doubles are exact below 2^53. */
+  double MostElements(const Array<Expr>& shape) const;
 
   /*! Of the mathematical value; at the limits of int64 where it may lie beyond. */
   Bound Of(const Expr& e) const;
@@ -69,6 +73,7 @@ class WideBounds {
   void Split(const Expr& e, int64_t sign, Sum* sum) const;
   void AssumeOrder(const Expr& smaller, const Expr& larger, int64_t by, Before* before);
   void Narrow(const Expr& e, int64_t min, int64_t max, Before* before);
+  void NarrowFactors(const SizeProduct& product, int64_t max, Before* before);
   Expr WidenedParts(const Expr& e);
 
   struct Name {
@@ -80,6 +85,8 @@ class WideBounds {
   // Names that may have wrapped, and whether they are IsModular.
   std::unordered_map<const Object*, bool> modular_;
   std::unordered_set<const Object*> used_;
+  // Products of variables that the guards say are at most a constant.
+  std::vector<std::pair<SizeProduct, int64_t>> products_;
 };
 
 }  // namespace tl

@@ -36,6 +36,8 @@ class AssumptionReader {
       Read(role);
       return true;
     }
+    // Counts of a role's fills.
+    if (const auto* op = s.as<BufferStoreNode>()) return IsLocal(op->buffer);
     const Expr condition = AssumptionOf(s);
     if (!condition.defined()) return false;
     const bool of_parameters =

@@ -15,10 +15,6 @@
 namespace tl {
 namespace {
 
-/*! Registers beside the fragments: indices, addresses, parts of reductions. As measured with ptxas
- * for heads of 64 and 128 and two and three warp groups. */
-constexpr int64_t kOtherRegisters = 28;
-
 /*! The MMAs of a body: those that share the first accumulators, and the one that follows. */
 struct MmaPair {
   size_t first, second;

@@ -44,7 +44,8 @@ bool IsMultiple(const Expr& e, int64_t unit, Analyzer* analyzer) {
 bool HasWholeWords(const TileRegion& r, int64_t unit, Analyzer* analyzer) {
   const BufferTypeNode* type = BufferOf(r.buffer);
   const size_t last = type->shape.size() - 1;
-  for (const Expr& e : {r.ranges[last]->min, r.ranges[last]->extent, type->shape[last]}) {
+  for (const Expr& e :
+       {r.ranges[last]->min, r.ranges[last]->extent, type->shape[last], type->elem_offset}) {
     if (!IsMultiple(e, unit, analyzer)) return false;
   }
   if (type->strides.empty()) return true;

@@ -8,6 +8,7 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
+#include "../../target/registers.h"
 #include "../../target/wgmma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -435,7 +436,28 @@ class Planner {
     if (roles_.threads > kMostThreads) {
       Refuse("with its producer it would have " + std::to_string(roles_.threads) + " threads",
              kernel_.block->span);
+      return;
     }
+    // Threads that copy need their registers: setmaxnreg moves none to those that compute.
+    const int64_t registers = LargestFragment(), each = kRegistersOfSm / roles_.threads;
+    if (!one_thread && registers + kOtherRegisters > each) {
+      Refuse("with a producer of " + std::to_string(producers) + " threads a thread would have " +
+                 std::to_string(each) + " registers, and a fragment takes " +
+                 std::to_string(registers),
+             kernel_.block->span);
+    }
+  }
+
+  /*! Registers of a consumer's thread. */
+  int64_t LargestFragment() const {
+    int64_t most = 0;
+    for (const Var& v : kernel_.block->alloc_buffers) {
+      if (!IsFragment(v)) continue;
+      int64_t bits = BufferOf(v)->dtype->dtype.bits;
+      for (const int64_t extent : ConstShape(v)) bits *= extent;
+      most = std::max(most, bits / 32 / kernel_.threads);
+    }
+    return most;
   }
 
   const KernelInfo& kernel_;

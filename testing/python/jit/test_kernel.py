@@ -211,7 +211,7 @@ def test_a_later_gpu_gets_a_binary_of_the_same_source(double, gpu_of, monkeypatc
     gpu_of((9, 0))
     loaded = []
     module = sys.modules[JITKernel.__module__]  # `tilelang.jit` is a function
-    monkeypatch.setattr(module, "cuda_adapter", lambda plan, cubin: loaded.append(cubin) or plan)
+    monkeypatch.setattr(module, "cuda_adapter", lambda plan, cubin, _: loaded.append(cubin) or plan)
     kernel = JITKernel(double(), target="cuda -arch=sm_80")
     kernel.build()
     later, own = (

@@ -107,7 +107,7 @@ def atomics(kernel):
 
 def test_lanes_add_to_consecutive_elements(dynamic):
     for line in atomics(dynamic[0]):
-        assert re.search(r"\+ int64_t\(tx\) % 32( - \d+)?, out", line), line
+        assert re.search(r"\+ tx % 32( - \d+)?, out", line), line
 
 
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", HOPPER])

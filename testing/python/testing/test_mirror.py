@@ -36,7 +36,7 @@ def repeated(monkeypatch):
 
     def begin(there):
         adapter = there.adapter if isinstance(there, JITKernel) else there
-        monkeypatch.setattr(mirror, "cuda_adapter", lambda plan, cubin: adapter)
+        monkeypatch.setattr(mirror, "cuda_adapter", lambda *_: adapter)
         mirror.watch(told.append)
         return told
 

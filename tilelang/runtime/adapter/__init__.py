@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from tilelang.runtime.adapter.cython._adapter import Launcher
 
 
-def cuda_adapter(plan: LaunchPlan, cubin: bytes | CudaLibrary) -> Launcher:
-    """The launcher that runs `plan` with the kernels of `cubin` on CUDA tensors.
+Otherwise = Callable[[int], "Launcher"]
+"""Gives the launcher of one of a plan's other variants."""
+
+
+def cuda_adapter(
+    plan: LaunchPlan, cubin: bytes | CudaLibrary, otherwise: Otherwise | None = None
+) -> Launcher:
+    """The launcher that runs `plan` with the kernels of `cubin` on CUDA tensors; `otherwise` gives
+    those of its other variants.
 
     Raises `RuntimeError` where the driver cannot load the cubin.
     """
@@ -47,7 +54,12 @@ def cuda_adapter(plan: LaunchPlan, cubin: bytes | CudaLibrary) -> Launcher:
     plan = fitted(plan, module.parameter_bytes)
     encode = encoder(plan, encode_for_driver)
     return Launcher(
-        plan, module.load, entry_points(), encode=encode, window_limit=module.window_limit
+        plan,
+        module.load,
+        entry_points(),
+        encode=encode,
+        window_limit=module.window_limit,
+        otherwise=otherwise,
     )
 
 
@@ -110,10 +122,14 @@ Explain = Callable[[str, str, "Sequence[Tensor | None]"], "list[Report]"]
 
 
 def emulated_adapter(
-    plan: LaunchPlan, address: Callable[[str], int], explain: Explain | None = None
+    plan: LaunchPlan,
+    address: Callable[[str], int],
+    explain: Explain | None = None,
+    otherwise: Otherwise | None = None,
 ) -> Launcher:
     """The launcher that runs `plan` on CPU tensors; `address` gives the ``tl_launch_<kernel>`` of a
-    kernel's name, `explain` the reports of a launch that fails.
+    kernel's name, `explain` the reports of a launch that fails, `otherwise` the launchers of
+    the plan's other variants.
     """
     from tilelang.emulator.reports import Report
     from tilelang.runtime.adapter.cython._adapter import Launcher
@@ -125,4 +141,10 @@ def emulated_adapter(
         return [Report("failure", kernel, text)]
 
     encode = encoder(plan, encode_for_emulator)
-    return Launcher(plan, lambda device: (0, functions), explain=explain or plain, encode=encode)
+    return Launcher(
+        plan,
+        lambda device: (0, functions),
+        explain=explain or plain,
+        encode=encode,
+        otherwise=otherwise,
+    )

@@ -193,11 +193,20 @@ def wrong_strides(
     )
 
 
-def misaligned(plan: LaunchPlan, index: int, address: int) -> ValueError:
-    """The tensor's data begin between two multiples of 16 bytes."""
+def no_variant(plan: LaunchPlan) -> ValueError:
+    """The guards do not hold, and there is no other variant of the program."""
+    guards = ", ".join(guard.script() for guard in plan.guards)
     return ValueError(
-        f"{_about(plan, index)}: expected data aligned to 16 bytes, got address {address:#x}. "
-        + _pass_copy(plan.params[index].name, "clone")
+        f"{plan.where()}: found sizes for which it is not compiled, wanted {guards}. Call the "
+        "kernel that this is a variant of."
+    )
+
+
+def misaligned(plan: LaunchPlan, index: int, address: int, wanted: int = 16) -> ValueError:
+    """The tensor's data begin between two multiples of `wanted` bytes."""
+    return ValueError(
+        f"{_about(plan, index)}: expected data aligned to {wanted} bytes, got address "
+        f"{address:#x}. " + _pass_copy(plan.params[index].name, "clone")
     )
 
 

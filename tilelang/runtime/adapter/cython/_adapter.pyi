@@ -19,6 +19,7 @@ class Launcher:
         encode: Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes] | None = None,
         window_limit: Callable[[int], int] | None = None,
         device: str | None = None,
+        otherwise: Callable[[int], Launcher] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...
 

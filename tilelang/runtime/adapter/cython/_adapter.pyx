@@ -22,6 +22,7 @@ from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
 
 include "_plan.pxi"
+include "_variants.pxi"
 include "_environment.pxi"
 include "_callee.pxi"
 
@@ -36,7 +37,8 @@ cdef class Launcher:
     one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
-    called, once per device, where a kernel wants that.
+    called, once per device, where a kernel wants that. `otherwise(number)` gives the launcher of
+    one of the plan's other variants; it is called when a call needs it.
 
     One output is returned as a tensor, several as a list, none as None.
 
@@ -48,6 +50,9 @@ cdef class Launcher:
     cdef readonly object plan
     cdef readonly str device  # "cuda" or "cpu"
     cdef object load, explain, encode, window_limit, allocated, allocated_dtypes, empty_options
+    cdef object otherwise
+    cdef Variants variants
+    cdef object same_as  # a launcher that has read a call for this one
     cdef dict variables  # the place of each variable in an array
     cdef int num_solutions, num_requirements
     cdef Expression* solutions
@@ -71,7 +76,8 @@ cdef class Launcher:
     cdef PopContext pop_context
 
     def __init__(
-        self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None
+        self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None,
+        otherwise=None,
     ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
@@ -80,6 +86,7 @@ cdef class Launcher:
         self.explain = explain
         self.encode = encode
         self.window_limit = window_limit
+        self.otherwise = otherwise
         self.maps = {}
         self.device = device or ("cpu" if driver is None else "cuda")
         self.device_type = kDLCUDA if self.device == "cuda" else kDLCPU
@@ -137,6 +144,7 @@ cdef class Launcher:
         self.solutions = <Expression*>allocate(self.num_solutions, sizeof(Expression))
         for i, (name, expr) in enumerate(solutions.items()):
             self.solutions[i] = self._encode(expr, variables, variables[name])
+        self.variants = Variants(plan, variables, self.otherwise)
         self.num_requirements = len(plan.requirements)
         self.requirements = <Expression*>allocate(2 * self.num_requirements, sizeof(Expression))
         for i, requirement in enumerate(plan.requirements):
@@ -158,6 +166,7 @@ cdef class Launcher:
     cdef _encode_param(self, Param* out, int index, param, defined, variables):
         cdef int d
         out.is_tensor = isinstance(param, TensorParam)
+        out.offset = -1
         if isinstance(param, PointerParam):
             out.scalar_kind = POINTER
             out.variable = -1
@@ -174,6 +183,7 @@ cdef class Launcher:
             out.variable = defined.get((index, "scalar", 0), -1)
             return
         out.row_major = param.strides is None
+        out.offset = defined.get((index, "offset", 0), -1)
         out.packing = dtypes.packing(param.dtype)
         out.ndim = len(param.shape)
         out.shape = <Expression*>allocate(out.ndim, sizeof(Expression))
@@ -310,19 +320,14 @@ cdef class Launcher:
         cdef DLTensor* tensors = <DLTensor*>memory
         cdef int64_t* variables = <int64_t*>(tensors + self.num_params)
         cdef int64_t* scalars = variables + self.num_variables
-        cdef int64_t* values = scalars + self.num_params
-        cdef void** pointers = <void**>(values + self.num_arguments)
-        cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
-        cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
-        cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
         cdef int device_id = -1
         cdef int i, form
-        cdef list results
+        cdef object other
 
         form = self._read(args, tensors, variables, scalars, &device_id)
         if form == FOREIGN:
             return self._run(exchanged(self.plan, args), memory)
-        if form == WITH_NONE:
+        if form & WITH_NONE:
             self._define_without(args, tensors, variables, scalars)
         else:
             for i in range(self.num_solutions):
@@ -336,6 +341,27 @@ cdef class Launcher:
             device_id = 0 if self.device_type == kDLCPU else torch.cuda.current_device()
         if device_id >= MAX_DEVICES:
             raise errors.too_many_devices(self.plan, device_id, MAX_DEVICES)
+        if form & MISALIGNED or not all_hold(
+            self.variants.guards, self.variants.ends[0], variables):
+            other = self._other(form & MISALIGNED, tensors, variables)
+            # Tests have others in the place of launchers.
+            if type(other) is not Launcher or not self._reads_as(<Launcher>other):
+                return other(*args)
+            return (<Launcher>other)._call_read(tensors, variables, scalars, device_id)
+        return self._finish(
+            tensors, variables, scalars, device_id, <char*>(scalars + self.num_params))
+
+    cdef object _finish(
+        self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id, char* memory
+    ):
+        """The rest of a call whose arguments are read and checked."""
+        cdef int64_t* values = <int64_t*>memory
+        cdef void** pointers = <void**>(values + self.num_arguments)
+        cdef LaunchConfig* configs = <LaunchConfig*>(pointers + self.num_arguments)
+        cdef unsigned long* sizes = <unsigned long*>(configs + self.num_kernels)
+        cdef char* maps = aligned(<char*>(sizes + self.num_arguments), MAP_ALIGNMENT)
+        cdef int i
+        cdef list results
         if not self.devices[device_id].loaded:
             self._load(device_id)
         results = self._allocate(tensors, variables, device_id)
@@ -346,6 +372,44 @@ cdef class Launcher:
         if self.num_outputs == 0:
             return None
         return results[0] if self.num_outputs == 1 else results[: self.num_outputs]
+
+    cdef object _call_read(
+        self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id
+    ):
+        """A call that another variant has read and checked."""
+        cdef char* memory = <char*>malloc(self.scratch_bytes)
+        if memory is NULL:
+            raise MemoryError()
+        try:
+            return self._finish(tensors, variables, scalars, device_id, memory)
+        finally:
+            free(memory)
+
+    cdef bint _reads_as(self, Launcher other):
+        """Whether what this variant reads of a call is what `other` would read."""
+        if other.same_as is not self:
+            if other.variables != self.variables or other.plan.params != self.plan.params:
+                return False
+            other.same_as = self
+        return True
+
+    cdef object _other(self, bint misaligned, DLTensor* tensors, int64_t* variables):
+        """The launcher of a call that this variant does not take."""
+        cdef int i
+        error = None
+        try:
+            found = self.variants.other(misaligned, variables)
+        except ValueError as refused:
+            if not misaligned:
+                raise
+            found, error = None, refused
+        if found is not None:
+            return found
+        for i in self.plan.inputs:
+            if misaligned and self.params[i].is_tensor and <uintptr_t>tensors[i].data % ALIGNMENT:
+                address = <uintptr_t>tensors[i].data
+                raise errors.misaligned(self.plan, i, address) from error
+        raise errors.no_variant(self.plan)
 
     cdef int _read(
         self, tuple args, DLTensor* tensors, int64_t* variables, int64_t* scalars, int* device_id
@@ -373,7 +437,7 @@ cdef class Launcher:
                 continue
             if arg is None:
                 memset(tensor, 0, sizeof(DLTensor))
-                form = WITH_NONE
+                form |= WITH_NONE
                 continue
             if not PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
                 if hasattr(arg, "__dlpack__"):
@@ -382,6 +446,10 @@ cdef class Launcher:
             self._read_tensor(arg, index, tensor, device_id)
             if tensor.ndim != param.ndim:
                 raise errors.wrong_rank(self.plan, index, arg)
+            if param.offset >= 0:
+                variables[param.offset] = self._take_offset(index, tensor)
+            elif <uintptr_t>tensor.data % ALIGNMENT:
+                form |= MISALIGNED
             for d in range(param.ndim):
                 if param.shape[d].defines >= 0:
                     variables[param.shape[d].defines] = extent_of(tensor, param, d)
@@ -458,9 +526,19 @@ cdef class Launcher:
         elif device_id[0] != tensor.device.device_id:
             raise errors.wrong_device(self.plan, index, arg, f"cuda:{device_id[0]}")
         tensor.data = <char*>tensor.data + tensor.byte_offset
-        if <uintptr_t>tensor.data % ALIGNMENT:
-            raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
+        tensor.byte_offset = 0
         return 0
+
+    cdef int64_t _take_offset(self, int index, DLTensor* tensor) except -1:
+        """Moves a tensor's address to the multiple of 16 bytes in front of it; returns by how many
+        elements."""
+        cdef uintptr_t offset = <uintptr_t>tensor.data % ALIGNMENT
+        cdef int size = bytes_of_element(tensor)
+        if offset % size:
+            raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data, size)
+        tensor.data = <char*>tensor.data - offset
+        tensor.byte_offset = offset
+        return offset // size
 
     cdef int _read_pointer(
         self, arg, int index, DLTensor* tensor, int64_t* out, int* device_id
@@ -468,6 +546,8 @@ cdef class Launcher:
         cdef uint64_t address
         if PyObject_TypeCheck(arg, <PyTypeObject*>torch_tensor):
             self._read_tensor(arg, index, tensor, device_id)
+            if <uintptr_t>tensor.data % ALIGNMENT:
+                raise errors.misaligned(self.plan, index, <uintptr_t>tensor.data)
             out[0] = <int64_t><uintptr_t>tensor.data
             return 0
         try:

@@ -71,5 +71,5 @@ cdef list describe_arguments(Launcher launcher, int k, DLTensor* tensors):
             strides = [math.prod(shape[d + 1 :]) for d in range(param.ndim)]
         else:
             strides = [stride_of(tensor, param, d) for d in range(param.ndim)]
-        found.append(Tensor(name, shape, strides, dtypes.bits(dtype)))
+        found.append(Tensor(name, shape, strides, dtypes.bits(dtype), tensor.byte_offset))
     return found

@@ -3,7 +3,7 @@ C, with the code of its expressions."""
 
 from cpython.object cimport PyObject, PyObject_Call, PyObject_TypeCheck, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -115,6 +115,7 @@ cdef enum:
     MAP_ALIGNMENT = 64
     MAX_RANK = 5  # of a tensor map
     MAX_MAPS = 1024  # that are kept
+    MAX_FACTORS = 5  # of a guard: tilelang.engine.launch_plan
 
 cdef enum Opcode:
     OP_CONST
@@ -128,11 +129,13 @@ cdef enum Opcode:
     OP_MAX
     OP_CEILDIV
 
-# The arguments of a call: torch tensors, None among them, arrays of other libraries among them.
+# The arguments of a call: torch tensors; among them None, arrays of other libraries, tensors that
+# begin where the plan's variant does not take them.
 cdef enum Form:
-    OF_TENSORS
-    WITH_NONE
-    FOREIGN
+    OF_TENSORS = 0
+    WITH_NONE = 1
+    FOREIGN = 2
+    MISALIGNED = 4
 
 ctypedef struct Instruction:
     int opcode
@@ -152,6 +155,7 @@ ctypedef struct Param:
     Expression* strides
     uint32_t* types
     int num_types
+    int offset  # the variable that is its offset from a multiple of 16 bytes, or -1
     int packing  # elements of the plan in one of the tensor's, in the last dimension
     int scalar_kind
     int variable
@@ -239,8 +243,12 @@ cdef inline int64_t floordiv(int64_t a, int64_t b) noexcept nogil:
     return quotient - 1 if a % b != 0 and (a < 0) != (b < 0) else quotient
 
 
+cdef inline int bytes_of_element(const DLTensor* tensor) noexcept nogil:
+    return (tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
+
+
 cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
-    """Bytes from the first to the last element of a tensor."""
+    """Bytes from a tensor's address to its last element."""
     cdef int64_t span = 1, size = 1
     cdef int d
     for d in range(tensor.ndim - 1, -1, -1):
@@ -248,7 +256,7 @@ cdef inline unsigned long bytes_of(const DLTensor* tensor) noexcept nogil:
             return 0
         span += (tensor.shape[d] - 1) * (size if tensor.strides is NULL else tensor.strides[d])
         size *= tensor.shape[d]
-    return span * ((tensor.dtype.bits * tensor.dtype.lanes + 7) // 8)
+    return tensor.byte_offset + span * bytes_of_element(tensor)
 
 
 cdef inline int64_t extent_of(const DLTensor* tensor, const Param* param, int d) noexcept nogil:
