@@ -74,8 +74,11 @@ cdef class Variants:
         free(self.any_address)
 
     cdef object other(self, bint misaligned, const int64_t* variables):
-        """The launcher of the first of the others that takes the call; None where none does."""
+        """The launcher of the first of the others that takes the call; None where none does, or
+        nobody makes it."""
         cdef int i
+        if self.make is None:
+            return None
         for i in range(self.count):
             if misaligned and not self.any_address[i + 1]:
                 continue
