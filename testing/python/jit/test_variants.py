@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+import tvm
 
 import tilelang
 import tilelang.language as T
+from tilelang.autotuner import candidate
+from tilelang.engine.launch_plan import LaunchPlan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HOPPER = "cuda -arch=sm_90a"
@@ -228,3 +231,11 @@ def test_a_file_has_the_variant_for_any_sizes(tmp_path):
     assert torch.equal(c, 2 * a)
     with pytest.raises(ValueError, match="aligned to 16 bytes"):
         kernel(torch.randn(36)[1:].view(5, 7), c)
+
+
+def test_tuning_times_the_variant_for_any_sizes():
+    """The process that times has one variant, and inputs may have any sizes."""
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    lowered = candidate.lower(doubled(), target, None, {}, None, emulated=True)
+    plan = LaunchPlan.from_json(lowered.plan)
+    assert plan.guards == plan.others == ()
