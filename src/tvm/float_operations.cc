@@ -6,10 +6,10 @@
 namespace tl {
 namespace {
 
-#define TL_FOR_EACH_FLOAT_OPERATION(X)                                                            \
-  X(Add)                                                                                          \
-  X(Sub) X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod) X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) \
-      X(GE)
+#define TL_FOR_EACH_FLOAT_OPERATION(X) \
+  X(Add)                               \
+  X(Sub)                               \
+  X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod) X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)
 
 bool IsFloat(const Expr& e) {
   const auto* type = e->ty.as<PrimTypeNode>();

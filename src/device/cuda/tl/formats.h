@@ -11,6 +11,10 @@
 
 namespace tl {
 
+// A conversion of one float is one of a pair, whose other half is zero: where several single ones
+// stand behind a wgmma.wait_group, ptxas of CUDA 13.0 and 13.5 makes pairs of them in front of it,
+// while their operands are still being computed (tilelang/testing/sass.py finds that).
+
 /*! A PTX instruction whose result %0 is a 16-bit float, as 16 bits without a type.
  *
  * ptxas of CUDA 13.0 converts the number, F2I.U8.F16, where a byte of the register is stored that
@@ -35,11 +39,7 @@ struct HalfFormat {
     asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(x));
     return d;
   }
-  static TL_DEVICE uint16_t from_float(float x) {
-    uint16_t d;
-    asm(TL_FLOAT16_RESULT("cvt.rn.f16.f32", "%1") : "=h"(d) : "f"(x));
-    return d;
-  }
+  static TL_DEVICE uint16_t from_float(float x) { return uint16_t(from_floats(x, 0.0f)); }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
     uint32_t d;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
@@ -56,11 +56,7 @@ struct HalfFormat {
 struct BFloat16Format {
   static TL_DEVICE float to_float(uint16_t x) { return __uint_as_float(uint32_t(x) << 16); }
   // PTX ISA, cvt
-  static TL_DEVICE uint16_t from_float(float x) {
-    uint16_t d;
-    asm(TL_FLOAT16_RESULT("cvt.rn.bf16.f32", "%1") : "=h"(d) : "f"(x));
-    return d;
-  }
+  static TL_DEVICE uint16_t from_float(float x) { return uint16_t(from_floats(x, 0.0f)); }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
     uint32_t d;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));

@@ -1,0 +1,64 @@
+"""Accumulators are used behind the wait for their wgmma, in SASS as in the program."""
+
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tilelang.cuda.disassembler import find_nvdisasm
+from tilelang.testing.sass import uses_in_flight
+
+LINES = """
+ WARPGROUP.ARRIVE ;
+ HGMMA.64x16x16.F32.BF16 R24, gdesc[UR8], R24 ;
+ HGMMA.64x16x16.F32.BF16 R24, gdesc[UR12], R24, gsb0 ;
+ {first}
+ WARPGROUP.DEPBAR.LE gsb0, 0x{left} ;
+ {second}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "left", "second", "found"),
+    [
+        ("IADD3 R2, R3, R4 ;", 0, "FMUL R2, R24, R31 ;", 0),
+        ("FMUL R2, R3, R31 ;", 0, "", 1),
+        ("FMUL R2, R3, R32 ;", 0, "", 0),
+        ("", 1, "FMUL R24, R3, R4 ;", 1),
+    ],
+)
+def test_of_a_text(first, left, second, found):
+    sass = LINES.format(first=first, left=left, second=second)
+    assert len(uses_in_flight(sass)) == found
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
+def test_results_that_are_stored_one_by_one(dtype):
+    """Transposed, no two of them are neighbours: each is converted by itself."""
+    try:
+        find_nvdisasm()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((76, 1024), "bfloat16"),
+        B: T.Tensor((2560, 1024), "bfloat16"),
+        C: T.Tensor((76, 2560), dtype),
+    ):
+        with T.Kernel(40, 2, threads=128) as (bx, by):
+            A_shared = T.alloc_shared((48, 128), "bfloat16")
+            B_shared = T.alloc_shared((64, 128), "bfloat16")
+            C_shared = T.alloc_shared((48, 64), dtype)
+            local = T.alloc_fragment((64, 48), "float32")
+            T.clear(local)
+            for k in T.Pipelined(8, num_stages=7):
+                T.copy(B[bx * 64, k * 128], B_shared)
+                T.copy(A[by * 48, k * 128], A_shared)
+                T.gemm(B_shared, A_shared, local, transpose_B=True)
+            for i, j in T.Parallel(64, 48):
+                C_shared[j, i] = local[i, j]
+            T.copy(C_shared, C[by * 48, bx * 64])
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert "GMMA.64x48x16" in kernel.sass
+    assert uses_in_flight(kernel.sass) == []
