@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import logging
 import pathlib
 import subprocess
 import sys
@@ -16,8 +17,11 @@ BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
 @pytest.fixture
 def common(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
+    logger = logging.getLogger("tilelang")
+    level = logger.level
     yield importlib.import_module("common")
     del sys.modules["common"]
+    logger.setLevel(level)  # scripts change it
 
 
 def row(common, bound):

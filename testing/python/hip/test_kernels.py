@@ -181,8 +181,8 @@ def lanes_of_a_warp():
 def test_a_mask_of_all_lanes_is_that_of_the_target():
     all_lanes = "uint64_t(18446744073709551615u)"
     wide = compiled(lanes_of_a_warp()).get_kernel_source()
-    assert f"tl::ballot_sync({all_lanes}, 0.0f < A[tx])" in wide
-    assert "tl::ballot_sync(15u, 1.0f < A[tx])" in wide
+    assert f"tl::ballot_sync({all_lanes}, A[tx] > 0.0f)" in wide
+    assert "tl::ballot_sync(15u, A[tx] > 1.0f)" in wide
     assert f"tl::sync_warp({all_lanes})" in wide
     assert "tl::AllReduce<tl::SumOp, 64, 1>" in wide
     assert f"tl::reduce_lanes<tl::MaxOp>(tx / 64 == 1 ? uint64_t(65535u) : {all_lanes}" in wide

@@ -44,7 +44,7 @@ def test_in_the_root_of_the_checkout(monkeypatch):
     others = [p for p in paths if pathlib.Path(p).resolve() != ROOT]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(others))
     program = "import tilelang, sys; tilelang.lower; print(tilelang.__file__)"
-    assert run("-c", program, cwd=ROOT).split() == [str(ROOT / "tilelang" / "__init__.py")]
+    assert run("-c", program, cwd=ROOT).splitlines() == [str(ROOT / "tilelang" / "__init__.py")]
 
 
 def test_a_build_of_the_package_leaves_its_libraries_in_the_checkout(tmp_path):

@@ -39,7 +39,15 @@ struct HalfFormat {
     asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(x));
     return d;
   }
-  static TL_DEVICE uint16_t from_float(float x) { return uint16_t(from_floats(x, 0.0f)); }
+  static TL_DEVICE uint16_t from_float(float x) {
+#if __CUDA_ARCH__ >= 800
+    return uint16_t(from_floats(x, 0.0f));
+#else
+    uint16_t d;
+    asm(TL_FLOAT16_RESULT("cvt.rn.f16.f32", "%1") : "=h"(d) : "f"(x));
+    return d;
+#endif
+  }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
     uint32_t d;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
