@@ -1,9 +1,9 @@
 """What SASS shows that PTX does not: whether ptxas has kept the order of the program.
 
 Accumulators of a wgmma belong to the tensor cores until a `wgmma.wait_group` (PTX ISA,
-"Asynchronous Warpgroup Level Matrix Instructions"). ptxas of CUDA 13.0 and 13.5 has been seen to
-move conversions of them to 16 bits in front of the wait: then a kernel is wrong, now and then, and
-nothing but a GPU shows it.
+"Asynchronous Warpgroup Level Matrix Instructions"). The SASS of CUDA 13.5 had conversions of them
+to 16 bits in front of the wait, and with CUDA 13.0 the results of the same kernel were wrong. The
+emulator runs no SASS, so it cannot show this.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
 namespace tl {
 
 // A conversion of one float is one of a pair, whose other half is zero: where several single ones
-// stand behind a wgmma.wait_group, ptxas of CUDA 13.0 and 13.5 makes pairs of them in front of it,
+// stand behind a wgmma.wait_group, ptxas of CUDA 13.5 makes pairs of them in front of it,
 // while their operands are still being computed (tilelang/testing/sass.py finds that).
 
 /*! A PTX instruction whose result %0 is a 16-bit float, as 16 bits without a type.
