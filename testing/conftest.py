@@ -62,6 +62,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--mirror", action="store_true", help="repeat on the GPU what runs in the emulator"
     )
+    parser.addoption(
+        "--sass", action="store_true", help="check the SASS of called kernels that have a wgmma"
+    )
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
     parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
@@ -91,6 +94,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from tilelang.testing.forms import watch
 
         watch(forms)
+    if config.getoption("--sass"):
+        from tilelang.testing import sass
+
+        sass.watch()
     if config.getoption("--mirror"):
         from tilelang.testing import mirror
         from tilelang.testing.forms import recorder

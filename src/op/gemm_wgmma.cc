@@ -187,7 +187,9 @@ class WgmmaEmitter {
     if (a.registers.defined()) {
       const Expr fragment =
           AddressOf(a.registers, {(i * (op_.K() / wgmma_.k) + k) * (4 * wgmma_.PerRegister())});
-      for (const Expr& e : {b_k_major, c, fragment, b, sum}) args.push_back(e);
+      const Expr own_b =
+          m_tiles_ == 1 ? b : CallOp(kWgmmaDescriptorApart, {b, i}, PrimTy(kDescriptor));
+      for (const Expr& e : {b_k_major, c, fragment, own_b, sum}) args.push_back(e);
       return CallOp(kWgmmaRegisters, args);
     }
     const Expr at_a =

@@ -81,6 +81,13 @@ std::vector<Intrinsic> HopperIntrinsics() {
        0,
        {kNone, kNone},
        kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+      // wgmma_descriptor_apart(descriptor, number of the product)
+      {kWgmmaDescriptorApart,
+       "tl::wgmma_descriptor_apart",
+       "tl/wgmma_shapes.h",
+       0,
+       {kNone, kNone},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
       // wgmma_steps<count, bytes, row, bytes of a row>(descriptor): step k is (k / row) * bytes of
       // a row + (k % row) * bytes behind the first
       {kWgmmaSteps,

@@ -144,6 +144,7 @@ inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
  * the wait that leaves no group of then in flight. */
 inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
 inline constexpr const char* kWgmmaDescriptorAdvance = "tl.wgmma_descriptor_advance";
+inline constexpr const char* kWgmmaDescriptorApart = "tl.wgmma_descriptor_apart";
 /*! What stands for a descriptor where an MMA has several steps along K. */
 inline constexpr const char* kWgmmaSteps = "tl.wgmma_steps";
 inline constexpr const char* kWgmmaShared = "tl.wgmma_ss";

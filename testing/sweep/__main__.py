@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs kernels")
     parser.add_argument("--target", default=TARGET, help="for the emulator: `hip -mcpu=gfx942`")
     parser.add_argument("--output", type=Path, help="folder for all failures, a file an operator")
-    parser.add_argument("--forms", help="file to which the forms of generated code are added")
+    parser.add_argument("--forms", type=forms.appendable, help="file to add forms of code to")
     arguments = parser.parse_args()
     if arguments.device == "cuda":
         require_gpu()

@@ -71,6 +71,15 @@ class Forms:
         return found
 
 
+def appendable(path: str) -> str:
+    """The type of an option ``--forms``: refused at once where no process could add to the file."""
+    try:
+        with open(path, "a"):
+            return path
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"wanted a file to add to: {error}") from error
+
+
 def recorder(path: str | None) -> Callable[[CompiledArtifact, str], None]:
     """What `tilelang.testing.batch.check` tells of programs; adds their forms to a file, if any."""
     if path is None:

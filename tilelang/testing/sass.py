@@ -1,14 +1,16 @@
 """What SASS shows that PTX does not: whether ptxas has kept the order of the program.
 
 Accumulators of a wgmma belong to the tensor cores until a `wgmma.wait_group` (PTX ISA,
-"Asynchronous Warpgroup Level Matrix Instructions"). The SASS of CUDA 13.5 had conversions of them
-to 16 bits in front of the wait, and with CUDA 13.0 the results of the same kernel were wrong. The
-emulator runs no SASS, so it cannot show this.
+""Asynchronous Warpgroup Level Matrix Instructions"). The SASS of CUDA 13.0 to 13.5 had conversions
+of them to 16 bits in front of the wait, and results were wrong on a GPU. The emulator runs no SASS,
+so it cannot show this. ``pytest --sass`` looks at each kernel with a wgmma that a test calls.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+from typing import Any
 
 _PRODUCT = re.compile(r"\b[A-Z]GMMA\.\S*?64x(\d+)x\S* R(\d+), ")
 _WAIT = re.compile(r"\bWARPGROUP\.DEPBAR\.LE gsb0, 0x([0-9a-f]+)")
@@ -42,3 +44,25 @@ def uses_in_flight(sass: str) -> list[str]:
             if any(int(number) in running for number in re.findall(r"\bR(\d+)\b", line)):
                 found.append(line)
     return found
+
+
+def watch() -> None:
+    """From now on a call of a kernel with a wgmma raises `AssertionError` where its SASS uses
+    accumulators that may be in flight. Needs no GPU, but NVRTC and nvdisasm.
+
+    Example: ``watch()``, then what is to be checked
+    """
+    kernels: Any = importlib.import_module("tilelang.jit.kernel").JITKernel
+    call = kernels.__call__
+    seen: set[str] = set()
+
+    def check_and_call(self: Any, *given: Any, **named: Any) -> Any:
+        source = self.artifact.kernel_source
+        if "wgmma" in source and source not in seen:
+            seen.add(source)
+            found = uses_in_flight(self.sass)
+            if found:
+                raise AssertionError(f"{self.launch_plan.where()}: {found[:4]} .. use accumulators")
+        return call(self, *given, **named)
+
+    kernels.__call__ = check_and_call

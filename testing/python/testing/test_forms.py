@@ -1,5 +1,6 @@
 """Forms of generated code: what they tell apart, where they are noted, and what is missing."""
 
+import argparse
 import subprocess
 import sys
 
@@ -123,3 +124,9 @@ def test_the_list_of_forms_that_a_gpu_has_run_grows(tmp_path, monkeypatch, capsy
         forms.main()
     assert not status.value.code
     assert (tmp_path / "known").read_text() == "x\ny\n"
+
+
+def test_a_folder_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"wanted a file to add to: .*directory"):
+        forms.appendable(str(tmp_path))
+    assert forms.appendable(str(tmp_path / "new")) == str(tmp_path / "new")

@@ -1,9 +1,12 @@
 """Accumulators are used behind the wait for their wgmma, in SASS as in the program."""
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.jit.kernel import JITKernel
+from tilelang.testing import sass
 from tilelang.testing.sass import uses_in_flight
 
 LINES = """
@@ -26,8 +29,8 @@ LINES = """
     ],
 )
 def test_of_a_text(first, left, second, found):
-    sass = LINES.format(first=first, left=left, second=second)
-    assert len(uses_in_flight(sass)) == found
+    text = LINES.format(first=first, left=left, second=second)
+    assert len(uses_in_flight(text)) == found
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
@@ -57,3 +60,45 @@ def test_results_that_are_stored_one_by_one(dtype):
     kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
     assert "GMMA.64x48x16" in kernel.sass
     assert uses_in_flight(kernel.sass) == []
+
+
+def test_products_of_equal_registers_are_several():
+    """A, 128 rows of ones, is two products of a warp group; ptxas takes equal products for one."""
+
+    @T.prim_func
+    def main(B: T.Tensor((64, 64), "float16"), C: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            B_shared = T.alloc_shared((64, 64), "float16")
+            A_local = T.alloc_fragment((128, 64), "float16")
+            C_local = T.alloc_fragment((128, 64), "float32")
+            T.copy(B, B_shared)
+            T.fill(A_local, 1)
+            T.gemm(A_local, B_shared, C_local, clear_accum=True)
+            T.copy(C_local, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert "tl::wgmma_descriptor_apart(" in kernel.get_kernel_source()
+    assert kernel.sass.count("GMMA.64x64x16") == 8
+    b = torch.randn(64, 64).half()
+    c = torch.empty(128, 64)
+    kernel(b, c)
+    torch.testing.assert_close(c, b.float().sum(0).expand(128, 64))
+
+
+def test_a_kernel_that_is_called_is_looked_at(monkeypatch):
+    monkeypatch.setattr(sass, "uses_in_flight", lambda text: ["FMUL R2, R24, R31 ;"])
+    monkeypatch.setattr(JITKernel, "__call__", JITKernel.__call__)  # undone behind the test
+    sass.watch()
+
+    @T.prim_func
+    def main(B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            B_shared = T.alloc_shared((64, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.copy(B, B_shared)
+            T.gemm(B_shared, B_shared, C_local, clear_accum=True)
+            T.copy(C_local, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    with pytest.raises(AssertionError, match=r"FMUL R2, R24, R31 .* use accumulators"):
+        kernel(torch.zeros(64, 64).half(), torch.zeros(64, 64))

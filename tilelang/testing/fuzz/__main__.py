@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tilelang.testing.batch import DEVICES
+from tilelang.testing.forms import appendable
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.generate import generate
 from tilelang.testing.fuzz.run import run
@@ -25,7 +26,7 @@ def main() -> None:
     parser.add_argument("--twins", type=int, default=1, help="twins of each program")
     parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs programs")
     parser.add_argument("--output", type=Path, help="folder for failures; printed by default")
-    parser.add_argument("--forms", help="file to which the generated forms are added")
+    parser.add_argument("--forms", type=appendable, help="file to add generated forms to")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds for a failure")
     parser.add_argument("--show", type=int, help="print the program of that number, run nothing")
     arguments = parser.parse_args()

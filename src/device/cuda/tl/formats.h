@@ -11,10 +11,6 @@
 
 namespace tl {
 
-// A conversion of one float is one of a pair, whose other half is zero: where several single ones
-// stand behind a wgmma.wait_group, ptxas of CUDA 13.5 makes pairs of them in front of it,
-// while their operands are still being computed (tilelang/testing/sass.py finds that).
-
 /*! A PTX instruction whose result %0 is a 16-bit float, as 16 bits without a type.
  *
  * ptxas of CUDA 13.0 converts the number, F2I.U8.F16, where a byte of the register is stored that
@@ -31,6 +27,22 @@ namespace tl {
     return d;                                                                 \
   }
 
+/*! x, behind an instruction of its own where accumulators of wgmma may be converted.
+ *
+ * ptxas of CUDA 13.0 to 13.5 makes one conversion to two 16-bit floats of two single ones and puts
+ * it at the head of the basic block, in front of the wgmma.wait_group for the accumulators that it
+ * converts. It leaves conversions of products alone. x * 1 is x; a NaN's payload, which may change,
+ * is lost in the conversion anyway. tilelang/testing/sass.py finds accumulators used too early. */
+static TL_DEVICE float behind_waits(float x) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  float d;
+  asm("mul.rn.f32 %0, %1, 0f3F800000;" : "=f"(d) : "f"(x));
+  return d;
+#else
+  return x;
+#endif
+}
+
 /*! IEEE binary16. */
 struct HalfFormat {
   // PTX ISA, cvt
@@ -40,13 +52,9 @@ struct HalfFormat {
     return d;
   }
   static TL_DEVICE uint16_t from_float(float x) {
-#if __CUDA_ARCH__ >= 800
-    return uint16_t(from_floats(x, 0.0f));
-#else
     uint16_t d;
-    asm(TL_FLOAT16_RESULT("cvt.rn.f16.f32", "%1") : "=h"(d) : "f"(x));
+    asm(TL_FLOAT16_RESULT("cvt.rn.f16.f32", "%1") : "=h"(d) : "f"(behind_waits(x)));
     return d;
-#endif
   }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
     uint32_t d;
@@ -64,7 +72,11 @@ struct HalfFormat {
 struct BFloat16Format {
   static TL_DEVICE float to_float(uint16_t x) { return __uint_as_float(uint32_t(x) << 16); }
   // PTX ISA, cvt
-  static TL_DEVICE uint16_t from_float(float x) { return uint16_t(from_floats(x, 0.0f)); }
+  static TL_DEVICE uint16_t from_float(float x) {
+    uint16_t d;
+    asm(TL_FLOAT16_RESULT("cvt.rn.bf16.f32", "%1") : "=h"(d) : "f"(behind_waits(x)));
+    return d;
+  }
   static TL_DEVICE uint32_t from_floats(float low, float high) {
     uint32_t d;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));

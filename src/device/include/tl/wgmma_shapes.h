@@ -81,6 +81,21 @@ TL_DEVICE uint64_t wgmma_descriptor_advance(uint64_t descriptor, uint32_t bytes)
 }
 
 /*!
+ * The descriptor itself, as operand of product `i` of several that may have equal values of A in
+ * registers, such as constants. ptxas of CUDA 13.0 to 13.2 takes two such products for one and
+ * leaves the accumulators of the second unset; a grid without blocks, for which the descriptors
+ * would differ, keeps them apart and costs nothing.
+ */
+TL_DEVICE uint64_t wgmma_descriptor_apart(uint64_t descriptor, [[maybe_unused]] int i) {
+#if defined(__CUDA_ARCH__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1303
+  uint32_t blocks;
+  asm("mov.u32 %0, %%nctaid.x;" : "=r"(blocks));
+  if (blocks == 0) return descriptor + uint32_t(i);
+#endif
+  return descriptor;
+}
+
+/*!
  * The operand of `count` steps along K: step k's descriptor is k * `step` bytes behind the first,
  * and where K's elements lie in several rows, (k / `row`) * `row_bytes` + (k % `row`) * `step`.
  */

@@ -264,5 +264,5 @@ def test_16_bit_floats_leave_their_instruction_without_a_type():
     ptx = compile_ptx(headers + MATH + SCALARS + ATOMICS, "sm_90a")
     results = re.findall(r"^.*\.b?f16\s+(bits|%rs\d+),.*$", ptx, re.MULTILINE)
     instructions = re.findall(r"(\w+)\S*\.b?f16(?:\.f32)?\s+bits,", ptx)
-    assert set(instructions) == {"add", "mul", "max", "min", "fma", "atom"}
+    assert set(instructions) == {"cvt", "add", "mul", "max", "min", "fma", "atom"}
     assert set(results) == {"bits"}
