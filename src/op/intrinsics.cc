@@ -7,6 +7,7 @@
 #include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "rank_intrinsics.h"
 #include "tensor_map_spec.h"
 
 namespace tl {
@@ -214,8 +215,9 @@ std::vector<Intrinsic> MatrixCopies() {
 std::unordered_map<std::string, Intrinsic>& Table() {
   static auto* table = [] {
     auto* rows = new std::unordered_map<std::string, Intrinsic>();
-    for (const auto& part : {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(),
-                             HopperIntrinsics(), TmaIntrinsics(), ScalarIntrinsics()}) {
+    for (const auto& part :
+         {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(), HopperIntrinsics(), TmaIntrinsics(),
+          ScalarIntrinsics(), RankIntrinsics()}) {
       for (const Intrinsic& row : part) rows->emplace(row.op, row);
     }
     return rows;

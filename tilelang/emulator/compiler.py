@@ -104,6 +104,10 @@ class EmulatedModule:
         assert address is not None
         return address
 
+    def function(self, name: str) -> Any:
+        """A function that the library exports."""
+        return self._library[name]
+
     def launch(
         self,
         kernel_name: str,
@@ -154,7 +158,7 @@ class EmulatedModule:
                 None if array is None else Tensor.of_array(f"argument {i}", array)
                 for i, array in enumerate(given)
             ]
-            raise EmulationError(self.explain(kernel_name, _taken(report), tensors))
+            raise EmulationError(self.explain(kernel_name, taken(report), tensors))
 
     def parameter_bytes(self, kernel_name: str) -> list[int]:
         """The sizes of a kernel's parameters, as it declares them."""
@@ -173,7 +177,7 @@ class EmulatedModule:
         return parse_reports(text, kernel_name, memory, self.path)
 
 
-def _taken(report: ctypes.c_void_p) -> str:
+def taken(report: ctypes.c_void_p) -> str:
     """The text that a launcher has left, which is freed."""
     text = ctypes.string_at(report).decode(errors="replace") if report else _NO_MEMORY
     _free(report)

@@ -13,7 +13,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
-from tilelang.language.tracer import Frame, Tracer, current_tracer, innermost_tracer
+from tilelang.language.tracer import BuilderFrame, Frame, Tracer, current_tracer, innermost_tracer
 from tilelang.layout import Layout
 
 # CUDA C++ Programming Guide, "Thread Block Clusters": 8 everywhere, 16 with an opt-in that the
@@ -115,6 +115,9 @@ class KernelLaunchFrame(Frame):
             dims = [tirx.const(extent, "int32") for extent in self._cluster_dims]
             tir_builder.sblock_attr({"cluster_dims": dims})
         tracer.kernels.append(self)
+        for tensor in tracer.header.symmetric:  # other ranks write to it, too
+            frame = tir_builder.attr(0, "tl.aliased_buffer", tensor.name)
+            tracer.enter(BuilderFrame(frame), rest=True)
         variables = self.blocks[: len(self._grid)]
         return variables[0] if len(variables) == 1 else variables
 

@@ -9,6 +9,7 @@
 #include "../../analysis/structured_cfg.h"
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
@@ -130,6 +131,8 @@ class AccessCollector : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) override {
     if (IsIfThenElse(op)) return VisitBranches(op);
+    // It names the memory, and touches nothing there.
+    if (IsCallTo(GetRef<Expr>(op), kPeer)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (Add(p.buffer, p.indices, p.access, TouchedElements(op, p))) {
         SharedAccess* a = &node_->accesses.back();

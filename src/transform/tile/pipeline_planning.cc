@@ -29,6 +29,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -91,6 +92,20 @@ bool KeepsOwnOrder(const Stmt& s) {
     void Visit_(const CallNode* op) override {
       const IntrinsicEffects* e = EffectsOf(op);
       found |= e && (e->queue == AsyncQueue::kTmaLoad || e->queue == AsyncQueue::kWgmma);
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+/*! Signals and waits of other ranks: what they order is not named. */
+bool SignalsRanks(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      found |= OrdersRanks(op);
       Default(op);
     }
   } finder;
@@ -189,6 +204,9 @@ class Planner : public StmtExprMutator {
       if (KeepsOwnOrder(s)) {
         return {s, "a product or a load of TMA by hand",
                 "its order with other statements is the program's"};
+      }
+      if (SignalsRanks(s)) {
+        return {s, "a signal between ranks", "copies may not run ahead of it"};
       }
     }
     return {};
