@@ -93,11 +93,11 @@ class Tensor:
     owner: str = ""
 
     @staticmethod
-    def of_array(name: str, array: np.ndarray) -> Tensor:
+    def of_array(name: str, array: np.ndarray, owner: str = "") -> Tensor:
         """A numpy array."""
         bits = 8 * array.itemsize
         strides = [stride // array.itemsize for stride in array.strides]
-        return Tensor(name, array.shape, strides, bits)
+        return Tensor(name, array.shape, strides, bits, owner=owner)
 
     def index(self, offset: int) -> tuple[int, ...] | None:
         """The index of the element at byte `offset`; before or behind the tensor the outermost

@@ -11,7 +11,7 @@ from typing import Any
 from tilelang.distributed.emulated import EmulatedTeam
 from tilelang.distributed.team import current
 from tilelang.emulator.buffers import Tensor
-from tilelang.emulator.compiler import EmulatedModule, LaunchConfig, taken
+from tilelang.emulator.compiler import EmulatedModule, LaunchConfig
 from tilelang.emulator.reports import Report
 
 _Function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -96,10 +96,6 @@ class JoinedModule:
                     f"{extents[0][:3]}, block {extents[0][3:6]}, {extents[0][6]} bytes. The "
                     "emulator runs ranks with the same grid: pass the same sizes"
                 )
-        count = len(launches)
-        pointers = (ctypes.c_void_p * count)(*[config for _, config, _ in launches])
-        arguments = (ctypes.c_void_p * count)(*[args for _, _, args in launches])
-        report = ctypes.c_void_p()
-        launcher = self.module.function(f"tl_launch_ranks_{kernel}")
-        failed = launcher(pointers, arguments, count, ctypes.byref(report))
-        return taken(report) if failed else None
+        return self.module.join(
+            kernel, [config for _, config, _ in launches], [args for _, _, args in launches]
+        )

@@ -283,6 +283,9 @@ def _addresses(tracer: Tracer, name: str, tensor: Any) -> ir.Var:
 
 
 def _integer(what: str, value: Any) -> Any:
+    constant = as_int(value)
+    if constant is not None:
+        return tirx.const(constant, "int32")
     value = as_expr(value)
     if not is_scalar_expr(value) or not value.ty.dtype.startswith(("int", "uint")):
         raise TypeError(f"{what} is {describe(value)}, wanted an integer")

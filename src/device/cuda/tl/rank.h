@@ -52,17 +52,23 @@ TL_DEVICE int64_t peer(const void*, const int64_t* addresses, int rank, int rank
   return unsigned(rank) < unsigned(ranks) ? addresses[rank] : 0;
 }
 
-/*! What the threads of a block do before one of them signals: what they wrote is over for copies
- * of the async proxy, which other ranks make of it. */
-TL_DEVICE void before_signal() {
+/*! What they do when one of them has waited: what others wrote is over for copies of the async
+ * proxy that this block makes of it. */
+TL_DEVICE void behind_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
 
-/*! What they do when one of them has waited: what others wrote is over for copies of the async
- * proxy that this block makes of it. */
-TL_DEVICE void behind_wait() { before_signal(); }
+/*! What the threads of a block do before one of them signals: the bulk copies that they have issued
+ * are complete, those of the program's own (T.tma_copy) too, and what they wrote is over for copies
+ * of the async proxy, which other ranks make of it. */
+TL_DEVICE void before_signal() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+  behind_wait();
+}
 
 template <typename T>
 TL_DEVICE void signal_set(T* signal, T value) {

@@ -118,13 +118,14 @@ struct PeerAccess {
 struct Announcement {
   const void* at;
   unsigned block, thread;
-  bool releases;
+  bool releases, system;
 };
 
 /*! Threads of a block have heard of another block, or of each other, through an atomic operation
  * that does not order what was before it. */
 struct WeakSignal {
   bool known, releases, acquires;
+  bool narrow;        // of two ranks, and one's scope is not the system
   unsigned from, to;  // blocks
 };
 
@@ -218,9 +219,9 @@ inline WeakSignal& weak_signal(unsigned from, unsigned to) {
   return worker->checker->weak_signals[(from * 31 + to) % 64];
 }
 
-inline void note_announcement(const Fiber& thread, const void* at, bool releases) {
+inline void note_announcement(const Fiber& thread, const void* at, AtomicOrder order) {
   worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256] = {
-      at, number_of(*thread.block), thread.linear, releases};
+      at, number_of(*thread.block), thread.linear, order.releases, order.system};
 }
 
 /*! Within a block, only a thread that polls looks for a signal. */
@@ -228,9 +229,12 @@ inline void note_signal(const Fiber& thread, const void* at, AtomicOrder order) 
   const Announcement& found =
       worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256];
   const unsigned block = number_of(*thread.block);
-  if (found.at != at || (found.releases && order.acquires)) return;
+  const bool narrow = worker->ranks > 1 && found.block / grid_blocks() != block / grid_blocks() &&
+                      !(found.system && order.system);
+  if (found.at != at || (found.releases && order.acquires && !narrow)) return;
   if (found.block == block && (order.writes || found.thread == thread.linear)) return;
-  weak_signal(found.block, block) = {true, found.releases, order.acquires, found.block, block};
+  weak_signal(found.block, block) = {true,   found.releases, order.acquires,
+                                     narrow, found.block,    block};
 }
 
 /*! Who performs an access. */

@@ -215,8 +215,12 @@ void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
   check_named(agent, Access::kAtomic, at, bytes, where);
 }
 
-void check_atomic(const void* at, size_t bytes, bool writes, Location where) {
-  check_named(writes ? Access::kAtomic : Access::kAtomicRead, at, bytes, where);
+void check_atomic(const void* at, size_t bytes, bool writes, bool system, Location where) {
+  const bool weak = !system && worker->ranks > 1 && is_of_peer(at);
+  check_named(weak     ? (writes ? Access::kWrite : Access::kRead)
+              : writes ? Access::kAtomic
+                       : Access::kAtomicRead,
+              at, bytes, where);
 }
 
 /*! What a relaxed atomic operation releases: what its thread knew at its last fence. */
@@ -243,7 +247,7 @@ void check_atomic_order(const void* at, AtomicOrder order) {
     }
   });
   if (!order.writes) return;
-  note_announcement(thread, at, order.releases);
+  note_announcement(thread, at, order);
   if (!order.reads) clocks.each(at, [](SyncClock& clock, unsigned) { clock = {}; });
   const unsigned tag = 2 * rank + order.system;
   if (order.releases) {

@@ -150,6 +150,13 @@ inline Region& nearest_region(const char* at) {
   return found[next];
 }
 
+/*! Whether an address is in the memory of another rank than the running thread's. */
+inline bool is_of_peer(const void* at) {
+  const Checker& checker = *worker->checker;
+  if (!lies_in(at, checker.arena, checker.arena_bytes)) return false;
+  return nearest_region(static_cast<const char*>(at)).rank != this_rank();
+}
+
 /*! Remembers the latest access of each thread or engine at each place of the program to the memory
  * of another rank. */
 inline void note_peer(unsigned rank, const Observation& now) {

@@ -57,6 +57,7 @@ inline const char* missing_between(const Observation& now, Access access, uint32
   const WeakSignal& weak = weak_signal(before.block, block);
   const bool plain = access < Access::kAtomicRead && now.access < Access::kAtomicRead;
   if (plain && weak.known && weak.from == before.block && weak.to == block) {
+    if (weak.narrow) return "the scope of the system in both atomic operations";
     return weak.acquires ? "release order in the atomic operation that announces it"
            : weak.releases
                ? "acquire order in the atomic operation that looks for it"

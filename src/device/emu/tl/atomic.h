@@ -68,7 +68,7 @@ TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   maybe_stand_back();
-  check_atomic(at, sizeof(T), true, where);
+  check_atomic(at, sizeof(T), true, is_system(order), where);
   check_atomic_order(at, {acquires(order), releases(order), !stores, true, is_system(order)});
   Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
   Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
@@ -89,7 +89,7 @@ template <typename T>
 TL_UNOBSERVED inline T poll(const T* at, MemoryOrder order, Location where) {
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   yield(where);
-  check_atomic(at, sizeof(T), false, where);
+  check_atomic(at, sizeof(T), false, is_system(order), where);
   check_atomic_order(at, {acquires(order), false, true, false, is_system(order)});
   const T found =
       bit_cast<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(at), __ATOMIC_SEQ_CST));

@@ -6,6 +6,9 @@
 
 #include <tl/atomic.h>
 #include <tl/ranks.h>
+#if TL_WARP_THREADS == 32
+#include <tl/bulk_copy.h>
+#endif
 
 namespace tl {
 
@@ -55,7 +58,12 @@ inline int64_t peer(const void*, const int64_t* addresses, int rank, int ranks,
 }
 
 /*! What the threads of a block do before one of them signals, and when one has waited. */
-TL_DEVICE void before_signal() { emu::check_fence_proxy_async(); }
+inline void before_signal(emu::Location where = emu::here()) {
+#if TL_WARP_THREADS == 32
+  tma_store_wait<0, false>(where);
+#endif
+  emu::check_fence_proxy_async();
+}
 TL_DEVICE void behind_wait() { emu::check_fence_proxy_async(); }
 
 template <typename T>
