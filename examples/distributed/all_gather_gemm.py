@@ -1,6 +1,6 @@
 """All-gather + GEMM: each rank has rows of A and columns of B, and gets its columns of A @ B.
 
-The first blocks store this rank's rows to all ranks; the others multiply, the rows of each rank when
+The first blocks store this rank's rows to all ranks. The others multiply the rows of a rank when
 they have arrived, in the order in which they do.
 
 torchrun --nproc-per-node 8 examples/distributed/all_gather_gemm.py, or without GPUs, in the

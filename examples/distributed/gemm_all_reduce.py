@@ -1,4 +1,4 @@
-"""GEMM + all-reduce of a few rows, as a decoder has them: each rank has a part of K, and gets the sum.
+"""GEMM + all-reduce of a few rows, as a decoder has them, each rank with a part of K.
 
 A block stores its tile to all ranks and adds those of all ranks: one exchange, in one launch.
 
