@@ -8,6 +8,7 @@ import tilelang
 import tilelang.language as T
 
 RANKS, N = 4, 256
+SIGNAL = "tl::signal_add(ready_peer"
 
 
 def lowered(program, arch="sm_90a"):
@@ -272,5 +273,5 @@ def test_elements_of_half_a_byte_are_refused():
 
 
 def test_amd_is_refused_by_name():
-    with pytest.raises(ValueError, match="gfx942.*several GPUs"):
+    with pytest.raises(ValueError, match=r"gfx942.*several GPUs"):
         tilelang.lower(push(), target="hip -mcpu=gfx942")
