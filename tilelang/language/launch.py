@@ -116,7 +116,7 @@ class KernelLaunchFrame(Frame):
             tir_builder.sblock_attr({"cluster_dims": dims})
         tracer.kernels.append(self)
         for tensor in tracer.header.symmetric:  # other ranks write to it, too
-            frame = tir_builder.attr(0, "tl.aliased_buffer", tensor.name)
+            frame = tir_builder.attr(tensor.name, "tl.aliased_buffer", tensor.name)
             tracer.enter(BuilderFrame(frame), rest=True)
         variables = self.blocks[: len(self._grid)]
         return variables[0] if len(variables) == 1 else variables

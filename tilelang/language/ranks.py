@@ -98,7 +98,8 @@ def peer(tensor: Any, rank: Any) -> ir.Var:
     found = at_address("T.peer", address, kind, f"{tensor.name}_peer")
     tracer.header.add_peer(found)
     # Ranks may be equal: then it is memory that has another name, too.
-    tracer.enter(BuilderFrame(tir_builder.attr(0, "tl.aliased_buffer", found.name)), rest=True)
+    frame = tir_builder.attr(tensor.name, "tl.aliased_buffer", found.name)
+    tracer.enter(BuilderFrame(frame), rest=True)
     return found
 
 

@@ -494,7 +494,7 @@ DEFECTS = {
     # Bulk copies.
     "bulk copy of what is not fenced": Defect(
         "bulk",
-        "tl::fence_proxy_async_all();",
+        "tl::fence_proxy_async();\n",
         "",
         "race",
         (
@@ -502,6 +502,7 @@ DEFECTS = {
             "tl::store(tile + tx * 4, tl::load<float, 4>(X",
         ),
         missing="fence.proxy.async",
+        nth=0,
     ),
     "bulk copy is on its way when it is signalled": Defect(
         "bulk",
