@@ -261,6 +261,13 @@ def test_a_process_that_has_died_is_named():
         team.exchange("a launch", None)
 
 
+def test_files_and_operators_are_of_one_gpu(kernel, tmp_path):
+    with pytest.raises(ValueError, match=r"export|several GPUs, wanted one of one GPU: files"):
+        kernel.export(tmp_path / "kernel")
+    with pytest.raises(ValueError, match=r"several GPUs, wanted one of one GPU, whose results"):
+        tilelang.torch.register(kernel, "ranks::shift")
+
+
 def test_ranks_of_several_hosts_are_refused(monkeypatch):
     class Team:
         def exchange(self, what, value):
