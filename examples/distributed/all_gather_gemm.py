@@ -8,14 +8,13 @@ emulator, python examples/distributed/all_gather_gemm.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 
-@tilelang.jit
+@jit
 def all_gather_gemm(
     ranks,
     rows,

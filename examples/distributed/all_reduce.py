@@ -9,9 +9,8 @@ python examples/distributed/all_reduce.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
@@ -19,7 +18,7 @@ ONE_SHOT_BYTES = 256 * 1024
 """Up to which size one shot is faster."""
 
 
-@tilelang.jit
+@jit
 def one_shot(ranks, n, dtype=T.float16, blocks=8, block=2048, threads=256):
     steps = -(-n // (blocks * block))
 
@@ -48,7 +47,7 @@ def one_shot(ranks, n, dtype=T.float16, blocks=8, block=2048, threads=256):
     return main
 
 
-@tilelang.jit
+@jit
 def two_shots(ranks, n, dtype=T.float16, blocks=8, block=2048, threads=256):
     # A rank's part is a multiple of 16 bytes.
     part = -(-n // (8 * ranks)) * 8

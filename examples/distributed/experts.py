@@ -10,16 +10,15 @@ python examples/distributed/experts.py.
 """
 
 import torch
-from ranks import device, main, run
+from ranks import device, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 LARGEST = 448.0  # of float8_e4m3fn
 
 
-@tilelang.jit
+@jit
 def dispatch(ranks, tokens, hidden, top_k, local_experts, group=128, blocks=8, threads=128):
     groups = hidden // group
     room = tokens * top_k
@@ -74,7 +73,7 @@ def dispatch(ranks, tokens, hidden, top_k, local_experts, group=128, blocks=8, t
     return main
 
 
-@tilelang.jit
+@jit
 def combine(ranks, tokens, hidden, top_k, local_experts, blocks=8, threads=128):
     room = tokens * top_k
 

@@ -7,14 +7,13 @@ emulator, python examples/distributed/gemm_all_reduce.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 
-@tilelang.jit
+@jit
 def gemm_all_reduce(
     ranks, M, N, K, dtype=T.float16, block_M=16, block_N=64, block_K=128, stages=3, threads=128
 ):

@@ -9,14 +9,13 @@ emulator, python examples/distributed/gemm_reduce_scatter.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 
-@tilelang.jit
+@jit
 def gemm_reduce_scatter(
     ranks, M, N, K, dtype=T.float16, block_M=128, block_N=128, block_K=64, stages=3, threads=128
 ):

@@ -8,14 +8,13 @@ python examples/distributed/kv_transfer.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 
-@tilelang.jit
+@jit
 def kv_transfer(pages, size, sends, dtype=T.float16, blocks=4, threads=128):
     """`sends` is the length of the lists, which end with -1; `size` the elements of a page."""
     ranks = T.dynamic("ranks")

@@ -19,6 +19,11 @@ def is_distributed():
     return "LOCAL_RANK" in os.environ
 
 
+def jit(function):
+    """As `tilelang.jit`; kernels of threads are for the emulator, beside a GPU, too."""
+    return tilelang.jit(function, execution_backend="auto" if is_distributed() else "emulate")
+
+
 def device():
     return torch.device("cuda", torch.cuda.current_device()) if is_distributed() else "cpu"
 

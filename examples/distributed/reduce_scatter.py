@@ -5,14 +5,13 @@ emulator, python examples/distributed/reduce_scatter.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 
-@tilelang.jit
+@jit
 def reduce_scatter(ranks, n, dtype=T.float16, blocks=8, block=2048, threads=256):
     steps = -(-n // (blocks * block))
 

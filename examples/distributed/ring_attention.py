@@ -8,16 +8,15 @@ emulator, python examples/distributed/ring_attention.py.
 """
 
 import torch
-from ranks import device, error, main, run
+from ranks import device, error, jit, main, run
 
-import tilelang
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
 
 LOG2_E = 1.44269504
 
 
-@tilelang.jit
+@jit
 def ring_attention(
     ranks, heads, length, dim, dtype=T.float16, block_M=64, block_N=64, stages=2, threads=128
 ):

@@ -12,6 +12,8 @@ std::vector<Intrinsic> RankIntrinsics();
 /*! peer(element, addresses, rank, ranks): the address in the memory of `rank` that the element has
  * here. `addresses` has the address of the tensor's first element, for each of the ranks. */
 inline constexpr const char* kPeer = "tl.peer";
+/*! Second argument of a barrier (kSync) that is one of the threads of its range. */
+inline constexpr const char* kOfRange = "of range";
 /*! What a thread does before its block signals, and after its block has waited. */
 inline constexpr const char* kBeforeSignal = "tl.before_signal";
 inline constexpr const char* kBehindWait = "tl.behind_wait";

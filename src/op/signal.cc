@@ -21,7 +21,11 @@ namespace tl {
 namespace {
 
 /*! The threads of the operator meet, and order what they did. */
-Stmt Meet(const Span& span) { return MakeEvaluate(CallOp(kSync, {StringOf("shared")}), span); }
+Stmt Meet(const LoweringScope& scope, const Span& span) {
+  Array<Expr> args = {StringOf("shared")};
+  if (scope.in_range) args.push_back(StringOf(kOfRange));
+  return MakeEvaluate(CallOp(kSync, args), span);
+}
 
 Stmt FirstThread(const LoweringScope& scope, const Stmt& body, const Span& span) {
   return MakeIf(EqualOf(scope.thread, MakeInt(scope.thread->dtype(), 0)), body, span);
@@ -40,7 +44,7 @@ class SignalOperator : public TileOperator {
   Stmt Lower(LoweringScope* scope) const final {
     const Expr place = AddressOf(signal_.buffer, signal_.Mins());
     const Stmt send = MakeEvaluate(CallOp(adds_ ? kSignalAdd : kSignalSet, {place, value_}), span);
-    return MakeSeq({MakeEvaluate(CallOp(kBeforeSignal, {}), span), Meet(span),
+    return MakeSeq({MakeEvaluate(CallOp(kBeforeSignal, {}), span), Meet(*scope, span),
                     FirstThread(*scope, send, span)});
   }
 
@@ -71,8 +75,8 @@ class SignalWaitOperator : public TileOperator {
     const Expr comparison = StringOf("tl::Compare::" + comparison_);
     const Stmt wait =
         MakeEvaluate(CallOp(kSignalWait, {comparison, place, value_, rank_, name}), span);
-    return MakeSeq(
-        {FirstThread(*scope, wait, span), Meet(span), MakeEvaluate(CallOp(kBehindWait, {}), span)});
+    return MakeSeq({FirstThread(*scope, wait, span), Meet(*scope, span),
+                    MakeEvaluate(CallOp(kBehindWait, {}), span)});
   }
 
  private:
@@ -104,8 +108,9 @@ class SyncRanksOperator : public TileOperator {
     const Expr wait = CallOp(kSyncRanksWait, {row, rank_, ranks_, scope->thread, threads});
     const auto call = [&](const Expr& e) { return MakeEvaluate(e, span); };
     // The wait reads how often this rank has arrived, which one of its threads has counted.
-    return MakeSeq({call(CallOp(kBeforeSignal, {})), Meet(span), call(arrive), Meet(span),
-                    call(wait), Meet(span), call(CallOp(kBehindWait, {}))});
+    return MakeSeq({call(CallOp(kBeforeSignal, {})), Meet(*scope, span), call(arrive),
+                    Meet(*scope, span), call(wait), Meet(*scope, span),
+                    call(CallOp(kBehindWait, {}))});
   }
 
  private:

@@ -422,7 +422,7 @@ class TreeBuilder {
         const auto* scope = call->args[0].as<StringImmNode>();
         const bool block = scope && std::string(scope->value).rfind("shared", 0) == 0;
         if (block) node->kind = Kind::kBarrier;
-        node->of_role = block && IsInRole(*node);
+        node->of_role = block && (IsInRole(*node) || (node->range && IsOfRange(call)));
       } else if (call && IsCallTo(evaluate->value, kSyncPartial)) {
         node->kind = Kind::kBarrier;
         node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
@@ -441,6 +441,11 @@ class TreeBuilder {
       if (const auto* op = loop->stmt.as<WhileNode>()) Collect(op->condition, node);
     }
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
+  }
+
+  static bool IsOfRange(const CallNode* barrier) {
+    if (barrier->args.size() < 2) return false;
+    return std::string(barrier->args[1].as_or_throw<StringImm>()->value) == kOfRange;
   }
 
   /*! Of the compiler's own plan: its threads were the block's. */
