@@ -12,7 +12,7 @@ import tilelang.language as T
 from tilelang import distributed
 from tilelang.distributed.memory import allocation_of
 from tilelang.distributed.team import StoreTeam, check_one_host, current
-from tilelang.emulator import EmulationError
+from tilelang.emulator import EmulationError, schedule
 
 N = 64
 
@@ -288,3 +288,50 @@ def test_memory_is_forgotten_with_its_tensor():
         return address in memory._allocations
 
     assert distributed.emulate(2, program) == [False, False]
+
+
+def test_roles_and_the_barrier_of_the_grid():
+    """One role stores to the next rank, the other one waits for it; then all blocks go on."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N,), "float32"),
+        In: T.SymmetricTensor((N,), "float32"),
+        ready: T.SymmetricTensor((1,), "uint32"),
+        counts: T.SymmetricTensor((1, 4), "uint32"),
+        Y: T.Tensor((2, N), "float32"),
+    ):
+        with T.Kernel(2, threads=256) as bx:
+            Next = T.peer(In, (T.rank() + 1) % T.num_ranks())
+            flags = T.peer(ready, (T.rank() + 1) % T.num_ranks())
+            if bx == 0:
+                T.sync_ranks(counts)
+                with T.ws(0):
+                    for i in T.Parallel(N):
+                        Next[i] = X[i]
+                    T.signal_set(flags[0], 1)
+                with T.ws(1):
+                    T.signal_wait_until(ready[0], "ge", 1)
+                    for i in T.Parallel(N):
+                        Y[0, i] = In[i]
+            T.sync_grid()
+            for i in T.Parallel(N):
+                Y[1, i] = In[i] + 1
+
+    kernel = tilelang.compile(
+        main, target="cuda -arch=sm_90a", execution_backend="emulate", checks=True
+    )
+    assert kernel.kernel_source.count("tl::sync_threads_partial(") == 2
+
+    def program(rank):
+        x = torch.full((N,), float(rank))
+        given = distributed.empty(N), distributed.zeros(1, dtype=torch.uint32)
+        y = torch.empty(2, N)
+        kernel(x, *given, distributed.zeros((1, 4), dtype=torch.uint32), y)
+        return y
+
+    for seed in range(3):
+        with schedule("random", seed=seed):
+            for rank, y in enumerate(distributed.emulate(3, program)):
+                assert (y[0] == (rank - 1) % 3).all()
+                assert (y[1] == (rank - 1) % 3 + 1).all()
