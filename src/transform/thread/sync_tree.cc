@@ -444,8 +444,8 @@ class TreeBuilder {
   }
 
   static bool IsOfRange(const CallNode* barrier) {
-    if (barrier->args.size() < 2) return false;
-    return std::string(barrier->args[1].as_or_throw<StringImm>()->value) == kOfRange;
+    const auto* word = barrier->args.size() > 1 ? barrier->args[1].as<StringImmNode>() : nullptr;
+    return word && std::string(word->value) == kOfRange;
   }
 
   /*! Of the compiler's own plan: its threads were the block's. */

@@ -14,9 +14,9 @@
  * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
  * as they are. Refuses (ValueError): user schedules that do not fit the body or in which -1 stands
  * for a statement that cannot run ahead, and with a schedule names for values that have to be
- * computed once, jumps, T.tma_copy, and an order that moves a statement at an mbarrier past an
- * access of shared memory. Without one, such a loop, and one in which nothing can be prefetched,
- * becomes a plain loop.
+ * computed once, jumps, signals between ranks, T.tma_copy, and an order that moves a statement at
+ * an mbarrier past an access of shared memory. Without one, such a loop, and one in which nothing
+ * can be prefetched, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
