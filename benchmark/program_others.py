@@ -265,11 +265,11 @@ def rotary() -> Program:
         [
             compiled(
                 *(own.project_and_rotate, depth),
-                rows=128,
+                rows=256,
                 dim=dim,
                 step=64,
                 threads=256,
-                num_stages=3,
+                num_stages=4,
             )
         ],
         case,
@@ -329,8 +329,11 @@ def dequantised_gemm(rows: int, m: int) -> Program:
     tile = {
         "rows": rows,
         "columns": 64 if rows < 128 else 128,
+        "step": 128,
         "threads": 2 * rows,
-        "num_stages": 3,
+        "num_stages": 4 if rows < 128 else 3,
+        # Few rows make few blocks: of these, two share a multiprocessor.
+        "split": 2 if rows < 128 else 1,
     }
 
     def case(kernels, device, m, n, k):
@@ -339,6 +342,8 @@ def dequantised_gemm(rows: int, m: int) -> Program:
         c = nothing(m, n, device=device)
 
         def ours():
+            if tile["split"] > 1:
+                c.zero_()
             kernels[0](a, packed, scales, c)
             return [c]
 
@@ -346,7 +351,7 @@ def dequantised_gemm(rows: int, m: int) -> Program:
 
     return Program(
         f"GEMM with weights of 4 bits, {m} rows",
-        [own.low_bits, own.scaled, own.dequantised_gemm],
+        [own.low_bits, own.scaled_by, own.dequantised_gemm],
         [lambda m, n, k: compiled(own.dequantised_gemm, group, n, k, **tile)()],
         case,
         {"m": 67, "n": 45, "k": 256},
@@ -363,8 +368,10 @@ def roles_gemm(by_schedule: bool) -> Program:
 
     def kernel(M, N, K):
         if by_schedule:
-            return schedule(M, N, K, 132)
-        return tilelang.compile(own(M, N, K), -1, execution_backend="auto", target=TARGET)
+            return schedule(M, N, K, 132, block_M=256)
+        return tilelang.compile(
+            own(M, N, K, columns=256), -1, execution_backend="auto", target=TARGET
+        )
 
     def case(kernels, device, M, N, K):
         a, b = normal(M, K, device=device), normal(K, N, device=device)
