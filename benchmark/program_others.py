@@ -51,9 +51,9 @@ def chunk_scan() -> Program:
     )
 
 
-def delta_rule(where: str, channels: bool = False) -> Program:
-    own, heads, size = module("test_delta_rule"), 256, 128
-    # Decayed keys take the shared memory of a chunk of 64.
+def delta_rule(channels: bool) -> Program:
+    own, heads, size, columns = module("test_delta_rule"), 256, 128, 64
+    # The decays of channels take the shared memory of a chunk of 64.
     chunk = 32 if channels else 64
 
     def case(kernels, device, length):
@@ -75,19 +75,12 @@ def delta_rule(where: str, channels: bool = False) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "threads": 256}
-    if channels:
-        sources = [own.channel_delta_rule, own.solve_in_shared]
-        kernel = compiled(own.channel_delta_rule, heads, **sizes)
-    else:
-        fragment = where == "registers"
-        sources = [own.delta_rule, own.solve_in_fragment if fragment else own.solve_in_shared]
-        kernel = compiled(own.delta_rule, heads, fragment, **sizes)
-    name = "KDA" if channels else "gated delta rule"
+    program = own.channel_delta_rule if channels else own.delta_rule
+    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "columns": columns}
     return Program(
-        f"{name}, solved in {where}",
-        sources,
-        [kernel],
+        "KDA" if channels else "gated delta rule",
+        [program, own.solve_by_blocks, own.invert_blocks, own.join_blocks],
+        [compiled(program, heads, own.solve_by_blocks, **sizes)],
         case,
         {"length": 135},
         {"length": 4096},
@@ -390,9 +383,8 @@ def roles_gemm(by_schedule: bool) -> Program:
 
 PROGRAMS = {
     "chunk_scan": chunk_scan,
-    "delta_rule_in_registers": functools.partial(delta_rule, "registers"),
-    "delta_rule_in_shared": functools.partial(delta_rule, "shared memory"),
-    "delta_rule_of_channels": functools.partial(delta_rule, "shared memory", channels=True),
+    "delta_rule": functools.partial(delta_rule, False),
+    "delta_rule_of_channels": functools.partial(delta_rule, True),
     "connections_before": connections_before,
     "connections_behind": connections_behind,
     "normalise": normalise,
