@@ -83,7 +83,7 @@ class UniformityCheck : public StmtExprVisitor {
 class FragmentAccessCollector : public StmtExprVisitor {
  public:
   explicit FragmentAccessCollector(const ParallelNest& nest)
-      : varying_(nest.vars.begin(), nest.vars.end()) {
+      : nest_(nest), varying_(nest.vars.begin(), nest.vars.end()) {
     effects_(nest.body);
   }
   std::vector<FragmentAccess> found;
@@ -92,15 +92,16 @@ class FragmentAccessCollector : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     varying_.push_back(op->loop_var);
-    const auto extent = AsInt(op->extent);
-    if (!extent || !IsConst(op->min, 0)) {
-      return Under({op->min, op->extent}, op);
+    const std::optional<int64_t> end = EndOf(op);
+    if (end) {
+      vars_.push_back(op->loop_var);
+      extents_.push_back(*end);
     }
-    vars_.push_back(op->loop_var);
-    extents_.push_back(*extent);
-    Default(op);
-    vars_.pop_back();
-    extents_.pop_back();
+    Under(RunsAlike(op) ? std::vector<Expr>() : std::vector<Expr>{op->min, op->extent}, op);
+    if (end) {
+      vars_.pop_back();
+      extents_.pop_back();
+    }
   }
   void Visit_(const BufferStoreNode* op) final {
     span_ = op->span;
@@ -131,6 +132,20 @@ class FragmentAccessCollector : public StmtExprVisitor {
     span_ = op->span;
     Default(op);
   }
+  static bool RunsAlike(const ForNode* op) { return AsInt(op->extent) && IsConst(op->min, 0); }
+  /*! What the loop's variable stays below, which is never negative; nullopt where no such number is
+   * known. The bounds may be those of a triangle. */
+  std::optional<int64_t> EndOf(const ForNode* op) const {
+    if (RunsAlike(op)) return AsInt(op->extent);
+    Analyzer analyzer;
+    for (size_t k = 0; k < nest_.vars.size(); ++k) {
+      if (const auto extent = AsInt(nest_.extents[k])) analyzer.BindConst(nest_.vars[k], *extent);
+    }
+    for (size_t k = 0; k < vars_.size(); ++k) analyzer.BindConst(vars_[k], extents_[k]);
+    const int64_t end = analyzer.ConstBound(analyzer.Simplify(op->min + op->extent)).max;
+    const bool is_known = analyzer.ConstBound(op->min).min >= 0 && end <= kMostRegisters;
+    return is_known ? std::optional(end) : std::nullopt;
+  }
   /*! What decides whether and how often the children run. */
   void Under(const std::vector<Expr>& conditions, const StmtNode* op) {
     const size_t outer = conditions_.size();
@@ -148,6 +163,10 @@ class FragmentAccessCollector : public StmtExprVisitor {
   void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
     found.push_back({buffer, indices, is_write, vars_, extents_, span_});
   }
+  /*! A loop whose bounds are not numbers runs over registers of a thread, of which there are fewer.
+   */
+  static constexpr int64_t kMostRegisters = 1024;
+  const ParallelNest& nest_;
   BodyEffects effects_;
   Substituter bound_;
   /*! Of the nest and of all loops in it. */

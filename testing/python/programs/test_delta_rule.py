@@ -51,9 +51,8 @@ def invert_blocks(system, inverse):
         for i in T.unroll(BLOCK):
             column[j, i] = T.if_then_else(i == j % BLOCK, 1, 0)
         for k in T.unroll(BLOCK - 1):
-            for i in T.unroll(BLOCK):
-                if i > k:
-                    column[j, i] -= factors[j // BLOCK * BLOCK + i, k] * column[j, k]
+            for i in T.unroll(k + 1, BLOCK):
+                column[j, i] -= factors[j // BLOCK * BLOCK + i, k] * column[j, k]
         for i in T.unroll(BLOCK):
             inverse[j // BLOCK * BLOCK + i, j] = column[j, i]
 
