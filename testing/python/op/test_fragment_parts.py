@@ -341,3 +341,33 @@ def test_an_index_that_the_body_loads(compiled, device):
     compiled(main)(a, n, b)
     columns = torch.arange(8, device=device)
     assert torch.equal(b, a + (columns == n[:, None]) + 2.0 * (columns < n[:, None]))
+
+
+def test_sums_of_vectors(compiled, device):
+    """A loop of a sum's terms leaves accesses of memory as wide as they are without it, and a
+    fragment whose rows it goes through has neighbours of a row in neighbouring registers."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((3, 1024), "float16"),
+        W: T.Tensor((2, 3), "float32"),
+        B: T.Tensor((2, 1024), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((3, 1024), "float32")
+            b = T.alloc_fragment((2, 1024), "float32")
+            T.copy(A, a)
+            for i, j in T.Parallel(2, 1024):
+                b[i, j] = 0
+                for k in T.serial(3):
+                    b[i, j] += W[i, k] * a[k, j]
+            T.copy(b, B)
+
+    kernel = compiled(main)
+    a, w = small_integers((3, 1024), device), small_integers((2, 3), device).float()
+    b = torch.full((2, 1024), torch.nan, dtype=torch.float16, device=device)
+    kernel(a, w, b)
+    assert torch.equal(b.float(), w @ a.float())
+    source = kernel.get_kernel_source()
+    assert "tl::load<half_t, 8>(A" in source
+    assert "tl::cast<half_t>(tl::load<float, 8>(b" in source
