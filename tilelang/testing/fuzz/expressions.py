@@ -32,7 +32,10 @@ class Expressions:
         if depth == 0 or w.chance(0.15):
             return self.leaf(exact)
         x = self.value(depth - 1, exact)
-        kind = w.pick(("arithmetic", "arithmetic", "extreme", "select", "unary", "special"))
+        kinds = ("arithmetic", "arithmetic", "extreme", "select", "unary", "special", "identity")
+        kind = w.pick(kinds)
+        if kind == "identity":
+            return self.identity(x, self.leaf(exact))
         if kind == "unary":
             return self.unary(x)
         if kind == "special":
@@ -48,6 +51,41 @@ class Expressions:
         if total <= self.limit:
             return Bounded(Op(name, (x.expr, y.expr)), total, both)
         return Bounded(Op("min", (x.expr, y.expr)), bound, both)
+
+    def identity(self, x: Bounded, y: Bounded) -> Bounded:
+        """What a simplifier of real numbers knows more of than is so for floats: they have NaN, two
+        zeros and sums that are rounded."""
+        w = self.writer
+        both, bound = x.exact and y.exact, max(x.bound, y.bound)
+        forms = ["zero", "one", "equal"]
+        if is_signed(self.dtype):
+            forms += ["difference", "cancels"]
+        if is_float(self.dtype):
+            forms += ["is_nan", "not_less"]
+        form = w.pick(forms)
+        if form == "zero":
+            product = Op("mul", (x.expr, as_dtype(Num(0), "int32", self.dtype)))
+            return Bounded(Op("max", (product, y.expr)), y.bound, both)
+        if form == "one":
+            one = as_dtype(Num(1), "int32", self.dtype)
+            return Bounded(Op("mul", (one, x.expr)), x.bound, x.exact)
+        if form == "equal":
+            compared = Op(w.pick(("eq", "ne", "lt", "le")), (x.expr, x.expr))
+            return Bounded(Op("select", (compared, x.expr, y.expr)), bound, both)
+        if form == "difference":
+            nothing = Op("sub", (x.expr, x.expr))
+            return Bounded(Op("add", (nothing, y.expr)), y.bound, both)
+        if form == "cancels":
+            total = Op("add", (x.expr, y.expr))
+            if not both or x.bound + y.bound > self.limit:
+                return x
+            return Bounded(Op("sub", (total, y.expr)), x.bound, True)
+        root = Op("sqrt", (x.expr,))  # NaN where x is negative
+        if not x.exact:
+            return x
+        less = Op("lt", (root, as_dtype(Num(0), "int32", self.dtype)))
+        found = Op("ne", (root, root)) if form == "is_nan" else Op("not", (less,))
+        return Bounded(Op("select", (found, y.expr, x.expr)), bound, both)
 
     def unary(self, x: Bounded) -> Bounded:
         w = self.writer
