@@ -5,7 +5,8 @@
  * From shared to global memory the copy is a store by TMA where the chip has it and nothing else
  * happens to the tensor in this kernel; PlaceAsyncWaits says when threads wait for it. From global
  * to shared memory it is a load by TMA where that is asked for; all threads wait for it.
- * Between two fragments whose elements other threads hold it goes through shared memory.
+ * Between two fragments whose elements other threads hold it goes by shuffles in a warp or through
+ * shared memory (fragment_copy.h).
  * Between a fragment that is held as ldmatrix wants it and shared memory the copy is ldmatrix or
  * stmatrix (matrix_copy.h), else a parallel nest. cp.async is chosen by the pipeline around a copy,
  * or demanded: `prefer_instruction="cp_async"` commits and waits here unless the pipeline does, and
@@ -64,12 +65,12 @@ class CopyOperator : public TileOperator {
   }
   int64_t LayoutCost(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(find) : nest_->LayoutCost(scope);
+    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(scope) : nest_->LayoutCost(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
     if (TileOpIntAttr(call_.get(), kConverts, 0)) NoteConversion(scope);
-    if (auto staged = fragments_.LowerThroughShared(scope, span)) return *staged;
+    if (auto staged = fragments_.LowerAcrossThreads(scope, span)) return *staged;
     const CopyChoice choice = ChoiceOf(call_.get());
     if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, scope);
     if (choice.Is(kByTma) && Loads()) return LowerToTmaLoad(scope);
@@ -88,6 +89,7 @@ class CopyOperator : public TileOperator {
   const TileRegion& Shared() const { return Loads() ? dst_ : src_; }
 
   void NoteConversion(LoweringScope* scope) const {
+    if (IsFragment(src_.buffer) && IsFragment(dst_.buffer)) return;
     const bool to_shared = IsFragment(src_.buffer);
     const Var& fragment = to_shared ? src_.buffer : dst_.buffer;
     const int64_t elements = Product(ConstShape(fragment));

@@ -6,7 +6,8 @@
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
  * Establishes: every access of a fragment is to a register of the thread that makes it; where a
- * statement wants elements of other threads, the program reads and writes them in shared memory
+ * statement wants elements of other threads, the program reads and writes them in shared memory, or
+ * reads them in a fragment of another layout that is filled by shuffles in a warp
  * (convert_layouts.h), or has a fragment of its own (convert_accumulators.h). Refuses: fragments
  * whose layout and the layout of whose users the user has given, that ranges of different numbers
  * of threads or overlapping ones use (ValueError with both statements); tile operators in a range
@@ -35,6 +36,7 @@
 
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
+#include "../../op/fragment_copy.h"
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
@@ -287,8 +289,18 @@ void PlaceAnywhere(const OperatorUse& use, Propagation* others, Placements* plac
   }
 }
 
-/*! What is always more than registers cost. */
-constexpr int64_t kMuch = int64_t(1) << 32;
+/*! The layout in which a fragment is copied for an access of other lanes' elements; undefined where
+ * it is copied to shared memory. */
+Fragment ShuffledLayout(const OperatorUse& use, const FragmentAccess& access,
+                        const LayoutScope& placed) {
+  constexpr int64_t kMostBits = 64 * 32;  // a quarter of a thread's registers
+  if (!access.wanted.defined() || Contains(use.op->Use().writes, access.buffer)) return Fragment();
+  const int bits = BufferOf(access.buffer)->dtype->dtype.bits;
+  if (access.wanted->RegisterExtent() * bits > kMostBits) return Fragment();
+  const auto plan = PlanCheapShuffle(placed.FindFragment(access.buffer), access.wanted, bits,
+                                     use.threads.threads, *placed.target);
+  return plan ? access.wanted : Fragment();
+}
 
 /*! How many loops are around the copies that an access of another thread's elements makes: what is
  * written has a barrier where it is written, a copy to be read stands in front of the loops that it
@@ -299,13 +311,15 @@ int LoopsAroundCopy(const OperatorUse& use, const Var& fragment, const Views& vi
   return use.loops.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
 }
 
-/*! What the conversions of an operator's fragments move through shared memory: always more than
+/*! What the conversions of an operator's fragments move to other threads: always more than
  * registers cost, and more in a loop. */
 int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
   int64_t bits = 0;
   for (const FragmentAccess& access : use.op->Unreached(placed)) {
     const int64_t elements = Product(ConstShape(access.buffer));
-    const int64_t moved = kMuch + elements * BufferOf(access.buffer)->dtype->dtype.bits;
+    const bool is_shuffled = ShuffledLayout(use, access, placed).defined();
+    const int64_t moved = (is_shuffled ? kShuffledBits : kThroughSharedBits) +
+                          elements * BufferOf(access.buffer)->dtype->dtype.bits;
     bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, *placed.views), 8);
   }
   return bits;
@@ -335,7 +349,7 @@ class Component {
   Candidate Settle() {
     TryRoots();
     for (PartForm& form : forms_) {
-      if (form == PartForm::kOpen || (best_ && best_->cost < kMuch)) continue;
+      if (form == PartForm::kOpen || (best_ && best_->cost < kShuffledBits)) continue;
       form = PartForm::kAsWritten;
       if (!TryRoots()) form = PartForm::kWhole;
     }
@@ -510,9 +524,32 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
   return std::nullopt;
 }
 
+/*! What a round of inference leaves to the next one: a fragment's place. */
+struct Kept {
+  Var fragment;
+  Layout layout;
+  Span asked_by;
+  /*! The fragment was made by a conversion. */
+  bool is_copy = false;
+};
+
+/*! Shuffles go between two layouts, which have to stay as they are: so do all. */
+void KeepFragments(const OpCollector& ops, const Placements& placed,
+                   const std::vector<Conversion>& conversions, std::vector<Kept>* kept) {
+  const auto is_shuffled = [](const Conversion& c) { return c.held_as.defined(); };
+  if (std::none_of(conversions.begin(), conversions.end(), is_shuffled)) return;
+  for (const Var& buffer : ops.buffers) {
+    const auto is_kept = [&](const Kept& k) { return k.fragment.same_as(buffer); };
+    if (!IsFragment(buffer) || !placed.Find(buffer).defined()) continue;
+    if (std::any_of(kept->begin(), kept->end(), is_kept)) continue;
+    kept->push_back({buffer, placed.Find(buffer), placed.PlacedBy(buffer)});
+  }
+}
+
 /*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
-                              Analyzer* analyzer, std::vector<Conversion>* conversions,
+                              Analyzer* analyzer, std::vector<Kept>* kept,
+                              std::vector<Conversion>* conversions,
                               std::optional<Disagreement>* disagreement) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
@@ -525,6 +562,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   const TensorTraffic traffic(kernel);
   placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
+  for (const Kept& k : *kept) placed.SetLayout(k.fragment, k.layout, k.asked_by);
 
   for (const OperatorUse& use : ops.operators) use.InferMmaOperandLayout(&placed);
   *disagreement = RunStrict(ops.operators, &placed);
@@ -546,11 +584,20 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   for (const OperatorUse& use : ops.operators) use.InferSwizzle(&placed);
   for (const OperatorUse& use : ops.operators) {
     use.Verify(&placed);
+    use.Tell(&placed);
     for (const FragmentAccess& access : use.op->Unreached(placed)) {
-      conversions->push_back({use.source, access.buffer, access.indices, access.is_write});
+      // What was copied for an access that the loop then made elsewhere is not copied again.
+      const bool is_copy = std::any_of(kept->begin(), kept->end(), [&](const Kept& k) {
+        return k.is_copy && k.fragment.same_as(access.buffer);
+      });
+      const Fragment held = is_copy ? Fragment() : ShuffledLayout(use, access, placed);
+      conversions->push_back({use.source, access.buffer, access.indices, access.is_write, held});
     }
   }
-  if (!conversions->empty()) return {};
+  if (!conversions->empty()) {
+    KeepFragments(ops, placed, *conversions, kept);
+    return {};
+  }
 
   Map<Var, Layout> out;
   for (const Var& buffer : ops.buffers) {
@@ -609,20 +656,23 @@ PrimFunc LayoutInference(PrimFunc f) {
     Annotator annotate;
     // A conversion takes an access of a fragment away, so that this ends.
     std::optional<Disagreement> disagreement;
+    std::vector<Kept> kept;
     for (std::vector<Conversion> conversions;; conversions.clear()) {
       ops = std::make_unique<OpCollector>();
       (*ops)(kernel);
       Analyzer analyzer;
       WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
         annotate.layout_map =
-            InferLayouts(ops.get(), kernel, target, &analyzer, &conversions, &disagreement);
+            InferLayouts(ops.get(), kernel, target, &analyzer, &kept, &conversions, &disagreement);
       });
       if (disagreement) {
         kernel = ConvertAccumulators(kernel, disagreement->dictations, disagreement->keeper);
         continue;
       }
       if (conversions.empty()) break;
-      kernel = ConvertThroughShared(kernel, conversions, &notes);
+      HeldFragments made;
+      kernel = ConvertLayouts(kernel, conversions, &notes, &made);
+      for (const auto& [copy, layout] : made) kept.push_back({copy, layout, Span(), true});
     }
     for (const OperatorUse& use : ops->operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;
