@@ -461,6 +461,14 @@ from tilelang.language.wgmma import (
     warpgroup_fence_operand,
     warpgroup_wait,
 )
+from tilelang.language.ws_roles import (
+    consumer_release,
+    consumer_wait,
+    producer_acquire,
+    producer_barrier,
+    producer_commit,
+    ws_role,
+)
 from tilelang.language.ws_schedule import (
     WSID,
     WSPipeline,
