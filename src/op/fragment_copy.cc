@@ -29,9 +29,11 @@ int64_t FragmentCopy::LayoutCost(const FragmentLookup& fragment) const {
   return IsPlaced(fragment) && !FitsInThreads(fragment) ? kMuch : 0;
 }
 
-std::optional<Stmt> FragmentCopy::LowerThroughShared(LoweringScope* scope, const Span& span) const {
-  if (!AreFragments()) return std::nullopt;
-  if (FitsInThreads([&](const Var& v) { return scope->FragmentOf(v); })) return std::nullopt;
+std::string FragmentCopy::WhyNotThreads(const FragmentLookup& fragment) const {
+  return LayoutCost(fragment) ? "other threads hold its elements" : "";
+}
+
+Stmt FragmentCopy::LowerThroughShared(LoweringScope* scope, const Span& span) const {
   const std::string name = std::string(src.buffer->name) + "_to_" + std::string(dst.buffer->name);
   const DLDataType type = BufferOf(src.buffer)->dtype->dtype;
   const Var tile = scope->AllocShared(name, type, nest.extents);

@@ -1,7 +1,7 @@
 /*! T.copy between two fragments: from register to register of one thread, or, where other threads
  * hold what an element is copied to, through shared memory. */
 #pragma once
-#include <optional>
+#include <string>
 
 #include "loop_layout.h"
 #include "operator.h"
@@ -18,8 +18,9 @@ struct FragmentCopy {
   bool IsPlaced(const FragmentLookup& fragment) const;
   /*! More than registers ever cost where it goes through shared memory, else 0. */
   int64_t LayoutCost(const FragmentLookup& fragment) const;
-  /*! Nothing where it does not have to. */
-  std::optional<Stmt> LowerThroughShared(LoweringScope* scope, const Span& span) const;
+  /*! Why it has to go through shared memory, "" where registers of each thread do. */
+  std::string WhyNotThreads(const FragmentLookup& fragment) const;
+  Stmt LowerThroughShared(LoweringScope* scope, const Span& span) const;
 
  private:
   bool AreFragments() const;

@@ -1,10 +1,13 @@
 /*!
- * LayoutInference: decides where every element of a tile lives.
+ * LayoutInference: decides where every element of a tile lives, and with that which instruction
+ * makes each copy.
  *
  * In:  a tile program under thread_extent attributes, pipelines already expanded.
  * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
+ * The call of a copy has one `instruction`, what that is to do, and why others do not make the copy
+ * (copy_instruction.h).
  * Establishes: every access of a fragment is to a register of the thread that makes it; where a
  * statement wants elements of other threads, the program reads and writes them in shared memory
  * (convert_layouts.h), or has a fragment of its own (convert_accumulators.h). Refuses: fragments
@@ -29,16 +32,19 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <queue>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -60,6 +66,13 @@ struct LoopsAround {
   int Count() const { return apart + int(together.size()); }
 };
 
+/*! What is around a statement: all loops, outermost first, whether it is in one range of threads,
+ * and whether someone commits and waits for its asynchronous copies. */
+struct Surroundings {
+  std::vector<const ForNode*> loops;
+  bool in_range = false, has_async_owner = false;
+};
+
 struct OperatorUse {
   std::unique_ptr<TileOperator> op;
   Stmt source;
@@ -68,6 +81,7 @@ struct OperatorUse {
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
   LoopsAround loops;
+  Surroundings around;
 
   void InferMmaOperandLayout(LayoutScope* scope) const {
     Tell(scope);
@@ -89,13 +103,27 @@ struct OperatorUse {
     scope->num_threads = threads.threads;
     scope->first_thread = threads.first;
   }
+  /*! The call of a copy with its instruction, undefined for other statements. */
+  Call SelectInstruction(LayoutScope* scope) const {
+    Tell(scope);
+    scope->in_range = around.in_range;
+    scope->has_async_owner = around.has_async_owner;
+    for (const ForNode* loop : around.loops) scope->analyzer->BindLoop(loop);
+    const Call selected = op->SelectInstruction(*scope);
+    const CallNode* call = AsTileOp(source);
+    if (selected.defined() || !call || !IsCopy(call)) return selected;
+    return WithChoice(call, FirstOf(ChoiceOf(call), around.has_async_owner,
+                                    [](const auto& by) { return by == kByTma ? kUnwaited : ""; }));
+  }
   /*! The same, undecided. */
-  OperatorUse Again() const { return {OperatorOf(source), source, threads, fragments, loops}; }
+  OperatorUse Again() const {
+    return {OperatorOf(source), source, threads, fragments, loops, around};
+  }
 };
 
 OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads,
-                    const LoopsAround& loops) {
-  OperatorUse use{std::move(op), source, threads, {}, loops};
+                    const LoopsAround& loops, const Surroundings& around) {
+  OperatorUse use{std::move(op), source, threads, {}, loops, around};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const Var& v : *list) {
@@ -116,7 +144,12 @@ class OpCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
+    const auto [in_range, has_async_owner] = std::pair(around_.in_range, around_.has_async_owner);
+    around_.in_range |= op->attr_key == kThreadRange && ThreadRangesOf(op).size() == 1;
+    around_.has_async_owner |= op->attr_key == kAsyncCopy;
     scope.Within(op, [&] { Apart([&] { Default(op); }); });
+    around_.in_range = in_range;
+    around_.has_async_owner = has_async_owner;
   }
   void Visit_(const SBlockNode* op) final {
     for (const Var& v : op->alloc_buffers) buffers.push_back(v);
@@ -133,7 +166,9 @@ class OpCollector : public StmtExprVisitor {
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Add(std::move(nest), op);
     loops_.together.push_back(op);
+    around_.loops.push_back(op);
     At(op);
+    around_.loops.pop_back();
     loops_.together.pop_back();
   }
   void Visit_(const BindNode* op) final { At(op); }
@@ -161,7 +196,7 @@ class OpCollector : public StmtExprVisitor {
   }
   void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
     operators.push_back(
-        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), loops_));
+        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), loops_, around_));
   }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
@@ -179,6 +214,7 @@ class OpCollector : public StmtExprVisitor {
   }
   Span span_;
   LoopsAround loops_;
+  Surroundings around_;
 };
 
 using Operators = std::vector<OperatorUse>;
@@ -510,10 +546,14 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
   return std::nullopt;
 }
 
+/*! The calls of copies with their instructions. A statement that the program has in several places
+ * has one for each, in program order. */
+using Selected = std::unordered_map<const Object*, std::queue<Call>>;
+
 /*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
                               Analyzer* analyzer, std::vector<Conversion>* conversions,
-                              std::optional<Disagreement>* disagreement) {
+                              std::optional<Disagreement>* disagreement, Selected* selected) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
   Placements placed;
@@ -575,13 +615,18 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     if (it == out.end()) continue;
     out.Set(view, Placements::Carry((*it).second, root, view, view->span));
   }
+  for (const OperatorUse& use : ops.operators) {
+    const Call call = use.SelectInstruction(&placed);
+    if (call.defined()) (*selected)[use.source.get()].push(call);
+  }
   return out;
 }
 
-/*! Writes the result down: on the block and on the loops. */
+/*! Writes the result down: on the block, on the loops and on copies. */
 class Annotator : public StmtExprMutator {
  public:
   Map<Var, Layout> layout_map;
+  Selected selected;
   std::unordered_map<const Object*, Fragment> loops;
 
  protected:
@@ -591,6 +636,13 @@ class Annotator : public StmtExprMutator {
     if (op->alloc_buffers.empty()) return block;
     SetLayoutMap(&block.CopyOnWrite()->annotations, layout_map);
     return block;
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const auto it = selected.find(op);
+    if (it == selected.end()) return GetRef<Stmt>(op);
+    const Call call = it->second.front();
+    it->second.pop();
+    return MakeEvaluate(call, op->span);
   }
   Stmt Mutate_(const ForNode* op) final {
     auto it = loops.find(op);
@@ -614,8 +666,8 @@ PrimFunc LayoutInference(PrimFunc f) {
       (*ops)(kernel);
       Analyzer analyzer;
       WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
-        annotate.layout_map =
-            InferLayouts(ops.get(), kernel, target, &analyzer, &conversions, &disagreement);
+        annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &conversions,
+                                           &disagreement, &annotate.selected);
       });
       if (disagreement) {
         kernel = ConvertAccumulators(kernel, disagreement->dictations, disagreement->keeper);

@@ -135,7 +135,10 @@ bool IsPreferred(const CallNode* copy, const char* instruction) {
 class CopySelector : public Selector {
  public:
   CopySelector(const KernelInfo& kernel, const Stmt& stmt, const Views& views)
-      : Selector(*kernel.target), loads_(kernel, views), traffic_(stmt) {}
+      : Selector(*kernel.target),
+        loads_(kernel, views),
+        traffic_(stmt),
+        cluster_blocks_(kernel.cluster_blocks) {}
 
  protected:
   Call Selected(const CallNode* call, const Stmt& s) const final {
@@ -150,6 +153,7 @@ class CopySelector : public Selector {
       choice = OfFragments(src, dst, s);
     }
     choice.Try(kByThreads, "");
+    if (IsFragment(src.buffer) && IsFragment(dst.buffer)) choice.Try(kByExchange, "");
     return WithChoice(call, Demanded(call, choice, src, dst, s->span));
   }
 
@@ -160,6 +164,9 @@ class CopySelector : public Selector {
     CopyChoice choice;
     const bool slots = loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
     choice.Try(kByTma, loads_.WhyNotTma(call, slots));
+    if (choice.Has(kByTma) && cluster_blocks_ > 1 && !IsIm2col(call)) {
+      choice.block_dim = loads_.BlockDim(call, slots);
+    }
     choice.Try(kByCpAsync, WhyNotCpAsync(call, src, dst));
     if (choice.Has(kByCpAsync) && !IsIm2col(call)) choice.aligned = loads_.AlignedBytes(call);
     return choice;
@@ -233,19 +240,26 @@ class CopySelector : public Selector {
 
   TileLoads loads_;
   TensorTraffic traffic_;
+  int64_t cluster_blocks_;
 };
 
-/*! The block of a kernel, nullptr in one that is empty. */
-const SBlockNode* BlockOf(const Stmt& kernel) {
-  struct Finder : StmtExprVisitor {
-    const SBlockNode* found = nullptr;
+/*! Finds the block of a kernel, nullptr in one that is empty, and the size of its clusters. */
+void ReadKernel(const Stmt& kernel, KernelInfo* info) {
+  struct Reader : StmtExprVisitor {
+    KernelInfo* info;
     using StmtExprVisitor::Visit_;
-    void Visit_(const SBlockNode* op) override {
-      if (!found) found = op;
+    void Visit_(const AttrStmtNode* op) override {
+      if (op->attr_key == kClusterDims) {
+        for (const Expr& d : op->node.cast<Array<Expr>>()) info->cluster_blocks *= ToInt(d);
+      }
+      Default(op);
     }
-  } finder;
-  finder(kernel);
-  return finder.found;
+    void Visit_(const SBlockNode* op) override {
+      if (!info->block) info->block = op;
+    }
+  } reader;
+  reader.info = info;
+  reader(kernel);
 }
 
 PrimFunc SelectInstructions(PrimFunc f) {
@@ -255,7 +269,7 @@ PrimFunc SelectInstructions(PrimFunc f) {
     KernelInfo info;
     info.params = f->params;
     info.target = &target;
-    info.block = BlockOf(kernel);
+    ReadKernel(kernel, &info);
     return info.block ? CopySelector(info, kernel, views).Mutate(kernel) : kernel;
   };
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));

@@ -9,6 +9,7 @@
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
+#include "../../op/region_nest.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/attrs.h"
 #include "pipeline.h"
@@ -156,14 +157,26 @@ std::string TileLoads::WhyNotTma(const CallNode* load, bool slots) const {
   const Layout layout = Dictated().Find(dst);
   Analyzer analyzer;
   WithFacts(&analyzer, LeadingAssumptions(kernel_.block->body), [&] {
-    if (!slots) {
-      why = WhyNotTmaLoad(load, layout, &analyzer);
-    } else {
-      const Layout expanded = layout.defined() ? ExpandLayout(layout, {2}) : layout;
-      why = WhyNotTmaLoad(IntoSlot(load, dst).get(), expanded, &analyzer);
-    }
+    const Call copy = slots ? IntoSlot(load, dst) : GetRef<Call>(load);
+    const Layout placed = !layout.defined() ? ProposeTmaLayout(TileRegion::From(copy->args[1]))
+                          : slots           ? ExpandLayout(layout, {2})
+                                            : layout;
+    TmaPlan plan;
+    why = PlanTmaCopy(copy.get(), placed, TmaProof::kFully, &analyzer, &plan);
   });
   return why;
+}
+
+std::optional<size_t> TileLoads::BlockDim(const CallNode* copy, bool slots) const {
+  const TileRegion dst = TileRegion::From(copy->args[1]);
+  const std::vector<size_t> dims = NonUnitDims(dst);
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const auto extent = AsInt(dst.ranges[dims[k]]->extent);
+    if (!extent || *extent % kernel_.cluster_blocks) continue;
+    const Call part = PartOfLoad(copy, k, kernel_.cluster_blocks, MakeVar("rank"));
+    if (WhyNotTma(part.get(), slots).empty()) return k;
+  }
+  return std::nullopt;
 }
 
 int64_t TileLoads::AlignedBytes(const CallNode* copy) const {

@@ -15,6 +15,9 @@ class TileLoads {
   /*! Why TMA cannot make a copy or an im2col ahead of its users, for every shape that a call may
    * bring, as words; "" if it can. `slots`: the tile may get several versions. */
   std::string WhyNotTma(const CallNode* load, bool slots) const;
+  /*! Of the dimensions longer than 1 the outermost in which TMA can load a part of the tile for
+   * each block of the cluster. */
+  std::optional<size_t> BlockDim(const CallNode* copy, bool slots) const;
   /*! Whether tiles of the kernel's pipelines may get several versions. */
   bool HasSlots() const { return has_slots_; }
   /*! Kernel has a pipelined loop. */

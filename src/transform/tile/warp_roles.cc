@@ -58,7 +58,7 @@ class Planner {
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills(&roles_);
-    MulticastCopies(kernel_, views_, &roles_);
+    MulticastCopies(kernel_, &roles_);
     CountThreads();
     PlaceReleases(views_, &roles_);
   }
