@@ -9,26 +9,10 @@
  */
 #pragma once
 
-#include <tl/math.h>
-#include <tl/memory_order.h>
+#include <tl/atomic_update.h>
 
 namespace tl {
 namespace detail {
-
-template <int bytes>
-struct AtomicWord;
-template <>
-struct AtomicWord<2> {
-  using type = uint16_t;
-};
-template <>
-struct AtomicWord<4> {
-  using type = uint32_t;
-};
-template <>
-struct AtomicWord<8> {
-  using type = uint64_t;
-};
 
 template <MemoryOrder order>
 TL_DEVICE void fence_before() {
@@ -123,19 +107,6 @@ __device__ __noinline__ T update(T* at, Change change) {
   TL_NATIVE_BY(TL_ATOM, name, T, Register, operation, letter)
 #define TL_NATIVE_FLOAT16(name, T, operation) \
   TL_NATIVE_BY(TL_ATOM_FLOAT16, name, T, uint16_t, operation, "h")
-/*! An operation that is a loop. */
-#define TL_LOOP(name, T, expression)                                            \
-  template <MemoryOrder order>                                                  \
-  TL_DEVICE T fetch_##name(T* at, T value) {                                    \
-    return detail::update<order>(at, [value](T old) { return T(expression); }); \
-  }                                                                             \
-  template <MemoryOrder order>                                                  \
-  TL_DEVICE void atomic_##name(T* at, T value) {                                \
-    fetch_##name<order>(at, value);                                             \
-  }
-#define TL_FLOAT_EXTREMA(T)            \
-  TL_LOOP(max, T, tl::max(old, value)) \
-  TL_LOOP(min, T, tl::min(old, value))
 
 TL_NATIVE(add, int32_t, uint32_t, "add.u32", "r")
 TL_NATIVE(add, uint32_t, uint32_t, "add.u32", "r")
@@ -186,6 +157,7 @@ TL_DEVICE T fetch_inc(T* at, T last) {
 #undef TL_NATIVE
 #undef TL_NATIVE_BY
 #undef TL_LOOP
+#undef TL_WITHOUT_RESULT
 #undef TL_FLOAT_EXTREMA
 #undef TL_RED
 #undef TL_ATOM_FLOAT16
