@@ -41,10 +41,6 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   return held;
 }
 
-bool HasInstruction(const Target& target, bool loads, int64_t num_threads) {
-  return target.Has(loads ? Feature::kLdmatrix : Feature::kStmatrix) && num_threads % kLanes == 0;
-}
-
 /*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
  * 8. */
 bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
@@ -294,10 +290,8 @@ Stmt LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst, const Matri
 }
 
 Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope) {
+  if (!WhyNotMatrices(src, dst, *scope.target, scope.num_threads).empty()) return Layout();
   const auto sides = SidesOf(src, dst);
-  if (!sides || !HasInstruction(*scope.target, sides->loads, scope.num_threads)) {
-    return Layout();
-  }
   const Fragment f = scope.FindFragment(sides->fragment.buffer);
   const auto is_made = [&](bool transposed) {
     return IsMadeOfMatrices(f, scope.num_threads, transposed);

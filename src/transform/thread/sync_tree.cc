@@ -443,7 +443,7 @@ class TreeBuilder {
   /*! Commits of groups and waits for them. */
   static void NoteGroups(const CallNode* call, SyncNode* node) {
     const IntrinsicEffects* e = EffectsOf(call);
-    if (!e || !RowOf(e->queue)) return;
+    if (!e || e->queue == AsyncQueue::kNone) return;
     const bool waits = e->step == QueueStep::kWait;
     if (!waits && e->step != QueueStep::kCommit) return;
     node->kind = waits ? Kind::kWait : Kind::kCommit;

@@ -38,7 +38,6 @@
 #include <unordered_set>
 
 #include "../../layout/annotation.h"
-#include "../../layout/swizzle.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"

@@ -287,8 +287,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async =
-        target_.Has(Feature::kCpAsync) && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = target_.ThreadCopy() && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;

@@ -145,13 +145,13 @@ class CopySelector : public Selector {
     if (!IsCopy(call)) return Call();
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
     CopyChoice choice;
-    if (IsGlobal(src.buffer) && IsShared(dst.buffer)) {
-      choice = OfLoad(call, src, dst);
-    } else if (IsShared(src.buffer) && IsGlobal(dst.buffer)) {
-      choice.Try(kByTma, WhyNotStore(call, dst.buffer));
-    } else {
-      choice = OfFragments(src, dst, s);
+    for (const CopyInstruction& row : target_.copies) {
+      if (SpaceOf(src.buffer) != row.from || SpaceOf(dst.buffer) != row.to) continue;
+      choice.Try(row.name.c_str(), target_.Has(row.feature)
+                                       ? WhyNot(row, call, src, dst, s)
+                                       : "a target before " + FirstTargetWith(row.feature));
     }
+    if (IsGlobal(src.buffer)) AddFacts(call, &choice);
     choice.Try(kByThreads, "");
     if (IsFragment(src.buffer) && IsFragment(dst.buffer)) choice.Try(kByExchange, "");
     return WithChoice(call, Demanded(call, choice, src, dst, s->span));
@@ -160,25 +160,41 @@ class CopySelector : public Selector {
  private:
   static bool IsIm2col(const CallNode* call) { return !IsCallTo(GetRef<Expr>(call), kCopy); }
 
-  CopyChoice OfLoad(const CallNode* call, const TileRegion& src, const TileRegion& dst) const {
-    CopyChoice choice;
-    const bool slots = loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
-    choice.Try(kByTma, loads_.WhyNotTma(call, slots));
-    if (choice.Has(kByTma) && cluster_blocks_ > 1 && !IsIm2col(call)) {
-      choice.block_dim = loads_.BlockDim(call, slots);
+  static std::optional<MemorySpace> SpaceOf(const Var& buffer) {
+    if (IsGlobal(buffer)) return MemorySpace::kGlobal;
+    if (IsShared(buffer)) return MemorySpace::kShared;
+    return IsFragment(buffer) ? std::optional(MemorySpace::kRegisters) : std::nullopt;
+  }
+
+  /*! The tile may get several versions. */
+  bool MayHaveSlots(const CallNode* call) const {
+    return loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
+  }
+
+  /*! What else is against an instruction between these spaces. */
+  std::string WhyNot(const CopyInstruction& row, const CallNode* call, const TileRegion& src,
+                     const TileRegion& dst, const Stmt& s) const {
+    if (row.queue == AsyncQueue::kTmaLoad) return loads_.WhyNotTma(call, MayHaveSlots(call));
+    if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
+    if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
+    return WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads);
+  }
+
+  /*! What passes ask that narrow the candidates of a load. */
+  void AddFacts(const CallNode* call, CopyChoice* choice) const {
+    if (IsIm2col(call)) return;
+    if (choice->Has(kByTma) && cluster_blocks_ > 1) {
+      choice->block_dim = loads_.BlockDim(call, MayHaveSlots(call));
     }
-    choice.Try(kByCpAsync, WhyNotCpAsync(call, src, dst));
-    if (choice.Has(kByCpAsync) && !IsIm2col(call)) choice.aligned = loads_.AlignedBytes(call);
-    return choice;
+    if (choice->Has(kByCpAsync)) {
+      choice->aligned = loads_.AlignedBytes(call, target_.ThreadCopy()->bytes);
+    }
   }
 
   std::string WhyNotCpAsync(const CallNode* call, const TileRegion& src,
                             const TileRegion& dst) const {
     for (const char* other : {"sync", "tma"}) {
       if (IsPreferred(call, other)) return "prefer_instruction=\"" + std::string(other) + "\"";
-    }
-    if (!target_.Has(Feature::kCpAsync)) {
-      return "a target before " + FirstTargetWith(Feature::kCpAsync);
     }
     if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
@@ -188,19 +204,8 @@ class CopySelector : public Selector {
   std::string WhyNotStore(const CallNode* call, const Var& tensor) const {
     const std::string why = WhyNotTmaAsked(call);
     if (!why.empty()) return why;
-    if (!target_.Has(Feature::kTma)) return "a target without TMA (" + target_.arch + ")";
     if (traffic_.StoresTo(tensor).by_copies_only) return "";
     return std::string(tensor->name) + ", which the kernel also touches in another way";
-  }
-
-  CopyChoice OfFragments(const TileRegion& src, const TileRegion& dst, const Stmt& s) const {
-    CopyChoice choice;
-    const bool loads = IsShared(src.buffer) && IsFragment(dst.buffer);
-    if (loads || (IsFragment(src.buffer) && IsShared(dst.buffer))) {
-      choice.Try(loads ? kByLdmatrix : kByStmatrix,
-                 WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads));
-    }
-    return choice;
   }
 
   /*! The choice that the program makes, if it makes one. */
@@ -227,13 +232,12 @@ class CopySelector : public Selector {
     std::string why;
     if (!loads && !stores) {
       why = "a copy that is not between shared and global memory";
-    } else if (stores) {
-      why = WhyNotStore(call, dst.buffer);
     } else {
       why = WhyNotTmaAsked(call);
       if (why.empty() && !target_.Has(Feature::kTma)) {
         why = "a target without TMA (" + target_.arch + ")";
       }
+      if (why.empty() && stores) why = WhyNotStore(call, dst.buffer);
     }
     if (!why.empty()) RefuseTma("T.copy", why, span);
   }

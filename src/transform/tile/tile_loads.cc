@@ -148,9 +148,6 @@ std::string TileLoads::WhyNotTensor(const CallNode* load) const {
 std::string TileLoads::WhyNotTma(const CallNode* load, bool slots) const {
   std::string why = WhyNotTensor(load);
   if (!why.empty()) return why;
-  if (!kernel_.target->Has(Feature::kTma)) {
-    return "a target before " + FirstTargetWith(Feature::kTma);
-  }
   why = WhyNotTmaAsked(load);
   if (!why.empty()) return why;
   const Var dst = TileRegion::From(load->args[1]).buffer;
@@ -179,7 +176,7 @@ std::optional<size_t> TileLoads::BlockDim(const CallNode* copy, bool slots) cons
   return std::nullopt;
 }
 
-int64_t TileLoads::AlignedBytes(const CallNode* copy) const {
+int64_t TileLoads::AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
   const int bits = BufferOf(src.buffer)->dtype->dtype.bits;
   if (bits < 8 || HasSafeValue(src.buffer, kernel_)) return 0;
@@ -189,10 +186,10 @@ int64_t TileLoads::AlignedBytes(const CallNode* copy) const {
   Analyzer analyzer;
   if (!analyzer.CanProveEqual(src.ranges.back()->extent, dst.ranges.back()->extent)) return 0;
   const Layout layout = annotated_.FindAnnotated(dst.buffer);
-  for (int64_t bytes = 16; bytes >= kCpAsyncBytes; bytes /= 2) {
-    const int64_t unit = std::max<int64_t>(1, bytes * 8 / bits);
+  for (auto width = bytes.rbegin(); width != bytes.rend(); ++width) {
+    const int64_t unit = std::max<int64_t>(1, *width * 8 / bits);
     if (layout.defined() && ContiguousElements(layout) % unit) continue;
-    if (HasWholeWords(src, unit, &analyzer) && HasWholeWords(dst, unit, &analyzer)) return bytes;
+    if (HasWholeWords(src, unit, &analyzer) && HasWholeWords(dst, unit, &analyzer)) return *width;
   }
   return 0;
 }

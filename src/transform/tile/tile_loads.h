@@ -22,9 +22,9 @@ class TileLoads {
   bool HasSlots() const { return has_slots_; }
   /*! Kernel has a pipelined loop. */
   bool HasPipelines() const { return has_pipelines_; }
-  /*! The bytes that every row of a copy starts and ends at multiples of on both sides, whatever of
-   * it lies outside: 16, 8 or 4, 0 where not even 4 are proved. */
-  int64_t AlignedBytes(const CallNode* copy) const;
+  /*! Of `bytes`, the fewest first, the most that every row of a copy starts and ends at multiples
+   * of on both sides, whatever of it lies outside; 0 where none are proved. */
+  int64_t AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const;
 
  private:
   /*! The layouts that users and gemms dictate. */
