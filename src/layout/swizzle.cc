@@ -197,8 +197,9 @@ Registration registration([] {
   });
   RegisterFunction("MakeRowMajorLayout",
                    [](Array<int64_t> shape) { return MakeRowMajorLayout(ToShape(shape)); });
-  RegisterFunction("LayoutSwizzleBytes",
-                   [](Layout l, int bits) { return WithSwizzle(l, bits)->swizzle_bytes; });
+  RegisterFunction("LayoutSwizzleBytes", [](Layout l, int bits) {
+    return WithSwizzle(l, bits)->SwizzleBytes(bits).value_or(-1);
+  });
 });
 
 }  // namespace

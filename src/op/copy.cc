@@ -15,7 +15,7 @@
 #include <tuple>
 
 #include "../layout/annotation.h"
-#include "../target/wgmma.h"
+#include "../target/mma.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"

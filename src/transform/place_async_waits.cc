@@ -100,8 +100,8 @@ class Reader : public CfgReader {
     return issue;
   }
 
-  static std::string ShapeOf(const WgmmaChoice& choice) {
-    const WgmmaInstruction& i = *choice.instruction;
+  static std::string ShapeOf(const GroupChoice& choice) {
+    const MatrixInstruction& i = *choice.instruction;
     return std::string(i.accumulator_name) + " " + i.operand_name + " n" +
            std::to_string(choice.n) + " k" + std::to_string(i.k) + (i.sparse ? " sparse" : "");
   }

@@ -57,19 +57,16 @@
 namespace tl {
 namespace {
 
-/*! The loops around a statement: those that the same threads run as often as it, outermost first,
- * and how many others. */
-struct LoopsAround {
-  std::vector<const ForNode*> together;
-  int apart = 0;
-  int Count() const { return apart + int(together.size()); }
-};
-
-/*! What is around a statement: all loops, outermost first, whether it is in one range of threads,
- * and whether someone commits and waits for its asynchronous copies. */
+/*! What is around a statement: the loops, outermost first, from number `apart` on those that the
+ * same threads run as often as it; whether it is in one range of threads, and whether someone
+ * commits and waits for its asynchronous copies. */
 struct Surroundings {
   std::vector<const ForNode*> loops;
+  int apart = 0;
   bool in_range = false, has_async_owner = false;
+
+  int Count() const { return int(loops.size()); }
+  std::vector<const ForNode*> Together() const { return {loops.begin() + apart, loops.end()}; }
 };
 
 struct OperatorUse {
@@ -79,7 +76,6 @@ struct OperatorUse {
   ThreadRange threads;
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
-  LoopsAround loops;
   Surroundings around;
 
   void InferMmaOperandLayout(LayoutScope* scope) const {
@@ -115,14 +111,12 @@ struct OperatorUse {
                                     [](const auto& by) { return by == kByTma ? kUnwaited : ""; }));
   }
   /*! The same, undecided. */
-  OperatorUse Again() const {
-    return {OperatorOf(source), source, threads, fragments, loops, around};
-  }
+  OperatorUse Again() const { return {OperatorOf(source), source, threads, fragments, around}; }
 };
 
 OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads,
-                    const LoopsAround& loops, const Surroundings& around) {
-  OperatorUse use{std::move(op), source, threads, {}, loops, around};
+                    const Surroundings& around) {
+  OperatorUse use{std::move(op), source, threads, {}, around};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const Var& v : *list) {
@@ -164,11 +158,9 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Add(std::move(nest), op);
-    loops_.together.push_back(op);
     around_.loops.push_back(op);
     At(op);
     around_.loops.pop_back();
-    loops_.together.pop_back();
   }
   void Visit_(const BindNode* op) final { At(op); }
   void Visit_(const IfThenElseNode* op) final {
@@ -195,7 +187,7 @@ class OpCollector : public StmtExprVisitor {
   }
   void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
     operators.push_back(
-        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), loops_, around_));
+        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), around_));
   }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
@@ -206,13 +198,11 @@ class OpCollector : public StmtExprVisitor {
   }
   template <typename Inside>
   void Apart(Inside inside) {
-    LoopsAround here{{}, loops_.Count()};
-    std::swap(here, loops_);
+    const int outside = std::exchange(around_.apart, around_.Count());
     inside();
-    std::swap(here, loops_);
+    around_.apart = outside;
   }
   Span span_;
-  LoopsAround loops_;
   Surroundings around_;
 };
 
@@ -329,9 +319,9 @@ constexpr int64_t kMuch = int64_t(1) << 32;
  * written has a barrier where it is written, a copy to be read stands in front of the loops that it
  * may leave. */
 int LoopsAroundCopy(const OperatorUse& use, const Var& fragment, const Views& views) {
-  const std::vector<const ForNode*>& loops = use.loops.together;
+  const std::vector<const ForNode*> loops = use.around.Together();
   const bool is_written = Contains(use.op->Use().writes, fragment);
-  return use.loops.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
+  return use.around.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
 }
 
 /*! What the conversions of an operator's fragments move through shared memory: always more than
@@ -534,8 +524,8 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
       const int number = int(same - k.layouts.begin());
       if (same == k.layouts.end()) k.layouts.push_back(layout);
       k.found.dictations.push_back({use.source, fragment, number});
-      if (use.loops.Count() <= k.most_loops) continue;
-      k.most_loops = use.loops.Count();
+      if (use.around.Count() <= k.most_loops) continue;
+      k.most_loops = use.around.Count();
       k.found.keeper = number;
     }
   }

@@ -1,6 +1,6 @@
 /*! What the atomic operations of both GPUs have in common: words of an element's size, and the
- * operations that no instruction makes. `tl/atomic.h` has `detail::update` of its GPU, and undefines
- * the macros. */
+ * operations that no instruction makes. `tl/atomic.h` has `detail::update` of its GPU, and
+ * undefines the macros. */
 #pragma once
 
 #include <tl/math.h>
