@@ -159,18 +159,15 @@ def untagged(layout):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
-@pytest.mark.parametrize("shape", [(4, 32), (4, 64), (8, 16), (16, 128), (3, 4, 16), (2, 24, 96)])
+@pytest.mark.parametrize("rows", [4, 24])
 @pytest.mark.parametrize("make", [*BANK_SWIZZLES.values(), L.make_padded_layout])
-def test_what_a_layout_knows_of_its_swizzle_is_what_tables_say(make, shape, dtype):
-    buffer = tile(*shape, dtype=dtype)
-    try:
-        made = make(buffer)
-    except ValueError:
-        return  # the shape has no such swizzle
-    more = tile(2, *shape, dtype=dtype)
-    for layout, of in ((made, buffer), (made.expand([2]), more)):
-        found = L.detect_swizzle_mode(untagged(layout), of)
-        assert layout.swizzle_bytes == (-1 if found is None else found)
+def test_what_a_layout_knows_of_its_swizzle_is_what_tables_say(make, rows, dtype):
+    vector = 16 // np.dtype(dtype).itemsize
+    for shape in ((rows, 8 * vector), (2, rows, 24 * vector)):
+        made = make(tile(*shape, dtype=dtype))
+        for layout, of in ((made, shape), (made.expand([2]), (2, *shape))):
+            found = L.detect_swizzle_mode(untagged(layout), tile(*of, dtype=dtype))
+            assert layout.swizzle_bytes == (-1 if found is None else found)
 
 
 def test_the_swizzle_stands_in_the_text_and_is_of_one_type():
