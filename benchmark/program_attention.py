@@ -199,13 +199,13 @@ def masked_attention() -> Program:
 
 
 def attention_backward() -> Program:
-    own, dim, keys = module("test_attention_backward"), 128, 128
+    own, dim, rows, keys = module("test_attention_backward"), 128, 64, 128
 
     def case(kernels, device, heads, length):
         gradients, cast = kernels
         q, k, v, do = (normal(heads, length, dim, device=device) for _ in range(4))
         log_sum, delta = (torch.empty(heads, length, device=device) for _ in range(2))
-        dq = nothing(heads, length, dim, device=device)
+        dq = nothing(heads, -(-length // rows) * rows, dim, device=device)
         found = [torch.empty_like(q) for _ in range(3)]
         leaves = [t.detach().requires_grad_() for t in (q, k, v)]
         out = torch.nn.functional.scaled_dot_product_attention(*(t[None] for t in leaves))[0]
@@ -231,8 +231,8 @@ def attention_backward() -> Program:
         "attention backward, dQ permuted",
         [own.by_lanes, own.backward, own.read_back],
         [
-            compiled(own.backward, 128, dim=dim, rows=64, keys=keys, threads=256),
-            compiled(own.read_back, 128, dim=dim),
+            compiled(own.backward, 128, dim=dim, rows=rows, keys=keys, threads=256),
+            compiled(own.read_back, 128, dim=dim, rows=rows),
         ],
         case,
         {"heads": 128, "length": 136},
@@ -285,7 +285,7 @@ def sparse_latent_backward() -> Program:
         [own.sparse_latent_backward],
         [
             compiled(
-                *(own.sparse_latent_backward, 2),
+                *(own.sparse_latent_backward, 2, True),
                 latent=latent,
                 rotated=rotated,
                 block=32,

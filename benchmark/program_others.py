@@ -51,9 +51,9 @@ def chunk_scan() -> Program:
     )
 
 
-def delta_rule(where: str, channels: bool = False) -> Program:
-    own, heads, size = module("test_delta_rule"), 256, 128
-    # Decayed keys take the shared memory of a chunk of 64.
+def delta_rule(channels: bool) -> Program:
+    own, heads, size, columns = module("test_delta_rule"), 256, 128, 64
+    # The decays of channels take the shared memory of a chunk of 64.
     chunk = 32 if channels else 64
 
     def case(kernels, device, length):
@@ -75,19 +75,12 @@ def delta_rule(where: str, channels: bool = False) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "threads": 256}
-    if channels:
-        sources = [own.channel_delta_rule, own.solve_in_shared]
-        kernel = compiled(own.channel_delta_rule, heads, **sizes)
-    else:
-        fragment = where == "registers"
-        sources = [own.delta_rule, own.solve_in_fragment if fragment else own.solve_in_shared]
-        kernel = compiled(own.delta_rule, heads, fragment, **sizes)
-    name = "KDA" if channels else "gated delta rule"
+    program = own.channel_delta_rule if channels else own.delta_rule
+    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "columns": columns}
     return Program(
-        f"{name}, solved in {where}",
-        sources,
-        [kernel],
+        "KDA" if channels else "gated delta rule",
+        [program, own.solve_by_blocks, own.invert_blocks, own.join_blocks],
+        [compiled(program, heads, own.solve_by_blocks, **sizes)],
         case,
         {"length": 135},
         {"length": 4096},
@@ -122,11 +115,11 @@ def connections_before() -> Program:
     return Program(
         "mHC pre",
         [own.pre],
-        [compiled(own.pre, hidden, tokens=32, step=64, threads=128)],
+        [compiled(own.pre, hidden, step=64, num_stages=4)],
         case,
         {"length": 37},
         {"length": 16384},
-        # The product is one of float32, which is eight times as slow as float16 on tensor cores.
+        # The product is small: of 32 columns.
         lambda length: (0.0, (own.STREAMS + 1.0) * HALF * length * hidden),
         bound=1e-2,
     )
@@ -265,11 +258,11 @@ def rotary() -> Program:
         [
             compiled(
                 *(own.project_and_rotate, depth),
-                rows=128,
+                rows=256,
                 dim=dim,
                 step=64,
                 threads=256,
-                num_stages=3,
+                num_stages=4,
             )
         ],
         case,
@@ -316,7 +309,7 @@ def grouped_top_k() -> Program:
     return Program(
         "routing by grouped top-k",
         [own.route],
-        [compiled(own.route, groups, per_group, best, k, tokens=8, threads=128)],
+        [compiled(own.route, groups, per_group, best, k, tokens=16, threads=128)],
         case,
         {"length": 21},
         {"length": 32768},
@@ -329,8 +322,11 @@ def dequantised_gemm(rows: int, m: int) -> Program:
     tile = {
         "rows": rows,
         "columns": 64 if rows < 128 else 128,
+        "step": 128,
         "threads": 2 * rows,
-        "num_stages": 3,
+        "num_stages": 4 if rows < 128 else 3,
+        # Few rows make few blocks: of these, two share a multiprocessor.
+        "split": 2 if rows < 128 else 1,
     }
 
     def case(kernels, device, m, n, k):
@@ -339,6 +335,8 @@ def dequantised_gemm(rows: int, m: int) -> Program:
         c = nothing(m, n, device=device)
 
         def ours():
+            if tile["split"] > 1:
+                c.zero_()
             kernels[0](a, packed, scales, c)
             return [c]
 
@@ -346,7 +344,7 @@ def dequantised_gemm(rows: int, m: int) -> Program:
 
     return Program(
         f"GEMM with weights of 4 bits, {m} rows",
-        [own.low_bits, own.scaled, own.dequantised_gemm],
+        [own.low_bits, own.scaled_by, own.dequantised_gemm],
         [lambda m, n, k: compiled(own.dequantised_gemm, group, n, k, **tile)()],
         case,
         {"m": 67, "n": 45, "k": 256},
@@ -363,8 +361,10 @@ def roles_gemm(by_schedule: bool) -> Program:
 
     def kernel(M, N, K):
         if by_schedule:
-            return schedule(M, N, K, 132)
-        return tilelang.compile(own(M, N, K), -1, execution_backend="auto", target=TARGET)
+            return schedule(M, N, K, 132, block_M=256)
+        return tilelang.compile(
+            own(M, N, K, columns=256), -1, execution_backend="auto", target=TARGET
+        )
 
     def case(kernels, device, M, N, K):
         a, b = normal(M, K, device=device), normal(K, N, device=device)
@@ -383,9 +383,8 @@ def roles_gemm(by_schedule: bool) -> Program:
 
 PROGRAMS = {
     "chunk_scan": chunk_scan,
-    "delta_rule_in_registers": functools.partial(delta_rule, "registers"),
-    "delta_rule_in_shared": functools.partial(delta_rule, "shared memory"),
-    "delta_rule_of_channels": functools.partial(delta_rule, "shared memory", channels=True),
+    "delta_rule": functools.partial(delta_rule, False),
+    "delta_rule_of_channels": functools.partial(delta_rule, True),
     "connections_before": connections_before,
     "connections_behind": connections_behind,
     "normalise": normalise,

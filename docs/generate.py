@@ -2,6 +2,7 @@
 
 * passes.md: the passes in their order, each with the contract at the top of its C++ file.
 * life-of-a-kernel.md: one GEMM after the passes that change its form.
+* refusals.md: the errors that a program can meet when it is traced or compiled (refusals.py).
 
 A test compares the pages with what this writes.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import tempfile
 import textwrap
 from pathlib import Path
@@ -23,6 +25,9 @@ from tilelang.engine import phase
 from tilelang.engine.dump import Dump
 
 DOCS = Path(__file__).parent
+sys.path.append(str(DOCS))
+import refusals  # noqa: E402
+
 SOURCES = DOCS.parent / "src" / "transform"
 
 TARGET = {"kind": "cuda", "arch": "sm_80"}
@@ -196,7 +201,11 @@ def _wrapped(text: str) -> str:
     return "\n".join(lines)
 
 
-PAGES = {"passes.md": passes_page, "life-of-a-kernel.md": life_page}
+PAGES = {
+    "passes.md": passes_page,
+    "life-of-a-kernel.md": life_page,
+    "refusals.md": refusals.page,
+}
 
 
 if __name__ == "__main__":

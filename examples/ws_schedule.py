@@ -36,32 +36,35 @@ SCHEDULE = T.WSSchedule(
 
 
 @tilelang.jit(out_idx=[-1], target={"kind": "cuda", "arch": "sm_90a"})
-def matmul(M, N, K, blocks, block_N=128, block_K=64, dtype="float16"):
+def matmul(M, N, K, blocks, block_M=128, block_N=128, block_K=64, dtype="float16"):
     """C (M, N) of A (M, K) and B (K, N); each of `blocks` works on one tile after the other."""
 
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), dtype)):
         with T.Kernel(blocks, threads=32 * SCHEDULE.num_warps) as block:
             T.annotate_ws_schedule(SCHEDULE)
-            A_shared = T.alloc_shared((128, block_K), dtype)
+            half = block_M // 2
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared((block_K, block_N), dtype)
-            C_local = [T.alloc_fragment((64, block_N), "float32") for _ in range(2)]
-            C_shared = [T.alloc_shared((64, block_N), dtype) for _ in range(2)]
-            for by, bx in T.Persistent([T.ceildiv(M, 128), T.ceildiv(N, block_N)], blocks, block):
+            C_local = [T.alloc_fragment((half, block_N), "float32") for _ in range(2)]
+            C_shared = [T.alloc_shared((half, block_N), dtype) for _ in range(2)]
+            for by, bx in T.Persistent(
+                [T.ceildiv(M, block_M), T.ceildiv(N, block_N)], blocks, block
+            ):
                 for i in T.unroll(2, explicit=True):
                     T.fill(C_local[i], 0, annotations={T.WSID: f"clear_{i}"})
                 for k in T.Pipelined(T.ceildiv(K, block_K), annotations={T.WSID: "loop_k"}):
                     with T.ws_op("load"):
-                        T.copy(A[by * 128, k * block_K], A_shared)
+                        T.copy(A[by * block_M, k * block_K], A_shared)
                         T.copy(B[k * block_K, bx * block_N], B_shared)
                     for i in T.unroll(2, explicit=True):
                         with T.ws_op(f"product_{i}"):
-                            T.gemm(A_shared[i * 64 : i * 64 + 64, :], B_shared, C_local[i])
+                            T.gemm(A_shared[i * half : (i + 1) * half, :], B_shared, C_local[i])
                 for i in T.unroll(2, explicit=True):
                     with T.ws_op(f"out_{i}"):
                         T.copy(C_local[i], C_shared[i])
                     with T.ws_op(f"s_{i}"):
-                        T.copy(C_shared[i], C[by * 128 + i * 64, bx * block_N])
+                        T.copy(C_shared[i], C[by * block_M + i * half, bx * block_N])
 
     return main
 

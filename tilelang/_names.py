@@ -9,6 +9,7 @@ from tilelang import autotuner as autotuner
 from tilelang import cache as cache
 from tilelang import carver as carver
 from tilelang import contrib as contrib
+from tilelang import distributed as distributed
 from tilelang import engine as engine
 from tilelang import intrinsics as intrinsics
 from tilelang import language as language

@@ -89,6 +89,11 @@ def register(
     plan: LaunchPlan = called.launch_plan
     if name.count("::") != 1 or not all(part.isidentifier() for part in name.split("::")):
         raise ValueError(f"{plan.where()}: name {name!r}: expected library::operator")
+    if plan.team:
+        raise ValueError(
+            f"{plan.where()}: found a kernel of several GPUs, wanted one of one GPU, whose results "
+            "depend on its arguments alone. Call the kernel itself"
+        )
     mutated = [plan.params[i].name for i in plan.inputs if plan.params[i].name in plan.written]
     if backward is not None and mutated:
         raise ValueError(

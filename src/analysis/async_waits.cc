@@ -315,10 +315,14 @@ class Dataflow {
 
   template <typename F>
   static void Wait(std::vector<AsyncWait>* waits, InFlight* state, F need_of) {
-    for (const AsyncQueueRow& queue : kAsyncQueues) {
-      AsyncWait wait{&queue, kNoMaxPending, Completion::kStarted, {}, ""};
+    std::map<AsyncQueue, const AsyncQueueRow*> queues;
+    for (const auto& [operation, progress] : *state) {
+      queues.emplace(operation.issue->queue->queue, operation.issue->queue);
+    }
+    for (const auto& [key, queue] : queues) {
+      AsyncWait wait{queue, kNoMaxPending, Completion::kStarted, {}, ""};
       for (const auto& [operation, progress] : *state) {
-        if (operation.issue->queue != &queue) continue;
+        if (operation.issue->queue != queue) continue;
         Need need = need_of(operation);
         const bool is_over = need.until == Completion::kStarted ||
                              (need.until == Completion::kHasRead && progress.has_read);
@@ -328,7 +332,7 @@ class Dataflow {
         wait.until = std::max(wait.until, need.until);
       }
       if (wait.until == Completion::kStarted) continue;
-      if (!queue.waits_for_reads) wait.until = Completion::kComplete;
+      if (!queue->waits_for_reads) wait.until = Completion::kComplete;
       Retire(&wait, state);
       waits->push_back(wait);
     }

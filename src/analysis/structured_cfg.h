@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "../op/async_queue.h"
+#include "../op/intrinsics.h"
 #include "../op/views.h"
 #include "../tvm/analyzer.h"
 #include "uniformity.h"

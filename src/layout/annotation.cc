@@ -1,6 +1,7 @@
 #include "annotation.h"
 
 #include "../tvm/registry.h"
+#include "swizzle.h"
 
 namespace tl {
 namespace {
@@ -79,8 +80,12 @@ namespace {
 
 Registration registration([] {
   RegisterFunction("LayoutMapAnnotations", [](Map<Var, Layout> layouts) {
+    Map<Var, Layout> known;
+    for (const auto& [buffer, layout] : layouts) {
+      known.Set(buffer, WithSwizzle(layout, BufferOf(buffer)->dtype->dtype.bits));
+    }
     Annotations out;
-    SetLayoutMap(&out, layouts);
+    SetLayoutMap(&out, known);
     return out;
   });
   RegisterFunction("TensorLayoutAnnotations",

@@ -161,7 +161,9 @@ Layout MakeLinearLayout(const std::vector<int64_t>& shape) {
     vars.push_back(MakeVar("i" + std::to_string(d)));
     index.push_back(vars[d]);
   }
-  return MakeLayout(vars, shape, index);
+  Layout layout = MakeLayout(vars, shape, index);
+  layout->swizzle_bytes = 0;
+  return layout;
 }
 
 bool IsSameLayout(const Layout& a, const Layout& b) {
@@ -259,7 +261,10 @@ Layout ExpandLayout(const Layout& layout, const std::vector<int64_t>& leading) {
   for (const Var& v : layout->vars) vars.push_back(v);
   for (const Expr& e : layout->index) index.push_back(e);
   for (int64_t e : layout->Shape()) shape.push_back(e);
-  return MakeLayout(vars, shape, index);
+  Layout expanded = MakeLayout(vars, shape, index);
+  expanded->swizzle_bytes = layout->swizzle_bytes;
+  expanded->swizzle_bits = layout->swizzle_bits;
+  return expanded;
 }
 
 Fragment RepeatFragment(const Fragment& base, const std::vector<int64_t>& repeats, bool on_thread,
@@ -309,7 +314,9 @@ Registration registration([] {
   refl::ObjectDef<LayoutNode>()
       .def_ro("vars", &LayoutNode::vars, refl::AttachFieldFlag::SEqHashDefPattern())
       .def_ro("shape", &LayoutNode::shape)
-      .def_ro("index", &LayoutNode::index);
+      .def_ro("index", &LayoutNode::index)
+      .def_ro("swizzle_bytes", &LayoutNode::swizzle_bytes, refl::AttachFieldFlag::SEqHashIgnore())
+      .def_ro("swizzle_bits", &LayoutNode::swizzle_bits, refl::AttachFieldFlag::SEqHashIgnore());
   refl::ObjectDef<FragmentNode>()
       .def_ro("replica", &FragmentNode::replica, refl::AttachFieldFlag::SEqHashDefPattern())
       .def_ro("thread", &FragmentNode::thread)

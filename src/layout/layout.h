@@ -65,6 +65,16 @@ class LayoutNode : public Object {
   Array<Expr> shape;
   /*! Physical coordinates; for a fragment the one register index. */
   Array<Expr> index;
+  /*! The span of the hardware's swizzle that the layout is for elements of `swizzle_bits`: 128, 64
+   * or 32 bytes, or 0 for row-major memory of any elements; kNoSwizzle for every other layout.
+   * Known where a layout is made (swizzle.h), and kept by ExpandLayout. */
+  int64_t swizzle_bytes = kNoSwizzle, swizzle_bits = 0;
+  static constexpr int64_t kNoSwizzle = -1;
+  /*! The span for elements of so many bits. */
+  std::optional<int64_t> SwizzleBytes(int64_t bits) const {
+    if (swizzle_bytes == kNoSwizzle || (swizzle_bytes > 0 && swizzle_bits != bits)) return {};
+    return swizzle_bytes;
+  }
 
   std::vector<int64_t> Shape() const;
   /*! Exact extents of the physical coordinates: largest value + 1. */

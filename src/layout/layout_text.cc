@@ -54,6 +54,7 @@ std::string LayoutLine(const Layout& layout) {
   for (size_t d = 0; d < layout->index.size(); ++d)
     os << (d ? ", " : "") << ExprText(layout->index[d]);
   os << ")";
+  if (layout->swizzle_bytes > 0) os << ", a swizzle of " << layout->swizzle_bytes << " bytes";
   return os.str();
 }
 

@@ -1,6 +1,6 @@
 #include "swizzle.h"
 
-#include <tvm/ffi/extra/structural_equal.h>
+#include <algorithm>
 
 #include "../tvm/registry.h"
 
@@ -49,6 +49,12 @@ int WidestSpan(int64_t cols, int bits) {
   return 0;
 }
 
+Layout Tagged(Layout layout, int64_t swizzle_bytes, int bits) {
+  layout->swizzle_bytes = swizzle_bytes;
+  layout->swizzle_bits = bits;
+  return layout;
+}
+
 /*! Rows of 16 doubles: chunk of four xored with the row, so that four rows lie in all 32 banks. */
 Layout MakeDoubleSwizzle(const std::vector<int64_t>& shape) {
   TileVars t(shape.size());
@@ -75,7 +81,9 @@ Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) 
   index.push_back(FloorDivOf(FloorDivOf(t.col, lanes), chunks));
   index.push_back(FloorDivOf(t.row, 8));
   index.push_back(FloorModOf(t.col, lanes) + (swizzled + s * chunks) * lanes);
-  return MakeLayout(t.vars, shape, index);
+  // Four rows of 32 bytes exchange nothing.
+  const bool is_linear = rows == 4 && chunks == 2 && cols == chunks * lanes;
+  return Tagged(MakeLayout(t.vars, shape, index), is_linear ? 0 : chunks * 16, bits);
 }
 
 Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
@@ -84,7 +92,8 @@ Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
   const int64_t stride = cols * bits % 256 == 0 ? cols + 128 / bits : cols;
   Array<Expr> index = t.leading;
   index.push_back(t.row * stride + t.col);
-  return MakeLayout(t.vars, shape, index);
+  const Layout layout = MakeLayout(t.vars, shape, index);
+  return stride == cols ? Tagged(layout, 0, bits) : layout;
 }
 
 Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major) {
@@ -141,32 +150,29 @@ Layout MakeRowMajorLayout(const std::vector<int64_t>& shape) {
     vars.push_back(MakeVar("i" + std::to_string(d)));
     flat = flat * shape[d] + vars[d];
   }
-  return MakeLayout(vars, shape, {flat});
+  return Tagged(MakeLayout(vars, shape, {flat}), 0, 0);
 }
 
-std::optional<int> SwizzleBytes(const Layout& layout, int bits) {
+Layout WithSwizzle(const Layout& layout, int bits) {
+  const auto has_extent = [](const Expr& e) { return AsInt(e).has_value(); };
+  if (layout->SwizzleBytes(bits) || layout.as<FragmentNode>() ||
+      !std::all_of(layout->shape.begin(), layout->shape.end(), has_extent)) {
+    return layout;
+  }
   const std::vector<int64_t> shape = layout->Shape();
   const bool is_matrix = shape.size() >= 2;
   const int64_t rows = is_matrix ? shape[shape.size() - 2] : 1, cols = is_matrix ? shape.back() : 1;
-  std::vector<std::pair<int, Layout>> swizzles;
+  std::vector<Layout> known = {MakeLinearLayout(shape)};
   for (int chunks : {8, 4, 2}) {
     if (!is_matrix || cols % (chunks * 128 / bits) || (rows % 8 && rows != 4)) continue;
-    swizzles.push_back({chunks * 16, MakeBankSwizzle(shape, bits, chunks)});
-    // Most layouts are of the same text, which needs no tables; of four rows some are linear.
-    if (rows != 4 && ffi::StructuralEqual()(layout, swizzles.back().second)) {
-      return swizzles.back().first;
-    }
+    known.push_back(MakeBankSwizzle(shape, bits, chunks));
   }
   const std::vector<int64_t> addresses = layout->Addresses();
-  bool linear = true;
-  for (size_t k = 0; k < addresses.size() && linear; ++k) {
-    linear = addresses[k] == static_cast<int64_t>(k);
+  for (const Layout& other : known) {
+    if (addresses != other->Addresses()) continue;
+    return Tagged(MakeLayout(layout->vars, shape, layout->index), other->swizzle_bytes, bits);
   }
-  if (linear) return 0;
-  for (const auto& [bytes, swizzle] : swizzles) {
-    if (addresses == swizzle->Addresses()) return bytes;
-  }
-  return std::nullopt;
+  return layout;
 }
 
 namespace {
@@ -191,8 +197,9 @@ Registration registration([] {
   });
   RegisterFunction("MakeRowMajorLayout",
                    [](Array<int64_t> shape) { return MakeRowMajorLayout(ToShape(shape)); });
-  RegisterFunction("LayoutSwizzleBytes",
-                   [](Layout l, int bits) { return SwizzleBytes(l, bits).value_or(-1); });
+  RegisterFunction("LayoutSwizzleBytes", [](Layout l, int bits) {
+    return WithSwizzle(l, bits)->SwizzleBytes(bits).value_or(-1);
+  });
 });
 
 }  // namespace

@@ -45,9 +45,10 @@ Layout MakeVoltaSwizzle(const std::vector<int64_t>& shape, bool is_a, bool k_inn
 Layout MakeRowMajorLayout(const std::vector<int64_t>& shape);
 
 /*!
- * Bytes of the swizzle's span, 128, 64 or 32, as TMA and wgmma descriptors name it; 0 for row-major
- * memory; nullopt for every other layout.
+ * The same layout of elements of `bits`, knowing the swizzle that it is
+ * (LayoutNode::swizzle_bytes): for those that no function here has made, such as a user's. Tables
+ * decide.
  */
-std::optional<int> SwizzleBytes(const Layout& layout, int bits);
+Layout WithSwizzle(const Layout& layout, int bits);
 
 }  // namespace tl

@@ -2,21 +2,21 @@
  * T.copy and T.async_copy: an elementwise copy, casting where dtypes differ. The side that is
  * closer to the arithmetic (fragment, then shared, then global memory) gives the iteration space.
  *
- * From shared to global memory the copy is a store by TMA where the chip has it and nothing else
- * happens to the tensor in this kernel; PlaceAsyncWaits says when threads wait for it. From global
- * to shared memory it is a load by TMA where that is asked for; all threads wait for it.
- * Between two fragments whose elements other threads hold it goes through shared memory.
- * Between a fragment that is held as ldmatrix wants it and shared memory the copy is ldmatrix or
- * stmatrix (matrix_copy.h), else a parallel nest. cp.async is chosen by the pipeline around a copy,
- * or demanded: `prefer_instruction="cp_async"` commits and waits here unless the pipeline does, and
- * T.async_copy commits only. LowerAsyncCopy refuses a demand that it cannot meet.
+ * It is made by its `instruction` (copy_instruction.h), which is known when all layouts are: a
+ * store by TMA, for which PlaceAsyncWaits says when threads wait; a load by TMA that is asked for,
+ * for which all threads wait; between two fragments shuffles in a warp or an exchange through
+ * shared memory (fragment_copy.h); ldmatrix or stmatrix (matrix_copy.h); else a parallel nest.
+ * cp.async is chosen by the pipeline around a copy, or demanded: `prefer_instruction="cp_async"`
+ * commits and waits here unless the pipeline does, and T.async_copy commits only. LowerAsyncCopy
+ * refuses a demand that it cannot meet.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "../layout/annotation.h"
-#include "../target/wgmma.h"
+#include "../target/mma.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
@@ -64,22 +64,42 @@ class CopyOperator : public TileOperator {
   }
   int64_t LayoutCost(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(find) : nest_->LayoutCost(scope);
+    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(scope) : nest_->LayoutCost(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
     if (TileOpIntAttr(call_.get(), kConverts, 0)) NoteConversion(scope);
-    if (auto staged = fragments_.LowerThroughShared(scope, span)) return *staged;
     const CopyChoice choice = ChoiceOf(call_.get());
+    if (choice.Is(kByShuffles)) return fragments_.LowerByShuffles(scope, span);
+    if (choice.Is(kByExchange)) return fragments_.LowerThroughShared(scope, span);
     if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, scope);
-    if (choice.Is(kByTma) && Loads()) return LowerToTmaLoad(scope);
-    if (choice.Has(kByTma) && !Loads()) {
-      if (auto store = LowerToTmaStore(choice, scope)) return *store;
+    if (choice.Is(kByTma)) return Loads() ? LowerToTmaLoad(scope) : LowerToTmaStore(scope);
+    if (choice.Is(kByLdmatrix) || choice.Is(kByStmatrix)) {
+      return LowerToMatrixCopy(src_, dst_, MatrixPlan::Of(call_.get()), scope, span);
     }
-    if (choice.Has(kByLdmatrix) || choice.Has(kByStmatrix)) {
-      if (auto matrices = LowerToMatrixCopy(src_, dst_, scope, span)) return *matrices;
+    // A pipeline may wait for what LowerAsyncCopy finds wide enough.
+    if (!choice.Is(kByThreads) && !choice.Has(kByCpAsync)) {
+      ThrowBug(span, "T.copy", "found a copy without an instruction");
     }
     return nest_->Lower(scope);
+  }
+
+  Call SelectInstruction(const LayoutScope& scope) const final {
+    const CopyChoice candidates = ChoiceOf(call_.get());
+    Map<String, Any> to_do;
+    const CopyChoice choice = FirstOf(
+        candidates, scope.has_async_owner, [&](const std::string& instruction) -> std::string {
+          if (instruction == kByTma) return WhyNotTma(candidates, scope, &to_do);
+          if (instruction == kByLdmatrix || instruction == kByStmatrix) {
+            return PlanMatrixCopy(src_, dst_, scope, &to_do);
+          }
+          if (instruction == kByShuffles) return fragments_.WhyNotShuffles(scope);
+          const bool is_exchange = instruction == kByThreads && candidates.Has(kByExchange);
+          return is_exchange ? fragments_.WhyNotThreads(scope) : "";
+        });
+    Call call = call_;
+    for (const auto& [key, value] : to_do) call = WithTileOpAttr(call.get(), key.c_str(), value);
+    return WithChoice(call.get(), choice);
   }
 
  private:
@@ -88,6 +108,7 @@ class CopyOperator : public TileOperator {
   const TileRegion& Shared() const { return Loads() ? dst_ : src_; }
 
   void NoteConversion(LoweringScope* scope) const {
+    if (IsFragment(src_.buffer) && IsFragment(dst_.buffer)) return;
     const bool to_shared = IsFragment(src_.buffer);
     const Var& fragment = to_shared ? src_.buffer : dst_.buffer;
     const int64_t elements = Product(ConstShape(fragment));
@@ -106,28 +127,36 @@ class CopyOperator : public TileOperator {
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
     const Layout layout = ProposeTmaLayout(Shared());
     TmaPlan plan;
-    if (!PlanBoxes(src_, dst_, layout, choice.demanded, scope->analyzer, &plan).empty()) {
+    if (!PlanTmaCopy(call_.get(), layout, ProofOf(choice), scope->analyzer, &plan).empty()) {
       return false;
     }
     scope->SetLayout(tile, layout, span);
     return true;
   }
 
-  /*! Why TMA has no boxes for the copy of `src` to `dst`, "" if it has. Without a demand they are
-   * legal for every shape that a call may bring. */
-  std::string PlanBoxes(const TileRegion& src, const TileRegion& dst, const Layout& layout,
-                        bool demanded, Analyzer* analyzer, TmaPlan* plan) const {
-    const TileRegion &global = Loads() ? src : dst, &shared = Loads() ? dst : src;
-    return PlanTma(global, shared, LayoutFrom(layout, shared.buffer),
-                   demanded ? TmaProof::kAtLaunch : TmaProof::kFully, analyzer, plan);
+  static TmaProof ProofOf(const CopyChoice& choice) {
+    return choice.demanded ? TmaProof::kAtLaunch : TmaProof::kFully;
+  }
+
+  /*! Why TMA does not make the copy; what it does is added to `to_do`. */
+  std::string WhyNotTma(const CopyChoice& candidates, const LayoutScope& scope,
+                        Map<String, Any>* to_do) const {
+    if (Loads() && !candidates.Is(kByTma)) return kUnwaited;
+    const Layout layout = scope.Find(Shared().buffer);
+    TmaPlan plan;
+    const std::string why =
+        PlanTmaCopy(call_.get(), layout, ProofOf(candidates), scope.analyzer, &plan);
+    if (!why.empty() && candidates.demanded) RefuseTma("T.copy", why, span);
+    if (why.empty() && !Loads()) {
+      if (auto part = PlanByGroups(plan, layout, ProofOf(candidates), scope)) plan = *part;
+    }
+    if (why.empty()) to_do->Set(kTmaBoxes, plan.Describe());
+    return why;
   }
 
   /*! Asked for only: one thread issues, all wait before they go on. */
   Stmt LowerToTmaLoad(LoweringScope* scope) const {
-    TmaPlan plan;
-    const std::string why =
-        PlanBoxes(src_, dst_, scope->LayoutOf(dst_.buffer), true, scope->analyzer, &plan);
-    if (!why.empty()) RefuseTma("T.copy", why, span);
+    const TmaPlan plan = TmaPlanOf(call_.get());
     RefuseSafeValue(*scope, src_.buffer, "T.copy", span);
     const OwnBarrier own = scope->AllocBarrier(std::string(dst_.buffer->name) + "_full");
     const Expr barrier = AddressOf(own.barrier, {MakeInt(0)}), bytes = MakeInt(TmaBytes(dst_));
@@ -146,47 +175,52 @@ class CopyOperator : public TileOperator {
     return MakeSeq(out);
   }
 
-  std::optional<Stmt> LowerToTmaStore(const CopyChoice& choice, LoweringScope* scope) const {
-    TmaPlan plan;
-    const std::string why = PlanBoxes(src_, dst_, scope->LayoutOf(src_.buffer), choice.demanded,
-                                      scope->analyzer, &plan);
-    if (!why.empty() && choice.demanded) RefuseTma("T.copy", why, span);
-    if (!why.empty()) return std::nullopt;
-    std::optional<Stmt> store = StoreByGroups(plan, choice.demanded, scope);
-    if (!store) {
-      store = MakeIf(ElectThread(*scope, 0),
-                     IssueTmaStore(src_, dst_, plan, TmaIssueOf(call_.get()), scope, span), span);
+  Stmt LowerToTmaStore(LoweringScope* scope) const {
+    const TmaPlan plan = TmaPlanOf(call_.get());
+    TileRegion src = src_, dst = dst_;
+    if (plan.group_dim) {
+      const Expr group = FloorDivOf(scope->thread, kWarpGroupThreads);
+      std::tie(src, dst) = PartOf(*plan.group_dim, group, scope->num_threads / kWarpGroupThreads);
     }
+    const Stmt store =
+        MakeIf(ElectThread(*scope, plan.group_dim ? kWarpGroupThreads : 0),
+               IssueTmaStore(src, dst, plan, TmaIssueOf(call_.get()), scope, span), span);
     const bool again = scope->StoresTo(dst_.buffer).repeated;
-    return WaitedStore(*store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
+    return WaitedStore(store, src_, dst_, again ? kOrderStores : kOrderNone, scope);
   }
 
   /*! In a range of several warp groups each stores rows of its own: where it has also made them, it
    * waits for no other. */
-  std::optional<Stmt> StoreByGroups(const TmaPlan& whole, bool demanded,
-                                    LoweringScope* scope) const {
-    const int64_t groups = scope->num_threads / kWarpGroupThreads;
+  std::optional<TmaPlan> PlanByGroups(const TmaPlan& whole, const Layout& layout, TmaProof proof,
+                                      const LayoutScope& scope) const {
+    const int64_t groups = scope.num_threads / kWarpGroupThreads;
     const size_t rank = src_.ranges.size();
-    if (!scope->in_range || groups < 2 || scope->num_threads % kWarpGroupThreads || rank < 2) {
+    if (!scope.in_range || groups < 2 || scope.num_threads % kWarpGroupThreads || rank < 2) {
       return std::nullopt;
     }
     const auto rows = std::find_if(whole.dims.begin(), whole.dims.end(),
                                    [&](const TmaDim& d) { return d.shared == rank - 2; });
-    if (rows == whole.dims.end() || !StaysInGroups(rows->global, *scope)) return std::nullopt;
-    const int64_t part = ToInt(src_.ranges[rank - 2]->extent) / groups;
-    if (part * groups != ToInt(src_.ranges[rank - 2]->extent)) return std::nullopt;
-    const Expr first = FloorDivOf(scope->thread, kWarpGroupThreads) * part;
-    const TileRegion src = RowsOf(src_, rank - 2, first, part);
-    const TileRegion dst = RowsOf(dst_, rows->global, first, part);
+    if (rows == whole.dims.end() || !StaysInGroups(rows->global, scope)) return std::nullopt;
+    if (ToInt(src_.ranges[rank - 2]->extent) % groups) return std::nullopt;
+    const Var group = MakeVar("group");
+    scope.analyzer->BindConst(group, groups);
+    const auto [src, dst] = PartOf(rows->global, group, groups);
+    const Call part = CallOp(kCopy, {src.ToExpr(), dst.ToExpr()});
     TmaPlan plan;
-    const Layout layout = scope->LayoutOf(src.buffer);
-    if (!PlanBoxes(src, dst, layout, demanded, scope->analyzer, &plan).empty()) return std::nullopt;
-    return MakeIf(ElectThread(*scope, kWarpGroupThreads),
-                  IssueTmaStore(src, dst, plan, TmaIssueOf(call_.get()), scope, span), span);
+    if (!PlanTmaCopy(part.get(), layout, proof, scope.analyzer, &plan).empty()) return std::nullopt;
+    plan.group_dim = rows->global;
+    return plan;
+  }
+
+  /*! The rows of a store, and those of dimension `dim` of the tensor, that a warp group has. */
+  std::pair<TileRegion, TileRegion> PartOf(size_t dim, const Expr& group, int64_t groups) const {
+    const size_t rows = src_.ranges.size() - 2;
+    const int64_t part = ToInt(src_.ranges[rows]->extent) / groups;
+    return {RowsOf(src_, rows, group * part, part), RowsOf(dst_, dim, group * part, part)};
   }
 
   /*! A row of the tensor is always stored by the same warp group, which has its stores in order. */
-  bool StaysInGroups(size_t dim, const LoweringScope& scope) const {
+  bool StaysInGroups(size_t dim, const LayoutScope& scope) const {
     const StoreTraffic traffic = scope.StoresTo(dst_.buffer);
     return !traffic.repeated ||
            std::all_of(traffic.regions.begin(), traffic.regions.end(), [&](const TileRegion& r) {

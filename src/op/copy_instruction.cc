@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kDemandedByUser = "demanded";
 constexpr const char* kAligned = "aligned";
+constexpr const char* kBlockDim = "block_dim";
 
 }  // namespace
 
@@ -42,6 +43,7 @@ Call WithChoice(const CallNode* copy, const CopyChoice& choice) {
   if (!choice.rejected.empty()) attrs.Set(kRejected, choice.rejected);
   if (choice.demanded) attrs.Set(kDemandedByUser, int64_t(1));
   if (choice.aligned) attrs.Set(kAligned, choice.aligned);
+  if (choice.block_dim) attrs.Set(kBlockDim, static_cast<int64_t>(*choice.block_dim));
   return WithTileOpAttrs(copy, attrs);
 }
 
@@ -53,6 +55,7 @@ CopyChoice ChoiceOf(const CallNode* copy) {
   if (attrs.count(kRejected)) choice.rejected = attrs.at(kRejected).cast<Map<String, String>>();
   choice.demanded = attrs.count(kDemandedByUser) != 0;
   choice.aligned = TileOpIntAttr(copy, kAligned, 0);
+  if (attrs.count(kBlockDim)) choice.block_dim = TileOpIntAttr(copy, kBlockDim, 0);
   return choice;
 }
 
@@ -68,6 +71,25 @@ CopyChoice ChoiceOfThreads(const Var& src, const Var& dst) {
   if (IsShared(src) && IsFragment(dst)) choice.Try(kByLdmatrix, "");
   if (IsFragment(src) && IsShared(dst)) choice.Try(kByStmatrix, "");
   choice.Try(kByThreads, "");
+  if (IsFragment(src) && IsFragment(dst)) {
+    choice.Try(kByShuffles, "");
+    choice.Try(kByExchange, "");
+  }
+  return choice;
+}
+
+CopyChoice FirstOf(const CopyChoice& candidates, bool has_async_owner,
+                   const std::function<std::string(const std::string&)>& why_not) {
+  CopyChoice choice = candidates;
+  choice.candidates = {};
+  for (const String& candidate : candidates.candidates) {
+    const std::string name = candidate;
+    const bool is_async = name == kByCpAsync && !candidates.Is(name);
+    choice.Try(name.c_str(), !is_async ? why_not(name) : has_async_owner ? "" : kUnwaited);
+    if (choice.candidates.empty()) continue;
+    if (is_async) choice.candidates.push_back(kByThreads);
+    return choice;
+  }
   return choice;
 }
 

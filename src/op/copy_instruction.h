@@ -8,12 +8,21 @@
  *     TMA, why no pass may run the copy ahead by itself;
  *   "demanded": 1: the program asks for what is left;
  *   "aligned": 16: every row that cp.async would move begins and ends at multiples of so many bytes
- *     on both sides; absent where fewer than 4 are proved.
+ *     on both sides; absent where fewer than 4 are proved;
+ *   "block_dim": 0: in a cluster, the dimension, of those longer than 1, in which TMA can load a
+ * part of the tile for each block.
  *
  * A load by TMA or by cp.async needs a pass that lets threads wait for it: one that none narrows to
  * either is made by the threads.
+ *
+ * Layout inference narrows the list to one, since layouts decide, too, and adds what that one is to
+ * do: "tma": the boxes (TmaPlan), "matrices": the registers of ldmatrix or stmatrix. "cp.async",
+ * "vector" are left to a copy that a pipeline commits and waits for: the elements of a thread that
+ * are too narrow for cp.async are stored by it.
  */
 #pragma once
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +37,14 @@ inline constexpr const char* kByCpAsync = "cp.async";
 inline constexpr const char* kByLdmatrix = "ldmatrix";
 inline constexpr const char* kByStmatrix = "stmatrix";
 inline constexpr const char* kByThreads = "vector";
+/*! Between fragments: lanes of a warp exchange registers. */
+inline constexpr const char* kByShuffles = "shfl";
+/*! Between fragments: the threads write and read a tile of shared memory. */
+inline constexpr const char* kByExchange = "exchange";
+
+/*! Attributes with what the instruction is to do. */
+inline constexpr const char* kTmaBoxes = "tma";
+inline constexpr const char* kMatrices = "matrices";
 
 /*! The fewest bytes of a cp.async (PTX ISA, cp.async). */
 inline constexpr int64_t kCpAsyncBytes = 4;
@@ -40,6 +57,7 @@ struct CopyChoice {
   Map<String, String> rejected;
   bool demanded = false;
   int64_t aligned = 0;
+  std::optional<size_t> block_dim;
 
   bool Has(const std::string& instruction) const;
   /*! It is the only one left. */
@@ -59,6 +77,12 @@ Call WithChoice(const CallNode* copy, const CopyChoice& choice);
 CopyChoice ChoiceOf(const CallNode* copy);
 /*! The copy that one of its candidates makes. */
 Call Narrowed(const CallNode* copy, const char* instruction);
+/*! The choice where all layouts are known: the first candidate that `why_not` has no words against.
+ * `has_async_owner`: someone commits and waits for cp.async. */
+CopyChoice FirstOf(const CopyChoice& candidates, bool has_async_owner,
+                   const std::function<std::string(const std::string&)>& why_not);
+/*! Why a load is not made by what no pass lets threads wait for. */
+inline constexpr const char* kUnwaited = "no pass lets threads wait for it";
 /*! The choice of a copy that a pass makes of its own, for threads, between these buffers. */
 CopyChoice ChoiceOfThreads(const Var& src, const Var& dst);
 

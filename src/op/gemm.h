@@ -8,7 +8,7 @@
  * go through shared memory (gemm_operand.cc).
  */
 #pragma once
-#include "../target/wgmma.h"
+#include "../target/mma.h"
 #include "operator.h"
 #include "wgmma_operand.h"
 
@@ -72,7 +72,7 @@ struct GemmContext {
 /*! How a gemm is computed. */
 struct GemmPlan {
   /*! Computes the whole, if it has an instruction; `mma` is empty then. */
-  WgmmaChoice wgmma;
+  GroupChoice wgmma;
   /*! Why the instructions of warp groups do not, empty before sm_90. */
   std::string why_no_wgmma;
   /*! Instructions that differ in k only; empty if none fits. */

@@ -29,16 +29,16 @@ Array<Any> RowsOf(const GemmOp& op, const GemmPlan& plan) {
 
 /*! Adds a row to the plan; false if there is none of the name. */
 bool AddRow(const std::string& name, int64_t begin, int64_t end, GemmPlan* plan) {
-  plan->fma_begin = end;
-  if (name == kArithmetic) {
-    plan->fma_begin = begin;
-  } else if (const MatrixInstruction* mma = MmaNamed(name)) {
-    plan->mma.push_back({mma, begin, (end - begin) / mma->k});
-  } else {
-    plan->wgmma.instruction = WgmmaNamed(name, &plan->wgmma.n);
-    return plan->UsesWgmma();
+  plan->fma_begin = name == kArithmetic ? begin : end;
+  if (name == kArithmetic) return true;
+  int64_t columns = 0;
+  const MatrixInstruction* row = MmaNamed(name, &columns);
+  if (row && row->IsOfGroup()) {
+    plan->wgmma = {row, plan->wgmma.warps, columns};
+  } else if (row) {
+    plan->mma.push_back({row, begin, (end - begin) / row->k});
   }
-  return true;
+  return row != nullptr;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 /*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
 #include "../layout/mma_fragment.h"
-#include "../target/wgmma.h"
+#include "../target/mma.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "gemm.h"
@@ -112,7 +112,7 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   if (op.IsSparse() && !shared_a) return "A is not in shared memory";
   if (op.IsSparse() && op.trans_a) return "A must have elements along K side by side";
   const bool k_major = (!shared_a || !op.trans_a) && op.trans_b;
-  std::optional<WgmmaChoice> choice = SelectWgmma(want, k_major, op.policy, &why);
+  std::optional<GroupChoice> choice = SelectGroupMma(want, k_major, op.policy, &why);
   if (!choice) return why;
   if (!IsShared(op.b.buffer)) return "B is not in shared memory";
   if (context.views) return "an operand is a view of another buffer";
@@ -139,7 +139,7 @@ bool IsWhole(const TileRegion& r) {
 }
 
 WgmmaOperand GemmPlan::SharedA(const GemmOp& op) const {
-  return {op.a, !op.trans_a, WgmmaInstruction::kRows, wgmma.instruction->StoredK()};
+  return {op.a, !op.trans_a, wgmma.instruction->m, wgmma.instruction->StoredK()};
 }
 
 WgmmaOperand GemmPlan::SharedB(const GemmOp& op) const {

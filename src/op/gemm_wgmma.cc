@@ -80,8 +80,7 @@ class WgmmaEmitter {
   /*! First row and column of the thread's warp group. */
   Expr GroupRow() const {
     if (plan_.warps.m_warps == kGroupWarps) return MakeInt(0);
-    return FloorDivOf(FloorModOf(warp_, plan_.warps.m_warps), kGroupWarps) *
-           WgmmaInstruction::kRows;
+    return FloorDivOf(FloorModOf(warp_, plan_.warps.m_warps), kGroupWarps) * wgmma_.m;
   }
   Expr GroupColumn() const {
     if (plan_.warps.n_warps == 1) return MakeInt(0);
@@ -175,7 +174,7 @@ class WgmmaEmitter {
     const Expr at_k = k * wgmma_.k;
     const Expr c = AddressOf(registers_c_, {i * (columns_ / 2) + j * (plan_.wgmma.n / 2)});
     const Expr b = IsOneBlock() ? Steps(b_) : Advance(b_, j * plan_.wgmma.n, at_k);
-    Array<Expr> args = {MakeInt(WgmmaInstruction::kRows),
+    Array<Expr> args = {MakeInt(wgmma_.m),
                         MakeInt(plan_.wgmma.n),
                         MakeInt(wgmma_.k),
                         StringOf(wgmma_.operand_name),
@@ -207,7 +206,7 @@ class WgmmaEmitter {
 
   const GemmOp& op_;
   const GemmPlan& plan_;
-  const WgmmaInstruction& wgmma_;
+  const MatrixInstruction& wgmma_;
   LoweringScope* scope_;
   Var registers_c_;
   /*! Instructions of a warp group one below the other, and its columns. */

@@ -3,21 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "../tvm/attrs.h"
+#include "../target/copies.h"
 
 namespace tl {
-
-/*! Which threads a call concerns. */
-enum class ThreadScope : uint8_t { kThread, kLanes, kBlock, kCluster, kGrid };
-
-/*! Asynchronous operations that complete together, in groups or at an mbarrier. */
-enum class AsyncQueue : uint8_t {
-  kNone,
-  kCpAsync,   // cp.async: groups of a thread
-  kTmaLoad,   // bulk copies into shared memory: an mbarrier counts their bytes
-  kTmaStore,  // bulk copies from shared memory: groups of a thread
-  kWgmma      // wgmma: groups of a warp
-};
 
 /*! What a call does to its queue. */
 enum class QueueStep : uint8_t {

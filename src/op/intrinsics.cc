@@ -7,6 +7,7 @@
 #include "../tvm/attrs.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "rank_intrinsics.h"
 #include "tensor_map_spec.h"
 
 namespace tl {
@@ -18,6 +19,10 @@ constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::
 
 /*! Of ThreadScope, in its order. */
 constexpr std::array<const char*, 5> kScopeNames = {"thread", "lanes", "block", "cluster", "grid"};
+constexpr std::array<const char*, 5> kQueueNames = {"", "cp.async", "TMA load", "TMA store",
+                                                    "wgmma"};
+constexpr std::array<const char*, 6> kStepNames = {"",      "operand", "issue",
+                                                   "fence", "commit",  "wait"};
 
 constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
 constexpr IntrinsicEffects kAtomicUpdate = kPure.Tells(ThreadScope::kGrid);
@@ -214,8 +219,9 @@ std::vector<Intrinsic> MatrixCopies() {
 std::unordered_map<std::string, Intrinsic>& Table() {
   static auto* table = [] {
     auto* rows = new std::unordered_map<std::string, Intrinsic>();
-    for (const auto& part : {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(),
-                             HopperIntrinsics(), TmaIntrinsics(), ScalarIntrinsics()}) {
+    for (const auto& part :
+         {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(), HopperIntrinsics(), TmaIntrinsics(),
+          ScalarIntrinsics(), RankIntrinsics()}) {
       for (const Intrinsic& row : part) rows->emplace(row.op, row);
     }
     return rows;
@@ -229,18 +235,21 @@ void RegisterRow(const Intrinsic& row) {
 
 /*! Adds the row of `op`. `function` is declared by `header`, or by the program's own text where
  * that is empty. Its arguments behind the template arguments are pointers that are only read
- * ("r"), only written ("w") or both ("rw"), or values (""). It `meets` and `tells` the threads of a
- * scope, by the names that DescribeEffects gives. No program may be lowered meanwhile. */
+ * ("r"), only written ("w") or both ("rw"), written when a wait says so ("async w"), or values
+ * (""). It `meets` and `tells` the threads of a scope, and does a `step` of a queue, by the names
+ * that DescribeEffects gives. No program may be lowered meanwhile. */
 void AddIntrinsic(const String& op, const String& function, const String& header,
                   int64_t template_args, const Array<String>& access, const String& meets,
-                  const String& tells) {
+                  const String& tells, const String& queue, const String& step) {
   const auto find = [](const auto& names, const String& name) {
     const auto it = std::find(names.begin(), names.end(), std::string(name));
     if (it == names.end())
       TVM_FFI_THROW(ValueError) << "found " << name << " in an intrinsic's row";
     return it - names.begin();
   };
-  static const std::vector<std::string> accesses = {"", "r", "w", "rw"};
+  static const std::vector<std::string> names = {"", "r", "w", "rw", "async w"};
+  static constexpr Access kAccesses[] = {Access::kNone, Access::kRead, Access::kWrite,
+                                         Access::kReadWrite, Access::kAsyncWrite};
   const auto scope = [&](const String& name) {
     return static_cast<ThreadScope>(find(kScopeNames, name));
   };
@@ -249,8 +258,12 @@ void AddIntrinsic(const String& op, const String& function, const String& header
                 std::string(header),
                 static_cast<int>(template_args),
                 {},
-                IntrinsicEffects::None().Meets(scope(meets)).Tells(scope(tells))};
-  for (const String& a : access) row.access.push_back(static_cast<Access>(find(accesses, a)));
+                IntrinsicEffects::None()
+                    .Meets(scope(meets))
+                    .Tells(scope(tells))
+                    .Queue(static_cast<AsyncQueue>(find(kQueueNames, queue)),
+                           static_cast<QueueStep>(find(kStepNames, step)))};
+  for (const String& a : access) row.access.push_back(kAccesses[find(names, a)]);
   RegisterRow(row);
   Table().insert_or_assign(row.op, row);
 }
@@ -263,8 +276,6 @@ Expr Pointee(const Expr& arg) {
 
 /*! The effects of an intrinsic as data; nullptr for a name without a row. */
 Any DescribeEffects(const String& op) {
-  static const char* const queues[] = {"", "cp.async", "TMA load", "TMA store", "wgmma"};
-  static const char* const steps[] = {"", "operand", "issue", "fence", "commit", "wait"};
   static const char* const results[] = {"operands", "thread", "block"};
   const Intrinsic* row = FindIntrinsic(std::string(op));
   if (!row) return nullptr;
@@ -275,10 +286,14 @@ Any DescribeEffects(const String& op) {
   const auto scope = [](ThreadScope value) {
     return String(kScopeNames[static_cast<size_t>(value)]);
   };
-  return Map<String, Any>{{"meets", scope(e.meets)},        {"orders", e.orders},
-                          {"tells", scope(e.tells)},        {"result", text(results, e.result)},
-                          {"queue", text(queues, e.queue)}, {"step", text(steps, e.step)},
-                          {"shares_rows", e.shares_rows},   {"schedules", e.schedules}};
+  return Map<String, Any>{{"meets", scope(e.meets)},
+                          {"orders", e.orders},
+                          {"tells", scope(e.tells)},
+                          {"result", text(results, e.result)},
+                          {"queue", text(kQueueNames.data(), e.queue)},
+                          {"step", text(kStepNames.data(), e.step)},
+                          {"shares_rows", e.shares_rows},
+                          {"schedules", e.schedules}};
 }
 
 Registration registration([] {

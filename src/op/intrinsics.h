@@ -93,6 +93,7 @@ bool IsOperandOfWgmma(const CallNode* call, Access access);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
+/*! Commits and waits of a thread's asynchronous copies: LowerAsyncCopy makes them the target's. */
 inline constexpr const char* kCpAsync = "tl.cp_async_gs";
 inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
 inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";

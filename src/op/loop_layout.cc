@@ -2,7 +2,7 @@
 
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
-#include "../target/wgmma.h"
+#include "../target/mma.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"

@@ -4,11 +4,13 @@
 
 #include "../layout/inverse.h"
 #include "../target/target.h"
+#include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
+#include "copy_instruction.h"
 #include "launch_sized.h"
 #include "region_nest.h"
-#include "tma_plan.h"
+#include "tma_copy.h"
 
 namespace tl {
 namespace {
@@ -39,10 +41,6 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   return held;
 }
 
-bool HasInstruction(const Target& target, bool loads, int64_t num_threads) {
-  return target.Has(loads ? Feature::kLdmatrix : Feature::kStmatrix) && num_threads % kLanes == 0;
-}
-
 /*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
  * 8. */
 bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
@@ -68,16 +66,9 @@ bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
 
 /*! Eight elements from each multiple of 8 in the last dimension lie side by side in memory, at a
  * multiple of 16 bytes. */
-bool HasWholeRows(const Var& buffer, LoweringScope* scope) {
-  Array<Var> vars;
-  const std::vector<int64_t> shape = ConstShape(buffer);
-  for (size_t d = 0; d < shape.size(); ++d) vars.push_back(MakeVar("i" + std::to_string(d)));
-  auto [physical, indices] = scope->ToPhysical(buffer, Array<Expr>(vars.begin(), vars.end()));
-  Expr flat = MakeInt(0);
-  const std::vector<int64_t> extents = ConstShape(physical);
-  for (size_t d = 0; d < extents.size(); ++d) flat = flat * extents[d] + indices[d];
-  const std::vector<int64_t> place = MakeLayout(vars, shape, {flat})->Table();
-  const int64_t columns = shape.back();
+bool HasWholeRows(const Layout& shared) {
+  const std::vector<int64_t> place = shared->Addresses();
+  const int64_t columns = shared->Shape().back();
   for (int64_t k = 0; k < static_cast<int64_t>(place.size()); ++k) {
     const int64_t row = k - k % columns % kSide;
     if (row - row % columns + columns < row + kSide) continue;  // the ragged end of a row
@@ -96,10 +87,7 @@ bool Contains(const TileRegion& r, int64_t element) {
   return true;
 }
 
-/*! Consecutive pairs of registers. */
-struct Run {
-  int64_t first, count;
-};
+using Run = MatrixPlan::Run;
 
 /*! The pairs whose matrices are the region's; nullopt where one lies in it in part, or in some
  * warps only. */
@@ -129,11 +117,12 @@ std::optional<std::vector<Run>> PairsOf(const TileRegion& r, const Fragment& f,
 
 class MatrixCopy {
  public:
-  MatrixCopy(const TileRegion& fragment, const TileRegion& shared, bool loads, LoweringScope* scope,
-             Span span)
+  MatrixCopy(const TileRegion& fragment, const TileRegion& shared, bool loads, bool transposed,
+             LoweringScope* scope, Span span)
       : fragment_(fragment),
         shared_(shared),
         loads_(loads),
+        transposed_(transposed),
         scope_(scope),
         span_(std::move(span)),
         layout_(scope->FragmentOf(fragment.buffer)),
@@ -144,63 +133,38 @@ class MatrixCopy {
                             {MakeInt(kMostPairs * 2)}, "local");
   }
 
-  std::optional<Stmt> Lower() {
-    if (!HasInstruction(*scope_->target, loads_, scope_->num_threads) || !RowsMatch() ||
-        (!loads_ && layout_->replicate > 1)) {
-      return std::nullopt;
-    }
-    transposed_ = !IsMadeOfMatrices(layout_, scope_->num_threads, false);
-    if (transposed_ && !IsMadeOfMatrices(layout_, scope_->num_threads, true)) return std::nullopt;
-    if (!HasWholeRows(shared_.buffer, scope_)) return std::nullopt;
-
-    const auto runs = PairsOf(fragment_, layout_, scope_->num_threads);
-    if (!runs) return std::nullopt;
+  Stmt Lower(const std::vector<Run>& runs) {
     std::vector<Stmt> out;
     if (converted_) out.push_back(AllocLocal(*converted_));
-    for (const Run& run : *runs) {
-      if (!Move(run, &out)) return std::nullopt;
-    }
+    for (const Run& run : runs) Move(run, &out);
     return MakeSeq(out);
   }
 
  private:
-  /*! Instructions for the pairs of a run; false where there are none. */
-  bool Move(Run run, std::vector<Stmt>* out) {
+  /*! Instructions for the pairs of a run. */
+  void Move(Run run, std::vector<Stmt>* out) {
     for (int64_t count : {kMostPairs, kMostPairs / 2, int64_t(1)}) {
       const int64_t times = run.count / count;
       if (times == 0) continue;
       Var r = MakeVar("r");
-      auto copy = times == 1 ? Instruction(count, MakeInt(run.first))
-                             : Instruction(count, Expr(r) * count + run.first);
-      if (!copy) return false;
-      out->push_back(times == 1 ? *copy
-                                : MakeFor(r, MakeInt(times), ForKind::kUnrolled, *copy, span_));
+      const Stmt copy = times == 1 ? Instruction(count, MakeInt(run.first))
+                                   : Instruction(count, Expr(r) * count + run.first);
+      out->push_back(times == 1 ? copy
+                                : MakeFor(r, MakeInt(times), ForKind::kUnrolled, copy, span_));
       run = {run.first + times * count, run.count - times * count};
     }
-    return true;
-  }
-
-  /*! A row of a matrix in the fragment is a row in shared memory. */
-  bool RowsMatch() {
-    const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
-                              in_shared = NonUnitDims(shared_);
-    if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
-    if (in_fragment.back() + 1 != fragment_.ranges.size()) return false;
-    if (in_shared.back() + 1 != shared_.ranges.size()) return false;
-    const Analyzer::Modular start = scope_->analyzer->ModularSet(shared_.ranges.back()->min);
-    return start.coeff % kSide == 0 && start.base % kSide == 0;
   }
 
   /*! One instruction for `count` matrices from pair number `first` on: lane 8 m + k gives row k of
    * matrix m. */
-  std::optional<Stmt> Instruction(int64_t count, const Expr& first) {
+  Stmt Instruction(int64_t count, const Expr& first) {
     const Expr lane = FloorModOf(scope_->thread, kLanes), row = FloorModOf(lane, kSide);
     const Expr warp = FloorDivOf(scope_->thread, kLanes) * kLanes;
     const Expr pair = first + FloorModOf(FloorDivOf(lane, kSide), count);
     const Expr thread = warp + (transposed_ ? FloorDivOf(row, 2) : row * 4);
     const Expr reg = pair * 2 + (transposed_ ? FloorModOf(row, 2) : Expr(MakeInt(0)));
-    auto inverse = InvertFragment(layout_, thread, reg, scope_->num_threads);
-    if (!inverse) return std::nullopt;
+    const auto inverse = InvertFragment(layout_, thread, reg, scope_->num_threads);
+    if (!inverse) ThrowBug(span_, "MatrixCopy", "the planned fragment has no inverse");
 
     const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
                               in_shared = NonUnitDims(shared_);
@@ -235,14 +199,13 @@ class MatrixCopy {
 
   const TileRegion& fragment_;
   const TileRegion& shared_;
-  bool loads_;
+  bool loads_, transposed_;
   LoweringScope* scope_;
   Span span_;
   Fragment layout_;
   Var registers_;
   /*! What one instruction moves, in the dtype of shared memory, where that is another one. */
   std::optional<Var> converted_;
-  bool transposed_ = false;
 };
 
 /*! The sides of a copy between a fragment and shared memory whose elements matrices may have. */
@@ -260,6 +223,17 @@ std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
   return s;
 }
 
+/*! A row of a matrix in the fragment is a row in shared memory. */
+bool RowsMatch(const Sides& s, Analyzer* analyzer) {
+  const std::vector<size_t> in_fragment = NonUnitDims(s.fragment),
+                            in_shared = NonUnitDims(s.shared);
+  if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
+  if (in_fragment.back() + 1 != s.fragment.ranges.size()) return false;
+  if (in_shared.back() + 1 != s.shared.ranges.size()) return false;
+  const Analyzer::Modular start = analyzer->ModularSet(s.shared.ranges.back()->min);
+  return start.coeff % kSide == 0 && start.base % kSide == 0;
+}
+
 }  // namespace
 
 std::string WhyNotMatrices(const TileRegion& src, const TileRegion& dst, const Target& target,
@@ -272,18 +246,52 @@ std::string WhyNotMatrices(const TileRegion& src, const TileRegion& dst, const T
   return "";
 }
 
-std::optional<Stmt> LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst,
-                                      LoweringScope* scope, const Span& span) {
-  const auto sides = SidesOf(src, dst);
-  if (!sides) return std::nullopt;
-  return MatrixCopy(sides->fragment, sides->shared, sides->loads, scope, span).Lower();
+MatrixPlan MatrixPlan::Of(const CallNode* copy) {
+  const auto text = TileOpAttr(copy, kMatrices).cast<Map<String, Any>>();
+  MatrixPlan plan;
+  plan.transposed = text.count("transposed") != 0;
+  for (const Array<int64_t>& run : text.at("pairs").cast<Array<Array<int64_t>>>()) {
+    plan.runs.push_back({run[0], run[1]});
+  }
+  return plan;
+}
+
+std::string PlanMatrixCopy(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope,
+                           Map<String, Any>* to_do) {
+  const int64_t threads = scope.num_threads;
+  const std::string why = WhyNotMatrices(src, dst, *scope.target, threads);
+  if (!why.empty()) return why;
+  const Sides s = *SidesOf(src, dst);
+  if (!RowsMatch(s, scope.analyzer)) return "rows that are not those of the matrices";
+  const Fragment f = scope.FindFragment(s.fragment.buffer);
+  if (!s.loads && f->replicate > 1) return "elements that several threads hold";
+  const bool transposed = !IsMadeOfMatrices(f, threads, false);
+  if (transposed && !IsMadeOfMatrices(f, threads, true)) return "a fragment without 8x8 matrices";
+  if (!HasWholeRows(LayoutFrom(scope.Find(s.shared.buffer), s.shared.buffer))) {
+    return "rows of 16 bytes that are not in one piece in shared memory";
+  }
+  const auto runs = PairsOf(s.fragment, f, threads);
+  if (!runs) return "a part of a matrix";
+  if (!InvertFragment(f, MakeVar("thread"), MakeVar("register"), threads)) {
+    return "a fragment without an inverse in closed form";
+  }
+  Array<Array<int64_t>> pairs;
+  for (const Run& run : *runs) pairs.push_back({run.first, run.count});
+  Map<String, Any> text = {{"pairs", pairs}};
+  if (transposed) text.Set("transposed", int64_t(1));
+  to_do->Set(kMatrices, text);
+  return "";
+}
+
+Stmt LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst, const MatrixPlan& plan,
+                       LoweringScope* scope, const Span& span) {
+  const Sides s = *SidesOf(src, dst);
+  return MatrixCopy(s.fragment, s.shared, s.loads, plan.transposed, scope, span).Lower(plan.runs);
 }
 
 Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope) {
+  if (!WhyNotMatrices(src, dst, *scope.target, scope.num_threads).empty()) return Layout();
   const auto sides = SidesOf(src, dst);
-  if (!sides || !HasInstruction(*scope.target, sides->loads, scope.num_threads)) {
-    return Layout();
-  }
   const Fragment f = scope.FindFragment(sides->fragment.buffer);
   const auto is_made = [&](bool transposed) {
     return IsMadeOfMatrices(f, scope.num_threads, transposed);

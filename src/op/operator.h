@@ -72,6 +72,8 @@ class LayoutScope {
   const Target* target = nullptr;
   /*! The lowest of them, in the block. */
   int64_t first_thread = 0;
+  /*! As of LoweringScope. */
+  bool in_range = false, has_async_owner = false;
   Analyzer* analyzer = nullptr;
 };
 
@@ -142,6 +144,9 @@ class TileOperator {
   virtual bool IsOfThread() const { return false; }
   /*! Refuses placements that the operator cannot work with; all buffers are placed. */
   virtual void Verify(const LayoutScope& scope) const { (void)scope; }
+  /*! The operator's call with the instruction that makes it (copy_instruction.h), undefined where
+   * it has no choice. ValueError for a demand that layouts are against. All buffers are placed. */
+  virtual Call SelectInstruction(const LayoutScope& scope) const { return (void)scope, Call(); }
   /*! Accesses of fragments whose elements other threads hold: inference lets them go through shared
    *  memory. All buffers are placed. */
   virtual std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const;

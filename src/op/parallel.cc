@@ -83,7 +83,7 @@ class UniformityCheck : public StmtExprVisitor {
 class FragmentAccessCollector : public StmtExprVisitor {
  public:
   explicit FragmentAccessCollector(const ParallelNest& nest)
-      : varying_(nest.vars.begin(), nest.vars.end()) {
+      : nest_(nest), varying_(nest.vars.begin(), nest.vars.end()) {
     effects_(nest.body);
   }
   std::vector<FragmentAccess> found;
@@ -92,15 +92,16 @@ class FragmentAccessCollector : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     varying_.push_back(op->loop_var);
-    const auto extent = AsInt(op->extent);
-    if (!extent || !IsConst(op->min, 0)) {
-      return Under({op->min, op->extent}, op);
+    const std::optional<int64_t> end = EndOf(op);
+    if (end) {
+      vars_.push_back(op->loop_var);
+      extents_.push_back(*end);
     }
-    vars_.push_back(op->loop_var);
-    extents_.push_back(*extent);
-    Default(op);
-    vars_.pop_back();
-    extents_.pop_back();
+    Under(RunsAlike(op) ? std::vector<Expr>() : std::vector<Expr>{op->min, op->extent}, op);
+    if (end) {
+      vars_.pop_back();
+      extents_.pop_back();
+    }
   }
   void Visit_(const BufferStoreNode* op) final {
     span_ = op->span;
@@ -131,6 +132,20 @@ class FragmentAccessCollector : public StmtExprVisitor {
     span_ = op->span;
     Default(op);
   }
+  static bool RunsAlike(const ForNode* op) { return AsInt(op->extent) && IsConst(op->min, 0); }
+  /*! What the loop's variable stays below, which is never negative; nullopt where no such number is
+   * known. The bounds may be those of a triangle. */
+  std::optional<int64_t> EndOf(const ForNode* op) const {
+    if (RunsAlike(op)) return AsInt(op->extent);
+    Analyzer analyzer;
+    for (size_t k = 0; k < nest_.vars.size(); ++k) {
+      if (const auto extent = AsInt(nest_.extents[k])) analyzer.BindConst(nest_.vars[k], *extent);
+    }
+    for (size_t k = 0; k < vars_.size(); ++k) analyzer.BindConst(vars_[k], extents_[k]);
+    const int64_t end = analyzer.ConstBound(analyzer.Simplify(op->min + op->extent)).max;
+    const bool is_known = analyzer.ConstBound(op->min).min >= 0 && end <= kMostRegisters;
+    return is_known ? std::optional(end) : std::nullopt;
+  }
   /*! What decides whether and how often the children run. */
   void Under(const std::vector<Expr>& conditions, const StmtNode* op) {
     const size_t outer = conditions_.size();
@@ -148,6 +163,10 @@ class FragmentAccessCollector : public StmtExprVisitor {
   void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
     found.push_back({buffer, indices, is_write, vars_, extents_, span_});
   }
+  /*! A loop whose bounds are not numbers runs over registers of a thread, of which there are fewer.
+   */
+  static constexpr int64_t kMostRegisters = 1024;
+  const ParallelNest& nest_;
   BodyEffects effects_;
   Substituter bound_;
   /*! Of the nest and of all loops in it. */
@@ -421,7 +440,11 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
   }
   Array<Expr> at(base_coordinates.begin(), base_coordinates.end());
   const int64_t sharing = Product(pattern->divisors);
-  const Expr index = FloorDivOf(base->MapIndex(at)[0], sharing) * inner_total + inner;
+  const Expr own = FloorDivOf(base->MapIndex(at)[0], sharing);
+  // Neighbours of the last dimension are neighbours in registers, as vectors want them.
+  const bool is_inner_last = !pattern->loop_of_dim.empty() && !pattern->loop_of_dim.back();
+  const int64_t owned = (base->OutputShape()[0] + sharing - 1) / sharing;
+  const Expr index = is_inner_last ? own * inner_total + inner : inner * owned + own;
   const Fragment found = MakeFragment(vars, shape, index, base->MapThread(at, base->replica),
                                       base->replica, base->replicate);
   // Iterations of one element may lie in several threads, or far apart in one.
@@ -502,6 +525,7 @@ class WidthPlanner : public StmtExprVisitor {
     for (size_t d = 0; d < nest.vars.size(); ++d) {
       analyzer->Bind(nest.vars[d], MakeInt(0), nest.extents[d]);
     }
+    stored_(nest.body);
     // The end of a single loop may cut a vector, the end of a row may not.
     if (nest.vars.size() > 1 || touches_fragments) LimitToDivisor(nest.extents.back());
     ends_even_ = width_ > 1;
@@ -531,7 +555,12 @@ class WidthPlanner : public StmtExprVisitor {
     Limit(op->source.as_or_throw<Var>(), op->indices, false);
     Default(op);
   }
-  void Visit_(const ForNode*) final { width_ = 1; }
+  void Visit_(const ForNode* op) final {
+    // VectorizeLoop takes terms of a sum, not stores that depend on the inner loop's variable.
+    inner_loops_.push_back(op->loop_var);
+    if (Uses(op->min, inner_) || Uses(op->extent, inner_)) width_ = 1;
+    Default(op);
+  }
   void Visit_(const CallNode* op) final {
     // Only pairs of 16-bit floats are vectors on every target; for anything else, neighbouring
     // threads should have neighbouring elements.
@@ -548,6 +577,10 @@ class WidthPlanner : public StmtExprVisitor {
     widest_ = std::max(widest_, bits);
     const bool is_sub_byte = IsSubByte(BufferOf(buffer)->dtype->dtype);
     has_sub_byte_ |= is_sub_byte;
+    const bool is_varied = std::any_of(inner_loops_.begin(), inner_loops_.end(), [&](const Var& v) {
+      return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, v); });
+    });
+    if (is_varied && IsStored(buffer)) width_ = 1;
     if (IsFragment(buffer)) return;
     const Expr zero = MakeInt(inner_->dtype(), 0);
     Expr offset = FlatOffset(buffer, indices);
@@ -574,7 +607,14 @@ class WidthPlanner : public StmtExprVisitor {
     while (width_ > 1 && (m.coeff % width_ || m.base % width_)) width_ /= 2;
   }
 
+  bool IsStored(const Var& buffer) const {
+    return std::any_of(stored_.stored.begin(), stored_.stored.end(),
+                       [&](const Var& v) { return v.same_as(buffer); });
+  }
+
   const ParallelNest& nest_;
+  BodyEffects stored_;
+  std::vector<Var> inner_loops_;
   bool has_sub_byte_ = false, stores_pairs_ = false, ends_even_ = false;
   int64_t width_ = kMaxInstructionBits;
   int widest_ = 8, widest_memory_ = 0, narrowest_memory_ = kMaxInstructionBits;

@@ -49,6 +49,9 @@ struct FragmentAccess {
   /*! Dimensions in which the nest accesses several blocks of the fragment, each of a loop's extent:
    * `f[i, d]` and `f[i, d + 32]`. */
   std::vector<bool> in_blocks = {};
+  /*! Of an access whose elements other threads hold, where the nest would find them; undefined
+   * where it tells no layout. */
+  Fragment wanted = {};
 };
 
 /*! The nest of perfectly nested parallel loops; `loop` is the outermost. */

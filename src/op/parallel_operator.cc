@@ -209,7 +209,9 @@ class ParallelOperator : public TileOperator {
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
     std::vector<FragmentAccess> out;
     for (size_t k = 0; k < accesses_.size(); ++k) {
-      if (!Reaches(scope, accesses_[k])) out.push_back(as_written_[k]);
+      if (Reaches(scope, accesses_[k])) continue;
+      out.push_back(as_written_[k]);
+      out.back().wanted = WantedLayout(accesses_[k], scope.num_threads);
     }
     return out;
   }
@@ -281,6 +283,15 @@ class ParallelOperator : public TileOperator {
   }
 
  private:
+  /*! The layout of a fragment in which the nest would find what it reads. */
+  Fragment WantedLayout(const FragmentAccess& access, int64_t num_threads) const {
+    if (access.is_write || !known_.is_fixed.empty() || !layout_.defined()) return Fragment();
+    const auto layout = FragmentFromLayout(nest_, access, layout_, num_threads);
+    const bool is_found =
+        layout && PlacementDefect(*layout).empty() && IsCompatible(nest_, access, *layout, layout_);
+    return is_found ? *layout : Fragment();
+  }
+
   bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {
     return IsCompatible(nest_, access, scope.FindFragment(access.buffer), layout_);
   }

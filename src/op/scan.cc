@@ -1,8 +1,9 @@
 /*!
  * T.cumsum, T.cummax: running sums and maxima along one dimension of a tile in shared memory, in
  * place or to a second tile. Where there are lines enough for all threads, or they are short, a
- * thread takes a line; else a warp takes one, a vector of lanes at a time with a carry between
- * them.
+ * thread takes a line, and so it does where a warp's lanes have lines side by side: elements of
+ * such a line are rows apart, in the same bank. Else a warp takes a line, a vector of lanes at a
+ * time with a carry between them.
  */
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
@@ -36,7 +37,9 @@ class ScanEmitter {
   }
 
   Stmt Emit() {
-    const bool by_thread = lines_ >= scope_->num_threads || length_ <= kShortLine;
+    const bool side_by_side =
+        op_.dim + 1 < op_.shape.size() && op_.shape.back() >= scope_->target->warp_threads;
+    const bool by_thread = lines_ >= scope_->num_threads || length_ <= kShortLine || side_by_side;
     const int64_t lanes =
         by_thread ? 1 : std::min(scope_->target->warp_threads, scope_->num_threads);
     const int64_t workers = scope_->num_threads / lanes;

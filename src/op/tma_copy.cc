@@ -12,7 +12,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
-#include "call_attrs.h"
+#include "copy_instruction.h"
 #include "im2col.h"
 #include "intrinsics.h"
 #include "parallel.h"
@@ -123,6 +123,7 @@ class TmaCopyOperator : public TileOperator {
  public:
   TmaCopyOperator(const CallNode* call, const Span& s)
       : TileOperator(s),
+        call_(GetRef<Call>(call)),
         src_(TileRegion::From(call->args[0])),
         dst_(TileRegion::From(call->args[1])),
         is_load_(IsGlobal(src_.buffer)),
@@ -140,13 +141,17 @@ class TmaCopyOperator : public TileOperator {
     return true;
   }
 
-  void Verify(const LayoutScope& scope) const final {
+  Call SelectInstruction(const LayoutScope& scope) const final {
     RefuseTarget(*scope.target);
-    (void)Plan(scope.Find(Shared().buffer), scope.analyzer);
+    TmaPlan plan;
+    const std::string why = PlanTmaCopy(call_.get(), scope.Find(Shared().buffer),
+                                        TmaProof::kAtLaunch, scope.analyzer, &plan);
+    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
+    return WithTmaPlan(call_.get(), plan);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    const TmaPlan plan = Plan(scope->LayoutOf(Shared().buffer), scope->analyzer);
+    const TmaPlan plan = TmaPlanOf(call_.get());
     Stmt issue;
     if (is_load_) {
       RefuseSafeValue(*scope, src_.buffer, "T.tma_copy", span);
@@ -165,22 +170,14 @@ class TmaCopyOperator : public TileOperator {
   }
 
  private:
-  const TileRegion& Global() const { return is_load_ ? src_ : dst_; }
   const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
-
-  TmaPlan Plan(const Layout& layout, Analyzer* analyzer) const {
-    TmaPlan plan;
-    const std::string why = PlanTma(Global(), Shared(), LayoutFrom(layout, Shared().buffer),
-                                    TmaProof::kAtLaunch, analyzer, &plan);
-    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
-    return plan;
-  }
 
   void RefuseTarget(const Target& target) const {
     if (target.Has(Feature::kTma)) return;
     RefuseTma("T.tma_copy", "a target without TMA (" + target.arch + ")", span);
   }
 
+  Call call_;
   TileRegion src_, dst_;
   std::optional<TileRegion> barrier_;
   bool is_load_;
@@ -211,14 +208,26 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
   return WithTileOpAttrs(CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get(), attrs);
 }
 
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer) {
-  const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
-  TmaPlan plan;
-  const Layout layout = dictated.defined() ? dictated : ProposeTmaLayout(dst);
-  if (IsCallTo(GetRef<Expr>(copy), kIm2col)) {
-    return PlanIm2col(Im2col::From(copy), layout, analyzer, &plan);
+std::string PlanTmaCopy(const CallNode* copy, const Layout& layout, TmaProof proof,
+                        Analyzer* analyzer, TmaPlan* plan) {
+  const Expr call = GetRef<Expr>(copy);
+  const TileRegion first = TileRegion::From(copy->args[0]);
+  const TileRegion second = TileRegion::From(copy->args[1]);
+  const TileRegion& shared = IsGlobal(first.buffer) ? second : first;
+  const Layout placed = LayoutFrom(layout, shared.buffer);
+  if (IsCallTo(call, kIm2col) || IsCallTo(call, kTmaIm2col)) {
+    return PlanIm2col(Im2col::From(copy), placed, analyzer, plan);
   }
-  return PlanTma(src, dst, layout, TmaProof::kFully, analyzer, &plan);
+  const TileRegion& global = IsGlobal(first.buffer) ? first : second;
+  return PlanTma(global, shared, placed, proof, analyzer, plan);
+}
+
+Call WithTmaPlan(const CallNode* copy, const TmaPlan& plan) {
+  return WithTileOpAttr(copy, kTmaBoxes, plan.Describe());
+}
+
+TmaPlan TmaPlanOf(const CallNode* copy) {
+  return TmaPlan::From(TileOpAttr(copy, kTmaBoxes).cast<Map<String, Any>>());
 }
 
 int64_t TmaBytes(const TileRegion& dst) {

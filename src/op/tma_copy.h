@@ -16,19 +16,23 @@ inline constexpr const char* kTmaIm2col = "tl.tileop.tma_im2col";
 
 /*! The call is a load by TMA whose mbarrier is its last argument, and which fills args[1]. */
 bool IsTmaLoad(const CallNode* call);
-/*! The load by TMA of a `tl.tileop.copy` or `tl.tileop.im2col` that WhyNotTmaLoad lets be one,
- * issued by a thread that is elected already, into the blocks of the cluster in
- * `cluster_mask`, 0 for this one. */
+/*! The load by TMA of a `tl.tileop.copy` or `tl.tileop.im2col` that has the candidate, issued by a
+ * thread that is elected already, into the blocks of the cluster in `cluster_mask`, 0 for this one.
+ */
 Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask);
 
 /*!
- * Why TMA has no boxes for a `tl.tileop.copy` or `tl.tileop.im2col` from global to shared memory,
- * as words behind "found"; "" if it has, for every shape that the analyzer has not excluded.
- * Asked before layouts are decided: `dictated` is the tile's layout that the user or a gemm gives,
- * undefined if none. The tensor has to be a parameter, or a view of one with the same dtype, which
- * the call cannot tell; and it must have no safe value (T.annotate_safe_value) but 0.
+ * Plans a copy by TMA, or an addition, of an operator's call whose tile lies as `layout` says,
+ * row-major where that is undefined: tl.tileop.copy, im2col, tma_copy, tma_im2col, atomic. Returns
+ * why there is no plan, as the words behind "found"; empty if there is one. The tensor has to be a
+ * parameter, or a view of one with the same dtype, which the call cannot tell; and it must have no
+ * safe value (T.annotate_safe_value) but 0.
  */
-std::string WhyNotTmaLoad(const CallNode* copy, const Layout& dictated, Analyzer* analyzer);
+std::string PlanTmaCopy(const CallNode* copy, const Layout& layout, TmaProof proof,
+                        Analyzer* analyzer, TmaPlan* plan);
+/*! The call with its plan as an attribute, and the plan of one. */
+Call WithTmaPlan(const CallNode* copy, const TmaPlan& plan);
+TmaPlan TmaPlanOf(const CallNode* copy);
 
 /*! What an mbarrier has to expect for a copy into `dst`: elements outside of the tensor count. */
 int64_t TmaBytes(const TileRegion& dst);

@@ -75,6 +75,7 @@ class TmaIm2colOperator : public TileOperator {
  public:
   TmaIm2colOperator(const CallNode* call, const Span& s)
       : TileOperator(s),
+        call_(GetRef<Call>(call)),
         im2col_(Im2col::From(call)),
         barrier_(TileRegion::From(call->args[call->args.size() - 1])),
         issue_(TmaIssueOf(call)) {
@@ -89,12 +90,19 @@ class TmaIm2colOperator : public TileOperator {
     return true;
   }
 
-  void Verify(const LayoutScope& scope) const final {
-    (void)Plan(scope.Find(Tile()), scope.analyzer);
+  Call SelectInstruction(const LayoutScope& scope) const final {
+    TmaPlan plan;
+    const std::string why =
+        PlanTmaCopy(call_.get(), scope.Find(Tile()), TmaProof::kFully, scope.analyzer, &plan);
+    if (why.empty()) return WithTmaPlan(call_.get(), plan);
+    ThrowAt(span, "ValueError",
+            "T.im2col: found " + why +
+                ", wanted a tile that TMA can load, as was planned before "
+                "layouts were; give it annotations={\"disable_tma\": True}");
   }
 
   Stmt Lower(LoweringScope* scope) const final {
-    const TmaPlan plan = Plan(scope->LayoutOf(Tile()), scope->analyzer);
+    const TmaPlan plan = TmaPlanOf(call_.get());
     const auto [buffer, indices] = scope->ToPhysical(barrier_.buffer, barrier_.Mins());
     return IssueIm2col(im2col_, plan, AddressOf(buffer, indices), issue_, scope, span);
   }
@@ -102,16 +110,7 @@ class TmaIm2colOperator : public TileOperator {
  private:
   Var Tile() const { return im2col_.tile.buffer; }
 
-  TmaPlan Plan(const Layout& layout, Analyzer* analyzer) const {
-    TmaPlan plan;
-    const std::string why = PlanIm2col(im2col_, LayoutFrom(layout, Tile()), analyzer, &plan);
-    if (why.empty()) return plan;
-    ThrowAt(span, "ValueError",
-            "T.im2col: found " + why +
-                ", wanted a tile that TMA can load, as was planned before "
-                "layouts were; give it annotations={\"disable_tma\": True}");
-  }
-
+  Call call_;
   Im2col im2col_;
   TileRegion barrier_;
   TmaIssue issue_;

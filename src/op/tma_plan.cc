@@ -325,6 +325,43 @@ int64_t TmaPlan::BoxOf(size_t global) const {
   return 1;
 }
 
+Map<String, Any> TmaPlan::Describe() const {
+  Array<Array<int64_t>> boxes;
+  for (const TmaDim& d : dims) {
+    boxes.push_back(
+        {static_cast<int64_t>(d.global), static_cast<int64_t>(d.shared), d.box, d.count});
+  }
+  Map<String, Any> text = {{"boxes", boxes}};
+  if (bulk_bytes) text.Set("bytes", bulk_bytes);
+  if (!map_dims.empty()) {
+    const std::vector<int64_t> in_map(map_dims.begin(), map_dims.end());
+    text.Set("dims", Array<int64_t>(in_map.begin(), in_map.end()));
+  }
+  if (swizzle) text.Set("swizzle", static_cast<int64_t>(swizzle));
+  if (pixels) text.Set("pixels", Array<int64_t>{pixels->lower, pixels->upper, pixels->step});
+  if (group_dim) text.Set("group_dim", static_cast<int64_t>(*group_dim));
+  return text;
+}
+
+TmaPlan TmaPlan::From(const Map<String, Any>& text) {
+  TmaPlan plan;
+  for (const Array<int64_t>& d : text.at("boxes").cast<Array<Array<int64_t>>>()) {
+    plan.dims.push_back({static_cast<size_t>(d[0]), static_cast<size_t>(d[1]), d[2], d[3]});
+  }
+  const auto number = [&](const char* key) {
+    return text.count(key) ? text.at(key).cast<int64_t>() : 0;
+  };
+  const auto numbers = [&](const char* key) {
+    return text.count(key) ? text.at(key).cast<Array<int64_t>>() : Array<int64_t>();
+  };
+  plan.bulk_bytes = number("bytes");
+  plan.swizzle = static_cast<int>(number("swizzle"));
+  for (int64_t d : numbers("dims")) plan.map_dims.push_back(static_cast<size_t>(d));
+  if (const auto p = numbers("pixels"); !p.empty()) plan.pixels = PixelBox{p[0], p[1], p[2]};
+  if (text.count("group_dim")) plan.group_dim = static_cast<size_t>(number("group_dim"));
+  return plan;
+}
+
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
                     TmaProof proof, Analyzer* analyzer, TmaPlan* plan) {
   *plan = TmaPlan();

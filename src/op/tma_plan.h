@@ -46,8 +46,15 @@ struct TmaPlan {
    * Such a copy needs no tensor map, and the tensor's strides may be any; 0 elsewhere. */
   int64_t bulk_bytes = 0;
 
+  /*! Where each warp group copies rows of its own, the boxes of its part: the tensor's dimension.
+   */
+  std::optional<size_t> group_dim;
+
   /*! Extent of the box in a dimension of the tensor. */
   int64_t BoxOf(size_t global) const;
+  /*! The plan as an attribute that prints, and from it. */
+  Map<String, Any> Describe() const;
+  static TmaPlan From(const Map<String, Any>& text);
 };
 
 /*! How much has to be proved: what nobody asked for must be legal for every shape that a call may

@@ -18,8 +18,11 @@ bool HasAddition(DLDataType t) {
 
 class TmaReduceOperator : public TileOperator {
  public:
-  TmaReduceOperator(TileRegion global, TileRegion shared, Span s)
-      : TileOperator(std::move(s)), global_(std::move(global)), shared_(std::move(shared)) {}
+  TmaReduceOperator(const CallNode* call, Span s)
+      : TileOperator(std::move(s)),
+        call_(GetRef<Call>(call)),
+        global_(TileRegion::From(call->args[0])),
+        shared_(TileRegion::From(call->args[1])) {}
 
   BufferUse Use() const final { return {{shared_.buffer, global_.buffer}, {global_.buffer}}; }
 
@@ -31,41 +34,45 @@ class TmaReduceOperator : public TileOperator {
     return true;
   }
 
-  Stmt Lower(LoweringScope* scope) const final {
+  Call SelectInstruction(const LayoutScope& scope) const final {
     const DLDataType type = BufferOf(global_.buffer)->dtype->dtype;
     TmaPlan plan;
     std::string why;
-    if (!scope->target->Has(Feature::kTma)) {
-      why = "a target without TMA (" + scope->target->arch + ")";
+    if (!scope.target->Has(Feature::kTma)) {
+      why = "a target without TMA (" + scope.target->arch + ")";
     } else if (!IsShared(shared_.buffer)) {
       why = std::string(shared_.buffer->name) + ", which is not in shared memory";
     } else if (!HasAddition(type)) {
       why = "elements of " + DTypeName(type);
     } else {
-      Layout layout = scope->LayoutOf(shared_.buffer);
-      if (!layout.defined()) layout = MakeLinearLayout(ConstShape(shared_.buffer));
-      why = PlanTma(global_, shared_, layout, TmaProof::kAtLaunch, scope->analyzer, &plan);
+      why = PlanTmaCopy(call_.get(), scope.Find(shared_.buffer), TmaProof::kAtLaunch,
+                        scope.analyzer, &plan);
     }
     if (!why.empty()) {
       ThrowAt(span, "ValueError",
               "T.atomic_add: found " + why + ", wanted a tile that TMA can add; leave out use_tma");
     }
+    return WithTmaPlan(call_.get(), plan);
+  }
+
+  Stmt Lower(LoweringScope* scope) const final {
     TmaIssue issue;
     issue.adds = true;
-    const Stmt store = MakeIf(ElectThread(*scope, 0),
-                              IssueTmaStore(shared_, global_, plan, issue, scope, span), span);
+    const Stmt store =
+        MakeIf(ElectThread(*scope, 0),
+               IssueTmaStore(shared_, global_, TmaPlanOf(call_.get()), issue, scope, span), span);
     return WaitedStore(store, shared_, global_, kOrderAdditions, scope);
   }
 
  private:
+  Call call_;
   TileRegion global_, shared_;
 };
 
 }  // namespace
 
 std::unique_ptr<TileOperator> MakeTmaReduce(const CallNode* call, const Span& span) {
-  return std::make_unique<TmaReduceOperator>(TileRegion::From(call->args[0]),
-                                             TileRegion::From(call->args[1]), span);
+  return std::make_unique<TmaReduceOperator>(call, span);
 }
 
 }  // namespace tl

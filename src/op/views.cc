@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../layout/swizzle.h"
 #include "../tvm/analyzer.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
@@ -143,7 +144,7 @@ std::optional<Layout> CarryLayout(const Layout& layout, const Var& from, const V
   }
   index = index.Map([&](Expr e) { return analyzer.Simplify(e); });
   const auto* fragment = layout.as<FragmentNode>();
-  if (!fragment) return MakeLayout(vars, shape, index);
+  if (!fragment) return WithSwizzle(MakeLayout(vars, shape, index), static_cast<int>(wide));
   const Expr thread = analyzer.Simplify(fragment->MapThread(input, fragment->replica));
   return MakeFragment(vars, shape, index[0], thread, fragment->replica, fragment->replicate);
 }

@@ -91,12 +91,12 @@ std::string WhyNotWgmmaLayout(const WgmmaOperand& operand, const Layout& layout)
   const Matrix m(operand.region);
   const std::string why = WhyNotRows(operand, m);
   if (!why.empty()) return why;
-  const std::optional<int> span = SwizzleBytes(layout, m.bits);
+  const auto span = layout->SwizzleBytes(m.bits);
   if (!span || *span == 0 || !KeepsLeading(layout)) {
     return "the layout of " + std::string(operand.region.buffer->name) +
            " has no swizzle of 128, 64 or 32 bytes";
   }
-  return WhyNotSpan(operand, m, *span);
+  return WhyNotSpan(operand, m, static_cast<int>(*span));
 }
 
 Expr WgmmaStrides::Offset(const Expr& row, const Expr& k) const {
@@ -110,7 +110,7 @@ Expr WgmmaStrides::Offset(const Expr& row, const Expr& k) const {
 WgmmaStrides StridesOf(const WgmmaOperand& operand, const Layout& layout) {
   const Matrix m(operand.region);
   WgmmaStrides s;
-  s.span = *SwizzleBytes(layout, m.bits);
+  s.span = static_cast<int>(layout->SwizzleBytes(m.bits).value());
   s.k_major = operand.k_major;
   s.element = m.bits / 8;
   s.beside = m.rows * s.span;

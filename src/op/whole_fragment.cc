@@ -182,6 +182,20 @@ class Renamer : public Substituter {
   const FragmentAccess& access_;
 };
 
+/*! The variables of the body's own loops and bindings: they have no value in front of it. */
+struct OwnVariables : StmtExprVisitor {
+  Array<Var> found;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    found.push_back(op->loop_var);
+    Default(op);
+  }
+  void Visit_(const BindNode* op) final {
+    found.push_back(op->var);
+    Default(op);
+  }
+};
+
 bool UsesAny(const Expr& e, const Array<Var>& vars) {
   return std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Uses(e, v); });
 }
@@ -205,6 +219,8 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   FragmentAccess named = access;
   Renamer renamer(access);
   const std::vector<int64_t> shape = ConstShape(access.buffer);
+  OwnVariables own;
+  own(nest.body);
   std::vector<bool> is_fixed;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr& base = indices->base[d];
@@ -214,6 +230,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
       if (is_named) return std::nullopt;
       continue;
     }
+    if (UsesAny(base, own.found)) return std::nullopt;
     if (!is_named && is_number(base) && !visits_numbers) continue;
     const Var x = MakeVar("x" + std::to_string(d), base->dtype());
     analyzer.BindConst(x, shape[d]);

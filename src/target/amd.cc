@@ -1,5 +1,6 @@
 #include "amd.h"
 
+#include <algorithm>
 #include <array>
 #include <regex>
 
@@ -9,6 +10,8 @@ namespace tl {
 namespace {
 
 constexpr int64_t kKiB = 1024;
+/*! HIP Programming Model, "Limits". */
+constexpr int64_t kThreadsOfBlock = 1024;
 
 struct Row {
   const char* arch;
@@ -26,25 +29,39 @@ struct Row {
  * Sixteen blocks of several wavefronts have barriers in a compute unit at a time.
  */
 constexpr std::array<Row, 4> kRows = {{
-    {"gfx90a", 64, {64 * kKiB, 64 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx942", 64, {64 * kKiB, 64 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx950", 64, {160 * kKiB, 160 * kKiB, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx1100", 32, {64 * kKiB, 128 * kKiB, 2048, 32, 0, 4 * 1536 * 32, 256}},
+    {"gfx90a", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx942", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx950", 64, {160 * kKiB, 160 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
+    {"gfx1100", 32, {64 * kKiB, 128 * kKiB, kThreadsOfBlock, 2048, 32, 0, 4 * 1536 * 32, 256}},
 }};
+
+/*! AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions". */
+struct AmdFeature {
+  Feature feature;
+  const char* name;
+  std::vector<std::string> architectures;
+};
+const std::vector<AmdFeature>& FeatureTable() {
+  static const std::vector<AmdFeature> table = {
+      {Feature::kMfma, "MFMA", {"gfx90a", "gfx942", "gfx950"}},
+      {Feature::kMfmaGfx90a, "MFMA of int8 of gfx90a", {"gfx90a"}},
+      {Feature::kMfmaGfx942, "MFMA of int8 of gfx942", {"gfx942", "gfx950"}},
+      {Feature::kMfmaFnuz, "MFMA of float8 fnuz", {"gfx942"}},
+      {Feature::kMfmaOcp, "MFMA of float8", {"gfx950"}},
+      {Feature::kMfmaXf32, "MFMA of xf32", {"gfx942"}},
+  };
+  return table;
+}
 
 }  // namespace
 
-/*! AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions"; LLVM, "User
- * Guide for AMDGPU Backend". */
 std::vector<FeatureRow> AmdFeatures() {
-  static const std::vector<FeatureRow> rows = {
-      {Feature::kMfma, "MFMA", "gfx90a", "gfx90a, gfx942, gfx950"},
-      {Feature::kMfmaGfx90a, "MFMA of int8 of gfx90a", "gfx90a", "gfx90a"},
-      {Feature::kMfmaGfx942, "MFMA of int8 of gfx942", "gfx942", "gfx942, gfx950"},
-      {Feature::kMfmaFnuz, "MFMA of float8 fnuz", "gfx942", "gfx942"},
-      {Feature::kMfmaOcp, "MFMA of float8", "gfx950", "gfx950"},
-      {Feature::kMfmaXf32, "MFMA of xf32", "gfx942", "gfx942"},
-  };
+  std::vector<FeatureRow> rows;
+  for (const AmdFeature& f : FeatureTable()) {
+    std::string all;
+    for (const std::string& arch : f.architectures) all += (all.empty() ? "" : ", ") + arch;
+    rows.push_back({f.feature, f.name, f.architectures[0], all});
+  }
   return rows;
 }
 
@@ -56,10 +73,11 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   }
   for (const Row& row : kRows) {
     if (row.arch != arch) continue;
-    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}};
-    for (const FeatureRow& feature : AmdFeatures()) {
-      if (feature.targets.find(arch) != std::string::npos) {
-        target.features.push_back(feature.feature);
+    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, {}, {}};
+    for (const AmdFeature& f : FeatureTable()) {
+      const auto& all = f.architectures;
+      if (std::find(all.begin(), all.end(), arch) != all.end()) {
+        target.features.push_back(f.feature);
       }
     }
     return target;

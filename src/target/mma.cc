@@ -1,6 +1,8 @@
 #include "mma.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "../tvm/registry.h"
@@ -24,7 +26,7 @@ Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
   const Target& target = FindTarget(kind, arch, Span());
   Array<Any> all;
   for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
-    if (!target.Has(i.feature)) continue;
+    if (i.IsOfGroup() || !target.Has(i.feature)) continue;
     all.push_back(Map<String, Any>{{"name", String(i.Text())},
                                    {"shape", Array<int64_t>{i.m, i.n, i.k}},
                                    {"operand", String(DTypeName(i.operand))},
@@ -85,8 +87,16 @@ bool HasTypes(const MatrixInstruction& i, const GemmShape& s) {
          CanonicalOperand(s.b) == i.operand && s.c == i.accumulator;
 }
 
+/*! Columns of a group's instruction come in eights. */
+constexpr int64_t kColumnUnit = 8;
+
 /*! The first precondition that fails, empty if all hold. */
-std::string WhyNot(const MatrixInstruction& i, const GemmShape& s) {
+std::string WhyNot(const MatrixInstruction& i, const GemmShape& s, bool k_major = true) {
+  const auto multiple = [](const char* name, int64_t value, int64_t unit) {
+    return value % unit == 0 ? std::string()
+                             : std::string(name) + " must be a multiple of " +
+                                   std::to_string(unit) + ", found " + std::to_string(value);
+  };
   if (i.opt_in && !s.allow_tf32) {
     return "rounds float32 to 10 bits of mantissa; allow it with annotations={\"allow_tf32\": "
            "True}";
@@ -94,30 +104,46 @@ std::string WhyNot(const MatrixInstruction& i, const GemmShape& s) {
   if (!s.target->Has(i.feature)) {
     return "needs " + FirstTargetWith(i.feature) + ", found " + s.target->arch;
   }
+  if (i.IsOfGroup() && s.num_threads % i.group_threads) {
+    return multiple("threads", s.num_threads, i.group_threads);
+  }
   if (s.num_threads < s.target->warp_threads) {
     return "needs a warp of " + std::to_string(s.target->warp_threads) + " threads, found " +
            std::to_string(s.num_threads);
   }
   if (i.shared_only && s.whole_k) return "needs operands in shared memory";
-  auto multiple = [](const char* name, int64_t value, int unit) {
-    return value % unit == 0 ? std::string()
-                             : std::string(name) + " must be a multiple of " +
-                                   std::to_string(unit) + ", found " + std::to_string(value);
-  };
   std::string why = multiple("M", s.m, i.m);
-  if (why.empty()) why = multiple("N", s.n, i.n);
-  if (why.empty() && s.whole_k) why = multiple("K", s.k, i.k);
+  if (why.empty()) why = multiple("N", s.n, i.IsOfGroup() ? kColumnUnit : i.n);
+  if (why.empty() && (s.whole_k || i.IsOfGroup())) why = multiple("K", s.k, i.k);
   if (why.empty() && s.k < i.k) {
     why = "K must be at least " + std::to_string(i.k) + ", found " + std::to_string(s.k);
+  }
+  if (why.empty() && i.IsOfGroup() && !k_major && !i.any_order) {
+    why = "operands of " + DTypeName(i.operand) +
+          " must have elements along K side by side: A not transposed, B transposed";
   }
   return why;
 }
 
 }  // namespace
 
-std::string MatrixInstruction::Text() const {
-  return name + " (" + DTypeName(operand) + " x " + DTypeName(operand) + " -> " +
-         DTypeName(accumulator) + ")";
+bool MatrixInstruction::HasColumns(int64_t columns) const {
+  if (columns < kColumnUnit || columns > n || columns % kColumnUnit) return false;
+  return accumulator.code != kDLInt || columns % 16 == 0 || columns <= 24;
+}
+
+int64_t MatrixInstruction::ColumnsFor(int64_t columns) const {
+  for (int64_t most = n; most > 0; most -= kColumnUnit) {
+    if (columns % most == 0 && HasColumns(most)) return most;
+  }
+  return 0;
+}
+
+std::string MatrixInstruction::Text(int64_t columns) const {
+  const std::string shape =
+      "m" + std::to_string(m) + "n" + std::to_string(columns) + "k" + std::to_string(k);
+  return name + (IsOfGroup() ? shape : "") + " (" + DTypeName(operand) + " x " +
+         DTypeName(operand) + " -> " + DTypeName(accumulator) + ")";
 }
 
 void AddMatrixInstructions(const std::string& kind, std::vector<MatrixInstruction> rows) {
@@ -138,10 +164,12 @@ const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
   return nullptr;
 }
 
-const MatrixInstruction* MmaNamed(const std::string& text) {
+const MatrixInstruction* MmaNamed(const std::string& text, int64_t* columns) {
+  const size_t at = text.find('n', text.find(".m"));
+  *columns = at == std::string::npos ? 0 : std::atoll(text.c_str() + at + 1);
   for (const auto& [kind, rows] : Tables()) {
     for (const MatrixInstruction& row : rows) {
-      if (row.Text() == text) return &row;
+      if (row.Text(*columns) == text) return &row;
     }
   }
   return nullptr;
@@ -152,7 +180,7 @@ const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons)
   const MatrixInstruction* first = nullptr;
   const int64_t warps = shape.num_threads / shape.target->warp_threads;
   for (const MatrixInstruction& i : MatrixInstructionsOf(shape.target->kind)) {
-    if (!HasTypes(i, shape)) continue;
+    if (i.IsOfGroup() || !HasTypes(i, shape)) continue;
     std::string why = WhyNot(i, shape);
     if (why.empty()) {
       if (!first) first = &i;
@@ -167,6 +195,35 @@ const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons)
                           : "no instruction for " + DTypeName(shape.a) + " x " +
                                 DTypeName(shape.b) + " -> " + DTypeName(shape.c);
   return nullptr;
+}
+
+std::optional<GroupChoice> SelectGroupMma(const GemmShape& shape, bool k_major,
+                                          GemmWarpPolicy policy, std::string* why) {
+  const MatrixInstruction* i = nullptr;  // of another kind: its feature says whose
+  for (const auto& [kind, rows] : Tables()) {
+    for (const MatrixInstruction& row : rows) {
+      const bool fits = row.IsOfGroup() && HasTypes(row, shape);
+      if (fits && (!i || kind == shape.target->kind)) i = &row;
+    }
+  }
+  if (!i) {
+    *why =
+        "none for " + DTypeName(shape.a) + " x " + DTypeName(shape.b) + " -> " + DTypeName(shape.c);
+    return std::nullopt;
+  }
+  *why = WhyNot(*i, shape, k_major);
+  if (!why->empty()) return std::nullopt;
+  const int64_t warp = shape.target->warp_threads, warps = shape.num_threads / warp;
+  const int64_t of_group = i->group_threads / warp;
+  const auto split =
+      PartitionWarps(shape.m, shape.n, warps, i->m / of_group, kColumnUnit, policy, of_group);
+  if (!split) {
+    *why = "no way to share " + std::to_string(shape.m) + "x" + std::to_string(shape.n) +
+           " among " + std::to_string(warps) + " warps, a multiple of " + std::to_string(of_group) +
+           " of them along M";
+    return std::nullopt;
+  }
+  return GroupChoice{i, *split, i->ColumnsFor(shape.n / split->n_warps)};
 }
 
 DLDataType CanonicalOperand(DLDataType t) {

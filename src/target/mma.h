@@ -1,7 +1,8 @@
-/*! Matrix instructions of a warp, with their operands in registers, and how warps share a tile. One
- * row an instruction; the check, the choice, the fragments and the error text come from the same
- * row. */
+/*! Matrix instructions of a warp, with their operands in registers, and of a group of warps, which
+ * reads operands from shared memory; and how warps share a tile. One row an instruction; the check,
+ * the choice, the fragments and the error text come from the same row. */
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,15 +12,20 @@
 
 namespace tl {
 
-/*! C += A B by the lanes of one warp. A and B have one type. */
+/*! The threads of four warps that issue a wgmma together, and move registers (PTX ISA, wgmma,
+ * setmaxnreg). */
+inline constexpr int64_t kWarpGroupThreads = 128;
+
+/*! C += A B by the lanes of one warp, or by a group of warps. A and B have one type. */
 struct MatrixInstruction {
+  /*! Of a group, n is the most columns; how many a tile gets is chosen (ColumnsFor). */
   int m, n, k;
   DLDataType operand, accumulator;
   Feature feature;
   /*! Names of the types in the device headers. */
   std::string operand_name, accumulator_name;
   /*! Which lane holds which element: of A, m rows by what is stored of k; of B, n by k; of C, m by
-   * n. The registers of a fragment are in the order of their numbers. */
+   * n. The registers of a fragment are in the order of their numbers. Undefined of a group. */
   Fragment a, b, c;
   /*! What it is called in messages: "mma.m16n8k16". */
   std::string name;
@@ -42,6 +48,17 @@ struct MatrixInstruction {
    * metadata for each of them say which (for tf32 four). */
   bool sparse = false;
 
+  /*! The threads of a group of warps that issue it together; 0 for those of a warp. A group has A
+   * in shared memory or in registers, B in shared memory, each by a descriptor. */
+  int64_t group_threads = 0;
+  /*! Operands of a group may have rows or columns side by side; others only elements along K. */
+  bool any_order = false;
+
+  bool IsOfGroup() const { return group_threads > 0; }
+  /*! Has a group's instruction a form of `columns`? */
+  bool HasColumns(int64_t columns) const;
+  /*! Columns of the fewest equal instructions that make `columns`; 0 if there are none. */
+  int64_t ColumnsFor(int64_t columns) const;
   /*! Elements of each operand that one lane holds. */
   int64_t ElementsA() const { return a->RegisterExtent(); }
   int64_t ElementsB() const { return b->RegisterExtent(); }
@@ -54,8 +71,8 @@ struct MatrixInstruction {
   int BlockDepth() const { return 4 * PerRegister(); }
   /*! Bits of metadata of a row of A. */
   int MetadataBits() const { return operand.bits == 32 ? 2 * k : k; }
-  /*! "mma.m16n8k16 (float16 x float16 -> float32)" */
-  std::string Text() const;
+  /*! "mma.m16n8k16 (float16 x float16 -> float32)"; of a group with its number of columns. */
+  std::string Text(int64_t columns = 0) const;
 };
 
 /*! Adds the instructions of a kind of targets, in order of preference. */
@@ -65,8 +82,17 @@ const std::vector<MatrixInstruction>& MatrixInstructionsOf(const std::string& ki
 const MatrixInstruction* FindMatrixInstruction(const std::string& intrinsic,
                                                const std::vector<std::string>& template_args);
 
-/*! The instruction that MatrixInstruction::Text names so; nullptr without one. */
-const MatrixInstruction* MmaNamed(const std::string& text);
+/*! The instruction that MatrixInstruction::Text names so, of a group with its `columns`; nullptr
+ * without one. */
+const MatrixInstruction* MmaNamed(const std::string& text, int64_t* columns);
+
+/*! T.GemmWarpPolicy. */
+enum class GemmWarpPolicy : int { kSquare = 0, kFullRow = 1, kFullCol = 2 };
+
+struct WarpPartition {
+  int64_t m_warps;
+  int64_t n_warps;
+};
 
 /*! What a T.gemm or T.gemm_sp asks for. */
 struct GemmShape {
@@ -87,17 +113,22 @@ struct GemmShape {
  * line an instruction of these types, or one line if there is none) if none fits. */
 const MatrixInstruction* SelectMma(const GemmShape& shape, std::string* reasons);
 
+/*! An instruction of a group of warps, and how the groups share the tile. */
+struct GroupChoice {
+  const MatrixInstruction* instruction = nullptr;
+  /*! Whole groups along M. */
+  WarpPartition warps{0, 0};
+  /*! Columns of an instruction. */
+  int64_t n = 0;
+};
+/*! The same for groups of warps, for a tile whose operands in shared memory are `k_major`: have
+ * elements along K side by side. nullopt with the precondition that fails in `why`. */
+std::optional<GroupChoice> SelectGroupMma(const GemmShape& shape, bool k_major,
+                                          GemmWarpPolicy policy, std::string* why);
+
 /*! The type as the tables name it: float8_e4m3 without a suffix is NVIDIA's format, which has no
  * infinity. */
 DLDataType CanonicalOperand(DLDataType t);
-
-/*! T.GemmWarpPolicy. */
-enum class GemmWarpPolicy : int { kSquare = 0, kFullRow = 1, kFullCol = 2 };
-
-struct WarpPartition {
-  int64_t m_warps;
-  int64_t n_warps;
-};
 
 /*!
  * Splits an m x n tile over `warps` warps in units of m_unit x n_unit, a multiple of `m_step` warps

@@ -12,8 +12,12 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 
-/*! CUDA Programming Guide, "Technical Specifications per Compute Capability": maximum amounts of
- * shared memory per thread block and SM, threads and blocks per SM. */
+/*! CUDA Programming Guide, "Technical Specifications per Compute Capability": threads of a block,
+ * the same for all. */
+constexpr int64_t kThreadsOfBlock = 1024;
+
+/*! The same: maximum amounts of shared memory per thread block and SM, threads and blocks per SM.
+ */
 struct Row {
   int number;  // 80 for sm_80, 90 for sm_90 and sm_90a
   int64_t shared_bytes_per_block, shared_bytes_per_sm, threads_per_sm, blocks_per_sm;
@@ -85,6 +89,40 @@ constexpr std::array<NvidiaFeature, 16> kFeatures = {{
     {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
 }};
 
+/*! PTX ISA, "Data Movement and Conversion Instructions": cp.async.bulk and its tensor forms,
+ * cp.async, ldmatrix, stmatrix. */
+std::vector<CopyInstruction> Copies() {
+  constexpr MemorySpace kGlobal = MemorySpace::kGlobal, kShared = MemorySpace::kShared,
+                        kRegisters = MemorySpace::kRegisters;
+  constexpr AsyncQueue kNone = AsyncQueue::kNone;
+  return {
+      {"tma", kGlobal, kShared, Feature::kTma, AsyncQueue::kTmaLoad, {16}, "", ""},
+      {"cp.async",
+       kGlobal,
+       kShared,
+       Feature::kCpAsync,
+       AsyncQueue::kCpAsync,
+       {4, 8, 16},
+       "tl.cp_async_gs",
+       "tl.cp_async_gs_conditional"},
+      {"tma", kShared, kGlobal, Feature::kTma, AsyncQueue::kTmaStore, {16}, "", ""},
+      {"ldmatrix", kShared, kRegisters, Feature::kLdmatrix, kNone, {16}, "", ""},
+      {"stmatrix", kRegisters, kShared, Feature::kStmatrix, kNone, {16}, "", ""},
+  };
+}
+
+std::vector<AsyncQueueRow> Queues() {
+  return {
+      {AsyncQueue::kCpAsync, "cp.async", "tl.cp_async_commit", "tl.cp_async_wait", kNoMaxPending,
+       false, ThreadScope::kLanes},
+      {AsyncQueue::kTmaStore, "TMA store", "tl.tma_store_arrive", "tl.tma_store_wait",
+       kNoMaxPending, true, ThreadScope::kCluster},
+      // PTX ISA, wgmma.wait_group: 0 to 7.
+      {AsyncQueue::kWgmma, "wgmma", "tl.warpgroup_commit_batch", "tl.warpgroup_wait", 7, false,
+       ThreadScope::kLanes},
+  };
+}
+
 }  // namespace
 
 std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
@@ -95,12 +133,13 @@ std::optional<Target> NvidiaTarget(const std::string& arch, const Span& span) {
     const int64_t of_system = row.shared_bytes_per_sm - row.shared_bytes_per_block;
     const Limits limits{row.shared_bytes_per_block,
                         row.shared_bytes_per_sm,
+                        kThreadsOfBlock,
                         row.threads_per_sm,
                         row.blocks_per_sm,
                         of_system,
                         kRegistersOfSm,
                         kRegistersOfThread};
-    Target target{"cuda", arch, 32, limits, {}, {}};
+    Target target{"cuda", arch, 32, limits, {}, {}, Copies(), Queues()};
     for (const NvidiaFeature& feature : kFeatures) {
       if (Has(name, feature)) target.features.push_back(feature.feature);
       if (Has({name.number, 'a'}, feature)) target.specific_features.push_back(feature.feature);

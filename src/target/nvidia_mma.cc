@@ -1,5 +1,5 @@
 /*! mma.sync and mma.sp.sync (PTX ISA, "Matrix multiply-accumulate operation using mma
- * instruction"). */
+ * instruction"), and wgmma ("Asynchronous Warpgroup Level Matrix Instructions"). */
 #include "../tvm/registry.h"
 #include "mma.h"
 
@@ -43,12 +43,50 @@ MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumu
   return i;
 }
 
+/*! PTX ISA, wgmma.mma_async: 64 rows of C, `k` elements (32 bytes of what is stored of A) along K,
+ * up to 256 columns. A of wgmma.sp is in shared memory and K-major. */
+MatrixInstruction Wgmma(int k, DLDataType operand, DLDataType accumulator, const char* operand_name,
+                        const char* accumulator_name, Marks marks = {}) {
+  MatrixInstruction i;
+  i.m = 64;
+  i.n = 256;
+  i.k = k;
+  i.operand = operand;
+  i.accumulator = accumulator;
+  i.feature = Feature::kWgmma;
+  i.operand_name = operand_name;
+  i.accumulator_name = accumulator_name;
+  i.name = marks.sparse ? "wgmma.sp." : "wgmma.";
+  i.group_threads = kWarpGroupThreads;
+  i.any_order = operand.bits == 16;
+  i.sparse = marks.sparse;
+  i.opt_in = marks.opt_in;
+  return i;
+}
+
 /*! In order of preference. PTX ISA, "Target ISA Notes" of mma and mma.sp: m16n8k8 and m8n8k16 need
  * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
  * of 8 bits and some hundred instructions that unpack. */
 std::vector<MatrixInstruction> Rows() {
   constexpr Marks kSparse{true, false}, kRounds{false, true}, kSparseRounds{true, true};
   return {
+      Wgmma(16, kF16, kF32, "half_t", "float"),
+      Wgmma(16, kF16, kF16, "half_t", "half_t"),
+      Wgmma(16, kBF16, kF32, "bfloat16_t", "float"),
+      Wgmma(8, kF32, kF32, "tfloat32_t", "float", kRounds),
+      Wgmma(32, kE4M3, kF32, "fp8_e4_t", "float"),
+      Wgmma(32, kE4M3, kF16, "fp8_e4_t", "half_t"),
+      Wgmma(32, kE5M2, kF32, "fp8_e5_t", "float"),
+      Wgmma(32, kE5M2, kF16, "fp8_e5_t", "half_t"),
+      Wgmma(32, kS8, kS32, "int8_t", "int"),
+      Wgmma(32, kU8, kS32, "uint8_t", "int"),
+      Wgmma(32, kF16, kF32, "half_t", "float", kSparse),
+      Wgmma(32, kF16, kF16, "half_t", "half_t", kSparse),
+      Wgmma(32, kBF16, kF32, "bfloat16_t", "float", kSparse),
+      Wgmma(64, kE4M3, kF32, "fp8_e4_t", "float", kSparse),
+      Wgmma(64, kE5M2, kF32, "fp8_e5_t", "float", kSparse),
+      Wgmma(64, kS8, kS32, "int8_t", "int", kSparse),
+      Wgmma(64, kU8, kS32, "uint8_t", "int", kSparse),
       Mma(16, 8, 16, kF16, kF32, kSm80, "half_t", "float"),
       Mma(16, 8, 8, kF16, kF32, kSm75, "half_t", "float"),
       Mma(16, 8, 16, kF16, kF16, kSm80, "half_t", "half_t"),
@@ -84,6 +122,7 @@ std::vector<MatrixInstruction> Rows() {
 Array<Any> MmaRows() {
   Array<Any> rows;
   for (const MatrixInstruction& i : MatrixInstructionsOf("cuda")) {
+    if (i.IsOfGroup()) continue;
     const std::string shape =
         "m" + std::to_string(i.m) + "n" + std::to_string(i.n) + "k" + std::to_string(i.k);
     rows.push_back(Array<Any>{String(shape), i.sparse, String(DTypeName(i.operand)),
@@ -94,7 +133,25 @@ Array<Any> MmaRows() {
   return rows;
 }
 
+/*! The same of wgmma: elements along K of an instruction, types, their names, whether operands may
+ * have other orders than K-major, whether half of A is stored, and the numbers of columns. */
+Array<Any> WgmmaRows() {
+  Array<Any> rows;
+  for (const MatrixInstruction& i : MatrixInstructionsOf("cuda")) {
+    if (!i.IsOfGroup()) continue;
+    Array<int64_t> columns;
+    for (int64_t n = 1; n <= i.n; ++n) {
+      if (i.HasColumns(n)) columns.push_back(n);
+    }
+    rows.push_back(Array<Any>{i.k, String(DTypeName(i.operand)), String(DTypeName(i.accumulator)),
+                              String(i.operand_name), String(i.accumulator_name), i.any_order,
+                              i.sparse, columns});
+  }
+  return rows;
+}
+
 Registration registration([] {
+  RegisterFunction("target.WgmmaRows", WgmmaRows);
   AddMatrixInstructions("cuda", Rows());
   RegisterFunction("target.MmaRows", MmaRows);
 });

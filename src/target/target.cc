@@ -21,6 +21,7 @@ Map<String, Any> Describe(const String& kind, const String& arch) {
           {"warp_threads", t.warp_threads},
           {"shared_bytes_per_block", t.limits.shared_bytes_per_block},
           {"shared_bytes_per_sm", t.limits.shared_bytes_per_sm},
+          {"threads_per_block", t.limits.threads_per_block},
           {"threads_per_sm", t.limits.threads_per_sm},
           {"blocks_per_sm", t.limits.blocks_per_sm},
           {"registers_per_sm", t.limits.registers_per_sm},
@@ -69,16 +70,35 @@ FeatureRow RowOf(Feature feature) {
 }
 
 /*! Adds a kind with one architecture, whose warps have `warp_threads` lanes and whose blocks have
- * `shared_bytes` of shared memory. Its features are named as other kinds name theirs. */
+ * `shared_bytes` of shared memory. Its features are named as other kinds name theirs. `copies`: the
+ * bytes that an asynchronous copy of a thread may have, and its intrinsics: copy, copy with a
+ * condition, commit, wait; nothing where it has none. */
 void AddKind(const String& name, const String& tvm_kind, const String& tvm_arch, const String& arch,
-             int64_t warp_threads, int64_t shared_bytes, const Array<String>& features) {
-  constexpr int64_t kThreads = 2048, kBlocks = 16, kRegisters = 65536, kOfThread = 256;
+             int64_t warp_threads, int64_t shared_bytes, const Array<String>& features,
+             const Array<int64_t>& bytes, const Array<String>& copies) {
+  constexpr int64_t kOfBlock = 1024, kThreads = 2048, kBlocks = 16, kRegisters = 65536,
+                    kOfThread = 256;
   Target target{std::string(name),
                 std::string(arch),
                 warp_threads,
-                {shared_bytes, shared_bytes, kThreads, kBlocks, 0, kRegisters, kOfThread},
+                {shared_bytes, shared_bytes, kOfBlock, kThreads, kBlocks, 0, kRegisters, kOfThread},
+                {},
+                {},
                 {},
                 {}};
+  if (!copies.empty()) {
+    const auto queue = AsyncQueue::kCpAsync;
+    target.copies.push_back({"cp.async",
+                             MemorySpace::kGlobal,
+                             MemorySpace::kShared,
+                             Feature::kNone,
+                             queue,
+                             {bytes.begin(), bytes.end()},
+                             std::string(copies[0]),
+                             std::string(copies[1])});
+    target.queues.push_back({queue, "asynchronous copies", std::string(copies[2]),
+                             std::string(copies[3]), kNoMaxPending, false, ThreadScope::kLanes});
+  }
   for (const TargetKind& kind : Kinds()) {
     for (const FeatureRow& row : kind.features()) {
       const bool wanted = std::any_of(features.begin(), features.end(),
@@ -116,6 +136,20 @@ bool Target::Has(Feature feature) const {
 bool Target::ChipHas(Feature feature) const {
   return Has(feature) || std::find(specific_features.begin(), specific_features.end(), feature) !=
                              specific_features.end();
+}
+
+const AsyncQueueRow* Target::RowOf(AsyncQueue queue) const {
+  for (const AsyncQueueRow& row : queues) {
+    if (row.queue == queue) return &row;
+  }
+  return nullptr;
+}
+
+const CopyInstruction* Target::ThreadCopy() const {
+  for (const CopyInstruction& row : copies) {
+    if (row.queue == AsyncQueue::kCpAsync && Has(row.feature)) return &row;
+  }
+  return nullptr;
 }
 
 int64_t Target::BlocksThatFit(int64_t threads, int64_t shared_bytes) const {

@@ -9,6 +9,7 @@
 
 #include "../tvm/attrs.h"
 #include "../tvm/build.h"
+#include "copies.h"
 
 namespace tl {
 
@@ -51,6 +52,7 @@ struct FeatureRow {
 struct Limits {
   int64_t shared_bytes_per_block;
   int64_t shared_bytes_per_sm;
+  int64_t threads_per_block;
   int64_t threads_per_sm;
   int64_t blocks_per_sm;
   /*! What the system takes of the processor's shared memory for each block. */
@@ -68,10 +70,19 @@ struct Target {
   std::vector<Feature> features;
   /*! Those that the same chip has under its architecture-specific name: sm_90 as sm_90a. */
   std::vector<Feature> specific_features;
+  /*! Those of its kind, the best first; the target has those whose feature it has. */
+  std::vector<CopyInstruction> copies;
+  std::vector<AsyncQueueRow> queues;
 
   bool Has(Feature feature) const;
   /*! The chip has it, if under another name of the architecture. */
   bool ChipHas(Feature feature) const;
+
+  /*! The row of a queue; nullptr where threads count no groups of it. */
+  const AsyncQueueRow* RowOf(AsyncQueue queue) const;
+  /*! The instruction that it has for asynchronous copies of threads into shared memory; nullptr
+   * without one. */
+  const CopyInstruction* ThreadCopy() const;
 
   /*! How many blocks of `threads`, with these bytes of shared memory, an SM has room for, if they
    * use few registers. */

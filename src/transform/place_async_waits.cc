@@ -17,7 +17,7 @@
  * Refuses: nothing. If a kernel has T.wgmma_gemm or T.wait_wgmma, the program counts groups itself,
  * and each T.gemm waits at once.
  *
- * async_waits.h has the dataflow, async_queue.h the queues. The pass runs once for each form:
+ * async_waits.h has the dataflow, the target the queues. The pass runs once for each form:
  * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
  */
 #include "../analysis/async_waits.h"
@@ -59,7 +59,8 @@ struct Scan : StmtExprVisitor {
 /*! Finds the MMAs and TMA stores that need no wait of their own. */
 class Reader : public CfgReader {
  public:
-  Reader(const Views& views, bool by_hand) : views_(views), by_hand_(by_hand) {}
+  Reader(const Views& views, const Target& target, bool by_hand)
+      : views_(views), target_(target), by_hand_(by_hand) {}
 
   std::unique_ptr<AsyncIssue> IssueOf(const Stmt& s, bool together) final {
     if (const auto* attr = s.as<AttrStmtNode>(); attr && attr->attr_key == kStoreWait) {
@@ -72,7 +73,7 @@ class Reader : public CfgReader {
     const CallNode* call = AsTileOp(s);
     if (!call || !IsCallTo(GetRef<Expr>(call), kWgmmaWait)) return std::nullopt;
     return AsyncWait{
-        RowOf(AsyncQueue::kWgmma), ToInt(call->args[0]), Completion::kComplete, {}, ""};
+        target_.RowOf(AsyncQueue::kWgmma), ToInt(call->args[0]), Completion::kComplete, {}, ""};
   }
 
  private:
@@ -87,7 +88,7 @@ class Reader : public CfgReader {
     const GemmPlan plan = PlanOf(call, span);
     if (!plan.UsesWgmma()) return nullptr;
     auto issue = std::make_unique<AsyncIssue>();
-    issue->queue = RowOf(AsyncQueue::kWgmma);
+    issue->queue = target_.RowOf(AsyncQueue::kWgmma);
     issue->name = "gemm";
     issue->sources = {AccessOf(op.a, false), AccessOf(op.b, false)};
     issue->destinations = {AccessOf(op.c, true)};
@@ -99,8 +100,8 @@ class Reader : public CfgReader {
     return issue;
   }
 
-  static std::string ShapeOf(const WgmmaChoice& choice) {
-    const WgmmaInstruction& i = *choice.instruction;
+  static std::string ShapeOf(const GroupChoice& choice) {
+    const MatrixInstruction& i = *choice.instruction;
     return std::string(i.accumulator_name) + " " + i.operand_name + " n" +
            std::to_string(choice.n) + " k" + std::to_string(i.k) + (i.sparse ? " sparse" : "");
   }
@@ -121,7 +122,7 @@ class Reader : public CfgReader {
     const String order = about[2].cast<String>();
     const MemoryAccess tensor = AccessOf(TileRegion::From(op->value), true);
     auto issue = std::make_unique<AsyncIssue>();
-    issue->queue = RowOf(AsyncQueue::kTmaStore);
+    issue->queue = target_.RowOf(AsyncQueue::kTmaStore);
     issue->name = "store";
     issue->sources = {{tile, std::nullopt, false}};
     if (order != kOrderNone) issue->destinations = {tensor};
@@ -131,6 +132,7 @@ class Reader : public CfgReader {
   }
 
   const Views& views_;
+  const Target& target_;
   const bool by_hand_;
 };
 
@@ -153,13 +155,13 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
     texts = known.cast<Array<String>>();
   }
   const size_t known = texts.size();
-  f = ForEachKernel(f, [&](const AttrStmtNode* op) {
+  f = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const Scan scan(kernel);
     if (!scan.may_issue) return kernel;
     const Views views(kernel);
     Analyzer analyzer;
-    Reader reader(views, scan.counts_groups);
+    Reader reader(views, target, scan.counts_groups);
     const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
     if (!HasIssue(*tree)) return kernel;
     PlanAsyncWaits(tree.get(), &analyzer);

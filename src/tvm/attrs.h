@@ -36,6 +36,10 @@ inline constexpr const char* kDynSharedLimit = "tl.dyn_shared_limit";
 inline constexpr const char* kWritten = "tl.written";
 /*! The text of a kernel that the user has written. */
 inline constexpr const char* kSource = "tl.source";
+/*! Conditions on the sizes of a call that hold in a variant (tilelang/engine/variants.py). */
+inline constexpr const char* kGuards = "tilelang_guards";
+/*! Tensors of the call may begin at any address. */
+inline constexpr const char* kAnyAddress = "tilelang_any_address";
 /*! Attribute of a function whose gemms and copies have their instructions. */
 inline constexpr const char* kSelected = "tl.selected";
 

@@ -83,20 +83,21 @@ def declared_arrays(source: str, kernel: str) -> list[Array]:
 @dataclass(frozen=True)
 class Tensor:
     """A tensor argument of a launch, in elements of `bits` bits; it begins `start` bytes behind the
-    argument's address."""
+    argument's address. `owner` says of which rank it is, where there are several."""
 
     name: str
     shape: Sequence[int]
     strides: Sequence[int]
     bits: int
     start: int = 0
+    owner: str = ""
 
     @staticmethod
-    def of_array(name: str, array: np.ndarray) -> Tensor:
+    def of_array(name: str, array: np.ndarray, owner: str = "") -> Tensor:
         """A numpy array."""
         bits = 8 * array.itemsize
         strides = [stride // array.itemsize for stride in array.strides]
-        return Tensor(name, array.shape, strides, bits)
+        return Tensor(name, array.shape, strides, bits, owner=owner)
 
     def index(self, offset: int) -> tuple[int, ...] | None:
         """The index of the element at byte `offset`; before or behind the tensor the outermost
@@ -118,5 +119,5 @@ class Tensor:
         """The element at byte `offset`, such as ``A[3, 17]`` or ``A + 209``."""
         index = self.index(offset)
         if index is None:
-            return f"{self.name} + {(offset - self.start) * 8 // self.bits}"
-        return f"{self.name}[{', '.join(map(str, index))}]"
+            return f"{self.name} + {(offset - self.start) * 8 // self.bits}{self.owner}"
+        return f"{self.name}[{', '.join(map(str, index))}]{self.owner}"

@@ -133,28 +133,59 @@ class EmulatedModule:
 
         Example: ``module.launch("scale", (4, 1, 1), (128, 1, 1), 0, [c_void_p(x.data_ptr())])``
         """
+        self.launch_ranks(
+            *(kernel_name, grid, block, dynamic_shared_bytes),
+            *([args], cluster, cooperative, [arrays]),
+        )
+
+    def launch_ranks(
+        self,
+        kernel_name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        dynamic_shared_bytes: int,
+        args: Sequence[Sequence[ctypes._SimpleCData]],
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        cooperative: bool = False,
+        arrays: Sequence[Sequence[np.ndarray | None]] = (),
+    ) -> None:
+        """Runs a kernel on several ranks to its end, as `launch`; `args` and `arrays` are those of
+        each rank."""
         machine = current_machine()
-        given = [*arrays, *[None] * (len(args) - len(arrays))]
-        sizes = [UNKNOWN_BYTES if array is None else array.nbytes for array in given]
-        config = LaunchConfig(
-            *(grid, block, dynamic_shared_bytes, cluster, cooperative),
-            (ctypes.c_ulong * len(args))(*sizes),
-            ctypes.addressof(machine),
+        given = [[*row, *[None] * (len(args[0]) - len(row))] for row in arrays or [[]] * len(args)]
+        configs, pointers = [], []
+        for values, known in zip(args, given, strict=True):
+            sizes = [UNKNOWN_BYTES if array is None else array.nbytes for array in known]
+            configs.append(
+                LaunchConfig(
+                    *(grid, block, dynamic_shared_bytes, cluster, cooperative),
+                    (ctypes.c_ulong * len(values))(*sizes),
+                    ctypes.addressof(machine),
+                )
+            )
+            pointers.append((ctypes.c_void_p * len(values))(*map(ctypes.addressof, values)))
+        text = self.join(
+            kernel_name, [*map(ctypes.addressof, configs)], [*map(ctypes.addressof, pointers)]
         )
-        pointers = (ctypes.c_void_p * len(args))(*[ctypes.addressof(arg) for arg in args])
+        if text is None:
+            return
+        tensors = [
+            None
+            if array is None
+            else Tensor.of_array(f"argument {i}", array, f" of rank {r}" if len(args) > 1 else "")
+            for r, row in enumerate(given)
+            for i, array in enumerate(row)
+        ]
+        raise EmulationError(self.explain(kernel_name, text, tensors))
+
+    def join(self, kernel_name: str, configs: Sequence[int], args: Sequence[int]) -> str | None:
+        """Runs the launches of all ranks as one; `configs` and `args` are the addresses of what
+        each passes. Returns the report of a failure."""
+        count = len(configs)
         report = ctypes.c_void_p()
-        launcher = self._library[f"tl_launch_{kernel_name}"]
-        failed = launcher(
-            ctypes.byref(config),
-            pointers,
-            ctypes.byref(report),
-        )
-        if failed:
-            tensors = [
-                None if array is None else Tensor.of_array(f"argument {i}", array)
-                for i, array in enumerate(given)
-            ]
-            raise EmulationError(self.explain(kernel_name, _taken(report), tensors))
+        launcher = self._library[f"tl_launch_ranks_{kernel_name}"]
+        of_all = ((ctypes.c_void_p * count)(*configs), (ctypes.c_void_p * count)(*args))
+        return _taken(report) if launcher(*of_all, count, ctypes.byref(report)) else None
 
     def parameter_bytes(self, kernel_name: str) -> list[int]:
         """The sizes of a kernel's parameters, as it declares them."""

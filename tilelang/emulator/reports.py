@@ -23,6 +23,8 @@ _PAST = {
     "atomic": "updated atomically",
     "atomic read": "read atomically",
 }
+HOST = "host"
+"""What works in front of a launch by several ranks; the block is then the rank."""
 _WAITS = {"cp.async": "cp_async_wait", "copy to LDS": "wait_vmcnt"}
 """What waits for the copies of a thread, by what a report calls them."""
 _PRESENT = {
@@ -54,6 +56,8 @@ class Access:
 
     def words(self, verbs: dict[str, str], block: bool) -> str:
         """Such as ``thread (3, 0, 0) wrote it at gemm.py:10``."""
+        if self.engine == HOST:
+            return f"the program of rank {self.block} may use it before this launch"
         who = f"thread {self.thread}" + (f" of block {self.block}" if block else "")
         who = f"{self.engine} of {who}" if self.engine else who
         return f"{who} {verbs[self.kind]} it at {self.place or 'an unknown line'}"
@@ -198,7 +202,11 @@ def _report(
     words = {
         "uninitialized": "before anything is written there",
         "ended": "and nothing orders that before the end of the block that it belongs to. Let the "
-        "blocks of the cluster wait for each other before they end",
+        "blocks of the cluster wait for each other before they end"
+        if space != "global"
+        else "and nothing orders that before the end of the launch of the rank that it belongs to, "
+        "behind which that rank may use the memory again. Let that rank wait for a signal behind "
+        "it (T.signal_wait_until, T.sync_ranks)",
         "out-of-bounds": f"which is outside of its {extent} bytes",
         "misaligned": f"which is not a multiple of {extent} bytes",
     }[kind]
@@ -208,6 +216,11 @@ def _report(
 
 def _missing(space: str, now: Access, before: Access) -> str:
     """What would order two accesses."""
+    if before.engine == HOST:
+        return (
+            f"a signal of rank {before.block}, or T.sync_ranks, which says that its launch has "
+            "begun"
+        )
     if before.engine in _WAITS:
         wait = f"a wait for the copy in the thread that issued it ({_WAITS[before.engine]})"
         return wait if now.thread == before.thread else f"{wait} and a barrier behind it"
@@ -222,6 +235,8 @@ def _missing(space: str, now: Access, before: Access) -> str:
         return "a barrier or a fence between the two"
     if now.block != before.block and space == "shared":
         return "a barrier of the cluster between the two"
+    if now.block.partition(" of ")[2] != before.block.partition(" of ")[2]:
+        return "a signal from one rank to the other (T.signal_set, T.signal_wait_until)"
     if now.block != before.block:
         return "atomic operations, a barrier of the grid, or a kernel of its own for one of the two"
     return "a barrier for both threads (T.sync_threads) between the two"

@@ -97,6 +97,8 @@ def launch_plan_of(host_mod: tvm.IRModule, device_mod: tvm.IRModule) -> LaunchPl
         params=params,
         kernels=launches,
         workspaces=int(_attr(host, "tilelang_workspaces") or 0),
+        team=int(_attr(host, "tilelang_team") or 0),
+        symmetric=tuple(map(str, _attr(host, "tilelang_symmetric") or ())),
         location=_location(host),
         descriptors=tuple(plan.descriptors),
         requirements=tuple(requirements),

@@ -345,6 +345,10 @@ class LaunchPlan:
     one variant of the program, for calls of which all `guards` hold (`tilelang.engine.variants`);
     `others` are the conditions of the variants that take other calls: the first that holds.
 
+    A program that several ranks run together has `team` parameters in front of its workspaces that
+    `tilelang.distributed` passes: this GPU's rank, the number of ranks, and for some of the
+    `symmetric` tensors, of which each rank has one, `<tensor>_peers`, their addresses on all ranks.
+
     `name` is the kernel function's name, `location` its ``file:line`` for error texts, empty when
     unknown. Raises `ValueError` for a plan that cannot be executed, so that a broken one never
     reaches a launch.
@@ -361,9 +365,12 @@ class LaunchPlan:
     warp_threads: int = 32
     guards: tuple[Guard, ...] = ()
     others: tuple[Condition, ...] = ()
+    symmetric: tuple[str, ...] = ()
+    team: int = 0
 
     def __post_init__(self) -> None:
-        lists = ("params", "kernels", "outputs", "descriptors", "requirements", "guards", "others")
+        of_call = ("params", "kernels", "outputs", "descriptors", "requirements", "symmetric")
+        lists = (*of_call, "guards", "others")
         for field in lists:
             object.__setattr__(self, field, tuple(getattr(self, field)))
         names = [param.name for param in self.params]
@@ -433,6 +440,12 @@ class LaunchPlan:
     def inputs(self) -> tuple[int, ...]:
         """Indices of the parameters that the caller passes, in order."""
         return tuple(i for i in range(len(self.params)) if i not in self.allocated)
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """Those of `inputs` that the program names: what `tilelang.distributed` passes is left
+        out."""
+        return self.inputs[: len(self.inputs) - self.team]
 
     @property
     def used(self) -> frozenset[str]:
@@ -556,6 +569,8 @@ class LaunchPlan:
             "params": [vars(param) for param in self.params],
             "outputs": self.outputs,
             "workspaces": self.workspaces,
+            "symmetric": self.symmetric,
+            "team": self.team,
             "warp_threads": self.warp_threads,
             "kernels": [vars(kernel) for kernel in self.kernels],
             "descriptors": [asdict(descriptor) for descriptor in self.descriptors],
@@ -590,7 +605,7 @@ class LaunchPlan:
 
     def script(self) -> str:
         """The call in words that read like Python; what `JITKernel.get_host_source` shows."""
-        lines = [f"def {self.name}({', '.join(self.params[i].name for i in self.inputs)}):"]
+        lines = [f"def {self.name}({', '.join(self.params[i].name for i in self.arguments)}):"]
         if self.location:
             lines.append(f"    # {self.location}")
         for index, param in enumerate(self.params):

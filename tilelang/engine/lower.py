@@ -48,6 +48,12 @@ def lower(
     func = _single_function(func_or_mod)
     chosen = determine_target(target, return_object=True)
     name = str(func.attrs["global_symbol"])
+    if is_amd(arch_of(chosen)) and "tilelang_team" in func.attrs:
+        raise ValueError(
+            f"{name}: found target {arch_of(chosen)} for a program of several GPUs "
+            "(T.SymmetricTensor, T.rank), wanted one of kind cuda: AMD's GPUs have no signals here "
+            "yet"
+        )
     dump = Dump.from_config(name)
     mod = tvm.IRModule({name: func})
     if dump is not None:

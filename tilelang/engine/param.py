@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 def arguments(function: tvm.tirx.PrimFunc) -> list[tvm.ir.Var]:
-    """The parameters of a traced function that a caller knows of: without its workspaces."""
-    workspaces = int((function.attrs or {}).get("tilelang_workspaces", 0))
-    return list(function.params)[: len(function.params) - workspaces]
+    """The parameters of a traced function that a caller knows of: without its workspaces, and
+    without what tells it of other ranks."""
+    attrs = function.attrs or {}
+    hidden = int(attrs.get("tilelang_workspaces", 0)) + int(attrs.get("tilelang_team", 0))
+    return list(function.params)[: len(function.params) - hidden]
 
 
 @dataclass(frozen=True)

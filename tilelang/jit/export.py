@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 def export_kernel(kernel: JITKernel, path: str | Path, archs: Sequence[str] | None = None) -> None:
     """As `JITKernel.export`."""
+    if kernel.launch_plan.team:
+        raise ValueError(
+            f"{kernel.launch_plan.where()}: found a kernel of several GPUs, wanted one of one GPU: "
+            "files are called without tilelang.distributed. Compile it in each process"
+        )
     own = arch_of(kernel.target)
     if archs is None:
         archs = [own, *([EMULATE] if kernel.execution_backend == EMULATE else [])]

@@ -38,6 +38,8 @@ from tilelang.utils.tensor import TensorSupplyType
 
 if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
+    from tilelang.emulator.compiler import EmulatedModule
+    from tilelang.emulator.ranks import JoinedModule
     from tilelang.engine.resource_usage import ResourceUsage
     from tilelang.hip.compile import CodeObject
     from tilelang.profiler import Profiler
@@ -114,7 +116,7 @@ class JITKernel(Callee):
             )
         self.verbose = verbose
         self._lock = threading.Lock()
-        self._adapter: Launcher | None = None
+        self._adapter: Any = None  # a Launcher, or the TeamLauncher around it
         name = func.attrs["global_symbol"]
         parts = program_parts(self._program, self.target, self.pass_configs)
         self._kept = None if parts is None else find_program(parts)
@@ -177,7 +179,7 @@ class JITKernel(Callee):
         lowered here at first use."""
         return self._with_outputs(self._lower())
 
-    def _build_adapter(self) -> Launcher:
+    def _build_adapter(self) -> Any:
         plan = self.launch_plan
         start = time.perf_counter()
         if self.execution_backend == EMULATE:
@@ -188,7 +190,12 @@ class JITKernel(Callee):
                 source, self._kernel_names, checks=self.checks, warp_threads=plan.warp_threads
             )
             plan = fitted(plan, module.parameter_bytes)
-            adapter = emulated_adapter(plan, module.address, module.explain, self._otherwise)
+            launched: EmulatedModule | JoinedModule = module
+            if plan.team:
+                from tilelang.emulator.ranks import JoinedModule
+
+                launched = JoinedModule(module)
+            adapter = emulated_adapter(plan, launched.address, launched.explain, self._otherwise)
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
         else:
@@ -197,7 +204,11 @@ class JITKernel(Callee):
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
         self._adapter = adapter
-        return adapter
+        if plan.team:
+            from tilelang.distributed.launcher import TeamLauncher
+
+            self._adapter = TeamLauncher(adapter, self.kernel_source)
+        return self._adapter
 
     @property
     def emulated_source(self) -> str:
@@ -220,7 +231,7 @@ class JITKernel(Callee):
         return why_not_here(self.execution_backend, self.target)
 
     @property
-    def adapter(self) -> Launcher:
+    def adapter(self) -> Any:
         """What a call goes to. Built at first use where the constructor has not done it."""
         with self._lock:
             return self._adapter or self._build_adapter()
@@ -303,7 +314,10 @@ class JITKernel(Callee):
         return self._variant(self._number + 1 + number)
 
     def _otherwise(self, number: int) -> Launcher:
-        return self.other_variant(number).adapter
+        other = self.other_variant(number)
+        # The first variant's TeamLauncher has added its arguments by then.
+        launcher: Launcher = other.adapter.launcher if other.launch_plan.team else other.adapter
+        return launcher
 
     def _completed(self, plan: LaunchPlan) -> LaunchPlan:
         """The plan with what lowering does not know: outputs, and the other variants."""
@@ -311,7 +325,7 @@ class JITKernel(Callee):
         return dataclasses.replace(plan, outputs=tuple(self.out_idx), others=others)
 
     @property
-    def torch_function(self) -> Launcher:
+    def torch_function(self) -> Any:
         """The same as `adapter`."""
         return self.adapter
 

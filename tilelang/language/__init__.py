@@ -297,6 +297,16 @@ from tilelang.language.precise_math import (
 )
 from tilelang.language.proxies import fence_proxy_async, tma_store_arrive, tma_store_wait
 from tilelang.language.random import rng_init, rng_rand, rng_rand_float
+from tilelang.language.ranks import (
+    num_ranks,
+    peer,
+    put_signal,
+    rank,
+    signal_add,
+    signal_set,
+    signal_wait_until,
+    sync_ranks,
+)
 from tilelang.language.reducers import (
     alloc_reducer,
     finalize_reducer,
@@ -348,6 +358,7 @@ from tilelang.language.tensors import (
     LocalBuffer,
     SharedBuffer,
     StridedTensor,
+    SymmetricTensor,
     Tensor,
     dyn,
     dynamic,
@@ -460,6 +471,14 @@ from tilelang.language.wgmma import (
     warpgroup_commit_batch,
     warpgroup_fence_operand,
     warpgroup_wait,
+)
+from tilelang.language.ws_roles import (
+    consumer_release,
+    consumer_wait,
+    producer_acquire,
+    producer_barrier,
+    producer_commit,
+    ws_role,
 )
 from tilelang.language.ws_schedule import (
     WSID,

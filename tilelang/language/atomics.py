@@ -179,6 +179,7 @@ def atomic_load(src: Any, memory_order: str = "seq_cst") -> ir.Call:
     """
     order = _order("T.atomic_load", memory_order, _LOAD_ORDERS)
     target = _element("T.atomic_load", src, _DTYPES)
+    order = _scoped(order, target.source)
     return intrinsic_call("atomic_load", str(target.source.dtype), [order, address_of(target)])
 
 
@@ -194,6 +195,7 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
     order = _order("T.atomic_store", memory_order, _STORE_ORDERS)
     target = _element("T.atomic_store", dst, _DTYPES)
     value = as_dtype(src, str(target.source.dtype))
+    order = _scoped(order, target.source)
     tir_builder.evaluate(intrinsic_call("atomic_store", "void", [order, address_of(target), value]))
 
 
@@ -234,7 +236,12 @@ def _atomic(
         region = region_of(dst, f"the destination of {name}")
         source = as_dtype(value, str(region.source.dtype))
     _check_memory(name, region.source, dtypes)
-    emit_tile_op("atomic", [region, source, operation, order], attrs)
+    if attrs.get("use_tma") and current_tracer(name).header.is_symmetric(region.source):
+        raise ValueError(
+            f"{name} found use_tma=True for the symmetric tensor {region.source.name}, which TMA "
+            "updates for this GPU alone; leave use_tma out"
+        )
+    emit_tile_op("atomic", [region, source, operation, _scoped(order, region.source)], attrs)
     return None
 
 
@@ -275,7 +282,7 @@ def _first(name: str, value: Any, lanes: int) -> tuple[ir.Var, list[Any]]:
 
 
 def _emit(operation: str, order: str, target: ir.TensorLoad, value: Any, return_prev: bool) -> Any:
-    arguments = [order, address_of(target), value]
+    arguments = [_scoped(order, target.source), address_of(target), value]
     if return_prev:
         return intrinsic_call(f"fetch_{operation}", str(value.ty.dtype), arguments)
     tir_builder.evaluate(intrinsic_call(f"atomic_{operation}", "void", arguments))
@@ -286,6 +293,12 @@ def _order(name: str, order: Any, wanted: tuple[str, ...]) -> str:
     if order not in wanted:
         raise ValueError(f"memory_order of {name} is {order!r}, wanted one of {', '.join(wanted)}")
     return str(order)
+
+
+def _scoped(order: str, buffer: ir.Var) -> str:
+    """The order at the scope of who shares the buffer: other GPUs, too, if it is symmetric."""
+    tracer = current_tracer("an atomic operation")
+    return f"{order}_system" if tracer.header.is_symmetric(buffer) else order
 
 
 def _is_element(value: Any) -> bool:

@@ -215,7 +215,10 @@ class BindingHooks(ConditionHooks):
         if isinstance(value, ir.Var) and not is_buffer(value) and len(names) == 1:
             value = [value]
         if isinstance(value, ir.Expr):
-            raise TypeError(f"cannot unpack {describe(value)} into {len(names)} names")
+            raise TypeError(
+                f"cannot unpack {describe(value)} into {len(names)} names, wanted a Python tuple "
+                "or list of as many; index its elements instead"
+            )
         values = list(value)
         if star is not None and len(values) >= len(names) - 1:
             end = len(values) - (len(names) - 1 - star)

@@ -124,7 +124,10 @@ class dtype(tvm_ffi.dtype):
         if len(values) == 1:
             return as_dtype(values[0], self)
         if len(values) != self.lanes:
-            raise TypeError(f"{self} takes 1 or {self.lanes} values, found {len(values)}")
+            raise TypeError(
+                f"{self} takes 1 or {self.lanes} values, found {len(values)}; give one for all "
+                "lanes, or one for each"
+            )
         scalar = self.with_lanes(1)
         return tirx.Shuffle([as_dtype(v, scalar) for v in values], list(range(len(values))))
 

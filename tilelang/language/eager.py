@@ -158,7 +158,7 @@ class EagerFunction:
         if (unknown := table.unknown()) is not None:
             raise TypeError(
                 f"{self.function.__name__}() got an unexpected keyword argument {unknown!r}: it is "
-                "no parameter and no T.const"
+                "no parameter and no T.const, wanted one of these; leave it out"
             )
         return program
 

@@ -12,8 +12,23 @@ from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.pointers import Pointer, ptr
 from tilelang.language.requirements import Comparison
 from tilelang.language.scalars import describe
-from tilelang.language.tensors import Tensor
+from tilelang.language.tensors import SymmetricTensor, Tensor
 from tilelang.language.tracer import current_tracer
+
+
+class Team:
+    """The ranks that run a program, in a trace: parameters that nobody passes by hand."""
+
+    def __init__(self) -> None:
+        self.rank = tirx.Var("tl_rank", "int32")
+        self.ranks = tirx.Var("tl_num_ranks", "int32")
+        self.addresses: dict[str, ir.Var] = {}
+        """For each symmetric tensor that a kernel has peers of, the table of its addresses."""
+
+    def parameters(self) -> list[ir.Var]:
+        """The parameters that a call gets beside the caller's."""
+        return [self.rank, self.ranks, *self.addresses.values()]
+
 
 Kind = Tensor | data_type | ptr
 """What a parameter is: a tensor, a scalar, a pointer."""
@@ -35,6 +50,9 @@ class Header:
         self._returned: list[ir.Var] = []
         self._workspaces: list[ir.Var] = []
         self._requirements: list[list[Any]] = []
+        self._symmetric: list[ir.Var] = []
+        self._peers: list[ir.Var] = []
+        self._team: Team | None = None
 
     def add(self, name: str, kind: Kind) -> Any:
         """Add the parameter ``name`` and return what stands for it in the body."""
@@ -44,9 +62,41 @@ class Header:
         if isinstance(kind, Tensor):
             self._parameters[name] = kind.as_buffer()
             IRBuilder.name(name, self._parameters[name])
+            if isinstance(kind, SymmetricTensor):
+                self._symmetric.append(self._parameters[name])
         else:
             self._parameters[name] = tirx.Var(name, str(kind))
         return self._parameters[name]
+
+    @property
+    def symmetric(self) -> tuple[ir.Var, ...]:
+        """The parameters of which each rank has one."""
+        return tuple(self._symmetric)
+
+    @property
+    def team(self) -> Team:
+        """The ranks that run the program."""
+        if self._team is None:
+            self._team = Team()
+        return self._team
+
+    def addresses(self, tensor: ir.Var) -> ir.Var | None:
+        """Return the table of the addresses of a symmetric parameter; None for another tensor."""
+        if not any(tensor.same_as(known) for known in self._symmetric):
+            return None
+        tables = self.team.addresses
+        if tensor.name not in tables:
+            tables[tensor.name] = Tensor((self.team.ranks,), "int64").as_buffer()
+            IRBuilder.name(f"{tensor.name}_peers", tables[tensor.name])
+        return tables[tensor.name]
+
+    def add_peer(self, tensor: ir.Var) -> None:
+        """Take down a tensor in the memory of some rank."""
+        self._peers.append(tensor)
+
+    def is_symmetric(self, tensor: ir.Var) -> bool:
+        """Whether ``tensor`` is a symmetric parameter, or that of another rank."""
+        return any(tensor.same_as(known) for known in (*self._symmetric, *self._peers))
 
     def add_output(self, kind: Tensor) -> ir.Var:
         """Add a tensor that the call allocates and the program returns."""
@@ -96,7 +146,8 @@ class Header:
             self._parameters[pointer.name] = pointer.as_parameter()
         parameters = [self._parameters[n] for n in self._order if n in self._parameters]
         outputs = [len(parameters) + self._outputs.index(v) for v in self._returned]
-        parameters += [*self._outputs, *self._workspaces]
+        team = [] if self._team is None else self._team.parameters()
+        parameters += [*self._outputs, *team, *self._workspaces]
         _check_names(self._name, parameters)
         out = tirx.PrimFunc(
             parameters, function.body, function.ret_type, function.attrs, function.span
@@ -105,6 +156,9 @@ class Header:
             out = out.with_attr("tilelang_out_idx", outputs)
         if self._workspaces:
             out = out.with_attr("tilelang_workspaces", len(self._workspaces))
+        if self._team is not None or self._symmetric:
+            out = out.with_attr("tilelang_symmetric", [t.name for t in self._symmetric])
+            out = out.with_attr("tilelang_team", len(team))
         if self._requirements:
             out = out.with_attr("tilelang_requirements", self._requirements)
         if self._pointers:

@@ -19,6 +19,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
 from tilelang.language.scalars import describe, is_buffer, unwrap
@@ -80,6 +81,8 @@ class Hooks(ControlFlowHooks):
         """Return ``owner.name``; a mutable scalar stays its buffer."""
         if name == "dtype" and isinstance(owner, ir.Expr):
             return dtype_of(owner)
+        if name == "peer" and is_buffer(owner):
+            return lambda rank: peer(owner, rank)
         if name == "append" and isinstance(owner, list):
             return lambda value: owner.append(self.element(value))
         if name == "astype" or isinstance(owner, Reference):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -13,8 +13,11 @@ from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
-from tilelang.language.tracer import Frame, Tracer, current_tracer, innermost_tracer
+from tilelang.language.tracer import BuilderFrame, Frame, Tracer, current_tracer, innermost_tracer
 from tilelang.layout import Layout
+
+if TYPE_CHECKING:
+    from tilelang.language.ws_roles import RoleProgram
 
 # CUDA C++ Programming Guide, "Thread Block Clusters": 8 everywhere, 16 with an opt-in that the
 # launch gives.
@@ -68,6 +71,8 @@ class KernelLaunchFrame(Frame):
         """Tensors from which the kernel's persistent loops fetch their tiles."""
         self.ws_schedule: dict[str, Any] | None = None
         """The program's own warp specialisation."""
+        self.ws_roles: RoleProgram | None = None
+        """The same by bodies of roles."""
         self.ws_depths: list[dict[str, Any]] = []
         """Versions of buffers that the compiler's warp specialisation loads."""
 
@@ -115,6 +120,9 @@ class KernelLaunchFrame(Frame):
             dims = [tirx.const(extent, "int32") for extent in self._cluster_dims]
             tir_builder.sblock_attr({"cluster_dims": dims})
         tracer.kernels.append(self)
+        for tensor in tracer.header.symmetric:  # other ranks write to it, too
+            frame = tir_builder.attr(tensor.name, "tl.aliased_buffer", tensor.name)
+            tracer.enter(BuilderFrame(frame), rest=True)
         variables = self.blocks[: len(self._grid)]
         return variables[0] if len(variables) == 1 else variables
 
@@ -128,6 +136,8 @@ class KernelLaunchFrame(Frame):
 
     def close(self) -> None:
         """Leave on the block what holds for all of it; TVM makes the block when its frame exits."""
+        if self.ws_roles is not None:
+            self.ws_roles.close()
         if self.preludes:
             tir_builder.sblock_attr({"pragma_import_c": "\n".join(self.preludes)})
         if self.layouts:

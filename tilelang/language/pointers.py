@@ -89,8 +89,9 @@ class Pointer:
         return tirx.Var(self.name, "handle") if self._tensor is None else self._tensor
 
 
-def declare(data: ir.Expr, kind: Tensor) -> ir.Var:
-    """Declare a buffer of ``kind`` at the address ``data`` in the kernel that is being traced."""
+def declare(data: ir.Expr, kind: Tensor, name: str | None = None) -> ir.Var:
+    """Declare a buffer of ``kind`` at the address ``data`` in the kernel that is being traced.
+    Without ``name`` it gets that of the variable that it is assigned to."""
     tracer = current_tracer("T.make_tensor")
     kernel = tracer.kernel_scope("a further tensor at a pointer")
     if kind.explicit_strides:
@@ -100,7 +101,10 @@ def declare(data: ir.Expr, kind: Tensor) -> ir.Var:
     else:
         buffer = tir_builder.decl_buffer(kind.shape, kind.dtype, data=data)
     tracer.own(buffer, kernel)
-    tracer.add_unnamed(buffer)
+    if name is None:
+        tracer.add_unnamed(buffer)
+    else:
+        IRBuilder.name(name, buffer)
     return buffer
 
 
@@ -133,7 +137,7 @@ def make_tensor(
     current_tracer("T.make_tensor")
     if isinstance(ptr, Pointer):
         return ptr.tensor(kind)
-    return _at_address("T.make_tensor", ptr, kind)
+    return at_address("T.make_tensor", ptr, kind)
 
 
 def make_tensor_from_addr(
@@ -161,7 +165,7 @@ def make_tensor_from_addr(
             f"storage_scope of T.make_tensor_from_addr is {storage_scope!r}, wanted 'global'"
         )
     kind = Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
-    return _at_address("T.make_tensor_from_addr", addr, kind)
+    return at_address("T.make_tensor_from_addr", addr, kind)
 
 
 def match_buffer(
@@ -204,7 +208,9 @@ def match_buffer(
     return make_tensor(handle, shape, dtype, strides)
 
 
-def _at_address(name: str, address: Any, kind: Tensor) -> ir.Var:
+def at_address(name: str, address: Any, kind: Tensor, label: str | None = None) -> ir.Var:
+    """Return the tensor of ``kind`` at an integer address, for the function ``name``; ``label`` is
+    what it is called."""
     tracer = current_tracer(name)
     address = as_expr(address)
     is_integer = is_scalar_expr(address) and address.ty.dtype.startswith(("int", "uint"))
@@ -221,4 +227,4 @@ def _at_address(name: str, address: Any, kind: Tensor) -> ir.Var:
             "the loop, or make that a T.serial"
         )
     value = tracer.let(as_dtype(address, "int64"), "address")
-    return declare(tirx.reinterpret("handle", value), kind)
+    return declare(tirx.reinterpret("handle", value), kind, label)

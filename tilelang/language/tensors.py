@@ -233,6 +233,43 @@ class StridedTensor(Tensor):
         return self._strides
 
 
+class SymmetricTensor(Tensor):
+    """A parameter that is a contiguous tensor of which each rank has one.
+
+    Parameters
+    ----------
+    shape, dtype
+        As for ``T.Tensor``; the same on all ranks, which the first call checks. A call passes what
+        ``tilelang.distributed.empty`` or ``zeros`` has allocated.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for ``T.Tensor``; for elements of 4 bits.
+
+    Example
+    -------
+    ``X: T.SymmetricTensor((M, N), T.float16)``
+    """
+
+    def __init__(self, shape: Any, dtype: Any = "float32"):
+        super().__init__(shape, dtype)
+        if dtype is not Any and self.dtype.bits < 8:
+            raise ValueError(
+                f"T.SymmetricTensor found {self.dtype}, wanted elements of whole bytes; pass them "
+                "as uint8"
+            )
+
+    def describe(self, name: str) -> str:
+        """Return the annotation as text, as `Tensor.describe` does."""
+        return super().describe(name).replace("T.Tensor", "T.SymmetricTensor", 1)
+
+    def resolve(self, name: str, constants: Any) -> Tensor:
+        """Return the type without open places, as `Tensor.resolve` does."""
+        resolved = super().resolve(name, constants)
+        return SymmetricTensor(resolved.shape, resolved.dtype)
+
+
 class SharedBuffer(Tensor):
     """Annotation of a macro's parameter that is a buffer of ``T.alloc_shared``.
 

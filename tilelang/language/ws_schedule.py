@@ -15,6 +15,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
+from tilelang.language.ws_roles import RoleProgram
 
 
 class _NameKey(str):
@@ -196,7 +197,8 @@ class WSScope:
 class WSSchedule:
     """Who runs what in a kernel of ``num_warps`` warps: named roles and pipelines, and scopes.
 
-    Each operation of a scope is run by one role. Names for scalars, loops and branches need no
+    Without scopes the bodies of the roles stand in the program, under ``T.ws_role``. With scopes,
+    each operation of a scope is run by one role. Names for scalars, loops and branches need no
     name: every role runs those that its operations depend on.
 
     Raises
@@ -215,7 +217,7 @@ class WSSchedule:
     num_warps: int
     roles: Mapping[str, WSRole]
     pipelines: Mapping[str, WSPipeline]
-    scopes: Sequence[WSScope]
+    scopes: Sequence[WSScope] = ()
 
     def __post_init__(self) -> None:
         warps = _int(self.num_warps, "num_warps of T.WSSchedule")
@@ -291,7 +293,7 @@ class WSSchedule:
                     f"{body!r} is the body of a scope and an operation, wanted one of them"
                 )
         for role in self.roles:
-            if role not in roles_of_ops.values():
+            if self.scopes and role not in roles_of_ops.values():
                 raise ValueError(f"role {role!r} runs no operation; give it one or leave it out")
         return roles_of_ops
 
@@ -319,7 +321,7 @@ class WSSchedule:
                 )
             known.append((sync.source, sync.target))
         for pipeline in self.pipelines:
-            if pipeline not in sources:
+            if self.scopes and pipeline not in sources:
                 raise ValueError(f"no T.WSSync uses pipeline {pipeline!r}; use it or leave it out")
 
     def annotation(self, span: ir.Span) -> dict[str, Any]:
@@ -417,7 +419,7 @@ def annotate_ws_schedule(schedule: WSSchedule) -> None:
     assert kernel is not None
     if not isinstance(schedule, WSSchedule):
         raise TypeError(f"T.annotate_ws_schedule found {describe(schedule)}, wanted a T.WSSchedule")
-    if kernel.ws_schedule is not None:
+    if kernel.ws_schedule is not None or kernel.ws_roles is not None:
         raise ValueError("T.annotate_ws_schedule: the kernel has a schedule already; give it one")
     threads = 32 * schedule.num_warps
     if kernel.get_thread_extents() != [threads, 1, 1]:
@@ -425,7 +427,10 @@ def annotate_ws_schedule(schedule: WSSchedule) -> None:
             f"the kernel has threads {kernel.get_thread_extents()}, wanted {threads} in one "
             f"dimension for num_warps={schedule.num_warps}; write T.Kernel(.., threads={threads})"
         )
-    kernel.ws_schedule = schedule.annotation(tracer.span)
+    if schedule.scopes:
+        kernel.ws_schedule = schedule.annotation(tracer.span)
+    else:
+        kernel.ws_roles = RoleProgram(schedule, tracer.span)
 
 
 def ws_op(id: str) -> Frame:

@@ -90,7 +90,10 @@ def _check(addresses: Sequence[int], width: int) -> None:
             "two up to 32 bytes"
         )
     if any(a % width for a in addresses):
-        raise ValueError(f"found an address that is not a multiple of {width}, the access's width")
+        raise ValueError(
+            f"found an address that is not a multiple of {width}, the access's width, wanted "
+            "aligned ones; take a smaller width"
+        )
 
 
 def _units(addresses: Sequence[int], width: int, unit: int) -> np.ndarray:

@@ -211,7 +211,10 @@ def complement(layout: CuteLayout, extent: int = 1) -> CuteLayout:
         if step == 0 or of_mode == 1:
             continue
         if step % dense:
-            raise ValueError(f"{layout} has no complement: step {step} is no multiple of {dense}")
+            raise ValueError(
+                f"{layout} has no complement: step {step} is no multiple of {dense}, wanted steps "
+                "of which each is a multiple of what the ones below it fill"
+            )
         modes.append((step // dense, dense))
         dense = of_mode * step
     return coalesce(_of_modes([*modes, (max(1, -(-extent // dense)), dense)]))
@@ -315,7 +318,10 @@ def from_layout(layout: Layout) -> CuteLayout:
     found = dimensions[0] if len(dimensions) == 1 else make_layout(*dimensions)
     of_numbers = to_layout(found).addresses()
     if [p - places[0] for p in places] != of_numbers or places[0] != 0:
-        raise ValueError(f"found a layout that is no shape and stride, such as a swizzle: {layout}")
+        raise ValueError(
+            f"found a layout that is no shape and stride, such as a swizzle: {layout}; use it as "
+            "a T.Layout"
+        )
     return found
 
 
@@ -329,7 +335,10 @@ def _digits(places: list[int]) -> list[Mode]:
         while len(places) % run:
             run -= 1
         if run == 1:
-            raise ValueError("found a layout that is no shape and stride: no stride divides it")
+            raise ValueError(
+                "found a layout that is no shape and stride: no stride divides it; use it as a "
+                "T.Layout"
+            )
         modes.append((run, step))
         places = places[::run]
     return modes or [(1, 0)]

@@ -90,7 +90,8 @@ class Fragment(Layout):
             register = _call(forward_index_fn, variables, None, "forward_index_fn")
         else:
             raise TypeError(
-                "Fragment wants forward_fn, or forward_thread_fn together with forward_index_fn"
+                "found no function of a Fragment's threads and registers, wanted forward_fn, or "
+                "forward_thread_fn together with forward_index_fn"
             )
         if isinstance(register, (list, tuple)) and len(register) == 1:
             register = register[0]

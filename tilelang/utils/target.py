@@ -27,8 +27,6 @@ HIP_FALLBACK_ARCH = "gfx942"
 _TVM_UNKNOWN_ARCH = "sm_50"
 # What TVM calls a hip target, and fills in where it cannot find out its architecture.
 _TVM_HIP, _TVM_UNKNOWN_MCPU = "rocm", "gfx900"
-# HIP Programming Model, "Limits": threads of a block.
-_HIP_THREADS = 1024
 
 
 def cuda_arch() -> str:
@@ -125,8 +123,8 @@ def _hip_target(config: dict[str, Any]) -> Target:
         "mcpu": mcpu,
         "thread_warp_size": device["warp_threads"],
         "max_shared_memory_per_block": device["shared_bytes_per_block"],
-        "max_num_threads": _HIP_THREADS,
-        "max_threads_per_block": _HIP_THREADS,
+        "max_num_threads": device["threads_per_block"],
+        "max_threads_per_block": device["threads_per_block"],
     }
     return _made({**filled, **config, "kind": _TVM_HIP})
 

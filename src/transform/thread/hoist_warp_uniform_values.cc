@@ -24,7 +24,7 @@
 #include "../../analysis/thread_set.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
-#include "../../target/wgmma.h"
+#include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"

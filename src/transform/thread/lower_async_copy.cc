@@ -3,16 +3,17 @@
  * for them.
  *
  * Input: a thread program after VectorizeLoop, so that each access is as wide as it can legally be.
- * Output: no `async_copy` attribute; under one, a store to shared memory of 4, 8 or 16 bytes (PTX
- * ISA, cp.async) loaded from global memory with the same dtype is `tl.cp_async_gs`, or
- * `tl.cp_async_gs_conditional` if it is zero where a condition is false. Every other store stays a
- * plain store: it is correct under any commit and wait. So do all before sm_80.
- * The attribute's condition becomes the condition of the copies if all are cp.async (no branch then
- * keeps the instruction scheduler from mixing copies with arithmetic), else an `if` around them.
- * In a kernel without any asynchronous copy there are no commits and no waits.
- * Under an attribute whose node is "demanded", because the program asks for cp.async, a store that
- * cannot be one is refused (ValueError that names what is missing); under one whose node is
- * "proved", because SelectInstructions has shown it, that is a bug.
+ * Output: no `async_copy` attribute; under one, a store to shared memory of as many bytes as the
+ * target's asynchronous copy has (Target::ThreadCopy; 4, 8 or 16 of cp.async), loaded from global
+ * memory with the same dtype, is that instruction, or its conditional form if it is zero where a
+ * condition is false. Every other store stays a plain store: it is correct under any commit and
+ * wait. So do all of a target without such an instruction. Commits and waits are those of its
+ * queue. The attribute's condition becomes the condition of the copies if all are cp.async (no
+ * branch then keeps the instruction scheduler from mixing copies with arithmetic), else an `if`
+ * around them. In a kernel without any asynchronous copy there are no commits and no waits. Under
+ * an attribute whose node is "demanded", because the program asks for cp.async, a store that cannot
+ * be one is refused (ValueError that names what is missing); under one whose node is "proved",
+ * because SelectInstructions has shown it, that is a bug.
  */
 #include <algorithm>
 #include <cmath>
@@ -92,8 +93,8 @@ void RequirePlain(Says says, const Span& span, const std::string& found) {
 /*! Lowers what stands under one attribute. */
 class ScopeLowerer : public StmtExprMutator {
  public:
-  explicit ScopeLowerer(const Expr& guard, Says says = Says::kNobody)
-      : guard_(guard), says_(says) {}
+  ScopeLowerer(const CopyInstruction& row, const Expr& guard, Says says = Says::kNobody)
+      : row_(row), guard_(guard), says_(says) {}
   /*! Something stayed that must not run where the guard is false. */
   bool left_plain = false;
 
@@ -129,9 +130,11 @@ class ScopeLowerer : public StmtExprMutator {
     const Var global = load->source.as_or_throw<Var>();
     const DLDataType type = BufferOf(op->buffer)->dtype->dtype;
     const int bits = load->dtype().bits * load->dtype().lanes;
+    const bool is_wide =
+        std::find(row_.bytes.begin(), row_.bytes.end(), bits / 8) != row_.bytes.end();
     const auto to = FirstLane(op->indices), from = FirstLane(load->indices);
     if (BufferOf(global)->dtype->dtype != type) return Plain(op, "two dtypes");
-    if (!to || !from || (bits != 32 && bits != 64 && bits != 128)) {
+    if (!to || !from || bits % 8 || !is_wide) {
       return Plain(op, std::to_string(bits) +
                            " bits at a time, all that alignment, extents and bounds prove");
     }
@@ -141,7 +144,7 @@ class ScopeLowerer : public StmtExprMutator {
       condition = condition.defined() ? condition && source->condition : source->condition;
     }
     if (condition.defined()) args.push_back(condition);
-    return MakeEvaluate(CallOp(condition.defined() ? kCpAsyncConditional : kCpAsync, args),
+    return MakeEvaluate(CallOp(condition.defined() ? row_.conditional : row_.intrinsic, args),
                         op->span);
   }
 
@@ -150,6 +153,7 @@ class ScopeLowerer : public StmtExprMutator {
     return GetRef<Stmt>(op);
   }
 
+  const CopyInstruction& row_;
   Expr guard_;
   Says says_;
 };
@@ -167,26 +171,37 @@ bool HasAsyncCopy(const Stmt& s) {
   return finder.found;
 }
 
-/*! Drops commits and waits. */
-class CommitRemover : public StmtExprMutator {
+/*! Makes commits and waits those of the target's queue; drops them without one. */
+class GroupLowerer : public StmtExprMutator {
+ public:
+  explicit GroupLowerer(const AsyncQueueRow* queue) : queue_(queue) {}
+
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SeqStmtNode* op) override {
     std::vector<Stmt> kept;
     for (const Stmt& s : op->seq) {
-      if (!IsGroupCall(s)) kept.push_back(Mutate(s));
+      if (queue_ || !GroupCall(s)) kept.push_back(Mutate(s));
     }
     return MakeSeq(kept);
   }
   Stmt Mutate_(const EvaluateNode* op) override {
-    return IsGroupCall(GetRef<Stmt>(op)) ? MakeSeq({}) : GetRef<Stmt>(op);
+    const CallNode* call = GroupCall(GetRef<Stmt>(op));
+    if (!call) return GetRef<Stmt>(op);
+    if (!queue_) return MakeSeq({});
+    const bool waits = IsCallTo(op->value, kCpAsyncWait);
+    return MakeEvaluate(CallOp(waits ? queue_->wait : queue_->commit, call->args), op->span);
   }
 
  private:
-  static bool IsGroupCall(const Stmt& s) {
+  static const CallNode* GroupCall(const Stmt& s) {
     const auto* op = s.as<EvaluateNode>();
-    return op && (IsCallTo(op->value, kCpAsyncCommit) || IsCallTo(op->value, kCpAsyncWait));
+    const bool is_one =
+        op && (IsCallTo(op->value, kCpAsyncCommit) || IsCallTo(op->value, kCpAsyncWait));
+    return is_one ? op->value.as<CallNode>() : nullptr;
   }
+
+  const AsyncQueueRow* queue_;
 };
 
 class AsyncCopyLowerer : public StmtExprMutator {
@@ -200,11 +215,11 @@ class AsyncCopyLowerer : public StmtExprMutator {
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
-    if (target_.Has(Feature::kCpAsync)) {
-      ScopeLowerer lower(guard, WhoSays(op));
+    if (const CopyInstruction* row = target_.ThreadCopy()) {
+      ScopeLowerer lower(*row, guard, WhoSays(op));
       Stmt body = lower.Mutate(op->body);
       if (always || !lower.left_plain) return body;
-      return MakeIf(guard, ScopeLowerer(Expr()).Mutate(op->body), op->span);
+      return MakeIf(guard, ScopeLowerer(*row, Expr()).Mutate(op->body), op->span);
     }
     RequirePlain(WhoSays(op), op->body->span, "target " + target_.arch);
     return always ? Mutate(op->body) : MakeIf(guard, Mutate(op->body), op->span);
@@ -217,7 +232,8 @@ class AsyncCopyLowerer : public StmtExprMutator {
 PrimFunc LowerAsyncCopy(PrimFunc f) {
   return ForEachKernel(f, [&target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = AsyncCopyLowerer(target).Mutate(GetRef<Stmt>(op));
-    return HasAsyncCopy(kernel) ? kernel : CommitRemover().Mutate(kernel);
+    const bool waits = HasAsyncCopy(kernel);
+    return GroupLowerer(waits ? target.RowOf(AsyncQueue::kCpAsync) : nullptr).Mutate(kernel);
   });
 }
 

@@ -217,8 +217,8 @@ class Plan {
   }
 
   /*! The kernel with what orders the buffers in the same bytes. */
-  Stmt WithWaits(int64_t warp_threads) const {
-    return reuse_ ? reuse_->WithWaits(kernel_, handshakes_at_, warp_threads) : kernel_;
+  Stmt WithWaits(const Target& target) const {
+    return reuse_ ? reuse_->WithWaits(kernel_, handshakes_at_, target) : kernel_;
   }
 
   /*! What waits buffers in the same bytes cost. */
@@ -488,7 +488,7 @@ Stmt PlanKernel(const Stmt& kernel, const Target& target, Array<String>* notes) 
           std::to_string(plan.DynamicBytes()) + " bytes of dynamic shared memory:" + plan.Table());
   }
   for (const std::string& note : plan.Notes()) notes->push_back(note);
-  return writer.Mutate(plan.WithWaits(target.warp_threads));
+  return writer.Mutate(plan.WithWaits(target));
 }
 
 PrimFunc PlanSharedMemory(PrimFunc f) {

@@ -13,7 +13,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
-#include "../../target/wgmma.h"
+#include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"

@@ -32,6 +32,19 @@ void ForEachItem(const Stmt& s, Leaf leaf) {
   }
 }
 
+AsyncQueue QueueOf(SharedReuse::Kind kind) {
+  switch (kind) {
+    case SharedReuse::Kind::kCopy:
+      return AsyncQueue::kCpAsync;
+    case SharedReuse::Kind::kStore:
+      return AsyncQueue::kTmaStore;
+    case SharedReuse::Kind::kProduct:
+      return AsyncQueue::kWgmma;
+    default:
+      return AsyncQueue::kNone;
+  }
+}
+
 }  // namespace
 
 /*! Numbers regions and items, and notes what touches shared memory. */
@@ -207,11 +220,9 @@ class ReuseWalk : public StmtExprVisitor {
   }
 
   void NoteWait(const CallNode* op) {
-    if (op->args.empty() || !IsConst(op->args[0], 0)) return;
-    const Expr call = GetRef<Expr>(op);
-    if (IsCallTo(call, kCpAsyncWait)) out_.waits_.push_back({Now(), Kind::kCopy});
-    if (IsCallTo(call, kTmaStoreWait)) out_.waits_.push_back({Now(), Kind::kStore});
-    if (IsCallTo(call, kWarpgroupWait)) out_.waits_.push_back({Now(), Kind::kProduct});
+    for (Kind kind : {Kind::kCopy, Kind::kStore, Kind::kProduct}) {
+      if (WaitsForAll(op, QueueOf(kind))) out_.waits_.push_back({Now(), kind});
+    }
   }
 
   SharedReuse& out_;
@@ -469,8 +480,8 @@ void SharedReuse::Share(const Object* a, const Object* b) {
 /*! Writes the waits: goes through the program as ReuseWalk does. */
 class WaitWriter : public StmtExprMutator {
  public:
-  WaitWriter(const SharedReuse& plan, int64_t offset, int64_t warp_threads)
-      : plan_(plan), offset_(offset), warp_threads_(warp_threads) {
+  WaitWriter(const SharedReuse& plan, int64_t offset, const Target& target)
+      : plan_(plan), offset_(offset), target_(target) {
     for (const auto& [h, number] : plan.handshakes_) {
       Pair pair{h, number, Var(), Var(), Var()};
       const std::string name = "reuse" + std::to_string(number);
@@ -525,8 +536,8 @@ class WaitWriter : public StmtExprMutator {
     if (!IsCallTo(op->value, kFenceBarrierInit)) return GetRef<Stmt>(op);
     std::vector<Stmt> out;
     for (const Pair& p : pairs_) {
-      const int64_t warps = plan_.regions_[p.h.from].threads / warp_threads_;
-      const int64_t others = p.h.by_one ? 1 : plan_.regions_[p.h.to].threads / warp_threads_;
+      const int64_t warps = plan_.regions_[p.h.from].threads / target_.warp_threads;
+      const int64_t others = p.h.by_one ? 1 : plan_.regions_[p.h.to].threads / target_.warp_threads;
       out.push_back(Call(kMbarrierInit, p, 0, {MakeInt(warps)}));
       if (p.h.in_loop) out.push_back(Call(kMbarrierInit, p, 1, {MakeInt(others)}));
     }
@@ -608,9 +619,11 @@ class WaitWriter : public StmtExprMutator {
     out->push_back(MakeStore(parity, XorOf(now, MakeInt(now->dtype(), 1)), zero, Span()));
   }
 
-  static Expr WaitForAll(Kind kind) {
-    if (kind == Kind::kStore) return CallOp(kTmaStoreWait, {MakeInt(0), StringOf("true")});
-    return CallOp(kind == Kind::kCopy ? kCpAsyncWait : kWarpgroupWait, {MakeInt(0)});
+  Expr WaitForAll(Kind kind) const {
+    const AsyncQueueRow& queue = *target_.RowOf(QueueOf(kind));
+    Array<Expr> args = {MakeInt(0)};
+    if (queue.waits_for_reads) args.push_back(StringOf("true"));
+    return CallOp(queue.wait, args);
   }
 
   void InFront(int item, std::vector<Stmt>* out) const {
@@ -637,14 +650,15 @@ class WaitWriter : public StmtExprMutator {
   }
 
   const SharedReuse& plan_;
-  const int64_t offset_, warp_threads_;
+  const int64_t offset_;
+  const Target& target_;
   std::vector<Pair> pairs_;
   int item_ = 0;
   bool allocated_ = false;
 };
 
-Stmt SharedReuse::WithWaits(const Stmt& kernel, int64_t offset, int64_t warp_threads) const {
-  return WaitWriter(*this, offset, warp_threads).Mutate(kernel);
+Stmt SharedReuse::WithWaits(const Stmt& kernel, int64_t offset, const Target& target) const {
+  return WaitWriter(*this, offset, target).Mutate(kernel);
 }
 
 }  // namespace tl

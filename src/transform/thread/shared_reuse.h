@@ -19,6 +19,7 @@
 
 #include "../../analysis/uniformity.h"
 #include "../../op/views.h"
+#include "../../target/target.h"
 
 namespace tl {
 
@@ -44,7 +45,7 @@ class SharedReuse {
   int64_t HandshakeBytes() const { return 16 * static_cast<int64_t>(handshakes_.size()); }
   /*! The kernel with the waits for what is shared; `offset` is the place of the first pair of
    * mbarriers, 16 bytes each. */
-  Stmt WithWaits(const Stmt& kernel, int64_t offset, int64_t warp_threads) const;
+  Stmt WithWaits(const Stmt& kernel, int64_t offset, const Target& target) const;
 
   /*! A part of the program that is run as often as its first statement. */
   struct Region {

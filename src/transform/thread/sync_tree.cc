@@ -1,6 +1,7 @@
 #include "sync_tree.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -9,6 +10,7 @@
 #include "../../analysis/structured_cfg.h"
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
@@ -22,36 +24,42 @@ using Kind = SyncNode::Kind;
 using Guards = std::vector<std::pair<Expr, bool>>;
 
 /*! The tensors that a kernel writes: those whose accesses have an order. Parameters that a call may
- * give one tensor (T.annotate_restrict_buffers) are one. */
+ * give one tensor (T.annotate_restrict_buffers) are one, and so are a symmetric tensor and those of
+ * other ranks, of which one may be this rank's. */
 class WrittenTensors {
  public:
   WrittenTensors(const Stmt& kernel, const Views& views) : views_(views) {
     struct AliasFinder : StmtExprVisitor {
-      std::set<std::string> names;
+      std::map<std::string, std::string> groups;
       using StmtExprVisitor::Visit_;
       void Visit_(const AttrStmtNode* op) override {
         const auto* name = op->value.as<StringImmNode>();
-        if (name && op->attr_key == kAliased) names.insert(name->value);
+        if (name && op->attr_key == kAliased) {
+          const auto group = op->node.try_cast<String>();
+          groups[std::string(name->value)] = group ? std::string(*group) : "";
+        }
         Default(op);
       }
     } finder;
     finder(kernel);
+    groups_ = std::move(finder.groups);
     for (const Object* v : WrittenBuffers(kernel)) {
       const Var root = views.RootOf(GetRef<Var>(static_cast<const VarNode*>(v)));
       if (!IsGlobal(root)) continue;
       written_.insert(root.get());
-      aliased_is_written_ |= finder.names.count(root->name) != 0;
+      if (const auto it = groups_.find(root->name); it != groups_.end()) {
+        is_written_.insert(it->second);
+      }
     }
-    aliased_ = std::move(finder.names);
   }
 
   /*! The memory that a tensor is; undefined where the kernel does not write it. */
   Var MemoryOf(const Var& buffer) {
     const Var root = views_.RootOf(buffer);
     if (!IsGlobal(root)) return Var(nullptr);
-    if (aliased_is_written_ && aliased_.count(root->name)) {
-      if (!all_aliased_.defined()) all_aliased_ = root;
-      return all_aliased_;
+    const auto group = groups_.find(root->name);
+    if (group != groups_.end() && is_written_.count(group->second)) {
+      return memory_of_.emplace(group->second, root).first->second;
     }
     return written_.count(root.get()) ? root : Var(nullptr);
   }
@@ -59,9 +67,11 @@ class WrittenTensors {
  private:
   const Views& views_;
   std::unordered_set<const Object*> written_;
-  std::set<std::string> aliased_;
-  bool aliased_is_written_ = false;
-  Var all_aliased_{nullptr};
+  /*! What each aliased tensor is one with, by name; which groups are written, and the tensor that
+   * stands for each. */
+  std::map<std::string, std::string> groups_;
+  std::set<std::string> is_written_;
+  std::map<std::string, Var> memory_of_;
 };
 
 /*! Gives the variables in indices of tensors names. */
@@ -130,6 +140,8 @@ class AccessCollector : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) override {
     if (IsIfThenElse(op)) return VisitBranches(op);
+    // It names the memory, and touches nothing there.
+    if (IsCallTo(GetRef<Expr>(op), kPeer)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (Add(p.buffer, p.indices, p.access, TouchedElements(op, p))) {
         SharedAccess* a = &node_->accesses.back();
@@ -410,7 +422,7 @@ class TreeBuilder {
         const auto* scope = call->args[0].as<StringImmNode>();
         const bool block = scope && std::string(scope->value).rfind("shared", 0) == 0;
         if (block) node->kind = Kind::kBarrier;
-        node->of_role = block && IsInRole(*node);
+        node->of_role = block && (IsInRole(*node) || (node->range && IsOfRange(call)));
       } else if (call && IsCallTo(evaluate->value, kSyncPartial)) {
         node->kind = Kind::kBarrier;
         node->named = SyncNode::Named{static_cast<int>(ToInt(call->args[0])),
@@ -431,6 +443,11 @@ class TreeBuilder {
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
   }
 
+  static bool IsOfRange(const CallNode* barrier) {
+    const auto* word = barrier->args.size() > 1 ? barrier->args[1].as<StringImmNode>() : nullptr;
+    return word && std::string(word->value) == kOfRange;
+  }
+
   /*! Of the compiler's own plan: its threads were the block's. */
   static bool IsInRole(const SyncNode& node) {
     for (const SyncNode* n = node.parent; n; n = n->parent) {
@@ -443,7 +460,7 @@ class TreeBuilder {
   /*! Commits of groups and waits for them. */
   static void NoteGroups(const CallNode* call, SyncNode* node) {
     const IntrinsicEffects* e = EffectsOf(call);
-    if (!e || !RowOf(e->queue)) return;
+    if (!e || e->queue == AsyncQueue::kNone) return;
     const bool waits = e->step == QueueStep::kWait;
     if (!waits && e->step != QueueStep::kCommit) return;
     node->kind = waits ? Kind::kWait : Kind::kCommit;

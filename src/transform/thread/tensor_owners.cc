@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "../../analysis/effects.h"
-#include "../../target/wgmma.h"
+#include "../../target/mma.h"
 #include "../../tvm/functor.h"
 #include "thread_subset.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../../target/wgmma.h"
+#include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 
 namespace tl {

@@ -53,7 +53,7 @@
 #include <utility>
 
 #include "../../op/intrinsics.h"
-#include "../../target/wgmma.h"
+#include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"

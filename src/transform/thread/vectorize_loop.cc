@@ -20,8 +20,10 @@
  *   they are comparisons that hold in all lanes if they hold in the first or the last one. The
  *   code of the latter is `if (they hold) vector else scalar loop`: the tail of an array in
  *   memory is scalar.
- * - The body has no loop, no jump, and no call that is not elementwise. Atomic additions may
- *   stand as statements, as wide as the architecture has them (target/atomic.h).
+ * - A loop in the body runs alike in all lanes, and the body stores to no element that depends on
+ *   its variable: each iteration is one of vectors, such as a term of a sum.
+ * - The body has no jump, and no call that is not elementwise. Atomic additions may stand as
+ *   statements, as wide as the architecture has them (target/atomic.h).
  *
  * A loop over whole registers (op/whole_registers.h) is unrolled. `tirx.disable_vectorize` turns
  * the pass off; `tl.disable_vectorize_256` limits every access to 16 bytes. The pass relies on
@@ -109,7 +111,6 @@ class VectorBody : public StmtExprMutator {
   // --- statements
 #define TL_ILLEGAL_(Node) \
   Stmt Mutate_(const Node* op) override { return Fail<Stmt>(op); }
-  TL_ILLEGAL_(ForNode)
   TL_ILLEGAL_(WhileNode)
   TL_ILLEGAL_(AllocBufferNode)
   TL_ILLEGAL_(DeclBufferNode)
@@ -118,6 +119,20 @@ class VectorBody : public StmtExprMutator {
   TL_ILLEGAL_(ContinueNode)
   TL_ILLEGAL_(SBlockNode)
 #undef TL_ILLEGAL_
+
+  Stmt Mutate_(const ForNode* op) override {
+    const bool is_plain = op->kind == ForKind::kSerial || op->kind == ForKind::kUnrolled;
+    if (!is_plain || op->step || Uses(op->min, lane_) || Uses(op->extent, lane_)) {
+      return Fail<Stmt>(op);
+    }
+    analyzer_->BindLoop(op);
+    bound_inside_.insert(op->loop_var.get());
+    auto n = make_object<ForNode>(*op);
+    n->min = ScalarOnly(op->min);
+    n->extent = ScalarOnly(op->extent);
+    n->body = Mutate(op->body);
+    return For(n);
+  }
 
   Stmt Mutate_(const EvaluateNode* op) override {
     if (AsInt(op->value)) return GetRef<Stmt>(op);
@@ -493,12 +508,17 @@ class VectorBody : public StmtExprMutator {
   std::unordered_map<const Object*, Var> vectors_;
 };
 
-/*! Vector code does a statement for all lanes before the next statement: no lane may see another
- * lane's element. */
+/*! Vector code does a statement for all lanes before the next statement, and an iteration of a loop
+ * in the body before the next one: no lane may see another lane's element. */
 bool VectorBody::LanesAreIndependent(const Stmt& body) {
   struct Collector : StmtExprVisitor {
     std::vector<std::pair<Var, Array<Expr>>> stores, loads;
+    std::vector<Var> inner;
     using StmtExprVisitor::Visit_;
+    void Visit_(const ForNode* op) override {
+      inner.push_back(op->loop_var);
+      Default(op);
+    }
     void Visit_(const BufferStoreNode* op) override {
       stores.emplace_back(op->buffer, op->indices);
       Default(op);
@@ -515,10 +535,15 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
   accesses(body);
   std::vector<std::pair<Var, Array<Expr>>> all = accesses.loads;
   all.insert(all.end(), accesses.stores.begin(), accesses.stores.end());
+  const auto varies = [&](const Array<Expr>& indices) {
+    return std::any_of(accesses.inner.begin(), accesses.inner.end(), [&](const Var& v) {
+      return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, v); });
+    });
+  };
   for (const auto& [buffer, stored] : accesses.stores) {
     for (const auto& [other, indices] : all) {
       if (!views_.IsSameMemory(buffer, other) || indices.empty()) continue;
-      if (!buffer.same_as(other)) return false;
+      if (!buffer.same_as(other) || varies(indices)) return false;
       const Expr gap = analyzer_->Simplify(FlatIndex(buffer, stored) - FlatIndex(buffer, indices));
       const std::optional<int64_t> distance = AsInt(gap);
       if (!distance || (*distance != 0 && std::abs(*distance) < lanes_)) return false;

@@ -315,7 +315,7 @@ void WideBounds::Shapes(const PrimFunc& f) {
     // Of a tensor at any address: from the multiple of 16 bytes in front of it.
     if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
   }
-  const Any guards = GetAttr(f, "tilelang_guards");
+  const Any guards = GetAttr(f, kGuards);
   if (guards == nullptr) return;
   Before for_good;
   for (const Expr& guard : guards.cast<Array<Expr>>()) {

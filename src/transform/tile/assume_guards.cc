@@ -14,8 +14,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kGuards = "tilelang_guards";
-
 /*! Puts statements in front of those of the outermost block. */
 class Prepender : public StmtExprMutator {
  public:

@@ -19,25 +19,41 @@
 namespace tl {
 namespace {
 
-/*! What a statement has to find in shared memory. */
+/*! What a statement has to find elsewhere: in shared memory, or in a fragment with a layout. */
 struct Staged {
   Var fragment;
+  /*! Undefined in shared memory. */
+  Fragment held_as;
   /*! The reads that go there; all accesses where the statement writes the fragment. */
   std::vector<Array<Expr>> reads;
   bool is_written = false;
+
+  bool IsSamePlace(const Var& v, const Fragment& layout) const {
+    if (!fragment.same_as(v) || held_as.defined() != layout.defined()) return false;
+    return !layout.defined() || IsSameLayout(held_as, layout);
+  }
 };
 
 using StagedOf = std::unordered_map<const Object*, std::vector<Staged>>;
 
+/*! A statement that needs the tile of a fragment finds all there. */
 StagedOf ByStatement(const std::vector<Conversion>& conversions) {
+  const auto is_tile = [&](const Conversion& one) {
+    return std::any_of(conversions.begin(), conversions.end(), [&](const Conversion& c) {
+      return c.statement.same_as(one.statement) && c.fragment.same_as(one.fragment) &&
+             !c.held_as.defined();
+    });
+  };
   StagedOf out;
   for (const Conversion& c : conversions) {
     std::vector<Staged>& list = out[c.statement.get()];
+    const bool is_written = Contains(CollectBufferUse(c.statement).writes, c.fragment);
+    const Fragment held_as = is_written || is_tile(c) ? Fragment() : c.held_as;
     auto it = std::find_if(list.begin(), list.end(),
-                           [&](const Staged& s) { return s.fragment.same_as(c.fragment); });
-    if (it == list.end()) it = list.insert(list.end(), {c.fragment, {}, false});
+                           [&](const Staged& s) { return s.IsSamePlace(c.fragment, held_as); });
+    if (it == list.end()) it = list.insert(list.end(), {c.fragment, held_as, {}, false});
     it->reads.push_back(c.indices);
-    it->is_written |= Contains(CollectBufferUse(c.statement).writes, c.fragment);
+    it->is_written |= is_written;
   }
   return out;
 }
@@ -140,7 +156,7 @@ class CopyPlaces : public StagedVisitor {
  public:
   CopyPlaces(const StagedOf& staged, const Views& views) : staged_(staged), views_(views) {}
   /*! Loop -> fragments. */
-  std::unordered_map<const Object*, std::vector<Var>> before;
+  std::unordered_map<const Object*, std::vector<Staged>> before;
 
  protected:
   void At(const StmtNode* op) final {
@@ -148,7 +164,10 @@ class CopyPlaces : public StagedVisitor {
     if (it == staged_.end()) return;
     for (const Staged& s : it->second) {
       const size_t depth = CopyDepth(loops_, s.fragment, views_);
-      if (depth < loops_.size()) before[loops_[depth]].push_back(s.fragment);
+      if (depth == loops_.size()) continue;
+      // Tiles first: they serve those, too, who would take another fragment.
+      std::vector<Staged>& list = before[loops_[depth]];
+      list.insert(s.held_as.defined() ? list.end() : list.begin(), s);
     }
   }
 
@@ -157,7 +176,7 @@ class CopyPlaces : public StagedVisitor {
   const Views& views_;
 };
 
-/*! Puts a shared tile in the place of a fragment's accesses. */
+/*! Puts a shared tile, or another fragment, in the place of a fragment's accesses. */
 class AccessRewriter : public StmtExprMutator {
  public:
   AccessRewriter(const Staged& staged, const Var& tile) : staged_(staged), tile_(tile) {}
@@ -250,8 +269,13 @@ class UseOutside : public StmtExprVisitor {
 class Converter : public StmtExprMutator {
  public:
   Converter(const Stmt& kernel, const StagedOf& staged, const CopyPlaces& places,
-            const Views& views, Array<String>* notes)
-      : kernel_(kernel), staged_(staged), places_(places), views_(views), notes_(notes) {}
+            const Views& views, Array<String>* notes, HeldFragments* made)
+      : kernel_(kernel),
+        staged_(staged),
+        places_(places),
+        views_(views),
+        notes_(notes),
+        made_(made) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -271,7 +295,7 @@ class Converter : public StmtExprMutator {
     if (auto staged = Convert(op)) return *staged;
     std::vector<Stmt> out;
     if (auto it = places_.before.find(op); it != places_.before.end()) {
-      for (const Var& v : it->second) FillTile(v, op->span, &out);
+      for (const Staged& s : it->second) FillTile(s, op->span, &out);
     }
     ++loops_;
     out.push_back(Scoped(op));
@@ -310,11 +334,19 @@ class Converter : public StmtExprMutator {
   /*! The fragments that a statement writes are no longer what their tiles have. */
   void Forget(const StmtNode* op) {
     for (const Var& written : CollectBufferUse(GetRef<Stmt>(op)).writes) {
-      const Var root = views_.RootOf(written);
-      for (auto it = filled_.begin(); it != filled_.end();) {
-        it = views_.RootOf(it->second.fragment).same_as(root) ? filled_.erase(it) : std::next(it);
-      }
+      ForgetCopies(written, nullptr);
     }
+  }
+
+  /*! All copies of a fragment, but one. */
+  void ForgetCopies(const Var& fragment, const Object* but) {
+    const Var root = views_.RootOf(fragment);
+    filled_.erase(std::remove_if(filled_.begin(), filled_.end(),
+                                 [&](const Filled& f) {
+                                   return views_.RootOf(f.what.fragment).same_as(root) &&
+                                          f.tile.get() != but;
+                                 }),
+                  filled_.end());
   }
 
   std::optional<Stmt> Convert(const StmtNode* op) {
@@ -326,16 +358,18 @@ class Converter : public StmtExprMutator {
       const Var& v = staged.fragment;
       const auto [enters, leaves] = CrossesBorder(op, staged);
       if (!enters || (staged.is_written && WritesAll(s, v))) {
-        filled_[v.get()] = {v, NewTile(v)};
+        ForgetCopies(v, nullptr);
+        filled_.push_back({staged, NewTile(staged)});
       } else {
-        FillTile(v, op->span, &out);
+        FillTile(staged, op->span, &out);
       }
-      const Var tile = filled_.at(v.get()).tile;
+      const Var tile = *FindTile(staged);
+      if (staged.is_written) ForgetCopies(v, tile.get());
       if (IsSerialLoop(op)) NoteResident(tile, v, op->span);
       const Stmt before = s;
       s = AccessRewriter(staged, tile).Mutate(s);
       if (s.same_as(before)) {
-        ThrowBug(op->span, "ConvertThroughShared",
+        ThrowBug(op->span, "ConvertLayouts",
                  "the statement has no such access of " + std::string(v->name));
       }
       if (staged.is_written && leaves) behind.push_back(Copy(tile, v, op->span));
@@ -367,17 +401,30 @@ class Converter : public StmtExprMutator {
                       " bytes, because its statements want elements of other threads");
   }
 
-  void FillTile(const Var& fragment, const Span& span, std::vector<Stmt>* out) {
-    if (filled_.count(fragment.get())) return;
-    const Var tile = NewTile(fragment);
-    filled_[fragment.get()] = {fragment, tile};
-    out->push_back(Copy(fragment, tile, span));
+  /*! The copy of a fragment that is there, best in shared memory; nullopt if none. */
+  std::optional<Var> FindTile(const Staged& what) const {
+    for (const Fragment& place : {Fragment(), what.held_as}) {
+      for (const Filled& f : filled_) {
+        if (f.what.IsSamePlace(what.fragment, place)) return f.tile;
+      }
+    }
+    return std::nullopt;
   }
 
-  Var NewTile(const Var& fragment) {
-    const BufferTypeNode* type = BufferOf(fragment);
-    tiles_.push_back(MakeBuffer(std::string(fragment->name) + "_shared", type->dtype->dtype,
-                                type->shape, "shared.dyn"));
+  void FillTile(const Staged& what, const Span& span, std::vector<Stmt>* out) {
+    if (FindTile(what)) return;
+    const Var tile = NewTile(what);
+    filled_.push_back({what, tile});
+    out->push_back(Copy(what.fragment, tile, span));
+  }
+
+  Var NewTile(const Staged& what) {
+    const BufferTypeNode* type = BufferOf(what.fragment);
+    const bool in_shared = !what.held_as.defined();
+    const std::string name = std::string(what.fragment->name) + (in_shared ? "_shared" : "_lanes");
+    tiles_.push_back(MakeBuffer(name, type->dtype->dtype, type->shape,
+                                in_shared ? "shared.dyn" : "local.fragment"));
+    if (!in_shared) made_->emplace_back(tiles_.back(), what.held_as);
     return tiles_.back();
   }
 
@@ -395,14 +442,16 @@ class Converter : public StmtExprMutator {
   }
 
   struct Filled {
-    Var fragment, tile;
+    Staged what;
+    Var tile;
   };
   const Stmt& kernel_;
   const StagedOf& staged_;
   const CopyPlaces& places_;
   const Views& views_;
   Array<String>* notes_;
-  std::unordered_map<const Object*, Filled> filled_;
+  HeldFragments* made_;
+  std::vector<Filled> filled_;
   std::vector<Var> tiles_;
   /*! How many loops are around. */
   int loops_ = 0;
@@ -423,14 +472,14 @@ size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment,
   return depth;
 }
 
-Stmt ConvertThroughShared(const Stmt& kernel, const std::vector<Conversion>& conversions,
-                          Array<String>* notes) {
+Stmt ConvertLayouts(const Stmt& kernel, const std::vector<Conversion>& conversions,
+                    Array<String>* notes, HeldFragments* made) {
   StagedOf staged = ByStatement(conversions);
   const Views views(kernel);
   LoopLifter(&staged, views)(kernel);
   CopyPlaces places(staged, views);
   places(kernel);
-  return Converter(kernel, staged, places, views, notes).Mutate(kernel);
+  return Converter(kernel, staged, places, views, notes, made).Mutate(kernel);
 }
 
 }  // namespace tl

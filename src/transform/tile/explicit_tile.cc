@@ -1,6 +1,5 @@
 #include "explicit_tile.h"
 
-#include "../../layout/swizzle.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tensor_map_spec.h"
 #include "../../tvm/error.h"
@@ -52,7 +51,7 @@ void CheckSwizzle(const CallNode* call, const Layout& layout, bool named_by_elem
   const auto tile = AsAddressOf(call->args[*ExplicitTile(call)])->source.as_or_throw<Var>();
   const int64_t swizzle = describes ? DescriptorSwizzle(call)
                                     : TensorMapSpec::FromOperand(call->args[1]).value().swizzle;
-  const std::optional<int> placed = SwizzleBytes(layout, BufferOf(tile)->dtype->dtype.bits);
+  const auto placed = layout->SwizzleBytes(BufferOf(tile)->dtype->dtype.bits);
   if (placed == swizzle || (placed == 0 && !named_by_elements)) return;
   ThrowAt(span, "ValueError",
           std::string("found ") +

@@ -1,12 +1,16 @@
 /*!
- * LayoutInference: decides where every element of a tile lives.
+ * LayoutInference: decides where every element of a tile lives, and with that which instruction
+ * makes each copy.
  *
  * In:  a tile program under thread_extent attributes, pipelines already expanded.
  * Out: the same program; block annotation `layout_map` (buffer -> Layout or Fragment) has every
  * shared buffer and every fragment that is used, and each outermost parallel loop that touches
  * fragments has `parallel_loop_layout`; either is there before where the user says so, and kept.
+ * The call of a copy has one `instruction`, what that is to do, and why others do not make the copy
+ * (copy_instruction.h).
  * Establishes: every access of a fragment is to a register of the thread that makes it; where a
- * statement wants elements of other threads, the program reads and writes them in shared memory
+ * statement wants elements of other threads, the program reads and writes them in shared memory, or
+ * reads them in a fragment of another layout that is filled by shuffles in a warp
  * (convert_layouts.h), or has a fragment of its own (convert_accumulators.h). Refuses: fragments
  * whose layout and the layout of whose users the user has given, that ranges of different numbers
  * of threads or overlapping ones use (ValueError with both statements); tile operators in a range
@@ -29,16 +33,19 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <queue>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "../../layout/annotation.h"
-#include "../../layout/swizzle.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/fragment_copy.h"
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/views.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -52,12 +59,16 @@
 namespace tl {
 namespace {
 
-/*! The loops around a statement: those that the same threads run as often as it, outermost first,
- * and how many others. */
-struct LoopsAround {
-  std::vector<const ForNode*> together;
+/*! What is around a statement: the loops, outermost first, from number `apart` on those that the
+ * same threads run as often as it; whether it is in one range of threads, and whether someone
+ * commits and waits for its asynchronous copies. */
+struct Surroundings {
+  std::vector<const ForNode*> loops;
   int apart = 0;
-  int Count() const { return apart + int(together.size()); }
+  bool in_range = false, has_async_owner = false;
+
+  int Count() const { return int(loops.size()); }
+  std::vector<const ForNode*> Together() const { return {loops.begin() + apart, loops.end()}; }
 };
 
 struct OperatorUse {
@@ -67,7 +78,7 @@ struct OperatorUse {
   ThreadRange threads;
   /*! Fragments that it touches. */
   std::vector<Var> fragments;
-  LoopsAround loops;
+  Surroundings around;
 
   void InferMmaOperandLayout(LayoutScope* scope) const {
     Tell(scope);
@@ -89,13 +100,25 @@ struct OperatorUse {
     scope->num_threads = threads.threads;
     scope->first_thread = threads.first;
   }
+  /*! The call of a copy with its instruction, undefined for other statements. */
+  Call SelectInstruction(LayoutScope* scope) const {
+    Tell(scope);
+    scope->in_range = around.in_range;
+    scope->has_async_owner = around.has_async_owner;
+    for (const ForNode* loop : around.loops) scope->analyzer->BindLoop(loop);
+    const Call selected = op->SelectInstruction(*scope);
+    const CallNode* call = AsTileOp(source);
+    if (selected.defined() || !call || !IsCopy(call)) return selected;
+    return WithChoice(call, FirstOf(ChoiceOf(call), around.has_async_owner,
+                                    [](const auto& by) { return by == kByTma ? kUnwaited : ""; }));
+  }
   /*! The same, undecided. */
-  OperatorUse Again() const { return {OperatorOf(source), source, threads, fragments, loops}; }
+  OperatorUse Again() const { return {OperatorOf(source), source, threads, fragments, around}; }
 };
 
 OperatorUse MakeUse(std::unique_ptr<TileOperator> op, const Stmt& source, ThreadRange threads,
-                    const LoopsAround& loops) {
-  OperatorUse use{std::move(op), source, threads, {}, loops};
+                    const Surroundings& around) {
+  OperatorUse use{std::move(op), source, threads, {}, around};
   const BufferUse touched = use.op->Use();
   for (const auto* list : {&touched.reads, &touched.writes}) {
     for (const Var& v : *list) {
@@ -116,7 +139,12 @@ class OpCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
+    const auto [in_range, has_async_owner] = std::pair(around_.in_range, around_.has_async_owner);
+    around_.in_range |= op->attr_key == kThreadRange && ThreadRangesOf(op).size() == 1;
+    around_.has_async_owner |= op->attr_key == kAsyncCopy;
     scope.Within(op, [&] { Apart([&] { Default(op); }); });
+    around_.in_range = in_range;
+    around_.has_async_owner = has_async_owner;
   }
   void Visit_(const SBlockNode* op) final {
     for (const Var& v : op->alloc_buffers) buffers.push_back(v);
@@ -132,9 +160,9 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Add(std::move(nest), op);
-    loops_.together.push_back(op);
+    around_.loops.push_back(op);
     At(op);
-    loops_.together.pop_back();
+    around_.loops.pop_back();
   }
   void Visit_(const BindNode* op) final { At(op); }
   void Visit_(const IfThenElseNode* op) final {
@@ -161,7 +189,7 @@ class OpCollector : public StmtExprVisitor {
   }
   void Add(std::unique_ptr<TileOperator> op, const StmtNode* source) {
     operators.push_back(
-        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), loops_));
+        MakeUse(std::move(op), GetRef<Stmt>(source), scope.Threads(source->span), around_));
   }
   void RefuseOutside(const Var& buffer, const Span& span) {
     if (!IsFragment(buffer)) return;
@@ -172,13 +200,12 @@ class OpCollector : public StmtExprVisitor {
   }
   template <typename Inside>
   void Apart(Inside inside) {
-    LoopsAround here{{}, loops_.Count()};
-    std::swap(here, loops_);
+    const int outside = std::exchange(around_.apart, around_.Count());
     inside();
-    std::swap(here, loops_);
+    around_.apart = outside;
   }
   Span span_;
-  LoopsAround loops_;
+  Surroundings around_;
 };
 
 using Operators = std::vector<OperatorUse>;
@@ -287,25 +314,37 @@ void PlaceAnywhere(const OperatorUse& use, Propagation* others, Placements* plac
   }
 }
 
-/*! What is always more than registers cost. */
-constexpr int64_t kMuch = int64_t(1) << 32;
+/*! The layout in which a fragment is copied for an access of other lanes' elements; undefined where
+ * it is copied to shared memory. */
+Fragment ShuffledLayout(const OperatorUse& use, const FragmentAccess& access,
+                        const LayoutScope& placed) {
+  constexpr int64_t kMostBits = 64 * 32;  // a quarter of a thread's registers
+  if (!access.wanted.defined() || Contains(use.op->Use().writes, access.buffer)) return Fragment();
+  const int bits = BufferOf(access.buffer)->dtype->dtype.bits;
+  if (access.wanted->RegisterExtent() * bits > kMostBits) return Fragment();
+  const auto plan = PlanCheapShuffle(placed.FindFragment(access.buffer), access.wanted, bits,
+                                     use.threads.threads, *placed.target);
+  return plan ? access.wanted : Fragment();
+}
 
 /*! How many loops are around the copies that an access of another thread's elements makes: what is
  * written has a barrier where it is written, a copy to be read stands in front of the loops that it
  * may leave. */
 int LoopsAroundCopy(const OperatorUse& use, const Var& fragment, const Views& views) {
-  const std::vector<const ForNode*>& loops = use.loops.together;
+  const std::vector<const ForNode*> loops = use.around.Together();
   const bool is_written = Contains(use.op->Use().writes, fragment);
-  return use.loops.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
+  return use.around.apart + int(is_written ? loops.size() : CopyDepth(loops, fragment, views));
 }
 
-/*! What the conversions of an operator's fragments move through shared memory: always more than
+/*! What the conversions of an operator's fragments move to other threads: always more than
  * registers cost, and more in a loop. */
 int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
   int64_t bits = 0;
   for (const FragmentAccess& access : use.op->Unreached(placed)) {
     const int64_t elements = Product(ConstShape(access.buffer));
-    const int64_t moved = kMuch + elements * BufferOf(access.buffer)->dtype->dtype.bits;
+    const bool is_shuffled = ShuffledLayout(use, access, placed).defined();
+    const int64_t moved = (is_shuffled ? kShuffledBits : kThroughSharedBits) +
+                          elements * BufferOf(access.buffer)->dtype->dtype.bits;
     bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, *placed.views), 8);
   }
   return bits;
@@ -335,7 +374,7 @@ class Component {
   Candidate Settle() {
     TryRoots();
     for (PartForm& form : forms_) {
-      if (form == PartForm::kOpen || (best_ && best_->cost < kMuch)) continue;
+      if (form == PartForm::kOpen || (best_ && best_->cost < kShuffledBits)) continue;
       form = PartForm::kAsWritten;
       if (!TryRoots()) form = PartForm::kWhole;
     }
@@ -499,8 +538,8 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
       const int number = int(same - k.layouts.begin());
       if (same == k.layouts.end()) k.layouts.push_back(layout);
       k.found.dictations.push_back({use.source, fragment, number});
-      if (use.loops.Count() <= k.most_loops) continue;
-      k.most_loops = use.loops.Count();
+      if (use.around.Count() <= k.most_loops) continue;
+      k.most_loops = use.around.Count();
       k.found.keeper = number;
     }
   }
@@ -510,10 +549,37 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
   return std::nullopt;
 }
 
+/*! What a round of inference leaves to the next one: a fragment's place. */
+struct Kept {
+  Var fragment;
+  Layout layout;
+  Span asked_by;
+  /*! The fragment was made by a conversion. */
+  bool is_copy = false;
+};
+
+/*! Shuffles go between two layouts, which have to stay as they are: so do all. */
+void KeepFragments(const OpCollector& ops, const Placements& placed,
+                   const std::vector<Conversion>& conversions, std::vector<Kept>* kept) {
+  const auto is_shuffled = [](const Conversion& c) { return c.held_as.defined(); };
+  if (std::none_of(conversions.begin(), conversions.end(), is_shuffled)) return;
+  for (const Var& buffer : ops.buffers) {
+    const auto is_kept = [&](const Kept& k) { return k.fragment.same_as(buffer); };
+    if (!IsFragment(buffer) || !placed.Find(buffer).defined()) continue;
+    if (std::any_of(kept->begin(), kept->end(), is_kept)) continue;
+    kept->push_back({buffer, placed.Find(buffer), placed.PlacedBy(buffer)});
+  }
+}
+
+/*! The calls of copies with their instructions. A statement that the program has in several places
+ * has one for each, in program order. */
+using Selected = std::unordered_map<const Object*, std::queue<Call>>;
+
 /*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
-                              Analyzer* analyzer, std::vector<Conversion>* conversions,
-                              std::optional<Disagreement>* disagreement) {
+                              Analyzer* analyzer, std::vector<Kept>* kept,
+                              std::vector<Conversion>* conversions,
+                              std::optional<Disagreement>* disagreement, Selected* selected) {
   OpCollector& ops = *collected;
   ops.scope.BindTo(analyzer);
   Placements placed;
@@ -525,6 +591,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   const TensorTraffic traffic(kernel);
   placed.traffic = &traffic;
   for (auto [buffer, layout] : ops.annotated) placed.PlaceAnnotated(buffer, layout);
+  for (const Kept& k : *kept) placed.SetLayout(k.fragment, k.layout, k.asked_by);
 
   for (const OperatorUse& use : ops.operators) use.InferMmaOperandLayout(&placed);
   *disagreement = RunStrict(ops.operators, &placed);
@@ -546,11 +613,20 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
   for (const OperatorUse& use : ops.operators) use.InferSwizzle(&placed);
   for (const OperatorUse& use : ops.operators) {
     use.Verify(&placed);
+    use.Tell(&placed);
     for (const FragmentAccess& access : use.op->Unreached(placed)) {
-      conversions->push_back({use.source, access.buffer, access.indices, access.is_write});
+      // What was copied for an access that the loop then made elsewhere is not copied again.
+      const bool is_copy = std::any_of(kept->begin(), kept->end(), [&](const Kept& k) {
+        return k.is_copy && k.fragment.same_as(access.buffer);
+      });
+      const Fragment held = is_copy ? Fragment() : ShuffledLayout(use, access, placed);
+      conversions->push_back({use.source, access.buffer, access.indices, access.is_write, held});
     }
   }
-  if (!conversions->empty()) return {};
+  if (!conversions->empty()) {
+    KeepFragments(ops, placed, *conversions, kept);
+    return {};
+  }
 
   Map<Var, Layout> out;
   for (const Var& buffer : ops.buffers) {
@@ -575,13 +651,18 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     if (it == out.end()) continue;
     out.Set(view, Placements::Carry((*it).second, root, view, view->span));
   }
+  for (const OperatorUse& use : ops.operators) {
+    const Call call = use.SelectInstruction(&placed);
+    if (call.defined()) (*selected)[use.source.get()].push(call);
+  }
   return out;
 }
 
-/*! Writes the result down: on the block and on the loops. */
+/*! Writes the result down: on the block, on the loops and on copies. */
 class Annotator : public StmtExprMutator {
  public:
   Map<Var, Layout> layout_map;
+  Selected selected;
   std::unordered_map<const Object*, Fragment> loops;
 
  protected:
@@ -591,6 +672,13 @@ class Annotator : public StmtExprMutator {
     if (op->alloc_buffers.empty()) return block;
     SetLayoutMap(&block.CopyOnWrite()->annotations, layout_map);
     return block;
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const auto it = selected.find(op);
+    if (it == selected.end()) return GetRef<Stmt>(op);
+    const Call call = it->second.front();
+    it->second.pop();
+    return MakeEvaluate(call, op->span);
   }
   Stmt Mutate_(const ForNode* op) final {
     auto it = loops.find(op);
@@ -609,20 +697,23 @@ PrimFunc LayoutInference(PrimFunc f) {
     Annotator annotate;
     // A conversion takes an access of a fragment away, so that this ends.
     std::optional<Disagreement> disagreement;
+    std::vector<Kept> kept;
     for (std::vector<Conversion> conversions;; conversions.clear()) {
       ops = std::make_unique<OpCollector>();
       (*ops)(kernel);
       Analyzer analyzer;
       WithFacts(&analyzer, LeadingAssumptions(kernel), [&] {
-        annotate.layout_map =
-            InferLayouts(ops.get(), kernel, target, &analyzer, &conversions, &disagreement);
+        annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &kept,
+                                           &conversions, &disagreement, &annotate.selected);
       });
       if (disagreement) {
         kernel = ConvertAccumulators(kernel, disagreement->dictations, disagreement->keeper);
         continue;
       }
       if (conversions.empty()) break;
-      kernel = ConvertThroughShared(kernel, conversions, &notes);
+      HeldFragments made;
+      kernel = ConvertLayouts(kernel, conversions, &notes, &made);
+      for (const auto& [copy, layout] : made) kept.push_back({copy, layout, Span(), true});
     }
     for (const OperatorUse& use : ops->operators) {
       if (!use.source.as<ForNode>() || !use.op->LoopLayout().defined()) continue;

@@ -3,8 +3,8 @@
  * what is made of it do (FlashAttention-3, section 3.2, without its ping-pong). */
 #include <algorithm>
 
+#include "../../target/mma.h"
 #include "../../target/registers.h"
-#include "../../target/wgmma.h"
 #include "../../tvm/attrs.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"

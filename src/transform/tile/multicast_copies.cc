@@ -3,13 +3,13 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/im2col.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/functor.h"
-#include "tile_loads.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -109,21 +109,6 @@ bool Agrees(const Channel& channel, ClusterUniformity* agreement) {
                      [&](const Window& w) { return agreement->OfControl(*w.sequence); });
 }
 
-/*! The dimension in which TMA can load each block's part by itself, the outermost there is. */
-std::optional<size_t> FindSplit(const RoleNode& fill, const KernelInfo& kernel,
-                                const TileLoads& loads, int64_t versions) {
-  const CallNode* copy = AsTileOp(fill.stmt);
-  const TileRegion dst = TileRegion::From(copy->args[1]);
-  const size_t dims = NonUnitDims(dst).size();
-  for (size_t k = 0; k < dims; ++k) {
-    const auto extent = AsInt(dst.ranges[NonUnitDims(dst)[k]]->extent);
-    if (!extent || *extent % kernel.cluster_blocks) continue;
-    const Call part = PartOfLoad(copy, k, kernel.cluster_blocks, MakeVar("rank"));
-    if (loads.WhyNotTma(part.get(), versions > 1).empty()) return k;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Expr BlockRank(const KernelInfo& kernel) {
@@ -153,9 +138,8 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
   return Call(part);
 }
 
-void MulticastCopies(const KernelInfo& kernel, const Views& views, WarpRoles* roles) {
+void MulticastCopies(const KernelInfo& kernel, WarpRoles* roles) {
   if (kernel.cluster_blocks == 1) return;
-  const TileLoads loads(kernel, views);
   ClusterUniformity agreement(kernel, *roles);
   ForEachNode(roles->body, [&](RoleNode* node) {
     if (node->fill == CopyKind::kNothing) return;
@@ -172,7 +156,7 @@ void MulticastCopies(const KernelInfo& kernel, const Views& views, WarpRoles* ro
     } else if (!Agrees(TileRegion::From(copy->args[0]), &agreement) ||
                !Agrees(TileRegion::From(copy->args[1]), &agreement)) {
       node->why_own = "its place depends on the block";
-    } else if (!(node->split = FindSplit(*node, kernel, loads, channel.versions))) {
+    } else if (!(node->split = ChoiceOf(copy).block_dim)) {
       node->why_own = "TMA does not load a part of it for each block";
     } else {
       channel.blocks = kernel.cluster_blocks;

@@ -20,8 +20,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kAnyAddress = "tilelang_any_address";
-
 /*! Looks for what may rely on the alignment of tensors. */
 class Reliance : public StmtExprVisitor {
  public:

@@ -14,9 +14,9 @@
  * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
  * as they are. Refuses (ValueError): user schedules that do not fit the body or in which -1 stands
  * for a statement that cannot run ahead, and with a schedule names for values that have to be
- * computed once, jumps, T.tma_copy, and an order that moves a statement at an mbarrier past an
- * access of shared memory. Without one, such a loop, and one in which nothing can be prefetched,
- * becomes a plain loop.
+ * computed once, jumps, signals between ranks, T.tma_copy, and an order that moves a statement at
+ * an mbarrier past an access of shared memory. Without one, such a loop, and one in which nothing
+ * can be prefetched, becomes a plain loop.
  *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
@@ -29,6 +29,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -91,6 +92,20 @@ bool KeepsOwnOrder(const Stmt& s) {
     void Visit_(const CallNode* op) override {
       const IntrinsicEffects* e = EffectsOf(op);
       found |= e && (e->queue == AsyncQueue::kTmaLoad || e->queue == AsyncQueue::kWgmma);
+      Default(op);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
+}
+
+/*! Signals and waits of other ranks: what they order is not named. */
+bool SignalsRanks(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const CallNode* op) override {
+      found |= OrdersRanks(op);
       Default(op);
     }
   } finder;
@@ -190,6 +205,9 @@ class Planner : public StmtExprMutator {
         return {s, "a product or a load of TMA by hand",
                 "its order with other statements is the program's"};
       }
+      if (SignalsRanks(s)) {
+        return {s, "a signal between ranks", "copies may not run ahead of it"};
+      }
     }
     return {};
   }
@@ -287,8 +305,7 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
-    const bool async =
-        target_.Has(Feature::kCpAsync) && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = target_.ThreadCopy() && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;

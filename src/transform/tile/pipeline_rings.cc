@@ -1,5 +1,7 @@
 #include "pipeline_rings.h"
 
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 
 #include "../../analysis/effects.h"
@@ -12,6 +14,7 @@
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
+#include "pipeline_roles.h"
 
 namespace tl {
 namespace {
@@ -67,14 +70,106 @@ class AtSlotBefore : public StmtExprMutator {
   Analyzer* analyzer_;
 };
 
-/*! Puts arrivals for the iteration before where that iteration ends. */
+/*! An arrival that a role makes for an iteration before, or behind the loop for the last one. */
+struct LateArrival {
+  Var barrier;
+  Any threads;  // of the range
+  /*! The role has waited for its MMAs, or starts none. */
+  bool waited;
+  /*! Behind the loop: the statement, which slot it is, and what it is under, if anything. */
+  Stmt stmt = {};
+  Expr index = {}, condition = {};
+};
+
+/*! The arrivals of roles behind a loop, up to a statement that waits for other roles, or may. */
+class LastArrivals : public StmtExprVisitor {
+ public:
+  explicit LastArrivals(const ForNode* loop) : loop_(loop) {}
+  std::vector<LateArrival> found;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const SeqStmtNode* op) override {
+    const std::vector<Stmt> list = FlatSeq(GetRef<Stmt>(op));
+    const auto at =
+        std::find_if(list.begin(), list.end(), [this](const Stmt& s) { return s.get() == loop_; });
+    if (at == list.end()) return Default(op);
+    for (auto s = at + 1; s != list.end() && AddRole(*s); ++s) {
+    }
+  }
+
+ private:
+  /*! False where others may be waited for. */
+  bool AddRole(const Stmt& s) {
+    const AttrStmtNode* range = RangeOfRole(s);
+    if (!range) return s.as<BindNode>() != nullptr;
+    bool waited = false;
+    for (const Stmt& step : FlatSeq(range->body)) {
+      const CallNode* tile_op = AsTileOp(step);
+      waited |=
+          tile_op && IsCallTo(GetRef<Expr>(tile_op), kWgmmaWait) && IsConst(tile_op->args[0], 0);
+      const Guarded guarded = SplitGuard(step);
+      const Stmt& body = guarded.condition.defined() ? guarded.body : step;
+      const auto* evaluate = body.as<EvaluateNode>();
+      const auto* call = evaluate ? evaluate->value.as<CallNode>() : nullptr;
+      const TensorLoadNode* element = call ? BarrierOf(call) : nullptr;
+      if (element && IsArrival(evaluate->value)) {
+        const bool is_of_loop = CountMentions(loop_->body, element->source.as_or_throw<Var>()) > 0;
+        if (!is_of_loop) continue;
+        found.push_back({element->source.as_or_throw<Var>(), range->node, waited, step,
+                         element->indices[0], guarded.condition});
+      } else if (HasIntrinsic(step, [](const IntrinsicEffects& e) {
+                   return e.tells != ThreadScope::kThread || e.meets > ThreadScope::kLanes;
+                 })) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  const ForNode* loop_;
+};
+
+/*! Puts arrivals for the iteration before where that iteration ends. With arrivals behind the loop,
+ * each run of the loop makes all of its own; else the next one makes the last one's. */
 class LateArrivals : public StmtExprMutator {
  public:
-  LateArrivals(const ForNode* loop, const IterationCount& count) : count_(count.Of(loop)) {
+  LateArrivals(const ForNode* loop, const IterationCount& count, bool in_each_run)
+      : loop_(loop),
+        count_(count.Of(loop)),
+        before_(in_each_run ? loop->loop_var - loop->min : count_) {
     for (const ForNode* outer : count.around) analyzer_.BindLoop(outer);
-    analyzer_.BindLoop(loop);
   }
-  bool found = false;
+  std::vector<LateArrival> found;
+
+  Stmt Move(const Stmt& body) {
+    analyzer_.BindLoop(loop_);
+    return Mutate(body);
+  }
+
+  /*! Whether the ones behind the loop are those of its last iteration. */
+  bool AreLast(const std::vector<LateArrival>& behind) {
+    const Expr has_run = MakeInt(loop_->extent->dtype(), 0) < loop_->extent;
+    const Expr last = Substitute(count_, loop_->loop_var,
+                                 loop_->min + loop_->extent - MakeInt(loop_->extent->dtype(), 1));
+    const auto is_same = [&](const LateArrival& a, const LateArrival& b) {
+      return a.barrier.same_as(b.barrier) && ffi::StructuralEqual()(a.threads, b.threads);
+    };
+    const auto is_last = [&](const LateArrival& b) {
+      const int64_t slots = ToInt(BufferOf(b.barrier)->shape[0]);
+      const Expr slot = FloorModOf(CastTo(b.index->dtype(), last), slots);
+      bool is_slot = false;
+      analyzer_.WithConstraint(has_run, [&] { is_slot = analyzer_.CanProveEqual(b.index, slot); });
+      const bool when = b.condition.defined()
+                            ? Implies(b.condition, has_run) && Implies(has_run, b.condition)
+                            : analyzer_.CanProveSymbolic(has_run);
+      return is_slot && when &&
+             1 == std::count_if(found.begin(), found.end(), [&](const LateArrival& a) {
+               return is_same(a, b) && (b.waited || !a.waited);
+             });
+    };
+    return behind.size() == found.size() && std::all_of(behind.begin(), behind.end(), is_last);
+  }
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -96,8 +191,11 @@ class LateArrivals : public StmtExprMutator {
       }
       if (waited) late.push_back(MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0)}), s->span));
       late.push_back(arrival);
+      for (const Stmt& made : FlatSeq(arrival)) {
+        const auto* call = made.as<EvaluateNode>()->value.as<CallNode>();
+        found.push_back({BarrierOf(call)->source.as_or_throw<Var>(), op->node, waited});
+      }
     }
-    found |= !late.empty();
     steps.insert(steps.end(), late.begin(), late.end());
     return MakeAttr(op->node, op->attr_key, op->value, MakeSeq(steps));
   }
@@ -108,7 +206,7 @@ class LateArrivals : public StmtExprMutator {
   Stmt AtEndOfIteration(const Stmt& s) {
     const Guarded guarded = SplitGuard(s);
     if (!guarded.condition.defined()) return Stmt();
-    const Expr is_later = MakeInt(count_->dtype(), 0) < count_;
+    const Expr is_later = MakeInt(before_->dtype(), 0) < before_;
     if (!Implies(guarded.condition, is_later) || !Implies(is_later, guarded.condition)) {
       return Stmt();
     }
@@ -122,7 +220,10 @@ class LateArrivals : public StmtExprMutator {
     return proved;
   }
 
+  const ForNode* loop_;
   const Expr count_;
+  /*! More than 0 where there is an iteration before. */
+  const Expr before_;
   Analyzer analyzer_;
 };
 
@@ -225,17 +326,29 @@ class Folder : public StmtExprMutator {
   std::unordered_map<const Object*, Var> one_;
 };
 
+/*! Puts a loop in the place of another one, and leaves out what it does for what was behind it. */
 class LoopReplacer : public StmtExprMutator {
  public:
-  LoopReplacer(const ForNode* from, For to) : from_(from), to_(std::move(to)) {}
+  LoopReplacer(const ForNode* from, For to, const std::vector<LateArrival>& without)
+      : from_(from), to_(std::move(to)), without_(without) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) override { return op == from_ ? Stmt(to_) : Default<Stmt>(op); }
+  Stmt Mutate_(const EvaluateNode* op) override { return Rest(op); }
+  Stmt Mutate_(const IfThenElseNode* op) override { return Rest(op); }
 
  private:
+  template <typename Node>
+  Stmt Rest(const Node* op) {
+    const bool is_out = std::any_of(without_.begin(), without_.end(),
+                                    [&](const LateArrival& a) { return a.stmt.get() == op; });
+    return is_out ? MakeSeq({}) : Default<Stmt>(op);
+  }
+
   const ForNode* from_;
   const For to_;
+  const std::vector<LateArrival>& without_;
 };
 
 std::string Counted(const SlotReader::Use& use) {
@@ -289,8 +402,10 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
                                const SBlockNode* block) {
   const IterationCount count = CountIterations(function_body, loop);
   if (!count.unknown.empty()) return std::nullopt;
-  LateArrivals late(loop, count);
-  const Stmt body = late.Mutate(NamesInliner().Mutate(loop->body));
+  LastArrivals last(loop);
+  last(function_body);
+  LateArrivals late(loop, count, !last.found.empty());
+  const Stmt body = late.Move(NamesInliner().Mutate(loop->body));
   SlotReader reader(loop, count);
   reader(body);
   const bool has_ring =
@@ -298,14 +413,20 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
                   [](const SlotReader::Use& u) { return IsBarrier(u.buffer) && u.changes; });
   if (!has_ring) return std::nullopt;
   Rings rings;
-  rings.late = late.found;
+  rings.late = !late.found.empty();
   rings.why = ChooseRings(reader.uses, &rings);
+  if (rings.why.empty() && !last.found.empty() && !late.AreLast(last.found)) {
+    rings.why = "the arrivals behind the loop are not those that its last iteration lacks";
+  }
   if (!rings.why.empty()) return rings;
   for (const Var& ring : rings.buffers) {
     const bool is_viewed = std::any_of(views.all.begin(), views.all.end(), [&](const Var& view) {
       return views.RootOf(view).same_as(ring);
     });
-    const bool outside = CountMentions(function_body, ring) > CountMentions(loop->body, ring);
+    const size_t behind = std::count_if(last.found.begin(), last.found.end(),
+                                        [&](const auto& a) { return a.barrier.same_as(ring); });
+    const bool outside =
+        CountMentions(function_body, ring) > CountMentions(loop->body, ring) + behind;
     if (!is_viewed && !outside) continue;
     rings.why = std::string(ring->name) +
                 (is_viewed ? " has another name" : " is used outside of the loop");
@@ -315,7 +436,7 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
   for (const Var& ring : rings.buffers) rings.folded.push_back(folder.OneOf(ring));
   rings.loop = GetRef<For>(loop);
   rings.loop.CopyOnWrite()->body = folder.Mutate(body);
-  rings.function_body = LoopReplacer(loop, rings.loop).Mutate(function_body);
+  rings.function_body = LoopReplacer(loop, rings.loop, last.found).Mutate(function_body);
   rings.block = GetRef<SBlock>(block);
   rings.why = FoldArrivals(folder, &rings);
   return rings;

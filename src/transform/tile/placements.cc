@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "../../layout/swizzle.h"
 #include "../../tvm/error.h"
 
 namespace tl {
@@ -86,8 +85,8 @@ void Placements::PlaceSwizzle(const Var& buffer, const Layout& layout, const Spa
   auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{buffer, layout, span});
   if (is_new) return news_.push_back(buffer);
   const int bits = BufferOf(buffer)->dtype->dtype.bits;
-  const std::optional<int> old_span = SwizzleBytes(it->second.layout, bits);
-  if (!old_span || *SwizzleBytes(layout, bits) >= *old_span) return;
+  const auto old_span = it->second.layout->SwizzleBytes(bits);
+  if (!old_span || layout->SwizzleBytes(bits) >= old_span) return;
   it->second = {buffer, layout, span};
   news_.push_back(buffer);
 }

@@ -4,6 +4,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../op/tma_copy.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/attrs.h"
@@ -21,8 +22,9 @@ bool IsForBlock(const std::string& op) {
   if (const Intrinsic* row = FindIntrinsic(op)) {
     return row->effects.schedules || row->effects.meets >= ThreadScope::kBlock;
   }
-  static const std::unordered_set<std::string> names = {kSync, kThreadReturn, kTmaCopy, kWgmmaWait,
-                                                        kSourceKernel};
+  static const std::unordered_set<std::string> names = {kSync,         kThreadReturn, kTmaCopy,
+                                                        kWgmmaWait,    kSourceKernel, kSignalOp,
+                                                        kSignalWaitOp, kSyncRanksOp};
   return names.count(op);
 }
 

@@ -56,7 +56,7 @@ class FillChooser : ScheduledProgram {
         channel.by_threads |= node->fill == CopyKind::kThreads;
       }
     });
-    MulticastCopies(kernel_, views_, &roles_);
+    MulticastCopies(kernel_, &roles_);
   }
 
   CopyKind KindOf(RoleNode* node, const Channel& channel, const std::vector<Var>& written) const {

@@ -135,43 +135,69 @@ bool IsPreferred(const CallNode* copy, const char* instruction) {
 class CopySelector : public Selector {
  public:
   CopySelector(const KernelInfo& kernel, const Stmt& stmt, const Views& views)
-      : Selector(*kernel.target), loads_(kernel, views), traffic_(stmt) {}
+      : Selector(*kernel.target),
+        loads_(kernel, views),
+        traffic_(stmt),
+        cluster_blocks_(kernel.cluster_blocks) {}
 
  protected:
   Call Selected(const CallNode* call, const Stmt& s) const final {
     if (!IsCopy(call)) return Call();
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
     CopyChoice choice;
-    if (IsGlobal(src.buffer) && IsShared(dst.buffer)) {
-      choice = OfLoad(call, src, dst);
-    } else if (IsShared(src.buffer) && IsGlobal(dst.buffer)) {
-      choice.Try(kByTma, WhyNotStore(call, dst.buffer));
-    } else {
-      choice = OfFragments(src, dst, s);
+    for (const CopyInstruction& row : target_.copies) {
+      if (SpaceOf(src.buffer) != row.from || SpaceOf(dst.buffer) != row.to) continue;
+      choice.Try(row.name.c_str(), target_.Has(row.feature)
+                                       ? WhyNot(row, call, src, dst, s)
+                                       : "a target before " + FirstTargetWith(row.feature));
     }
+    if (IsGlobal(src.buffer)) AddFacts(call, &choice);
     choice.Try(kByThreads, "");
+    if (IsFragment(src.buffer) && IsFragment(dst.buffer)) {
+      choice.Try(kByShuffles, "");
+      choice.Try(kByExchange, "");
+    }
     return WithChoice(call, Demanded(call, choice, src, dst, s->span));
   }
 
  private:
   static bool IsIm2col(const CallNode* call) { return !IsCallTo(GetRef<Expr>(call), kCopy); }
 
-  CopyChoice OfLoad(const CallNode* call, const TileRegion& src, const TileRegion& dst) const {
-    CopyChoice choice;
-    const bool slots = loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
-    choice.Try(kByTma, loads_.WhyNotTma(call, slots));
-    choice.Try(kByCpAsync, WhyNotCpAsync(call, src, dst));
-    if (choice.Has(kByCpAsync) && !IsIm2col(call)) choice.aligned = loads_.AlignedBytes(call);
-    return choice;
+  static std::optional<MemorySpace> SpaceOf(const Var& buffer) {
+    if (IsGlobal(buffer)) return MemorySpace::kGlobal;
+    if (IsShared(buffer)) return MemorySpace::kShared;
+    return IsFragment(buffer) ? std::optional(MemorySpace::kRegisters) : std::nullopt;
+  }
+
+  /*! The tile may get several versions. */
+  bool MayHaveSlots(const CallNode* call) const {
+    return loads_.HasSlots() || (loads_.HasPipelines() && IsPreferred(call, "tma"));
+  }
+
+  /*! What else is against an instruction between these spaces. */
+  std::string WhyNot(const CopyInstruction& row, const CallNode* call, const TileRegion& src,
+                     const TileRegion& dst, const Stmt& s) const {
+    if (row.queue == AsyncQueue::kTmaLoad) return loads_.WhyNotTma(call, MayHaveSlots(call));
+    if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
+    if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
+    return WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads);
+  }
+
+  /*! What passes ask that narrow the candidates of a load. */
+  void AddFacts(const CallNode* call, CopyChoice* choice) const {
+    if (IsIm2col(call)) return;
+    if (choice->Has(kByTma) && cluster_blocks_ > 1) {
+      choice->block_dim = loads_.BlockDim(call, MayHaveSlots(call));
+    }
+    if (choice->Has(kByCpAsync)) {
+      choice->aligned = loads_.AlignedBytes(call, target_.ThreadCopy()->bytes);
+    }
   }
 
   std::string WhyNotCpAsync(const CallNode* call, const TileRegion& src,
                             const TileRegion& dst) const {
     for (const char* other : {"sync", "tma"}) {
       if (IsPreferred(call, other)) return "prefer_instruction=\"" + std::string(other) + "\"";
-    }
-    if (!target_.Has(Feature::kCpAsync)) {
-      return "a target before " + FirstTargetWith(Feature::kCpAsync);
     }
     if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
@@ -181,19 +207,8 @@ class CopySelector : public Selector {
   std::string WhyNotStore(const CallNode* call, const Var& tensor) const {
     const std::string why = WhyNotTmaAsked(call);
     if (!why.empty()) return why;
-    if (!target_.Has(Feature::kTma)) return "a target without TMA (" + target_.arch + ")";
     if (traffic_.StoresTo(tensor).by_copies_only) return "";
     return std::string(tensor->name) + ", which the kernel also touches in another way";
-  }
-
-  CopyChoice OfFragments(const TileRegion& src, const TileRegion& dst, const Stmt& s) const {
-    CopyChoice choice;
-    const bool loads = IsShared(src.buffer) && IsFragment(dst.buffer);
-    if (loads || (IsFragment(src.buffer) && IsShared(dst.buffer))) {
-      choice.Try(loads ? kByLdmatrix : kByStmatrix,
-                 WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads));
-    }
-    return choice;
   }
 
   /*! The choice that the program makes, if it makes one. */
@@ -220,32 +235,38 @@ class CopySelector : public Selector {
     std::string why;
     if (!loads && !stores) {
       why = "a copy that is not between shared and global memory";
-    } else if (stores) {
-      why = WhyNotStore(call, dst.buffer);
     } else {
       why = WhyNotTmaAsked(call);
       if (why.empty() && !target_.Has(Feature::kTma)) {
         why = "a target without TMA (" + target_.arch + ")";
       }
+      if (why.empty() && stores) why = WhyNotStore(call, dst.buffer);
     }
     if (!why.empty()) RefuseTma("T.copy", why, span);
   }
 
   TileLoads loads_;
   TensorTraffic traffic_;
+  int64_t cluster_blocks_;
 };
 
-/*! The block of a kernel, nullptr in one that is empty. */
-const SBlockNode* BlockOf(const Stmt& kernel) {
-  struct Finder : StmtExprVisitor {
-    const SBlockNode* found = nullptr;
+/*! Finds the block of a kernel, nullptr in one that is empty, and the size of its clusters. */
+void ReadKernel(const Stmt& kernel, KernelInfo* info) {
+  struct Reader : StmtExprVisitor {
+    KernelInfo* info;
     using StmtExprVisitor::Visit_;
-    void Visit_(const SBlockNode* op) override {
-      if (!found) found = op;
+    void Visit_(const AttrStmtNode* op) override {
+      if (op->attr_key == kClusterDims) {
+        for (const Expr& d : op->node.cast<Array<Expr>>()) info->cluster_blocks *= ToInt(d);
+      }
+      Default(op);
     }
-  } finder;
-  finder(kernel);
-  return finder.found;
+    void Visit_(const SBlockNode* op) override {
+      if (!info->block) info->block = op;
+    }
+  } reader;
+  reader.info = info;
+  reader(kernel);
 }
 
 PrimFunc SelectInstructions(PrimFunc f) {
@@ -255,7 +276,7 @@ PrimFunc SelectInstructions(PrimFunc f) {
     KernelInfo info;
     info.params = f->params;
     info.target = &target;
-    info.block = BlockOf(kernel);
+    ReadKernel(kernel, &info);
     return info.block ? CopySelector(info, kernel, views).Mutate(kernel) : kernel;
   };
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));

@@ -18,6 +18,7 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/matrix_copy.h"
+#include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/functor.h"
@@ -100,20 +101,21 @@ TileRegion Whole(const Var& buffer) {
   return whole;
 }
 
-/*! Constant strides that a tensor map takes, the last of them 1. */
+/*! Strides that a tensor map takes, the last of them 1; those that the call decides are multiples
+ * of 16 bytes by what the compiler knows of them. */
 bool HasMapStrides(const Var& tensor) {
   const BufferTypeNode* type = BufferOf(tensor);
-  int64_t row = 1;
+  Analyzer analyzer;
+  Expr row = MakeInt(kInt64, 1);
   for (size_t d = type->shape.size(); d-- > 0;) {
-    const bool has_own = !type->strides.empty();
-    const std::optional<int64_t> stride = has_own ? AsInt(type->strides[d]) : row;
+    const Expr stride =
+        type->strides.empty() ? row : analyzer.Simplify(CastTo(kInt64, type->strides[d]));
+    const Analyzer::Modular bytes = analyzer.ModularSet(stride * MakeInt(kInt64, kResultBits / 8));
     const bool last = d + 1 == type->shape.size();
-    if (!stride || (last ? *stride != 1 : *stride * kResultBits / 8 % kStrideBytes != 0)) {
+    if (last ? !IsConst(stride, 1) : bytes.coeff % kStrideBytes || bytes.base % kStrideBytes) {
       return false;
     }
-    const std::optional<int64_t> extent = AsInt(type->shape[d]);
-    if (!extent && d > 0) return false;
-    row = *stride * extent.value_or(1);
+    row = analyzer.Simplify(stride * CastTo(kInt64, type->shape[d]));
   }
   return true;
 }

@@ -9,6 +9,7 @@
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
+#include "../../op/region_nest.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/attrs.h"
 #include "pipeline.h"
@@ -147,26 +148,35 @@ std::string TileLoads::WhyNotTensor(const CallNode* load) const {
 std::string TileLoads::WhyNotTma(const CallNode* load, bool slots) const {
   std::string why = WhyNotTensor(load);
   if (!why.empty()) return why;
-  if (!kernel_.target->Has(Feature::kTma)) {
-    return "a target before " + FirstTargetWith(Feature::kTma);
-  }
   why = WhyNotTmaAsked(load);
   if (!why.empty()) return why;
   const Var dst = TileRegion::From(load->args[1]).buffer;
   const Layout layout = Dictated().Find(dst);
   Analyzer analyzer;
   WithFacts(&analyzer, LeadingAssumptions(kernel_.block->body), [&] {
-    if (!slots) {
-      why = WhyNotTmaLoad(load, layout, &analyzer);
-    } else {
-      const Layout expanded = layout.defined() ? ExpandLayout(layout, {2}) : layout;
-      why = WhyNotTmaLoad(IntoSlot(load, dst).get(), expanded, &analyzer);
-    }
+    const Call copy = slots ? IntoSlot(load, dst) : GetRef<Call>(load);
+    const Layout placed = !layout.defined() ? ProposeTmaLayout(TileRegion::From(copy->args[1]))
+                          : slots           ? ExpandLayout(layout, {2})
+                                            : layout;
+    TmaPlan plan;
+    why = PlanTmaCopy(copy.get(), placed, TmaProof::kFully, &analyzer, &plan);
   });
   return why;
 }
 
-int64_t TileLoads::AlignedBytes(const CallNode* copy) const {
+std::optional<size_t> TileLoads::BlockDim(const CallNode* copy, bool slots) const {
+  const TileRegion dst = TileRegion::From(copy->args[1]);
+  const std::vector<size_t> dims = NonUnitDims(dst);
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const auto extent = AsInt(dst.ranges[dims[k]]->extent);
+    if (!extent || *extent % kernel_.cluster_blocks) continue;
+    const Call part = PartOfLoad(copy, k, kernel_.cluster_blocks, MakeVar("rank"));
+    if (WhyNotTma(part.get(), slots).empty()) return k;
+  }
+  return std::nullopt;
+}
+
+int64_t TileLoads::AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
   const int bits = BufferOf(src.buffer)->dtype->dtype.bits;
   if (bits < 8 || HasSafeValue(src.buffer, kernel_)) return 0;
@@ -176,10 +186,10 @@ int64_t TileLoads::AlignedBytes(const CallNode* copy) const {
   Analyzer analyzer;
   if (!analyzer.CanProveEqual(src.ranges.back()->extent, dst.ranges.back()->extent)) return 0;
   const Layout layout = annotated_.FindAnnotated(dst.buffer);
-  for (int64_t bytes = 16; bytes >= kCpAsyncBytes; bytes /= 2) {
-    const int64_t unit = std::max<int64_t>(1, bytes * 8 / bits);
+  for (auto width = bytes.rbegin(); width != bytes.rend(); ++width) {
+    const int64_t unit = std::max<int64_t>(1, *width * 8 / bits);
     if (layout.defined() && ContiguousElements(layout) % unit) continue;
-    if (HasWholeWords(src, unit, &analyzer) && HasWholeWords(dst, unit, &analyzer)) return bytes;
+    if (HasWholeWords(src, unit, &analyzer) && HasWholeWords(dst, unit, &analyzer)) return *width;
   }
   return 0;
 }

@@ -15,13 +15,16 @@ class TileLoads {
   /*! Why TMA cannot make a copy or an im2col ahead of its users, for every shape that a call may
    * bring, as words; "" if it can. `slots`: the tile may get several versions. */
   std::string WhyNotTma(const CallNode* load, bool slots) const;
+  /*! Of the dimensions longer than 1 the outermost in which TMA can load a part of the tile for
+   * each block of the cluster. */
+  std::optional<size_t> BlockDim(const CallNode* copy, bool slots) const;
   /*! Whether tiles of the kernel's pipelines may get several versions. */
   bool HasSlots() const { return has_slots_; }
   /*! Kernel has a pipelined loop. */
   bool HasPipelines() const { return has_pipelines_; }
-  /*! The bytes that every row of a copy starts and ends at multiples of on both sides, whatever of
-   * it lies outside: 16, 8 or 4, 0 where not even 4 are proved. */
-  int64_t AlignedBytes(const CallNode* copy) const;
+  /*! Of `bytes`, the fewest first, the most that every row of a copy starts and ends at multiples
+   * of on both sides, whatever of it lies outside; 0 where none are proved. */
+  int64_t AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const;
 
  private:
   /*! The layouts that users and gemms dictate. */

@@ -8,8 +8,8 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
+#include "../../target/mma.h"
 #include "../../target/registers.h"
-#include "../../target/wgmma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
@@ -21,9 +21,6 @@
 
 namespace tl {
 namespace {
-
-/*! Of a block (CUDA C++ Programming Guide, Compute Capabilities). */
-constexpr int64_t kMostThreads = 1024;
 
 /*! Where a statement of a body runs in a step: by the schedule that its loop has; without one, and
  * where the user leaves a statement in place, source order counts. */
@@ -58,7 +55,7 @@ class Planner {
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;
     CountFills(&roles_);
-    MulticastCopies(kernel_, views_, &roles_);
+    MulticastCopies(kernel_, &roles_);
     CountThreads();
     PlaceReleases(views_, &roles_);
   }
@@ -433,7 +430,7 @@ class Planner {
         {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
     roles_.threads = producers + kernel_.threads;
     CountArrivals(&roles_, kernel_.target->warp_threads);
-    if (roles_.threads > kMostThreads) {
+    if (roles_.threads > kernel_.target->limits.threads_per_block) {
       Refuse("with its producer it would have " + std::to_string(roles_.threads) + " threads",
              kernel_.block->span);
       return;

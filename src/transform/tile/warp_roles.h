@@ -247,7 +247,7 @@ bool OverlapMmas(const KernelInfo& kernel, const Views& views, WarpRoles* roles)
 
 // --- multicast_copies.cc
 /*! Finds the fills that all blocks of a cluster make alike. The channels are known. */
-void MulticastCopies(const KernelInfo& kernel, const Views& views, WarpRoles* roles);
+void MulticastCopies(const KernelInfo& kernel, WarpRoles* roles);
 /*! Number of the block in its cluster, x innermost (PTX ISA, %cluster_ctarank). */
 Expr BlockRank(const KernelInfo& kernel);
 /*! The part of a copy that the block of rank `rank` makes of `parts`, in the dimension `split` of

@@ -6,6 +6,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
 #include "pipeline.h"
 
 namespace tl {
@@ -84,6 +85,15 @@ class NameRemover : public StmtExprMutator {
     return WithTileOpAttrs(op, attrs);
   }
 };
+
+/*! For schedules by roles, which the front end compares (ws_roles.py). */
+Registration registration([] {
+  RegisterFunction("SubstituteVars", [](Expr e, Map<Var, Expr> values) {
+    Substituter s;
+    for (const auto& [v, value] : values) s.map[v.get()] = value;
+    return s.Mutate(e);
+  });
+});
 
 }  // namespace
 

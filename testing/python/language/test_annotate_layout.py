@@ -268,7 +268,7 @@ def test_a_gemm_and_a_user_who_want_different_registers(device):
     c = torch.full((16, 8), torch.nan, device=device)
     kernel(a.to(device), c)
     assert torch.equal(c.cpu(), a.float() @ a[:, :8].float())
-    assert "F_2 to F: through shared memory, 512 bytes" in kernel.explain()
+    assert "F_2 to F: by shuffles in a warp: 4 shfl" in kernel.explain()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_replicas():
 @pytest.mark.parametrize(
     ("arguments", "error", "told"),
     [
-        ({}, TypeError, "wants forward_fn, or forward_thread_fn together"),
+        ({}, TypeError, "wanted forward_fn, or forward_thread_fn together"),
         ({"forward_thread_fn": lambda i: i}, TypeError, "together with forward_index_fn"),
         ({"forward_fn": lambda i: i}, TypeError, r"wanted \(thread, register\)"),
         ({"forward_fn": lambda: (0, 0)}, TypeError, "does not take 1 indices"),

@@ -5,6 +5,7 @@ import pytest
 
 import tilelang.language as T
 from tilelang import layout as L
+from tilelang._ffi import get_function
 from tilelang.layout import Layout, SwizzleMode, shared_wavefronts
 
 BANK_SWIZZLES = {
@@ -150,3 +151,37 @@ def test_row_major_and_others():
     assert L.detect_swizzle_mode(Layout((6, 10), lambda i, j: [j, i]), buffer) is None
     with pytest.raises(ValueError, match="wanted the buffer's shape"):
         L.detect_swizzle_mode(Layout((6, 9), lambda i, j: [i, j]), buffer)
+
+
+def untagged(layout):
+    """The same function, made by nobody who knows a swizzle."""
+    return get_function("Layout")(layout.vars, layout.shape, layout.index)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
+@pytest.mark.parametrize("rows", [4, 24])
+@pytest.mark.parametrize("make", [*BANK_SWIZZLES.values(), L.make_padded_layout])
+def test_what_a_layout_knows_of_its_swizzle_is_what_tables_say(make, rows, dtype):
+    vector = 16 // np.dtype(dtype).itemsize
+    for shape in ((rows, 8 * vector), (2, rows, 24 * vector)):
+        made = make(tile(*shape, dtype=dtype))
+        for layout, of in ((made, shape), (made.expand([2]), (2, *shape))):
+            found = L.detect_swizzle_mode(untagged(layout), tile(*of, dtype=dtype))
+            assert layout.swizzle_bytes == (-1 if found is None else found)
+
+
+def test_the_swizzle_stands_in_the_text_and_is_of_one_type():
+    made = L.make_full_bank_swizzled_layout(tile(8, 64))
+    assert str(made).endswith(", a swizzle of 128 bytes")
+    assert made.swizzle_bits == 16
+    assert L.detect_swizzle_mode(made, tile(8, 64, dtype="int8")) is None
+    assert made.repeat(0, 2).swizzle_bytes == -1  # another function, which knows nothing
+
+
+def test_a_layout_of_the_users_is_compared_once():
+    """Where the program says what it is of."""
+    made = L.make_full_bank_swizzled_layout(tile(8, 64))
+    (known,) = get_function("LayoutMapAnnotations")({tile(8, 64): untagged(made)})[
+        "layout_map"
+    ].values()
+    assert (known.swizzle_bytes, known.swizzle_bits) == (128, 16)

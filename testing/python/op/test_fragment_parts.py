@@ -291,3 +291,83 @@ def test_some_columns_write_the_vector(compiled, device, condition):
     rows, columns = (torch.arange(n, device=device) for n in (16, 32))
     taken = CONDITIONS[condition](idx, rows[:, None], columns).expand(16, 32).any(1)
     assert torch.equal(y, torch.where(taken, x[:, 3], -1.0)[:, None] + columns)
+
+
+def test_a_triangle_of_registers(compiled, device):
+    """An inner loop whose bounds are another's variable runs over registers, whatever they are."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 8), "float32"), B: T.Tensor((64, 8), "float32")):
+        with T.Kernel(1, threads=64):
+            c = T.alloc_fragment((64, 8), "float32")
+            T.copy(A, c)
+            for j in T.Parallel(64):
+                for k in T.serial(7):
+                    for i in T.serial(k + 1, 8):
+                        c[j, i] += c[j, k]
+            T.copy(c, B)
+
+    kernel = compiled(main)
+    a = small_integers((64, 8), device).float()
+    b = torch.full_like(a, torch.nan)
+    kernel(a, b)
+    wanted = a.clone()
+    for k in range(7):
+        wanted[:, k + 1 :] += wanted[:, k, None]
+    assert torch.equal(b, wanted)
+    assert "shared" not in kernel.get_kernel_source()
+
+
+def test_an_index_that_the_body_loads(compiled, device):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 8), "float32"),
+        N: T.Tensor((64,), "int32"),
+        B: T.Tensor((64, 8), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            c = T.alloc_fragment((64, 8), "float32")
+            T.copy(A, c)
+            for j in T.Parallel(64):
+                n = N[j]
+                c[j, n] += 1
+                for i in T.serial(n):
+                    c[j, i] += 2
+            T.copy(c, B)
+
+    a = small_integers((64, 8), device).float()
+    n = torch.arange(64, device=device).int() % 8
+    b = torch.full_like(a, torch.nan)
+    compiled(main)(a, n, b)
+    columns = torch.arange(8, device=device)
+    assert torch.equal(b, a + (columns == n[:, None]) + 2.0 * (columns < n[:, None]))
+
+
+def test_sums_of_vectors(compiled, device):
+    """A loop of a sum's terms leaves accesses of memory as wide as they are without it, and a
+    fragment whose rows it goes through has neighbours of a row in neighbouring registers."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((3, 1024), "float16"),
+        W: T.Tensor((2, 3), "float32"),
+        B: T.Tensor((2, 1024), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((3, 1024), "float32")
+            b = T.alloc_fragment((2, 1024), "float32")
+            T.copy(A, a)
+            for i, j in T.Parallel(2, 1024):
+                b[i, j] = 0
+                for k in T.serial(3):
+                    b[i, j] += W[i, k] * a[k, j]
+            T.copy(b, B)
+
+    kernel = compiled(main)
+    a, w = small_integers((3, 1024), device), small_integers((2, 3), device).float()
+    b = torch.full((2, 1024), torch.nan, dtype=torch.float16, device=device)
+    kernel(a, w, b)
+    assert torch.equal(b.float(), w @ a.float())
+    source = kernel.get_kernel_source()
+    assert "tl::load<half_t, 8>(A" in source
+    assert "tl::cast<half_t>(tl::load<float, 8>(b" in source

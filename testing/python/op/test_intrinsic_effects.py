@@ -79,7 +79,9 @@ static __device__ int test_rotate(int value) {
 def test_an_intrinsic_is_a_row_and_a_function(meets):
     """What the row says decides: where the block meets, no thread may have left."""
     name = f"tl.test_rotate_{meets}"
-    get_function("op.AddIntrinsic")(name, "test_rotate", "tl/warp.h", 1, [""], meets, "thread")
+    get_function("op.AddIntrinsic")(
+        name, "test_rotate", "tl/warp.h", 1, [""], meets, "thread", "", ""
+    )
     assert effects(name)["meets"] == meets
 
     @T.prim_func

@@ -120,3 +120,11 @@ def test_in_a_pipeline(dim, in_place):
     found = tilelang.compile(main, out_idx=-1)(x)
     wanted = x.view(8, 3, 20).cumsum(0 if dim == 0 else 2).to(torch.int32).view(8, 60)
     assert torch.equal(found, wanted)
+
+
+def test_lines_side_by_side_are_a_thread_each():
+    # A warp that took a column would read elements that are all in one bank.
+    source = scan(T.cumsum, 100, 60, 0, 128, False, "float32", T.alloc_shared).get_kernel_source()
+    assert "warp_scan" not in source
+    source = scan(T.cumsum, 100, 20, 0, 128, False, "float32", T.alloc_shared).get_kernel_source()
+    assert "warp_scan" in source

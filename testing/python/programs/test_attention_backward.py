@@ -1,6 +1,6 @@
 """Attention backward (FlashAttention-2, Dao 2023): a block has a tile of keys, and adds to dQ of
-all queries. dQ lies so that the lanes of a warp add to consecutive elements; a second kernel reads
-it back and casts."""
+all queries. dQ lies so that each lane of a warp adds to four consecutive elements, and the lanes to
+consecutive ones of these; it has whole tiles. A second kernel reads it back and casts."""
 
 import pytest
 import torch
@@ -13,12 +13,13 @@ DIM, ROWS, KEYS = 64, 64, 64
 
 
 def by_lanes(h, i, d):
-    """The 32 lanes of a warp add each register of an accumulator to consecutive elements."""
-    return [h, i // 8, d // 8, d % 2, 4 * (i % 8) + d % 8 // 2]
+    """Each of the 32 lanes of a warp adds four registers of an accumulator, those of two elements
+    in each of two rows, to consecutive elements, next to those of the lane before."""
+    return [h, i // 16, d // 8, 4 * (i % 8) + d % 8 // 2, i // 8 % 2, d % 2]
 
 
 def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
-    length = T.dynamic("length")
+    length, tiles = T.dynamic("length, tiles")
     shape = (heads, length, dim)
 
     @T.prim_func
@@ -29,12 +30,11 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
         dO: T.Tensor(shape, "float16"),
         LogSum: T.Tensor((heads, length), "float32"),
         Delta: T.Tensor((heads, length), "float32"),
-        dQ: T.Tensor(shape, "float32"),
+        dQ: T.Tensor((heads, tiles * rows, dim), "float32"),
         dK: T.Tensor(shape, "float16"),
         dV: T.Tensor(shape, "float16"),
     ):
         with T.Kernel(T.ceildiv(length, keys), heads, threads=threads) as (bx, h):
-            T.assume(length % 8 == 0)
             T.annotate_layout({dQ: T.Layout(dQ.shape, by_lanes)})
             k = T.alloc_shared((keys, dim), "float16")
             v = T.alloc_shared((keys, dim), "float16")
@@ -57,7 +57,7 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
             T.copy(V[h, bx * keys : (bx + 1) * keys, :], v)
             T.clear(dk)
             T.clear(dv)
-            for n in T.Pipelined(T.ceildiv(length, rows), num_stages=2):
+            for n in T.Pipelined(tiles, num_stages=2):
                 T.copy(Q[h, n * rows : (n + 1) * rows, :], q)
                 T.gemm(k, q, p, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(LogSum[h, n * rows : (n + 1) * rows], log_sum)
@@ -75,13 +75,12 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
                 T.gemm(p_half, do, dv, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(Delta[h, n * rows : (n + 1) * rows], delta)
                 for j, i in T.Parallel(keys, rows):
-                    ds_half[j, i] = p[j, i] * (ds[j, i] - delta[i]) / dim**0.5
+                    ds_half[j, i] = p[j, i] * (ds[j, i] - delta[i]) * dim**-0.5
                 T.gemm(ds_half, q, dk, policy=T.GemmWarpPolicy.FullRow)
                 T.copy(ds_half, ds_shared)
                 T.gemm(ds_shared, k, dq, transpose_A=True, clear_accum=True)
                 for i, d in T.Parallel(rows, dim):
-                    if n * rows + i < length:
-                        T.atomic_add(dQ[h, n * rows + i, d], dq[i, d])
+                    T.atomic_add(dQ[h, n * rows + i, d], dq[i, d])
             T.copy(dk, dk_shared)
             T.copy(dv, dv_shared)
             T.copy(dk_shared, dK[h, bx * keys : (bx + 1) * keys, :])
@@ -91,15 +90,14 @@ def backward(heads, dim=DIM, rows=ROWS, keys=KEYS, threads=128):
 
 
 def read_back(heads, dim=DIM, rows=ROWS):
-    length = T.dynamic("length")
+    length, tiles = T.dynamic("length, tiles")
 
     @T.prim_func
     def main(
-        dQ: T.Tensor((heads, length, dim), "float32"),
+        dQ: T.Tensor((heads, tiles * rows, dim), "float32"),
         Out: T.Tensor((heads, length, dim), "float16"),
     ):
-        with T.Kernel(T.ceildiv(length, rows), heads, threads=128) as (bx, h):
-            T.assume(length % 8 == 0)
+        with T.Kernel(tiles, heads, threads=128) as (bx, h):
             T.annotate_layout({dQ: T.Layout(dQ.shape, by_lanes)})
             T.copy(
                 dQ[h, bx * rows : (bx + 1) * rows, :],
@@ -128,10 +126,10 @@ def test_results(device, arch):
     )
     q, k, v, do = (torch.randn(heads, length, DIM).half().to(device) for _ in range(4))
     exact, log_sum, delta = reference(q, k, v, do)
-    dq = torch.zeros(heads, length, DIM, device=device)
+    dq = torch.zeros(heads, -(-length // ROWS) * ROWS, DIM, device=device)
     dk, dv, dq_half = (torch.full_like(q, torch.nan) for _ in range(3))
     gradients(q, k, v, do, log_sum.float(), delta.float(), dq, dk, dv)
     cast(dq, dq_half)
     for found, wanted in zip((dq_half, dk, dv), exact, strict=True):
         torch.testing.assert_close(found.double(), wanted, rtol=1e-2, atol=1e-2)
-    assert "+ tx % 32" in gradients.get_kernel_source()
+    assert ("load<float, 4>(dq" in gradients.get_kernel_source()) == (arch == "sm_90a")

@@ -25,48 +25,52 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
         Last: T.Tensor((heads, d_state, width), "float32"),
     ):
         with T.Kernel(heads, threads=threads) as h:
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
             x = T.alloc_shared((chunk, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
-            scaled = T.alloc_shared((chunk, d_state), "float16")
+            step = T.alloc_shared((chunk,), "float32")
+            time = T.alloc_shared((chunk,), "float32")
+            scaled = T.alloc_shared((chunk, width), "float16")
+            y_shared = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
-            step = T.alloc_fragment((chunk,), "float32")
-            sums = T.alloc_fragment((chunk,), "float32")
-            sums_shared = T.alloc_shared((chunk,), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
             T.clear(state)
             for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
-                T.copy(X[n * chunk : (n + 1) * chunk, h, :], x)
-                T.copy(B[n * chunk, 0], b)
+                rows = slice(n * chunk, (n + 1) * chunk)
+                # Rows behind the end are zero: they take no time.
+                T.copy(dt[rows, h], step)
                 T.copy(C[n * chunk, 0], c)
-                for i in T.Parallel(chunk):
-                    step[i] = T.if_then_else(n * chunk + i < length, dt[n * chunk + i, h], 0)
-                for i in T.Parallel(chunk):
-                    sums[i] = step[i] * A[h]
-                T.cumsum(sums, dim=0)
-                # What the state before the chunk adds.
+                T.copy(B[n * chunk, 0], b)
+                T.copy(X[rows, h, :], x)
+                T.cumsum(step, time, dim=0)
+                # What the state before the chunk adds, and what the chunk itself does: its decays
+                # are a row less a column.
                 T.copy(state, state_shared)
                 T.gemm(c, state_shared, y, clear_accum=True)
-                for i, p in T.Parallel(chunk, width):
-                    y[i, p] *= T.exp(sums[i])
-                # What the chunk itself does: its decays are a row less a column.
                 T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
+                for i, p in T.Parallel(chunk, width):
+                    y[i, p] *= T.exp(A[h] * time[i])
                 for i, j in T.Parallel(chunk, chunk):
                     weights[i, j] = T.if_then_else(
-                        i >= j, scores[i, j] * T.exp(sums[i] - sums[j]) * step[j], 0
+                        i >= j, scores[i, j] * T.exp(A[h] * (time[i] - time[j])) * step[j], 0
                     )
                 T.gemm(weights, x, y)
-                T.copy(y, Y[n * chunk : (n + 1) * chunk, h, :])
                 # The state behind it.
-                T.copy(sums, sums_shared)
-                for i, s in T.Parallel(chunk, d_state):
-                    scaled[i, s] = b[i, s] * T.exp(sums_shared[chunk - 1] - sums[i]) * step[i]
+                total = time[chunk - 1]
+                for i, p in T.Parallel(chunk, width):
+                    scaled[i, p] = x[i, p] * T.exp(A[h] * (total - time[i])) * step[i]
                 for s, p in T.Parallel(d_state, width):
-                    state[s, p] *= T.exp(sums_shared[chunk - 1])
-                T.gemm(scaled, x, state, transpose_A=True)
+                    state[s, p] *= T.exp(A[h] * total)
+                T.gemm(b, scaled, state, transpose_A=True)
+                T.copy(y, y_shared)
+                T.copy(y_shared, Y[rows, h, :])
             T.copy(state, Last[h, :, :])
 
     return main

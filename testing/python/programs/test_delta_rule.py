@@ -8,7 +8,7 @@ import torch
 import tilelang
 import tilelang.language as T
 
-CHUNK, KEY, VALUE = 32, 32, 64
+CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
 
 
 @T.macro
@@ -36,11 +36,66 @@ def solve_in_shared(system, right, solved):
     T.copy(rows, solved)
 
 
-def delta_rule(heads, in_fragment, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=128):
-    """The system is solved in an accumulator, or in shared memory."""
-    length = T.dynamic("length")
+@T.macro
+def invert_blocks(system, inverse):
+    # inverse = (1 + system)^-1 of each block on the diagonal of a strictly lower triangle, a column
+    # a thread: less each row times what the rows above have of it.
+    chunk = system.shape[0]
+    factors = T.alloc_shared((chunk, BLOCK), "float32")
+    column = T.alloc_fragment((chunk, BLOCK), "float32")
+    for i, j in T.Parallel(chunk, chunk):
+        if i // BLOCK == j // BLOCK:
+            factors[i, j % BLOCK] = system[i, j]
+    T.clear(inverse)
+    for j in T.Parallel(chunk):
+        for i in T.unroll(BLOCK):
+            column[j, i] = T.if_then_else(i == j % BLOCK, 1, 0)
+        for k in T.unroll(BLOCK - 1):
+            for i in T.unroll(k + 1, BLOCK):
+                column[j, i] -= factors[j // BLOCK * BLOCK + i, k] * column[j, k]
+        for i in T.unroll(BLOCK):
+            inverse[j // BLOCK * BLOCK + i, j] = column[j, i]
 
-    solve = solve_in_fragment if in_fragment else solve_in_shared
+
+@T.macro
+def join_blocks(system, inverse, below, size):
+    # Of blocks on the diagonal make blocks of twice their size: [[A, 0], [B, C]] has the inverse
+    # [[A', 0], [-C' B A', C']]. Numbers are of float16, whose mantissa is that of tf32.
+    chunk = system.shape[0]
+    product = T.alloc_fragment((chunk, chunk), "float32")
+    factor = T.alloc_fragment((chunk, chunk), "float16")
+    for i, j in T.Parallel(chunk, chunk):
+        below[i, j] = T.if_then_else(
+            i // size == j // size + 1 and j // size % 2 == 0, system[i, j], 0
+        )
+    T.gemm(inverse, below, product, clear_accum=True)
+    T.copy(product, factor)
+    T.gemm(factor, inverse, product, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        product[i, j] = inverse[i, j] - product[i, j]
+    T.copy(product, inverse)
+
+
+@T.macro
+def solve_by_blocks(system, right, solved):
+    # By the inverse of the blocks of 16 rows on the diagonal, then of 32, then of all.
+    chunk = system.shape[0]
+    right_shared = T.alloc_shared(right.shape, "bfloat16")
+    inverse = T.alloc_shared((chunk, chunk), "float16")
+    below = T.alloc_shared((chunk, chunk), "float16")
+    inverse_cast = T.alloc_fragment((chunk, chunk), "bfloat16")
+    T.copy(right, right_shared)
+    invert_blocks(system, inverse)
+    join_blocks(system, inverse, below, BLOCK)
+    if chunk > 2 * BLOCK:
+        join_blocks(system, inverse, below, 2 * BLOCK)
+    T.copy(inverse, inverse_cast)
+    T.gemm(inverse_cast, right_shared, solved, clear_accum=True)
+
+
+def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128):
+    """A block has a head's state for `columns` of its values; `solve` is one of the macros."""
+    length = T.dynamic("length")
 
     @T.prim_func
     def main(
@@ -51,63 +106,69 @@ def delta_rule(heads, in_fragment, chunk=CHUNK, d_key=KEY, d_value=VALUE, thread
         Beta: T.Tensor((length, heads), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
-        with T.Kernel(heads, threads=threads) as h:
+        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, d_value), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
+            gate = T.alloc_shared((chunk,), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            log_decay = T.alloc_shared((chunk,), "float32")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, d_value), "bfloat16")
-            log_decay = T.alloc_fragment((chunk,), "float32")
-            beta = T.alloc_fragment((chunk,), "float32")
+            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, d_value), "float32")
-            updates = T.alloc_fragment((chunk, d_value), "float32")
-            state = T.alloc_fragment((d_key, d_value), "float32")
-            out = T.alloc_fragment((chunk, d_value), "float32")
+            right = T.alloc_fragment((chunk, columns), "float32")
+            updates = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            out = T.alloc_fragment((chunk, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
             T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
-                T.copy(Q[n * chunk : (n + 1) * chunk, h, :], q)
-                T.copy(K[n * chunk : (n + 1) * chunk, h, :], k)
-                T.copy(V[n * chunk : (n + 1) * chunk, h, :], v)
-                for i in T.Parallel(chunk):
-                    log_decay[i] = T.if_then_else(n * chunk + i < length, Gate[n * chunk + i, h], 0)
-                    beta[i] = T.if_then_else(n * chunk + i < length, Beta[n * chunk + i, h], 0)
-                T.cumsum(log_decay, dim=0)
+            # All that reads a chunk's tiles comes first: the next ones arrive meanwhile.
+            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(K[rows, h, :], k)
+                # Rows behind the end are zero: they decay nothing.
+                T.copy(Gate[rows, h], gate)
+                T.copy(Beta[rows, h], beta)
+                T.copy(V[rows, h, here], v)
+                T.copy(Q[rows, h, :], q)
+                T.cumsum(gate, log_decay, dim=0)
                 T.gemm(k, k, system, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    system[i, j] = T.if_then_else(
-                        i > j, system[i, j] * beta[i] * T.exp(log_decay[i] - log_decay[j]), 0
-                    )
-                T.copy(state, state_shared)
-                T.gemm(k, state_shared, right, clear_accum=True)
-                for i, d in T.Parallel(chunk, d_value):
-                    right[i, d] = beta[i] * (v[i, d] - T.exp(log_decay[i]) * right[i, d])
-                solve(system, right, updates)
-                T.copy(updates, updates_shared)
-                T.gemm(q, state_shared, out, clear_accum=True)
-                for i, d in T.Parallel(chunk, d_value):
-                    out[i, d] *= T.exp(log_decay[i])
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(
-                        i >= j, scores[i, j] * T.exp(log_decay[i] - log_decay[j]), 0
-                    )
-                T.gemm(weights, updates_shared, out)
-                T.copy(out, Out[n * chunk : (n + 1) * chunk, h, :])
+                    decay = T.if_then_else(i >= j, T.exp(log_decay[i] - log_decay[j]), 0)
+                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
+                    weights[i, j] = scores[i, j] * decay
+                T.copy(state, state_shared)
+                T.gemm(k, state_shared, right, clear_accum=True)
+                T.gemm(q, state_shared, out, clear_accum=True)
+                for i, d in T.Parallel(chunk, columns):
+                    right[i, d] = beta[i] * (v[i, d] - T.exp(log_decay[i]) * right[i, d])
                 total = log_decay[chunk - 1]
                 for i, d in T.Parallel(chunk, d_key):
                     decayed[i, d] = k[i, d] * T.exp(total - log_decay[i])
-                for i, d in T.Parallel(d_key, d_value):
+                for i, d in T.Parallel(chunk, columns):
+                    out[i, d] *= T.exp(log_decay[i])
+                for i, d in T.Parallel(d_key, columns):
                     state[i, d] *= T.exp(total)
+                solve(system, right, updates)
+                T.copy(updates, updates_shared)
+                T.gemm(weights, updates_shared, out)
                 T.gemm(decayed, updates_shared, state, transpose_A=True)
+                T.copy(out, Out[rows, h, here])
 
     return main
 
 
-def channel_delta_rule(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=128):
+def channel_delta_rule(
+    heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128
+):
     """A gate for each channel: rows take the decays since the chunk's begin, and columns give them
     back, so that both are products of matrices. Their sum in a chunk has to stay above -60."""
     length = T.dynamic("length")
@@ -121,64 +182,61 @@ def channel_delta_rule(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=128
         Beta: T.Tensor((length, heads), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
-        with T.Kernel(heads, threads=threads) as h:
+        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, d_value), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
             gate = T.alloc_shared((chunk, d_key), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            log_decay = T.alloc_shared((chunk, d_key), "float32")
             q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_last = T.alloc_shared((chunk, d_key), "bfloat16")
-            total = T.alloc_shared((d_key,), "float32")
-            state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, d_value), "bfloat16")
-            log_decay = T.alloc_fragment((chunk, d_key), "float32")
-            beta = T.alloc_fragment((chunk,), "float32")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
+            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, d_value), "float32")
-            updates = T.alloc_fragment((chunk, d_value), "float32")
-            state = T.alloc_fragment((d_key, d_value), "float32")
-            out = T.alloc_fragment((chunk, d_value), "float32")
+            right = T.alloc_fragment((chunk, columns), "float32")
+            updates = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            out = T.alloc_fragment((chunk, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
             T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
-                T.copy(Q[n * chunk : (n + 1) * chunk, h, :], q)
-                T.copy(K[n * chunk : (n + 1) * chunk, h, :], k)
-                T.copy(V[n * chunk : (n + 1) * chunk, h, :], v)
+            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
+                rows = slice(n * chunk, (n + 1) * chunk)
                 # Rows behind the end are zero: they decay nothing.
-                T.copy(Gate[n * chunk : (n + 1) * chunk, h, :], gate)
-                for i in T.Parallel(chunk):
-                    beta[i] = T.if_then_else(n * chunk + i < length, Beta[n * chunk + i, h], 0)
-                T.copy(gate, log_decay)
-                T.cumsum(log_decay, dim=0)
+                T.copy(Gate[rows, h, :], gate)
+                T.copy(Q[rows, h, :], q)
+                T.copy(K[rows, h, :], k)
+                T.copy(Beta[rows, h], beta)
+                T.copy(V[rows, h, here], v)
+                T.cumsum(gate, log_decay, dim=0)
                 for i, d in T.Parallel(chunk, d_key):
-                    q_decayed[i, d] = q[i, d] * T.exp(log_decay[i, d])
-                    k_decayed[i, d] = k[i, d] * T.exp(log_decay[i, d])
+                    decay = T.exp(log_decay[i, d])
+                    q_decayed[i, d] = q[i, d] * decay
+                    k_decayed[i, d] = k[i, d] * decay
                     k_grown[i, d] = k[i, d] * T.exp(-log_decay[i, d])
-                    if i == chunk - 1:
-                        total[d] = log_decay[i, d]
-                for i, d in T.Parallel(chunk, d_key):
-                    k_last[i, d] = k[i, d] * T.exp(total[d] - log_decay[i, d])
                 T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
-                T.copy(state, state_shared)
-                T.gemm(k_decayed, state_shared, right, clear_accum=True)
-                for i, d in T.Parallel(chunk, d_value):
-                    right[i, d] = beta[i] * (v[i, d] - right[i, d])
-                solve_in_shared(system, right, updates)
-                T.copy(updates, updates_shared)
                 T.gemm(q_decayed, k_grown, scores, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(chunk, chunk):
+                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
                     weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                T.copy(state, state_shared)
+                T.gemm(k_decayed, state_shared, right, clear_accum=True)
                 T.gemm(q_decayed, state_shared, out, clear_accum=True)
+                for i, d in T.Parallel(chunk, columns):
+                    right[i, d] = beta[i] * (v[i, d] - right[i, d])
+                solve(system, right, updates)
+                T.copy(updates, updates_shared)
                 T.gemm(weights, updates_shared, out)
-                T.copy(out, Out[n * chunk : (n + 1) * chunk, h, :])
-                for i, d in T.Parallel(d_key, d_value):
-                    state[i, d] *= T.exp(total[i])
-                T.gemm(k_last, updates_shared, state, transpose_A=True)
+                T.gemm(k_grown, updates_shared, state, transpose_A=True)
+                for i, d in T.Parallel(d_key, columns):
+                    state[i, d] *= T.exp(log_decay[chunk - 1, i])
+                T.copy(out, Out[rows, h, here])
 
     return main
 
@@ -203,12 +261,19 @@ def inputs(heads, length, d_key, d_value, device):
     return q, k, v, torch.rand(length, heads, device=device)
 
 
-@pytest.mark.parametrize("in_fragment", [False, True], ids=["shared", "fragment"])
+SOLVERS = {"shared": solve_in_shared, "fragment": solve_in_fragment, "blocks": solve_by_blocks}
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, arch, in_fragment):
-    heads, length = 2, 2 * CHUNK + 7
+def test_results(device, arch, solve):
+    # Only the solution by blocks is quick with the chunk that a matrix instruction of Hopper wants.
+    heads, chunk = 2, CHUNK if solve == "blocks" else CHUNK // 2
+    length = 2 * chunk + 7
     kernel = tilelang.compile(
-        delta_rule(heads, in_fragment), execution_backend="auto", target=f"cuda -arch={arch}"
+        delta_rule(heads, SOLVERS[solve], chunk),
+        execution_backend="auto",
+        target=f"cuda -arch={arch}",
     )
     q, k, v, beta = inputs(heads, length, KEY, VALUE, device)
     gate = -torch.rand(length, heads, device=device) / 8
@@ -219,9 +284,12 @@ def test_results(device, arch, in_fragment):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_gates_of_channels(device, arch):
-    heads, length = 2, 2 * CHUNK + 7
+    heads, chunk = 2, CHUNK // 2
+    length = 2 * chunk + 7
     kernel = tilelang.compile(
-        channel_delta_rule(heads), execution_backend="auto", target=f"cuda -arch={arch}"
+        channel_delta_rule(heads, solve_by_blocks, chunk),
+        execution_backend="auto",
+        target=f"cuda -arch={arch}",
     )
     q, k, v, beta = inputs(heads, length, KEY, VALUE, device)
     gate = -torch.rand(length, heads, KEY, device=device) / 2

@@ -9,6 +9,8 @@ import tilelang.language as T
 
 
 def route(groups, per_group, best_groups, k, tokens=8, threads=64):
+    """A thread has the scores of a group of a token: most steps are its own, and the threads of a
+    token meet to agree on a maximum."""
     length = T.dynamic("length")
     experts = groups * per_group
     low = -T.infinity("float32")
@@ -21,34 +23,31 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
         Experts: T.Tensor((length, k), "int32"),
     ):
         with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
-            scores = T.alloc_fragment((tokens, experts), "float32")
+            # Groups are 16 bytes apart, so that threads read from different banks.
+            scores = T.alloc_shared((tokens, groups, per_group + 4), "float32")
             choice = T.alloc_fragment((tokens, groups, per_group), "float32")
-            flat = T.reshape(choice, (tokens, experts))
-            rest = T.alloc_fragment((tokens, groups, per_group), "float32")
             top = T.alloc_fragment((tokens, groups), "float32")
             second = T.alloc_fragment((tokens, groups), "float32")
             best = T.alloc_fragment((tokens,), "float32")
             where = T.alloc_fragment((tokens, groups), "int32")
             which = T.alloc_fragment((tokens,), "int32")
-            found = T.alloc_fragment((tokens, experts), "int32")
+            chosen = T.alloc_shared((tokens, k), "int32")
             taken = T.alloc_fragment((tokens, groups), "int32")
-            score = T.alloc_fragment((tokens,), "float32")
-            kept = T.alloc_fragment((tokens, experts), "float32")
-            total = T.alloc_fragment((tokens,), "float32")
             weights = T.alloc_fragment((tokens, k), "float32")
-            T.copy(Logits[bx * tokens, 0], scores)
-            for i, e in T.Parallel(tokens, experts):
-                scores[i, e] = T.sigmoid(scores[i, e])
-            for i, e in T.Parallel(tokens, experts):
-                flat[i, e] = scores[i, e] + Bias[e]
-            # A group's worth: its maximum, and that of what is left.
-            T.reduce_max(choice, top, dim=2)
+            total = T.alloc_fragment((tokens,), "float32")
             for i, g, e in T.Parallel(tokens, groups, per_group):
-                rest[i, g, e] = T.if_then_else(choice[i, g, e] == top[i, g], low, choice[i, g, e])
-            T.reduce_max(rest, second, dim=2)
+                scores[i, g, e] = T.sigmoid(Logits[bx * tokens + i, g * per_group + e])
+            # A group's worth: its two best scores.
+            for i, g in T.Parallel(tokens, groups):
+                top[i, g] = low
+                second[i, g] = low
+                taken[i, g] = 0
+                for e in T.unroll(per_group):
+                    choice[i, g, e] = scores[i, g, e] + Bias[g * per_group + e]
+                    second[i, g] = T.max(second[i, g], T.min(top[i, g], choice[i, g, e]))
+                    top[i, g] = T.max(top[i, g], choice[i, g, e])
             for i, g in T.Parallel(tokens, groups):
                 top[i, g] += second[i, g]
-                taken[i, g] = 0
             for _ in T.serial(best_groups):
                 T.reduce_max(top, best, dim=1)
                 for i, g in T.Parallel(tokens, groups):
@@ -58,28 +57,32 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
                     if g == which[i]:
                         taken[i, g] = 1
                         top[i, g] = low
-            for i, g, e in T.Parallel(tokens, groups, per_group):
-                choice[i, g, e] = T.if_then_else(taken[i, g] == 1, choice[i, g, e], low)
-            T.clear(total)
+            for i, g in T.Parallel(tokens, groups):
+                for e in T.unroll(per_group):
+                    choice[i, g, e] = T.if_then_else(taken[i, g] == 1, choice[i, g, e], low)
             for n in T.serial(k):
-                T.reduce_max(flat, best, dim=1)
-                for i, e in T.Parallel(tokens, experts):
-                    found[i, e] = T.if_then_else(flat[i, e] == best[i], e, experts)
-                T.reduce_min(found, which, dim=1)
-                for i, e in T.Parallel(tokens, experts):
-                    kept[i, e] = T.if_then_else(e == which[i], scores[i, e], 0)
-                T.reduce_sum(kept, score, dim=1)
-                for i, e in T.Parallel(tokens, experts):
-                    if e == which[i]:
-                        flat[i, e] = low
+                T.reduce_max(choice, top, dim=2)
+                T.reduce_max(top, best, dim=1)
+                for i, g in T.Parallel(tokens, groups):
+                    where[i, g] = experts
+                    for e in T.unroll(per_group):
+                        if choice[i, g, per_group - 1 - e] == best[i]:
+                            where[i, g] = g * per_group + per_group - 1 - e
+                T.reduce_min(where, which, dim=1)
+                for i, g in T.Parallel(tokens, groups):
+                    for e in T.unroll(per_group):
+                        if g * per_group + e == which[i]:
+                            choice[i, g, e] = low
                 for i in T.Parallel(tokens):
-                    weights[i, n] = score[i]
-                    total[i] += score[i]
-                    if bx * tokens + i < length:
-                        Experts[bx * tokens + i, n] = which[i]
+                    chosen[i, n] = which[i]
             for i, n in T.Parallel(tokens, k):
-                if bx * tokens + i < length:
-                    Weights[bx * tokens + i, n] = weights[i, n] / total[i]
+                expert = chosen[i, n]
+                weights[i, n] = scores[i, expert // per_group, expert % per_group]
+            T.reduce_sum(weights, total, dim=1)
+            for i, n in T.Parallel(tokens, k):
+                weights[i, n] /= total[i]
+            T.copy(weights, Weights[bx * tokens, 0])
+            T.copy(chosen, Experts[bx * tokens, 0])
 
     return main
 

@@ -12,8 +12,9 @@ STREAMS, STEPS, EPS = 4, 5, 1e-6
 WEIGHTS = STREAMS * (STREAMS + 2)
 
 
-def pre(hidden, tokens=16, step=32, threads=64):
-    """Weights of the streams from the state, then the layer's input: the streams' weighted sum."""
+def pre(hidden, tokens=64, step=32, threads=128, num_stages=2):
+    """Weights of the streams from the state, then the layer's input: the streams' weighted sum. The
+    product is one of tf32, which has all bits of X and 10 of the mantissas of W."""
     length = T.dynamic("length")
 
     @T.prim_func
@@ -27,7 +28,7 @@ def pre(hidden, tokens=16, step=32, threads=64):
     ):
         with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
             x = T.alloc_shared((tokens, step), "bfloat16")
-            x32 = T.alloc_shared((tokens, step), "float32")
+            x32 = T.alloc_fragment((tokens, step), "float32")
             w = T.alloc_shared((32, step), "float32")
             squares = T.alloc_fragment((tokens, step), "float32")
             square = T.alloc_fragment((tokens,), "float32")
@@ -41,13 +42,13 @@ def pre(hidden, tokens=16, step=32, threads=64):
             flat = T.view(X, (length, STREAMS * hidden))
             T.clear(weights)
             T.clear(squares)
-            for k in T.Pipelined(STREAMS * hidden // step, num_stages=2):
+            for k in T.Pipelined(STREAMS * hidden // step, num_stages=num_stages):
                 T.copy(flat[bx * tokens, k * step], x)
                 T.copy(W[0, k * step], w)
-                for i, j in T.Parallel(tokens, step):
-                    squares[i, j] += T.cast(x[i, j], "float32") * T.cast(x[i, j], "float32")
                 T.copy(x, x32)
-                T.gemm(x32, w, weights, transpose_B=True)
+                for i, j in T.Parallel(tokens, step):
+                    squares[i, j] += x32[i, j] * x32[i, j]
+                T.gemm(x32, w, weights, transpose_B=True, annotations={"allow_tf32": True})
             T.reduce_sum(squares, square, dim=1)
             for i, j in T.Parallel(tokens, 32):
                 weights[i, j] = (
@@ -75,10 +76,9 @@ def pre(hidden, tokens=16, step=32, threads=64):
             T.copy(mix, Mix[bx * tokens, 0, 0])
             for k in T.serial(T.ceildiv(hidden, step)):
                 T.clear(layer)
-                for s in T.serial(STREAMS):
+                for s in T.unroll(STREAMS):
                     for i, j in T.Parallel(tokens, step):
-                        if bx * tokens + i < length and k * step + j < hidden:
-                            layer[i, j] += gate[i, s] * X[bx * tokens + i, s, k * step + j]
+                        layer[i, j] += gate[i, s] * X[bx * tokens + i, s, k * step + j]
                 T.copy(layer, Layer[bx * tokens, k * step])
 
     return main

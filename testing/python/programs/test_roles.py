@@ -19,9 +19,12 @@ def roles_gemm(m, n, k, rows=128, columns=128, step=64, stages=3):
         C: T.Tensor((m, n), "float16"),
     ):
         with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=384) as (bx, by):
+            # Blocks that run beside each other share rows of A and columns of B in L2.
+            T.use_swizzle(8)
             tx = T.get_thread_binding()
             a = T.alloc_shared((stages, rows, step), "float16")
             b = T.alloc_shared((stages, step, columns), "float16")
+            c = T.alloc_shared((rows, columns), "float16")
             acc = [T.alloc_fragment((rows // 2, columns), "float32") for _ in range(2)]
             full, empty = T.alloc_barrier([1] * stages), T.alloc_barrier([256] * stages)
             with T.ws(0):
@@ -48,7 +51,8 @@ def roles_gemm(m, n, k, rows=128, columns=128, step=64, stages=3):
                         if t > 0:
                             T.barrier_arrive(empty[(t - 1) % stages])
                     T.wait_wgmma(0)
-                    T.copy(acc[g], C[by * rows + g * rows // 2, bx * columns])
+                    T.copy(acc[g], c[half, :])
+                    T.copy(c[half, :], C[by * rows + g * rows // 2, bx * columns])
 
     return main
 

@@ -1,5 +1,6 @@
-"""A target that is nobody's: 64 lanes, a matrix instruction with fragments of 32 rows, copies that
-are waited for by count. Rows and the text of one function are all that it takes."""
+"""A target that is nobody's: 64 lanes, a matrix instruction with fragments of 32 rows, a queue of
+asynchronous copies that are waited for by count. Rows and the text of functions are all that it
+takes."""
 
 import re
 
@@ -33,15 +34,73 @@ static TL_DEVICE void toy_multiply(C&& c, A&& a, B&& b) {
 }
 """
 
+# A copy arrives when its group is waited for, and not before: what does not wait reads old bytes.
+COPIES = """
+struct ToyQueue {
+  struct Copy {
+    char* to;
+    const char* from;
+    int bytes, group;
+  };
+  Copy copies[64];
+  int begin = 0, end = 0, group = 0;
+  void wait(int pending) {
+    for (; begin < end && copies[begin % 64].group < group - pending; ++begin) {
+      const Copy& c = copies[begin % 64];
+      for (int i = 0; i < c.bytes; ++i) c.to[i] = c.from ? c.from[i] : 0;
+    }
+  }
+};
+inline ToyQueue toy_queues[1024];
+static ToyQueue& toy_queue() { return toy_queues[threadIdx.x]; }
+template <int bytes>
+static TL_DEVICE void toy_copy(void* to, const void* from) {
+  ToyQueue& queue = toy_queue();
+  queue.copies[queue.end++ % 64] = {(char*)to, (const char*)from, bytes, queue.group};
+}
+template <int bytes>
+static TL_DEVICE void toy_copy_if(void* to, const void* from, bool condition) {
+  toy_copy<bytes>(to, condition ? from : nullptr);
+}
+static TL_DEVICE void toy_commit() { ++toy_queue().group; }
+template <int pending>
+static TL_DEVICE void toy_wait() { toy_queue().wait(pending); }
+"""
+
+
+def add_intrinsic(name, template_args, access, meets="thread", step=""):
+    get_function("op.AddIntrinsic")(
+        f"tl.{name}",
+        name,
+        "tl/warp.h",
+        template_args,
+        access,
+        meets,
+        "thread",
+        "cp.async" if step else "",
+        step,
+    )
+
 
 @pytest.fixture(scope="module", autouse=True)
 def toy():
+    copies = ["toy_copy", "toy_copy_if", "toy_commit", "toy_wait"]
     get_function("target.AddKind")(
-        "toy", TARGET["kind"], "model", ARCH, LANES, SHARED_BYTES, ["cp.async"]
+        "toy",
+        TARGET["kind"],
+        "model",
+        ARCH,
+        LANES,
+        SHARED_BYTES,
+        [],
+        [8, 16],
+        [f"tl.{name}" for name in copies],
     )
-    get_function("op.AddIntrinsic")(
-        "tl.toy_multiply", "toy_multiply", "tl/warp.h", 0, ["rw", "r", "r"], "lanes", "thread"
-    )
+    add_intrinsic("toy_copy", 1, ["async w", "r"], step="issue")
+    add_intrinsic("toy_copy_if", 1, ["async w", "r", ""], step="issue")
+    add_intrinsic("toy_commit", 0, [], step="commit")
+    add_intrinsic("toy_wait", 1, [], step="wait")
+    add_intrinsic("toy_multiply", 0, ["rw", "r", "r"], meets="lanes")
     get_function("target.AddMatrixInstruction")(
         "toy",
         "toy.32x32x8",
@@ -68,7 +127,7 @@ def test_gemm():
         C: T.Tensor((m, n), "float32"),
     ):
         with T.Kernel(1, threads=2 * LANES):
-            T.import_source(MULTIPLY)
+            T.import_source(COPIES + MULTIPLY)
             A_shared = T.alloc_shared((m, 16), "float16")
             B_shared = T.alloc_shared((16, n), "float16")
             C_local = T.alloc_fragment((m, n), "float32")
@@ -82,7 +141,9 @@ def test_gemm():
     kernel = compiled(gemm)
     source = kernel.get_kernel_source()
     assert "toy_multiply(" in source
-    assert "cp_async_wait<1>" in source  # a count: copies of the tile after the next run on
+    assert "toy_copy<16>(" in source
+    assert "toy_wait<1>()" in source  # a count: copies of the tile after the next run on
+    assert "cp_async" not in source
     a, b = torch.randn(m, k).half(), torch.randn(k, n).half()
     torch.testing.assert_close(kernel(a, b), a.float() @ b.float(), rtol=1e-5, atol=1e-4)
 

@@ -109,7 +109,7 @@ def positional(
     """The inputs of a call in order. Raises `TypeError` as a Python function with these
     parameters."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = [plan.params[i].name for i in plan.inputs]
+    names = [plan.params[i].name for i in plan.arguments]
     try:
         bound = inspect.Signature([inspect.Parameter(n, kind) for n in names])
         return bound.bind(*args, **kwargs).args

@@ -41,8 +41,8 @@ def _tensor(plan: LaunchPlan, index: int) -> TensorParam:
 
 def wrong_count(plan: LaunchPlan, got: int) -> ValueError:
     """`got` arguments were passed."""
-    names = ", ".join(plan.params[i].name for i in plan.inputs)
-    text = f"{plan.where()}: Expected {len(plan.inputs)} inputs, got {got}. Pass ({names})"
+    names = ", ".join(plan.params[i].name for i in plan.arguments)
+    text = f"{plan.where()}: Expected {len(plan.arguments)} inputs, got {got}. Pass ({names})"
     if plan.outputs:
         outputs = ", ".join(plan.params[i].name for i in plan.outputs)
         text += f"; {outputs} is allocated and returned by the call"

@@ -1,5 +1,6 @@
 /*!
- * Atomic operations on global and shared memory, for the whole device.
+ * Atomic operations on global and shared memory, for the whole device or, with an order of that
+ * scope, for the system.
  *
  * fetch_add, fetch_max, fetch_min, fetch_or return what was there before; atomic_add and its like
  * return nothing, which is cheaper. Vectors are added element by element, each element atomically
@@ -9,46 +10,37 @@
  */
 #pragma once
 
-#include <tl/math.h>
-#include <tl/memory_order.h>
+#include <tl/atomic_update.h>
 
 namespace tl {
 namespace detail {
 
-template <int bytes>
-struct AtomicWord;
-template <>
-struct AtomicWord<2> {
-  using type = uint16_t;
-};
-template <>
-struct AtomicWord<4> {
-  using type = uint32_t;
-};
-template <>
-struct AtomicWord<8> {
-  using type = uint64_t;
-};
-
 template <MemoryOrder order>
 TL_DEVICE void fence_before() {
   if constexpr (order == seq_cst) asm volatile("fence.sc.gpu;" ::: "memory");
+  if constexpr (order == seq_cst_system) asm volatile("fence.sc.sys;" ::: "memory");
 }
 
-#define TL_ORDER(TL_INSTRUCTION, ...)                          \
-  if constexpr (order == relaxed) {                            \
-    TL_INSTRUCTION("relaxed", __VA_ARGS__);                    \
-  } else if constexpr (order == consume || order == acquire) { \
-    TL_INSTRUCTION("acquire", __VA_ARGS__);                    \
-  } else if constexpr (order == release) {                     \
-    TL_INSTRUCTION("release", __VA_ARGS__);                    \
-  } else {                                                     \
-    TL_INSTRUCTION("acq_rel", __VA_ARGS__);                    \
+#define TL_ORDER(TL_INSTRUCTION, ...)                \
+  if constexpr (is_system(order)) {                  \
+    TL_ORDER_AT(".sys", TL_INSTRUCTION, __VA_ARGS__) \
+  } else {                                           \
+    TL_ORDER_AT(".gpu", TL_INSTRUCTION, __VA_ARGS__) \
   }
-#define TL_CAS(order, type, letter)                                \
-  asm volatile("atom." order ".gpu.cas." type " %0, [%1], %2, %3;" \
-               : "=" letter(found)                                 \
-               : "l"(at), letter(expected), letter(wanted)         \
+#define TL_ORDER_AT(scope, TL_INSTRUCTION, ...)                              \
+  if constexpr (plain(order) == relaxed) {                                   \
+    TL_INSTRUCTION("relaxed" scope, __VA_ARGS__);                            \
+  } else if constexpr (plain(order) == consume || plain(order) == acquire) { \
+    TL_INSTRUCTION("acquire" scope, __VA_ARGS__);                            \
+  } else if constexpr (plain(order) == release) {                            \
+    TL_INSTRUCTION("release" scope, __VA_ARGS__);                            \
+  } else {                                                                   \
+    TL_INSTRUCTION("acq_rel" scope, __VA_ARGS__);                            \
+  }
+#define TL_CAS(order, type, letter)                            \
+  asm volatile("atom." order ".cas." type " %0, [%1], %2, %3;" \
+               : "=" letter(found)                             \
+               : "l"(at), letter(expected), letter(wanted)     \
                : "memory")
 
 /*! Writes `wanted` where `expected` is; returns what was there. */
@@ -84,58 +76,53 @@ __device__ __noinline__ T update(T* at, Change change) {
 
 }  // namespace detail
 
-#define TL_ATOM(order, operation, letter)                       \
-  asm volatile("atom." order ".gpu." operation " %0, [%1], %2;" \
-               : "=" letter(old)                                \
-               : "l"(at), letter(operand)                       \
+#define TL_ATOM(order, operation, letter)                   \
+  asm volatile("atom." order "." operation " %0, [%1], %2;" \
+               : "=" letter(old)                            \
+               : "l"(at), letter(operand)                   \
                : "memory")
-#define TL_ATOM_FLOAT16(order, operation, letter)                             \
-  asm volatile(TL_FLOAT16_RESULT("atom." order ".gpu." operation, "[%1], %2") \
-               : "=" letter(old)                                              \
-               : "l"(at), letter(operand)                                     \
+#define TL_ATOM_FLOAT16(order, operation, letter)                         \
+  asm volatile(TL_FLOAT16_RESULT("atom." order "." operation, "[%1], %2") \
+               : "=" letter(old)                                          \
+               : "l"(at), letter(operand)                                 \
                : "memory")
 #define TL_RED(order, operation, letter) \
-  asm volatile("red." order ".gpu." operation " [%0], %1;" ::"l"(at), letter(operand) : "memory")
+  asm volatile("red." order "." operation " [%0], %1;" ::"l"(at), letter(operand) : "memory")
+
+#define TL_RED_ORDER(operation, letter)           \
+  if constexpr (order == relaxed) {               \
+    TL_RED("relaxed.gpu", operation, letter);     \
+  } else if constexpr (order == release) {        \
+    TL_RED("release.gpu", operation, letter);     \
+  } else if constexpr (order == relaxed_system) { \
+    TL_RED("relaxed.sys", operation, letter);     \
+  } else {                                        \
+    TL_RED("release.sys", operation, letter);     \
+  }
 
 /*! An operation that is one instruction, fetched by `atom`; `Register` is what holds a T in PTX. */
-#define TL_NATIVE_BY(atom, name, T, Register, operation, letter) \
-  template <MemoryOrder order>                                   \
-  TL_DEVICE T fetch_##name(T* at, T value) {                     \
-    const Register operand = bit_cast<Register>(value);          \
-    Register old;                                                \
-    detail::fence_before<order>();                               \
-    TL_ORDER(atom, operation, letter)                            \
-    return bit_cast<T>(old);                                     \
-  }                                                              \
-  template <MemoryOrder order>                                   \
-  TL_DEVICE void atomic_##name(T* at, T value) {                 \
-    if constexpr (order == relaxed) {                            \
-      const Register operand = bit_cast<Register>(value);        \
-      TL_RED("relaxed", operation, letter);                      \
-    } else if constexpr (order == release) {                     \
-      const Register operand = bit_cast<Register>(value);        \
-      TL_RED("release", operation, letter);                      \
-    } else {                                                     \
-      fetch_##name<order>(at, value);                            \
-    }                                                            \
+#define TL_NATIVE_BY(atom, name, T, Register, operation, letter)        \
+  template <MemoryOrder order>                                          \
+  TL_DEVICE T fetch_##name(T* at, T value) {                            \
+    const Register operand = bit_cast<Register>(value);                 \
+    Register old;                                                       \
+    detail::fence_before<order>();                                      \
+    TL_ORDER(atom, operation, letter)                                   \
+    return bit_cast<T>(old);                                            \
+  }                                                                     \
+  template <MemoryOrder order>                                          \
+  TL_DEVICE void atomic_##name(T* at, T value) {                        \
+    if constexpr (plain(order) == relaxed || plain(order) == release) { \
+      const Register operand = bit_cast<Register>(value);               \
+      TL_RED_ORDER(operation, letter)                                   \
+    } else {                                                            \
+      fetch_##name<order>(at, value);                                   \
+    }                                                                   \
   }
 #define TL_NATIVE(name, T, Register, operation, letter) \
   TL_NATIVE_BY(TL_ATOM, name, T, Register, operation, letter)
 #define TL_NATIVE_FLOAT16(name, T, operation) \
   TL_NATIVE_BY(TL_ATOM_FLOAT16, name, T, uint16_t, operation, "h")
-/*! An operation that is a loop. */
-#define TL_LOOP(name, T, expression)                                            \
-  template <MemoryOrder order>                                                  \
-  TL_DEVICE T fetch_##name(T* at, T value) {                                    \
-    return detail::update<order>(at, [value](T old) { return T(expression); }); \
-  }                                                                             \
-  template <MemoryOrder order>                                                  \
-  TL_DEVICE void atomic_##name(T* at, T value) {                                \
-    fetch_##name<order>(at, value);                                             \
-  }
-#define TL_FLOAT_EXTREMA(T)            \
-  TL_LOOP(max, T, tl::max(old, value)) \
-  TL_LOOP(min, T, tl::min(old, value))
 
 TL_NATIVE(add, int32_t, uint32_t, "add.u32", "r")
 TL_NATIVE(add, uint32_t, uint32_t, "add.u32", "r")
@@ -186,7 +173,9 @@ TL_DEVICE T fetch_inc(T* at, T last) {
 #undef TL_NATIVE
 #undef TL_NATIVE_BY
 #undef TL_LOOP
+#undef TL_WITHOUT_RESULT
 #undef TL_FLOAT_EXTREMA
+#undef TL_RED_ORDER
 #undef TL_RED
 #undef TL_ATOM_FLOAT16
 #undef TL_ATOM
@@ -194,16 +183,16 @@ TL_DEVICE T fetch_inc(T* at, T last) {
 #if __CUDA_ARCH__ >= 900
 namespace detail {
 
-#define TL_ATOM_V2(order, operation, letter)                                       \
-  asm volatile("atom." order ".gpu.global." operation " {%0, %1}, [%2], {%3, %4};" \
-               : "=" letter(old[0]), "=" letter(old[1])                            \
-               : "l"(at), letter(operand[0]), letter(operand[1])                   \
+#define TL_ATOM_V2(order, operation, letter)                                   \
+  asm volatile("atom." order ".global." operation " {%0, %1}, [%2], {%3, %4};" \
+               : "=" letter(old[0]), "=" letter(old[1])                        \
+               : "l"(at), letter(operand[0]), letter(operand[1])               \
                : "memory")
-#define TL_ATOM_V4(order, operation, letter)                                                       \
-  asm volatile("atom." order ".gpu.global." operation " {%0, %1, %2, %3}, [%4], {%5, %6, %7, %8};" \
-               : "=" letter(old[0]), "=" letter(old[1]), "=" letter(old[2]), "=" letter(old[3])    \
-               : "l"(at), letter(operand[0]), letter(operand[1]), letter(operand[2]),              \
-                 letter(operand[3])                                                                \
+#define TL_ATOM_V4(order, operation, letter)                                                    \
+  asm volatile("atom." order ".global." operation " {%0, %1, %2, %3}, [%4], {%5, %6, %7, %8};"  \
+               : "=" letter(old[0]), "=" letter(old[1]), "=" letter(old[2]), "=" letter(old[3]) \
+               : "l"(at), letter(operand[0]), letter(operand[1]), letter(operand[2]),           \
+                 letter(operand[3])                                                             \
                : "memory")
 #define TL_VECTOR(T, N, Register, TL_INSTRUCTION, operation, letter)                           \
   template <MemoryOrder order>                                                                 \
@@ -226,6 +215,7 @@ TL_VECTOR(bfloat16_t, 4, uint32_t, TL_ATOM_V2, "add.noftz.v2.bf16x2", "r")
 }  // namespace detail
 #endif
 #undef TL_ORDER
+#undef TL_ORDER_AT
 
 /*! Adds N elements at `at`, which is aligned as the vector is. */
 template <MemoryOrder order, typename T, int N>
@@ -259,9 +249,9 @@ TL_DEVICE void atomic_add(T* at, const vec<T, N>& value) {
 }
 
 #define TL_LOAD(order, type, letter) \
-  asm volatile("ld." order ".gpu." type " %0, [%1];" : "=" letter(word) : "l"(at) : "memory")
+  asm volatile("ld." order "." type " %0, [%1];" : "=" letter(word) : "l"(at) : "memory")
 #define TL_STORE(order, type, letter) \
-  asm volatile("st." order ".gpu." type " [%0], %1;" ::"l"(at), letter(word) : "memory")
+  asm volatile("st." order "." type " [%0], %1;" ::"l"(at), letter(word) : "memory")
 #define TL_BY_SIZE(TL_ACCESS, order)     \
   if constexpr (sizeof(T) == 2) {        \
     TL_ACCESS(order, "b16", "h");        \
@@ -270,17 +260,23 @@ TL_DEVICE void atomic_add(T* at, const vec<T, N>& value) {
   } else {                               \
     TL_ACCESS(order, "b64", "l");        \
   }
+#define TL_ACCESS_IN(TL_ACCESS, ordered)          \
+  if constexpr (order == relaxed) {               \
+    TL_BY_SIZE(TL_ACCESS, "relaxed.gpu")          \
+  } else if constexpr (order == relaxed_system) { \
+    TL_BY_SIZE(TL_ACCESS, "relaxed.sys")          \
+  } else if constexpr (is_system(order)) {        \
+    TL_BY_SIZE(TL_ACCESS, ordered ".sys")         \
+  } else {                                        \
+    TL_BY_SIZE(TL_ACCESS, ordered ".gpu")         \
+  }
 
 /*! PTX ISA, ld. */
 template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at) {
   typename detail::AtomicWord<sizeof(T)>::type word;
   detail::fence_before<order>();
-  if constexpr (order == relaxed) {
-    TL_BY_SIZE(TL_LOAD, "relaxed")
-  } else {
-    TL_BY_SIZE(TL_LOAD, "acquire")
-  }
+  TL_ACCESS_IN(TL_LOAD, "acquire")
   return bit_cast<T>(word);
 }
 
@@ -289,13 +285,10 @@ template <MemoryOrder order, typename T>
 TL_DEVICE void atomic_store(T* at, T value) {
   const auto word = bit_cast<typename detail::AtomicWord<sizeof(T)>::type>(value);
   detail::fence_before<order>();
-  if constexpr (order == relaxed) {
-    TL_BY_SIZE(TL_STORE, "relaxed")
-  } else {
-    TL_BY_SIZE(TL_STORE, "release")
-  }
+  TL_ACCESS_IN(TL_STORE, "release")
 }
 
+#undef TL_ACCESS_IN
 #undef TL_LOAD
 #undef TL_STORE
 #undef TL_BY_SIZE

@@ -15,7 +15,7 @@ constexpr size_t kGap = size_t(16) << 20;
 inline size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 inline bool describes(const Arguments& arguments, unsigned i) {
-  return arguments.bytes && arguments.kinds[i] != Arguments::kValue &&
+  return arguments.bytes && arguments.kind(i) != Arguments::kValue &&
          arguments.bytes[i] != kUnknownBytes;
 }
 
@@ -24,14 +24,13 @@ inline uintptr_t address_in(const Arguments& arguments, unsigned i) {
 }
 
 /*! Takes one tensor into the regions, which are sorted; false where there are too many. */
-inline bool add_region(Checker& checker, uintptr_t start, unsigned long bytes, unsigned argument,
-                       bool written) {
+inline bool add_region(Checker& checker, const Region& region) {
   unsigned at = checker.region_count;
   if (at == kMaxRegions) return false;
-  for (; at > 0 && checker.regions[at - 1].original > start; --at) {
+  for (; at > 0 && checker.regions[at - 1].original > region.original; --at) {
     checker.regions[at] = checker.regions[at - 1];
   }
-  checker.regions[at] = {start, bytes, argument, written, nullptr, nullptr};
+  checker.regions[at] = region;
   ++checker.region_count;
   return true;
 }

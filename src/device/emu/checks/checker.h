@@ -11,12 +11,13 @@ struct Region {
   uintptr_t original;
   unsigned long bytes;
   unsigned argument;
-  bool written;  // the kernel may write to it
+  unsigned rank;  // whose memory it is
+  bool written;   // the kernel may write to it
   char* mapped;
   Cell* cells;
 };
 
-constexpr unsigned kMaxRegions = 64;
+constexpr unsigned kMaxRegions = 1024;
 
 /*! A write that conflicts with another one, until it is known whether it changes anything. */
 struct Suspect {
@@ -47,18 +48,24 @@ struct Passed {
   Extent extents[kMost];
 };
 
-/*! What atomic operations have released, by address. */
+/*! What atomic operations have released, by address, and by who reads it: `tag` is twice the rank
+ * of the releasing thread, and 1 more where the scope was the system. */
 class AtomicClocks {
  public:
-  SyncClock* find(const void* at) {
+  /*! Calls `visit(clock, tag)` for each clock at an address. */
+  template <typename Visit>
+  void each(const void* at, Visit visit) {
     for (Item* item = items_[bucket(at)]; item; item = item->next) {
-      if (item->at == at) return &item->clock;
+      if (item->at == at) visit(item->clock, item->tag);
     }
-    return nullptr;
   }
-  SyncClock& add(const void* at) {
+  SyncClock& of(const void* at, unsigned tag) {
+    for (Item* item = items_[bucket(at)]; item; item = item->next) {
+      if (item->at == at && item->tag == tag) return item->clock;
+    }
     Item* item = static_cast<Item*>(zeroed(sizeof(Item)));
     item->at = at;
+    item->tag = tag;
     item->next = items_[bucket(at)];
     items_[bucket(at)] = item;
     return item->clock;
@@ -82,6 +89,7 @@ class AtomicClocks {
  private:
   struct Item {
     const void* at;
+    unsigned tag;
     Item* next;
     SyncClock clock;
   };
@@ -99,17 +107,25 @@ struct RemoteAccess {
   Report report;
 };
 
+/*! An access of the memory of another rank, which may not end its launch before. */
+struct PeerAccess {
+  unsigned rank;
+  uint32_t epoch;
+  Report report;
+};
+
 /*! An atomic operation that wrote where another one looked. */
 struct Announcement {
   const void* at;
   unsigned block, thread;
-  bool releases;
+  bool releases, system;
 };
 
 /*! Threads of a block have heard of another block, or of each other, through an atomic operation
  * that does not order what was before it. */
 struct WeakSignal {
   bool known, releases, acquires;
+  bool narrow;        // of two ranks, and one's scope is not the system
   unsigned from, to;  // blocks
 };
 
@@ -149,6 +165,13 @@ struct Checker {
   AtomicClocks atomics;
   Table<RemoteAccess> remote;
   uint32_t recent_remote[1024];
+  // Of launches by several ranks: the moment in which a rank's launch begins, what its threads know
+  // then, what they knew when they exited, and accesses of the memory of other ranks.
+  uint32_t begins[kMaxRanks];
+  ClockRef known[kMaxRanks];
+  JoinedClock ends[kMaxRanks];
+  Table<PeerAccess> peer_accesses;
+  uint32_t recent_peers[1024];
   Announcement announcements[256];  // by address: the latest ones
   WeakSignal weak_signals[64];
   Flight* flights;
@@ -162,9 +185,15 @@ struct Checker {
 // Numbers of epochs. What is reported once counts as ordered before all others from then on.
 constexpr uint32_t kNever = 0, kInitial = 1;
 
+inline unsigned grid_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+
+/*! Blocks are numbered over the grids of all ranks; behind them come the ranks' hosts. */
 inline unsigned number_of(const Block& block) {
-  return (block.index.z * gridDim.y + block.index.y) * gridDim.x + block.index.x;
+  const unsigned in_grid = (block.index.z * gridDim.y + block.index.y) * gridDim.x + block.index.x;
+  return block.cluster->gpu * grid_blocks() + in_grid;
 }
+inline unsigned number_of_host(unsigned rank) { return worker->ranks * grid_blocks() + rank; }
+inline bool is_host(const Epoch& epoch) { return epoch.block >= number_of_host(0); }
 
 inline unsigned threads_of(const Fiber& thread) { return thread.block->threads; }
 
@@ -190,9 +219,9 @@ inline WeakSignal& weak_signal(unsigned from, unsigned to) {
   return worker->checker->weak_signals[(from * 31 + to) % 64];
 }
 
-inline void note_announcement(const Fiber& thread, const void* at, bool releases) {
+inline void note_announcement(const Fiber& thread, const void* at, AtomicOrder order) {
   worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256] = {
-      at, number_of(*thread.block), thread.linear, releases};
+      at, number_of(*thread.block), thread.linear, order.releases, order.system};
 }
 
 /*! Within a block, only a thread that polls looks for a signal. */
@@ -200,9 +229,12 @@ inline void note_signal(const Fiber& thread, const void* at, AtomicOrder order) 
   const Announcement& found =
       worker->checker->announcements[(reinterpret_cast<uintptr_t>(at) >> 2) % 256];
   const unsigned block = number_of(*thread.block);
-  if (found.at != at || (found.releases && order.acquires)) return;
+  const bool narrow = worker->ranks > 1 && found.block / grid_blocks() != block / grid_blocks() &&
+                      !(found.system && order.system);
+  if (found.at != at || (found.releases && order.acquires && !narrow)) return;
   if (found.block == block && (order.writes || found.thread == thread.linear)) return;
-  weak_signal(found.block, block) = {true, found.releases, order.acquires, found.block, block};
+  weak_signal(found.block, block) = {true,   found.releases, order.acquires,
+                                     narrow, found.block,    block};
 }
 
 /*! Who performs an access. */

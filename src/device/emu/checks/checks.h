@@ -43,9 +43,21 @@ void check_happened(SyncClock& clock) {
   mine.happened_fenced = join(mine.happened_fenced, clock.fenced.all);
 }
 
+/*! The threads of a rank know what its host did before the launch. */
+void check_block_begins(Block& block) {
+  if (!checks(kCheckRaces) || worker->ranks == 1) return;
+  const ClockRef& known = worker->checker->known[block.cluster->gpu];
+  for (unsigned i = 0; i < block.threads; ++i) {
+    block.fibers[i].clock.seen = known;
+    block.fibers[i].clock.fenced = known;
+  }
+}
+
 void check_exit() {
-  if (!checks(kCheckRaces) || worker->cluster_blocks == 1) return;
+  if (!checks(kCheckRaces)) return;
   const ThreadClock& mine = worker->current->clock;
+  if (worker->ranks > 1) worker->checker->ends[this_rank()].add(mine.seen);
+  if (worker->cluster_blocks == 1) return;
   JoinedClock& end = worker->current->block->end.seen;
   end.add(mine.seen);
   end.add(mine.happened);
@@ -203,8 +215,12 @@ void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
   check_named(agent, Access::kAtomic, at, bytes, where);
 }
 
-void check_atomic(const void* at, size_t bytes, bool writes, Location where) {
-  check_named(writes ? Access::kAtomic : Access::kAtomicRead, at, bytes, where);
+void check_atomic(const void* at, size_t bytes, bool writes, bool system, Location where) {
+  const bool weak = !system && worker->ranks > 1 && is_of_peer(at);
+  check_named(weak     ? (writes ? Access::kWrite : Access::kRead)
+              : writes ? Access::kAtomic
+                       : Access::kAtomicRead,
+              at, bytes, where);
 }
 
 /*! What a relaxed atomic operation releases: what its thread knew at its last fence. */
@@ -219,19 +235,25 @@ void check_atomic_order(const void* at, AtomicOrder order) {
   if (!checks(kCheckRaces)) return;
   Fiber& thread = *worker->current;
   AtomicClocks& clocks = worker->checker->atomics;
-  SyncClock* clock = clocks.find(at);
+  const unsigned rank = thread.block->cluster->gpu;
   if (order.reads) note_signal(thread, at, order);
-  if (clock && order.acquires) check_acquire(*clock);
-  if (clock && order.reads && !order.acquires) {
-    thread.clock.found = join(thread.clock.found, clock->seen.all);
-  }
+  clocks.each(at, [&](SyncClock& clock, unsigned tag) {
+    // Both scopes have to include the other thread (PTX ISA, Morally strong operations).
+    if (tag / 2 != rank && !(tag % 2 && order.system)) return;
+    if (order.acquires) {
+      check_acquire(thread, clock);
+    } else if (order.reads) {
+      thread.clock.found = join(thread.clock.found, clock.seen.all);
+    }
+  });
   if (!order.writes) return;
-  note_announcement(thread, at, order.releases);
-  if (clock && !order.reads) *clock = {};
+  note_announcement(thread, at, order);
+  if (!order.reads) clocks.each(at, [](SyncClock& clock, unsigned) { clock = {}; });
+  const unsigned tag = 2 * rank + order.system;
   if (order.releases) {
-    check_release(thread, clock ? *clock : clocks.add(at));
+    check_release(thread, clocks.of(at, tag));
   } else if (thread.clock.published_time) {
-    check_publish(thread, clock ? *clock : clocks.add(at));
+    check_publish(thread, clocks.of(at, tag));
   }
 }
 
@@ -360,6 +382,26 @@ static void redirect(Checker& checker, Arguments& arguments) {
   arguments.values = checker.values;
 }
 
+/*! What a rank's host did to its memory before the launch is a write at this moment. */
+static void begin_ranks(Worker& of) {
+  for (unsigned r = 0; r < of.ranks; ++r) {
+    const unsigned host = number_of_host(r);
+    of.checker->begins[r] = of.checker->epochs.add({host, 0, 1, 0, Engine::kThread});
+    of.checker->known[r].raise(host, 0, 1);
+  }
+}
+
+/*! Accesses of a rank's memory by others have to be over when its launch ends: then its host may
+ * use the memory again. */
+static void end_ranks(Checker& checker) {
+  for (uint32_t i = 0; i < checker.peer_accesses.count; ++i) {
+    const PeerAccess access = checker.peer_accesses[i];
+    const Epoch& epoch = checker.epochs[access.epoch];
+    const ClockRef& end = checker.ends[access.rank].all;
+    if (end.time(epoch.block, epoch.actor) < epoch.time) checker.reports.add(access.report);
+  }
+}
+
 bool check_launch_begins(Worker& of, Arguments& arguments) {
   Checker* made = static_cast<Checker*>(calloc(1, sizeof(Checker)));
   if (!made) return false;
@@ -373,12 +415,20 @@ bool check_launch_begins(Worker& of, Arguments& arguments) {
   if (!made->shared_cells || !made->local_bytes) return false;
   for (unsigned i = 0; i < arguments.count; ++i) {
     if (!describes(arguments, i)) continue;
-    const bool written = arguments.kinds[i] == Arguments::kWritable;
-    if (!add_region(*made, address_in(arguments, i), arguments.bytes[i], i, written)) return false;
+    const bool written = arguments.kind(i) == Arguments::kWritable;
+    const Region region = {address_in(arguments, i),
+                           arguments.bytes[i],
+                           i,
+                           i / arguments.each,
+                           written,
+                           nullptr,
+                           nullptr};
+    if (!add_region(*made, region)) return false;
   }
   merge_regions(*made);
   if (!place_regions(*made)) return false;
   redirect(*made, arguments);
+  if (of.ranks > 1 && checks(kCheckRaces)) begin_ranks(of);
   return true;
 }
 
@@ -394,7 +444,7 @@ static void release_checker(Worker& of) {
     of.blocks[b].cluster->barrier = {};
     of.blocks[b].end = {};
   }
-  of.grid_barrier = {};
+  for (unsigned r = 0; r < of.ranks; ++r) of.grid_barriers[r] = {};
   checker.atomics.forget(nullptr, ~size_t(0));
   end_flights(nullptr, 0);
   copy_back_and_release(checker);
@@ -404,6 +454,11 @@ static void release_checker(Worker& of) {
   checker.chains.release();
   checker.locations.release();
   checker.remote.release();
+  checker.peer_accesses.release();
+  for (unsigned r = 0; r < of.ranks; ++r) {
+    checker.known[r] = {};
+    checker.ends[r] = {};
+  }
   free(checker.values);
   free(checker.passed);
   free(checker.pointers);
@@ -415,6 +470,7 @@ void check_launch_ends(Worker& of, Text& text) {
   if (!of.checker) return;
   Checker& checker = *of.checker;
   judge_suspects();
+  if (!of.failed) end_ranks(checker);
   if (!checker.reports.empty()) {
     of.failed = true;
     checker.reports.write(text, checker.locations);

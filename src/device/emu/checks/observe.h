@@ -137,14 +137,43 @@ inline long distance(const Region& region, const char* at) {
   return at >= end ? at - end + 1 : 0;
 }
 
-/*! The region of an address, or the one that is nearest. */
+/*! The region of an address, or the one that is nearest. They are in the order of their places. */
 inline Region& nearest_region(const char* at) {
   Checker& checker = *worker->checker;
-  Region* best = checker.regions;
-  for (unsigned i = 1; i < checker.region_count; ++i) {
-    if (distance(checker.regions[i], at) < distance(*best, at)) best = &checker.regions[i];
+  unsigned first = 0, last = checker.region_count;
+  while (last - first > 1) {
+    const unsigned middle = (first + last) / 2;
+    (checker.regions[middle].mapped <= at ? first : last) = middle;
   }
-  return *best;
+  Region* const found = &checker.regions[first];
+  const bool next = last < checker.region_count && distance(found[1], at) < distance(*found, at);
+  return found[next];
+}
+
+/*! Whether an address is in the memory of another rank than the running thread's. */
+inline bool is_of_peer(const void* at) {
+  const Checker& checker = *worker->checker;
+  if (!lies_in(at, checker.arena, checker.arena_bytes)) return false;
+  return nearest_region(static_cast<const char*>(at)).rank != this_rank();
+}
+
+/*! Remembers the latest access of each thread or engine at each place of the program to the memory
+ * of another rank. */
+inline void note_peer(unsigned rank, const Observation& now) {
+  Checker& checker = *worker->checker;
+  const Epoch& epoch = checker.epochs[now.by.epoch];
+  uint32_t& slot =
+      checker.recent_peers[(epoch.actor * 31u + epoch.block * 17u + now.site + rank) % 1024];
+  if (slot < checker.peer_accesses.count) {
+    PeerAccess& latest = checker.peer_accesses[slot];
+    const Epoch& known = checker.epochs[latest.epoch];
+    if (latest.rank == rank && latest.report.now.site == now.site && known.actor == epoch.actor &&
+        known.block == epoch.block) {
+      latest.epoch = now.by.epoch;
+      return;
+    }
+  }
+  slot = checker.peer_accesses.add({rank, now.by.epoch, report_of(now, "ended")});
 }
 
 inline void observe_global(Observation& now) {
@@ -158,7 +187,12 @@ inline void observe_global(Observation& now) {
     out_of_bounds(now, region.bytes);
   }
   check_multiple(now);
-  if (inside && region.written && checks(kCheckRaces)) check_cells(region.cells + now.offset, now);
+  if (!inside || !region.written || !checks(kCheckRaces)) return;
+  if (worker->ranks > 1 && region.rank != now.by.thread->block->cluster->gpu) {
+    now.initial = worker->checker->begins[region.rank];
+    if (now.access <= Access::kWrite) note_peer(region.rank, now);
+  }
+  check_cells(region.cells + now.offset, now);
 }
 
 inline void observe_local(Observation& now) {

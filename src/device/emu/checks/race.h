@@ -24,6 +24,7 @@ struct Observation {
   unsigned bytes;
   unsigned alignment;  // a power of two, which the address has to be a multiple of
   long offset;         // of `at`, as in a report
+  uint32_t initial;    // the write before all others, of memory of another rank; 0 elsewhere
 };
 
 inline Report report_of(const Observation& now, const char* kind) {
@@ -56,6 +57,7 @@ inline const char* missing_between(const Observation& now, Access access, uint32
   const WeakSignal& weak = weak_signal(before.block, block);
   const bool plain = access < Access::kAtomicRead && now.access < Access::kAtomicRead;
   if (plain && weak.known && weak.from == before.block && weak.to == block) {
+    if (weak.narrow) return "the scope of the system in both atomic operations";
     return weak.acquires ? "release order in the atomic operation that announces it"
            : weak.releases
                ? "acquire order in the atomic operation that looks for it"
@@ -169,7 +171,7 @@ inline void check_last_write(const Cell& cell, const Observation& now, unsigned 
   if (engines && now.access == Access::kWrite && over(before, now.by, false)) return;
   const Report report =
       race_of(now, at, atomic ? Access::kAtomic : Access::kWrite, cell.write, cell.write_site);
-  const bool plain = now.access == Access::kWrite && !atomic &&
+  const bool plain = now.access == Access::kWrite && !atomic && !is_host(before) &&
                      report.now.engine == Engine::kThread &&
                      report.before.engine == Engine::kThread;
   if (plain) {
@@ -235,6 +237,11 @@ inline void check_cells(Cell* cells, const Observation& now) {
   for (unsigned i = 0; i < now.bytes;) {
     const Cell before = cells[i];
     Cell after = before;
+    // Atomic operations may come before the rank's launch: what they update lasts.
+    if (!before.write && now.initial) {
+      after.write = now.initial;
+      after.write_site = kAtomicWrite;
+    }
     const bool undefined = now.space == Space::kShared && !before.write;
     const bool reads = now.access != Access::kWrite;
     if (checks(kCheckUninitialized) && undefined && reads) {

@@ -91,10 +91,18 @@ inline const char* name_of(Engine engine) {
 
 inline void add_party(Text& text, const Party& party, Locations& locations) {
   const unsigned x = blockDim.x, y = blockDim.y, gx = gridDim.x, gy = gridDim.y;
-  const unsigned t = party.thread, b = party.block;
-  text.add("%c%s%c%s%c(%u, %u, %u)%c(%u, %u, %u)%c", kField, name_of(party.access), kField,
-           name_of(party.engine), kField, b % gx, b / gx % gy, b / (gx * gy), kField, t % x,
-           t / x % y, t / (x * y), kField);
+  const unsigned t = party.thread, blocks = gx * gy * gridDim.z, b = party.block % blocks;
+  const unsigned hosts = worker->ranks * blocks;
+  if (worker->ranks > 1 && party.block >= hosts) {
+    // What a rank's host did before the launch.
+    text.add("%c%s%chost%c%u%c%c", kField, name_of(Access::kWrite), kField, kField,
+             party.block - hosts, kField, kField);
+    return;
+  }
+  text.add("%c%s%c%s%c(%u, %u, %u)", kField, name_of(party.access), kField, name_of(party.engine),
+           kField, b % gx, b / gx % gy, b / (gx * gy));
+  if (worker->ranks > 1) text.add(" of rank %u", party.block / blocks);
+  text.add("%c(%u, %u, %u)%c", kField, t % x, t / x % y, t / (x * y), kField);
   if (party.site & kTopBit) {
     const Location where = locations[party.site];
     text.add("%s:%d", where.file, where.line);
@@ -113,7 +121,7 @@ inline void Reports::write(Text& text, Locations& locations) const {
     if (r.has_base) text.add("%ld", r.base);
     text.add("%c%lu", kField, r.extent);
     add_party(text, r.now, locations);
-    if (r.before.site) add_party(text, r.before, locations);
+    if (strcmp(r.kind, "race") == 0) add_party(text, r.before, locations);
   }
   if (further_) text.add("%cfurther%c%lu", kRecord, kField, further_);
 }

@@ -40,9 +40,9 @@ struct BitsOf<8> {
 template <typename T>
 using Bits = typename BitsOf<sizeof(T)>::type;
 constexpr bool acquires(MemoryOrder order) {
-  return order != MemoryOrder::relaxed && order != MemoryOrder::release;
+  return plain(order) != MemoryOrder::relaxed && plain(order) != MemoryOrder::release;
 }
-constexpr bool releases(MemoryOrder order) { return order >= MemoryOrder::release; }
+constexpr bool releases(MemoryOrder order) { return plain(order) >= MemoryOrder::release; }
 
 template <typename T>
 struct Same {
@@ -68,8 +68,8 @@ TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   maybe_stand_back();
-  check_atomic(at, sizeof(T), true, where);
-  check_atomic_order(at, {acquires(order), releases(order), !stores, true});
+  check_atomic(at, sizeof(T), true, is_system(order), where);
+  check_atomic_order(at, {acquires(order), releases(order), !stores, true, is_system(order)});
   Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
   Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
   do {
@@ -86,11 +86,11 @@ TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
 }
 
 template <typename T>
-TL_UNOBSERVED inline T poll(const T* at, bool acquires, Location where) {
+TL_UNOBSERVED inline T poll(const T* at, MemoryOrder order, Location where) {
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   yield(where);
-  check_atomic(at, sizeof(T), false, where);
-  check_atomic_order(at, {acquires, false, true, false});
+  check_atomic(at, sizeof(T), false, is_system(order), where);
+  check_atomic_order(at, {acquires(order), false, true, false, is_system(order)});
   const T found =
       bit_cast<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(at), __ATOMIC_SEQ_CST));
   note_found(at, found);
@@ -140,7 +140,7 @@ TL_DEVICE void atomic_add(emu::PointerTo<T> at, const vec<T, N>& value,
 
 template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at, emu::Location where = emu::here()) {
-  return emu::poll(at, emu::acquires(order), where);
+  return emu::poll(at, order, where);
 }
 
 template <MemoryOrder order, typename T>

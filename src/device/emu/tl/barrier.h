@@ -283,7 +283,7 @@ TL_RUNTIME void grid_barrier_sync(Location where) {
   if (!worker->cooperative) {
     fail(where, "tl::sync_grid in a launch that is not cooperative");
   }
-  PhaseBarrier& barrier = worker->grid_barrier;
+  PhaseBarrier& barrier = worker->grid_barriers[this_rank()];
   const unsigned phase = barrier.phase;
   check_release(barrier.clock);
   ++barrier.arrived;

@@ -7,6 +7,7 @@
 #include <tl/finish.h>
 #include <tl/launch.h>
 #include <tl/polling.h>
+#include <tl/ranks.h>
 
 namespace tl {
 namespace emu {
@@ -69,6 +70,7 @@ inline void prepare_block(Block& block) {
     make_context(fiber.context, top, kStackBytes / 2, fiber_main);
     worker->ready.push(&fiber);
   }
+  check_block_begins(block);
 }
 
 inline void prepare_cluster(Cluster& cluster, uint3 index) {
@@ -93,6 +95,7 @@ inline void check_shared_end(const Block& block) {
     Text& text = worker->report;
     text.add("block ");
     text.add(block.index);
+    add_rank(text, block);
     text.add(" of %s wrote to byte %u of %u bytes of dynamic shared memory. Launch it with more",
              worker->kernel, i, block.shared_bytes);
     return;
@@ -156,9 +159,12 @@ inline Cluster* find_room() {
 /*! Makes the threads of cluster `number` ready. */
 inline void start_cluster(Cluster& cluster, unsigned long number) {
   const unsigned long columns = gridDim.x / worker->cluster.x, rows = gridDim.y / worker->cluster.y;
+  const ClusterPlace place = place_of(*worker, number);
   cluster.running = true;
+  cluster.gpu = place.rank;
   worker->running = nullptr;  // a block there may have had another index
   worker->schedule.add_roles(worker->block_count);
+  number = place.number;
   prepare_cluster(cluster, {unsigned(number % columns), unsigned(number / columns % rows),
                             unsigned(number / (columns * rows))});
 }
@@ -215,10 +221,13 @@ inline bool run_clusters(unsigned long first, unsigned long count) {
   worker->ready = {};
   worker->running = nullptr;
   worker->first_cluster = first;
-  worker->grid_barrier = {};
-  worker->grid_barrier.describe = describe_grid_barrier;
-  worker->grid_barrier.scope = Scope::kGrid;
-  worker->grid_barrier.live = unsigned(count) * worker->cluster_blocks * worker->block_threads;
+  for (unsigned r = 0; r < worker->ranks; ++r) {
+    PhaseBarrier& barrier = worker->grid_barriers[r];
+    barrier = {};
+    barrier.describe = describe_grid_barrier;
+    barrier.scope = Scope::kGrid;
+    barrier.live = unsigned(count) / worker->ranks * worker->cluster_blocks * worker->block_threads;
+  }
   worker->schedule.begin(first);
   for (unsigned long i = 0; i < count; ++i) {
     Cluster* const room = find_room();

@@ -126,8 +126,11 @@ struct Arguments {
   enum Kind : unsigned char { kValue, kReadOnly, kWritable };
   void** values;
   const unsigned long* bytes;  // nullptr: of none is it known
-  const unsigned char* kinds;
-  unsigned count;
+  const unsigned char* kinds;  // of one rank's
+  unsigned each;               // how many a rank has
+  unsigned count;              // of all ranks, one rank after the other
+
+  Kind kind(unsigned i) const { return Kind(kinds[i % each]); }
 };
 constexpr unsigned long kUnknownBytes = ~0ul;
 
@@ -148,6 +151,8 @@ TL_CHECK(void check_phase_ends(SyncClock&, SyncClock& /*completed*/))
 TL_CHECK(void check_fence_proxy_async())
 /*! What was released has happened, though its scope does not order it before the running thread. */
 TL_CHECK(void check_happened(SyncClock&))
+/*! The threads of a block are made. */
+TL_CHECK(void check_block_begins(Block&))
 /*! The running thread exits. */
 TL_CHECK(void check_exit())
 /*! All threads of a cluster have exited. */
@@ -182,11 +187,13 @@ TL_CHECK(void check_read(const Agent&, const void*, size_t, Location))
 TL_CHECK(void check_write(const Agent&, void*, size_t, Location))
 /*! Combines with what is there, each element atomically. */
 TL_CHECK(void check_reduce(const Agent&, void*, size_t, Location))
-/*! An atomic operation that only reads has `writes` false. */
-TL_CHECK(void check_atomic(const void*, size_t, bool /*writes*/, Location))
+/*! An atomic operation that only reads has `writes` false. One whose scope is not the `system` is a
+ * plain access of another rank's memory (PTX ISA, Morally strong operations). */
+TL_CHECK(void check_atomic(const void*, size_t, bool /*writes*/, bool /*system*/, Location))
 /*! Its memory order. One that stores ends the release sequence (PTX ISA, Release Sequences). */
 struct AtomicOrder {
   bool acquires, releases, reads, writes;
+  bool system;  // its scope is all GPUs
 };
 TL_CHECK(void check_atomic_order(const void*, AtomicOrder))
 /*! A fence of acquire and release. */

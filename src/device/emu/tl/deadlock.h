@@ -19,6 +19,11 @@ struct State {
     } else if (fiber.waits_at) {
       words.add("wait at %s:%d for ", fiber.where.file, fiber.where.line);
       fiber.waits_at->describe(*fiber.waits_at, words);
+    } else if (fiber.signal) {
+      words.add("wait at %s:%d for signal ", fiber.where.file, fiber.where.line);
+      add_place(words, fiber.signal->at);
+      words.add(" to be %s %lld; it is %lld", fiber.signal->comparison, fiber.signal->wanted,
+                fiber.signal->found);
     } else {
       words.add("poll at %s:%d", fiber.where.file, fiber.where.line);
     }
@@ -129,6 +134,47 @@ struct Stuck {
   }
 };
 
+/*! The ranks that have threads which have not exited, or blocks that have not begun. */
+struct LiveRanks {
+  bool live[kMaxRanks] = {};
+
+  LiveRanks() {
+    for (unsigned b = 0; b < worker->block_count; ++b) {
+      const Block& block = worker->blocks[b];
+      if (block.live > 0) live[block.cluster->gpu] = true;
+    }
+    const Grid& grid = *worker->grid;
+    for (unsigned long n = grid.next; n < grid.clusters; ++n)
+      live[place_of(*worker, n).rank] = true;
+  }
+  /*! Whether a rank could still send what `waits` waits for. */
+  bool may_send(unsigned rank, const Fiber& waits) const {
+    return live[rank] && (waits.signal->from < 0 || unsigned(waits.signal->from) == rank);
+  }
+};
+
+/*! Who could still send the signal that a thread waits for, and that nobody does. */
+inline void add_senders(Text& text, const Fiber& waits) {
+  const LiveRanks ranks;
+  const int from = waits.signal->from;
+  text.add(". Nobody sends the signal that rank %u waits for at %s:%d", waits.block->cluster->gpu,
+           waits.where.file, waits.where.line);
+  const char* separator = ": ";
+  for (unsigned r = 0; r < worker->ranks; ++r) {
+    if (!ranks.may_send(r, waits)) continue;
+    text.add("%srank %u", separator, r);
+    separator = ", ";
+  }
+  if (separator[0] == ',') {
+    text.add(" could still, but have not. Let one signal, before it waits itself");
+  } else if (from >= 0) {
+    text.add(": rank %d has ended. Let all ranks come to the same barriers, equally often", from);
+  } else {
+    text.add(
+        ": all ranks that could have ended. Let one signal, at the element that is waited for");
+  }
+}
+
 /*!
  * What to do, by what is waited for. Who waits for bytes, arrivals or a value is at the root;
  * others may wait for those threads only.
@@ -143,7 +189,7 @@ inline void add_advice(Text& text) {
       const Fiber& fiber = block.fibers[i];
       if (fiber.exited) continue;
       if (!fiber.waits_at) {
-        polls = &fiber;
+        if (!polls) polls = &fiber;
       } else if (fiber.waits_at->advise) {
         if (!signals) fiber.waits_at->advise(*fiber.waits_at, text);
         signals = true;
@@ -156,7 +202,9 @@ inline void add_advice(Text& text) {
       }
     }
   }
-  if (polls) {
+  if (polls && polls->signal) {
+    add_senders(text, *polls);
+  } else if (polls) {
     text.add(
         ". What threads poll for at %s:%d is not written any more: let whoever writes it come to "
         "that without waiting for them",
@@ -182,6 +230,7 @@ inline void report_deadlock() {
   if (stuck.blocks == 1) {
     text.add("block ");
     text.add(stuck.block->index);
+    add_rank(text, *stuck.block);
   } else if (worker->cooperative) {
     text.add("the grid");
   } else if (stuck.clusters == 1) {
@@ -199,6 +248,7 @@ inline void report_deadlock() {
     if (stuck.blocks > 1) {
       text.add("\n block ");
       text.add(block.index);
+      add_rank(text, block);
     }
     add_block(text, block);
   }

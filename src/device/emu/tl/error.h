@@ -2,6 +2,7 @@
  * context. */
 #pragma once
 
+#include <tl/ranks.h>
 #include <tl/runtime.h>
 #include <tl/worker.h>
 
@@ -17,6 +18,7 @@ TL_RUNTIME Text& begin_error(Location where) {
   text.add(worker->current->index);
   text.add(" of block ");
   text.add(this_block().index);
+  add_rank(text, this_block());
   text.add(" of %s: ", worker->kernel);
   return text;
 }
@@ -58,7 +60,7 @@ TL_RUNTIME void add_place(Text& text, const void* at) {
   }
   const Arguments& arguments = *worker->arguments;
   for (unsigned i = 0; arguments.bytes && i < arguments.count; ++i) {
-    if (arguments.kinds[i] == Arguments::kValue || arguments.bytes[i] == kUnknownBytes) continue;
+    if (arguments.kind(i) == Arguments::kValue || arguments.bytes[i] == kUnknownBytes) continue;
     const uintptr_t begin = *static_cast<const uintptr_t*>(arguments.values[i]);
     const uintptr_t past = reinterpret_cast<uintptr_t>(at) - begin;
     if (past >= arguments.bytes[i]) continue;

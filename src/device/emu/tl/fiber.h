@@ -19,6 +19,7 @@ namespace emu {
 
 struct Block;
 struct Fiber;
+struct SignalWait;
 struct Text;
 
 struct Queue {
@@ -60,6 +61,7 @@ struct Fiber {
   Location where;         // the last one known
   const void* polled_at;  // by its last atomic operation that changed nothing, which found
   uint64_t polled_bits;
+  const SignalWait* signal;  // that it polls for
   ThreadQueues queues;
   ThreadClock clock;
   LocalArrays arrays;

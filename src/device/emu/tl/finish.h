@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tl/mbarrier_state.h>
+#include <tl/ranks.h>
 
 namespace tl {
 namespace emu {
@@ -55,6 +56,7 @@ inline void finish_operations(const Cluster& cluster) {
     worker->failed = true;
     text.add(" (block ");
     text.add(block.index);
+    add_rank(text, block);
     text.add(" of %s)", worker->kernel);
     return;
   }

@@ -50,6 +50,8 @@ inline bool check_launch(const Launch& launch, Text& text) {
   } else if (launch.shared_bytes > kMaxSharedBytes) {
     text.add("%s: %u bytes of dynamic shared memory. Use at most %u", launch.kernel,
              launch.shared_bytes, kMaxSharedBytes);
+  } else if (launch.ranks == 0 || launch.ranks > kMaxRanks) {
+    text.add("%s: %u ranks. The emulator runs 1 to %u", launch.kernel, launch.ranks, kMaxRanks);
   } else {
     return check_cluster(launch, text);
   }

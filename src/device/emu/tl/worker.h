@@ -16,6 +16,7 @@ namespace emu {
 
 constexpr int kBarriers = 16;  // PTX ISA, bar
 constexpr unsigned kMaxThreads = 1024;
+constexpr unsigned kMaxRanks = 64;
 
 /*! What the last lane to arrive does for its warp, with the arguments of all lanes. */
 using Collective = void (*)(void* const* arguments);
@@ -71,6 +72,7 @@ struct PhaseBarrier : WaitPoint {
 /*! Blocks that see each other's shared memory. */
 struct Cluster {
   bool running;
+  unsigned gpu;  // the rank, of those that run the kernel, whose grid it is of
   uint3 index;
   Block* blocks;
   PhaseBarrier barrier;
@@ -109,7 +111,10 @@ struct Worker {
   unsigned cluster_blocks, block_threads, cluster_capacity;
   dim3 cluster;
   bool cooperative;
-  PhaseBarrier grid_barrier;
+  PhaseBarrier grid_barriers[kMaxRanks];
+  unsigned ranks;  // GPUs that run the kernel
+  bool ranks_take_turns;
+  unsigned rank_order[kMaxRanks];
   Mbarrier** mbarriers;  // of these blocks
   unsigned mbarrier_count, mbarrier_capacity;
   void (*invoke)(const void* closure);
@@ -150,6 +155,9 @@ inline uint64_t random() { return worker->schedule.random(); }
 
 /*! The block of the running thread. */
 inline Block& this_block() { return *worker->current->block; }
+
+/*! The rank that the running thread is of. */
+inline unsigned this_rank() { return this_block().cluster->gpu; }
 
 /*! Makes `next` the running fiber, for the switch to it that follows. */
 inline void select(Fiber* next) {

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <tl/blocks.h>
 #include <tl/fault.h>
+#include <tl/ranks.h>
 
 namespace tl {
 namespace emu {
@@ -13,9 +14,15 @@ constexpr unsigned long kMaxThreadsAtOnce = 30000;
 
 inline unsigned long volume(dim3 d) { return static_cast<unsigned long>(d.x) * d.y * d.z; }
 
+/*! The clusters of all ranks. */
+inline unsigned long all_clusters(const Launch& launch) {
+  return volume(launch.grid) / volume(launch.cluster) * launch.ranks;
+}
+
 /*! How many clusters run at the same time. */
 inline unsigned long clusters_at_once(const Launch& launch) {
-  return launch.cooperative ? volume(launch.grid) / volume(launch.cluster) : 1;
+  if (launch.cooperative) return all_clusters(launch);
+  return take_turns(launch.machine, launch.ranks) ? launch.ranks : 1;
 }
 
 /*! How many clusters a worker has room for: those that run at the same time anyway, and those that
@@ -24,7 +31,7 @@ inline unsigned cluster_capacity(const Launch& launch) {
   const unsigned long least = clusters_at_once(launch);
   if (!ordered_blocks || launch.static_arrays) return unsigned(least);
   const unsigned long room = kMaxThreadsAtOnce / (volume(launch.cluster) * volume(launch.block));
-  const unsigned long all = volume(launch.grid) / volume(launch.cluster);
+  const unsigned long all = all_clusters(launch);
   const unsigned long most = room < all ? room : all;
   return unsigned(most < least ? least : most);
 }
@@ -90,6 +97,8 @@ inline Worker* make_worker(const Launch& launch, unsigned capacity) {
   made->closure = launch.closure;
   made->arguments = launch.arguments;
   made->kernel = launch.kernel;
+  made->ranks = launch.ranks;
+  order_ranks(*made, launch.machine);
   return made;
 }
 
@@ -134,8 +143,6 @@ inline unsigned long now() {
 template <typename Then>
 void run_clusters_of(Run& run, Then then) {
   const unsigned long step = clusters_at_once(run.launch);
-  gridDim = run.launch.grid;
-  blockDim = run.launch.block;
   for (bool first = true;; first = false) {
     const unsigned long number = take_clusters(run.grid, step), begin = first ? now() : 0;
     if (number == kNone || !run_clusters(number, step)) break;
@@ -154,6 +161,8 @@ void run_worker(Worker* mine, Run& run, Then then) {
   sigaltstack(&own, &previous);
   mine->grid = &run.grid;
   worker = mine;
+  gridDim = run.launch.grid;
+  blockDim = run.launch.block;
   if (check_launch_begins(*mine, *run.launch.arguments)) {
     const Watchdog watchdog(run.launch.machine.patience);
     run_clusters_of(run, then);
@@ -199,10 +208,11 @@ inline void release_helper(Helper& helper, Run& run) {
   release_worker(helper.worker, run.launch.machine.kept);
 }
 
-inline unsigned worker_limit(const tl_machine& machine) {
+inline unsigned worker_limit(const tl_machine& machine, unsigned ranks) {
 #if TL_EMU_CHECKS
   return 1;  // they see the accesses of one worker
 #else
+  if (ranks > 1) return 1;
   if (machine.workers > 0) return machine.workers;
   return ordered_blocks || machine.cores == 0 ? 1 : machine.cores;
 #endif
@@ -214,7 +224,7 @@ inline unsigned helpers_for(const Run& run, unsigned long nanoseconds) {
   const unsigned long next = __atomic_load_n(&run.grid.next, __ATOMIC_RELAXED);
   const unsigned long left = next < run.grid.clusters ? run.grid.clusters - next : 0;
   const unsigned long worth = left * nanoseconds / kStart;
-  const unsigned long most = worker_limit(run.launch.machine) - 1;
+  const unsigned long most = worker_limit(run.launch.machine, run.launch.ranks) - 1;
   const unsigned long count = most < left ? most : left;
   const bool asked_for = run.launch.machine.workers > 0;
   return unsigned(asked_for || count < worth ? count : worth);
@@ -223,7 +233,7 @@ inline unsigned helpers_for(const Run& run, unsigned long nanoseconds) {
 /*! Runs the grid; whether it failed, with the report of the lowest cluster that did. */
 inline bool run_grid(const Launch& launch, Text* report) {
   Run run{launch, {}, {}};
-  run.grid.clusters = volume(launch.grid) / volume(launch.cluster);
+  run.grid.clusters = all_clusters(launch);
   run.grid.failed = kNone;
   run.grid.mutex = PTHREAD_MUTEX_INITIALIZER;
   run.grid.working = 1;

@@ -9,26 +9,10 @@
  */
 #pragma once
 
-#include <tl/math.h>
-#include <tl/memory_order.h>
+#include <tl/atomic_update.h>
 
 namespace tl {
 namespace detail {
-
-template <int bytes>
-struct AtomicWord;
-template <>
-struct AtomicWord<2> {
-  using type = uint16_t;
-};
-template <>
-struct AtomicWord<4> {
-  using type = uint32_t;
-};
-template <>
-struct AtomicWord<8> {
-  using type = uint64_t;
-};
 
 // clang's orders have the numbers of C++, too. A failed exchange and a load release nothing.
 constexpr int load_order(MemoryOrder order) {
@@ -52,29 +36,13 @@ TL_DEVICE T update(T* at, Change change) {
 
 }  // namespace detail
 
-/*! An operation that LLVM has. */
+/*! An operation that LLVM has; it takes the instruction without a result where nobody reads it. */
 #define TL_NATIVE(name, T)                                                             \
   template <MemoryOrder order>                                                         \
   TL_DEVICE T fetch_##name(T* at, T value) {                                           \
     return __hip_atomic_fetch_##name(at, value, int(order), __HIP_MEMORY_SCOPE_AGENT); \
   }                                                                                    \
   TL_WITHOUT_RESULT(name, T)
-/*! An operation that is a loop. */
-#define TL_LOOP(name, T, expression)                                            \
-  template <MemoryOrder order>                                                  \
-  TL_DEVICE T fetch_##name(T* at, T value) {                                    \
-    return detail::update<order>(at, [value](T old) { return T(expression); }); \
-  }                                                                             \
-  TL_WITHOUT_RESULT(name, T)
-// LLVM takes the instruction without a result where nobody reads it.
-#define TL_WITHOUT_RESULT(name, T)               \
-  template <MemoryOrder order>                   \
-  TL_DEVICE void atomic_##name(T* at, T value) { \
-    fetch_##name<order>(at, value);              \
-  }
-#define TL_FLOAT_EXTREMA(T)            \
-  TL_LOOP(max, T, tl::max(old, value)) \
-  TL_LOOP(min, T, tl::min(old, value))
 #define TL_INTEGER(T) \
   TL_NATIVE(add, T)   \
   TL_NATIVE(max, T)   \

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include <tl/mma_shapes.h>
+#include <tl/mfma_shapes.h>
 
 namespace tl {
 namespace detail {
@@ -28,6 +28,7 @@ struct Mfma {
 #define TL_MFMA(M, K, T, C, Operand, instruction)                                                 \
   template <>                                                                                     \
   struct Mfma<M, K, T, C> {                                                                       \
+    static_assert(mfma_exists<M, M, K, T, C>, "tl/mfma_shapes.h does not have it");               \
     static constexpr bool kExists = true;                                                         \
     using Accumulator = Registers<C, M * M / 64>;                                                 \
     static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {               \
@@ -110,8 +111,9 @@ struct MfmaOrPair<M, K, T, C, false> {
  */
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
+  TL_ASSERT_MFMA_EXISTS(M, N, K, T, C);
   using Product = detail::MfmaOrPair<M, K, T, C>;
-  static_assert(M == N && Product::kExists, "this architecture has no such MFMA");
+  static_assert(Product::kExists, "this architecture has no such MFMA");
   using Accumulator = typename Product::Accumulator;
   const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));
   memcpy(c, &sums, sizeof(sums));
@@ -148,10 +150,8 @@ TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
 template <int M, int N, int K, typename TA, typename TB>
 TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
                           fp8_e8_t scale_a, fp8_e8_t scale_b) {
+  TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB);
   constexpr int kA = detail::mfma_format<TA>, kB = detail::mfma_format<TB>;
-  static_assert(M == N && ((M == 16 && K == 128) || (M == 32 && K == 64)) && kA >= 0 && kB >= 0,
-                "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats "
-                "and fp4_e2_t");
   const auto x = detail::scaled_operand<TA>(a), y = detail::scaled_operand<TB>(b);
   auto sums = detail::registers<detail::Registers<float, M * M / 64>>(c);
   if constexpr (M == 16) {

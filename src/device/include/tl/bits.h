@@ -40,10 +40,19 @@ TL_DEVICE float round_to_odd_magnitude(Unsigned magnitude) {
   return float(kept) * scale;
 }
 
-TL_DEVICE float round_to_odd(uint32_t x) { return round_to_odd_magnitude(x); }
 TL_DEVICE float round_to_odd(uint64_t x) { return round_to_odd_magnitude(x); }
+// A float has all integers of 24 bits. Of wider ones the last 8 bits become one that says whether
+// any was set; a shift of a negative number to the right rounds down, so that the same holds for
+// it. There is no branch: threads convert many numbers at a time.
+TL_DEVICE float round_to_odd(uint32_t x) {
+  const bool wide = x >> 24 != 0;
+  const uint32_t kept = wide ? (x >> 8) | uint32_t((x & 255) != 0) : x;
+  return float(kept) * (wide ? 256.0f : 1.0f);
+}
 TL_DEVICE float round_to_odd(int32_t x) {
-  return x < 0 ? -round_to_odd(uint32_t(0) - uint32_t(x)) : round_to_odd(uint32_t(x));
+  const bool wide = (uint32_t(x) + (1u << 24)) >> 25 != 0;
+  const int32_t kept = wide ? (x >> 8) | int32_t((x & 255) != 0) : x;
+  return float(kept) * (wide ? 256.0f : 1.0f);
 }
 TL_DEVICE float round_to_odd(int64_t x) {
   return x < 0 ? -round_to_odd(uint64_t(0) - uint64_t(x)) : round_to_odd(uint64_t(x));

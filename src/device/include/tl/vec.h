@@ -160,6 +160,18 @@ TL_DEVICE To cast(From x) {
   }
 }
 
+namespace detail {
+/*! An integer of at most 32 bits as a float that rounds to any narrower one as the integer does. */
+template <typename Integer>
+TL_DEVICE float odd_float(Integer x) {
+  if constexpr (sizeof(Integer) < sizeof(int32_t)) {
+    return float(int32_t(x));
+  } else {
+    return round_to_odd(x);
+  }
+}
+}  // namespace detail
+
 template <typename To, typename From, int N>
 TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
   vec<To, N> r;
@@ -181,6 +193,11 @@ TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
         const int pair = kBytes / 4 * kPairs + i;
         detail::put_word(detail::PairCast<To, From>::pair(word, i), r.data + pair * 2);
       }
+    }
+  } else if constexpr (is_narrow_float<To> && N % 2 == 0 && !is_sub_byte<From> && !is_float<From> &&
+                       sizeof(From) <= sizeof(int32_t)) {
+    TL_UNROLL for (int i = 0; i < N; i += 2) {
+      To::from_floats(detail::odd_float(x.data[i]), detail::odd_float(x.data[i + 1]), &r.data[i]);
     }
   } else {
     TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, cast<To>(x.get(i)));

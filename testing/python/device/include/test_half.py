@@ -37,6 +37,10 @@ __device__ void narrow(const double* d, const int64_t* i, T* out, int n) {
     out[2 * n + k] = tl::cast<T>(i[k]);
     out[3 * n + k] = tl::cast<T>(uint64_t(i[k]));
     out[4 * n + k] = tl::cast<T>(int(i[k]));
+    out[5 * n + k] = tl::cast<T>(uint32_t(i[k]));
+    out[6 * n + k] = tl::cast<T>(tl::vec<int, 2>{7, int(i[k])}).get(1);
+    out[7 * n + k] = tl::cast<T>(tl::vec<uint32_t, 2>{uint32_t(i[k]), 7}).get(0);
+    out[8 * n + k] = tl::cast<T>(tl::vec<int16_t, 2>{int16_t(i[k]), 7}).get(0);
   }
 }
 """ + "".join(
@@ -131,12 +135,14 @@ def test_wide_values_round_once(run, name):
     i = rng.integers(1, 2**62, len(d)) >> rng.integers(0, 62, len(d))
     i[:4] = [2**40 + 2**32 + 1, -(2**40) - 2**32 - 1, 2**62 + 2**54, -(2**63)]
     i[4:7] = [2**24 + 2**16 + 1, -(2**31), 16777217]
-    out = np.zeros((5, len(d)), dtype)
+    i[7:10] = [2**24 + 2**16, -(2**24) - 2**16, -(2**24) - 2**16 - 1]
+    out = np.zeros((9, len(d)), dtype)
     run(SOURCE, f"narrow_{name}", [d, i, out, len(d)])
-    unsigned, narrow = i.view(np.uint64), i.astype(np.int32)
+    unsigned, narrow, bits = i.view(np.uint64), i.astype(np.int32), i.astype(np.uint32)
     with np.errstate(all="ignore"):
         single = d.astype(np.float32)
-    for row, values in enumerate([d, single, i, unsigned, narrow]):
+    rows = [d, single, i, unsigned, narrow, bits, narrow, bits, i.astype(np.int16)]
+    for row, values in enumerate(rows):
         finite = np.isfinite(values)
         expected = np.array([nearest(v.item(), dtype) for v in values[finite]], dtype)
         assert_same(out[row][finite], expected)

@@ -15,7 +15,7 @@ from tilelang.testing.gpu import DeviceLost, GuardedCall
 from tilelang.testing.workers import Outcome
 from tilelang.utils.target import compiled_for, cuda_arch
 
-from .kit import KERNEL, Base, Launch
+from .kit import KERNEL, Base, Launch, RankBase
 from .table import CORPORA
 
 Names = list[tuple[int, str]]
@@ -23,9 +23,14 @@ Names = list[tuple[int, str]]
 
 
 def bases() -> Names:
-    """All that NVIDIA's GPUs run."""
+    """All that one of NVIDIA's GPUs runs."""
     of_warps = [(i, corpus) for i, corpus in enumerate(CORPORA) if corpus.warp_threads == 32]
-    return [(i, name) for i, corpus in of_warps for name in corpus.bases]
+    return [
+        (i, name)
+        for i, corpus in of_warps
+        for name, base in corpus.bases.items()
+        if not isinstance(base, RankBase)
+    ]
 
 
 def plan_of(base: Base, launch: Launch) -> tuple[LaunchPlan, list[np.ndarray]]:

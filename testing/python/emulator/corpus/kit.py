@@ -50,7 +50,7 @@ class Base:
     """
 
     text: Callable[[], str]
-    launch: Callable[[], Launch]
+    launch: Callable[[], Any]
     grid: int = 1
     block: int = 64
     shared: int = 1024
@@ -62,6 +62,31 @@ class Base:
     def of_file(name: str, launch: Callable[[], Launch], **how: Any) -> Base:
         """The kernel in ``bases/<name>.cu``."""
         return Base((Path(__file__).parent / "bases" / f"{name}.cu").read_text, launch, **how)
+
+
+@dataclass(frozen=True)
+class RankBase(Base):
+    """A kernel without a defect that several ranks run; `launch` makes a `Launch` of each.
+
+    Attributes:
+        plan: gives its launch plan, which says what the kernel takes beside the arguments.
+    """
+
+    plan: Callable[[], Any] = lambda: None
+
+    def arguments(self, launches: Sequence[Launch]) -> list[list[np.ndarray | int]]:
+        """What the kernel takes on each rank."""
+        plan = self.plan()
+        names = [plan.params[i].name for i in plan.arguments]
+        of_ranks = []
+        for rank, launch in enumerate(launches):
+            values: dict[str, Any] = dict(zip(names, launch.arguments, strict=True))
+            values |= {"tl_rank": rank, "tl_num_ranks": len(launches)}
+            for i, name in enumerate(names):
+                addresses = [other.arguments[i].ctypes.data for other in launches]
+                values[f"{name}_peers"] = np.array(addresses, np.int64)
+            of_ranks.append([values[arg[1]] for arg in plan.kernels[0].args])
+        return of_ranks
 
 
 @dataclass(frozen=True)
@@ -128,7 +153,8 @@ class Defect:
 def _places(report: Report) -> list[str]:
     if report.access is None:
         return _PLACE.findall(report.message)
-    return [access.place for access in (report.access, report.other) if access]
+    accesses = (report.access, report.other)
+    return [access.place for access in accesses if access and access.engine != "host"]
 
 
 class Corpus:
@@ -152,6 +178,12 @@ class Corpus:
         defect = self.defects.get(name)
         base = self.bases[defect.base if defect else name]
         launch = base.launch()
+        if isinstance(base, RankBase):
+            reports = self._run_ranks(name, base, launch)
+            results = [pair for of_rank in launch for pair in of_rank.results]
+            for found, wanted in () if defect or reports else results:
+                np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-3)
+            return reports
         arrays = [a if isinstance(a, np.ndarray) else None for a in launch.arguments]
         try:
             self._built().launch(
@@ -168,6 +200,27 @@ class Corpus:
             return error.reports
         for found, wanted in () if defect else launch.results:
             np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=1e-3)
+        return ()
+
+    def _run_ranks(
+        self, name: str, base: RankBase, launches: Sequence[Launch]
+    ) -> tuple[Report, ...]:
+        """The same of a kernel that several ranks run."""
+        given = base.arguments(launches)
+        try:
+            self._built().launch_ranks(
+                _identifier(name),
+                (base.grid, 1, 1),
+                (base.block, 1, 1),
+                base.shared,
+                [
+                    [_argument(a) if isinstance(a, np.ndarray) else ctypes.c_int(a) for a in args]
+                    for args in given
+                ],
+                arrays=[[a if isinstance(a, np.ndarray) else None for a in args] for args in given],
+            )
+        except EmulationError as error:
+            return error.reports
         return ()
 
     def text(self, name: str) -> str:

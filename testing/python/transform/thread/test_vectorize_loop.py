@@ -406,6 +406,45 @@ def test_lanes_that_see_each_other_limit_the_width(vectorize, shift, lanes):
     assert f", 1, {lanes})" in vectorize(func)
 
 
+def test_terms_of_a_sum_are_vectors(vectorize):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8, 64), "float32"), W: T.Buffer((8,), "float32"), n: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            total = T.sblock_alloc_buffer((4,), scope="local")
+            for e in T.vectorized(4):
+                total[e] = T.float32(0)
+                for i in T.serial(n):
+                    total[e] = total[e] + W[i] * A[i, e]
+
+    text = vectorize(func)
+    assert "for i in range(n):" in text
+    assert "T.Broadcast(W[i], 4) * A[i, T.Ramp(0, 1, 4)]" in text
+
+
+@pytest.mark.parametrize("rows", ["lane", "neighbour"])
+def test_loops_in_which_lanes_differ_are_scalar(vectorize, rows):
+    @T.prim_func(s_tir=True)
+    def lane(A: T.Buffer((64,), "float32"), W: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                for _ in T.serial(e):
+                    A[e] = A[e] + W[e]
+
+    @T.prim_func(s_tir=True)
+    def neighbour(A: T.Buffer((64,), "float32"), W: T.Buffer((64,), "float32")):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                for i in T.serial(3):
+                    A[i * 4 + e] = A[i * 4 + e] + W[e]
+
+    assert vectorize({"lane": lane, "neighbour": neighbour}[rows]).startswith(
+        "for e in T.unroll(4):"
+    )
+
+
 @pytest.mark.parametrize("what", ["loop", "call"])
 def test_loops_and_opaque_calls_are_scalar(vectorize, what):
     @T.prim_func(s_tir=True)

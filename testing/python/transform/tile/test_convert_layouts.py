@@ -5,6 +5,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.emulator import schedule
 
 STEPS = ("AddWrapperForSingleBufStore", "LayoutInference")
 
@@ -195,6 +196,76 @@ def test_one_element_in_all_threads_does_not_put_all_elements_there(statements):
     text = text_of(statements, with_accumulator(body))
     assert "row[0:64], row_shared" in text
     assert "* (last - row[i])" in text
+
+
+@T.prim_func
+def of_one_warp(A: T.Tensor((16, 16), "float16"), C: T.Tensor((4, 16, 16), "float32")):
+    with T.Kernel(1, threads=32):
+        S = T.alloc_shared((16, 16), "float16")
+        F = T.alloc_fragment((16, 16), "float32")
+        H = T.alloc_fragment((16, 16), "float32")
+        row = T.alloc_fragment((16,), "float32")
+        T.copy(A, S)
+        T.gemm(S, S, F, clear_accum=True)
+        T.reduce_sum(F, row, dim=1)
+        for _ in T.serial(3):
+            for i, j in T.Parallel(16, 16):
+                H[i, j] = F[i, j] + row[j] * 2
+            T.copy(H, C[0, :, :])
+        for i, j in T.Parallel(16, 16):
+            H[i, j] = F[i, j] + F[j, i]
+        T.copy(H, C[1, :, :])
+        for i in T.Parallel(16):
+            row[i] += 1.0
+        for i, j in T.Parallel(16, 16):
+            H[i, j] = F[i, j] + row[j] * row[i]
+        T.copy(H, C[2, :, :])
+        for i, j in T.Parallel(16, 16):
+            H[i, j] = F[15 - i, j] + F[j, i]
+        T.copy(H, C[3, :, :])
+
+
+@pytest.fixture(scope="module")
+def kernel_of_one_warp():
+    return tilelang.compile(of_one_warp, target="cuda -arch=sm_80", execution_backend="auto")
+
+
+def test_what_a_warp_holds_is_shuffled(statements):
+    """In front of the loops that do not change it, once for all statements up to the next change;
+    what goes to shared memory for one element of a statement, goes there for all."""
+    text = text_of(statements, of_one_warp)
+    assert text.index("row[0:16], row_lanes") < text.index("in range(3)")
+    assert text.count("row[0:16], row_lanes") == 2
+    assert text.count("F[0:16, 0:16], F_lanes[0:16, 0:16]") == 1
+    assert text.count("F[0:16, 0:16], F_shared[0:16, 0:16]") == 1
+    assert "row_shared" not in text
+
+
+def test_results_of_shuffles(kernel_of_one_warp, device):
+    a = torch.randint(-3, 4, (16, 16)).to(torch.float16)
+    f, c = a.float() @ a.float(), torch.full((4, 16, 16), torch.nan, device=device)
+    kernel_of_one_warp(a.to(device), c)
+    row = f.sum(1)
+    assert torch.equal(c[0].cpu(), f + 2 * row[None])
+    assert torch.equal(c[1].cpu(), f + f.T)
+    assert torch.equal(c[2].cpu(), f + (row[None] + 1) * (row[:, None] + 1))
+    assert torch.equal(c[3].cpu(), f.flip(0) + f.T)
+    told = kernel_of_one_warp.explain()
+    assert told.count("T.copy row to row_lanes: by shuffles in a warp: 4 shfl") == 2
+    assert "F to F_lanes: by shuffles in a warp: 8 shfl, because other lanes hold" in told
+
+
+def test_shuffles_under_every_schedule(kernel_of_one_warp, device):
+    if device == "cuda":
+        pytest.skip("schedules are the emulator's")
+    a = torch.randn(16, 16).half()
+    results = []
+    for seed in range(10):
+        results.append(torch.full((4, 16, 16), torch.nan))
+        with schedule(seed=seed):
+            kernel_of_one_warp(a, results[-1])
+    assert not results[0].isnan().any()
+    assert all(torch.equal(c, results[0]) for c in results)
 
 
 def test_both_layouts_of_the_users_are_refused():

@@ -378,6 +378,90 @@ def test_slots_that_may_be_in_use(program, tile_passes, said, told, change):
     assert told in warning
 
 
+def again(
+    condition="k > 0", last="t * n + n - 1", when="n > 0", groups="1", wait="T.wait_wgmma(0)"
+):
+    """The late ring in a loop around it: what the last iteration lacks stands behind it."""
+    return f"""\
+@T.prim_func
+def main(
+    A: T.Tensor((64, 512), "float16"),
+    B: T.Tensor((64, 512), "float16"),
+    C: T.Tensor((3, 64, 64), "float32"),
+    n: T.int32,
+):
+    with T.Kernel(1, threads=256):
+        S = T.alloc_shared((3, 64, 64), "float16")
+        X = T.alloc_shared((64, 64), "float16")
+        F = T.alloc_fragment((64, 64), "float32")
+        full = T.alloc_barrier([128] * 3)
+        empty = T.alloc_barrier([128] * 3)
+        T.copy(B[0, 0], X)
+        for t in T.serial(3):
+            with T.ws(1):
+                T.clear(F)
+            for k in T.Pipelined(n, num_stages=3):
+                with T.ws(0):
+                    T.barrier_wait(empty[(t * n + k) % 3], (t * n + k) // 3 % 2 ^ 1)
+                    T.tma_copy(
+                        A[0, k * 64], S[(t * n + k) % 3, :, :], barrier=full[(t * n + k) % 3]
+                    )
+                    T.barrier_arrive(full[(t * n + k) % 3])
+                with T.ws(1):
+                    T.barrier_wait(full[(t * n + k) % 3], (t * n + k) // 3 % 2)
+                    T.wgmma_gemm(S[(t * n + k) % 3, :, :], X, F)
+                    T.wait_wgmma(1)
+                    if {condition}:
+                        T.barrier_arrive(empty[(t * n + k - 1) % 3])
+            with T.ws({groups}):
+                {wait}
+                if {when}:
+                    T.barrier_arrive(empty[({last}) % 3])
+            with T.ws(1):
+                T.copy(F, C[t, :, :])
+"""
+
+
+@pytest.mark.parametrize("last", ["t * n + n - 1", "(t + 1) * n + 2"])
+def test_the_last_arrival_stands_behind_the_loop(define, tile_passes, said, last):
+    mod = tile_passes(define(again(last=last))["main"], *PASSES, arch="sm_90a")
+    assert "tl_pipeline_handshakes" in mod.script()
+    assert not [text for text in said if "num_stages" in text]
+
+
+def test_results_of_a_loop_with_its_last_arrival_behind_it(define):
+    kernel = compiled(define(again())["main"])
+    assert "released an iteration late" in kernel.explain()
+    a, b = torch.randn(64, 512).half(), torch.randn(64, 512).half()
+    for n in (0, 1, 2, 5):
+        c = torch.full((3, 64, 64), torch.nan)
+        kernel(a, b, c, n)
+        wanted = sum(a[:, 64 * k : 64 * k + 64].double() @ b[:, :64].double() for k in range(n))
+        wanted = torch.zeros(64, 64).double() + wanted
+        torch.testing.assert_close(c.double(), wanted.expand(3, 64, 64), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"last": "t * n + n - 2"},
+        {"when": "n > 1"},
+        {"when": "t >= 0"},
+        {"groups": "0", "wait": "pass"},
+        {"wait": "T.wait_wgmma(1)"},
+        {"condition": "t * n + k > 0"},
+    ],
+    ids=lambda change: str(change),
+)
+def test_last_arrivals_that_are_others(define, tile_passes, said, change):
+    """Another slot, another condition, of another role, before its products have ended, one too
+    many."""
+    mod = tile_passes(define(again(**change))["main"], *PASSES, arch="sm_90a")
+    assert "tl_pipeline_handshakes" not in mod.script()
+    (warning,) = (text for text in said if "num_stages=3" in text)
+    assert "mbarrier" in warning or "the arrivals behind the loop" in warning
+
+
 def test_a_product_releases_slots_late():
     """Beside the next one, in a ring of three."""
 

@@ -360,3 +360,126 @@ def test_a_copy_without_a_choice_is_a_bug_of_the_pass():
     func = load().with_attr("tl.selected", 1)
     with pytest.raises(RuntimeError, match=r"found tl.tileop.copy without an instruction"):
         verify(tvm.IRModule({"main": func}), "Mine", lowered=False)
+
+
+def by_matrices(rows=64):
+    """An accumulator goes to shared memory, of which `rows` rows are stored."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), F16), C: T.Tensor((64, 64), F16)):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            out = T.alloc_shared((64, 64), F16)
+            T.copy(A, a)
+            T.gemm(a, a, c, clear_accum=True)
+            T.copy(c, out)
+            T.copy(out[0:rows, :], C[0:rows, :])
+
+    return main
+
+
+PADDED = T.Layout((64, 64), lambda i, j: i * 72 + j)
+
+
+def row_by_row(layout=None):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), F16)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), F16)
+            if layout is not None:
+                T.annotate_layout({S: layout})
+            T.clear(S)
+            T.copy(S, A)
+
+    return main
+
+
+BOXES = {"boxes": [[0, 0, 64, 1], [1, 1, 64, 1]], "dims": [0, 1], "swizzle": 128}
+
+
+def test_final_layouts_leave_one_instruction(tile_passes):
+    load, to_shared, to_tensor = copies(tile_passes, by_matrices(), "LayoutInference")
+    assert load["instruction"] == ["vector"]
+    why = "no pass lets threads wait for it"
+    assert load["rejected"] == {"tma": why, "cp.async": why}
+    assert to_shared == {"instruction": ["stmatrix"], "matrices": {"pairs": [[0, 16]]}}
+    assert to_tensor == {"instruction": ["tma"], "tma": BOXES}
+
+
+def test_a_layout_without_boxes_is_stored_by_threads(tile_passes):
+    (choice,) = copies(tile_passes, row_by_row(PADDED), "LayoutInference")
+    assert choice["instruction"] == ["vector"]
+    assert choice["rejected"]["tma"].startswith("a layout of S that is neither row-major nor")
+    (choice,) = copies(tile_passes, row_by_row(), "LayoutInference")
+    assert choice == {"instruction": ["tma"], "tma": BOXES}
+
+
+def test_a_pipeline_waits_for_what_is_wide_enough(tile_passes):
+    passes = ("PipelinePlanning", "InjectSoftwarePipeline", "LayoutInference")
+    *loads, out = copies(tile_passes, pipelined(), *passes, arch="sm_80")
+    assert [load["instruction"] for load in loads] == [["cp.async", "vector"]] * 4
+    assert out["instruction"] == ["vector"]
+
+
+def test_fragments_of_other_threads_are_exchanged(tile_passes):
+    def between(policy):
+        @T.prim_func
+        def main():
+            with T.Kernel(1, threads=256):
+                a = T.alloc_shared((128, 64), F16)
+                b = T.alloc_shared((64, 64), F16)
+                c = T.alloc_fragment((128, 64), "float32")
+                d = T.alloc_fragment((128, 64), "float32")
+                T.clear(a)
+                T.clear(b)
+                T.gemm(a, b, c, clear_accum=True)
+                T.gemm(a, b, d, clear_accum=True, policy=policy)
+                T.copy(c, d)
+
+        return main
+
+    (same,) = copies(tile_passes, between(T.GemmWarpPolicy.Square), "LayoutInference")
+    assert same == {"instruction": ["vector"]}
+    (other,) = copies(tile_passes, between(T.GemmWarpPolicy.FullRow), "LayoutInference")
+    assert other["instruction"] == ["exchange"]
+    assert other["rejected"] == {
+        "vector": "other threads hold its elements",
+        "shfl": "shared memory costs less, or other warps hold its elements",
+    }
+
+
+@pytest.mark.parametrize(("rows", "group_dim"), [(64, 0), (65, None)])
+def test_warp_groups_store_rows_of_their_own(tile_passes, rows, group_dim):
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), F16)):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((128, 64), F16)
+            with T.ws(0, 1):
+                T.clear(S)
+                T.copy(S[0:rows, :], A[0:rows, :])
+
+    (choice,) = copies(tile_passes, main, "LayoutInference")
+    assert choice["instruction"] == ["tma"]
+    assert choice["tma"].get("group_dim") == group_dim
+
+
+@pytest.mark.parametrize(("rows", "block_dim"), [(64, 0), (63, 1)])
+def test_blocks_of_a_cluster_load_parts(tile_passes, rows, block_dim):
+    def of(cluster):
+        @T.prim_func
+        def main(A: T.Tensor((rows, 128), F16)):
+            with T.Kernel(2, threads=128, cluster_dims=cluster):
+                S = T.alloc_shared((rows, 128), F16)
+                T.copy(A, S)
+
+        return main
+
+    assert copies(tile_passes, of(2))[0].get("block_dim") == block_dim
+    assert "block_dim" not in copies(tile_passes, of(1))[0]
+
+
+def test_lowering_chooses_nothing(tile_passes):
+    """Without layout inference candidates are left, and no layout is known."""
+    with pytest.raises(tvm.error.InternalError, match="found a copy without an instruction"):
+        tile_passes(row_by_row(), "HoistViews", "SelectInstructions", "LowerTileOp", arch="sm_90a")

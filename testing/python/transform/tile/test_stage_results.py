@@ -40,7 +40,7 @@ def product(
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K), dtype),
-        C: T.Tensor((M, columns or N), result or dtype),
+        C: T.Tensor((M, N if columns is None else columns), result or dtype),
     ):
         with T.Kernel(T.ceildiv(N, width), T.ceildiv(M, rows), threads=128) as (bx, by):
             A_shared = T.alloc_shared((rows, depth), dtype)
@@ -88,6 +88,7 @@ def test_the_program_with_its_tile(tile_passes):
         pytest.param({}, "sm_80", id="a target without TMA"),
         pytest.param({"result": "float32"}, "sm_90a", id="whole sectors as they are"),
         pytest.param({"columns": 265}, "sm_90a", id="rows that TMA does not take"),
+        pytest.param({"columns": T.dynamic("n")}, "sm_90a", id="rows that TMA may not take"),
         pytest.param({"place": "loop"}, "sm_90a", id="each time in a loop"),
         pytest.param({"place": "branch"}, "sm_90a", id="in a branch"),
         pytest.param({"keywords": {"coalesced_width": 2}}, "sm_90a", id="keywords"),
@@ -99,6 +100,12 @@ def test_what_stays(tile_passes, options, arch):
     text = tile_passes(product(**options), "StageResults", arch=arch)["main"].script()
     assert "total[0:128, 0:128], C[" in text
     assert "total_result" not in text
+
+
+def test_rows_that_the_call_decides_and_tma_takes(tile_passes):
+    function = product(columns=8 * T.dynamic("n"))
+    text = tile_passes(function, "StageResults", arch="sm_90a")["main"].script()
+    assert "T.tl.copy(total_result" in text
 
 
 @pytest.fixture(scope="module")

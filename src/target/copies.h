@@ -1,0 +1,61 @@
+/*! Instructions that copy tiles, and asynchronous queues, as rows of a target. */
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tl {
+
+enum class Feature : uint8_t;
+
+/*! Which threads a call concerns. */
+enum class ThreadScope : uint8_t { kThread, kLanes, kBlock, kCluster, kGrid };
+
+/*! Asynchronous operations that complete together, in groups or at an mbarrier. */
+enum class AsyncQueue : uint8_t {
+  kNone,
+  kCpAsync,   // copies of a thread into shared memory, such as cp.async: groups of the thread
+  kTmaLoad,   // bulk copies into shared memory: an mbarrier counts their bytes
+  kTmaStore,  // bulk copies from shared memory: groups of a thread
+  kWgmma      // wgmma: groups of a warp
+};
+
+/*! A queue of which threads count the groups. They complete in the order of their commits, so a
+ * wait names the number of youngest groups that may still be in flight. */
+struct AsyncQueueRow {
+  AsyncQueue queue;
+  std::string name;
+  /*! Intrinsics: `commit()` makes a group of what was issued, `wait(n, ..)` takes until at most n
+   * groups are in flight. */
+  std::string commit, wait;
+  /*! The largest n that the wait takes. */
+  int64_t max_pending;
+  /*! The wait can end where the operations have read their sources, before their destinations are
+   * written. */
+  bool waits_for_reads;
+  /*! Operations have to be complete before a signal to so many threads. */
+  ThreadScope completes_before;
+};
+
+inline constexpr int64_t kNoMaxPending = std::numeric_limits<int64_t>::max();
+
+enum class MemorySpace : uint8_t { kGlobal, kShared, kRegisters };
+
+/*! An instruction that copies tiles from one space to another. Loads and stores of threads need no
+ * row. */
+struct CopyInstruction {
+  /*! As a candidate of copies: copy_instruction.h. */
+  std::string name;
+  MemorySpace from, to;
+  Feature feature;
+  /*! kNone: the copy is complete behind the instruction. */
+  AsyncQueue queue;
+  /*! Bytes that it moves at a time, the fewest first; addresses are multiples of as many. */
+  std::vector<int64_t> bytes;
+  /*! Of kCpAsync: intrinsic<bytes>(shared, global), and one with a condition behind, which writes
+   * zeros where that is false. */
+  std::string intrinsic, conditional;
+};
+
+}  // namespace tl

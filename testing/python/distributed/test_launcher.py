@@ -1,0 +1,337 @@
+"""What is checked before several ranks launch, and what each of them passes."""
+
+import pickle
+import threading
+import time
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang import distributed
+from tilelang.distributed.memory import allocation_of
+from tilelang.distributed.team import StoreTeam, check_one_host, current
+from tilelang.emulator import EmulationError, schedule
+
+N = 64
+
+
+def program_of(value):
+    """Each rank stores `value` and its number to the next one."""
+
+    @T.prim_func
+    def main(
+        X: T.SymmetricTensor((2, N), "float32"),
+        counts: T.SymmetricTensor((1, 4), "uint32"),
+        Y: T.Tensor((2, N), "float32"),
+    ):
+        with T.Kernel(1, threads=N):
+            T.sync_ranks(counts)
+            Next = T.peer(X, (T.rank() + 1) % T.num_ranks())
+            for i in T.Parallel(N):
+                Next[0, i] = value
+                Next[1, i] = T.rank()
+            T.sync_ranks(counts)
+            T.copy(X, Y)
+
+    return main
+
+
+def compiled(value):
+    return tilelang.compile(program_of(value), target="cuda", execution_backend="emulate")
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return compiled(5)
+
+
+def tensors():
+    return distributed.empty(2, N), distributed.zeros((1, 4), torch.uint32), torch.empty(2, N)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_are_threads(kernel, ranks):
+    def program(rank):
+        x, counts, y = tensors()
+        kernel(x, counts, y)
+        kernel(X=x, counts=counts, Y=y)
+        return y
+
+    for rank, y in enumerate(distributed.emulate(ranks, program)):
+        assert (y[0] == 5).all()
+        assert (y[1] == (rank - 1) % ranks).all()
+
+
+def test_a_view_is_symmetric_too(kernel):
+    def program(rank):
+        x, counts, y = distributed.zeros((5, N)), *tensors()[1:]
+        kernel(x[2:4], counts, y)
+        return x
+
+    for rank, x in enumerate(distributed.emulate(3, program)):
+        assert x.sum(1).tolist() == [0, 0, 5 * N, (rank - 1) % 3 * N, 0]
+
+
+def refused(program, error, match, ranks=2, **how):
+    with pytest.raises(error, match=match):
+        distributed.emulate(ranks, program, **how)
+
+
+def test_a_tensor_that_is_not_symmetric(kernel):
+    def program(rank):
+        _, counts, y = tensors()
+        kernel(torch.empty(2, N), counts, y)
+
+    refused(program, ValueError, "argument `X`: expected a symmetric tensor.*distributed.empty")
+
+
+def test_no_tensor_and_too_few_arguments(kernel):
+    refused(lambda rank: kernel(*tensors()[:2]), ValueError, r"Expected 3 inputs, got 2.*\(X, cou")
+    refused(lambda rank: kernel(1, *tensors()[1:]), TypeError, "expected a torch.Tensor, got int")
+
+
+def test_more_ranks_than_counts_has_room_for(kernel):
+    refused(lambda rank: kernel(*tensors()), AssertionError, "T.sync_ranks", ranks=5)
+
+
+def test_a_kernel_that_one_rank_has_compiled_differently(kernel):
+    other = compiled(6)
+    refused(
+        lambda rank: (other if rank == 2 else kernel)(*tensors()),
+        RuntimeError,
+        r"rank 2 has compiled another kernel than rank \d",
+        ranks=3,
+    )
+
+
+def test_shapes_that_differ():
+    refused(lambda rank: distributed.empty(2 + rank, N), RuntimeError, "shape.*Let all ranks alloc")
+
+
+def test_tensors_at_different_places(kernel):
+    def program(rank):
+        x, counts, y = distributed.zeros((5, N)), *tensors()[1:]
+        kernel(x[rank:][:2], counts, y)
+
+    refused(program, RuntimeError, "argument `X`: rank . passes .* bytes into its allocation")
+
+
+def test_a_rank_that_does_not_launch(kernel):
+    def program(rank):
+        given = tensors()
+        if rank != 1:
+            kernel(*given)
+
+    refused(program, RuntimeError, "waits at the first launch of .*ranks 1 have ended", ranks=3)
+
+
+def test_a_rank_that_never_comes(kernel):
+    def program(rank):
+        given = tensors()
+        if rank == 0:
+            time.sleep(1)
+        kernel(*given)
+
+    match = "rank 1 waits at .*ranks 0 have not come in 0.3 s"
+    refused(program, RuntimeError, match, time_limit=0.3)
+
+
+def test_the_error_of_a_rank_is_the_callers(kernel):
+    def program(rank):
+        if rank == 1:
+            raise ZeroDivisionError("of rank 1")
+        kernel(*tensors())
+
+    refused(program, ZeroDivisionError, "of rank 1")
+
+
+def test_ranks_that_do_different_things(kernel):
+    def program(rank):
+        given = tensors()
+        if rank == 0:
+            distributed.empty(3)
+        else:
+            kernel(*given)
+
+    refused(program, RuntimeError, "rank . has come to .*, rank . to ")
+
+
+def test_without_ranks(kernel):
+    with pytest.raises(RuntimeError, match=r"found no ranks.*torchrun.*emulate"):
+        distributed.empty(3)
+    with pytest.raises(ValueError, match="expected a symmetric tensor"):
+        kernel(torch.empty(2, N), torch.zeros(1, 4, dtype=torch.uint32), torch.empty(2, N))
+    with pytest.raises(ValueError, match="found 0 ranks, wanted 1 to 64"):
+        distributed.emulate(0, lambda rank: None)
+
+
+def test_reports_name_rank_and_tensor():
+    @T.prim_func
+    def main(X: T.SymmetricTensor((N,), "float32"), ready: T.SymmetricTensor((2,), "int32")):
+        with T.Kernel(1, threads=N):
+            for i in T.Parallel(N):
+                X[i] = T.rank()
+            T.signal_set(T.peer(ready, 0)[1], T.rank())
+            T.signal_wait_until(ready[0], "gt", 7)
+
+    kernel = tilelang.compile(main, target="cuda", execution_backend="emulate")
+
+    def program(rank):
+        x, ready = distributed.empty(N), distributed.zeros(2, dtype=torch.int32)
+        kernel(x, ready)
+
+    with pytest.raises(EmulationError) as found:
+        distributed.emulate(2, program)
+    text = str(found.value)
+    assert "for signal ready[0] of rank 1 to be > 7; it is 0" in text
+    assert "rank 0, rank 1 could still, but have not" in text
+
+
+class SharedMemory:
+    """Stands in for symmetric memory: rank r has the addresses 1000 r and on."""
+
+    def __init__(self):
+        self.kept = []
+
+    def allocate(self, team, shape, dtype):
+        tensor = torch.empty(shape, dtype=dtype)
+        mine = tensor.data_ptr()
+        addresses = [mine + 4096 * (r - team.rank) for r in range(team.size)]
+        self.kept.append(tensor)
+        return tensor, addresses
+
+
+class Recorder:
+    """Stands in for a launcher."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.calls = []
+
+    def __call__(self, *args):
+        self.calls.append(args)
+
+
+def test_what_a_process_passes(kernel):
+    """With a store of torch.distributed between the ranks, here threads."""
+    from tilelang.distributed.launcher import TeamLauncher
+
+    store = torch.distributed.HashStore()
+    recorders = [Recorder(kernel.launch_plan) for _ in range(3)]
+
+    def run(rank):
+        team = StoreTeam(store, rank, 3, SharedMemory(), time_limit=20)
+        check_one_host(team)
+        token = current.set(team)
+        try:
+            given = tensors()
+            launcher = TeamLauncher(recorders[rank], kernel.kernel_source)
+            launcher(*given)
+            launcher(given[0], given[1], given[2])
+        finally:
+            current.reset(token)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for rank, recorder in enumerate(recorders):
+        first, second = recorder.calls
+        x, counts, _, mine, size, *tables = first
+        assert (mine, size) == (rank, 3)
+        for tensor, table in zip((counts, x), tables, strict=True):
+            own = tensor.data_ptr()
+            assert table.tolist() == [own + 4096 * (r - rank) for r in range(3)]
+        assert all(a is b for a, b in zip(tables, second[5:], strict=True))  # made once
+
+
+def test_a_process_that_has_died_is_named():
+    store = torch.distributed.HashStore()
+    team = StoreTeam(store, 1, 3, SharedMemory(), time_limit=0.2)
+    store.set("1/0", pickle.dumps(("the first launch", None)))
+    with pytest.raises(
+        RuntimeError, match=r"rank 1 has waited 0.2 s for rank 2 to come to the fir"
+    ):
+        team.exchange("the first launch", None)
+    store.set("2/0", pickle.dumps(("an allocation", None)))
+    with pytest.raises(RuntimeError, match="rank 1 has come to a launch, rank 0 to an allocation"):
+        team.exchange("a launch", None)
+
+
+def test_files_and_operators_are_of_one_gpu(kernel, tmp_path):
+    with pytest.raises(ValueError, match=r"export|several GPUs, wanted one of one GPU: files"):
+        kernel.export(tmp_path / "kernel")
+    with pytest.raises(ValueError, match=r"several GPUs, wanted one of one GPU, whose results"):
+        tilelang.torch.register(kernel, "ranks::shift")
+
+
+def test_ranks_of_several_hosts_are_refused(monkeypatch):
+    class Team:
+        def exchange(self, what, value):
+            return ["here", "here", "there"]
+
+    with pytest.raises(NotImplementedError, match="rank 0 is on here and rank 2 on there"):
+        check_one_host(Team())
+
+
+def test_memory_is_forgotten_with_its_tensor():
+    def program(rank):
+        x = distributed.empty(4)
+        assert allocation_of(x[1:]) is not None
+        address = x.untyped_storage().data_ptr()
+        del x
+        from tilelang.distributed import memory
+
+        return address in memory._allocations
+
+    assert distributed.emulate(2, program) == [False, False]
+
+
+def test_roles_and_the_barrier_of_the_grid():
+    """One role stores to the next rank, the other one waits for it; then all blocks go on."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N,), "float32"),
+        In: T.SymmetricTensor((N,), "float32"),
+        ready: T.SymmetricTensor((1,), "uint32"),
+        counts: T.SymmetricTensor((1, 4), "uint32"),
+        Y: T.Tensor((2, N), "float32"),
+    ):
+        with T.Kernel(2, threads=256) as bx:
+            Next = T.peer(In, (T.rank() + 1) % T.num_ranks())
+            flags = T.peer(ready, (T.rank() + 1) % T.num_ranks())
+            if bx == 0:
+                T.sync_ranks(counts)
+                with T.ws(0):
+                    for i in T.Parallel(N):
+                        Next[i] = X[i]
+                    T.signal_set(flags[0], 1)
+                with T.ws(1):
+                    T.signal_wait_until(ready[0], "ge", 1)
+                    for i in T.Parallel(N):
+                        Y[0, i] = In[i]
+            T.sync_grid()
+            for i in T.Parallel(N):
+                Y[1, i] = In[i] + 1
+
+    kernel = tilelang.compile(
+        main, target="cuda -arch=sm_90a", execution_backend="emulate", checks=True
+    )
+    assert kernel.kernel_source.count("tl::sync_threads_partial(") == 2
+
+    def program(rank):
+        x = torch.full((N,), float(rank))
+        given = distributed.empty(N), distributed.zeros(1, dtype=torch.uint32)
+        y = torch.empty(2, N)
+        kernel(x, *given, distributed.zeros((1, 4), dtype=torch.uint32), y)
+        return y
+
+    for seed in range(3):
+        with schedule("random", seed=seed):
+            for rank, y in enumerate(distributed.emulate(3, program)):
+                assert (y[0] == (rank - 1) % 3).all()
+                assert (y[1] == (rank - 1) % 3 + 1).all()
