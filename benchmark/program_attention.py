@@ -285,7 +285,7 @@ def sparse_latent_backward() -> Program:
         [own.sparse_latent_backward],
         [
             compiled(
-                *(own.sparse_latent_backward, 2, True),
+                *(own.sparse_latent_backward, 2),
                 latent=latent,
                 rotated=rotated,
                 block=32,

@@ -14,32 +14,22 @@ HEADS, LATENT, ROTATED, BLOCK = 64, 64, 32, 64
 
 
 def sparse_latent_backward(
-    parts, by_tma, heads=HEADS, latent=LATENT, rotated=ROTATED, block=BLOCK, threads=128
+    parts, heads=HEADS, latent=LATENT, rotated=ROTATED, block=BLOCK, threads=128
 ):
-    """The accumulator of the rows' gradients is stored in `parts` parts. With `by_tma`, which sm_90
-    has, a row of a part is added in one operation."""
+    """The accumulator of the rows' gradients is stored in `parts` parts."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
     rows, scale = block // parts, (latent + rotated) ** -0.5
 
     @T.macro
-    def add(dKV, rows_seen, gradient, staged, column, width):
-        """Add a block's gradients, `width` columns from `column`."""
+    def add(dKV, Chosen, query, first, gradient, staged, column, width):
+        """Add the rows from `first` of a block's gradients, `width` columns from `column`."""
         for part in T.serial(parts):
             for j, d in T.Parallel(block, width):
                 if j < rows:
                     staged[j, d] = gradient[part * rows + j, d]
-            if by_tma:
-                for j in T.serial(rows):
-                    row = rows_seen[part * rows + j]
-                    if row >= 0:
-                        T.atomic_add(
-                            dKV[row : row + 1, column : column + width],
-                            staged[j : j + 1, :],
-                            use_tma=True,
-                        )
-            else:
-                for j, d in T.Parallel(rows, width // 4):
-                    row = rows_seen[part * rows + j]
+            for j, d in T.Parallel(rows, width // 4):
+                if first + part * rows + j < chosen:
+                    row = Chosen[query, first + part * rows + j]
                     if row >= 0:
                         T.atomic_addx4(dKV[row, column + d * 4], staged[j, d * 4])
 
@@ -64,14 +54,7 @@ def sparse_latent_backward(
             ds_shared = T.alloc_shared((heads, block), "float16")
             staged = T.alloc_shared((rows, latent), "float32")
             staged_rotated = T.alloc_shared((rows, rotated), "float32")
-            # A row is in one piece.
-            T.annotate_layout(
-                {
-                    tile: T.Layout(tile.shape, lambda i, j: [i, j])
-                    for tile in (staged, staged_rotated)
-                }
-            )
-            rows_seen = T.alloc_shared((block,), "int32")
+            seen = T.alloc_fragment((block,), "bool")
             p = T.alloc_fragment((heads, block), "float32")
             dp = T.alloc_fragment((heads, block), "float32")
             dq = T.alloc_fragment((heads, latent), "float32")
@@ -85,9 +68,7 @@ def sparse_latent_backward(
             T.clear(dq_rotated)
             for t in T.Pipelined(T.ceildiv(chosen, block), num_stages=1):
                 for j in T.Parallel(block):
-                    rows_seen[j] = T.if_then_else(
-                        t * block + j < chosen, Chosen[query, t * block + j], -1
-                    )
+                    seen[j] = t * block + j < chosen and Chosen[query, t * block + j] >= 0
                 for j, d in T.Parallel(block, latent):
                     kv[j, d] = KV[Chosen[query, t * block + j], d]
                 for j, d in T.Parallel(block, rotated):
@@ -96,7 +77,7 @@ def sparse_latent_backward(
                 T.gemm(q_rotated, k_rotated, p, transpose_B=True)
                 for i, j in T.Parallel(heads, block):
                     p[i, j] = T.if_then_else(
-                        rows_seen[j] >= 0, T.exp2(p[i, j] * (scale * LOG2_E) - LogSum[query, i]), 0
+                        seen[j], T.exp2(p[i, j] * (scale * LOG2_E) - LogSum[query, i]), 0
                     )
                 T.copy(p, p_shared)
                 T.gemm(do, kv, dp, transpose_B=True, clear_accum=True)
@@ -108,8 +89,8 @@ def sparse_latent_backward(
                 T.gemm(ds_shared, q, dkv, transpose_A=True, clear_accum=True)
                 T.gemm(p_shared, do, dkv, transpose_A=True)
                 T.gemm(ds_shared, q_rotated, dk_rotated, transpose_A=True, clear_accum=True)
-                add(dKV, rows_seen, dkv, staged, 0, latent)
-                add(dKV, rows_seen, dk_rotated, staged_rotated, latent, rotated)
+                add(dKV, Chosen, query, t * block, dkv, staged, 0, latent)
+                add(dKV, Chosen, query, t * block, dk_rotated, staged_rotated, latent, rotated)
             T.copy(dq, dQ[query, :, 0:latent])
             T.copy(dq_rotated, dQ[query, :, latent : latent + rotated])
 
@@ -129,14 +110,11 @@ def reference(q, kv, do, chosen):
     return q.grad, kv.grad, log_sum.detach(), delta.detach()
 
 
-@pytest.mark.parametrize(
-    ("arch", "parts", "by_tma"),
-    [("sm_80", 2, False), ("sm_90a", 2, True), ("sm_90a", 4, False)],
-)
-def test_results(device, arch, parts, by_tma):
+@pytest.mark.parametrize(("arch", "parts"), [("sm_80", 2), ("sm_90a", 2), ("sm_90a", 4)])
+def test_results(device, arch, parts):
     queries, length, chosen = 3, 90, 77
     kernel = tilelang.compile(
-        sparse_latent_backward(parts, by_tma), execution_backend="auto", target=f"cuda -arch={arch}"
+        sparse_latent_backward(parts), execution_backend="auto", target=f"cuda -arch={arch}"
     )
     q = torch.randn(queries, HEADS, LATENT + ROTATED).half().to(device)
     kv = torch.randn(length, LATENT + ROTATED).half().to(device)
@@ -152,5 +130,5 @@ def test_results(device, arch, parts, by_tma):
 
 
 def test_the_parts_of_an_accumulator_stay_in_their_threads():
-    kernel = tilelang.compile(sparse_latent_backward(2, by_tma=True), target="cuda -arch=sm_90a")
+    kernel = tilelang.compile(sparse_latent_backward(2), target="cuda -arch=sm_90a")
     assert "dkv: copied to shared memory" not in kernel.explain()
