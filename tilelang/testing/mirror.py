@@ -78,6 +78,8 @@ def _arch(kernel: JITKernel) -> str | None:
     """The architecture to compile for; None where the kernel has no place on this GPU."""
     if kernel.execution_backend != "emulate" or kind_of(kernel.target) != "cuda":
         return None
+    if kernel.launch_plan.team:
+        return None  # of several ranks, which wait for each other
     if kernel.checks != frozenset(CHECKS) or not torch.cuda.is_available():
         return None  # without a check a program may be wrong on purpose
     return compiled_for(arch_of(kernel.target), torch.cuda.get_device_capability())

@@ -28,8 +28,16 @@ class GpuMemory:
         return flat[: math.prod(shape)].view(tuple(shape)), addresses
 
 
+def load_kernels_of_torch():
+    """Those that a rank runs between its launches. Loading one may wait for all kernels of the GPU
+    (CUDA Programming Guide, Lazy Loading), of which the other rank's waits for this rank."""
+    x = torch.arange(N, device="cuda") + 10000.0
+    assert torch.equal(x, x.clone())
+
+
 def on_streams(program):
     """The results of ``program(rank)`` on threads with a stream each."""
+    load_kernels_of_torch()
     meeting = _Meeting(RANKS, 60)
     results, errors = [None] * RANKS, []
 
