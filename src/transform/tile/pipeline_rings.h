@@ -5,10 +5,9 @@
  *
  * A role may release a slot one iteration later, `if k > 0: T.mbarrier_arrive(empty[(k - 1) % 3])`,
  * where its next MMA is on its way: here that stands at the end of its own iteration. The last
- * iteration's may stand behind the loop, `T.mbarrier_arrive(empty[(n - 1) % 3])`: then each run of a
- * loop that another one repeats makes all of its own. What the
- * role waits for meanwhile depends on slots that were released before, since there are two at
- * least.
+ * iteration's may stand behind the loop, `T.mbarrier_arrive(empty[(n - 1) % 3])`: then each run of
+ * a loop that another one repeats makes all of its own. What the role waits for meanwhile depends
+ * on slots that were released before, since there are two at least.
  */
 #pragma once
 #include <optional>
