@@ -82,9 +82,7 @@ def module(name: str) -> Any:
 
 def compiled(program: Callable[..., Any], *args: Any, **options: Any) -> Callable[..., Any]:
     """What compiles a PrimFunc that `program` makes for all sizes."""
-    return lambda **_: tilelang.compile(
-        program(*args, **options), execution_backend="auto", target=TARGET
-    )
+    return lambda **_: tilelang.compile(program(*args, **options), target=TARGET)
 
 
 def add_block() -> Any:
