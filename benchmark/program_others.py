@@ -362,9 +362,7 @@ def roles_gemm(by_schedule: bool) -> Program:
     def kernel(M, N, K):
         if by_schedule:
             return schedule(M, N, K, 132, block_M=256)
-        return tilelang.compile(
-            own(M, N, K, columns=256), -1, execution_backend="auto", target=TARGET
-        )
+        return tilelang.compile(own(M, N, K, columns=256), -1, target=TARGET)
 
     def case(kernels, device, M, N, K):
         a, b = normal(M, K, device=device), normal(K, N, device=device)
