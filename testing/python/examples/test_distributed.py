@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import sys
 import time
 
@@ -36,6 +37,8 @@ def example(monkeypatch):
 
 def test_all_examples_are_here():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*BOUNDS, "ranks"}
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    assert set(re.findall(r"\(distributed/(\w+)\.py\)", readme)) == set(BOUNDS)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

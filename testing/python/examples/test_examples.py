@@ -126,7 +126,9 @@ def files():
 
 def test_every_example_runs_here_and_is_in_the_readme():
     assert files() == set(RUNS) | PROGRAMS
-    named = re.findall(r"^\| \[(\w+)\.py\]", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    named = re.findall(
+        r"^\| \[(\w+)\.py\]\(\1\.py\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+    )
     assert sorted(named) == sorted(files())
 
 
