@@ -58,6 +58,9 @@ bool StoresSubByte(const Stmt& body) {
 struct KnownNest {
   ParallelNest nest;
   std::vector<bool> is_fixed;
+  /*! The indices that these loops visit one element of, and of which fragment. */
+  std::vector<Expr> fixed = {};
+  Var fragment = Var();
 };
 
 /*! The nest with indices that are known in it: a fragment indexed by what its iterations do not
@@ -73,7 +76,7 @@ KnownNest WithKnownIndices(const ParallelNest& nest) {
     if (IsIndexedByNest(nest, access)) continue;
     const auto whole = OverWholeFragment(nest, access, false);
     if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) {
-      return {whole->nest, whole->is_fixed};
+      return {whole->nest, whole->is_fixed, whole->fixed, access.buffer};
     }
   }
   return {nest, {}};
@@ -272,6 +275,7 @@ class ParallelOperator : public TileOperator {
     if (!layout.defined() && !accesses_.empty()) {
       layout = *ChooseLoopLayout(nest_, accesses_, ctx.fragment);
     }
+    WarnOfSelections(scope);
     const Stmt nest = scope->PlaceAccesses(LowerNest(nest_, layout, ctx));
     if (!nest_.prefer_async || scope->has_async_owner || !OnlyFillsShared(nest_.body) ||
         !PassConfigFlag("tl.enable_async_copy", true)) {
@@ -283,6 +287,19 @@ class ParallelOperator : public TileOperator {
   }
 
  private:
+  /*! A loop of constant extent may be unrolled, and its variable's registers are known then. */
+  void WarnOfSelections(LoweringScope* scope) const {
+    for (const Expr& index : known_.fixed) {
+      const Analyzer::Bound bound = scope->analyzer->ConstBound(index);
+      const std::vector<int64_t> shape = ConstShape(known_.fragment);
+      if (bound.min >= 0 && bound.max < *std::max_element(shape.begin(), shape.end())) continue;
+      LogAt(LogLevel::kWarning, span,
+            "found " + std::string(known_.fragment->name) +
+                " with an index that is known at run time only, wanted one of a loop of constant "
+                "extent: each thread goes through all of its registers of this dimension");
+    }
+  }
+
   /*! The layout of a fragment in which the nest would find what it reads. */
   Fragment WantedLayout(const FragmentAccess& access, int64_t num_threads) const {
     if (access.is_write || !known_.is_fixed.empty() || !layout_.defined()) return Fragment();

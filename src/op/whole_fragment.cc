@@ -222,6 +222,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   OwnVariables own;
   own(nest.body);
   std::vector<bool> is_fixed;
+  std::vector<Expr> fixed;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr& base = indices->base[d];
     const bool is_named = std::any_of(digits->begin(), digits->end(),
@@ -236,6 +237,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
     analyzer.BindConst(x, shape[d]);
     whole.vars.push_back(x);
     is_fixed.push_back(!is_named);
+    if (!is_named) fixed.push_back(base);
     whole.extents.push_back(MakeInt(x->dtype(), shape[d]));
     named.indices.Set(d, x);
     if (!solver.Solve(d, x - base, is_number(base) ? shape[d] - ToInt(base) : INT64_MAX)) {
@@ -252,7 +254,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   if (whole.vars.empty()) return std::nullopt;
   renamer.element = named.indices;
   whole.body = MakeIf(analyzer.Simplify(solver.condition), renamer.Mutate(nest.body), nest.span);
-  return WholeNest{whole, named, is_fixed};
+  return WholeNest{whole, named, is_fixed, fixed};
 }
 
 }  // namespace tl

@@ -27,6 +27,8 @@ struct WholeNest {
   /*! Loops over a dimension whose index is the same in all iterations of the part, such as `k` in
    * `f[k, i]`. */
   std::vector<bool> is_fixed;
+  /*! The indices of these dimensions. */
+  std::vector<Expr> fixed;
 };
 
 /*!

@@ -143,6 +143,17 @@ def test_hints_of_products_are_taken():
     assert first == second
 
 
+def test_a_barrier_of_a_product_is_of_another_chip():
+    with pytest.raises(NotImplementedError, match=r"mbar=.* tcgen05.mma .* leave it out"):
+
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float16")):
+            with T.Kernel(1, threads=128):
+                S, C = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+                bar = T.alloc_barrier(1)
+                T.gemm(S, S, C, mbar=bar)
+
+
 def test_and_or_not_are_pythons():
     operands = [True, False, 0, 2.5, "n", "n > 1", "x"]
 

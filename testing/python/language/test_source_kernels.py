@@ -1,5 +1,7 @@
 """Kernels that are CUDA C++ text, and text that kernels call."""
 
+import pathlib
+
 import pytest
 import torch
 
@@ -24,7 +26,8 @@ def scaled(source, **options):
     return main
 
 
-def test_a_kernel_of_text_between_others(tmp_path):
+@pytest.mark.parametrize("as_given", [str, pathlib.Path])
+def test_a_kernel_of_text_between_others(tmp_path, as_given):
     path = tmp_path / "scale.cu"
     path.write_text(SCALE)
 
@@ -33,7 +36,7 @@ def test_a_kernel_of_text_between_others(tmp_path):
         with T.CUDASourceCodeKernel(
             4,
             threads=64,
-            source_code_or_path=str(path),
+            source_code_or_path=as_given(path),
             entry_name="scale",
             prelude="#define FACTOR 3",
         ):

@@ -371,3 +371,28 @@ def test_sums_of_vectors(compiled, device):
     source = kernel.get_kernel_source()
     assert "tl::load<half_t, 8>(A" in source
     assert "tl::cast<half_t>(tl::load<float, 8>(b" in source
+
+
+@pytest.mark.parametrize("known_to", ["the run", "a loop"])
+def test_a_register_that_only_the_run_knows_is_warned_of_once(known_to, caplog):
+    """Each thread goes through the registers of a column, and takes the one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((8, 64), "float32")
+            T.copy(A, F)
+            if known_to == "a loop":
+                for k in T.serial(8):
+                    for i in T.Parallel(64):
+                        C[k, i] = F[k, i]
+            else:
+                for i in T.Parallel(64):
+                    C[n, i] = F[n, i]
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    warned = [r for r in caplog.records if "found F with an index that is known" in r.message]
+    assert len(warned) == (known_to == "the run")
+    a, c = torch.randn(8, 64), torch.zeros(8, 64)
+    kernel(a, c, 3)
+    torch.testing.assert_close(c[3], a[3], rtol=0, atol=0)
