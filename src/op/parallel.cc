@@ -14,6 +14,7 @@
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
+#include "permuted_access.h"
 
 namespace tl {
 namespace {
@@ -400,13 +401,17 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
 }  // namespace
 
 bool NamesWhole(const ParallelNest& nest, const FragmentAccess& access) {
-  return PatternOf(nest, access).has_value();
+  return PatternOf(nest, access) || IterationsOfElements(nest, access);
 }
 
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout, int64_t num_threads) {
   const std::optional<AccessPattern> pattern = PatternOf(nest, access);
-  if (!pattern) return std::nullopt;
+  if (!pattern) {
+    const std::optional<Layout> iterations = IterationsOfElements(nest, access);
+    if (!iterations) return std::nullopt;
+    return FragmentOfPermutation(*iterations, loop_layout);
+  }
   const bool all_used = std::all_of(pattern->loop_used.begin(), pattern->loop_used.end(),
                                     [](bool used) { return used; });
   // The nest's variables that appear, in nest order, are the coordinates of `base`.

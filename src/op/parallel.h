@@ -80,14 +80,15 @@ Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_thre
 int64_t PlanVectorWidth(const ParallelNest& nest, int64_t num_threads, bool touches_fragments,
                         Analyzer* analyzer);
 /*! Each index is a loop variable, or a quotient of one, that runs over the whole dimension or over
- * one of the blocks that the nest accesses: the nest can place the fragment. */
+ * one of the blocks that the nest accesses, or the access permutes the fragment: the nest can place
+ * the fragment. */
 bool NamesWhole(const ParallelNest& nest, const FragmentAccess& access);
 /*!
  * Layout of a fragment that the nest defines. Each index must be a loop variable v over the whole
  * dimension (its blocks then stay in the thread), or v // n whose n iterations are neighbours in
- * one thread, each variable at most once, or a constant 0 of a dimension of extent 1; nullopt
- * otherwise. Dimensions of inner loops stay in the thread; loop variables that do not appear make
- * replicas.
+ * one thread, each variable at most once, or a constant 0 of a dimension of extent 1; or all
+ * iterations together name each element once (permuted_access.h). nullopt otherwise. Dimensions of
+ * inner loops stay in the thread; loop variables that do not appear make replicas.
  */
 std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& loop_layout, int64_t num_threads);
