@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from common import example
 
 from tilelang.hip.compile import compile_code_object
 from tilelang.utils.target import determine_target
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 ISSUE_CYCLES = 4
@@ -79,35 +77,25 @@ def measured(lines: list[str], arch: str) -> Loop:
 
 def rows() -> dict[str, Callable[[str], Any]]:
     """The examples by name, each a function from an architecture to a kernel."""
-    import dequantize_gemm
-    import flash_attention
-    import gemm
-    import mla_decode
-    import rms_norm
-    import softmax
-
+    attention, gemm = example("flash_attention").flash_attention, example("gemm").matmul
+    dequantize, mla = example("dequantize_gemm").matmul_int4, example("mla_decode").mla_decode
+    softmax, rms_norm = example("softmax").softmax, example("rms_norm").rms_norm
     size = 4096
     tiles = {"block_M": 128, "block_N": 128, "block_K": 32, "num_stages": 2}
     return {
-        "gemm float16": lambda arch: gemm.matmul(size, size, size, transpose_B=True, **tiles),
-        "gemm bfloat16": lambda arch: gemm.matmul(
+        "gemm float16": lambda arch: gemm(size, size, size, transpose_B=True, **tiles),
+        "gemm bfloat16": lambda arch: gemm(
             size, size, size, dtype="bfloat16", transpose_B=True, **tiles
         ),
-        "gemm int8": lambda arch: gemm.matmul(
+        "gemm int8": lambda arch: gemm(
             size, size, size, dtype="int8", transpose_B=True, out_dtype="int32", **tiles
         ),
-        "attention 64": lambda arch: flash_attention.flash_attention(4, 32, size, 64, True),
-        "attention 128": lambda arch: flash_attention.flash_attention(
-            4, 32, size, 128, True, block_M=64, block_N=32
-        ),
-        "int4 gemm": lambda arch: dequantize_gemm.matmul_int4(
-            size, size, size, block_K=32, num_stages=2
-        ),
-        "mla decode": lambda arch: mla_decode.mla_decode(
-            8, 128, size, block_H=16, block_N=16, threads=256
-        ),
-        "softmax": lambda arch: softmax.softmax(size, size),
-        "rms_norm": lambda arch: rms_norm.rms_norm(size, size),
+        "attention 64": lambda arch: attention(4, 32, size, 64, True),
+        "attention 128": lambda arch: attention(4, 32, size, 128, True, block_M=64, block_N=32),
+        "int4 gemm": lambda arch: dequantize(size, size, size, block_K=32, num_stages=2),
+        "mla decode": lambda arch: mla(8, 128, size, block_H=16, block_N=16, threads=256),
+        "softmax": lambda arch: softmax(size, size),
+        "rms_norm": lambda arch: rms_norm(size, size),
     }
 
 

@@ -59,14 +59,18 @@ class Row:
 
 @functools.cache
 def example(name: str) -> Any:
-    """A module of examples/, which may have the name of a benchmark."""
-    if str(EXAMPLES) not in sys.path:
-        sys.path.append(str(EXAMPLES))
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    """A module of a family in examples/, which may have the name of a benchmark."""
+    (file,) = EXAMPLES.glob(f"*/{name}.py")
+    spec = importlib.util.spec_from_file_location(f"example_{name}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # It finds its neighbours, as it does when it is started.
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(file.parent))
     return module
 
 

@@ -57,7 +57,7 @@ SWAPPED_ROWS = 256
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a product is computed, as the parameters of ``examples/gemm_any_shape.py``.
+    """How a product is computed, as the parameters of ``examples/gemm/gemm_any_shape.py``.
 
     Attributes:
         block_M, block_N: extents of a tile, whose rows are those of A, or with `swap` of B.

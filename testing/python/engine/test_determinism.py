@@ -10,7 +10,7 @@ PROGRAMS = """
 import json, pathlib, random, sys
 import tilelang
 import tilelang.language as T
-sys.path.insert(0, sys.argv[2])
+sys.path += [sys.argv[2], *map(str, pathlib.Path(sys.argv[2]).iterdir())]
 from flash_attention import flash_attention
 from quickstart import matmul
 from rms_norm import rms_norm

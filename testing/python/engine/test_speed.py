@@ -20,7 +20,8 @@ TARGET = {"kind": "cuda", "arch": "sm_90a"}
 
 
 def example(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    (file,) = EXAMPLES.glob(f"**/{name}.py")
+    spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -37,8 +37,8 @@ def example(monkeypatch):
 
 def test_all_examples_are_here():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {*BOUNDS, "ranks"}
-    readme = (EXAMPLES.parent / "README.md").read_text()
-    assert set(re.findall(r"\(distributed/(\w+)\.py\)", readme)) == set(BOUNDS)
+    readme = (EXAMPLES / "README.md").read_text()
+    assert set(re.findall(r"\((\w+)\.py\)", readme)) == set(BOUNDS)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -16,6 +16,12 @@ from tilelang.utils.target import cuda_arch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
+# Those of distributed and cpp have tests of their own.
+PATHS = [
+    path
+    for path in (*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*/*.py"))
+    if path.parent.name not in ("distributed", "cpp")
+]
 # As processes, which the README names: testing/python/packaging/test_programs.py.
 PROGRAMS = {"quickstart", "eager", "softmax", "rms_norm"}
 # The options of each, and how many checks it then prints.
@@ -91,15 +97,22 @@ NAMES = {
 }
 
 
+def path_of(name):
+    """An example's file: their names differ, whatever their families."""
+    (path,) = [path for path in PATHS if path.stem == name]
+    return path
+
+
 def run(name, options, arch, monkeypatch):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"cuda -arch={arch}")
     monkeypatch.setattr(sys, "argv", [name, *options.split()])
-    monkeypatch.syspath_prepend(EXAMPLES)
+    path = path_of(name)
+    monkeypatch.syspath_prepend(path.parent)
     before = set(sys.modules)
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+            runpy.run_path(str(path), run_name="__main__")
     finally:
         # Kernels are kept by their arguments, whatever the default target was.
         for module in set(sys.modules) - before & set(RUNS):
@@ -120,21 +133,23 @@ def test_example_checks_itself(name, arch, monkeypatch):
     assert all(re.search(r"(relative error|roundings off|off)\b", line) for line in lines), lines
 
 
-def files():
-    return {path.stem for path in EXAMPLES.glob("*.py")}
+def test_every_example_runs_here():
+    assert sorted(path.stem for path in PATHS) == sorted({*RUNS, *PROGRAMS})
 
 
-def test_every_example_runs_here_and_is_in_the_readme():
-    assert files() == set(RUNS) | PROGRAMS
+@pytest.mark.parametrize("folder", sorted({path.parent for path in PATHS} - {EXAMPLES}))
+def test_readme_of_a_family(folder):
+    """Each file has its line, and the family has one in the README of all."""
     named = re.findall(
-        r"^\| \[(\w+)\.py\]\(\1\.py\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE
+        r"^\| \[(\w+)\.py\]\(\1\.py\)", (folder / "README.md").read_text(), re.MULTILINE
     )
-    assert sorted(named) == sorted(files())
+    assert sorted(named) == sorted(path.stem for path in folder.glob("*.py"))
+    assert f"[{folder.name}]({folder.name})" in (EXAMPLES / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_example_of_a_name(name):
-    tree = ast.parse((EXAMPLES / f"{NAMES[name]}.py").read_text())
+    tree = ast.parse(path_of(NAMES[name]).read_text())
     used = {
         node.attr
         for node in ast.walk(tree)
@@ -150,7 +165,7 @@ def test_example_of_a_name(name):
     [("gemm", "matmul", {"parts": 3}), ("mla_decode", "mla_decode", {"pieces": 3})],
 )
 def test_parts_divide_what_they_are_of(name, program, options):
-    module = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    module = runpy.run_path(str(path_of(name)))
     with pytest.raises(ValueError, match="is 3, wanted a divisor of"):
         module[program].get_tir(1, 64, 64, **options)
 
@@ -163,8 +178,8 @@ def test_products_of_the_default_tiles_overlap(name, monkeypatch):
     """ptxas says where it lets the products of a kernel wait for each other, C7510 to C7515."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
+    monkeypatch.syspath_prepend(path_of(name).parent)
+    program = runpy.run_path(str(path_of(name)))[name]
     source = program.get_kernel_source(*SIZES[name], causal=True)
     compiled = compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"], fast_math=True)
     assert "C75" not in compiled.log
@@ -177,8 +192,8 @@ def test_masks_stand_in_front_of_the_loop(name, causal, monkeypatch):
     """The loop has no branch, and what decides is computed in 32 bits."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
-    monkeypatch.syspath_prepend(EXAMPLES)
-    program = runpy.run_path(str(EXAMPLES / f"{name}.py"))[name]
+    monkeypatch.syspath_prepend(path_of(name).parent)
+    program = runpy.run_path(str(path_of(name)))[name]
     source = program.get_kernel_source(*SIZES[name], causal, block_N=128)
     masks = [line for line in source.splitlines() if "-1.2676506e+30f" in line]
     # A length that is a multiple of the tile's needs no mask but a causal one.

@@ -9,7 +9,7 @@ import torch
 
 import tilelang.language as T
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "gemm"
 SIZE = (200, 328, 520)
 
 

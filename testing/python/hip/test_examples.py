@@ -10,7 +10,7 @@ from tilelang.hip.compile import compile_code_object
 from tilelang.utils.target import determine_target
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-EXAMPLE = runpy.run_path(str(ROOT / "examples" / "flash_attention.py"))
+EXAMPLE = runpy.run_path(str(ROOT / "examples" / "attention" / "flash_attention.py"))
 
 
 def attention(arch, dim, causal, block_M, block_N):

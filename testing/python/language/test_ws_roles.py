@@ -90,7 +90,7 @@ def operands():
 
 def test_the_example_by_roles(kernel, operands, device):
     a, b = (x.to(device) for x in operands)
-    by_edges = runpy.run_path(str(ROOT / "examples" / "ws_schedule.py"))["matmul"]
+    by_edges = runpy.run_path(str(ROOT / "examples" / "by_hand" / "ws_schedule.py"))["matmul"]
     found = kernel(a, b)
     assert torch.equal(found, by_edges(256, 200, 264, 2)(a, b))
     torch.testing.assert_close(found.double(), a.double() @ b.double(), rtol=2e-3, atol=2e-2)

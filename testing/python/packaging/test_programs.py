@@ -24,7 +24,7 @@ def test_quickstart_prints_its_error_and_its_source():
     assert "__global__" in output
 
 
-@pytest.mark.parametrize("example", ["softmax", "rms_norm", "eager"])
+@pytest.mark.parametrize("example", ["reduction/softmax", "norm/rms_norm", "gemm/eager"])
 def test_example_checks_itself(example: str):
     assert "roundings off" in run(f"examples/{example}.py")
 

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:pass config tl.disable_tma_lower
 @pytest.fixture
 def example(monkeypatch, request):
     """The module of an example."""
-    monkeypatch.syspath_prepend(request.config.rootpath / "examples")
+    for family in ("gemm", "attention"):
+        monkeypatch.syspath_prepend(request.config.rootpath / "examples" / family)
     return importlib.import_module
 
 

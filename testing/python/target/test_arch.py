@@ -88,7 +88,7 @@ def test_products_of_other_types(dtype):
 
 
 def test_attention():
-    path = ROOT / "examples" / "flash_attention.py"
+    path = ROOT / "examples" / "attention" / "flash_attention.py"
     spec = importlib.util.spec_from_file_location("flash_attention", path)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
