@@ -27,6 +27,7 @@
 #include "region_nest.h"
 #include "thread_nest.h"
 #include "tma_copy.h"
+#include "tma_select.h"
 
 namespace tl {
 namespace {
@@ -121,37 +122,27 @@ class CopyOperator : public TileOperator {
 
   /*! Where TMA makes the copy, the layout that it writes and threads read best. */
   bool ProposeLayout(LayoutScope* scope) const {
-    const CopyChoice choice = ChoiceOf(call_.get());
-    if (!choice.Has(kByTma) || (Loads() && !choice.Is(kByTma))) return false;
     const Var tile = Shared().buffer;
-    if (scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
-    const Layout layout = ProposeTmaLayout(Shared());
-    TmaPlan plan;
-    if (!PlanTmaCopy(call_.get(), layout, ProofOf(choice), scope->analyzer, &plan).empty()) {
-      return false;
-    }
-    scope->SetLayout(tile, layout, span);
-    return true;
-  }
-
-  static TmaProof ProofOf(const CopyChoice& choice) {
-    return choice.demanded ? TmaProof::kAtLaunch : TmaProof::kFully;
+    if (!IsShared(tile) || scope->Find(tile).defined() || scope->IsPointedTo(tile)) return false;
+    return ProposeTma(call_, tile, scope, span);
   }
 
   /*! Why TMA does not make the copy; what it does is added to `to_do`. */
   std::string WhyNotTma(const CopyChoice& candidates, const LayoutScope& scope,
                         Map<String, Any>* to_do) const {
-    if (Loads() && !candidates.Is(kByTma)) return kUnwaited;
-    const Layout layout = scope.Find(Shared().buffer);
-    TmaPlan plan;
-    const std::string why =
-        PlanTmaCopy(call_.get(), layout, ProofOf(candidates), scope.analyzer, &plan);
-    if (!why.empty() && candidates.demanded) RefuseTma("T.copy", why, span);
-    if (why.empty() && !Loads()) {
-      if (auto part = PlanByGroups(plan, layout, ProofOf(candidates), scope)) plan = *part;
+    TmaDecision tma = Decide(call_, scope);
+    if (!tma.IsMade() && candidates.demanded) RefuseTma("T.copy", tma.why, span);
+    if (!tma.IsMade()) return tma.why;
+    if (!Loads()) {
+      if (auto part = PlanByGroups(tma.plan, scope)) tma.plan = *part;
     }
-    if (why.empty()) to_do->Set(kTmaBoxes, plan.Describe());
-    return why;
+    to_do->Set(kTmaBoxes, tma.plan.Describe());
+    return "";
+  }
+
+  TmaDecision Decide(const Call& copy, const LayoutScope& scope) const {
+    return SelectTma(copy.get(), TmaMoment::kFinal, scope.Find(Shared().buffer), *scope.target,
+                     scope.analyzer);
   }
 
   /*! Asked for only: one thread issues, all wait before they go on. */
@@ -191,8 +182,7 @@ class CopyOperator : public TileOperator {
 
   /*! In a range of several warp groups each stores rows of its own: where it has also made them, it
    * waits for no other. */
-  std::optional<TmaPlan> PlanByGroups(const TmaPlan& whole, const Layout& layout, TmaProof proof,
-                                      const LayoutScope& scope) const {
+  std::optional<TmaPlan> PlanByGroups(const TmaPlan& whole, const LayoutScope& scope) const {
     const int64_t groups = scope.num_threads / kWarpGroupThreads;
     const size_t rank = src_.ranges.size();
     if (!scope.in_range || groups < 2 || scope.num_threads % kWarpGroupThreads || rank < 2) {
@@ -206,10 +196,10 @@ class CopyOperator : public TileOperator {
     scope.analyzer->BindConst(group, groups);
     const auto [src, dst] = PartOf(rows->global, group, groups);
     const Call part = CallOp(kCopy, {src.ToExpr(), dst.ToExpr()});
-    TmaPlan plan;
-    if (!PlanTmaCopy(part.get(), layout, proof, scope.analyzer, &plan).empty()) return std::nullopt;
-    plan.group_dim = rows->global;
-    return plan;
+    TmaDecision tma = Decide(WithTileOpAttrs(part.get(), TileOpAttrs(call_.get())), scope);
+    if (!tma.IsMade()) return std::nullopt;
+    tma.plan.group_dim = rows->global;
+    return tma.plan;
   }
 
   /*! The rows of a store, and those of dimension `dim` of the tensor, that a warp group has. */

@@ -267,7 +267,8 @@ std::string PlanMatrixCopy(const TileRegion& src, const TileRegion& dst, const L
   if (!s.loads && f->replicate > 1) return "elements that several threads hold";
   const bool transposed = !IsMadeOfMatrices(f, threads, false);
   if (transposed && !IsMadeOfMatrices(f, threads, true)) return "a fragment without 8x8 matrices";
-  if (!HasWholeRows(LayoutFrom(scope.Find(s.shared.buffer), s.shared.buffer))) {
+  const Layout found = scope.Find(s.shared.buffer);
+  if (!HasWholeRows(found.defined() ? found : MakeLinearLayout(ConstShape(s.shared.buffer)))) {
     return "rows of 16 bytes that are not in one piece in shared memory";
   }
   const auto runs = PairsOf(s.fragment, f, threads);

@@ -17,6 +17,7 @@
 #include "intrinsics.h"
 #include "parallel.h"
 #include "tensor_map_spec.h"
+#include "tma_select.h"
 
 namespace tl {
 namespace {
@@ -100,10 +101,6 @@ Stmt OverBoxes(const BoxAddress& place, Stmt body, const Span& span) {
   return body;
 }
 
-Layout LayoutFrom(const Layout& found, const Var& buffer) {
-  return found.defined() ? found : MakeLinearLayout(ConstShape(buffer));
-}
-
 namespace {
 
 /*! The coordinates of a region's box, innermost first. */
@@ -137,17 +134,14 @@ class TmaCopyOperator : public TileOperator {
     if (level != InferLevel::kPrefer || !IsShared(Shared().buffer)) return false;
     // Where the program has a pointer, it says itself what lies where.
     if (scope->Find(Shared().buffer).defined() || scope->IsPointedTo(Shared().buffer)) return false;
-    scope->SetLayout(Shared().buffer, ProposeTmaLayout(Shared()), span);
-    return true;
+    return ProposeTma(call_, Shared().buffer, scope, span);
   }
 
   Call SelectInstruction(const LayoutScope& scope) const final {
-    RefuseTarget(*scope.target);
-    TmaPlan plan;
-    const std::string why = PlanTmaCopy(call_.get(), scope.Find(Shared().buffer),
-                                        TmaProof::kAtLaunch, scope.analyzer, &plan);
-    if (!why.empty()) RefuseTma("T.tma_copy", why, span);
-    return WithTmaPlan(call_.get(), plan);
+    const TmaDecision tma = SelectTma(call_.get(), TmaMoment::kFinal, scope.Find(Shared().buffer),
+                                      *scope.target, scope.analyzer);
+    if (!tma.IsMade()) RefuseTma("T.tma_copy", tma.why, span);
+    return WithTmaPlan(call_.get(), tma.plan);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
@@ -171,11 +165,6 @@ class TmaCopyOperator : public TileOperator {
 
  private:
   const TileRegion& Shared() const { return is_load_ ? dst_ : src_; }
-
-  void RefuseTarget(const Target& target) const {
-    if (target.Has(Feature::kTma)) return;
-    RefuseTma("T.tma_copy", "a target without TMA (" + target.arch + ")", span);
-  }
 
   Call call_;
   TileRegion src_, dst_;
@@ -208,18 +197,11 @@ Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_m
   return WithTileOpAttrs(CallOp(pixels ? kTmaIm2col : kTmaCopy, args).get(), attrs);
 }
 
-std::string PlanTmaCopy(const CallNode* copy, const Layout& layout, TmaProof proof,
-                        Analyzer* analyzer, TmaPlan* plan) {
-  const Expr call = GetRef<Expr>(copy);
-  const TileRegion first = TileRegion::From(copy->args[0]);
-  const TileRegion second = TileRegion::From(copy->args[1]);
-  const TileRegion& shared = IsGlobal(first.buffer) ? second : first;
-  const Layout placed = LayoutFrom(layout, shared.buffer);
-  if (IsCallTo(call, kIm2col) || IsCallTo(call, kTmaIm2col)) {
-    return PlanIm2col(Im2col::From(copy), placed, analyzer, plan);
-  }
-  const TileRegion& global = IsGlobal(first.buffer) ? first : second;
-  return PlanTma(global, shared, placed, proof, analyzer, plan);
+bool ProposeTma(const Call& call, const Var& tile, LayoutScope* scope, const Span& span) {
+  const TmaDecision tma =
+      SelectTma(call.get(), TmaMoment::kProposal, Layout(), *scope->target, scope->analyzer);
+  if (tma.IsMade()) scope->SetLayout(tile, tma.layout, span);
+  return tma.IsMade();
 }
 
 Call WithTmaPlan(const CallNode* copy, const TmaPlan& plan) {

@@ -21,15 +21,8 @@ bool IsTmaLoad(const CallNode* call);
  */
 Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask);
 
-/*!
- * Plans a copy by TMA, or an addition, of an operator's call whose tile lies as `layout` says,
- * row-major where that is undefined: tl.tileop.copy, im2col, tma_copy, tma_im2col, atomic. Returns
- * why there is no plan, as the words behind "found"; empty if there is one. The tensor has to be a
- * parameter, or a view of one with the same dtype, which the call cannot tell; and it must have no
- * safe value (T.annotate_safe_value) but 0.
- */
-std::string PlanTmaCopy(const CallNode* copy, const Layout& layout, TmaProof proof,
-                        Analyzer* analyzer, TmaPlan* plan);
+/*! Gives a tile without a layout the one that TMA writes, if TMA makes the copy then. */
+bool ProposeTma(const Call& call, const Var& tile, LayoutScope* scope, const Span& span);
 /*! The call with its plan as an attribute, and the plan of one. */
 Call WithTmaPlan(const CallNode* copy, const TmaPlan& plan);
 TmaPlan TmaPlanOf(const CallNode* copy);
@@ -62,8 +55,6 @@ Stmt OverBoxes(const BoxAddress& place, Stmt body, const Span& span);
 Expr HintOf(const TmaIssue& issue);
 /*! `tl.create_tma_descriptor(..)`, which SplitHostDevice makes a kernel parameter. */
 Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer);
-/*! The layout of a shared tile, row-major where nobody placed it. */
-Layout LayoutFrom(const Layout& found, const Var& buffer);
 
 /*! Pointer to an element of a shared tile where a copy by the async proxy begins. */
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope);

@@ -5,11 +5,11 @@
  * rows, and copies channels of the pixels that lie a tap's distance from them (PTX ISA, Tensors,
  * "Im2col mode").
  */
-#include "../target/target.h"
 #include "../tvm/error.h"
 #include "im2col.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
+#include "tma_select.h"
 
 namespace tl {
 namespace {
@@ -86,17 +86,15 @@ class TmaIm2colOperator : public TileOperator {
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level != InferLevel::kPrefer || scope->Find(Tile()).defined()) return false;
-    scope->SetLayout(Tile(), ProposeTmaLayout(im2col_.tile), span);
-    return true;
+    return ProposeTma(call_, Tile(), scope, span);
   }
 
   Call SelectInstruction(const LayoutScope& scope) const final {
-    TmaPlan plan;
-    const std::string why =
-        PlanTmaCopy(call_.get(), scope.Find(Tile()), TmaProof::kFully, scope.analyzer, &plan);
-    if (why.empty()) return WithTmaPlan(call_.get(), plan);
+    const TmaDecision tma = SelectTma(call_.get(), TmaMoment::kFinal, scope.Find(Tile()),
+                                      *scope.target, scope.analyzer);
+    if (tma.IsMade()) return WithTmaPlan(call_.get(), tma.plan);
     ThrowAt(span, "ValueError",
-            "T.im2col: found " + why +
+            "T.im2col: found " + tma.why +
                 ", wanted a tile that TMA can load, as was planned before "
                 "layouts were; give it annotations={\"disable_tma\": True}");
   }

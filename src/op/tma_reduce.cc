@@ -1,20 +1,13 @@
 #include "tma_reduce.h"
 
-#include "../target/target.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
 #include "tma_copy.h"
+#include "tma_select.h"
 
 namespace tl {
 namespace {
-
-/*! PTX ISA, cp.reduce.async.bulk.tensor: .add. */
-bool HasAddition(DLDataType t) {
-  if (t.code == kDLInt) return t.bits == 32;
-  if (t.code == kDLUInt) return t.bits == 32 || t.bits == 64;
-  return (t.code == kDLFloat && (t.bits == 16 || t.bits == 32)) || t.code == kDLBfloat;
-}
 
 class TmaReduceOperator : public TileOperator {
  public:
@@ -30,29 +23,16 @@ class TmaReduceOperator : public TileOperator {
     const Var tile = shared_.buffer;
     if (level != InferLevel::kPrefer || !IsShared(tile) || scope->Find(tile).defined())
       return false;
-    scope->SetLayout(tile, ProposeTmaLayout(shared_), span);
-    return true;
+    return ProposeTma(call_, tile, scope, span);
   }
 
   Call SelectInstruction(const LayoutScope& scope) const final {
-    const DLDataType type = BufferOf(global_.buffer)->dtype->dtype;
-    TmaPlan plan;
-    std::string why;
-    if (!scope.target->Has(Feature::kTma)) {
-      why = "a target without TMA (" + scope.target->arch + ")";
-    } else if (!IsShared(shared_.buffer)) {
-      why = std::string(shared_.buffer->name) + ", which is not in shared memory";
-    } else if (!HasAddition(type)) {
-      why = "elements of " + DTypeName(type);
-    } else {
-      why = PlanTmaCopy(call_.get(), scope.Find(shared_.buffer), TmaProof::kAtLaunch,
-                        scope.analyzer, &plan);
-    }
-    if (!why.empty()) {
-      ThrowAt(span, "ValueError",
-              "T.atomic_add: found " + why + ", wanted a tile that TMA can add; leave out use_tma");
-    }
-    return WithTmaPlan(call_.get(), plan);
+    const TmaDecision tma = SelectTma(call_.get(), TmaMoment::kFinal, scope.Find(shared_.buffer),
+                                      *scope.target, scope.analyzer);
+    if (tma.IsMade()) return WithTmaPlan(call_.get(), tma.plan);
+    ThrowAt(
+        span, "ValueError",
+        "T.atomic_add: found " + tma.why + ", wanted a tile that TMA can add; leave out use_tma");
   }
 
   Stmt Lower(LoweringScope* scope) const final {

@@ -6,6 +6,9 @@
 
 namespace tl {
 
+/*! Atomic operations of a tile; with `use_tma` this file's operator makes them. */
+inline constexpr const char* kAtomic = "tl.tileop.atomic";
+
 /*!
  * One thread issues the boxes of a copy from shared to global memory whose elements are added to
  * what the tensor has, each atomically. Refused (ValueError): what the unit cannot copy, dtypes

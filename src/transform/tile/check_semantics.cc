@@ -10,6 +10,7 @@
  */
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
+#include "../../op/tma_reduce.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -107,7 +108,7 @@ class Checker : public StmtExprVisitor {
     const bool by_elements = IsCallTo(GetRef<Expr>(call), "tl.tileop.copy") ||
                              IsCallTo(GetRef<Expr>(call), "tl.tileop.fill") ||
                              IsCallTo(GetRef<Expr>(call), "tl.tileop.transpose") ||
-                             IsCallTo(GetRef<Expr>(call), "tl.tileop.atomic");
+                             IsCallTo(GetRef<Expr>(call), kAtomic);
     const Any prefer = TileOpAttr(call, "prefer_instruction");
     const bool by_tma = TileOpIntAttr(call, "use_tma", 0) != 0 ||
                         (prefer != nullptr && prefer.cast<String>() == "tma");

@@ -25,6 +25,7 @@
 #include "../../op/call_attrs.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/target.h"
 #include "../../tvm/attrs.h"
@@ -202,7 +203,7 @@ class Walk : public StmtExprMutator {
 
   /*! A tile operator or a parallel loop. */
   Stmt Work(const Stmt& s) {
-    if (const CallNode* atomic = AsCallOf(s, "tl.tileop.atomic"); atomic && IsOfEach(atomic)) {
+    if (const CallNode* atomic = AsCallOf(s, kAtomic); atomic && IsOfEach(atomic)) {
       return OfElement(atomic, s->span);
     }
     if (!IsForAll()) {

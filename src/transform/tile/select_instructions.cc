@@ -23,6 +23,7 @@
 #include "../../op/gemm_instruction.h"
 #include "../../op/matrix_copy.h"
 #include "../../op/tma_copy.h"
+#include "../../op/tma_select.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -237,9 +238,7 @@ class CopySelector : public Selector {
       why = "a copy that is not between shared and global memory";
     } else {
       why = WhyNotTmaAsked(call);
-      if (why.empty() && !target_.Has(Feature::kTma)) {
-        why = "a target without TMA (" + target_.arch + ")";
-      }
+      if (why.empty()) why = WhyNotTmaTarget(target_);
       if (why.empty() && stores) why = WhyNotStore(call, dst.buffer);
     }
     if (!why.empty()) RefuseTma("T.copy", why, span);

@@ -6,11 +6,10 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
-#include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/region_nest.h"
-#include "../../op/tma_copy.h"
+#include "../../op/tma_select.h"
 #include "../../tvm/attrs.h"
 #include "pipeline.h"
 #include "versions.h"
@@ -73,26 +72,6 @@ int64_t MostStages(const Stmt& body) {
 
 }  // namespace
 
-std::string WhyNotTmaAsked(const CallNode* copy) {
-  // The unit knows tensors by their strides.
-  if (const Any placed = TileOpAttr(copy, kPlacedTensor); placed != nullptr) {
-    return "the layout of " + std::string(placed.cast<String>()) + " (T.annotate_layout)";
-  }
-  for (const Expr& arg : copy->args) {
-    const auto* region = arg.as<TensorRegionNode>();
-    if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
-    return "a tile whose extents only the launch knows";
-  }
-  if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
-  if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
-  if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";
-  if (TileOpAttr(copy, "parallel_loop_layout") != nullptr) return "a loop_layout";
-  if (TileOpIntAttr(copy, "coalesced_width", 0)) return "a coalesced_width";
-  const Any prefer = TileOpAttr(copy, "prefer_instruction");
-  if (prefer == nullptr || prefer.cast<String>() == "tma") return "";
-  return "prefer_instruction=\"" + std::string(prefer.cast<String>()) + "\"";
-}
-
 TileLoads::TileLoads(const KernelInfo& kernel, const Views& views) : kernel_(kernel) {
   annotated_.views = std::make_shared<const Views>(views);
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
@@ -148,18 +127,13 @@ std::string TileLoads::WhyNotTensor(const CallNode* load) const {
 std::string TileLoads::WhyNotTma(const CallNode* load, bool slots) const {
   std::string why = WhyNotTensor(load);
   if (!why.empty()) return why;
-  why = WhyNotTmaAsked(load);
-  if (!why.empty()) return why;
   const Var dst = TileRegion::From(load->args[1]).buffer;
   const Layout layout = Dictated().Find(dst);
   Analyzer analyzer;
   WithFacts(&analyzer, LeadingAssumptions(kernel_.block->body), [&] {
     const Call copy = slots ? IntoSlot(load, dst) : GetRef<Call>(load);
-    const Layout placed = !layout.defined() ? ProposeTmaLayout(TileRegion::From(copy->args[1]))
-                          : slots           ? ExpandLayout(layout, {2})
-                                            : layout;
-    TmaPlan plan;
-    why = PlanTmaCopy(copy.get(), placed, TmaProof::kFully, &analyzer, &plan);
+    const Layout placed = layout.defined() && slots ? ExpandLayout(layout, {2}) : layout;
+    why = SelectTma(copy.get(), TmaMoment::kCandidate, placed, *kernel_.target, &analyzer).why;
   });
   return why;
 }

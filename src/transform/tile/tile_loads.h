@@ -6,9 +6,6 @@
 
 namespace tl {
 
-/*! The keyword or pass config by which the user keeps a copy from TMA, "" if there is none. */
-std::string WhyNotTmaAsked(const CallNode* copy);
-
 class TileLoads {
  public:
   TileLoads(const KernelInfo& kernel, const Views& views);

@@ -1,0 +1,99 @@
+"""Whether TMA makes a copy is decided in one function, and each moment leaves its answer on the
+call."""
+
+import pathlib
+import re
+
+import pytest
+import tvm
+from tvm_ffi import structural_walk
+
+import tilelang.language as T
+from tilelang import transform
+from tilelang.utils.target import determine_target
+
+SRC = pathlib.Path(__file__).resolve().parents[3] / "src"
+
+
+def after(last, func, arch="sm_90a"):
+    """The tile program behind a pass."""
+    mod = tvm.IRModule({"main": func})
+    steps = [
+        transform.BindTarget(determine_target(f"cuda -arch={arch}", return_object=True)),
+        transform.MaterializeKernelLaunch(),
+        transform.SelectInstructions(),
+    ]
+    if last == "LayoutInference":
+        steps.append(transform.LayoutInference())
+    for step in steps:
+        mod = step(mod)
+    return mod
+
+
+def copy_attrs(mod):
+    """Attributes of the copy to global memory."""
+    found = []
+
+    def call(node):
+        value = node.value
+        if isinstance(value, tvm.ir.Call) and value.op.name == "tl.tileop.copy":
+            found.append(value.attrs)
+
+    structural_walk(mod["main"], [(tvm.tirx.Evaluate, call)])
+    (attrs,) = found
+    return attrs
+
+
+def stored(annotated=False, demanded=False):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            if annotated:
+                # Every row begins 64 elements behind the one before, in another order.
+                T.annotate_layout({S: T.Layout((64, 64), lambda i, j: i * 64 + (j + 8 * i) % 64)})
+            for i, j in T.Parallel(64, 64):
+                S[i, j] = A[i, j] + T.float16(1)
+            if demanded:
+                T.copy(S, B, prefer_instruction="tma")
+            else:
+                T.copy(S, B)
+
+    return main
+
+
+def test_the_planner_of_tma_is_called_in_one_place():
+    planners = re.compile(r"(?<!std::string )\b(PlanTma|PlanIm2col)\(")
+    callers = [
+        path.name
+        for path in SRC.rglob("*.cc")
+        for line in path.read_text().splitlines()
+        if planners.search(line)
+    ]
+    assert callers == ["tma_select.cc"] * 2
+
+
+def test_each_moment_leaves_its_answer_on_the_call():
+    before = copy_attrs(after("SelectInstructions", stored()))
+    assert list(before["instruction"]) == ["tma", "vector"]
+    assert "tma" not in before
+    found = copy_attrs(after("LayoutInference", stored()))
+    assert list(found["instruction"]) == ["tma"]
+    assert "tma" in found  # the boxes
+
+
+def test_a_layout_that_tma_does_not_write_is_found_when_layouts_are_known():
+    before = copy_attrs(after("SelectInstructions", stored(True)))
+    assert list(before["instruction"]) == ["tma", "vector"]
+    found = copy_attrs(after("LayoutInference", stored(True)))
+    assert list(found["instruction"]) == ["vector"]
+    assert list(found["rejected"]) == ["tma"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "annotated", "why"),
+    [("sm_80", False, "a target without TMA"), ("sm_90a", True, "neither row-major nor a swizzle")],
+)
+def test_a_demand_is_refused_by_the_same_function(arch, annotated, why):
+    with pytest.raises(ValueError, match=why):
+        after("LayoutInference", stored(annotated, True), arch)
