@@ -10,16 +10,22 @@ namespace tl {
 
 namespace {
 
+bool IsSparse(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmSp); }
+bool IsScaled(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmScaled); }
+
 /*! Arguments: A, B, C, two transposes, policy, clear_accum; with metadata behind A and its
- * transpose behind that of A. */
-GemmOp ParseOperands(const CallNode* call, bool sparse) {
+ * transpose behind that of A; with scales behind A and B. */
+GemmOp ParseOperands(const CallNode* call) {
   GemmOp op;
+  const bool sparse = IsSparse(call), scaled = IsScaled(call);
   size_t next = 0;
   auto region = [&] { return TileRegion::From(call->args[next++]); };
   auto flag = [&] { return ToInt(call->args[next++]) != 0; };
   op.a = region();
   if (sparse) op.metadata = region();
+  if (scaled) op.scales_a = region();
   op.b = region();
+  if (scaled) op.scales_b = region();
   op.c = region();
   op.trans_a = flag();
   if (sparse) op.trans_metadata = flag();
@@ -29,21 +35,23 @@ GemmOp ParseOperands(const CallNode* call, bool sparse) {
   return op;
 }
 
-bool IsSparse(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmSp); }
-
 }  // namespace
 
-bool IsGemm(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemm) || IsSparse(call); }
+bool IsGemm(const CallNode* call) {
+  return IsCallTo(GetRef<Expr>(call), kGemm) || IsSparse(call) || IsScaled(call);
+}
 
 GemmOp ParseGemm(const CallNode* call, const Span& span) {
-  GemmOp op = ParseOperands(call, IsSparse(call));
+  GemmOp op = ParseOperands(call);
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
   op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
   op.span = span;
   return op;
 }
 
-Expr AccumulatorOf(const CallNode* call) { return call->args[IsSparse(call) ? 3 : 2]; }
+Expr AccumulatorOf(const CallNode* call) {
+  return call->args[IsScaled(call) ? 4 : IsSparse(call) ? 3 : 2];
+}
 
 namespace {
 
@@ -70,7 +78,9 @@ class GemmOperator : public TileOperator {
 
   BufferUse Use() const final {
     BufferUse use{{op_.a.buffer, op_.b.buffer}, {op_.c.buffer}};
-    if (op_.metadata) use.reads.push_back(op_.metadata->buffer);
+    for (const auto* more : {&op_.metadata, &op_.scales_a, &op_.scales_b}) {
+      if (*more) use.reads.push_back((*more)->buffer);
+    }
     if (!IsConst(op_.clear_accum, 1)) use.reads.push_back(op_.c.buffer);
     return use;
   }
@@ -203,6 +213,7 @@ std::unique_ptr<TileOperator> MakeGemm(const CallNode* call, const Span& span) {
 
 OperatorRegistration gemm(kGemm, "tl.gemm", MakeGemm);
 OperatorRegistration gemm_sp(kGemmSp, "tl.gemm_sp", MakeGemm);
+OperatorRegistration gemm_blockscaled(kGemmScaled, "tl.gemm_blockscaled", MakeGemm);
 
 }  // namespace
 }  // namespace tl

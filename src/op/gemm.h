@@ -1,5 +1,6 @@
 /*!
- * T.gemm: C += op(A) op(B) on tiles. A and B in shared memory or fragments, C a fragment.
+ * T.gemm: C += op(A) op(B) on tiles. A and B in shared memory or fragments, C a fragment. T.gemm_sp
+ * stores half of A, T.gemm_blockscaled has a scale for each block of K of A and B.
  *
  * Planned first (gemm_plan.cc): the wgmma of warp groups (gemm_wgmma.cc) where it fits, else a
  * tensor-core instruction of warps (gemm_mma.cc) for as much of K as it divides, ordinary
@@ -16,8 +17,9 @@ namespace tl {
 
 inline constexpr const char* kGemm = "tl.tileop.gemm";
 inline constexpr const char* kGemmSp = "tl.tileop.gemm_sp";
+inline constexpr const char* kGemmScaled = "tl.tileop.gemm_blockscaled";
 
-/*! Operands and options of one T.gemm or T.gemm_sp. */
+/*! Operands and options of one T.gemm, T.gemm_sp or T.gemm_blockscaled. */
 struct GemmOp {
   TileRegion a, b, c;
   bool trans_a, trans_b;
@@ -25,6 +27,8 @@ struct GemmOp {
    * element of `metadata`. */
   std::optional<TileRegion> metadata;
   bool trans_metadata = false;
+  /*! In shared memory: a scale for each row of A, and column of B, and block along K. */
+  std::optional<TileRegion> scales_a, scales_b;
   GemmWarpPolicy policy;
   Expr clear_accum;
   bool allow_tf32;
@@ -36,8 +40,10 @@ struct GemmOp {
   int64_t N() const { return Extent(c, 0); }
   int64_t K() const { return Extent(b, trans_b ? 0 : 1); }
   bool IsSparse() const { return metadata.has_value(); }
+  bool IsScaled() const { return scales_a.has_value(); }
   const char* Name() const {
     if (asynchronous) return IsSparse() ? "T.wgmma_gemm_sp" : "T.wgmma_gemm";
+    if (IsScaled()) return "T.gemm_blockscaled";
     return IsSparse() ? "T.gemm_sp" : "T.gemm";
   }
   DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
@@ -100,7 +106,7 @@ struct GemmPlan {
   std::string Text(const GemmOp& op) const;
 };
 
-/*! Is the call one of tl.tileop.gemm or tl.tileop.gemm_sp? */
+/*! Is the call one of kGemm, kGemmSp or kGemmScaled? */
 bool IsGemm(const CallNode* call);
 /*! The operator of such a call. */
 GemmOp ParseGemm(const CallNode* call, const Span& span);

@@ -1,4 +1,4 @@
-/*! T.gemm and T.gemm_sp by a matrix instruction of warps: fragments of A and B from shared memory
+/*! T.gemm and its like by a matrix instruction of warps: fragments of A and B from shared memory
  * or registers, as the instruction's row lays them out. */
 #include <cctype>
 
@@ -42,6 +42,7 @@ class MmaEmitter {
     if (operand_a_.shared.defined()) LoadA(k, &body);
     if (operand_b_.shared.defined()) LoadB(k, &body);
     if (op_.metadata) LoadMetadata(k, &body);
+    if (op_.scales_a) LoadScales(k, &body);
     Var i = MakeVar("i"), j = MakeVar("j");
     body.push_back(
         UnrolledFor(i, m_tiles_, UnrolledFor(j, n_tiles_, Mma(k, i, j), op_.span), op_.span));
@@ -168,6 +169,29 @@ class MmaEmitter {
     body->push_back(UnrolledFor(i, m_tiles_, MakeStore(metadata_, value, {i}, op_.span), op_.span));
   }
 
+  /*! A lane's scales of the step, one for each tile along M and along N. */
+  void LoadScales(const Var& k, std::vector<Stmt>* body) {
+    const Expr block = FloorDivOf(DepthOfB(k), mma_.scale_k) + FloorDivOf(lane_, mma_.m);
+    const auto load = [&](const TileRegion& scales, int64_t tiles, int64_t rows, const Expr& warp,
+                          int64_t warps) {
+      const Var to = MakeBuffer(std::string(scales.buffer->name) + "_frag",
+                                BufferOf(scales.buffer)->dtype->dtype, {MakeInt(tiles)}, "local");
+      body->push_back(Alloc(to));
+      Var i = MakeVar("i");
+      scope_->analyzer->BindConst(i, tiles);
+      Array<Expr> at = scales.Mins();
+      const size_t lead = at.size() - 2;
+      at.Set(lead, at[lead] + (warp + Expr(i) * warps) * rows + FloorModOf(lane_, rows));
+      at.Set(lead + 1, at[lead + 1] + block);
+      auto [buffer, indices] = scope_->ToPhysical(scales.buffer, at);
+      Stmt store = MakeStore(to, LoadOf(buffer, indices), {i}, op_.span);
+      body->push_back(UnrolledFor(i, tiles, store, op_.span));
+      return to;
+    };
+    scales_a_ = load(*op_.scales_a, m_tiles_, mma_.m, row_warp_, m_warps_);
+    scales_b_ = load(*op_.scales_b, n_tiles_, mma_.n, col_warp_, n_warps_);
+  }
+
   Stmt Mma(const Expr& k, const Expr& i, const Expr& j) const {
     // Fragments that stay in registers have all of K, tile after tile.
     const Expr tile_a = operand_a_.shared.defined() ? i : k * m_tiles_ + i;
@@ -180,8 +204,14 @@ class MmaEmitter {
     args.push_back(AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}));
     Array<Expr> operands = {AddressOf(a_, {tile_a * mma_.ElementsA()}),
                             AddressOf(b_, {tile_b * mma_.ElementsB()})};
-    if (mma_.exchanges_operands) operands = {operands[1], operands[0]};
+    Array<Expr> scales;
+    if (op_.scales_a) scales = {LoadOf(scales_a_, {i}), LoadOf(scales_b_, {j})};
+    if (mma_.exchanges_operands) {
+      operands = {operands[1], operands[0]};
+      if (op_.scales_a) scales = {scales[1], scales[0]};
+    }
     for (const Expr& operand : operands) args.push_back(operand);
+    for (const Expr& scale : scales) args.push_back(scale);
     if (op_.metadata) args.push_back(LoadOf(metadata_, {i}));
     return MakeEvaluate(CallOp(mma_.intrinsic, args), op_.span);
   }
@@ -194,7 +224,7 @@ class MmaEmitter {
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
   Expr lane_, row_warp_, col_warp_;
-  Var a_, b_, metadata_;
+  Var a_, b_, metadata_, scales_a_, scales_b_;
 };
 
 }  // namespace

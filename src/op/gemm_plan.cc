@@ -21,7 +21,8 @@ bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 /*! Types that multiply and add, the accumulator no integer under floats. */
 void CheckTypes(const GemmOp& op) {
   const DLDataType a = op.OperandType(), c = op.AccumulatorType();
-  auto is_number = [](DLDataType t) {
+  auto is_number = [&](DLDataType t) {
+    if (t.code == kDLFloat4_e2m1fn) return op.IsScaled();
     const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
                           t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2 ||
                           t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
@@ -47,21 +48,59 @@ void CheckOperands(const GemmOp& op) {
                 ", wanted the whole fragment; allocate one of the slice's shape");
   }
   CheckTypes(op);
-  if (!op.IsSparse()) return;
-  CheckOperand(op, "E", *op.metadata, IsShared(op.metadata->buffer),
-               "shared memory; copy it there with T.copy");
+  const std::pair<const char*, const std::optional<TileRegion>*> others[] = {
+      {"E", &op.metadata}, {"SFA", &op.scales_a}, {"SFB", &op.scales_b}};
+  for (const auto& [name, region] : others) {
+    if (!*region) continue;
+    CheckOperand(op, name, **region, IsShared((*region)->buffer),
+                 "shared memory; copy it there with T.copy");
+  }
 }
 
 /*! Are tensor cores the only ones that multiply these operands? */
-bool MustBeWhole(const GemmOp& op) { return op.IsSparse() || op.OperandType().bits < 8; }
+bool MustBeWhole(const GemmOp& op) {
+  return op.IsSparse() || op.IsScaled() || op.OperandType().bits < 8;
+}
 
 [[noreturn]] void RefuseShape(const GemmOp& op, const std::string& why) {
   ThrowAt(op.span, "ValueError",
           op.Name() + std::string(": found a tile of ") + std::to_string(op.M()) + "x" +
               std::to_string(op.N()) + "x" + std::to_string(op.K()) +
               " that no tensor core multiplies (" + why + "); change it, or " +
-              (op.IsSparse() ? "use T.gemm with the zeros stored"
-                             : "cast the operands to int8 while copying them"));
+              (op.IsScaled()   ? "use T.gemm on operands that are multiplied by their scales while "
+                                 "they are copied"
+               : op.IsSparse() ? "use T.gemm with the zeros stored"
+                               : "cast the operands to int8 while copying them"));
+}
+
+/*! The 8-bit float with as many bits of exponent and mantissa, of the other family. */
+std::optional<DLDataType> OtherFamily(DLDataType t) {
+  static const std::pair<int, int> pairs[] = {{kDLFloat8_e4m3fn, kDLFloat8_e4m3fnuz},
+                                              {kDLFloat8_e5m2, kDLFloat8_e5m2fnuz}};
+  for (const auto& [ocp, fnuz] : pairs) {
+    if (t.code == ocp) return DLDataType{static_cast<uint8_t>(fnuz), 8, 1};
+    if (t.code == fnuz) return DLDataType{static_cast<uint8_t>(ocp), 8, 1};
+  }
+  return std::nullopt;
+}
+
+/*! Refuses 8-bit floats of which the target multiplies the other family alone: each would be
+ * converted by several instructions of ordinary arithmetic. */
+void CheckFamily(const GemmOp& op, const Target& target) {
+  const DLDataType found = CanonicalOperand(op.OperandType());
+  const std::optional<DLDataType> other = OtherFamily(found);
+  if (!other || op.IsScaled()) return;
+  bool has_found = false, has_other = false;
+  for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
+    if (!target.Has(i.feature)) continue;
+    has_found |= i.operand == found;
+    has_other |= i.operand == *other;
+  }
+  if (has_found || !has_other) return;
+  ThrowAt(op.span, "ValueError",
+          op.Name() + std::string(": found operands of ") + DTypeName(found) +
+              ", which no matrix instruction of " + target.arch + " multiplies, wanted " +
+              DTypeName(*other) + "; allocate the tiles with it, so that copies cast to it");
 }
 
 /*! As many warps as can share the tile; an instruction's unit divides it, so one can. */
@@ -175,8 +214,10 @@ Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
 }
 
 std::string GemmPlan::Text(const GemmOp& op) const {
-  std::string text = std::string(op.IsSparse() ? "T.gemm_sp " : "T.gemm ") +
-                     std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
+  const char* name = op.IsScaled()   ? "T.gemm_blockscaled "
+                     : op.IsSparse() ? "T.gemm_sp "
+                                     : "T.gemm ";
+  std::string text = name + std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
                      std::to_string(op.K()) + ": ";
   if (UsesWgmma()) {
     text += std::to_string(op.K() / wgmma.instruction->k) + " x " +
@@ -197,6 +238,7 @@ std::string GemmPlan::Text(const GemmOp& op) const {
 
 GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   CheckOperands(op);
+  CheckFamily(op, *context.target);
   GemmPlan plan;
   GemmShape want{op.M(),
                  op.N(),
@@ -208,7 +250,8 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
                  context.num_threads,
                  op.allow_tf32,
                  IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
-                 op.IsSparse()};
+                 op.IsSparse(),
+                 op.IsScaled()};
   plan.why_no_wgmma = ChooseWgmma(op, want, context, &plan);
   if (plan.UsesWgmma()) return plan;
   if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);

@@ -115,6 +115,16 @@ std::vector<Intrinsic> TileIntrinsics() {
        kMatrix,
        false,
        Feature::kMfma},
+      // mfma_scale<m, n, k, A type, B type>(c, a, b, scale of a, scale of b): the same of blocks
+      // along K, each with its scale
+      {"tl.mfma_scale",
+       "tl::mfma_scale",
+       "tl/mfma.h",
+       5,
+       {kReadWrite, kRead, kRead, kNone, kNone},
+       kMatrix,
+       false,
+       Feature::kMfmaOcp},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
       {kSyncPartial,

@@ -47,7 +47,7 @@ const std::vector<AmdFeature>& FeatureTable() {
       {Feature::kMfmaGfx90a, "MFMA of int8 of gfx90a", {"gfx90a"}},
       {Feature::kMfmaGfx942, "MFMA of int8 of gfx942", {"gfx942", "gfx950"}},
       {Feature::kMfmaFnuz, "MFMA of float8 fnuz", {"gfx942"}},
-      {Feature::kMfmaOcp, "MFMA of float8", {"gfx950"}},
+      {Feature::kMfmaOcp, "MFMA of the OCP's formats", {"gfx950"}},
       {Feature::kMfmaXf32, "MFMA of xf32", {"gfx942"}},
   };
   return table;

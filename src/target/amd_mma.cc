@@ -1,5 +1,7 @@
 /*! MFMA (AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions"; AMD
  * matrix instruction calculator). */
+#include <algorithm>
+
 #include "../tvm/registry.h"
 #include "mma.h"
 
@@ -9,15 +11,21 @@ namespace {
 constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
     kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kS32{kDLInt, 32, 1}, kE4M3{kDLFloat8_e4m3fn, 8, 1},
     kE5M2{kDLFloat8_e5m2, 8, 1}, kE4M3Fnuz{kDLFloat8_e4m3fnuz, 8, 1},
-    kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1};
+    kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1}, kE2M1{kDLFloat4_e2m1fn, 4, 1};
 
 constexpr int kLanes = 64;
 
-/*! A or B of `rows` by k: lane l has row l % rows, and k / (64 / rows) elements in one piece from
- * l / rows on. */
-Fragment Operand(int rows, int k) {
-  const int of_lane = rows * k / kLanes;
-  return MakeWarpFragment({{0, rows, 1}, {1, kLanes / rows, of_lane}}, {{1, of_lane, 1}});
+/*! Of how many elements along K an operand of mfma_scale has a scale (CDNA4 ISA,
+ * V_MFMA_SCALE_F32_16X16X128_F8F6F4). */
+constexpr int kScaleK = 32;
+
+/*! A or B of `rows` by k: lane l has row l % rows, and of k pieces of up to 16 bytes, the first of
+ * all lanes in front of the second. */
+Fragment Operand(int rows, int k, int bits) {
+  const int of_lane = rows * k / kLanes, piece = std::min(of_lane, 128 / bits);
+  const int lanes = kLanes / rows;
+  return MakeWarpFragment({{0, rows, 1}, {1, lanes, piece}},
+                          {{1, piece, 1}, {1, of_lane / piece, piece * lanes}});
 }
 
 /*!
@@ -43,13 +51,23 @@ MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator,
                       feature,
                       operand_name,
                       accumulator_name,
-                      Operand(m, k),
-                      Operand(m, k),
+                      Operand(m, k, operand.bits),
+                      Operand(m, k, operand.bits),
                       Accumulator(m, accumulator),
                       "mfma." + rows + "x" + rows + "x" + depth,
                       "tl.mfma",
                       {rows, rows, depth, operand_name, accumulator_name}};
   i.exchanges_operands = true;
+  return i;
+}
+
+/*! The same with scales of 32 elements. */
+MatrixInstruction ScaledMfma(int m, int k, DLDataType operand, const char* operand_name) {
+  MatrixInstruction i = Mfma(m, k, operand, kF32, Feature::kMfmaOcp, operand_name, "float");
+  i.name = "mfma_scale" + i.name.substr(i.name.find('.'));
+  i.intrinsic = "tl.mfma_scale";
+  i.template_args[4] = operand_name;
+  i.scale_k = kScaleK;
   return i;
 }
 
@@ -80,6 +98,9 @@ std::vector<MatrixInstruction> Rows() {
   add(8, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
   add(16, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
   add(8, kS8, kS32, Feature::kMfmaGfx90a, "int8_t", "int");
+  // f8f6f4, which takes twice as many a cycle as the others of 8 bits.
+  add(64, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
+  add(64, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
   add(16, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
   add(16, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
   add(16, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
@@ -88,6 +109,12 @@ std::vector<MatrixInstruction> Rows() {
   mark(&MatrixInstruction::opt_in);
   add(2, kF32, kF32, Feature::kMfma, "float", "float");
   rows.push_back(Mfma(16, 4, kF64, kF64, Feature::kMfma, "double", "double"));
+  for (int m : {32, 16}) {
+    const int k = m == 32 ? 64 : 128;
+    rows.push_back(ScaledMfma(m, k, kE4M3, "fp8_e4_t"));
+    rows.push_back(ScaledMfma(m, k, kE5M2, "fp8_e5_t"));
+    rows.push_back(ScaledMfma(m, k, kE2M1, "fp4_e2_t"));
+  }
   return rows;
 }
 

@@ -32,6 +32,7 @@ Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
                                    {"operand", String(DTypeName(i.operand))},
                                    {"accumulator", String(DTypeName(i.accumulator))},
                                    {"exchanges_operands", i.exchanges_operands},
+                                   {"scale_k", i.scale_k},
                                    {"A", ElementsOf(i.a)},
                                    {"B", ElementsOf(i.b)},
                                    {"C", ElementsOf(i.c)}});
@@ -83,8 +84,9 @@ Registration registration([] {
 });
 
 bool HasTypes(const MatrixInstruction& i, const GemmShape& s) {
-  return i.sparse == s.sparse && CanonicalOperand(s.a) == i.operand &&
-         CanonicalOperand(s.b) == i.operand && s.c == i.accumulator;
+  return i.sparse == s.sparse && (i.scale_k > 0) == s.scaled &&
+         CanonicalOperand(s.a) == i.operand && CanonicalOperand(s.b) == i.operand &&
+         s.c == i.accumulator;
 }
 
 /*! Columns of a group's instruction come in eights. */

@@ -47,6 +47,10 @@ struct MatrixInstruction {
   /*! mma.sp: of every four elements of a row of A (two of tf32) half are stored, and two bits of
    * metadata for each of them say which (for tf32 four). */
   bool sparse = false;
+  /*! Of how many elements along K a row of A, and a column of B, has a scale, a power of two; 0
+   * without scales. Lane l gives the scale of row l % m of A, and of column l % n of B, of elements
+   * from l / m * scale_k on; behind the pointers to A and B the intrinsic is called with both. */
+  int scale_k = 0;
 
   /*! The threads of a group of warps that issue it together; 0 for those of a warp. A group has A
    * in shared memory or in registers, B in shared memory, each by a descriptor. */
@@ -94,7 +98,7 @@ struct WarpPartition {
   int64_t n_warps;
 };
 
-/*! What a T.gemm or T.gemm_sp asks for. */
+/*! What a T.gemm and its like ask for. */
 struct GemmShape {
   int64_t m, n, k;
   DLDataType a, b, c;
@@ -107,6 +111,8 @@ struct GemmShape {
   bool whole_k;
   /*! A is stored without its zeros. */
   bool sparse;
+  /*! A and B have a scale for each block of elements along K. */
+  bool scaled = false;
 };
 
 /*! The instruction for the shape, the one with the largest K first; nullptr with `reasons` (one

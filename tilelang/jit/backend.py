@@ -9,16 +9,17 @@ import torch
 from tvm.target import Target
 
 from tilelang.utils.log import logger
-from tilelang.utils.target import arch_of, compiled_for, kind_of
+from tilelang.utils.target import arch_of, compiled_for, gcn_arch, kind_of
 
 EMULATE = "emulate"
 GPU_BACKENDS = ("tvm_ffi", "cython", "nvrtc")
-"""Names for the GPU. They are one backend: NVRTC compiles, and the Cython adapter launches."""
+"""Names for the GPU. They are one backend: NVRTC or clang compiles, and the Cython adapter
+launches."""
 
 _CHOICES = ("auto", *GPU_BACKENDS, EMULATE)
 _WHY_EMULATED = {
     "cuda": "torch finds no CUDA device",
-    "hip": "nothing here launches kernels on AMD GPUs yet",
+    "hip": "torch finds no AMD GPU",
 }
 
 
@@ -39,7 +40,7 @@ def resolve_backend(name: str, target: Target) -> str:
         )
     if name != "auto":
         return name
-    if kind == "cuda" and _has_cuda_gpu():
+    if _has_cuda_gpu() if kind == "cuda" else bool(_amd_gpus()):
         return GPU_BACKENDS[0]
     _say_emulated(_WHY_EMULATED[kind])
     return EMULATE
@@ -50,6 +51,13 @@ def _has_cuda_gpu() -> bool:
     return torch.cuda.is_available() and not torch.version.hip
 
 
+def _amd_gpus() -> list[str]:
+    """Architectures of the GPUs of a torch that is built for ROCm."""
+    if not torch.version.hip or not torch.cuda.is_available():
+        return []
+    return [gcn_arch(device) for device in range(torch.cuda.device_count())]
+
+
 def why_not_here(name: str, target: Target) -> str:
     """Why this machine does not run kernels for `target` with backend `name`, and a repair; empty
     where it does.
@@ -58,10 +66,15 @@ def why_not_here(name: str, target: Target) -> str:
         return ""
     arch = arch_of(target)
     if kind_of(target) == "hip":
+        gpus = _amd_gpus()
+        if arch in gpus:
+            return ""
+        listed = ", ".join(sorted({*gpus}))
+        found = f"the GPU here is {listed}" if gpus else "torch finds no AMD GPU"
         return (
-            f"the kernel is compiled for {arch}, and kernels are launched on CUDA devices only, "
-            "not on AMD GPUs yet. Compile it with execution_backend='emulate' to run it on the "
-            "CPU, or load its code object (`kernel.cubin`) by hipModuleLoadData."
+            f"the kernel is compiled for {arch}, and {found}. Compile it for the GPU that runs it "
+            "(AMD's run code of their own architecture only), or with execution_backend='emulate' "
+            "to run it on the CPU."
         )
     if not _has_cuda_gpu():
         return (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import tilelang
 from tilelang.jit.backend import EMULATE, GPU_BACKENDS
 from tilelang.runtime.file import Variant, write_kernel
-from tilelang.utils.target import arch_of
+from tilelang.utils.arch import is_amd
+from tilelang.utils.target import arch_of, kind_of
 
 if TYPE_CHECKING:
     from tilelang.jit.kernel import JITKernel
@@ -44,15 +45,19 @@ def variant_of(kernel: JITKernel, arch: str) -> Variant:
 
 
 def _for_arch(kernel: JITKernel, arch: str) -> JITKernel:
-    """The same program for another architecture."""
+    """The same program for another architecture, of either vendor."""
     from tilelang.utils.arch import check_arch
 
-    check_arch(arch)
+    target: dict[str, object] = {"kind": "hip", "mcpu": arch}
+    if not is_amd(arch):
+        check_arch(arch)
+        own = dict(kernel.target.export())
+        target = {**(own if kind_of(kernel.target) == "cuda" else {"kind": "cuda"}), "arch": arch}
     return type(kernel)(
         kernel.prim_func,
         out_idx=kernel.out_idx,
         execution_backend=GPU_BACKENDS[0],
-        target={**dict(kernel.target.export()), "arch": arch},
+        target=target,
         target_host=kernel.target_host,
         verbose=kernel.verbose,
         pass_configs=kernel.pass_configs,

@@ -28,7 +28,7 @@ from tilelang.jit.backend import (
     resolve_backend,
     why_not_here,
 )
-from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
+from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, hip_adapter
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
 from tilelang.utils.arch import is_amd
@@ -198,6 +198,8 @@ class JITKernel(Callee):
             adapter = emulated_adapter(plan, launched.address, launched.explain, self._otherwise)
         elif self._why_not_here:
             raise RuntimeError(f"{plan.where()}: {self._why_not_here}")
+        elif is_amd(arch_of(self.target)):
+            adapter = hip_adapter(plan, self.cubin, self._otherwise)
         else:
             adapter = cuda_adapter(plan, self._binary_for_gpu(), self._otherwise)
         if self.verbose:

@@ -200,6 +200,7 @@ from tilelang.language.gathers import c2d_im2col, im2col, transpose
 from tilelang.language.gemms import (
     GemmWarpPolicy,
     gemm,
+    gemm_blockscaled,
     gemm_sp,
     wait_wgmma,
     wgmma_gemm,
@@ -393,7 +394,6 @@ from tilelang.language.unavailable import (
     clc_try_cancel,
     clc_try_cancel_multicast,
     deallocate_tmem,
-    gemm_blockscaled,
     initialize_tcgen05_descriptor,
     make_blockscaled_gemm_layout,
     mma_gemm_blockscaled,

@@ -20,7 +20,9 @@ _LayoutOf = Layout | Callable[..., Any]
 _ORDERS = {"row": "Row", "column": "Column", "mlx": "MLX"}
 
 
-def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
+def use_swizzle(
+    panel_size: int, order: str = "row", enable: bool = True, chiplets: int = 1
+) -> None:
     """Visit the blocks of a 2-D grid in panels, so that neighbours in time share operands in L2.
 
     Parameters
@@ -32,11 +34,16 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
         forwards.
     enable
         False: no effect.
+    chiplets
+        Chiplets with an L2 cache each, to which the chip deals blocks in turn: 8 of an MI300 or
+        MI350 (XCDs; those that its partition mode leaves). The panels are divided among them, so
+        that the blocks of a chiplet are neighbours.
 
     Raises
     ------
     ValueError
-        Outside of a kernel; if ``panel_size`` is not positive or ``order`` is another word.
+        Outside of a kernel; if ``panel_size`` or ``chiplets`` is not positive, or ``order`` is
+        another word.
 
     Example
     -------
@@ -49,8 +56,12 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
     panel = as_int(panel_size)
     if panel is None or panel < 1:
         raise ValueError(f"panel_size of T.use_swizzle is {panel_size!r}, wanted a positive int")
+    dealt = as_int(chiplets)
+    if dealt is None or dealt < 1:
+        raise ValueError(f"chiplets of T.use_swizzle is {chiplets!r}, wanted a positive int")
     if enable:
-        pattern = f"rasterization2D{_ORDERS[order]}<{panel}>"
+        sizes = f"{panel}" if dealt == 1 else f"{panel}, {dealt}"
+        pattern = f"rasterization2D{_ORDERS[order]}<{sizes}>"
         frame = tir_builder.attr(0, "threadblock_swizzle_pattern", pattern)
         tracer.enter(BuilderFrame(frame), rest=True)
 

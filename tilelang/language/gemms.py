@@ -1,4 +1,4 @@
-"""``T.gemm``, ``T.wgmma_gemm``, ``T.gemm_sp`` and how their warps divide the tile."""
+"""``T.gemm`` and its like, and how their warps divide the tile."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def gemm(
     clear_accum
         Whether ``C`` is overwritten instead; may be an expression such as ``k == 0``.
     k_pack
-        Products along K that one instruction of an AMD GPU takes. No effect.
+        Products along K for which a lane of an AMD GPU reads its elements at once. No effect: it
+        reads 16 bytes at once wherever they lie together.
     mbar
         Barrier that asynchronous tensor cores (sm_100) arrive at: None.
     annotations
@@ -126,6 +127,95 @@ def _gemm(
     if dtype == "tfloat32":
         attrs.setdefault("allow_tf32", True)
     return arguments, attrs
+
+
+def gemm_blockscaled(
+    A: Any,
+    B: Any,
+    C: Any,
+    SFA: Any,
+    SFB: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: GemmWarpPolicy | int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    *,
+    sf_a_granularity_k: int = 32,
+    sf_b_granularity_k: int = 32,
+) -> None:
+    """Compute ``C += (op(A) * SFA) @ (op(B) * SFB)``: each 32 elements along K have a scale.
+
+    Parameters
+    ----------
+    A, B, transpose_A, transpose_B
+        As in `gemm`, of dtype float8_e4m3fn, float8_e5m2 or float4_e2m1fn (OCP Microscaling
+        Formats: MXFP8, MXFP4).
+    C
+        As in `gemm`, of dtype float32.
+    SFA, SFB
+        The scales, of dtype float8_e8m0fnu: buffers or regions (M, K / 32) and (N, K / 32) in
+        shared memory. Element ``[i, k]`` is that of row i of op(A), column i of op(B), and of
+        elements 32 k to 32 k + 31 along K.
+    policy, clear_accum
+        As in `gemm`.
+    sf_a_granularity_k, sf_b_granularity_k
+        Elements along K of a scale: 32.
+
+    Only matrix instructions of gfx950 multiply so (CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4);
+    MXFP6 has no dtype.
+
+    Raises
+    ------
+    AssertionError, TypeError
+        As `gemm`, and for scales of another shape or dtype.
+    ValueError
+        As `gemm`; if a scale is not of 32 elements; if no tile of 32 x 32 x 64 or 16 x 16 x 128
+        divides the product, or the chip has no such instruction.
+
+    Example
+    -------
+    ``T.gemm_blockscaled(A_shared, B_shared, C_local, SFA_shared, SFB_shared, transpose_B=True)``
+    """
+    op = "T.gemm_blockscaled"
+    for name, given in (("a", sf_a_granularity_k), ("b", sf_b_granularity_k)):
+        if as_int(unwrap(given)) != _SCALE_K:
+            raise ValueError(
+                f"sf_{name}_granularity_k of {op} is {describe(given)}, wanted {_SCALE_K}"
+            )
+    (a, b, *rest), attrs = _gemm(op, A, B, C, transpose_A, transpose_B, policy, clear_accum, None)
+    scales = []
+    for name, value, operand, k_is_last in (
+        ("SFA", SFA, a, not transpose_A),
+        ("SFB", SFB, b, transpose_B),
+    ):
+        region = _operand(value, name, ("shared",), op)
+        _check_scales(op, name, region, operand, bool(k_is_last))
+        scales.append(region)
+    emit_tile_op("gemm_blockscaled", [a, scales[0], b, scales[1], *rest], attrs)
+
+
+_SCALE_K = 32
+
+
+def _check_scales(
+    op: str, name: str, scales: ir.TensorRegion, operand: ir.TensorRegion, k_is_last: bool
+) -> None:
+    """A scale for each row, or column, of `operand` and each 32 elements along K."""
+    if str(scales.source.dtype) != "float8_e8m0fnu":
+        raise TypeError(
+            f"{name} of {op} is of dtype {scales.source.dtype}, wanted float8_e8m0fnu; view it "
+            "with T.view, or cast it while copying it"
+        )
+    found = [simplify(r.extent) for r in scales.region[-2:]]
+    rows, depth = (int(simplify(r.extent)) for r in operand.region[-2:])
+    if not k_is_last:
+        rows, depth = depth, rows
+    wanted = [rows, depth // _SCALE_K]
+    if depth % _SCALE_K or [as_int(x) for x in found] != wanted:
+        raise AssertionError(
+            f"{name} of {op} is {tuple(found)}, wanted {tuple(wanted)}: a scale for each of {rows} "
+            f"rows and each {_SCALE_K} of {depth} elements along K"
+        )
 
 
 def wgmma_gemm(

@@ -48,7 +48,7 @@ _tensor_memory = _refused(
 _tensor_core = _refused("tcgen05.mma, which needs sm_100, wanted a chip up to sm_90", _USE_GEMM)
 _block_scaled = _refused(
     "products with scales of blocks, which need sm_100 or sm_120, wanted a chip up to sm_90",
-    "scale the operands or the sums in a T.Parallel loop around T.gemm",
+    "use T.gemm_blockscaled on gfx950, or scale the operands in a T.Parallel loop around T.gemm",
 )
 _launch_control = _refused(
     "clusterlaunchcontrol, which needs sm_100, wanted a chip up to sm_90", _USE_SCHEDULER
@@ -104,13 +104,6 @@ def tcgen05_gemm_blockscaled(
 @_tensor_core
 def tcgen05_gemm_sp(A_sparse: Any, E: Any, B: Any, C: Any, *arguments: Any, **keywords: Any) -> Any:
     """Refused: an asynchronous product with a sparse A into tensor memory (sm_100)."""
-
-
-@_block_scaled
-def gemm_blockscaled(
-    A: Any, B: Any, C: Any, SFA: Any, SFB: Any, *arguments: Any, **keywords: Any
-) -> Any:
-    """Refused: a product with scales of blocks (sm_100)."""
 
 
 @_block_scaled
@@ -252,7 +245,6 @@ __all__ = [
     "clc_try_cancel",
     "clc_try_cancel_multicast",
     "deallocate_tmem",
-    "gemm_blockscaled",
     "initialize_tcgen05_descriptor",
     "make_blockscaled_gemm_layout",
     "mma_gemm_blockscaled",

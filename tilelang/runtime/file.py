@@ -5,6 +5,7 @@
 ``<arch>/plan.json``    the launch plan (`tilelang.engine.launch_plan`)
 ``<arch>/calls.bin``    the same for readers without Python (`tilelang.runtime.calls`)
 ``<arch>/kernel.cubin`` the binary for an architecture such as ``sm_90a``
+``<arch>/kernel.co``    the same for one of AMD such as ``gfx942``, which has no ``calls.bin``
 ``emulate/kernel.cu``   the source that the emulator builds, instead of a binary
 ======================  ==========================================================================
 
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.utils.arch import is_amd
 
 FORMAT = "tilelang.kernel"
 VERSION = 1
@@ -36,7 +38,7 @@ VERSION = 1
 EMULATE = "emulate"
 """The variant that the emulator runs, in place of an architecture."""
 _ABOUT, _PLAN, _CALLS = "about.json", "plan.json", "calls.bin"
-_VARIANT = re.compile(rf"sm_\d{{2,3}}[af]?|{EMULATE}")
+_VARIANT = re.compile(rf"sm_\d{{2,3}}[af]?|gfx[0-9a-f]{{3,5}}|{EMULATE}")
 _TIME = (1980, 1, 1, 0, 0, 0)  # the first that zip knows
 
 
@@ -55,7 +57,7 @@ class Variant:
     Attributes:
         arch: such as ``"sm_90a"``, or ``"emulate"``.
         plan: how it is called; its last parameters may differ between variants (workspaces).
-        binary: a cubin, or the source for the emulator as UTF-8.
+        binary: a cubin, a code object of AMD, or the source for the emulator as UTF-8.
     """
 
     arch: str
@@ -71,7 +73,8 @@ class Variant:
         from tilelang.runtime.calls import encode_calls
 
         files = {_PLAN: self.plan.to_json().encode(), _binary_name(self.arch): self.binary}
-        if self.arch != EMULATE:
+        # tilelang_kernel.h calls the CUDA driver.
+        if self.arch != EMULATE and not is_amd(self.arch):
             files[_CALLS] = encode_calls(self.plan)
         return {f"{self.arch}/{name}": content for name, content in files.items()}
 
@@ -202,7 +205,9 @@ def _variant(arch: str, members: Mapping[str, bytes]) -> Variant:
 
 
 def _binary_name(arch: str) -> str:
-    return "kernel.cu" if arch == EMULATE else "kernel.cubin"
+    if arch == EMULATE:
+        return "kernel.cu"
+    return "kernel.co" if is_amd(arch) else "kernel.cubin"
 
 
 def _check_variants(variants: Sequence[Variant]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from tilelang.engine.launch_plan import LaunchPlan
-from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted
+from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, hip_adapter
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.runtime.file import EMULATE, KernelFile, Variant
-from tilelang.utils.arch import runs_on
+from tilelang.utils.arch import gcn_arch, is_amd, runs_on
 
 
 class Kernel(Callee):
@@ -36,7 +36,9 @@ class Kernel(Callee):
         self.launch_plan: LaunchPlan = self._variant.plan
         self._lock = threading.Lock()
         self._adapter: Launcher | None = None
-        if self.arch != EMULATE:
+        if is_amd(self.arch):
+            self._adapter = hip_adapter(self.launch_plan, self._variant.binary)
+        elif self.arch != EMULATE:
             self._adapter = cuda_adapter(self.launch_plan, self._variant.binary)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -83,11 +85,20 @@ def _chosen(file: KernelFile, path: str, arch: str | None) -> Variant:
         if EMULATE in variants:
             return variants[EMULATE]
         raise RuntimeError(
-            f"kernel file {path!r}: found variants {listed}, and torch finds no CUDA device. "
+            f"kernel file {path!r}: found variants {listed}, and torch finds no GPU. "
             "Export it with archs=[..., 'emulate'] to run it on the CPU."
         )
+    if torch.version.hip:
+        amd = gcn_arch(torch.cuda.current_device())
+        if amd in variants:
+            return variants[amd]
+        raise RuntimeError(
+            f"kernel file {path!r}: found variants {listed}, and the GPU here is {amd}. Export it "
+            "with its architecture among `archs`."
+        )
     gpu = torch.cuda.get_device_capability()
-    running = [v for v in file.variants if v.arch != EMULATE and runs_on(v.arch, gpu)]
+    of_cuda = [v for v in file.variants if v.arch != EMULATE and not is_amd(v.arch)]
+    running = [v for v in of_cuda if runs_on(v.arch, gpu)]
     if not running:
         raise RuntimeError(
             f"kernel file {path!r}: found variants {listed}, and the GPU here is "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import torch
+
 
 def check_arch(arch: str) -> re.Match[str]:
     """The parts of an architecture's name: major and minor number, suffix. Raises `ValueError`
@@ -21,6 +23,16 @@ def is_amd(arch: str) -> bool:
     Example: ``is_amd("gfx942") and not is_amd("sm_90a")``
     """
     return arch.startswith("gfx")
+
+
+def gcn_arch(device: int) -> str:
+    """The architecture of an AMD GPU of torch's.
+
+    Example: ``gcn_arch(0) == "gfx942"``
+    """
+    # "gfx942:sramecc+:xnack-": the architecture, and settings of the machine.
+    name: str = torch.cuda.get_device_properties(device).gcnArchName
+    return name.partition(":")[0]
 
 
 def runs_on(arch: str, capability: tuple[int, int]) -> bool:

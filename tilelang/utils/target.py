@@ -10,6 +10,7 @@ from tvm.target import Target
 
 from tilelang._ffi import get_function
 from tilelang.utils.arch import compiled_for as compiled_for
+from tilelang.utils.arch import gcn_arch as gcn_arch
 from tilelang.utils.arch import runs_on as runs_on
 
 TargetLike: TypeAlias = str | dict[str, Any] | Target
@@ -47,9 +48,7 @@ def hip_arch() -> str:
     """
     if not torch.version.hip or not torch.cuda.is_available():
         return HIP_FALLBACK_ARCH
-    # "gfx942:sramecc+:xnack-": the architecture, and settings of the machine.
-    name: str = torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName
-    return name.partition(":")[0]
+    return gcn_arch(torch.cuda.current_device())
 
 
 def kind_of(target: Target) -> str:

@@ -66,6 +66,50 @@ def test_gemm_by_mfma(arch, dtype, accumulator, instruction):
     torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=rtol, atol=1e2 * rtol)
 
 
+@pytest.mark.parametrize(
+    ("arch", "dtype", "wanted"),
+    [
+        ("gfx942", "float8_e4m3fn", "float8_e4m3fnuz"),
+        ("gfx942", "float8_e5m2", "float8_e5m2fnuz"),
+        ("gfx950", "float8_e4m3fnuz", "float8_e4m3fn"),
+        ("gfx950", "float8_e5m2fnuz", "float8_e5m2"),
+    ],
+)
+def test_8_bit_floats_of_the_other_family_are_refused(arch, dtype, wanted):
+    message = (
+        rf"test_gemm.py:\d+: T\.gemm: found operands of {dtype}, which no matrix instruction of "
+        rf"{arch} multiplies, wanted {wanted}; allocate the tiles with it, so that copies cast"
+    )
+    with pytest.raises(ValueError, match=message):
+        tilelang.lower(gemm(64, 64, 64, dtype, "float32"), target=f"hip -mcpu={arch}")
+
+
+def test_tiles_of_the_own_family_repair_it():
+    """Copies cast to it."""
+    m, n, k = 64, 64, 32
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float8_e4m3fn"),
+        B: T.Tensor((n, k), "float8_e4m3fn"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((m, k), "float8_e4m3fnuz")
+            b = T.alloc_shared((n, k), "float8_e4m3fnuz")
+            c = T.alloc_fragment((m, n), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    kernel = tilelang.compile(main, out_idx=-1, target="hip -mcpu=gfx942")
+    assert "mfma<32, 32, 16, fp8_e4_fnuz_t, float>" in kernel.get_kernel_source()
+    a, b = (torch.randn(x, k).to(torch.float8_e4m3fn) for x in (m, n))
+    torch.testing.assert_close(kernel(a, b), a.float() @ b.float().T, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize(("stages", "transpose_B"), [(0, False), (3, True), (3, False)])
 def test_gemm_of_other_forms(stages, transpose_B):
     m, n, k = 64, 64, 128

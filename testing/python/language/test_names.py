@@ -32,7 +32,7 @@ NAMES = {
     "vectorized Vectorized grid thread_binding parallel if_then_else Select assume any_of all_of "
     "loop_break",
     "copies": "copy async_copy ptx_cp_async im2col c2d_im2col transpose access_ptr address_of",
-    "products": "gemm gemm_sp GemmWarpPolicy",
+    "products": "gemm gemm_sp gemm_blockscaled GemmWarpPolicy",
     "layouts": "Layout Fragment annotate_layout",
     "fills and reductions": "fill clear reduce reduce_sum reduce_max reduce_min reduce_absmax "
     "reduce_abssum reduce_bitand reduce_bitor reduce_bitxor cumsum cummax warp_reduce_sum "
@@ -77,7 +77,7 @@ NAMES = {
     "refused": "alloc_tcgen05_smem_desc alloc_tcgen05_instr_desc alloc_tcgen05_instruction_desc "
     "initialize_tcgen05_descriptor ptx_tcgen05_mma_ss ptx_tcgen05_mma_ts "
     "ptx_tcgen05_mma_blockscaled_ss tcgen05_gemm tcgen05_mma tcgen05_gemm_sp "
-    "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled gemm_blockscaled mma_gemm_blockscaled "
+    "tcgen05_gemm_blockscaled tcgen05_mma_blockscaled mma_gemm_blockscaled "
     "ptx_mma_block_scale make_blockscaled_gemm_layout tcgen05_mma_arrive "
     "tcgen05_before_thread_sync tcgen05_after_thread_sync alloc_tmem deallocate_tmem "
     "tcgen05_cp_warpx4 tcgen05_sf_warp_transpose tma_gather4 tma_scatter4 tma_gather4_bytes "

@@ -23,7 +23,6 @@ from tilelang.language import unavailable
         ("tcgen05_gemm_sp", r"sm_100.*use T\.gemm"),
         ("tcgen05_gemm_blockscaled", r"sm_100 or sm_120.*scale the operands"),
         ("tcgen05_mma_blockscaled", r"sm_100 or sm_120.*scale the operands"),
-        ("gemm_blockscaled", r"sm_100 or sm_120.*scale the operands"),
         ("mma_gemm_blockscaled", r"sm_100 or sm_120.*scale the operands"),
         ("ptx_mma_block_scale", r"sm_100 or sm_120.*scale the operands"),
         ("make_blockscaled_gemm_layout", r"sm_100 or sm_120.*scale the operands"),

@@ -102,7 +102,7 @@ def test_what_this_machine_does_not_run_is_refused(kernel, path, tmp_path, monke
         tilelang.runtime.load(path, "sm_100a")
     kernel.export(tmp_path / "gpu.tlk", archs=["sm_80"])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError, match="sm_80, and torch finds no CUDA device"):
+    with pytest.raises(RuntimeError, match="sm_80, and torch finds no GPU"):
         tilelang.runtime.load(tmp_path / "gpu.tlk")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (12, 0))

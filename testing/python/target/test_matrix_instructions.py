@@ -1,10 +1,18 @@
 """Rows of matrix instructions: fragments by the vendors' documented formulas, and who has which."""
 
+import pathlib
+import runpy
+
+import numpy as np
 import pytest
 
 from tilelang._ffi import get_function
 
 rows = get_function("target.MatrixInstructions")
+# The formulas of AMD's matrix instruction calculator, by instruction.
+DOCUMENTED = runpy.run_path(
+    str(pathlib.Path(__file__).parents[1] / "device" / "emu" / "test_mfma.py")
+)
 
 
 def find(arch, name, kind="hip"):
@@ -21,6 +29,33 @@ def all_mfma():
     return [(arch, row) for arch in ("gfx90a", "gfx942", "gfx950") for row in rows("hip", arch)]
 
 
+# What the device headers call the types of operands.
+TYPES = {
+    "float16": "half_t",
+    "bfloat16": "bfloat16_t",
+    "int8": "int8_t",
+    "float8_e4m3fn": "fp8_e4_t",
+    "float8_e5m2": "fp8_e5_t",
+    "float8_e4m3fnuz": "fp8_e4_fnuz_t",
+    "float8_e5m2fnuz": "fp8_e5_fnuz_t",
+    "float4_e2m1fn": "fp4_e2_t",
+    "float32": "float",
+    "float64": "double",
+}
+
+
+def documented_of(row):
+    """The instruction of a row. Rows of two instructions, which take halves of what a lane has,
+    have the places of the one with as much K that gfx950 has: any order along K does for both."""
+    table = DOCUMENTED["SCALED" if row["scale_k"] else "MFMA"]
+    shape, operand = (row["shape"][0], row["shape"][2]), TYPES[row["operand"]]
+    if operand == "float" and shape[0] * shape[1] == 128:
+        operand = "tfloat32_t"
+    found = [i for i in table.values() if (i.m, i.k) == shape and i.types[0] == operand]
+    # Of f8f6f4 without scales there are two names for one layout.
+    return found[:1]
+
+
 @pytest.mark.parametrize(
     ("arch", "row"), all_mfma(), ids=lambda x: x if isinstance(x, str) else x["name"]
 )
@@ -30,12 +65,15 @@ def test_fragments_of_mfma(arch, row):
     m, n, k = row["shape"]
     assert m == n
     assert row["exchanges_operands"]
-    of_lane = m * k // 64
+    (documented,) = documented_of(row)
     for name in "AB":
         found = elements(row, name)
         assert len(found) == m * k
+        lanes, registers = (
+            np.broadcast_to(x, (m, k)) for x in documented.place(*np.indices((m, k)))
+        )
         for (i, depth), place in found.items():
-            assert place == (i + m * (depth // of_lane), depth % of_lane)
+            assert place == (lanes[i, depth], registers[i, depth])
     found = elements(row, "C")
     assert len(found) == m * n
     for (j, i), (lane, register) in found.items():  # D[i, j] of the instruction
@@ -90,7 +128,20 @@ def test_fragments_of_mma_sync():
         ),
         ("gfx942", "float8_e4m3fnuz", ["mfma.32x32x16", "mfma.16x16x32"]),
         ("gfx942", "float8_e4m3fn", []),
-        ("gfx950", "float8_e4m3fn", ["mfma.32x32x16", "mfma.16x16x32"]),
+        (
+            "gfx950",
+            "float8_e4m3fn",
+            [
+                "mfma.32x32x64",
+                "mfma.16x16x128",
+                "mfma.32x32x16",
+                "mfma.16x16x32",
+                "mfma_scale.32x32x64",
+                "mfma_scale.16x16x128",
+            ],
+        ),
+        ("gfx950", "float4_e2m1fn", ["mfma_scale.32x32x64", "mfma_scale.16x16x128"]),
+        ("gfx942", "float4_e2m1fn", []),
         (
             "gfx950",
             "float16",

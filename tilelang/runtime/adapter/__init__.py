@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tilelang.emulator.reports import Report
     from tilelang.runtime.adapter.cuda_module import CudaLibrary
     from tilelang.runtime.adapter.cython._adapter import Launcher
+    from tilelang.runtime.adapter.hip_module import HipRuntime
 
 
 Otherwise = Callable[[int], "Launcher"]
@@ -61,6 +62,43 @@ def cuda_adapter(
         window_limit=module.window_limit,
         otherwise=otherwise,
     )
+
+
+def hip_adapter(
+    plan: LaunchPlan,
+    code_object: bytes,
+    otherwise: Otherwise | None = None,
+    runtime: HipRuntime | None = None,
+    device: str | None = None,
+) -> Launcher:
+    """The launcher that runs `plan` with the kernels of a code object on AMD's GPUs; `otherwise`
+    gives those of its other variants. `runtime` and `device` are for a library that stands in for
+    HIP's, and where its tensors are.
+
+    Raises `RuntimeError` where there is no HIP, or it refuses the code object at the first call.
+    """
+    from tilelang.runtime.adapter.cython._adapter import Launcher
+    from tilelang.runtime.adapter.hip_module import HipModule, hip_runtime
+
+    if by_hand := [kernel.name for kernel in plan.kernels if kernel.by_hand]:
+        raise ValueError(
+            f"{plan.where()}: found kernel `{by_hand[0]}` of the program's own text, wanted one of "
+            "the compiler: HIP does not say which parameters a text declares. Write it as a tile "
+            "program"
+        )
+    found = runtime or hip_runtime()
+    module = HipModule(found, code_object, [kernel.name for kernel in plan.kernels])
+
+    def load(device: int) -> tuple[int, list[int]]:
+        try:
+            return module.load(device)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{plan.where()}: HIP refuses the compiled kernel: {error}. Compile it for this "
+                "GPU: give the target without an architecture."
+            ) from error
+
+    return Launcher(plan, load, otherwise=otherwise, hip=found, device=device)
 
 
 def fitted(plan: LaunchPlan, parameter_bytes: Callable[[str], list[int]]) -> LaunchPlan:

@@ -291,11 +291,28 @@ def emulated_failed(plan: LaunchPlan, kernel: int, reports: Sequence[Report]) ->
 
 def launch_failed(plan: LaunchPlan, kernel: int, extents: list[int], status: int) -> RuntimeError:
     """The driver refuses a launch; `extents` are grid, block and bytes of shared memory."""
-    return driver_call(
-        plan,
+    return driver_call(plan, _launching(plan, kernel, extents), status)
+
+
+def _launching(plan: LaunchPlan, kernel: int, extents: list[int]) -> str:
+    return (
         f"launching `{plan.kernels[kernel].name}` with grid {tuple(extents[:3])}, block "
-        f"{tuple(extents[3:6])} and {extents[6]} bytes of dynamic shared memory",
-        status,
+        f"{tuple(extents[3:6])} and {extents[6]} bytes of dynamic shared memory"
+    )
+
+
+def hip_launch_failed(
+    plan: LaunchPlan, kernel: int, extents: list[int], status: str
+) -> RuntimeError:
+    """AMD's runtime refuses a launch; `status` is the error's name and text."""
+    return hip_call(plan, _launching(plan, kernel, extents), status)
+
+
+def hip_call(plan: LaunchPlan, what: str, status: str) -> RuntimeError:
+    """A call of AMD's runtime failed."""
+    return RuntimeError(
+        f"{plan.where()}: {what} failed: {status}. An error of an earlier kernel shows here too; "
+        "set AMD_SERIALIZE_KERNEL=3 to find which one it was."
     )
 
 

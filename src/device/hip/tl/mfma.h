@@ -86,6 +86,44 @@ TL_MFMA(16, 64, int8_t, int, Words4, i32_16x16x64_i8)
 #endif
 #undef TL_MFMA
 
+#if __gfx950__
+// CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4: the number of an operand's format.
+template <typename T>
+inline constexpr int mfma_format = -1;
+template <>
+inline constexpr int mfma_format<fp8_e4_t> = 0;
+template <>
+inline constexpr int mfma_format<fp8_e5_t> = 1;
+template <>
+inline constexpr int mfma_format<fp4_e2_t> = 4;
+
+/*! 32 elements of an operand; those of 4 bits take half of the registers. */
+template <typename T>
+TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
+  Registers<int, 8> operand = {};
+  memcpy(&operand, from, is_sub_byte<T> ? 16 : 32);
+  return operand;
+}
+
+/*! With scales that are the constant 0 LLVM takes the instruction that has none. */
+#define TL_MFMA_F8F6F4(M, K, T)                                                         \
+  template <>                                                                           \
+  struct Mfma<M, K, T, float> {                                                         \
+    static constexpr bool kExists = true;                                               \
+    using Accumulator = Registers<float, M * M / 64>;                                   \
+    static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {     \
+      constexpr int kFormat = mfma_format<T>;                                           \
+      return __builtin_amdgcn_mfma_scale_f32_##M##x##M##x##K##_f8f6f4(                  \
+          scaled_operand<T>(a), scaled_operand<T>(b), c, kFormat, kFormat, 0, 0, 0, 0); \
+    }                                                                                   \
+  };
+TL_MFMA_F8F6F4(32, 64, fp8_e4_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e4_t)
+TL_MFMA_F8F6F4(32, 64, fp8_e5_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e5_t)
+#undef TL_MFMA_F8F6F4
+#endif
+
 /*! The product of an architecture, or where it has none two with half the K, each of one half of a
  * lane's elements. */
 template <int M, int K, typename T, typename C, bool exists = Mfma<M, K, T, C>::kExists>
@@ -120,28 +158,6 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
 }
 
 #if __gfx950__
-namespace detail {
-
-// CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4: the number of an operand's format.
-template <typename T>
-inline constexpr int mfma_format = -1;
-template <>
-inline constexpr int mfma_format<fp8_e4_t> = 0;
-template <>
-inline constexpr int mfma_format<fp8_e5_t> = 1;
-template <>
-inline constexpr int mfma_format<fp4_e2_t> = 4;
-
-/*! 32 elements of an operand; those of 4 bits take half of the registers. */
-template <typename T>
-TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
-  Registers<int, 8> operand = {};
-  memcpy(&operand, from, is_sub_byte<T> ? 16 : 32);
-  return operand;
-}
-
-}  // namespace detail
-
 /*!
  * The same of 8-bit and 4-bit floats, where each 32 elements along K have a scale: lane l gives
  * those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements of 8

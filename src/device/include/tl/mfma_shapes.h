@@ -17,7 +17,7 @@ template <int K>
 inline constexpr bool mfma_has_types<K, int8_t, int> = K == 16 || K == 32 || K == 64;
 template <int K, typename Format>
 inline constexpr bool mfma_has_types<K, Float8<Format>, float> =
-    detail::has_sign<Format> && K == 32;
+    detail::has_sign<Format> && (K == 32 || K == 128);
 template <int K>
 inline constexpr bool mfma_has_types<K, float, float> = K == 4;
 template <int K>
@@ -48,12 +48,13 @@ inline constexpr bool mfma_scale_exists =
 
 }  // namespace tl
 
-#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                                      \
-  static_assert(::tl::mfma_exists<M, N, K, T, C>,                                                 \
-                "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "        \
-                "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32, 8-bit floats, float; 4, "      \
-                "float, float; 8, tfloat32_t, float; 4, double, double; or, but for double, M = " \
-                "N = 32 and half the K")
+#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                              \
+  static_assert(                                                                          \
+      ::tl::mfma_exists<M, N, K, T, C>,                                                   \
+      "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "          \
+      "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32 or 128, 8-bit floats, float; 4, " \
+      "float, float; 8, tfloat32_t, float; 4, double, double; or, but for double, M = "   \
+      "N = 32 and half the K")
 #define TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB)                                              \
   static_assert(::tl::mfma_scale_exists<M, N, K, TA, TB>,                                         \
                 "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats " \

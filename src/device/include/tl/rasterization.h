@@ -6,6 +6,11 @@
  * L2 cache. In the orders Row and Column every second panel is walked backwards, so that
  * neighbouring panels meet at tiles that are still cached; MLX walks all forwards (ml-explore/mlx,
  * BlockSwizzle). The last panel may be narrower; every tile of every grid is taken once.
+ *
+ * A chip of several chiplets, each with an L2 cache of its own, deals blocks to these in turn:
+ * block b runs on chiplet b % chiplets (AMD CDNA 3 ISA, "XCC"; MI300 has 8 of them). With
+ * `chiplets` each walks a part of the tiles that follow each other, as long as the others' or one
+ * longer.
  */
 #pragma once
 
@@ -17,6 +22,17 @@ namespace detail {
 struct Tile {
   unsigned along, across;
 };
+
+// The number of this block's tile in the walk.
+template <int chiplets>
+TL_DEVICE unsigned number_in_walk() {
+  static_assert(chiplets >= 1, "a chip has at least one chiplet");
+  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  if constexpr (chiplets == 1) return index;
+  const unsigned blocks = gridDim.x * gridDim.y, chiplet = index % chiplets;
+  const unsigned longer = blocks % chiplets;
+  return chiplet * (blocks / chiplets) + (chiplet < longer ? chiplet : longer) + index / chiplets;
+}
 
 // Tile number `index` of a walk along `length` steps, each taking a panel's width across.
 template <bool turns = true>
@@ -33,28 +49,28 @@ TL_DEVICE Tile walk_panels(unsigned index, unsigned length, unsigned breadth, un
 
 /*! The tile of this block when panels of `panel` rows are walked along x: `const dim3 blockIdx =
  * ...`. */
-template <int panel>
+template <int panel, int chiplets = 1>
 TL_DEVICE dim3 rasterization2DRow() {
   static_assert(panel >= 1, "a panel has at least one row");
-  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const unsigned index = detail::number_in_walk<chiplets>();
   const detail::Tile tile = detail::walk_panels(index, gridDim.x, gridDim.y, panel);
   return dim3(tile.along, tile.across, blockIdx.z);
 }
 
 /*! The tile of this block when panels of `panel` columns are walked along y. */
-template <int panel>
+template <int panel, int chiplets = 1>
 TL_DEVICE dim3 rasterization2DColumn() {
   static_assert(panel >= 1, "a panel has at least one column");
-  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const unsigned index = detail::number_in_walk<chiplets>();
   const detail::Tile tile = detail::walk_panels(index, gridDim.y, gridDim.x, panel);
   return dim3(tile.across, tile.along, blockIdx.z);
 }
 
 /*! As rasterization2DRow, with each panel walked forwards. */
-template <int panel>
+template <int panel, int chiplets = 1>
 TL_DEVICE dim3 rasterization2DMLX() {
   static_assert(panel >= 1, "a panel has at least one row");
-  const unsigned index = blockIdx.x + blockIdx.y * gridDim.x;
+  const unsigned index = detail::number_in_walk<chiplets>();
   const detail::Tile tile = detail::walk_panels<false>(index, gridDim.x, gridDim.y, panel);
   return dim3(tile.along, tile.across, blockIdx.z);
 }

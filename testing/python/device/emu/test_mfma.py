@@ -71,9 +71,16 @@ MFMA = {
     "16x16x64_i8": Instruction(16, 64, BYTE, "k//4 % 4", "8*(k%4)", "16*(k//16) + i"),
     "32x32x16_fp8": Instruction(32, 16, E4M3, "k//4 % 2", "8*(k%4)", "32*(k//8) + i"),
     "16x16x32_fp8": Instruction(16, 32, E4M3, "k//4 % 2", "8*(k%4)", "16*(k//8) + i"),
+    "32x32x16_bf8": Instruction(32, 16, E5M2, "k//4 % 2", "8*(k%4)", "32*(k//8) + i"),
     "16x16x32_bf8": Instruction(16, 32, E5M2, "k//4 % 2", "8*(k%4)", "16*(k//8) + i"),
     "32x32x16_fp8_fnuz": Instruction(
         32, 16, ("fp8_e4_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "32*(k//8) + i"
+    ),
+    "16x16x32_fp8_fnuz": Instruction(
+        16, 32, ("fp8_e4_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "16*(k//8) + i"
+    ),
+    "32x32x16_bf8_fnuz": Instruction(
+        32, 16, ("fp8_e5_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "32*(k//8) + i"
     ),
     "16x16x32_bf8_fnuz": Instruction(
         16, 32, ("fp8_e5_fnuz_t", "float"), "k//4 % 2", "8*(k%4)", "16*(k//8) + i"
@@ -89,6 +96,12 @@ SCALED = {
     "32x32x64_fp8": Instruction(
         32, 64, E4M3, "k//32 * 4 + k%16 // 4", "8*(k%4)", "32*(k//16 % 2) + i"
     ),
+    "16x16x128_fp8": Instruction(
+        16, 128, E4M3, "k//64 * 4 + k%16 // 4", "8*(k%4)", "16*(k//16 % 4) + i"
+    ),
+    "32x32x64_bf8": Instruction(
+        32, 64, E5M2, "k//32 * 4 + k%16 // 4", "8*(k%4)", "32*(k//16 % 2) + i"
+    ),
     "16x16x128_bf8": Instruction(
         16, 128, E5M2, "k//64 * 4 + k%16 // 4", "8*(k%4)", "16*(k//16 % 4) + i"
     ),
@@ -99,6 +112,8 @@ SCALED = {
         16, 128, ("fp4_e2_t", "float"), "k%32 // 8", "4*(k%8)", "16*(k//32) + i"
     ),
 }
+# Without scales V_MFMA_F32_32X32X64_F8F6F4 has the same layouts.
+MFMA |= {f"{n}_f8f6f4": row for n, row in SCALED.items() if row.types[0] != "fp4_e2_t"}
 ONE = """
 template <int M, int K, typename T, typename C>
 __device__ void load(const tl::mma_memory<T>* from, tl::mma_memory<T>* to) {

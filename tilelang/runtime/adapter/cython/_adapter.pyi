@@ -4,6 +4,7 @@ from typing import Any
 from tilelang.emulator.buffers import Tensor
 from tilelang.emulator.reports import Report
 from tilelang.engine.launch_plan import Descriptor, LaunchPlan
+from tilelang.runtime.adapter.hip_module import HipRuntime
 
 class Launcher:
     """Calls the kernels of a launch plan."""
@@ -20,6 +21,7 @@ class Launcher:
         window_limit: Callable[[int], int] | None = None,
         device: str | None = None,
         otherwise: Callable[[int], Launcher] | None = None,
+        hip: HipRuntime | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...
 

@@ -27,6 +27,7 @@ include "_environment.pxi"
 include "_callee.pxi"
 include "_encoded_plan.pxi"
 include "_arguments.pxi"
+include "_hip.pxi"
 
 
 cdef class Launcher(ArgumentReader):
@@ -35,7 +36,8 @@ cdef class Launcher(ArgumentReader):
     `load(device)` gives ``(context, [function, ...])``, addresses for one device in the plan's
     order of kernels; it is called once per device. `driver` holds the addresses of cuLaunchKernelEx,
     cuCtxGetCurrent, cuCtxPushCurrent and cuCtxPopCurrent; None runs emulated kernels on CPU tensors
-    (docs/design.md, section 5). `device` is where the tensors are, by default the driver's: another
+    (docs/design.md, section 5). `hip` stands in its place where AMD's runtime launches
+    (`tilelang.runtime.adapter.hip_module.HipRuntime`). `device` is where the tensors are, by default the driver's: another
     one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
@@ -58,10 +60,11 @@ cdef class Launcher(ArgumentReader):
     cdef GetCurrentContext get_context
     cdef PushContext push_context
     cdef PopContext pop_context
+    cdef HipLauncher hip
 
     def __init__(
         self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None,
-        otherwise=None,
+        otherwise=None, hip=None,
     ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
@@ -72,8 +75,12 @@ cdef class Launcher(ArgumentReader):
         self.window_limit = window_limit
         self.otherwise = otherwise
         self.maps = {}
-        self.device = device or ("cpu" if driver is None else "cuda")
-        self.device_type = kDLCUDA if self.device == "cuda" else kDLCPU
+        # torch calls both vendors' devices cuda; DLPack does not.
+        self.device = device or ("cpu" if driver is None and hip is None else "cuda")
+        self.device_type = kDLCPU
+        if self.device == "cuda":
+            self.device_type = kDLCUDA if hip is None else kDLROCM
+        self.hip = None if hip is None else HipLauncher(hip)
         if driver is not None:
             self.launch_kernel = <LaunchKernelEx><uintptr_t>driver[0]
             self.get_context = <GetCurrentContext><uintptr_t>driver[1]
@@ -347,6 +354,8 @@ cdef class Launcher(ArgumentReader):
         cdef void* stream = NULL
         cdef void* context = NULL
         cdef int status, k
+        if self.hip is not None:
+            return self.hip.launch(self, device, device_id, pointers, configs)
         if self.launch_kernel is NULL:
             from tilelang.emulator.machine import current_machine
 

@@ -46,6 +46,7 @@ ctypedef struct DLPackExchangeAPI:
 cdef enum:
     kDLCPU = 1
     kDLCUDA = 2
+    kDLROCM = 10
 
 
 # Entry points of the CUDA driver (CUDA Driver API, "Execution Control", "Context Management") and
@@ -87,6 +88,14 @@ ctypedef int (*LaunchKernelEx)(
 ctypedef int (*GetCurrentContext)(void** context) noexcept nogil
 ctypedef int (*PushContext)(void* context) noexcept nogil
 ctypedef int (*PopContext)(void** context) noexcept nogil
+
+# HIP Runtime API, "Module Management" and "Device Management".
+ctypedef int (*HipModuleLaunchKernel)(
+    void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+    unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** args,
+    void** extra) noexcept nogil
+ctypedef int (*HipGetDevice)(int* device) noexcept nogil
+ctypedef int (*HipSetDevice)(int device) noexcept nogil
 
 ctypedef struct LaunchConfig:
     unsigned extents[7]  # grid, block, bytes of dynamic shared memory
