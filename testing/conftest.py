@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
     parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
+    parser.addoption("--screenshots", help="folder for pictures of the tools' pages")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
 
 

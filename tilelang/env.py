@@ -84,6 +84,8 @@ class Environment:
     TILELANG_COMPILE_TIMEOUT_SECONDS = EnvVar(
         "TILELANG_COMPILE_TIMEOUT_SECONDS", "0", lambda s: float(s or 0)
     )
+    TILELANG_PASS_DIFF = EnvVar("TILELANG_PASS_DIFF", "0", parse_bool)
+    TILELANG_PASS_DIFF_OUTPUT = EnvVar("TILELANG_PASS_DIFF_OUTPUT", "./pass_diff", Path)
     TILELANG_PASS_PROFILE = EnvVar("TILELANG_PASS_PROFILE", "0", parse_bool)
     TILELANG_PASS_PROFILE_THRESHOLD_MS = EnvVar(
         "TILELANG_PASS_PROFILE_THRESHOLD_MS", "0", lambda s: float(s or 0)

@@ -25,9 +25,9 @@ from tilelang.engine.callback import has_postproc
 from tilelang.engine.device_codegen import emit_cuda
 from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.observers import is_observed
 from tilelang.engine.param import CompiledArtifact
 from tilelang.env import env
-from tilelang.transform import PassConfigKey
 
 KIND = "program"
 
@@ -97,9 +97,7 @@ def program_parts(
 
 
 def _is_watched(pass_configs: Mapping[str, Any]) -> bool:
-    dumped = env.TILELANG_DUMP_IR or env.TL_LOWER_TRACE
-    asked_for = pass_configs.get(PassConfigKey.TL_ENABLE_DUMP_IR.value)
-    return bool(dumped or asked_for or env.TILELANG_PASS_PROFILE)
+    return is_observed(pass_configs.get) or env.TILELANG_PASS_PROFILE
 
 
 def find_program(parts: Mapping[str, Any]) -> LoweredProgram | None:

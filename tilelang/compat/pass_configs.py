@@ -15,8 +15,6 @@ WITHOUT_EFFECT = {
     "tl.disable_dynamic_tail_split": "tails of vectors are split off where they are needed",
     "tl.dynamic_alignment": "alignment is proved from the shapes; write a dimension as n * 8",
     "tl.disable_out_of_bound_warning": "accesses out of bounds are guarded or refused",
-    "tl.layout_visualization_enable": "tilelang.tools.plot_layout draws a layout",
-    "tl.layout_visualization_formats": "tilelang.tools.plot_layout draws a layout",
     "tl.layout_cost_model": "layouts are chosen by what the operators propose",
     "tl.reducer_force_baseline": "a reducer has one form, an array of each thread",
     "tl.enable_reducer_plan_verbose": "a reducer has one form, an array of each thread",

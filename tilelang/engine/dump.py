@@ -36,3 +36,6 @@ class Dump:
         file = self._directory / f"{self._count:02d}_{pass_name.split('.')[-1]}.py"
         self._count += 1
         file.write_text(mod.script(show_meta=False) + "\n")
+
+    def close(self) -> None:
+        """All files are written."""

@@ -11,8 +11,8 @@ from tvm.target import Target
 
 from tilelang.engine.callback import postprocess
 from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
-from tilelang.engine.dump import Dump
 from tilelang.engine.launch_plan import LaunchPlan
+from tilelang.engine.observers import Observers
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.transform import PassConfigKey, current_config
@@ -54,18 +54,11 @@ def lower(
             "(T.SymmetricTensor, T.rank), wanted one of kind cuda: AMD's GPUs have no signals here "
             "yet"
         )
-    dump = Dump.from_config(name)
-    mod = tvm.IRModule({name: func})
-    if dump is not None:
-        dump.write("trace", mod)
-    mod = LowerAndLegalize(mod, chosen, dump)
-    # A pipeline repeats its operators before and after the loop.
-    for note in dict.fromkeys(mod[name].attrs.get("tl.notes", ())):
-        say(logging.INFO, str(note))
-    mod = OptimizeForTarget(mod, dump)
-    mod = SplitHostDevice()(mod)
-    if dump is not None:
-        dump.write("SplitHostDevice", mod)
+    observers = Observers.of(name)
+    try:
+        mod = _run_passes(tvm.IRModule({name: func}), name, chosen, observers)
+    finally:
+        observers.close()
     host_mod, device_mod = split_modules(mod)
     lines = bool(current_config(PassConfigKey.TL_EMIT_LINE_DIRECTIVES, False))
     source = postprocess(emit_cuda(device_mod, line_directives=lines), chosen)
@@ -82,6 +75,17 @@ def lower(
         else determine_target(target_host, return_object=True),
         rt_mod=_compiled(source, plan, chosen) if enable_device_compile else None,
     )
+
+
+def _run_passes(mod: tvm.IRModule, name: str, target: Target, observers: Observers) -> tvm.IRModule:
+    observers.write("trace", mod)
+    mod = LowerAndLegalize(mod, target, observers)
+    # A pipeline repeats its operators before and after the loop.
+    for note in dict.fromkeys(mod[name].attrs.get("tl.notes", ())):
+        say(logging.INFO, str(note))
+    mod = SplitHostDevice()(OptimizeForTarget(mod, observers))
+    observers.write("SplitHostDevice", mod)
+    return mod
 
 
 def configured(target: Target, get: Callable[[str], Any]) -> dict[str, Any]:

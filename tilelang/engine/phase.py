@@ -13,14 +13,16 @@ import tvm
 from tvm.target import Target
 
 from tilelang import transform
-from tilelang.engine.dump import Dump
+from tilelang.engine.observers import Observer
 from tilelang.env import env
 from tilelang.transform import PassConfigKey, current_config
 from tilelang.utils.log import logger
 
 
-def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None) -> tvm.IRModule:
-    """From the traced tile program to the program of one thread.
+def LowerAndLegalize(
+    mod: tvm.IRModule, target: Target, observer: Observer | None = None
+) -> tvm.IRModule:
+    """From the traced tile program to the program of one thread; `observer` sees each step.
 
     Raises `ValueError` for what a kernel may not do, with its file and line.
     """
@@ -65,10 +67,10 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.LegalizeSafeMemoryAccess,
         transform.PlaceTensors,
     ]
-    return _run(mod, passes, dump)
+    return _run(mod, passes, observer)
 
 
-def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModule:
+def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tvm.IRModule:
     """From thread programs to flat ones that code generation prints."""
     passes = [
         transform.VectorizeLoop,
@@ -84,7 +86,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
     ]
-    return _run(mod, passes, dump, lowered=True)
+    return _run(mod, passes, observer, lowered=True)
 
 
 def verify(mod: tvm.IRModule, pass_name: str, lowered: bool) -> None:
@@ -105,7 +107,7 @@ def verify(mod: tvm.IRModule, pass_name: str, lowered: bool) -> None:
 def _run(
     mod: tvm.IRModule,
     passes: list[Callable[[], transform.Pass]],
-    dump: Dump | None,
+    observer: Observer | None,
     lowered: bool = False,
 ) -> tvm.IRModule:
     for make in passes:
@@ -115,8 +117,8 @@ def _run(
         milliseconds = (time.perf_counter() - start) * 1e3
         if env.TILELANG_PASS_PROFILE and milliseconds >= env.TILELANG_PASS_PROFILE_THRESHOLD_MS:
             logger.info("pass %s took %.2f ms", step.info.name, milliseconds)
-        if dump is not None:
-            dump.write(step.info.name, mod)
+        if observer is not None:
+            observer.write(step.info.name, mod)
         lowered |= step.info.name == "tl.LowerTileOp"
         # What users may write in other forms is refused by the check of semantics.
         if env.TILELANG_VERIFY_IR and step.info.name != "tirx.BindTarget":

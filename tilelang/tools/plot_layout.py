@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tilelang.layout import Fragment, Layout
 
 _FORMATS = ("pdf", "png", "svg")
 _VIEWS = ("input", "output")
 _CELL_INCHES = 0.6
+# More cells take minutes to letter, and nobody reads them: they have colours alone.
+_MOST_WORDS = 1024
+_BARE_CELL_INCHES = 0.08
 
 
 class _Cell(NamedTuple):
@@ -35,7 +40,7 @@ def plot_layout(
 
     A cell of a fragment shows the threads that hold the element and its register, ``T3 R1``, and
     has the first thread's colour; a cell of another layout shows the element's address and has its
-    colour.
+    colour. Of more than 1024 cells only the colours are drawn.
 
     Parameters
     ----------
@@ -178,10 +183,20 @@ def _draw(
     is_fragment = isinstance(layout, Fragment)
     colors = colormaps[colormap or ("tab20" if is_fragment else "viridis")]
     highest = max(cell.color for cell in cells) or 1
-    figure = Figure(figsize=(columns * _CELL_INCHES, rows * _CELL_INCHES))
+    has_words = len(cells) <= _MOST_WORDS
+    inches = _CELL_INCHES if has_words else _BARE_CELL_INCHES
+    figure = Figure(figsize=(columns * inches, rows * inches))
     axes = figure.add_subplot()
-    for cell in cells:
-        face = colors(cell.color % colors.N if is_fragment else cell.color / highest)
+    faces = [
+        colors(cell.color % colors.N if is_fragment else cell.color / highest) for cell in cells
+    ]
+    if not has_words:
+        image = np.ones((rows, columns, 4))
+        for cell, face in zip(cells, faces, strict=True):
+            image[cell.row, cell.column] = face
+        axes.imshow(image, interpolation="nearest")
+        return figure
+    for cell, face in zip(cells, faces, strict=True):
         axes.add_patch(
             Rectangle(
                 (cell.column, cell.row), 1, 1, facecolor=face, edgecolor="black", linewidth=0.5

@@ -71,6 +71,11 @@ class PassConfigKey(str, Enum):
     """Writes the program after every pass. Default False; TILELANG_DUMP_IR=1 does the same."""
     TL_DUMP_IR_DIR = "tl.dump_ir_path"
     """Where to. Default ``./dump_ir``."""
+    TL_LAYOUT_VISUALIZATION_ENABLE = "tl.layout_visualization_enable"
+    """Shows the layouts that inference chooses. Default False."""
+    TL_LAYOUT_VISUALIZATION_FORMATS = "tl.layout_visualization_formats"
+    """How: ``txt`` (the log), ``html``, ``png``, ``pdf``, ``svg`` (files in ``./tmp/<program>``),
+    several with commas, or ``all``. Default ``txt``."""
 
     # TVM's own.
     TIR_SIMPLIFY = "tirx.StmtSimplify"
@@ -89,8 +94,6 @@ class PassConfigKey(str, Enum):
     # Of scripts. No effect; tilelang/compat/pass_configs.py says why.
     TL_SIMPLIFY = "tl.Simplify"
     TL_LAYOUT_COST_MODEL = "tl.layout_cost_model"
-    TL_LAYOUT_VISUALIZATION_ENABLE = "tl.layout_visualization_enable"
-    TL_LAYOUT_VISUALIZATION_FORMATS = "tl.layout_visualization_formats"
     TL_REDUCER_FORCE_BASELINE = "tl.reducer_force_baseline"
     TL_ENABLE_REDUCER_PLAN_VERBOSE = "tl.enable_reducer_plan_verbose"
     TL_ENABLE_LOWER_LDGSTG = "tl.enable_lower_ldgstg"
