@@ -137,6 +137,20 @@ struct PairCast<bfloat16_t, SubByte<E2M1Format>>
 TL_FLOAT8_TO_HALF(E4M3Format, "e4m3")
 TL_FLOAT8_TO_HALF(E5M2Format, "e5m2")
 #undef TL_FLOAT8_TO_HALF
+
+/*! By half_t, which has all values of both formats, and float. */
+template <typename Format>
+struct PairCast<bfloat16_t, Float8<Format>> {
+  static constexpr bool exists = PairCast<half_t, Float8<Format>>::exists;
+  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
+    const uint32_t halves = PairCast<half_t, Float8<Format>>::pair(word, i);
+    float low, high;
+    asm("{.reg .f16 x, y; mov.b32 {x, y}, %2; cvt.f32.f16 %0, x; cvt.f32.f16 %1, y;}"
+        : "=f"(low), "=f"(high)
+        : "r"(halves));
+    return BFloat16Format::from_floats(low, high);
+  }
+};
 #endif
 
 }  // namespace detail
