@@ -14,6 +14,7 @@ ROWS = [  # form, M, N, K, times torch's speed
     ("mxfp4", 256, 4096, 4096, 1.0),
     ("mxfp4", 16, 8192, 8192, 2.5),
 ]
+PACKED_K = 128
 BOUND = {"int4": 1e-3, "mxfp4": 8e-3}
 
 
@@ -49,27 +50,38 @@ def short(M):
     ]
 
 
-def row(form, M, N, K, wanted, small=False):
-    """The product of M x K numbers and N x K weights."""
+def row(form, M, N, K, wanted, packed=False, small=False):
+    """The product of M x K numbers and N x K weights, which may be packed for the kernel's tiles of
+    `PACKED_K` elements."""
     dequantize = example("dequantize_gemm")
     configs = [tile(16, 64, 128, 2, 128, 2)] if small else LONG if M > 256 else short(M)
+    if packed:
+        configs = [{**c, "packed": True} for c in configs if c["block_K"] == PACKED_K]
     size = {"M": M, "N": N, "K": K}
     dtype = {"int4": torch.float16, "mxfp4": torch.bfloat16}[form]
 
     def baseline_inputs(device):
         return [torch.randn(rows, K, device=device).to(dtype) for rows in (M, N)]
 
+    def inputs(device):
+        a, pairs, scale = dequantize.inputs(form, M, N, K, device=device)
+        return [a, dequantize.pack(pairs, PACKED_K) if packed else pairs, scale]
+
+    def error(given, found):
+        a, pairs, scale = given
+        if packed:
+            tiles = pairs.view(N, -1, 4, PACKED_K // 8)
+            pairs = tiles.transpose(2, 3).reshape(N, -1)[:, : K // 2]
+        return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]
+
     return Row(
-        name=f"{form} {M}x{N}x{K}",
+        name=f"{form}{' packed' if packed else ''} {M}x{N}x{K}",
         program=dequantize.PROGRAMS[form],
         arguments=size,
         config=configs[0],
         configs=configs,
-        inputs=lambda device: dequantize.inputs(form, M, N, K, device=device),
-        error=lambda given, found: (
-            norm_error(found, dequantize.reference(form, *given)),
-            BOUND[form],
-        ),
+        inputs=inputs,
+        error=error,
         work=2.0 * M * N * K,
         baseline=lambda a, b: a @ b.T,
         baseline_inputs=baseline_inputs,
@@ -80,8 +92,9 @@ def row(form, M, N, K, wanted, small=False):
 def rows(small):
     """The sizes of the table, or small ones."""
     if small:
-        return [row(form, 24, 72, 160, 1.0, small=True) for form in ("int4", "mxfp4")]
-    return [row(*sizes) for sizes in ROWS]
+        forms = itertools.product(("int4", "mxfp4"), (False, True))
+        return [row(form, 24, 72, 160, 1.0, packed, small=True) for form, packed in forms]
+    return [row(*sizes, packed) for sizes in ROWS for packed in (False, True)]
 
 
 if __name__ == "__main__":

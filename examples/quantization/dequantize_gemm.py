@@ -18,6 +18,25 @@ from tilelang.layout import make_swizzled_layout
 ROWS = T.GemmWarpPolicy.FullRow
 
 
+def place_in_pack(j, block_K):
+    """Where element j of a row of a tile of weights lies in the tile's bytes, as `pack` has them.
+
+    A thread has of each 16 elements of a row 2 q, 2 q + 1, 2 q + 8 and 2 q + 9, with q its number
+    in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): all of q = 0 come first.
+    """
+    return j % 8 // 2 * (block_K // 4) + j // 16 * 4 + j % 16 // 8 * 2 + j % 2
+
+
+def pack(pairs, block_K=128):
+    """Pairs of weights (N, K / 2) with the bytes of each tile of `block_K` elements in the order of
+    `place_in_pack`, so that a thread loads what it has of a row at once. K is filled up to whole
+    tiles."""
+    N, half = pairs.shape
+    tiles = -(-2 * half // block_K)
+    filled = torch.nn.functional.pad(pairs, (0, tiles * block_K // 2 - half))
+    return filled.view(N, tiles, block_K // 8, 4).transpose(2, 3).reshape(N, -1).contiguous()
+
+
 @T.macro
 def add_parts(partial, C, split, M, N):
     """C (M, N), the sum of `partial` (split, M, N)."""
@@ -42,16 +61,18 @@ def matmul_int4(
     block_K=128,
     num_stages=3,
     threads=256,
+    packed=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
-    scale, (K / group, N) of them. `split` blocks share K."""
+    scale, (K / group, N) of them. `split` blocks share K; `packed` weights come from `pack`."""
     scaled = min(group, block_K)
     steps = -(-K // (block_K * split))
+    columns = -(-K // block_K) * block_K if packed else K
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float16),
-        B: T.Tensor((N, K // 2), T.uint8),
+        B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, group), N), T.float16),
         C: T.Tensor((M, N), T.float16),
     ):
@@ -80,7 +101,9 @@ def matmul_int4(
                 T.copy(scale[k * block_K // group, bx * block_N], scale_shared)
                 T.copy(B_shared, B_local)
                 for n, j in T.Parallel(block_N, block_K):
-                    weight[n, j] = T.cast(B_local[n, j], T.float16) * scale_shared[j // scaled, n]
+                    place = place_in_pack(j, block_K) if packed else j
+                    integer = T.cast(B_local[n, place], T.float16)
+                    weight[n, j] = integer * scale_shared[j // scaled, n]
                 T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
             for n, m in T.Parallel(block_N, block_M):
                 C_shared[m, n] = C_local[n, m]
@@ -96,17 +119,27 @@ def matmul_int4(
 
 @tilelang.jit(out_idx=[-1])
 def matmul_mxfp4(
-    M, N, K, split=1, block_M=128, block_N=128, block_K=128, num_stages=3, threads=256
+    M,
+    N,
+    K,
+    split=1,
+    block_M=128,
+    block_N=128,
+    block_K=128,
+    num_stages=3,
+    threads=256,
+    packed=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
     along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
-    specification 1.0, 5.3). `split` blocks share K."""
+    specification 1.0, 5.3). `split` blocks share K; `packed` weights come from `pack`."""
     steps = -(-K // (block_K * split))
+    columns = -(-K // block_K) * block_K if packed else K
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.bfloat16),
-        B: T.Tensor((N, K // 2), T.uint8),
+        B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, 32), N), T.uint8),
         C: T.Tensor((M, N), T.bfloat16),
     ):
@@ -138,7 +171,8 @@ def matmul_mxfp4(
                     # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
                     bits = T.cast(scale_shared[j // 32, n], T.uint16) << 7
                     power = T.reinterpret(bits, T.bfloat16)
-                    weight[n, j] = T.cast(B_local[n, j], T.bfloat16) * power
+                    place = place_in_pack(j, block_K) if packed else j
+                    weight[n, j] = T.cast(B_local[n, place], T.bfloat16) * power
                 T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
             for n, m in T.Parallel(block_N, block_M):
                 C_shared[m, n] = C_local[n, m]
@@ -192,7 +226,9 @@ def relative_error(form, M, N, K, device="cpu", **tile):
     """||ours - float64|| / ||float64|| for weights in `form`."""
     group = {"group": tile["group"]} if "group" in tile else {}
     given = inputs(form, M, N, K, device=device, **group)
-    found = PROGRAMS[form](M, N, K, **tile)(*given)
+    a, pairs, scale = given
+    weights = pack(pairs, tile.get("block_K", 128)) if tile.get("packed") else pairs
+    found = PROGRAMS[form](M, N, K, **tile)(a, weights, scale)
     wanted = reference(form, *given, **group)
     return float((found.double() - wanted).norm() / wanted.norm())
 
@@ -203,6 +239,8 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, nargs=3, default=[4096 if gpu else 256] * 3)
     M, N, K = parser.parse_args().size
     for form, bound in (("int4", 1e-3), ("mxfp4", 8e-3)):
-        error = relative_error(form, M, N, K, "cuda" if gpu else "cpu")
-        assert error < bound, f"{form}: relative error {error:.1e}, wanted under {bound:.0e}"
-        print(f"{M} x {N} x {K} {form}: relative error {error:.1e}")
+        for packed in (False, True):
+            error = relative_error(form, M, N, K, "cuda" if gpu else "cpu", packed=packed)
+            assert error < bound, f"{form}: relative error {error:.1e}, wanted under {bound:.0e}"
+            how = f"{form}, packed" if packed else form
+            print(f"{M} x {N} x {K} {how}: relative error {error:.1e}")

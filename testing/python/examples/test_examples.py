@@ -29,7 +29,7 @@ RUNS = {
     "block_sparse_attention": ("--length 100", 1),
     "block_sparse_gemm": ("--size 130 72 136", 1),
     "convolution": ("--image 1 5 6 32", 3),
-    "dequantize_gemm": ("--size 40 136 160", 2),
+    "dequantize_gemm": ("--size 40 136 160", 4),
     "elementwise": ("--size 70 77", 1),
     "flash_attention": ("--length 150 --dim 64 --key-heads 1", 2),
     "flash_attention_backward": ("--length 70 --dim 64", 2),
