@@ -16,6 +16,7 @@ from tilelang.cache.versions import (
     loaded_nvrtc_version,
     nvrtc_version,
 )
+from tilelang.engine.target_compiler import compiler_of
 from tilelang.utils.arch import is_amd
 
 if TYPE_CHECKING:
@@ -55,13 +56,9 @@ def cached_binary(
 ) -> Cubin | CodeObject:
     """As `compile_cubin`, or `compile_code_object` for an architecture of AMD, which is called for
     what is not kept yet."""
-    from tilelang.cuda.nvrtc import compile_cubin
-    from tilelang.hip.compile import compile_code_object
-
-    compiler = compile_code_object if is_amd(arch) else compile_cubin
 
     def compiled() -> Any:
-        return compiler(
+        return compiler_of(arch)(
             source, arch, kernel_names, options=options, fast_math=fast_math, location=location
         )
 

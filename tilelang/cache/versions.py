@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -19,13 +19,14 @@ _SETTLED_NS = 2_000_000_000
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def digest_of(files: Iterable[Path], store: Store) -> str:
+def digest_of(files: Iterable[str | Path], store: Store) -> str:
     """SHA-256 of the names and contents of files. It is remembered by their inodes, sizes and
     times, of which every write changes one."""
-    paths = sorted(files)
-    statuses = [(str(path), path.stat()) for path in paths]
+    paths = sorted(map(str, files))
+    statuses = [os.stat(path) for path in paths]
     times = [
-        (name, s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in statuses
+        (path, s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        for path, s in zip(paths, statuses, strict=True)
     ]
     parts = {"files": hashlib.sha256(repr(times).encode()).hexdigest()}
     found = _remembered.get(parts["files"])
@@ -35,7 +36,7 @@ def digest_of(files: Iterable[Path], store: Store) -> str:
             found = entry.files["digest"].decode()
         else:
             found = _digest(paths)
-            newest = max((s.st_ctime_ns for _, s in statuses), default=0)
+            newest = max((s.st_ctime_ns for s in statuses), default=0)
             if newest > time.time_ns() - _SETTLED_NS:
                 return found
             store.put("stamp", parts, {"digest": found.encode()})
@@ -46,9 +47,9 @@ def digest_of(files: Iterable[Path], store: Store) -> str:
 _remembered: dict[str, str] = {}
 
 
-def _digest(paths: Iterable[Path]) -> str:
+def _digest(paths: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for path in paths:
+    for path in map(Path, paths):
         content = path.read_bytes()
         digest.update(f"{path.name}\0{len(content)}\0".encode())
         digest.update(content)
@@ -58,12 +59,23 @@ def _digest(paths: Iterable[Path]) -> str:
 def headers_digest(body: Literal["cuda", "hip", "emu"], store: Store) -> str:
     """Of the device headers for a body, and the emulator's runtime."""
     folders = device_include_dirs(body)
-    return digest_of((p for f in folders for p in f.rglob("*") if p.is_file()), store)
+    return digest_of((path for folder in folders for path in files_below(folder)), store)
+
+
+def files_below(folder: str | Path, suffix: str = "") -> Iterator[str]:
+    """The files below a folder whose names end so. A process does this before its first kernel:
+    pathlib takes ten times as long."""
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from files_below(entry.path, suffix)
+        elif entry.name.endswith(suffix):
+            yield entry.path
 
 
 @functools.cache
-def _compiler_files() -> tuple[Path, ...]:
-    return (*_PACKAGE.rglob("*.py"), *(_PACKAGE / "lib").glob("*.so"))
+def _compiler_files() -> tuple[str, ...]:
+    return (*files_below(_PACKAGE, ".py"), *files_below(_PACKAGE / "lib", ".so"))
 
 
 @functools.cache
@@ -96,9 +108,9 @@ def nvrtc_version() -> str:
 
 def loaded_nvrtc_version() -> str:
     """Major and minor version of NVRTC as it says itself, for which it is loaded."""
-    from cuda.bindings import nvrtc
+    from tilelang.cuda import nvrtc_library
 
-    return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+    return ".".join(map(str, nvrtc_library.version()))
 
 
 def environment(names: Iterable[str]) -> dict[str, str]:

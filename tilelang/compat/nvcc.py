@@ -115,7 +115,6 @@ def get_cuda_version() -> tuple[int, ...]:
 
     Example: ``get_cuda_version() >= (12, 8)``
     """
-    from cuda.bindings import nvrtc
+    from tilelang.cuda.nvrtc_library import version
 
-    _, major, minor = nvrtc.nvrtcVersion()
-    return major, minor
+    return version()

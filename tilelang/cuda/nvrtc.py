@@ -1,4 +1,8 @@
-"""Compiling generated CUDA source in this process; needs neither a GPU nor a CUDA toolkit."""
+"""Compiling generated CUDA source in this process; needs neither a GPU nor a CUDA toolkit.
+
+NVRTC itself is loaded when something is compiled (`tilelang/cuda/nvrtc_library.py`), not when a
+binary is taken from the cache: that costs tens of milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,8 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
-from cuda.bindings import nvrtc
-
 from tilelang._paths import device_include_dirs
 from tilelang.compat.nvcc_flags import to_nvrtc
-from tilelang.cuda.compile_error import explain_failure
 from tilelang.engine.resource_usage import ResourceUsage, select
 
 
@@ -106,8 +107,15 @@ def compile_ptx(
     Example: ``compile_ptx(source, "sm_90a").startswith("//")``
     """
     flags = nvrtc_flags(arch.replace("sm_", "compute_"), options, fast_math)
-    ptx, _ = _run(source, flags, location, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+    ptx, _ = _run(source, flags, location, "PTX")
     return ptx.rstrip(b"\0").decode()
+
+
+def _run(source: str, flags: list[str], location: str, form: str = "CUBIN") -> tuple[bytes, str]:
+    """The program in one form, and what the compiler said."""
+    from tilelang.cuda.nvrtc_library import run
+
+    return run(source, flags, location, form)
 
 
 def nvrtc_flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:
@@ -121,51 +129,6 @@ def nvrtc_flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]
         *(["--use_fast_math"] if fast_math else []),
         *to_nvrtc(options),
     ]
-
-
-def _run(
-    source: str,
-    flags: list[str],
-    location: str,
-    size_of: Any = nvrtc.nvrtcGetCUBINSize,
-    read: Any = nvrtc.nvrtcGetCUBIN,
-) -> tuple[bytes, str]:
-    """The binary, the cubin by default, and what the compiler said."""
-    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), b"kernel.cu", 0, [], [])
-    try:
-        log = _compile(program, flags, location)
-        binary = bytes(_call(size_of, program))
-        _call(read, program, binary)
-    finally:
-        _call(nvrtc.nvrtcDestroyProgram, program)
-    return binary, log
-
-
-def _call(function: Any, *args: Any) -> Any:
-    error, *values = function(*args)
-    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(f"{function.__name__}: {_describe(error)}")
-    return values[0] if values else None
-
-
-def _describe(error: Any) -> str:
-    return nvrtc.nvrtcGetErrorString(error)[1].decode()
-
-
-def _compile(program: Any, flags: list[str], location: str) -> str:
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
-    log = bytes(_call(nvrtc.nvrtcGetProgramLogSize, program))
-    _call(nvrtc.nvrtcGetProgramLog, program, log)
-    # ptxas ends each part of what it says by a zero.
-    text = log.replace(b"\0", b"").rstrip().decode(errors="replace")
-    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        version = ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
-        compiler = f"NVRTC {version}"
-        raise RuntimeError(
-            f"{explain_failure(text or _describe(error), location, compiler)}\n"
-            f"{compiler}: {_describe(error)}\noptions: {' '.join(flags)}\n{text}"
-        )
-    return text
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -15,10 +14,11 @@ from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.observers import Observers
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
+from tilelang.engine.target_compiler import compiler_keywords, compiler_of
 from tilelang.transform import PassConfigKey, current_config
 from tilelang.utils.arch import is_amd
 from tilelang.utils.log import say
-from tilelang.utils.target import TargetLike, arch_of, determine_target, kind_of
+from tilelang.utils.target import TargetLike, arch_of, determine_target
 
 if TYPE_CHECKING:
     from tilelang.cuda.nvrtc import Cubin
@@ -88,27 +88,11 @@ def _run_passes(mod: tvm.IRModule, name: str, target: Target, observers: Observe
     return mod
 
 
-def configured(target: Target, get: Callable[[str], Any]) -> dict[str, Any]:
-    """The keywords that pass configurations have for the compiler of the target's source,
-    `compile_cubin` or `compile_code_object`; `get` gives the value of a key or None.
-
-    Example: ``configured(target, {"tl.enable_fast_math": True}.get)``
-    """
-    from tilelang.cuda import nvrtc
-    from tilelang.hip import compile as hip
-
-    return (hip if kind_of(target) == "hip" else nvrtc).configured(get)
-
-
 def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin | CodeObject:
-    from tilelang.cuda.nvrtc import compile_cubin
-    from tilelang.hip.compile import compile_code_object
-
-    keywords = configured(target, lambda key: current_config(PassConfigKey(key)))
+    keywords = compiler_keywords(target, lambda key: current_config(PassConfigKey(key)))
     names = [kernel.name for kernel in plan.kernels]
     arch = arch_of(target)
-    compiler = compile_code_object if is_amd(arch) else compile_cubin
-    return compiler(source, arch, names, location=plan.location, **keywords)
+    return compiler_of(arch)(source, arch, names, location=plan.location, **keywords)
 
 
 def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:

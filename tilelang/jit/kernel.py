@@ -19,6 +19,7 @@ from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import Condition, LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
+from tilelang.engine.target_compiler import compiler_keywords
 from tilelang.engine.variants import condition_of, variants_of
 from tilelang.env import env
 from tilelang.jit.backend import (
@@ -392,9 +393,7 @@ class JITKernel(Callee):
 
     @property
     def _compiler_keywords(self) -> dict[str, Any]:
-        from tilelang.engine.lower import configured
-
-        found = configured(self.target, self.pass_configs.get)
+        found = compiler_keywords(self.target, self.pass_configs.get)
         return {
             **found,
             "options": [*self.compile_flags, *found["options"]],

@@ -53,6 +53,9 @@ _COMPARISONS = {
 }
 
 
+_LOAD = ast.Load()
+
+
 class UnsupportedSyntax(Exception):
     """Syntax that has no meaning in a kernel, with its node."""
 
@@ -70,7 +73,7 @@ def declarations(function: ast.FunctionDef) -> tuple[dict[str, bool], int]:
     declared: dict[str, bool] = {}
     last = -1
     for i, statement in enumerate(function.body):
-        for node in _own_nodes(statement):
+        for node in _own_statements(statement):
             if not isinstance(node, ast.AnnAssign) or node.value is not None:
                 continue
             if isinstance(node.target, ast.Name) and node.target.id in parameters:
@@ -80,25 +83,32 @@ def declarations(function: ast.FunctionDef) -> tuple[dict[str, bool], int]:
     return declared, last
 
 
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield ``node`` and what is in it, except the bodies of functions that it defines."""
-    yield node
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+def _own_statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield ``node`` and the statements in it, except the bodies of functions that it defines."""
+    if isinstance(node, ast.stmt):
+        yield node
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return
-    for child in ast.iter_child_nodes(node):
-        yield from _own_nodes(child)
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(node, name, ()):
+            yield from _own_statements(child)
 
 
 def rewrite(
-    function: ast.FunctionDef, local: Iterable[str], free: Iterable[str]
-) -> tuple[ast.FunctionDef, list[tuple[int, int, int, int]]]:
-    """Return the rewritten function and the place (line, end line, column, end column) of each
+    function: ast.FunctionDef,
+    local: Iterable[str],
+    free: Iterable[str],
+    declared: Iterable[str],
+    last: int,
+) -> list[tuple[int, int, int, int]]:
+    """Rewrite a function in place; return the place (line, end line, column, end column) of each
     ``at``.
 
     ``local`` are the names that the function binds, ``free`` those of enclosing functions that it
-    uses.
+    uses, ``declared`` and ``last`` are what ``declarations`` says. New nodes have the place of the
+    nearest one around them that has one, as ``ast.fix_missing_locations`` would give them: compiled
+    functions are many small nodes, and a walk over all of them takes longer than their rewriting.
     """
-    declared, last = declarations(function)
     arguments = function.args
     parameters = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args))
     rewriter = _Rewriter(frozenset(local), frozenset(free), frozenset(declared), parameters)
@@ -117,7 +127,10 @@ def rewrite(
     if declared:
         first.append(ast.Expr(rewriter.hook("declarations_end")))
     function.body = [*first, *rewriter.suite(function.body[last + 1 :])] or [ast.Pass()]
-    return ast.fix_missing_locations(function), rewriter.places
+    place = _place(function)
+    for statement in function.body:
+        _fill(statement, place)
+    return rewriter.places
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -135,6 +148,7 @@ class _Rewriter(ast.NodeTransformer):
         self.shadowed: list[set[str]] = []  # parameters of lambdas, targets of comprehensions
         self.places: list[tuple[int, int, int, int]] = []
         self.temporaries = 0
+        self.binds_now = False  # whether there was a `:=`
 
     # -- building blocks --------------------------------------------------------------------------
 
@@ -145,13 +159,17 @@ class _Rewriter(ast.NodeTransformer):
     def thunk(self, body: ast.expr) -> ast.Lambda:
         """Return a function of no arguments with a rewritten expression: what is evaluated later,
         or not at all."""
+        if self.binds_now:
+            self.refuse_bindings(body)
+        return _thunk(body)
+
+    def refuse_bindings(self, body: ast.expr) -> None:
         for node in ast.walk(body):
             if isinstance(node, ast.NamedExpr):
                 self.unsupported(node)  # it would bind a variable of the function
-        return _thunk(body)
 
     def hook(self, name: str, *args: ast.expr) -> ast.Call:
-        function = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
+        function = ast.Attribute(ast.Name(HOOKS, _LOAD), name, _LOAD)
         return ast.Call(function, list(args), [])
 
     def hook_at(self, node: ast.expr, name: str, *args: ast.expr) -> ast.expr:
@@ -190,12 +208,16 @@ class _Rewriter(ast.NodeTransformer):
 
     def leaves(self, node: ast.stmt, begins: bool) -> ast.stmt:
         """Say that the statements from here on, or up to here, end with the loop."""
-        return ast.copy_location(ast.Expr(self.hook("leaves", ast.Constant(begins))), node)
+        said = ast.Expr(self.hook("leaves", ast.Constant(begins)))
+        _fill(said, _place(node))
+        return said
 
     def located(self, node: ast.stmt, statements: list[ast.stmt]) -> list[ast.stmt]:
         out = [self.at(node), *statements]
+        place = _place(node)
         for statement in out:
-            ast.copy_location(statement, node)
+            vars(statement).update(place)
+            _fill_below(statement, place)
         return out
 
     def unsupported(self, node: Any) -> NoReturn:
@@ -213,7 +235,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
         # The body is rewritten when the decorator, ours or the user's, sees the function.
         if not node.decorator_list:
-            node.decorator_list = [ast.Attribute(ast.Name(HOOKS, ast.Load()), "nested", ast.Load())]
+            node.decorator_list = [ast.Attribute(ast.Name(HOOKS, _LOAD), "nested", _LOAD)]
         return self.located(node, [node])
 
     def visit_Pass(self, node: ast.Pass) -> ast.stmt:
@@ -242,7 +264,7 @@ class _Rewriter(ast.NodeTransformer):
         branch = self.temporary()
 
         def part(name: str) -> ast.Call:
-            return ast.Call(ast.Attribute(ast.Name(branch, ast.Load()), name, ast.Load()), [], [])
+            return ast.Call(ast.Attribute(ast.Name(branch, _LOAD), name, _LOAD), [], [])
 
         start = ast.Assign(
             [ast.Name(branch, ast.Store())],
@@ -258,7 +280,7 @@ class _Rewriter(ast.NodeTransformer):
         if _is_call_of(node.iter, "range"):
             assert isinstance(node.iter, ast.Call)
             arguments = [self.visit(a) for a in node.iter.args]
-            function = ast.Name("range", ast.Load())
+            function = ast.Name("range", _LOAD)
             iterated: ast.expr = self.hook_at(node.iter, "range", function, *arguments)
         else:
             iterated = self.visit(node.iter)
@@ -302,9 +324,9 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(target, ast.Name):
             return ast.Constant(target.id)
         if isinstance(target, ast.Tuple | ast.List):
-            return ast.Tuple([self.target_names(t) for t in target.elts], ast.Load())
+            return ast.Tuple([self.target_names(t) for t in target.elts], _LOAD)
         if isinstance(target, ast.Starred):
-            return ast.Tuple([ast.Constant("*"), self.target_names(target.value)], ast.Load())
+            return ast.Tuple([ast.Constant("*"), self.target_names(target.value)], _LOAD)
         raise UnsupportedSyntax(
             f"`{ast.unparse(target)}` cannot be bound here; bind a name and assign it in the body",
             target,
@@ -318,12 +340,12 @@ class _Rewriter(ast.NodeTransformer):
             return self.located(node, self.assign(node.targets[0], value))
         shared = self.temporary()
         # `a = b = v` stores like `a, b = v, v` does: v is evaluated once, before the first store.
-        names = ast.Tuple([self.name_or_none(t) for t in node.targets], ast.Load())
+        names = ast.Tuple([self.name_or_none(t) for t in node.targets], _LOAD)
         out: list[ast.stmt] = [
             ast.Assign([ast.Name(shared, ast.Store())], self.hook("shared", value, names))
         ]
         for target in node.targets:
-            out += self.assign(target, ast.Name(shared, ast.Load()))
+            out += self.assign(target, ast.Name(shared, _LOAD))
         return self.located(node, out)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
@@ -331,10 +353,12 @@ class _Rewriter(ast.NodeTransformer):
             if not isinstance(node.target, ast.Name) or node.target.id not in self.declared:
                 return [ast.copy_location(ast.Pass(), node)]
             name = ast.Constant(node.target.id)
-            found = ast.Name(node.target.id, ast.Load())
-            kind = self.hook("declared", name, self.thunk(self.annotation(node.annotation)), found)
+            found = ast.Name(node.target.id, _LOAD)
+            self.refuse_bindings(node.annotation)
+            kind = self.hook("declared", name, _thunk(self.annotation(node.annotation)), found)
             return self.located(node, [ast.Assign([node.target], kind)])
-        value = self.hook("annotated", self.thunk(node.annotation), self.visit(node.value))
+        self.refuse_bindings(node.annotation)
+        value = self.hook("annotated", _thunk(node.annotation), self.visit(node.value))
         return self.located(node, self.assign(node.target, value))
 
     def annotation(self, node: ast.expr) -> ast.expr:
@@ -347,7 +371,7 @@ class _Rewriter(ast.NodeTransformer):
             def visit_Name(_, name: ast.Name) -> ast.expr:
                 if name.id in bound or self.is_traced_name(name.id):
                     return name
-                return self.hook("outer", ast.Constant(name.id), self.thunk(name))
+                return self.hook_at(name, "outer", ast.Constant(name.id), _thunk(name))
 
         outer = Outer().visit(node)
         assert isinstance(outer, ast.expr)
@@ -358,21 +382,21 @@ class _Rewriter(ast.NodeTransformer):
         value = self.visit(node.value)
         target = node.target
         if isinstance(target, ast.Name):
-            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            read = ast.copy_location(ast.Name(target.id, _LOAD), target)
             current: ast.expr = self.visit(read)
             combined = self.hook("augment", operator, *self.in_order(current, value))
             return self.located(node, self.assign(target, combined))
         owner = self.temporary()
         out: list[ast.stmt] = [ast.Assign([ast.Name(owner, ast.Store())], self.raw(target.value))]
         if isinstance(target, ast.Attribute):
-            field = [ast.Name(owner, ast.Load()), ast.Constant(target.attr)]
+            field = [ast.Name(owner, _LOAD), ast.Constant(target.attr)]
             current = self.hook("value", self.hook("attribute", *field))
             combined = self.hook("augment", operator, *self.in_order(current, value))
             out.append(ast.Expr(self.hook("set_attribute", combined, *field)))
             return self.located(node, out)
         index = self.temporary()
         out.append(ast.Assign([ast.Name(index, ast.Store())], self.index(target.slice)))
-        place = [ast.Name(owner, ast.Load()), ast.Name(index, ast.Load())]
+        place = [ast.Name(owner, _LOAD), ast.Name(index, _LOAD)]
         current = self.hook("value", self.hook("item", *place))
         combined = self.hook("augment", operator, *self.in_order(current, value))
         out.append(ast.Expr(self.hook("store", combined, *place)))
@@ -391,12 +415,12 @@ class _Rewriter(ast.NodeTransformer):
         assert isinstance(target, ast.Tuple | ast.List)
         star = next((i for i, t in enumerate(target.elts) if isinstance(t, ast.Starred)), None)
         plain = [t.value if isinstance(t, ast.Starred) else t for t in target.elts]
-        names = ast.Tuple([self.name_or_none(t) for t in plain], ast.Load())
+        names = ast.Tuple([self.name_or_none(t) for t in plain], _LOAD)
         unpacked = self.temporary()
         call = self.hook("unpack", value, names, ast.Constant(star))
         out: list[ast.stmt] = [ast.Assign([ast.Name(unpacked, ast.Store())], call)]
         for i, item in enumerate(plain):
-            element = ast.Subscript(ast.Name(unpacked, ast.Load()), ast.Constant(i), ast.Load())
+            element = ast.Subscript(ast.Name(unpacked, _LOAD), ast.Constant(i), _LOAD)
             out += self.assign(item, element)
         return out
 
@@ -449,7 +473,7 @@ class _Rewriter(ast.NodeTransformer):
         right emits statements."""
         if not _calls_after_another(operands):
             return list(operands)
-        return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), ast.Load())]
+        return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), _LOAD)]
 
     def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
         """Return a value and the place that it is assigned to, which is not read."""
@@ -459,7 +483,8 @@ class _Rewriter(ast.NodeTransformer):
         is_super = isinstance(node.func, ast.Name) and node.func.id == "super"
         if is_super and not node.args and "__class__" in self.free and self.parameters:
             # Without arguments it asks the Python frame, which may become that of a lambda here.
-            node.args = [ast.Name(n, ast.Load()) for n in ("__class__", self.parameters[0])]
+            names = ("__class__", self.parameters[0])
+            node.args = [_placed(ast.Name(name, _LOAD), node) for name in names]
             return node
         node.func = _placed(self.hook("function", self.raw(node.func)), node.func)
         keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
@@ -473,7 +498,7 @@ class _Rewriter(ast.NodeTransformer):
             ("*", value.value) if isinstance(value, ast.Starred) else (name, value)
             for name, value in (*arguments, *keywords)
         ]
-        names = ast.Tuple([ast.Constant(name) for name, _ in named], ast.Load())
+        names = ast.Tuple([ast.Constant(name) for name, _ in named], _LOAD)
         return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -490,7 +515,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def index(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Tuple):
-            return ast.Tuple(self.in_order(*map(self.index, node.elts)), ast.Load())
+            return ast.Tuple(self.in_order(*map(self.index, node.elts)), _LOAD)
         if isinstance(node, ast.Slice):
             bounds = (b or ast.Constant(None) for b in (node.lower, node.upper, node.step))
             return self.hook("slice", *self.in_order(*map(self.visit, bounds)))
@@ -519,12 +544,13 @@ class _Rewriter(ast.NodeTransformer):
             if isinstance(node.ops[0], ast.Is | ast.IsNot):
                 return ast.Compare(left, node.ops, others)
             return self.hook("compare", compared[0], left, *others)
-        names = ast.Tuple(list(compared), ast.Load())
+        names = ast.Tuple(list(compared), _LOAD)
         return self.hook("chain", left, names, *(self.thunk(v) for v in others))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         if self.shadowed:  # in a lambda or a comprehension, which Python runs as a function
             self.unsupported(node)
+        self.binds_now = True
         name = ast.Constant(node.target.id)
         bound = ast.NamedExpr(node.target, self.hook("bind_now", name, self.visit(node.value)))
         return self.hook("read", name, _placed(bound, node))
@@ -572,7 +598,9 @@ class _Rewriter(ast.NodeTransformer):
             for i, generator in enumerate(generators):
                 if i:
                     generator.iter = self.visit(generator.iter)
-                generator.ifs = [self.hook("python_bool", self.visit(c)) for c in generator.ifs]
+                generator.ifs = [
+                    self.hook_at(node, "python_bool", self.visit(c)) for c in generator.ifs
+                ]
             if hasattr(node, "key"):
                 node.key = self.visit(node.key)
             member = "value" if hasattr(node, "value") else "elt"
@@ -591,15 +619,46 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _placed(out: Any, node: ast.AST) -> Any:
-    """Give the expression that replaces ``node`` its place, if it has none."""
-    if isinstance(out, ast.expr) and not hasattr(out, "lineno"):
-        ast.copy_location(out, node)
+    """Give the expression that replaces ``node`` its place, if it has none. Where ``node`` is new
+    and has none either, that is left to what is around it."""
+    if isinstance(out, ast.expr) and "lineno" not in vars(out) and "lineno" in vars(node):
+        place = _place(node)
         if isinstance(out, ast.Call):
             # Python says that a call of a method is where the method's name ends.
-            start = {"end_lineno": out.lineno, "end_col_offset": out.col_offset}
-            for part in ast.walk(out.func):
-                vars(ast.copy_location(part, out)).update(start)
+            start = dict(place, end_lineno=place["lineno"], end_col_offset=place["col_offset"])
+            _fill(out.func, start)
+        _fill(out, place)
     return out
+
+
+_PLACE = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
+
+def _place(node: ast.AST) -> dict[str, int]:
+    found = vars(node)
+    return {name: found[name] for name in _PLACE}
+
+
+def _fill(node: ast.AST, place: dict[str, int]) -> None:
+    """Give a new node, and the new ones in it, their place. What is in a node with a place has its
+    own."""
+    attributes = vars(node)
+    if "lineno" in attributes:
+        return
+    if node._attributes:
+        attributes.update(place)
+    if not isinstance(node, ast.Constant | ast.Name):
+        _fill_below(node, place)
+
+
+def _fill_below(node: ast.AST, place: dict[str, int]) -> None:
+    for value in vars(node).values():
+        if isinstance(value, list):
+            for member in value:
+                if isinstance(member, ast.AST):
+                    _fill(member, place)
+        elif isinstance(value, ast.AST) and value is not _LOAD:
+            _fill(value, place)
 
 
 def _calls_after_another(operands: Sequence[ast.expr]) -> bool:
@@ -609,13 +668,27 @@ def _calls_after_another(operands: Sequence[ast.expr]) -> bool:
     return len(varying) > 1 and any(_calls(o) for o in varying)
 
 
-def _calls(operand: ast.expr) -> bool:
-    """Whether a rewritten expression calls a function of the user's or of the language."""
-    return any(
-        isinstance(node, ast.Call)
-        and not (isinstance(node.func, ast.Attribute) and _is_silent_hook(node.func))
-        for node in ast.walk(operand)
-    )
+def _calls(node: Any) -> bool:
+    """Whether a rewritten expression calls a function of the user's or of the language. It is asked
+    of each operand of an expression of any depth, and of the operands of these: a node keeps its
+    answer."""
+    attributes = vars(node)
+    found: bool | None = attributes.get(_CALLS)
+    if found is None:
+        found = isinstance(node, ast.Call) and not (
+            isinstance(node.func, ast.Attribute) and _is_silent_hook(node.func)
+        )
+        found = found or any(
+            _calls(member)
+            for value in attributes.values()
+            for member in (value if isinstance(value, list) else [value])
+            if isinstance(member, ast.AST) and not isinstance(member, ast.Constant | ast.Name)
+        )
+        attributes[_CALLS] = found
+    return found
+
+
+_CALLS = "__tl_calls"
 
 
 def _is_silent_hook(function: ast.Attribute) -> bool:

@@ -67,9 +67,10 @@ def _traced_code(function: types.FunctionType) -> TracedCode:
     code = function.__code__
     tree = definition_tree(function)
     first_line = tree.lineno
-    declared, _ = declarations(tree)
+    declared, last = declarations(tree)
+    local = (*code.co_varnames, *code.co_cellvars)
     try:
-        kernel, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
+        places = rewrite(tree, local, code.co_freevars, declared, last)
     except UnsupportedSyntax as unsupported:
         error = NotImplementedError(str(unsupported))
         add_location(error, _span(code, _place(unsupported.node)))
@@ -78,15 +79,15 @@ def _traced_code(function: types.FunctionType) -> TracedCode:
     # the code.
     outer = ast.parse("def factory(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
-    outer.args.args = [ast.arg(name) for name in (*code.co_freevars, HOOKS)]
+    outer.args.args = [ast.arg(name, lineno=1, col_offset=0) for name in (*code.co_freevars, HOOKS)]
     # Under another name: in the body, the function's own name is a global or a variable of its
     # closure.
-    kernel.name = f"{HOOKS}_function"
-    outer.body = [kernel]
-    module = ast.fix_missing_locations(ast.Module([outer], []))
+    tree.name = f"{HOOKS}_function"
+    outer.body = [tree]
+    module = ast.Module([outer], [])
     flags = code.co_flags & _annotations_flag()
     compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
-    rewritten = _find_code(_find_code(compiled, "factory"), kernel.name)
+    rewritten = _find_code(_find_code(compiled, "factory"), tree.name)
     rewritten = rewritten.replace(co_name=code.co_name)
     spans = [_span(code, place) for place in places]
     definition = _span(code, (first_line, first_line, tree.col_offset + 1, 1))
@@ -144,8 +145,10 @@ def definition_tree(function: types.FunctionType) -> ast.FunctionDef:
     text = definition_text(function)
     # Under an `if`, indented source parses as it stands: dedenting would change multi-line strings.
     offset = 1 if text[:1].isspace() else 0
+    # Empty lines in front give each node its line; that is faster than moving all of them.
+    lines = "\n" * (code.co_firstlineno - 1 - offset)
     try:
-        statement = ast.parse("if 1:\n" + text if offset else text).body[0]
+        statement = ast.parse(lines + ("if 1:\n" if offset else "") + text).body[0]
     except SyntaxError as error:
         raise _unreadable(code) from error
     definition = statement.body[0] if isinstance(statement, ast.If) else statement
@@ -153,7 +156,6 @@ def definition_tree(function: types.FunctionType) -> ast.FunctionDef:
         if isinstance(definition, ast.AsyncFunctionDef):
             raise TypeError(f"{code.co_name} is an async function, wanted a plain `def`")
         raise _unreadable(code)
-    ast.increment_lineno(definition, code.co_firstlineno - 1 - offset)
     return definition
 
 

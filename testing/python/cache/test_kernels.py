@@ -304,17 +304,20 @@ def test_a_damaged_entry_is_compiled_again_with_one_warning(root, lowered, said)
 
 
 def test_another_process_neither_lowers_nor_compiles(root):
-    """The quickstart's GEMM: a process that may not compile runs what another one has compiled."""
+    """The quickstart's GEMM: a process that may not compile runs what another one has compiled, and
+    loads no compiler."""
     program = """
 import sys, time
-import torch, tilelang
+import torch
+before = {*sys.modules}  # torch loads NVRTC's path finder itself
+import tilelang
 import tilelang.cuda.nvrtc, tilelang.engine.lower, tilelang.emulator.compiler as emulator
 sys.path.insert(0, sys.argv[1])
 import quickstart
 if sys.argv[2] == "second":
     def refuse(*args, **kwargs):
         raise AssertionError("compiled again")
-    tilelang.cuda.nvrtc._call = tilelang.engine.lower.lower = emulator._Build._run = refuse
+    tilelang.cuda.nvrtc._run = tilelang.engine.lower.lower = emulator._Build._run = refuse
 a = torch.ones(128, 128, dtype=torch.float16)
 start = time.process_time()
 kernel = quickstart.matmul(128, 128, 128, 128, 128, 32)
@@ -323,6 +326,9 @@ milliseconds = 1e3 * (time.process_time() - start)
 assert torch.all(kernel(a, a) == 128)
 size = len(kernel.cubin)
 print(milliseconds, size, len(kernel.explain()))
+if sys.argv[2] == "second":
+    loaded = {"cuda.bindings.nvrtc", "tilelang.cuda.nvrtc_library", "tilelang.hip.compile"}
+    assert not loaded & {*sys.modules} - before
 """
     words = [sys.executable, "-c", program, str(ROOT / "examples")]
     environment = {**os.environ, "TILELANG_EXECUTION_BACKEND": "emulate"}

@@ -239,15 +239,15 @@ def newer(n):
 """
 
 
-def rewritten(function, source, rewrite):
+def rewritten(function, source, module):
     """Return ``function`` rewritten and compiled again, as source.py does it."""
     tree = ast.parse(textwrap.dedent(source)).body[0]
     code = function.__code__
-    tree, places = rewrite(tree, (*code.co_varnames, *code.co_cellvars), code.co_freevars)
+    local, free = (*code.co_varnames, *code.co_cellvars), code.co_freevars
+    places = module.rewrite(tree, local, free, *module.declarations(tree))
     namespace = dict(function.__globals__)
-    module = ast.fix_missing_locations(ast.Module([tree], []))
     hooks = namespace["__tl"] = PythonHooks()
-    exec(compile(module, "<rewritten>", "exec"), namespace)
+    exec(compile(ast.Module([tree], []), "<rewritten>", "exec"), namespace)
     return namespace[function.__name__], hooks, places
 
 
@@ -261,7 +261,7 @@ def main(path):
         exec(SOURCE_3_12, namespace)
         programs.append((namespace["newer"], SOURCE_3_12))
     for program, source in programs:
-        again, hooks, places = rewritten(program, source, module.rewrite)
+        again, hooks, places = rewritten(program, source, module)
         for n in (1, 4, 9):
             wanted, found = program(n), again(n)
             assert repr(found) == repr(wanted), (program.__name__, n, found, wanted)
