@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "../op/operator.h"
+#include "../op/peers.h"
 #include "../op/thread_range.h"
 #include "../tvm/attrs.h"
 #include "../tvm/functor.h"
@@ -298,6 +299,22 @@ class CfgBuilder {
   int issues_ = 0;
 };
 
+/*! A symmetric tensor and those of other ranks are one memory, since one of them may be this
+ * rank's.
+ */
+void OfOneMemory(CfgNode* node, const Peers& peers) {
+  const auto rename = [&](std::vector<MemoryAccess>* accesses) {
+    for (MemoryAccess& a : *accesses) a.memory = peers.TensorOf(a.memory);
+  };
+  rename(&node->effects.accesses);
+  if (node->issue) {
+    rename(&node->issue->sources);
+    rename(&node->issue->destinations);
+  }
+  for (const auto& n : node->body) OfOneMemory(n.get(), peers);
+  for (const auto& n : node->otherwise) OfOneMemory(n.get(), peers);
+}
+
 /*! Writes the statements of a tree with their waits. */
 class Writer {
  public:
@@ -365,7 +382,9 @@ CfgEffects EffectsOfStmt(const Stmt& s, const Views& views) {
 
 std::unique_ptr<CfgNode> BuildCfg(const Stmt& kernel, const Views& views, Analyzer* analyzer,
                                   CfgReader* reader) {
-  return CfgBuilder(kernel, views, analyzer, reader).Build(kernel);
+  auto root = CfgBuilder(kernel, views, analyzer, reader).Build(kernel);
+  OfOneMemory(root.get(), Peers(kernel));
+  return root;
 }
 
 bool HasIssue(const CfgNode& node) {

@@ -9,6 +9,7 @@
 #include "../analysis/shared_memory.h"
 #include "../op/intrinsics.h"
 #include "../op/launch_sized.h"
+#include "../op/rank_intrinsics.h"
 #include "../op/views.h"
 #include "../target/registers.h"
 #include "../tvm/attrs.h"
@@ -81,6 +82,8 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     if (!params.empty()) params += ", ";
     if (IsIn(kernel, kTensorMaps, p)) {
       params += "const __grid_constant__ CUtensorMap ";
+    } else if (IsIn(kernel, kPeerMaps, p)) {
+      params += "const CUtensorMap* ";
     } else if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
       params +=

@@ -358,8 +358,8 @@ std::vector<PointerAccess> PointerAccesses(const CallNode* call) {
   for (size_t i = 0; i < row->access.size(); ++i) {
     if (row->access[i] == kNone) continue;
     const Expr pointer = Pointee(call->args[row->template_args + i]);
-    // A tensor map that has become a parameter.
-    if (pointer.as<VarNode>()) continue;
+    // A tensor map that has become a parameter, or one of a peer's.
+    if (pointer.as<VarNode>() || IsCallTo(pointer, kTensorMapAt)) continue;
     const TensorLoadNode* load = AsAddressOf(pointer);
     TVM_FFI_ICHECK(load) << row->op << ": argument " << i << " is not address_of(buffer[..])";
     out.push_back({load->source.as_or_throw<Var>(), load->indices, row->access[i]});

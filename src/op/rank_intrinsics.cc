@@ -12,6 +12,8 @@ std::vector<Intrinsic> RankIntrinsics() {
   return {
       // Other ranks write to the tensor while the kernel runs, as atomic operations do.
       {kPeer, "tl::peer", "tl/rank.h", 0, {kAtomic, kRead, kNone, kNone}, kPure},
+      {kMapOfPeer, "tl::peer_map", "tl/rank.h", 0, {}, kPure},
+      {kTensorMapAt, "tl::tensor_map_at", "tl/rank.h", 0, {}, kPure},
       {kBeforeSignal, "tl::before_signal", "tl/rank.h", 0, {}, kTells},
       {kBehindWait, "tl::behind_wait", "tl/rank.h", 0, {}, kPure},
       {kSignalSet, "tl::signal_set", "tl/rank.h", 0, {kAtomic, kNone}, kTells},

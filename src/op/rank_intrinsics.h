@@ -12,6 +12,12 @@ std::vector<Intrinsic> RankIntrinsics();
 /*! peer(element, addresses, rank, ranks): the address in the memory of `rank` that the element has
  * here. `addresses` has the address of the tensor's first element, for each of the ranks. */
 inline constexpr const char* kPeer = "tl.peer";
+/*! peer_map(maps, rank, ranks): the place of a rank's tensor map, one of those that the host has
+ * made for a symmetric tensor; tensor_map_at(place): the map, an operand of copies by TMA. */
+inline constexpr const char* kMapOfPeer = "tl.peer_map";
+inline constexpr const char* kTensorMapAt = "tl.tensor_map_at";
+/*! Function attribute of a kernel: the parameters that have a tensor map for each rank. */
+inline constexpr const char* kPeerMaps = "tl.peer_maps";
 /*! Second argument of a barrier (kSync) that is one of the threads of its range. */
 inline constexpr const char* kOfRange = "of range";
 /*! What a thread does before its block signals, and after its block has waited. */

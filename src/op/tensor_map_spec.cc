@@ -32,6 +32,7 @@ Call TensorMapSpec::ToCall() const {
                      {"swizzle", swizzle},
                      {"l2_promotion", l2_promotion},
                      {"oob_fill", String(oob_fill)}};
+  if (peers) attrs->__dict__.Set("peers", true);
   if (im2col) {
     attrs->__dict__.Set("im2col", Map<String, Any>{{"lower", ListOf(im2col->lower)},
                                                    {"upper", ListOf(im2col->upper)},
@@ -58,6 +59,7 @@ TensorMapSpec TensorMapSpec::FromCall(const CallNode* call) {
   map.swizzle = attrs.at("swizzle").cast<int64_t>();
   map.l2_promotion = attrs.at("l2_promotion").cast<int64_t>();
   map.oob_fill = attrs.at("oob_fill").cast<String>();
+  map.peers = attrs.count("peers") != 0;
   if (attrs.count("im2col")) {
     const auto pixels = attrs.at("im2col").cast<Map<String, Any>>();
     map.im2col = {NumbersOf(pixels.at("lower")), NumbersOf(pixels.at("upper")),

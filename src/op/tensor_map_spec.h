@@ -26,6 +26,8 @@ struct TensorMapSpec {
   int64_t swizzle = 0;                   // bytes: 128, 64, 32, or 0
   int64_t l2_promotion = 128;            // bytes that L2 reads at once
   std::string oob_fill = "zeros";        // what is read outside of the tensor
+  /*! A map for each rank: `pointer` is to the table of the addresses of a symmetric tensor. */
+  bool peers = false;
 
   /*! The pixels of a map in im2col mode: corners for each pixel dimension, channels and pixels of
    * one copy. */

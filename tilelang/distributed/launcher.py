@@ -16,8 +16,6 @@ from tilelang.engine.launch_plan import LaunchPlan, TensorParam
 from tilelang.runtime.adapter import errors
 from tilelang.runtime.adapter.cython._adapter import Launcher
 
-_MAX_TABLES = 256  # that a launcher keeps
-
 
 class TeamLauncher:
     """Calls the kernels of a plan with a team: ``launcher(*arguments)``.
@@ -45,7 +43,6 @@ class TeamLauncher:
         self._agreed: weakref.WeakKeyDictionary[Team, set[tuple[Any, ...]]] = (
             weakref.WeakKeyDictionary()
         )
-        self._made: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def __call__(self, *args: Any) -> Any:
         if len(args) != len(self.plan.arguments):
@@ -53,7 +50,7 @@ class TeamLauncher:
         found = {i: self._allocation(args[i], i) for i in self._symmetric}
         team = self._team(list(found.values()))
         self._agree(team, args)
-        tables = [self._table(found[i], args[i]) for i in self._tables]
+        tables = [found[i].table(args[i]) for i in self._tables]
         return self.launcher(*args, team.rank, team.size, *tables)
 
     def _allocation(self, arg: Any, index: int) -> Allocation:
@@ -121,14 +118,3 @@ class TeamLauncher:
         found = allocation_of(tensor)
         assert found is not None
         return tensor.data_ptr() - found.addresses[found.team.rank]
-
-    def _table(self, allocation: Allocation, tensor: torch.Tensor) -> torch.Tensor:
-        """The addresses of a tensor on all ranks, where the kernel reads them."""
-        offset = tensor.data_ptr() - allocation.addresses[allocation.team.rank]
-        addresses = tuple(address + offset for address in allocation.addresses)
-        key = (tensor.device, addresses)
-        if key not in self._made:
-            if len(self._made) >= _MAX_TABLES:
-                self._made.clear()
-            self._made[key] = torch.tensor(addresses, dtype=torch.int64, device=tensor.device)
-        return self._made[key]

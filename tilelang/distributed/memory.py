@@ -6,12 +6,13 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from tilelang.distributed.team import Team, current_team
+from tilelang.runtime.adapter.peer_tables import PeerTable
 
 ALIGNMENT = 16
 """The address of a symmetric tensor is a multiple of so many bytes."""
@@ -24,6 +25,16 @@ class Allocation:
     team: Team
     addresses: tuple[int, ...]
     nbytes: int
+    _tables: dict[tuple[int, torch.device], PeerTable] = field(default_factory=dict, compare=False)
+
+    def table(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The addresses on all ranks of a tensor in this memory, where kernels read them."""
+        offset = tensor.data_ptr() - self.addresses[self.team.rank]
+        key = (offset, tensor.device)
+        if key not in self._tables:
+            addresses = [address + offset for address in self.addresses]
+            self._tables[key] = PeerTable(addresses, tensor.device)
+        return self._tables[key].tensor
 
     def contains(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor begins in this rank's part."""

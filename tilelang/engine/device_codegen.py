@@ -206,10 +206,11 @@ class _PlanWriter:
         spec = TensorMapSpec.from_call(call)
         tensor = spec.pointer.name
         known = {d.name for d in self.descriptors}
-        name, number = f"{tensor}_desc", 0
+        stem = f"{tensor}_maps" if spec.peers else f"{tensor}_desc"
+        name, number = stem, 0
         while name in known | self._params:
             number += 1
-            name = f"{tensor}_desc_{number}"
+            name = f"{stem}_{number}"
         made = Descriptor(
             name=name,
             param=tensor,
@@ -222,6 +223,7 @@ class _PlanWriter:
             l2_promotion=spec.l2_promotion,
             oob_fill=spec.oob_fill,
             im2col=spec.im2col,
+            peers=spec.peers,
         )
         for other in self.descriptors:
             if replace(made, name=other.name) == other:

@@ -147,6 +147,9 @@ class Descriptor:
     The adapter makes it from the address of `param`; `name` is what a kernel calls it. Dimensions
     are innermost first; `strides` are those of all dimensions but the innermost, in bytes. The rest
     is as in `tilelang.engine.tensor_map.TensorMap`: a map in im2col mode has `im2col` and no box.
+
+    One of `peers` is an array with a map for each rank, whose address a kernel takes: `param` is
+    the table of the addresses that a symmetric tensor has on all ranks.
     """
 
     name: str
@@ -160,6 +163,7 @@ class Descriptor:
     l2_promotion: int = 128
     oob_fill: Literal["zeros", "nan"] = "zeros"
     im2col: Im2col | None = None
+    peers: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.im2col, Mapping):  # of JSON
@@ -181,7 +185,7 @@ class Descriptor:
             steps = format_tuple(self.element_strides)
             copied = f"element_strides={steps}, im2col={self.im2col.script()}"
         return (
-            f"{self.name} = tensor_map({self.param}, {self.dtype}, "
+            f"{self.name} = tensor_map{'s' if self.peers else ''}({self.param}, {self.dtype}, "
             f"shape={format_tuple(self.shape)}, byte_strides={format_tuple(self.strides)}, "
             f"{copied}, swizzle={self.swizzle})"
         )

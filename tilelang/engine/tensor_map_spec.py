@@ -25,6 +25,8 @@ class TensorMapSpec:
         byte_strides: of all dimensions but the innermost, which is contiguous.
         dtype, box, element_strides, swizzle, l2_promotion, oob_fill, im2col: as in
             `tilelang.engine.tensor_map.TensorMap`.
+        peers: whether it is a map for each rank, and `pointer` to the table of the addresses that
+            a symmetric tensor has on all ranks.
 
     Example: ``TensorMapSpec.from_call(call).swizzle == 128``
     """
@@ -39,6 +41,7 @@ class TensorMapSpec:
     l2_promotion: int
     oob_fill: Literal["zeros", "nan"]
     im2col: Im2col | None = None
+    peers: bool = False
 
     @staticmethod
     def is_call(value: Any) -> bool:
@@ -48,7 +51,9 @@ class TensorMapSpec:
     def to_call(self) -> ir.Call:
         """The call: pointer, shape and strides are its arguments, the rest its attributes."""
         rest = {field.name: getattr(self, field.name) for field in fields(self)[3:]}
-        attrs = {name: value for name, value in rest.items() if value is not None}
+        attrs = {
+            name: value for name, value in rest.items() if value is not None and value is not False
+        }
         if self.im2col is not None:
             attrs["im2col"] = asdict(self.im2col)
         arguments = [self.pointer, *self.shape, *self.byte_strides]
@@ -70,4 +75,5 @@ class TensorMapSpec:
             l2_promotion=attrs["l2_promotion"],
             oob_fill=str(attrs["oob_fill"]),  # type: ignore[arg-type]
             im2col=None if pixels is None else Im2col(**pixels),
+            peers=bool(attrs.get("peers", False)),
         )

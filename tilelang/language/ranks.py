@@ -60,10 +60,10 @@ def num_ranks() -> ir.Expr:
 def peer(tensor: Any, rank: Any) -> ir.Var:
     """Return the tensor that ``tensor`` is on another rank, or on this one.
 
-    It is a tensor like others: tiles are copied from and to it by threads and by bulk copies (TMA's
-    tensor maps are of this GPU's tensors only), elements are loaded and stored, and atomic
-    operations on it are those of the whole system. What is stored there is seen by the other rank
-    behind a signal (`signal_set`, `signal_add`, `sync_ranks`) only.
+    It is a tensor like others: tiles are copied from and to it by threads, by bulk copies and by
+    TMA, elements are loaded and stored, and atomic operations on it are those of the whole system.
+    What is stored there is seen by the other rank behind a signal (`signal_set`, `signal_add`,
+    `sync_ranks`) only.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
@@ -130,6 +131,8 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   /*! The bounds of the elements that an atomic operation or a read-only load touches; undefined for
    * other calls. */
   Expr ElementBounds(const CallNode* op, const Span& span) {
+    // It names the memory, and touches nothing there.
+    if (IsCallTo(GetRef<Expr>(op), kPeer)) return Expr();
     const bool reads = IsCallTo(GetRef<Expr>(op), kLoadReadOnly);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kAtomic && !reads) continue;

@@ -9,25 +9,29 @@
  * uses, in the order of the function's parameters, then the symbolic dimensions in order of
  * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
  * `tl.create_tma_descriptor`, which become arguments of the launch; `tl.prefetch_tma_descriptor()`
- * becomes one for each of them. It carries `tl.grid`,
- * `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes` (an expression, with
- * `tl.dyn_shared_limit`, where the launch decides it), `tl.cooperative`
- * (threads wait for the whole grid), `tl.dependent` (they wait for the kernel before),
- * `tl.l2_hit_ratio` where there is one (the name of a parameter, a float), `target`,
- * `global_symbol`, `tl.kernel_number` in launch order. A kernel that is the user's own text has its
- * name, all parameters and symbols of the function as its own (who launches it leaves out the last
- * ones that the text does not take), and the text as `tl.source`. Refuses: two kernels of one name;
- * other statements outside of a kernel; block extents that are not constant; two extents for one
- * index; two tensors with a hit ratio in one kernel, or one that the function does not take.
+ * becomes one for each of them. Maps of peers are one such parameter for all ranks
+ * (`tl.peer_maps`), of which `tl.peer_map`, where the peer is declared, finds the rank's. It
+ * carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes` (an
+ * expression, with `tl.dyn_shared_limit`, where the launch decides it), `tl.cooperative` (threads
+ * wait for the whole grid), `tl.dependent` (they wait for the kernel before), `tl.l2_hit_ratio`
+ * where there is one (the name of a parameter, a float), `target`, `global_symbol`,
+ * `tl.kernel_number` in launch order. A kernel that is the user's own text has its name, all
+ * parameters and symbols of the function as its own (who launches it leaves out the last ones that
+ * the text does not take), and the text as `tl.source`. Refuses: two kernels of one name; other
+ * statements outside of a kernel; block extents that are not constant; two extents for one index;
+ * two tensors with a hit ratio in one kernel, or one that the function does not take.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/shared_memory.h"
 #include "../../op/intrinsics.h"
+#include "../../op/peers.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../op/tensor_map_spec.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
@@ -158,12 +162,35 @@ Var TensorOf(const TensorMapSpec& map) {
 /*! Replaces the tensor maps that a kernel's body describes by variables. */
 class MapCollector : public StmtExprMutator {
  public:
+  explicit MapCollector(const Stmt& kernel) : peers_(kernel) {}
   struct Map {
     Var param;
     Call call;
     Span span;
+    bool of_peers;
   };
   std::vector<Map> maps;
+
+  /*! The kernel's body; who declares a peer finds its maps. */
+  Stmt Run(const Stmt& kernel) {
+    const Stmt with_params = Mutate(kernel);
+    struct PlaceWriter : StmtExprMutator {
+      std::unordered_map<const Object*, std::vector<Stmt>>* places;
+      using StmtExprMutator::Mutate_;
+      Stmt Mutate_(const SeqStmtNode* op) override {
+        std::vector<Stmt> out;
+        for (const Stmt& s : op->seq) {
+          out.push_back(Mutate(s));
+          const auto* decl = s.as<DeclBufferNode>();
+          const auto it = decl ? places->find(decl->buffer.get()) : places->end();
+          if (it != places->end()) out.insert(out.end(), it->second.begin(), it->second.end());
+        }
+        return MakeSeq(out);
+      }
+    } writer;
+    writer.places = &binds_;
+    return binds_.empty() ? with_params : writer.Mutate(with_params);
+  }
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -173,19 +200,38 @@ class MapCollector : public StmtExprMutator {
   }
   Expr Mutate_(const CallNode* op) override {
     if (!IsCallTo(GetRef<Expr>(op), kCreateTmaDescriptor)) return Default<Expr>(op);
-    for (const Map& map : maps) {
-      if (ffi::StructuralEqual()(map.call, GetRef<Expr>(op))) return map.param;
+    TensorMapSpec spec = TensorMapSpec::FromCall(op);
+    const Var tensor = TensorOf(spec);
+    const CallNode* peer = peers_.AddressOf(tensor);
+    if (!peer) return ParamOf(tensor, GetRef<Call>(op), false);
+    spec.pointer = peer->args[1];
+    spec.peers = true;
+    const Var param = ParamOf(TensorOf(spec), spec.ToCall(), true);
+    Var& place = places_[{tensor.get(), param.get()}];
+    if (!place.defined()) {
+      place = MakeVar(std::string(tensor->name) + "_map", kInt64);
+      const Expr found = CallOp(kMapOfPeer, {param, peer->args[2], peer->args[3]}, PrimTy(kInt64));
+      binds_[tensor.get()].push_back(MakeBind(place, found, span_));
     }
-    const Var tensor = TensorOf(TensorMapSpec::FromCall(op));
-    auto var = make_object<VarNode>();
-    var->name = std::string(tensor->name) + "_desc";
-    var->ty = op->ty;
-    const Var param(var);
-    maps.push_back({param, GetRef<Call>(op), span_});
-    return param;
+    return CallOp(kTensorMapAt, {place}, op->ty);
   }
 
  private:
+  Var ParamOf(const Var& tensor, const Call& call, bool of_peers) {
+    for (const Map& map : maps) {
+      if (ffi::StructuralEqual()(map.call, call)) return map.param;
+    }
+    auto var = make_object<VarNode>();
+    var->name = std::string(tensor->name) + (of_peers ? "_maps" : "_desc");
+    var->ty = call->ty;
+    maps.push_back({Var(var), call, span_, of_peers});
+    return maps.back().param;
+  }
+
+  const Peers peers_;
+  /*! Where the map of a peer is, and what finds these places behind a peer's declaration. */
+  std::map<std::pair<const Object*, const Object*>, Var> places_;
+  std::unordered_map<const Object*, std::vector<Stmt>> binds_;
   Span span_;
 };
 
@@ -200,6 +246,7 @@ class PrefetchExpander : public StmtExprMutator {
     if (!IsCallTo(op->value, kPrefetchTmaDescriptor)) return GetRef<Stmt>(op);
     std::vector<Stmt> one_each;
     for (const MapCollector::Map& map : maps_) {
+      if (map.of_peers) continue;
       one_each.push_back(MakeEvaluate(CallOp(kPrefetchTmaDescriptor, {map.param}), op->span));
     }
     return MakeSeq(one_each);
@@ -252,8 +299,8 @@ class Splitter {
   }
 
   void Kernel(const Stmt& described, const Span& span) {
-    MapCollector collector;
-    const Stmt with_maps = collector.Mutate(described);
+    MapCollector collector(described);
+    const Stmt with_maps = collector.Run(described);
     const Stmt body = PrefetchExpander(collector.maps).Mutate(with_maps);
     const KernelUses uses(body);
     const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
@@ -266,10 +313,10 @@ class Splitter {
     Array<Var> params = is_text ? AllOfFunction() : Params(uses.Free(), collector);
     Array<Expr> args = {StringOf(name)};
     for (const Var& p : params) args.push_back(OfFunction(p));
-    Array<Var> maps;
+    Array<Var> maps, of_peers;
     for (const MapCollector::Map& map : collector.maps) {
       params.push_back(map.param);
-      maps.push_back(map.param);
+      (map.of_peers ? of_peers : maps).push_back(map.param);
       args.push_back(OfFunction(map));
     }
     launches_.push_back(MakeEvaluate(CallOp(kLaunch, args), span));
@@ -297,6 +344,7 @@ class Splitter {
     if (uses.overlaps) kernel = WithAttr(kernel, kNoAlias, false);
     if (uses.l2) kernel = WithAttr(kernel, kL2HitRatio, L2Window(uses.l2));
     if (!maps.empty()) kernel = WithAttr(kernel, kTensorMaps, maps);
+    if (!of_peers.empty()) kernel = WithAttr(kernel, kPeerMaps, of_peers);
     const std::unordered_set<const Object*> written = Written(described);
     kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(written, collector, params));
     if (is_text) {

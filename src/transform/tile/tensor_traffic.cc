@@ -2,6 +2,7 @@
 
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
+#include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 
 namespace tl {
@@ -40,6 +41,8 @@ class TrafficCollector : public StmtExprVisitor {
     for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const CallNode* op) final {
+    // It names the memory, and touches nothing there.
+    if (IsCallTo(GetRef<Expr>(op), kPeer)) return;
     const Intrinsic* row = FindIntrinsic(op);
     for (const Expr& arg : op->args) {
       const TensorLoadNode* pointee = AsAddressOf(arg);
@@ -56,7 +59,7 @@ class TrafficCollector : public StmtExprVisitor {
     traffic_->pointed_to_.insert(Root(GetRef<Var>(op)));
   }
   void Visit_(const DeclBufferNode* op) final {
-    if (!ViewedBy(op).defined()) Default(op);
+    if (!ViewedBy(op).defined() && !traffic_->peers_.IsPeer(op->buffer)) Default(op);
   }
   void Visit_(const SBlockNode* op) final { Visit(op->body); }
   void Visit_(const ForNode* op) final {
@@ -85,7 +88,7 @@ class TrafficCollector : public StmtExprVisitor {
   }
 
  private:
-  const Object* Root(const Var& v) const { return traffic_->views_.RootOf(v).get(); }
+  const Object* Root(const Var& v) const { return traffic_->Root(v); }
   void Other(const Var& v) { traffic_->others_.insert(Root(v)); }
   void VisitIndices(const Expr& arg) {
     const auto* region = arg.as<TensorRegionNode>();
@@ -102,12 +105,12 @@ class TrafficCollector : public StmtExprVisitor {
   bool divergent_ = false;
 };
 
-TensorTraffic::TensorTraffic(const Stmt& kernel) : views_(kernel) {
+TensorTraffic::TensorTraffic(const Stmt& kernel) : views_(kernel), peers_(kernel) {
   TrafficCollector(this, kernel)(kernel);
 }
 
 StoreTraffic TensorTraffic::StoresTo(const Var& tensor) const {
-  const Object* root = views_.RootOf(tensor).get();
+  const Object* root = Root(tensor);
   auto it = copies_.find(root);
   const Copies copies = it == copies_.end() ? Copies() : it->second;
   return {!others_.count(root), copies.regions.size() != 1 || copies.in_loop, copies.regions};

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "../../op/operator.h"
+#include "../../op/peers.h"
 #include "../../op/views.h"
 #include "../../tvm/functor.h"
 
@@ -15,15 +16,17 @@ class TensorTraffic {
   TensorTraffic() = default;
   explicit TensorTraffic(const Stmt& kernel);
 
+  /*! Those to a symmetric tensor are those to its peers, too. */
   StoreTraffic StoresTo(const Var& tensor) const;
   /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
-  bool IsPointedTo(const Var& buffer) const {
-    return pointed_to_.count(views_.RootOf(buffer).get()) != 0;
-  }
+  bool IsPointedTo(const Var& buffer) const { return pointed_to_.count(Root(buffer)) != 0; }
 
  private:
   friend class TrafficCollector;
+  const Object* Root(const Var& v) const { return peers_.TensorOf(views_.RootOf(v)).get(); }
+
   Views views_;
+  Peers peers_;
   struct Copies {
     std::vector<TileRegion> regions;  // of each statement
     bool in_loop = false;

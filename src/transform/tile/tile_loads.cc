@@ -72,7 +72,8 @@ int64_t MostStages(const Stmt& body) {
 
 }  // namespace
 
-TileLoads::TileLoads(const KernelInfo& kernel, const Views& views) : kernel_(kernel) {
+TileLoads::TileLoads(const KernelInfo& kernel, const Views& views)
+    : kernel_(kernel), peers_(kernel.block->body) {
   annotated_.views = std::make_shared<const Views>(views);
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
     annotated_.PlaceAnnotated(buffer, layout);
@@ -112,7 +113,9 @@ std::string TileLoads::WhyNotTensor(const CallNode* load) const {
   const Var src = TileRegion::From(load->args[0]).buffer;
   const Var dst = TileRegion::From(load->args[1]).buffer;
   const Var tensor = annotated_.views->RootOf(src);
-  if (!Contains(kernel_.params, tensor)) return std::string(src->name) + " is no parameter";
+  if (!Contains(kernel_.params, peers_.TensorOf(tensor))) {
+    return std::string(src->name) + " is no parameter";
+  }
   if (BufferOf(src)->dtype->dtype != BufferOf(tensor)->dtype->dtype) {
     return std::string(src->name) + " has another dtype than its parameter";
   }

@@ -1,6 +1,7 @@
 /*! What may make the copies of a kernel from global to shared memory, before layouts and versions
  * of tiles are known. Its gemms have their instructions. */
 #pragma once
+#include "../../op/peers.h"
 #include "placements.h"
 #include "warp_roles.h"
 
@@ -29,6 +30,7 @@ class TileLoads {
   std::string WhyNotTensor(const CallNode* load) const;
 
   const KernelInfo& kernel_;
+  const Peers peers_;
   Placements annotated_;
   mutable std::optional<Placements> dictated_;
   bool has_slots_ = false, has_pipelines_ = false;

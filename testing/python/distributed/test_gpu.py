@@ -129,6 +129,47 @@ def test_tiles_come_with_their_signals(shift, bulk, signal):
     assert found[0] == 50 * RANKS * BLOCKS * 128
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no TMA"
+)
+def test_tiles_go_and_come_by_tma():
+    """By tensor maps of the other rank's tensor, which lie in global memory."""
+    rows = cols = 128
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, cols), "float16"),
+        Sent: T.SymmetricTensor((rows, cols), "float16"),
+        counts: T.SymmetricTensor((2, RANKS), "uint32"),
+        Y: T.Tensor((rows, cols), "float16"),
+    ):
+        with T.Kernel(2, threads=128) as bx:
+            tile = T.alloc_shared((rows, 64), "float16")
+            T.sync_ranks(counts, bx)
+            T.copy(X[0, bx * 64], tile)
+            Theirs = T.peer(Sent, 1 - T.rank())
+            T.tma_copy(tile, Theirs[0, bx * 64])
+            T.sync_ranks(counts, bx)
+            Mine = T.peer(Sent, T.rank())
+            T.copy(Mine[0, bx * 64], tile, prefer_instruction="tma")
+            T.copy(tile, Y[0, bx * 64])
+
+    kernel = tilelang.compile(main)
+    assert kernel.get_kernel_source().count("tl::tensor_map_at(") == 2
+
+    def program(rank):
+        sent = distributed.empty((rows, cols), torch.float16)
+        counts = distributed.zeros((2, RANKS), dtype=torch.uint32)
+        y = torch.empty(rows, cols, dtype=torch.float16, device="cuda")
+        for step in range(20):
+            x = torch.arange(rows * cols, device="cuda").reshape(rows, cols) % 1000
+            kernel((x + 10 * rank + step).half(), sent, counts, y)
+            assert torch.equal(y, (x + 10 * (1 - rank) + step).half()), step
+        return True
+
+    assert all(on_streams(program))
+
+
 @pytest.mark.parametrize("name", ["all_gather", "all_reduce", "gemm_all_reduce", "reduce_scatter"])
 def test_examples(monkeypatch, name):
     """Those whose ranks need few blocks."""

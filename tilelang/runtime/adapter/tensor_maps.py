@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
+import struct
 from collections.abc import Callable
 
 import torch
@@ -11,9 +13,11 @@ import torch
 from tilelang.emulator import tensor_map as emulated
 from tilelang.engine.launch_plan import Descriptor, LaunchPlan
 from tilelang.engine.tensor_map import TensorMap
+from tilelang.runtime.adapter.peer_tables import table_at
 
 Encode = Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes]
-"""The 128 bytes for a descriptor, an address, extents, and strides in bytes."""
+"""The 128 bytes for a descriptor, an address, extents, and strides in bytes. Of a descriptor of
+peers the address is that of the table, and the first 8 bytes are the address of the maps."""
 
 # Between the elements of the least map, in bytes.
 _LEAST_STRIDE = 16
@@ -29,6 +33,14 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
     def make(
         descriptor: Descriptor, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> bytes:
+        if descriptor.peers:
+            tensor = descriptor.param.removesuffix("_peers")
+            one = dataclasses.replace(descriptor, param=tensor, peers=False)
+            maps = table_at(address).maps(
+                (descriptor, shape, strides, encode),
+                lambda peer: make(one, peer, shape, strides),
+            )
+            return struct.pack("=Q", maps).ljust(emulated.BYTES, b"\0")
         if 0 in shape:
             # A map has elements even if the tensor has none: zeros, which a kernel may write to.
             shape, strides = _least_shape(descriptor), (_LEAST_STRIDE,) * len(strides)

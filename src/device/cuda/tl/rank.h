@@ -10,6 +10,7 @@
 
 #include <tl/atomic.h>
 #include <tl/output.h>
+#include <tl/tensor_map.h>
 
 namespace tl {
 
@@ -50,6 +51,23 @@ TL_DEVICE bool holds(T found, T wanted) {
 /*! The address of `tensor` in the memory of `rank`; `addresses` has one for each of the ranks. */
 TL_DEVICE int64_t peer(const void*, const int64_t* addresses, int rank, int ranks) {
   return unsigned(rank) < unsigned(ranks) ? addresses[rank] : 0;
+}
+
+/*!
+ * The place of the tensor map of `rank`; `maps`, in global memory, has one for each of the ranks.
+ * The host has written it, so each thread that uses it acquires it first (PTX ISA,
+ * fence.proxy.tensormap; CUDA C++ Programming Guide, "Tensor Memory Access": a map in global
+ * memory).
+ */
+TL_DEVICE int64_t peer_map(const CUtensorMap* maps, int rank, int ranks) {
+  const CUtensorMap* map = unsigned(rank) < unsigned(ranks) ? maps + rank : nullptr;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+#endif
+  return int64_t(map);
+}
+TL_DEVICE const CUtensorMap& tensor_map_at(int64_t place) {
+  return *reinterpret_cast<const CUtensorMap*>(place);
 }
 
 /*! What they do when one of them has waited: what others wrote is over for copies of the async

@@ -6,6 +6,7 @@
 
 #include <tl/atomic.h>
 #include <tl/ranks.h>
+#include <tl/tensor_map.h>
 #if TL_WARP_THREADS == 32
 #include <tl/bulk_copy.h>
 #endif
@@ -55,6 +56,19 @@ inline int64_t peer(const void*, const int64_t* addresses, int rank, int ranks,
               ranks - 1);
   }
   return int64_t(emu::check_relocated((void*)addresses[rank]));
+}
+
+/*! The place of the tensor map of `rank`; `maps` has one for each of the ranks. */
+inline int64_t peer_map(const CUtensorMap* maps, int rank, int ranks,
+                        emu::Location where = emu::here()) {
+  if (unsigned(rank) >= unsigned(ranks)) {
+    emu::fail(where, "out-of-bounds: the tensor of rank %d of %d ranks. Use 0 to %d", rank, ranks,
+              ranks - 1);
+  }
+  return int64_t(maps + rank);
+}
+TL_DEVICE const CUtensorMap& tensor_map_at(int64_t place) {
+  return *reinterpret_cast<const CUtensorMap*>(place);
 }
 
 /*! What the threads of a block do before one of them signals, and when one has waited. */

@@ -297,7 +297,7 @@ cdef class Launcher(ArgumentReader):
         self, int index, DLTensor* tensors, int64_t* variables, int64_t* scalars, int device_id,
         char* out,
     ) except -1:
-        """Writes the tensor map of one descriptor to `out`."""
+        """Writes the tensor map of one descriptor to `out`; of one of peers, the address of its maps."""
         cdef TensorMap* map = &self.descriptors[index]
         cdef int64_t key[2 + 2 * MAX_RANK]
         cdef int d
@@ -311,13 +311,16 @@ cdef class Launcher(ArgumentReader):
             key[2 + MAX_RANK + d] = self._evaluate(&map.strides[d], variables)
         if not map.made or memcmp(key, map.key, sizeof(key)) != 0:
             numbers = tuple([key[d] for d in range(2 + 2 * MAX_RANK)])
-            made = self.maps.get((index, numbers))
+            made = None if map.peers else self.maps.get((index, numbers))
             if made is None:
                 shape = numbers[2 : 2 + map.rank]
                 strides = numbers[2 + MAX_RANK : 1 + MAX_RANK + map.rank]
                 made = self.encode(self.plan.descriptors[index], numbers[1], shape, strides)
                 if len(made) != MAP_BYTES:
                     raise RuntimeError(f"{self.plan.where()}: a tensor map of {len(made)} bytes")
+                if map.peers:
+                    memcpy(out, <char*>(<bytes>made), MAP_BYTES)
+                    return 0
                 if len(self.maps) >= MAX_MAPS:
                     self.maps.clear()
                 self.maps[(index, numbers)] = made

@@ -130,6 +130,7 @@ cdef class EncodedPlan:
             out = &self.descriptors[i]
             out.param = names.index(descriptor.param)
             out.rank = len(descriptor.shape)
+            out.peers = descriptor.peers
             for d in range(out.rank):
                 out.shape[d] = self._encode(descriptor.shape[d], variables, -1)
             for d in range(out.rank - 1):

@@ -174,6 +174,7 @@ ctypedef struct Param:
 ctypedef struct TensorMap:
     int param
     int rank
+    bint peers  # a map for each rank; the adapter keeps none, who has the tensor's table does
     Expression shape[MAX_RANK]
     Expression strides[MAX_RANK]
     bint made
