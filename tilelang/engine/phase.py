@@ -50,6 +50,7 @@ def LowerAndLegalize(mod: tvm.IRModule, target: Target, dump: Dump | None = None
         transform.UnrollCopies,
         transform.StageResults,
         transform.SelectInstructions,
+        transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
         transform.PipelinePlanning,
