@@ -1,7 +1,7 @@
 """Warp specialisation in words, from the function attribute ``tl.warp_roles``.
 
-An entry for each kernel, from ProducerConsumerWarpSpecialized (src/transform/tile/warp_roles.h has
-the terms): why the kernel is not specialised, or its threads, statements and channels.
+An entry for each kernel, from PlanWarpRoles (src/transform/tile/role_plan.cc has the fields): why
+the kernel is not specialised, or its threads, statements and channels.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def LowerAndLegalize(
         transform.UnrollCopies,
         transform.StageResults,
         transform.SelectInstructions,
+        transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
         transform.PipelinePlanning,

@@ -96,8 +96,13 @@ def SelectInstructions() -> Pass:
     return get_function("transform.SelectInstructions")()
 
 
+def PlanWarpRoles() -> Pass:
+    """Decides which warps of a kernel do what (sm_90 and later): a plan of each kernel."""
+    return get_function("transform.PlanWarpRoles")()
+
+
 def ProducerConsumerWarpSpecialized() -> Pass:
-    """Gives the tile loads of pipelined loops to warps of their own (sm_90 and later)."""
+    """Gives each role of a kernel's plan its own program."""
     return get_function("transform.ProducerConsumerWarpSpecialized")()
 
 
@@ -268,6 +273,7 @@ __all__ = [
     "PlaceAsyncWaits",
     "PlaceTensors",
     "PlanSharedMemory",
+    "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
     "RemoveUnusedBindings",
     "Simplify",

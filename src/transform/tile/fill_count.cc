@@ -89,6 +89,10 @@ bool Channel::IsUsedBy(size_t role) const {
                      [&](const Window& w) { return w.UseBy(role) != nullptr; });
 }
 
+Var MakeCountVariable(const std::string& name) {
+  return MakeBuffer(name, kUInt32, {MakeInt(1)}, "local.var");
+}
+
 void CountFills(WarpRoles* roles) {
   for (Channel& channel : roles->channels) {
     std::vector<const RoleSequence*> sequences;
@@ -102,8 +106,7 @@ void CountFills(WarpRoles* roles) {
     if (sequences.size() == 1 && loops) {
       count.loops = *loops;
     } else {
-      count.variable = MakeBuffer(std::string(channel.buffers[0]->name) + "_fills", kUInt32,
-                                  {MakeInt(1)}, "local.var");
+      count.variable = MakeCountVariable(std::string(channel.buffers[0]->name) + "_fills");
     }
     roles->counts.push_back(count);
   }

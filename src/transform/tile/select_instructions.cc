@@ -249,33 +249,11 @@ class CopySelector : public Selector {
   int64_t cluster_blocks_;
 };
 
-/*! Finds the block of a kernel, nullptr in one that is empty, and the size of its clusters. */
-void ReadKernel(const Stmt& kernel, KernelInfo* info) {
-  struct Reader : StmtExprVisitor {
-    KernelInfo* info;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const AttrStmtNode* op) override {
-      if (op->attr_key == kClusterDims) {
-        for (const Expr& d : op->node.cast<Array<Expr>>()) info->cluster_blocks *= ToInt(d);
-      }
-      Default(op);
-    }
-    void Visit_(const SBlockNode* op) override {
-      if (!info->block) info->block = op;
-    }
-  } reader;
-  reader.info = info;
-  reader(kernel);
-}
-
 PrimFunc SelectInstructions(PrimFunc f) {
   const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Views views(GetRef<Stmt>(op));
     const Stmt kernel = GemmSelector(views, target).Mutate(GetRef<Stmt>(op));
-    KernelInfo info;
-    info.params = f->params;
-    info.target = &target;
-    ReadKernel(kernel, &info);
+    const KernelInfo info = ReadKernelInfo(kernel, f);
     return info.block ? CopySelector(info, kernel, views).Mutate(kernel) : kernel;
   };
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));

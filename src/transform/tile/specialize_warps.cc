@@ -1,20 +1,19 @@
 /*!
- * ProducerConsumerWarpSpecialized: warps of their own load the tiles of pipelined loops.
+ * ProducerConsumerWarpSpecialized: gives each role of a kernel its own program.
  *
- * In:  a tile program under thread_extent attributes, pipelined loops annotated as the user wrote
- *      them.
- * Out: for kernels with a plan (warp_roles.h) a tile program with a branch for each role, a thread
- *      range. Of the compiler's own plan, marked `tl.warp_role`: threads [0, P) fill the slots of
- *      the shared buffers, threads [P, P + C) are the kernel that was, whose reads wait for the
- *      fills and release the slots. Of T.annotate_ws_schedule, marked `tl.scheduled_role` with
- *      their registers: the roles that the program names. Names of statements are gone.
- * The block has the threads of all roles, `barrier_init` has the mbarriers, loads by TMA are
- *      `tl.tileop.tma_copy` and `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and
- * `tl.tileop.release`. Other kernels are unchanged. Establishes: all roles run the same control
- * flow, so every fill is awaited and released once; order and stage that the user gave hold for the
- * consumer's loop. Function attributes: `tl_tiled_ws_applied`, and `tl.warp_roles` with the plan or
- * why there is none. Refuses (ValueError) schedules that the program does not fit; what the
- * compiler's own plan does not understand stays an ordinary pipeline.
+ * In:  a tile program under thread_extent attributes; function attribute `tl.warp_roles`, the plans
+ *      of PlanWarpRoles. Pipelined loops are annotated as the user wrote them.
+ * Out: for kernels with a plan a branch for each role, a thread range. The compiler's own roles are
+ *      marked `tl.warp_role`: threads [0, P) fill the slots of the shared buffers. Threads
+ *      [P, P + C) are the kernel that was; its reads wait for the fills and release the slots. The
+ *      roles of T.annotate_ws_schedule are marked `tl.scheduled_role` with their registers, and the
+ *      names of their statements are gone. The block has the threads of all roles, and
+ *      `barrier_init` has the mbarriers. Loads by TMA are `tl.tileop.tma_copy` and
+ *      `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
+ *      Function attribute `tl_tiled_ws_applied`. Other kernels are unchanged.
+ * Establishes: all roles run the same control flow, so every fill is awaited and released once.
+ *      Order and stage that the user gave hold for the consumer's loop.
+ * Refuses: nothing, and decides nothing: what the plan says is what is emitted.
  */
 #include <algorithm>
 #include <map>
@@ -538,58 +537,14 @@ class RoleEmitter {
   Array<Var> own_;
 };
 
-/*! Facts of a kernel's attributes and block. */
-class KernelReader : public StmtExprVisitor {
- public:
-  KernelInfo info;
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const AttrStmtNode* op) final {
-    if (op->attr_key == kThreadExtent) {
-      const IterVar axis = op->node.cast<IterVar>();
-      const std::string tag = axis->thread_tag;
-      if (tag.rfind("threadIdx", 0) == 0) {
-        info.thread_vars.push_back(axis->var);
-        info.is_flat &= tag == "threadIdx.x" || IsConst(op->value, 1);
-        if (tag == "threadIdx.x") info.threads = ToInt(op->value);
-      } else {
-        blocks_[tag] = axis->var;
-      }
-    } else if (op->attr_key == kClusterDims) {
-      NoteCluster(op->node.cast<Array<Expr>>());
-    } else if (op->attr_key == kMinBlocks) {
-      info.min_blocks = ToInt(op->value);
-    } else if (op->attr_key == kSwizzle) {
-      info.is_swizzled = true;
-    } else if (op->attr_key == kAliased) {
-      info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
-    }
-    Default(op);
-  }
-  void Visit_(const SBlockNode* op) final {
-    if (!info.block) info.block = op;
-    Default(op);
-  }
-
- private:
-  void NoteCluster(const Array<Expr>& dims) {
-    const char* const tags[] = {"blockIdx.x", "blockIdx.y", "blockIdx.z"};
-    for (size_t d = 0; d < dims.size(); ++d) {
-      const int64_t extent = ToInt(dims[d]);
-      info.cluster_blocks *= extent;
-      if (extent > 1) info.cluster.emplace_back(blocks_.at(tags[d]), extent);
-    }
-  }
-
-  std::map<std::string, Var> blocks_;
-};
-
 /*! Rewrites the kernels that have a plan. */
 class Specializer : public StmtExprMutator {
  public:
-  explicit Specializer(PrimFunc f) : function_(std::move(f)) {}
-  Array<Any> plans;
+  Specializer(PrimFunc f, const Array<Map<String, Any>>& plans) : function_(std::move(f)) {
+    for (const Map<String, Any>& plan : plans) {
+      plans_[plan.at("kernel").cast<int64_t>()] = plan;
+    }
+  }
   bool applied = false;
 
  protected:
@@ -600,12 +555,12 @@ class Specializer : public StmtExprMutator {
     if (!kernel_) return Kernel(op);
     AttrStmt attr = Default<Stmt>(op).as_or_throw<AttrStmt>();
     const IterVar axis = op->node.cast<IterVar>();
-    if (axis->thread_tag != "threadIdx.x" || !roles_->IsApplied()) return attr;
+    if (axis->thread_tag != "threadIdx.x") return attr;
     return WithThreads(attr, roles_->threads);
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
-    if (!kernel_ || !roles_->IsApplied() || op != kernel_->block) return Default<Stmt>(op);
+    if (!kernel_ || op != kernel_->block) return Default<Stmt>(op);
     const Views views(op->body);
     std::unordered_map<const Object*, int64_t> counts;
     for (const Channel& c : roles_->channels) {
@@ -637,45 +592,18 @@ class Specializer : public StmtExprMutator {
 
  private:
   Stmt Kernel(const AttrStmtNode* op) {
-    const int64_t number = kernels_++;
-    KernelReader reader;
-    reader.info.params = function_->params;
-    reader.info.target = &TargetOf(function_);
-    reader(GetRef<Stmt>(op));
-    if (!reader.info.block) return GetRef<Stmt>(op);
-    const auto schedule = ScheduleOf(reader.info.block, reader.info.target->warp_threads);
-    if (!reader.info.target->Has(Feature::kTma)) {
-      if (schedule) RefuseTarget(*schedule, *reader.info.target);
-      WarnOfDepths(reader.info.block, {}, "the chip has no TMA");
+    const auto plan = plans_.find(kernels_++);
+    if (plan == plans_.end() || !plan->second.at("reason").cast<String>().empty()) {
       return GetRef<Stmt>(op);
     }
-    const WarpRoles roles =
-        schedule ? PlanScheduledRoles(reader.info, *schedule) : PlanWarpRoles(reader.info);
-    std::vector<Var> loaded;
-    for (const Channel& c : roles.channels) {
-      if (!schedule && roles.IsApplied())
-        loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
-    }
-    WarnOfDepths(
-        reader.info.block, loaded,
-        schedule ? "the kernel has a schedule, whose pipelines have their depth" : roles.why);
-    Map<String, Any> plan = DescribeRoles(roles);
-    plan.Set("kernel", number);
-    plans.push_back(plan);
-    if (!roles.IsApplied()) return GetRef<Stmt>(op);
+    const KernelInfo info = ReadKernelInfo(GetRef<Stmt>(op), function_);
+    const WarpRoles roles = ReadRoles(info, Views(info.block->body), plan->second);
     applied = true;
-    kernel_ = &reader.info;
+    kernel_ = &info;
     roles_ = &roles;
     const Stmt kernel = Mutate(GetRef<Stmt>(op));
     kernel_ = nullptr;
     return kernel;
-  }
-
-  [[noreturn]] static void RefuseTarget(const Schedule& schedule, const Target& target) {
-    ThrowAt(schedule.span, "ValueError",
-            "found T.annotate_ws_schedule for " + target.arch + ", wanted " +
-                TargetsWith(Feature::kMbarrier) +
-                ", whose warps pass on tiles by mbarriers; leave it out");
   }
 
   static Stmt WithThreads(AttrStmt attr, int64_t threads) {
@@ -733,17 +661,17 @@ class Specializer : public StmtExprMutator {
   }
 
   PrimFunc function_;
-  int64_t kernels_ = 0;  // that were met, in launch order
+  std::map<int64_t, Map<String, Any>> plans_;  // by the kernel's number
+  int64_t kernels_ = 0;                        // that were met, in launch order
   const KernelInfo* kernel_ = nullptr;
   const WarpRoles* roles_ = nullptr;
 };
 
 PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
-  const Stmt named = WithoutNames(f->body);
-  Specializer specialize(f);
-  const Stmt body = specialize.Mutate(named);
-  if (!TargetOf(f).Has(Feature::kTma)) return WithBody(std::move(f), body);
-  f = WithAttr(WithBody(std::move(f), body), kWarpRoles, specialize.plans);
+  const Any plans = GetAttr(f, kWarpRoles);
+  if (plans == nullptr) return f;
+  Specializer specialize(f, plans.cast<Array<Map<String, Any>>>());
+  f = WithBody(f, specialize.Mutate(f->body));
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }
 

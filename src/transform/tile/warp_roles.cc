@@ -466,7 +466,7 @@ class Planner {
 
 }  // namespace
 
-WarpRoles PlanWarpRoles(const KernelInfo& kernel) {
+WarpRoles PlanProducerConsumer(const KernelInfo& kernel) {
   WarpRoles roles;
   Planner(kernel, &roles).Run();
   return roles;

@@ -190,9 +190,19 @@ struct KernelInfo {
   std::vector<std::string> aliased;
 };
 
-WarpRoles PlanWarpRoles(const KernelInfo& kernel);
-/*! The plan as a value: see docs/design.md. */
-Map<String, Any> DescribeRoles(const WarpRoles& roles);
+// --- kernel_info.cc
+/*! Reads the attributes and the block of `kernel`, whose outermost attribute is a thread_extent. */
+KernelInfo ReadKernelInfo(const Stmt& kernel, const PrimFunc& f);
+
+// --- warp_roles.cc
+/*! The compiler's own plan: a producer and a consumer. */
+WarpRoles PlanProducerConsumer(const KernelInfo& kernel);
+
+// --- role_plan.cc
+/*! The plan as a value that prints: what PlanWarpRoles leaves. */
+Map<String, Any> DescribeRoles(const KernelInfo& kernel, const WarpRoles& roles);
+/*! The plan of a kernel from that value. The kernel is as it was when the value was made. */
+WarpRoles ReadRoles(const KernelInfo& kernel, const Views& views, const Map<String, Any>& plan);
 
 // --- role_tree.cc
 /*! The statements below `body` as a tree. False, with the cause in `why` and `where`, where a
@@ -221,6 +231,8 @@ const RoleNode* JumpOutOfWindow(const WarpRoles& roles);
 std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body);
 
 // --- fill_count.cc
+/*! The thread's own variable that counts fills. */
+Var MakeCountVariable(const std::string& name);
 /*! Numbers the fills of all channels, and counts the bytes that TMA brings. */
 void CountFills(WarpRoles* roles);
 /*! The expression reads memory: its value may change. */

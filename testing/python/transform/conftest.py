@@ -17,12 +17,15 @@ from tilelang.transform import PassContext
 from tilelang.utils.target import determine_target
 
 # What decides about instructions stands in front of the passes that read the decision.
-READERS = {"ProducerConsumerWarpSpecialized", "PipelinePlanning", "PlaceAsyncWaits"}
-READERS |= {"LayoutInference"}
+READERS = {"PlanWarpRoles", "PipelinePlanning", "PlaceAsyncWaits", "LayoutInference"}
 DECISIONS = {"instruction", "rejected", "warps", "demanded", "aligned"}
 
 
-def with_selection(names: tuple[str, ...]) -> tuple[str, ...]:
+def with_decisions(names: tuple[str, ...]) -> tuple[str, ...]:
+    applied = "ProducerConsumerWarpSpecialized"
+    if applied in names and "PlanWarpRoles" not in names:
+        at = names.index(applied)
+        names = (*names[:at], "PlanWarpRoles", *names[at:])
     first = next((i for i, name in enumerate(names) if name in READERS), None)
     if first is None or "SelectInstructions" in names:
         return names
@@ -46,8 +49,8 @@ def without_decisions(line: str) -> str:
 
 @pytest.fixture
 def tile_passes() -> Callable[..., tvm.IRModule]:
-    """Runs the passes named after the traced function was bound to a target and a launch, and
-    SelectInstructions in front of the first that needs it."""
+    """Runs the passes named after the traced function was bound to a target and a launch, with
+    SelectInstructions and PlanWarpRoles in front of those that read what they decide."""
 
     def run(func: tirx.PrimFunc, *names: str, arch: str = "sm_80", config: Any = None) -> Any:
         target = determine_target(f"cuda -arch={arch}", return_object=True)
@@ -56,7 +59,7 @@ def tile_passes() -> Callable[..., tvm.IRModule]:
             for step in (
                 transform.BindTarget(target),
                 transform.MaterializeKernelLaunch(),
-                *(getattr(transform, name)() for name in with_selection(names)),
+                *(getattr(transform, name)() for name in with_decisions(names)),
             ):
                 mod = step(mod)
         return mod

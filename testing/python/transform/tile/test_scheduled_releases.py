@@ -1,7 +1,5 @@
 """What the roles of a schedule say to each other when they release slots."""
 
-import re
-
 import pytest
 import torch
 
@@ -118,12 +116,20 @@ def events(role_events):
     return run
 
 
-def arrivals(**kw):
-    explained = tilelang.compile(weights_of_another_role(3, **kw), target=TARGET).explain()
-    return [int(n) for n in re.findall(r"empty after (\d+) arrivals", explained)]
+@pytest.fixture
+def arrivals(tile_passes):
+    """How many free a slot of each pipeline, from the plan."""
+
+    def run(**kw):
+        func = weights_of_another_role(3, **kw)
+        mod = tile_passes(func, "HoistViews", "PlanWarpRoles", arch="sm_90a")
+        (plan,) = mod["main"].attrs["tl.warp_roles"]
+        return [int(channel["empty"]) for channel in plan["channels"]]
+
+    return run
 
 
-def test_who_is_waited_for_by_the_last_user_does_not_arrive(events):
+def test_who_is_waited_for_by_the_last_user_does_not_arrive(events, arrivals):
     """`right` waits for weights of scores with K, so it gives K up for both; R it uses before."""
     assert arrivals() == [4, 8, 4]
     loop = ["acquire k_tile_full", "commit", "acquire r_tile_full", "commit", "wait 0"]
@@ -141,7 +147,7 @@ def test_who_does_not_arrive_waits(events):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_who_signals_something_else_arrives(depth):
+def test_who_signals_something_else_arrives(depth, arrivals):
     """Weights of nothing say nothing of the products with K."""
     assert arrivals(depth=depth, of_scores=False) == [8, 8, 4]
 
@@ -168,7 +174,7 @@ def test_an_operation_is_over_when_all_of_it_is():
     assert waited < loop.index("k_tile_empty", last) < loop.index("weights_empty", last)
 
 
-def test_arrivals_at_a_cluster_stand_behind_the_signal(events):
+def test_arrivals_at_a_cluster_stand_behind_the_signal(events, arrivals):
     assert arrivals(cluster=2) == [8, 16, 4]
     found = events("left", cluster=2)
     assert found[-3:] == [
