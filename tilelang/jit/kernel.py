@@ -33,7 +33,7 @@ from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, hip
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
 from tilelang.utils.arch import is_amd
-from tilelang.utils.log import listening, logger
+from tilelang.utils.log import listening, logger, quiet
 from tilelang.utils.target import TargetLike, arch_of, determine_target
 from tilelang.utils.tensor import TensorSupplyType
 
@@ -454,16 +454,40 @@ class JITKernel(Callee):
         """Bytes of spill stores and loads of one thread, the most of all kernels."""
         return max(usage.spill_stores + usage.spill_loads for usage in self.resource_usage.values())
 
-    def explain(self) -> str:
-        """What became of the program, as text; needs no GPU.
+    def explain(self, format: str = "text", path: str | Path | None = None) -> str:
+        """What became of the program; needs no GPU.
 
-        For each kernel: grid, block, registers, shared memory and what lies where in it; for each
-        ``T.Pipelined`` its statements with stage, place in the order and engine, the versions of
-        buffers and the barriers of a step, or why the loop is a plain one; which instructions each
-        matrix product became. Of a program with dynamic extents, the conditions of its variants.
+        As ``"text"``, for each kernel: grid, block, registers, shared memory and what lies where in
+        it; for each ``T.Pipelined`` its statements with stage, place in the order and engine, the
+        versions of buffers and the barriers of a step, or why the loop is a plain one; which
+        instructions each matrix product became. Of a program with dynamic extents, the conditions
+        of its variants.
 
-        Example: ``print(kernel.explain())``
+        As ``"html"`` a page, with that text and pictures: the schedule of roles and stages,
+        layouts, shared memory over the program, instructions chosen and refused (docs/tools.md).
+        The program is lowered once more for it.
+
+        The text or page is written to `path`, too, if one is given.
+
+        Raises `ValueError` for another format.
+
+        Example: ``kernel.explain("html", "main.html")``
         """
+        if format not in ("text", "html"):
+            raise ValueError(f"format={format!r}: expected 'text' or 'html'")
+        said = self._explanation()
+        if format == "html":
+            from tilelang.tools.explain_page import explain_page
+            from tilelang.tools.lower_trace import lower_trace
+
+            with lower_trace() as traces, quiet():
+                self._lower()
+            said = explain_page(traces[0], said)
+        if path is not None:
+            Path(path).write_text(said)
+        return said
+
+    def _explanation(self) -> str:
         kept = self._kept
         found = Explanation.of(self.artifact.device_mod) if kept is None else kept.explanation
         conditions = [condition_of(program) for program in self._programs]

@@ -12,10 +12,13 @@ logger = logging.getLogger("tilelang")
 _heard: contextvars.ContextVar[list[tuple[int, str]] | None] = contextvars.ContextVar(
     "heard", default=None
 )
+_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("quiet", default=False)
 
 
 def say(level: int, message: str, stacklevel: int = 2) -> None:
     """Logs what a compilation has to say, which a cached kernel says again (`listening`)."""
+    if _quiet.get():
+        return
     logger.log(level, "%s", message, stacklevel=stacklevel)
     heard = _heard.get()
     if heard is not None:
@@ -31,6 +34,16 @@ def listening() -> Iterator[list[tuple[int, str]]]:
         yield heard
     finally:
         _heard.reset(token)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Logs nothing that `say` says in a ``with`` statement, of what was said before."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
 
 
 class _TqdmHandler(logging.Handler):
