@@ -16,7 +16,6 @@ from tilelang.cache.versions import (
     loaded_nvrtc_version,
     nvrtc_version,
 )
-from tilelang.engine.target_compiler import compiler_of
 from tilelang.utils.arch import is_amd
 
 if TYPE_CHECKING:
@@ -58,6 +57,9 @@ def cached_binary(
     what is not kept yet."""
 
     def compiled() -> Any:
+        # It imports TVM, which who runs an exported kernel in the emulator may not have.
+        from tilelang.engine.target_compiler import compiler_of
+
         return compiler_of(arch)(
             source, arch, kernel_names, options=options, fast_math=fast_math, location=location
         )
