@@ -380,6 +380,78 @@ def windows(backward: bool) -> Program:
     )
 
 
+def prefill(dim: int, value_dim: int, block_N: int) -> Program:
+    own, heads = example("flash_attention"), 64
+
+    def case(kernels, device, batch, length):
+        q, k, v = own.inputs(batch, heads, length, dim, device=device, value_dim=value_dim)
+        counter = own.new_counter(device)
+
+        def torch_attention():
+            out = torch.nn.functional.scaled_dot_product_attention(
+                *(x.transpose(1, 2) for x in (q, k, v)), is_causal=True
+            )
+            return [out.transpose(1, 2)]
+
+        return Case(
+            lambda: [kernels[0](q, k, v, counter)],
+            lambda: [own.reference(q, k, v, True)],
+            torch_attention,
+        )
+
+    def work(batch, length):
+        moved = 2.0 * HALF * batch * length * heads * (dim + value_dim)
+        return 1.0 * batch * heads * length**2 * (dim + value_dim), moved
+
+    return Program(
+        f"causal attention, heads of {dim}/{value_dim}",
+        [own.online_softmax, own.flash_attention],
+        [
+            lambda batch, length: own.flash_attention(
+                batch, heads, length, dim, True, value_dim=value_dim, block_N=block_N
+            )
+        ],
+        case,
+        {"batch": 1, "length": 70},
+        {"batch": 2, "length": 4096},
+        work,
+    )
+
+
+def gemm_int8() -> Program:
+    own = example("gemm")
+
+    def case(kernels, device, M, N, K):
+        a, b = (
+            torch.randint(-128, 128, shape, dtype=torch.int8, device=device)
+            for shape in ((M, K), (N, K))
+        )
+        return Case(
+            lambda: [kernels[0](a, b)],
+            lambda: [own.reference(a, b, True)],
+            lambda: [torch._int_mm(a, b.T)],
+        )
+
+    def part(M, N, K):
+        return own.matmul(
+            M, N, K, T.int8, True, block_N=256, block_K=128, parts=4, out_dtype=T.int32
+        )
+
+    def work(M, N, K):
+        # A product of 8-bit numbers takes half of the time of one of 16 bits.
+        return 1.0 * M * N * K, 1.0 * (M * K + N * K) + FLOAT * M * N
+
+    return Program(
+        "int8 product",
+        [own.matmul],
+        [part],
+        case,
+        {"M": 70, "N": 136, "K": 144},
+        {"M": 8192, "N": 8192, "K": 8192},
+        work,
+    )
+
+
 def cross_entropy() -> Program:
     own = example("cross_entropy")
 
@@ -466,6 +538,9 @@ PROGRAMS = {
     "sampling": sampling,
     "windows": functools.partial(windows, False),
     "windows_backward": functools.partial(windows, True),
+    "prefill_192": functools.partial(prefill, 192, 128, 96),
+    "prefill_256": functools.partial(prefill, 256, 256, 48),
+    "gemm_int8": gemm_int8,
     "cross_entropy": cross_entropy,
     "dropout": dropout,
     "hadamard": hadamard,

@@ -79,7 +79,8 @@ def gqa_decode(
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
-    page, key_heads, dim), of which row b of `Table` (batch, most) names those of sequence b.
+    page, key_heads, dim), of which row b of `Table` (batch, most) names those of sequence b. What
+    lies behind a sequence's last key in its tile has to be finite.
 
     Each head of keys is for heads / key_heads neighbours of q's, at most block_H. With `window` the
     last so many keys count. With `sinks` each head has a logit without a value. `splits` blocks
@@ -93,13 +94,13 @@ def gqa_decode(
     cached = (pages, page, key_heads, dim) if page else (batch, longest, key_heads, dim)
 
     @T.macro
-    def load(X, Table, tile, b, g, first):
+    def load(X, Table, tile, b, g, first, length):
         """Rows of X from `first` on."""
         for n in T.serial(block_N // part):
             row = first + n * part
             if page:
-                # What is behind the last page is masked.
-                number = Table[b, T.min(row // page, most - 1)]
+                # What is behind the last page is masked: that page again.
+                number = Table[b, T.min(row, length - 1) // page]
                 T.copy(
                     X[number, row % page : row % page + part, g, :],
                     tile[n * part : (n + 1) * part, :],
@@ -133,8 +134,8 @@ def gqa_decode(
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(count, num_stages=num_stages):
                 first = (start + t) * block_N
-                load(K, Table, K_shared, b, g, first)
-                load(V, Table, V_shared, b, g, first)
+                load(K, Table, K_shared, b, g, first, length)
+                load(V, Table, V_shared, b, g, first, length)
                 T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
                 if first < begin or first + block_N > length:
                     for i, j in T.Parallel(block_H, block_N):

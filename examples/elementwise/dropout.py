@@ -29,13 +29,13 @@ def dropout(probability, add=True, dtype=T.bfloat16, threads=256):
         seed: T.int64,
         Y: T.Tensor((size,), dtype),
     ):
+        assert size % WIDTH == 0, f"size is no multiple of {WIDTH}"
         with T.Kernel(T.ceildiv(size, threads * WIDTH), threads=threads) as bx:
             tx = T.get_thread_binding()
             bits = T.alloc_local((WIDTH // 2,), T.uint32)
             x = T.alloc_local((WIDTH,), dtype)
             residual = T.alloc_local((WIDTH,), dtype)
             first = (bx * threads + tx) * WIDTH
-            T.assume(size % WIDTH == 0)
             T.rng_init(seed, seq=bx * threads + tx)
             if first < size:
                 for i in T.vectorized(WIDTH):

@@ -55,7 +55,8 @@ def mla_decode_paged(
 ):
     """softmax(Q [KV K_rope]^T / sqrt(dim + rope_dim)) KV of Q (batch, heads, dim + rope_dim), a
     token of each sequence, after `Lengths` (batch,) keys. Cache is (pages, page, dim + rope_dim);
-    row b of `Table` (batch, most) names the pages of sequence b.
+    row b of `Table` (batch, most) names the pages of sequence b. What lies behind the last key in
+    its page has to be finite.
 
     The keys of a step come in `pieces` along `dim`: each is loaded again while the others are in
     use, so that one buffer for each will do. `splits` blocks share the keys of a tile of heads;
@@ -71,12 +72,12 @@ def mla_decode_paged(
     part = min(page, block_N)  # rows of a copy
 
     @T.macro
-    def load(Cache, Table, tile, b, first, here):
+    def load(Cache, Table, tile, b, first, here, length):
         """Columns `here` of the rows from `first` on."""
         for n in T.serial(block_N // part):
             row = first + n * part
-            # What is behind the last page is masked.
-            number = Table[b, T.min(row // page, most - 1)]
+            # What is behind the last page is masked: that page again.
+            number = Table[b, T.min(row, length - 1) // page]
             T.copy(
                 Cache[number, row % page : row % page + part, here],
                 tile[n * part : (n + 1) * part, :],
@@ -112,7 +113,7 @@ def mla_decode_paged(
             T.fill(row_max, NO_KEY)
             for step in T.Pipelined(count, num_stages=num_stages):
                 first = (bz * share + step) * block_N
-                load(Cache, Table, K_rope_shared, by, first, slice(dim, dim + rope_dim))
+                load(Cache, Table, K_rope_shared, by, first, slice(dim, dim + rope_dim), length)
                 T.gemm(
                     Q_rope_local,
                     K_rope_shared,
@@ -122,7 +123,7 @@ def mla_decode_paged(
                     clear_accum=True,
                 )
                 for p, here in enumerate(columns):
-                    load(Cache, Table, KV_shared[p], by, first, here)
+                    load(Cache, Table, KV_shared[p], by, first, here, length)
                     T.gemm(Q_shared[p], KV_shared[p], scores, transpose_B=True, policy=COLUMNS)
                 if first + block_N > length:
                     for i, j in T.Parallel(block_H, block_N):

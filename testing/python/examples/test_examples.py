@@ -28,9 +28,11 @@ PROGRAMS = {"quickstart", "eager", "softmax", "rms_norm"}
 RUNS = {
     "block_sparse_attention": ("--length 100", 1),
     "block_sparse_gemm": ("--size 130 72 136", 1),
+    "chunk_scan": ("--length 70", 1),
     "convolution": ("--image 1 5 6 32", 3),
-    "dequantize_gemm": ("--size 40 136 160", 4),
     "cross_entropy": ("--size 3 1003", 1),
+    "delta_rule": ("--length 70", 2),
+    "dequantize_gemm": ("--size 40 136 160", 4),
     "dropout": ("--size 4104", 1),
     "elementwise": ("--size 70 77", 1),
     "flash_attention": ("--length 150 --dim 64 --key-heads 1", 2),
