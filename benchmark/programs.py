@@ -24,7 +24,7 @@ import program_attention
 import program_others
 import torch
 from common import norm_error
-from program_cases import Case, Program
+from program_cases import TARGET, Case, Program
 
 import tilelang
 from tilelang.profiler import compare
@@ -147,6 +147,7 @@ def compile_all(makers: dict[str, Callable[[], Program]], jobs: int) -> dict[str
 def emulate(programs: dict[str, Program]) -> None:
     """Check the small sizes in the emulator."""
     os.environ["TILELANG_EXECUTION_BACKEND"] = "emulate"
+    os.environ.setdefault("TILELANG_DEFAULT_TARGET", TARGET)
     failed = []
     for name, program in programs.items():
         done = attempt(lambda p=program: {"error": check_small(p, "cpu")})

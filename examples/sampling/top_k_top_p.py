@@ -46,24 +46,27 @@ def top_k_top_p(vocabulary, block=4096, threads=1024):
             )
 
     @T.macro
-    def sums_above(Logits, row, pivots, top, logits, weight, number, weights, numbers):
-        """Of the keys from each pivot on: their softmax weights and their number."""
+    def sums_above(Logits, row, weighted, top, state):
+        """Of the keys from each pivot on: their number and, `weighted`, their softmax weights."""
+        logits, weight, number, pivots, weights, numbers = state
         T.clear(weight)
         T.clear(number)
         for tile in T.serial(tiles):
             load(Logits, row, tile, logits)
             for p, j in T.Parallel(PIVOTS, block):
                 if ordered(logits[j]) >= pivots[p] and tile * block + j < vocabulary:
-                    weight[p, j] += T.exp2((logits[j] - top) * LOG2_E)
                     number[p, j] += 1
-        T.reduce_sum(weight, weights, dim=1)
+                    if weighted:
+                        weight[p, j] += T.exp2((logits[j] - top) * LOG2_E)
+        if weighted:
+            T.reduce_sum(weight, weights, dim=1)
         T.reduce_sum(number, numbers, dim=1)
 
     @T.macro
     def threshold(Logits, row, wanted, by_weight, low: T.Ref, high, top, state):
         """Raise `low` to the largest key that has enough keys from it on: their number, or
         `by_weight` their weight. There is enough from `low` on, not from `high` on."""
-        logits, weight, number, pivots, weights, numbers = state
+        _, _, _, pivots, weights, numbers = state
         behind = T.alloc_var(T.uint32, init=high)
         above = T.alloc_var(T.float32, init=0.0)
         between = T.alloc_var(T.float32, init=float(vocabulary))
@@ -72,7 +75,7 @@ def top_k_top_p(vocabulary, block=4096, threads=1024):
             step = T.max((behind - low) // T.uint32(PIVOTS + 1), T.uint32(1))
             for p in T.Parallel(PIVOTS):
                 pivots[p] = T.min(low + T.cast(p + 1, T.uint32) * step, behind)
-            sums_above(Logits, row, pivots, top, logits, weight, number, weights, numbers)
+            sums_above(Logits, row, by_weight, top, state)
             enough = weights if by_weight else numbers
             between = between + above
             for p in T.unroll(PIVOTS, explicit=True):
@@ -105,30 +108,34 @@ def top_k_top_p(vocabulary, block=4096, threads=1024):
             numbers = T.alloc_shared((PIVOTS,), T.float32)
             state = (logits, weight, number, pivots, weights, numbers)
             tile_sum = T.alloc_shared((1,), T.float32)
+            maxima = T.alloc_fragment((block,), T.float32)
+            minima = T.alloc_fragment((block,), T.float32)
             chances = T.alloc_fragment((block,), T.float32)
             prefix = T.alloc_shared((block,), T.float32)
             where = T.alloc_fragment((block,), T.int32)
             first = T.alloc_shared((1,), T.int32)
 
-            T.fill(largest, -T.infinity(T.float32))
-            T.fill(smallest, T.infinity(T.float32))
+            # Threads meet once, behind the loop.
+            T.fill(maxima, -T.infinity(T.float32))
+            T.fill(minima, T.infinity(T.float32))
             for tile in T.serial(tiles):
                 load(Logits, row, tile, logits)
-                T.reduce_max(logits, largest, dim=0, clear=False)
                 for j in T.Parallel(block):
-                    if tile * block + j >= vocabulary:
-                        logits[j] = T.infinity(T.float32)
-                T.reduce_min(logits, smallest, dim=0, clear=False)
+                    maxima[j] = T.max(maxima[j], logits[j])
+                    if tile * block + j < vocabulary:
+                        minima[j] = T.min(minima[j], logits[j])
+            T.reduce_max(maxima, largest, dim=0)
+            T.reduce_min(minima, smallest, dim=0)
             top = largest[0]
             low = T.alloc_var(T.uint32, init=ordered(smallest[0]))
             high = ordered(top) + T.uint32(1)
             wanted = T.cast(T.min(K[row], vocabulary), T.float32)
             threshold(Logits, row, wanted, False, low, high, top, state)
             T.fill(pivots, low)
-            sums_above(Logits, row, pivots, top, logits, weight, number, weights, numbers)
+            sums_above(Logits, row, True, top, state)
             threshold(Logits, row, P[row] * weights[0], True, low, high, top, state)
             T.fill(pivots, low)
-            sums_above(Logits, row, pivots, top, logits, weight, number, weights, numbers)
+            sums_above(Logits, row, True, top, state)
 
             target = Uniform[row] * weights[0]
             before = T.alloc_var(T.float32, init=0.0)
