@@ -21,7 +21,7 @@ import tilelang
 
 
 def chunk_scan() -> Program:
-    own, heads, d_state, width = module("test_chunk_scan"), 640, 128, 64
+    own, heads, d_state, width = example("chunk_scan"), 640, 128, 64
 
     def case(kernels, device, length):
         x = normal(length, heads, width, device=device)
@@ -52,7 +52,7 @@ def chunk_scan() -> Program:
 
 
 def delta_rule(channels: bool) -> Program:
-    own, heads, size, columns = module("test_delta_rule"), 256, 128, 64
+    own, heads, size, columns = example("delta_rule"), 256, 128, 64
     # The decays of channels take the shared memory of a chunk of 64.
     chunk = 32 if channels else 64
 

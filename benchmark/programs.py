@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pathlib
 import re
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ import program_attention
 import program_others
 import torch
 from common import norm_error
-from program_cases import Case, Program
+from program_cases import TARGET, Case, Program
 
 import tilelang
 from tilelang.profiler import compare
@@ -32,11 +33,11 @@ ROUNDS, TURN_MS = 3, 20
 PROGRAMS = {**program_attention.PROGRAMS, **program_others.PROGRAMS}
 
 
-def build(name: str) -> dict[str, Any]:
+def build(make: Callable[[], Program]) -> dict[str, Any]:
     """Compile a program's kernels into the cache; registers, spilled bytes and seconds."""
     start = time.perf_counter()
     tilelang.set_log_level("WARNING")
-    program = PROGRAMS[name]()
+    program = make()
     usages = [use for k in program.kernels(program.full) for use in k.resource_usage.values()]
     for kernel in program.kernels(program.small):
         assert kernel.n_regs  # is in the cache
@@ -55,9 +56,9 @@ def attempt(work: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
-def attempt_build(name: str) -> dict[str, Any]:
+def attempt_build(make: Callable[[], Program]) -> dict[str, Any]:
     """`build`, or what went wrong."""
-    return attempt(build, name)
+    return attempt(build, make)
 
 
 def errors(found: Any, wanted: Any) -> list[float]:
@@ -136,16 +137,17 @@ def line(program: Program, found: dict[str, Any]) -> str:
     )
 
 
-def compile_all(names: list[str], jobs: int) -> dict[str, dict[str, Any]]:
+def compile_all(makers: dict[str, Callable[[], Program]], jobs: int) -> dict[str, dict[str, Any]]:
     """Compile programs in processes of their own."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as processes:
-        return dict(zip(names, processes.map(attempt_build, names), strict=True))
+        return dict(zip(makers, processes.map(attempt_build, makers.values()), strict=True))
 
 
 def emulate(programs: dict[str, Program]) -> None:
     """Check the small sizes in the emulator."""
     os.environ["TILELANG_EXECUTION_BACKEND"] = "emulate"
+    os.environ.setdefault("TILELANG_DEFAULT_TARGET", TARGET)
     failed = []
     for name, program in programs.items():
         done = attempt(lambda p=program: {"error": check_small(p, "cpu")})
@@ -161,9 +163,9 @@ def end(failed: list[str]) -> None:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
 
-def main() -> None:
+def main(makers: dict[str, Callable[[], Program]], description: str | None) -> None:
     """Compile, check, measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--compile-only", action="store_true", help="registers and spills alone")
     parser.add_argument("--emulate", action="store_true", help="check small sizes, time nothing")
     parser.add_argument("--only", default="", help="programs whose key this expression finds")
@@ -171,10 +173,10 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, help="directory for the details, as JSON")
     arguments = parser.parse_args()
     tilelang.set_log_level("WARNING")
-    names = [name for name in PROGRAMS if re.search(arguments.only, name)]
-    if not names:
+    makers = {name: make for name, make in makers.items() if re.search(arguments.only, name)}
+    if not makers:
         raise SystemExit(f"no program's key matches {arguments.only!r}")
-    programs = {name: PROGRAMS[name]() for name in names}
+    programs = {name: make() for name, make in makers.items()}
     if arguments.emulate:
         emulate(programs)
         return
@@ -184,7 +186,7 @@ def main() -> None:
             "found no GPU, wanted one to time kernels on; --compile-only and --emulate need none"
         )
     start = time.perf_counter()
-    found = compile_all(names, arguments.jobs)
+    found = compile_all(makers, arguments.jobs)
     print(f"compiled in {time.perf_counter() - start:.0f} s")
     if timed:
         speeds = chip_speeds()
@@ -200,9 +202,11 @@ def main() -> None:
     print(f"{time.perf_counter() - start:.0f} s in all")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        (arguments.output / "programs.json").write_text(json.dumps(found, indent=2))
-    end([name for name in names if "failed" in found[name]])
+        (arguments.output / f"{pathlib.Path(sys.argv[0]).stem}.json").write_text(
+            json.dumps(found, indent=2)
+        )
+    end([name for name in makers if "failed" in found[name]])
 
 
 if __name__ == "__main__":
-    main()
+    main(PROGRAMS, __doc__)

@@ -60,17 +60,21 @@ def flash_attention(
     num_stages=2,
     threads=256,
     hold_Q=False,
+    value_dim=None,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
-    heads, each for as many neighbours of Q's. With `log_sum` also log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32, from which gradients are computed. With
-    `hold_Q` products read Q's tile from registers, where these suffice.
+    heads, each for as many neighbours of Q's; V's have dimension `value_dim`, if it is another.
+    With `log_sum` also log2 of each row's sum of exponentials, (batch, heads, length) in float32,
+    from which gradients are computed. With `hold_Q` products read Q's tile from registers, where
+    these suffice.
 
     A block for each multiprocessor fetches one tile of rows after the other from `counter`, so that
     the operands of the next one are loaded while this one ends, and none waits for a longer one.
     """
     key_heads = key_heads or heads
+    value_dim = value_dim or dim
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    value_shape, out_shape = (*key_shape[:3], value_dim), (*shape[:3], value_dim)
     scale = LOG2_E / dim**0.5
     blocks, row_tiles = processors(), -(-length // block_M)
 
@@ -78,20 +82,20 @@ def flash_attention(
     def main(
         Q: T.Tensor(shape, dtype),
         K: T.Tensor(key_shape, dtype),
-        V: T.Tensor(key_shape, dtype),
+        V: T.Tensor(value_shape, dtype),
         counter: T.Tensor((1,), T.int32),
     ):
-        Output = T.empty(shape, dtype)
+        Output = T.empty(out_shape, dtype)
         LogSum = T.empty((batch, heads, length), T.float32) if log_sum else None
         with T.Kernel(blocks, threads=threads) as block:
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
-            V_shared = T.alloc_shared((block_N, dim), dtype)
-            out_shared = T.alloc_shared((block_M, dim), dtype)
+            V_shared = T.alloc_shared((block_N, value_dim), dtype)
+            out_shared = T.alloc_shared((block_M, value_dim), dtype)
             Q_tile = T.alloc_fragment((block_M, dim), dtype) if hold_Q else Q_shared
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
-            out = T.alloc_fragment((block_M, dim), T.float32)
+            out = T.alloc_fragment((block_M, value_dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
@@ -129,7 +133,7 @@ def flash_attention(
                     T.copy(scores, weights)
                     T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
-                for i, j in T.Parallel(block_M, dim):
+                for i, j in T.Parallel(block_M, value_dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 T.copy(out, out_shared)
                 T.copy(out_shared, Output[bz, first : first + block_M, by, :])
@@ -147,9 +151,12 @@ def new_counter(device="cpu"):
     return torch.zeros(1, dtype=torch.int32, device=device)
 
 
-def inputs(batch, heads, length, dim, key_heads=None, dtype=T.float16, device="cpu"):
+def inputs(
+    batch, heads, length, dim, key_heads=None, dtype=T.float16, device="cpu", value_dim=None
+):
     """Q, K and V, normally distributed."""
-    shapes = [(batch, length, count, dim) for count in (heads, *[key_heads or heads] * 2)]
+    heads_and_dims = (heads, dim), (key_heads or heads, dim), (key_heads or heads, value_dim or dim)
+    shapes = [(batch, length, *pair) for pair in heads_and_dims]
     return [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
 
 
@@ -167,7 +174,8 @@ def relative_error(
 ):
     """||ours - reference|| / ||reference||"""
     torch.manual_seed(0)
-    q, k, v = inputs(batch, heads, length, dim, key_heads, dtype, device)
+    value_dim = tile.get("value_dim")
+    q, k, v = inputs(batch, heads, length, dim, key_heads, dtype, device, value_dim)
     kernel = flash_attention(batch, heads, length, dim, causal, key_heads, dtype=dtype, **tile)
     wanted = reference(q, k, v, causal)
     return float((kernel(q, k, v, new_counter(device)).double() - wanted).norm() / wanted.norm())
@@ -178,6 +186,7 @@ if __name__ == "__main__":
     parser.add_argument("--length", type=int, help="positions of a sequence")
     parser.add_argument("--key-heads", type=int, help="heads of keys and values")
     parser.add_argument("--dim", type=int, nargs="+", default=[64, 128], help="of a head")
+    parser.add_argument("--value-dim", type=int, help="of a head of values")
     arguments = parser.parse_args()
     gpu = torch.cuda.is_available()
     batch, heads, length = (4, 16, 4096) if gpu else (1, 2, 200)
@@ -187,6 +196,7 @@ if __name__ == "__main__":
             error = relative_error(
                 *(batch, heads, length, dim, causal, "cuda" if gpu else "cpu"),
                 key_heads=arguments.key_heads,
+                value_dim=arguments.value_dim,
             )
             assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
             shape = f"{batch} x {length} x {heads} x {dim}"

@@ -47,6 +47,7 @@ def matmul(
     if block_N % parts:
         raise ValueError(f"parts is {parts}, wanted a divisor of block_N, {block_N}")
     clusters, width, out_dtype = processors() // cluster, block_N // parts, out_dtype or dtype
+    accum_dtype = T.int32 if str(dtype) == "int8" else T.float32
     rows, columns = -(-M // (block_M * cluster)), -(-N // block_N)
     down, across = min(group[0], rows), min(group[1], columns)
     whole = rows % down == 0 and columns % across == 0
@@ -62,7 +63,7 @@ def matmul(
             B_shared = T.alloc_shared(
                 (block_N, block_K) if transpose_B else (block_K, block_N), dtype
             )
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = T.alloc_fragment((block_M, block_N), accum_dtype)
             # Two, so that one is filled while the other one is stored.
             C_shared = [T.alloc_shared((block_M, width), out_dtype) for _ in range(min(parts, 2))]
 

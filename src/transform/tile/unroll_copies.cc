@@ -78,8 +78,8 @@ class Unroller : public StmtExprMutator {
     std::vector<Stmt> out;
     for (int64_t k = 0; k < *extent; ++k) {
       for (const Stmt& s : once) {
-        // The same copy again is no piece.
-        if (!IsTileLoad(s) || !Uses(s, loop->loop_var)) return std::nullopt;
+        // The same copy again is no piece. The variable of one iteration is a constant by now.
+        if (!IsTileLoad(s) || (*extent > 1 && !Uses(s, loop->loop_var))) return std::nullopt;
         const Expr at = MakeInt(loop->loop_var->dtype(), *min + k * *step);
         out.push_back(Substitute(s, loop->loop_var, at));
       }

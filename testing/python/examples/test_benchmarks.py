@@ -75,6 +75,7 @@ def test_without_a_gpu_nothing_is_claimed():
         ("attention_backward", "128 full|64 causal"),
         ("mla_limit", "float16 products( and loads)?$"),
         ("programs", "top_k"),
+        ("serving", "^rms$|rope"),
     ],
 )
 def test_small_sizes_are_emulated(name, only):
@@ -100,10 +101,9 @@ def test_a_program_that_fails_says_so_in_its_row(common, monkeypatch, capsys, tm
         return dataclasses.replace(good, parts=[lambda **_: 1 // 0])
 
     rows = {"wrong": wrong, "refused": refused, "good": lambda: good}
-    monkeypatch.setattr(programs, "PROGRAMS", rows)
     monkeypatch.setattr(sys, "argv", ["programs.py", "--emulate"])
     with pytest.raises(SystemExit, match="failed: wrong, refused"):
-        programs.main()
+        programs.main(rows, None)
     lines = [line[43:].strip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0].startswith("ValueError: at a small size: relative error")
     assert lines[1].startswith("ZeroDivisionError: ")
@@ -113,13 +113,13 @@ def test_a_program_that_fails_says_so_in_its_row(common, monkeypatch, capsys, tm
 def test_registers_of_programs_need_no_gpu(common, monkeypatch, capsys):
     programs = importlib.import_module("programs")
 
-    def build_here(names, jobs):
+    def build_here(makers, jobs):
         """Without processes, which would import torch again."""
-        return {name: programs.attempt_build(name) for name in names}
+        return {name: programs.attempt_build(make) for name, make in makers.items()}
 
     monkeypatch.setattr(programs, "compile_all", build_here)
     monkeypatch.setattr(sys, "argv", ["programs.py", "--compile-only", "--only", "e_backward"])
-    programs.main()
+    programs.main(programs.PROGRAMS, None)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("layer")]
     lines, registers, spilled = (int(word) for word in row[43:].split()[:3])
     assert lines > 40

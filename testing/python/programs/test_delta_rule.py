@@ -1,6 +1,8 @@
-"""The gated delta rule (Yang, Kautz, Hatamizadeh 2024) in chunks: S = g S (I - b k k^T) + b v k^T.
-The updates of a chunk follow from a triangular system, solved row after row. In Kimi Delta
-Attention (Kimi Team 2025) each channel of the keys has a gate of its own."""
+"""The delta rule and Kimi Delta Attention, examples/linear_attention/delta_rule.py, on two
+architectures, and by other solutions of the triangular system, row after row."""
+
+import pathlib
+import runpy
 
 import pytest
 import torch
@@ -8,7 +10,9 @@ import torch
 import tilelang
 import tilelang.language as T
 
-CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "linear_attention"
+EXAMPLE = runpy.run_path(str(EXAMPLES / "delta_rule.py"))
+CHUNK, KEY, VALUE = (EXAMPLE[name] for name in ("CHUNK", "KEY", "VALUE"))
 
 
 @T.macro
@@ -36,232 +40,11 @@ def solve_in_shared(system, right, solved):
     T.copy(rows, solved)
 
 
-@T.macro
-def invert_blocks(system, inverse):
-    # inverse = (1 + system)^-1 of each block on the diagonal of a strictly lower triangle, a column
-    # a thread: less each row times what the rows above have of it.
-    chunk = system.shape[0]
-    factors = T.alloc_shared((chunk, BLOCK), "float32")
-    column = T.alloc_fragment((chunk, BLOCK), "float32")
-    for i, j in T.Parallel(chunk, chunk):
-        if i // BLOCK == j // BLOCK:
-            factors[i, j % BLOCK] = system[i, j]
-    T.clear(inverse)
-    for j in T.Parallel(chunk):
-        for i in T.unroll(BLOCK):
-            column[j, i] = T.if_then_else(i == j % BLOCK, 1, 0)
-        for k in T.unroll(BLOCK - 1):
-            for i in T.unroll(k + 1, BLOCK):
-                column[j, i] -= factors[j // BLOCK * BLOCK + i, k] * column[j, k]
-        for i in T.unroll(BLOCK):
-            inverse[j // BLOCK * BLOCK + i, j] = column[j, i]
-
-
-@T.macro
-def join_blocks(system, inverse, below, size):
-    # Of blocks on the diagonal make blocks of twice their size: [[A, 0], [B, C]] has the inverse
-    # [[A', 0], [-C' B A', C']]. Numbers are of float16, whose mantissa is that of tf32.
-    chunk = system.shape[0]
-    product = T.alloc_fragment((chunk, chunk), "float32")
-    factor = T.alloc_fragment((chunk, chunk), "float16")
-    for i, j in T.Parallel(chunk, chunk):
-        below[i, j] = T.if_then_else(
-            i // size == j // size + 1 and j // size % 2 == 0, system[i, j], 0
-        )
-    T.gemm(inverse, below, product, clear_accum=True)
-    T.copy(product, factor)
-    T.gemm(factor, inverse, product, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = inverse[i, j] - product[i, j]
-    T.copy(product, inverse)
-
-
-@T.macro
-def solve_by_blocks(system, right, solved):
-    # By the inverse of the blocks of 16 rows on the diagonal, then of 32, then of all.
-    chunk = system.shape[0]
-    right_shared = T.alloc_shared(right.shape, "bfloat16")
-    inverse = T.alloc_shared((chunk, chunk), "float16")
-    below = T.alloc_shared((chunk, chunk), "float16")
-    inverse_cast = T.alloc_fragment((chunk, chunk), "bfloat16")
-    T.copy(right, right_shared)
-    invert_blocks(system, inverse)
-    join_blocks(system, inverse, below, BLOCK)
-    if chunk > 2 * BLOCK:
-        join_blocks(system, inverse, below, 2 * BLOCK)
-    T.copy(inverse, inverse_cast)
-    T.gemm(inverse_cast, right_shared, solved, clear_accum=True)
-
-
-def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128):
-    """A block has a head's state for `columns` of its values; `solve` is one of the macros."""
-    length = T.dynamic("length")
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((length, heads, d_key), "bfloat16"),
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Gate: T.Tensor((length, heads), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Out: T.Tensor((length, heads, d_value), "float32"),
-    ):
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, columns), "bfloat16")
-            gate = T.alloc_shared((chunk,), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk,), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            system = T.alloc_fragment((chunk, chunk), "float32")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            updates = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            # All that reads a chunk's tiles comes first: the next ones arrive meanwhile.
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(K[rows, h, :], k)
-                # Rows behind the end are zero: they decay nothing.
-                T.copy(Gate[rows, h], gate)
-                T.copy(Beta[rows, h], beta)
-                T.copy(V[rows, h, here], v)
-                T.copy(Q[rows, h, :], q)
-                T.cumsum(gate, log_decay, dim=0)
-                T.gemm(k, k, system, transpose_B=True, clear_accum=True)
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    decay = T.if_then_else(i >= j, T.exp(log_decay[i] - log_decay[j]), 0)
-                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
-                    weights[i, j] = scores[i, j] * decay
-                T.copy(state, state_shared)
-                T.gemm(k, state_shared, right, clear_accum=True)
-                T.gemm(q, state_shared, out, clear_accum=True)
-                for i, d in T.Parallel(chunk, columns):
-                    right[i, d] = beta[i] * (v[i, d] - T.exp(log_decay[i]) * right[i, d])
-                total = log_decay[chunk - 1]
-                for i, d in T.Parallel(chunk, d_key):
-                    decayed[i, d] = k[i, d] * T.exp(total - log_decay[i])
-                for i, d in T.Parallel(chunk, columns):
-                    out[i, d] *= T.exp(log_decay[i])
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= T.exp(total)
-                solve(system, right, updates)
-                T.copy(updates, updates_shared)
-                T.gemm(weights, updates_shared, out)
-                T.gemm(decayed, updates_shared, state, transpose_A=True)
-                T.copy(out, Out[rows, h, here])
-
-    return main
-
-
-def channel_delta_rule(
-    heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128
-):
-    """A gate for each channel: rows take the decays since the chunk's begin, and columns give them
-    back, so that both are products of matrices. Their sum in a chunk has to stay above -60."""
-    length = T.dynamic("length")
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((length, heads, d_key), "bfloat16"),
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Out: T.Tensor((length, heads, d_value), "float32"),
-    ):
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, columns), "bfloat16")
-            gate = T.alloc_shared((chunk, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk, d_key), "float32")
-            q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            system = T.alloc_fragment((chunk, chunk), "float32")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            updates = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                # Rows behind the end are zero: they decay nothing.
-                T.copy(Gate[rows, h, :], gate)
-                T.copy(Q[rows, h, :], q)
-                T.copy(K[rows, h, :], k)
-                T.copy(Beta[rows, h], beta)
-                T.copy(V[rows, h, here], v)
-                T.cumsum(gate, log_decay, dim=0)
-                for i, d in T.Parallel(chunk, d_key):
-                    decay = T.exp(log_decay[i, d])
-                    q_decayed[i, d] = q[i, d] * decay
-                    k_decayed[i, d] = k[i, d] * decay
-                    k_grown[i, d] = k[i, d] * T.exp(-log_decay[i, d])
-                T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
-                T.gemm(q_decayed, k_grown, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.copy(state, state_shared)
-                T.gemm(k_decayed, state_shared, right, clear_accum=True)
-                T.gemm(q_decayed, state_shared, out, clear_accum=True)
-                for i, d in T.Parallel(chunk, columns):
-                    right[i, d] = beta[i] * (v[i, d] - right[i, d])
-                solve(system, right, updates)
-                T.copy(updates, updates_shared)
-                T.gemm(weights, updates_shared, out)
-                T.gemm(k_grown, updates_shared, state, transpose_A=True)
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= T.exp(log_decay[chunk - 1, i])
-                T.copy(out, Out[rows, h, here])
-
-    return main
-
-
-def reference(q, k, v, gate, beta):
-    """A gate (length, heads), or one for each channel (length, heads, d_key)."""
-    q, k, v, gate, beta = (t.double() for t in (q, k, v, gate, beta))
-    state, out = torch.zeros(*q.shape[1:], v.shape[2]).to(q), []
-    for t in range(len(q)):
-        state = state * gate[t].exp().reshape(len(state), -1, 1)
-        seen = torch.einsum("hk,hkv->hv", k[t], state)
-        state = state + torch.einsum("h,hk,hv->hkv", beta[t], k[t], v[t] - seen)
-        out.append(torch.einsum("hk,hkv->hv", q[t], state))
-    return torch.stack(out)
-
-
-def inputs(heads, length, d_key, d_value, device):
-    """Q, K, V and beta."""
-    q, k = (torch.randn(length, heads, d_key, device=device) for _ in range(2))
-    q, k = (torch.nn.functional.normalize(t, dim=-1).bfloat16() for t in (q, k))
-    v = torch.randn(length, heads, d_value, device=device).bfloat16()
-    return q, k, v, torch.rand(length, heads, device=device)
-
-
-SOLVERS = {"shared": solve_in_shared, "fragment": solve_in_fragment, "blocks": solve_by_blocks}
+SOLVERS = {
+    "shared": solve_in_shared,
+    "fragment": solve_in_fragment,
+    "blocks": EXAMPLE["solve_by_blocks"],
+}
 
 
 @pytest.mark.parametrize("solve", SOLVERS)
@@ -271,15 +54,17 @@ def test_results(device, arch, solve):
     heads, chunk = 2, CHUNK if solve == "blocks" else CHUNK // 2
     length = 2 * chunk + 7
     kernel = tilelang.compile(
-        delta_rule(heads, SOLVERS[solve], chunk),
+        EXAMPLE["delta_rule"](heads, SOLVERS[solve], chunk),
         execution_backend="auto",
         target=f"cuda -arch={arch}",
     )
-    q, k, v, beta = inputs(heads, length, KEY, VALUE, device)
+    q, k, v, beta = EXAMPLE["inputs"](heads, length, KEY, VALUE, device)
     gate = -torch.rand(length, heads, device=device) / 8
     out = torch.full((length, heads, VALUE), torch.nan, device=device)
     kernel(q, k, v, gate, beta, out)
-    torch.testing.assert_close(out.double(), reference(q, k, v, gate, beta), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        out.double(), EXAMPLE["reference"](q, k, v, gate, beta), rtol=2e-2, atol=2e-2
+    )
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
@@ -287,12 +72,14 @@ def test_gates_of_channels(device, arch):
     heads, chunk = 2, CHUNK // 2
     length = 2 * chunk + 7
     kernel = tilelang.compile(
-        channel_delta_rule(heads, solve_by_blocks, chunk),
+        EXAMPLE["channel_delta_rule"](heads, EXAMPLE["solve_by_blocks"], chunk),
         execution_backend="auto",
         target=f"cuda -arch={arch}",
     )
-    q, k, v, beta = inputs(heads, length, KEY, VALUE, device)
+    q, k, v, beta = EXAMPLE["inputs"](heads, length, KEY, VALUE, device)
     gate = -torch.rand(length, heads, KEY, device=device) / 2
     out = torch.full((length, heads, VALUE), torch.nan, device=device)
     kernel(q, k, v, gate, beta, out)
-    torch.testing.assert_close(out.double(), reference(q, k, v, gate, beta), rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(
+        out.double(), EXAMPLE["reference"](q, k, v, gate, beta), rtol=2e-2, atol=2e-2
+    )

@@ -32,6 +32,9 @@ def paged(form, num_stages=3, tile=64):
                     for g in T.serial(4):
                         page = table[h, 4 * k + g]
                         T.copy(K[page, :, :], ks[16 * g : 16 * g + 16, :])
+                elif form == "one":
+                    for g in T.serial(tile // PAGE):
+                        T.copy(K[table[h, k + g], :, :], ks[16 * g : 16 * g + 16, :])
                 elif form == "unroll":
                     for g in T.unroll(4):
                         T.copy(K[table[h, 4 * k + g], :, :], ks[16 * g : 16 * g + 16, :])
@@ -84,6 +87,15 @@ def test_by_tma(on_sm_90a, device, form):
     text = str(kernel.explain())
     assert "ks, 3 versions, 8192 bytes by TMA" in text
     assert text.count("producer, by TMA, channel 1") == 4
+    check(kernel, device)
+
+
+def test_a_loop_of_one_piece(on_sm_90a, device):
+    """Its variable is a constant, so that the piece does not name it."""
+    kernel = tilelang.compile(
+        paged("one", tile=PAGE), execution_backend="auto", target="cuda -arch=sm_90a"
+    )
+    assert "ks, 3 versions, 2048 bytes by TMA" in str(kernel.explain())
     check(kernel, device)
 
 

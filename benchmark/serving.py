@@ -1,0 +1,551 @@
+"""What servers and trainers run, but for plain products and attention: kernels of examples/ with
+the sizes of current models, beside what the chip allows and beside torch.
+
+The bound is the longer of the kernels' FLOP at the speed of a bfloat16 product by torch and of
+their bytes, each of a tensor in global memory counted once, at the speed of a large copy. Each is
+checked at a small size against float64 before it is timed.
+
+`--compile-only` and `--emulate` need no GPU.
+"""
+
+import functools
+import itertools
+
+import torch
+from common import example
+from program_cases import FLOAT, HALF, Case, Program
+from programs import main
+
+import tilelang.language as T
+
+
+def spread(total: int, parts: int) -> list[int]:
+    """Counts whose sum is `total`, between none and several times the mean."""
+    shares = [(7 * n + 3) % 11 for n in range(parts)]
+    ends = [total * s // sum(shares) for s in itertools.accumulate(shares)]
+    return [end - begin for begin, end in itertools.pairwise([0, *ends])]
+
+
+def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
+    own, heads, key_heads, dim = example("gqa_decode"), 32, 8, 128
+    page = 64 if pages else None
+
+    def part(batch, length):
+        splits = own.splits_for(batch, key_heads, length)
+        sees = None if window is None else min(window, length // 2)
+        return own.gqa_decode(
+            heads, key_heads, dim, splits, page, sees, window is not None, T.bfloat16
+        )
+
+    def case(kernels, device, batch, length):
+        lengths = [length, *[length] * (batch - 1)]
+        tensors = own.inputs(lengths, heads, key_heads, dim, page, T.bfloat16, device)
+        sees = None if window is None else min(window, length // 2)
+        sinks = None if window is None else tensors[-1]
+
+        def torch_decode():
+            q, k, v = tensors[0][:, :, None], tensors[1].transpose(1, 2), tensors[2].transpose(1, 2)
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            return [out[:, :, 0]]
+
+        return Case(
+            lambda: [kernels[0](*tensors)],
+            lambda: [own.reference(*tensors[:-1], sinks, page, sees)],
+            None if pages or window else torch_decode,
+        )
+
+    def work(batch, length):
+        keys = batch * min(length, window or length)
+        moved = HALF * (2.0 * keys * key_heads * dim + 2 * batch * heads * dim)
+        return 4.0 * keys * heads * dim, moved
+
+    name = "GQA decode, pages of 64" if pages else "GQA decode"
+    return Program(
+        name if window is None else f"{name}, window {window}, sinks",
+        [own.online_softmax, own.combine, own.gqa_decode],
+        [part],
+        case,
+        {"batch": 2, "length": 200},
+        {"batch": 32, "length": 8192 if window is None else 131072},
+        work,
+        bound=8e-3,
+    )
+
+
+def gqa_decode_long() -> Program:
+    program = gqa_decode()
+    program.name += ", few sequences"
+    program.small, program.full = {"batch": 1, "length": 700}, {"batch": 1, "length": 131072}
+    return program
+
+
+def gqa_decode_fp8() -> Program:
+    own, heads, key_heads, dim = example("gqa_decode_fp8"), 32, 8, 128
+
+    def part(batch, length):
+        splits = own.splits_for(batch, key_heads, length)
+        return own.gqa_decode_fp8(heads, key_heads, dim, splits)
+
+    def case(kernels, device, batch, length):
+        tensors = own.inputs([length] * batch, heads, key_heads, dim, device)
+        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference_fp8(*tensors)])
+
+    def work(batch, length):
+        keys = batch * length
+        return 4.0 * keys * heads * dim, 2.0 * keys * key_heads * dim
+
+    return Program(
+        "GQA decode, 8-bit cache",
+        [own.gqa_decode_fp8],
+        [part],
+        case,
+        {"batch": 2, "length": 200},
+        {"batch": 32, "length": 16384},
+        work,
+    )
+
+
+def mla_decode_paged() -> Program:
+    own, heads = example("mla_decode_paged"), 128
+
+    def case(kernels, device, batch, length):
+        tensors = own.inputs([length, *[length - 1] * (batch - 1)], heads, device=device)
+        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference(*tensors)])
+
+    def work(batch, length):
+        rows = batch * (1.0 * length * 576 + heads * (576 + 512))
+        return 2.0 * batch * heads * length * (2 * 512 + 64), HALF * rows
+
+    return Program(
+        "MLA decode, pages of 64",
+        [own.combine, own.mla_decode_paged],
+        [lambda **_: own.mla_decode_paged(heads)],
+        case,
+        {"batch": 1, "length": 100},
+        {"batch": 132, "length": 8192},
+        work,
+        bound=8e-3,
+    )
+
+
+def grouped_gemm(fp8: bool) -> Program:
+    own = example("grouped_gemm_experts")
+    program = own.grouped_matmul_fp8 if fp8 else own.grouped_matmul
+    tile = {} if fp8 else {"block_N": 256, "num_stages": 3}
+
+    def case(kernels, device, rows, groups, N, K):
+        tensors = own.inputs(spread(rows, groups), N, K, fp8, device)
+
+        def torch_grouped():
+            a, b, ends, _ = tensors
+            return [torch._grouped_mm(a, b.transpose(1, 2), offs=ends)]
+
+        return Case(
+            lambda: [kernels[0](*tensors)],
+            lambda: [own.reference(*tensors)],
+            None if fp8 else torch_grouped,
+        )
+
+    def work(rows, groups, N, K):
+        operand = 1 if fp8 else HALF
+        # A product of 8-bit floats takes half of the time of one of 16 bits.
+        flops = (1.0 if fp8 else 2.0) * rows * N * K
+        return flops, operand * (1.0 * rows * K + groups * N * K) + 1.0 * HALF * rows * N
+
+    return Program(
+        f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
+        [own.list_tiles, own.store_rows, program],
+        [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
+        case,
+        {"rows": 150, "groups": 5, "N": 136, "K": 144},
+        {"rows": 32768, "groups": 64, "N": 4096, "K": 4096},
+        work,
+        bound=1e-2,
+    )
+
+
+def fused_moe() -> Program:
+    own, k = example("fused_moe"), 6
+
+    def case(kernels, device, tokens, hidden, inner, experts):
+        tensors = own.inputs(tokens, hidden, inner, experts, device=device)
+        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference(*tensors[:-1], k)])
+
+    def work(tokens, hidden, inner, experts):
+        flops = 2.0 * tokens * hidden * (experts + 3 * k * inner)
+        return flops, HALF * (3.0 * experts * hidden * inner + 2 * tokens * hidden)
+
+    return Program(
+        "layer of experts",
+        [own.route, own.sort, own.list_tiles, own.fused_moe],
+        [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
+        case,
+        {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},
+        {"tokens": 8192, "hidden": 4096, "inner": 1536, "experts": 64},
+        work,
+        bound=8e-3,
+    )
+
+
+def norm(centred: bool, backward: bool) -> Program:
+    own, functional = example("norm_residual"), torch.nn.functional
+
+    def case(kernels, device, rows, width):
+        *tensors, d_y, d_sum = own.inputs(rows, width, device)
+        if not centred:
+            tensors[3].zero_()
+
+        def torch_forward():
+            total, (_, _, w, bias) = tensors[0] + tensors[1], tensors
+            if centred:
+                return [total, functional.layer_norm(total, (width,), w, bias, own.EPSILON)]
+            return [total, functional.rms_norm(total, (width,), w, own.EPSILON)]
+
+        if not backward:
+            return Case(
+                lambda: kernels[0](*tensors)[:2],
+                lambda: own.reference(*tensors, centred),
+                torch_forward,
+            )
+        total, _, *statistics = own.forward(width, centred)(*tensors)
+
+        def slopes():
+            leaves = [x.double().requires_grad_() for x in tensors]
+            results = own.reference(*leaves, centred)
+            found = torch.autograd.grad(
+                results, leaves, (d_sum.double(), d_y.double()), allow_unused=True
+            )
+            return [found[0], found[2]]
+
+        return Case(
+            lambda: own.gradients((total, *statistics), tensors[2], d_y, d_sum, centred), slopes
+        )
+
+    def work(rows, width):
+        return 10.0 * rows * width, 4.0 * HALF * rows * width
+
+    parts = [lambda rows, width: own.forward(width, centred)]
+    if backward:
+        parts = [
+            lambda rows, width: own.backward(width, 2 * own.processors(), centred),
+            lambda rows, width: own.column_sums(2 * own.processors(), width),
+        ]
+    name = f"{'LayerNorm' if centred else 'RMSNorm'} with residual"
+    return Program(
+        f"{name}, gradients" if backward else name,
+        [own.backward, own.column_sums] if backward else [own.forward],
+        parts,
+        case,
+        {"rows": 9, "width": 520},
+        {"rows": 16384, "width": 8192},
+        work,
+        bound=8e-3,
+    )
+
+
+def rope_cache() -> Program:
+    own, heads, key_heads, dim = example("rope_cache"), 32, 8, 128
+
+    def case(kernels, device, tokens):
+        tensors = own.inputs(tokens, heads, key_heads, dim, 64, device=device)
+        return Case(lambda: [kernels[0](*tensors), *tensors[-2:]], lambda: own.reference(*tensors))
+
+    return Program(
+        "RoPE, keys and values to pages",
+        [own.rope_cache],
+        [lambda **_: own.rope_cache(heads, key_heads, dim, 64)],
+        case,
+        {"tokens": 9},
+        {"tokens": 65536},
+        lambda tokens: (0.0, 2.0 * HALF * tokens * (heads + 2 * key_heads) * dim),
+    )
+
+
+def quantize_tokens(gated: bool) -> Program:
+    own = example("quantize_tokens")
+
+    def case(kernels, device, rows, width):
+        x = torch.randn(rows, width * (2 if gated else 1), device=device).bfloat16()
+
+        def ours():
+            y, scales = kernels[0](x)
+            return [scales] if y.is_cuda and rows > 1000 else [y.double() * scales[:, None], scales]
+
+        return Case(ours, lambda: own.reference(x, gated))
+
+    def work(rows, width):
+        return 0.0, 1.0 * rows * width * (2 * HALF + 1 if gated else HALF + 1)
+
+    return Program(
+        "SiLU and 8-bit floats, a scale a row" if gated else "8-bit floats, a scale a row",
+        [own.quantize_tokens],
+        [lambda rows, width: own.quantize_tokens(width, gated)],
+        case,
+        {"rows": 5, "width": 520},
+        {"rows": 32768, "width": 7168},
+        work,
+        bound=4e-2,
+    )
+
+
+def quantize_blocks() -> Program:
+    own = example("quantize_tokens")
+
+    def case(kernels, device, N, K):
+        w = torch.randn(N, K, device=device).bfloat16()
+        tops = torch.nn.functional.pad(w.double().abs(), (0, -K % 128, 0, -N % 128))
+
+        def wanted():
+            return [tops.unfold(0, 128, 128).unfold(1, 128, 128).amax((2, 3)) / 448]
+
+        return Case(lambda: kernels[0](w)[1:], wanted)
+
+    return Program(
+        "8-bit floats, a scale for 128 x 128",
+        [own.quantize_blocks],
+        [lambda N, K: own.quantize_blocks(N, K)],
+        case,
+        {"N": 200, "K": 264},
+        {"N": 16384, "K": 7168},
+        lambda N, K: (0.0, 1.0 * N * K * (HALF + 1)),
+    )
+
+
+def sampling() -> Program:
+    own = example("top_k_top_p")
+
+    def case(kernels, device, batch, vocabulary):
+        logits, k, p, uniform = own.inputs(batch, vocabulary, device)
+
+        def wanted():
+            total, _ = own.sums(logits, k, p)
+            return [(total < uniform[:, None]).sum(1)]
+
+        return Case(lambda: [kernels[0](logits, k, p, uniform)], wanted)
+
+    return Program(
+        "top-k and top-p sampling",
+        [own.ordered, own.top_k_top_p],
+        [
+            lambda batch, vocabulary: own.top_k_top_p(
+                vocabulary, **({"block": 128, "threads": 64} if vocabulary < 1000 else {})
+            )
+        ],
+        case,
+        {"batch": 3, "vocabulary": 300},
+        {"batch": 132, "vocabulary": 128256},
+        lambda batch, vocabulary: (0.0, 1.0 * FLOAT * batch * vocabulary),
+    )
+
+
+def windows(backward: bool) -> Program:
+    own, heads, key_heads, dim = example("flash_attention_windows"), 64, 8, 64
+
+    def case(kernels, device, batch, length, window):
+        tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
+        tensors.append(torch.randn(heads, device=device))
+        d_out = torch.randn_like(tensors[0])
+        counter = own.new_counter(device)
+        forward = own.attention(batch, heads, length, dim, window, key_heads)
+        if not backward:
+            return Case(
+                lambda: [forward(*tensors, counter)[0]],
+                lambda: [own.reference(*(x.double() for x in tensors), window)],
+            )
+        out, log_sum = forward(*tensors, counter)
+
+        def slopes():
+            leaves = [x.double().requires_grad_() for x in tensors]
+            return torch.autograd.grad(own.reference(*leaves, window), leaves, d_out.double())
+
+        return Case(lambda: own.backward(tensors, out, log_sum, d_out, window), slopes)
+
+    def part(batch, length, window):
+        program = own.gradients if backward else own.attention
+        return program(batch, heads, length, dim, window, key_heads)
+
+    def work(batch, length, window):
+        products, elements = (5, 6) if backward else (2, 2)
+        flops = 2.0 * products * batch * heads * length * min(window, length / 2) * dim
+        return flops, elements * HALF * batch * length * (heads + key_heads) * dim
+
+    return Program(
+        f"attention, windows and sinks{', gradients' if backward else ''}",
+        [own.gradients, own.gradient_of_sinks, own.backward] if backward else [own.attention],
+        [part],
+        case,
+        {"batch": 1, "length": 70, "window": 30},
+        {"batch": 4, "length": 8192, "window": 128},
+        work,
+    )
+
+
+def prefill(dim: int, value_dim: int, block_N: int) -> Program:
+    own, heads = example("flash_attention"), 64
+
+    def case(kernels, device, batch, length):
+        q, k, v = own.inputs(batch, heads, length, dim, device=device, value_dim=value_dim)
+        counter = own.new_counter(device)
+
+        def torch_attention():
+            out = torch.nn.functional.scaled_dot_product_attention(
+                *(x.transpose(1, 2) for x in (q, k, v)), is_causal=True
+            )
+            return [out.transpose(1, 2)]
+
+        return Case(
+            lambda: [kernels[0](q, k, v, counter)],
+            lambda: [own.reference(q, k, v, True)],
+            torch_attention,
+        )
+
+    def work(batch, length):
+        moved = 2.0 * HALF * batch * length * heads * (dim + value_dim)
+        return 1.0 * batch * heads * length**2 * (dim + value_dim), moved
+
+    return Program(
+        f"causal attention, heads of {dim}/{value_dim}",
+        [own.online_softmax, own.flash_attention],
+        [
+            lambda batch, length: own.flash_attention(
+                batch, heads, length, dim, True, value_dim=value_dim, block_N=block_N
+            )
+        ],
+        case,
+        {"batch": 1, "length": 70},
+        {"batch": 2, "length": 4096},
+        work,
+    )
+
+
+def gemm_int8() -> Program:
+    own = example("gemm")
+
+    def case(kernels, device, M, N, K):
+        a, b = (
+            torch.randint(-128, 128, shape, dtype=torch.int8, device=device)
+            for shape in ((M, K), (N, K))
+        )
+        return Case(
+            lambda: [kernels[0](a, b)],
+            lambda: [own.reference(a, b, True)],
+            lambda: [torch._int_mm(a, b.T)],
+        )
+
+    def part(M, N, K):
+        return own.matmul(
+            M, N, K, T.int8, True, block_N=256, block_K=128, parts=4, out_dtype=T.int32
+        )
+
+    def work(M, N, K):
+        # A product of 8-bit numbers takes half of the time of one of 16 bits.
+        return 1.0 * M * N * K, 1.0 * (M * K + N * K) + FLOAT * M * N
+
+    return Program(
+        "int8 product",
+        [own.matmul],
+        [part],
+        case,
+        {"M": 70, "N": 136, "K": 144},
+        {"M": 8192, "N": 8192, "K": 8192},
+        work,
+    )
+
+
+def cross_entropy() -> Program:
+    own = example("cross_entropy")
+
+    def case(kernels, device, rows, vocabulary):
+        logits, labels, factor = own.inputs(rows, vocabulary, device)
+
+        def ours():
+            return [kernels[0](logits, labels, factor), logits]
+
+        return Case(ours, lambda: own.reference(logits, labels, factor))
+
+    return Program(
+        "cross-entropy and its gradients",
+        [own.cross_entropy],
+        [lambda rows, vocabulary: own.cross_entropy(vocabulary)],
+        case,
+        {"rows": 3, "vocabulary": 1003},
+        {"rows": 8192, "vocabulary": 128256},
+        lambda rows, vocabulary: (0.0, 2.0 * HALF * rows * vocabulary),
+    )
+
+
+def dropout() -> Program:
+    own = example("dropout")
+
+    def case(kernels, device, size):
+        x, residual = (torch.randn(size, device=device).bfloat16() for _ in range(2))
+        forward, mask = kernels
+
+        def wanted():
+            kept = mask(torch.ones_like(x), torch.zeros_like(x), 1).double() > 0
+            return [residual.double() + kept * x.double() / 0.9]
+
+        return Case(lambda: [forward(x, residual, 1)], wanted)
+
+    return Program(
+        "dropout and residual",
+        [own.dropout],
+        [lambda size: own.dropout(0.1), lambda size: own.dropout(0.1, add=False)],
+        case,
+        {"size": 5000},
+        {"size": 2**28},
+        lambda size: (0.0, 3.0 * HALF * size),
+    )
+
+
+def hadamard() -> Program:
+    own = example("hadamard")
+
+    def case(kernels, device, rows, size):
+        x = torch.randn(rows, size, device=device).bfloat16()
+        tile = x.view(rows, *own.factors(size))
+        return Case(lambda: [kernels[0](tile).view(rows, size)], lambda: [own.reference(x)])
+
+    return Program(
+        "Hadamard transform",
+        [own.fill_hadamard, own.hadamard],
+        [lambda rows, size: own.hadamard(*own.factors(size))],
+        case,
+        {"rows": 9, "size": 512},
+        {"rows": 32768, "size": 4096},
+        lambda rows, size: (2.0 * rows * size * sum(own.factors(size)), 2.0 * HALF * rows * size),
+    )
+
+
+PROGRAMS = {
+    "gqa": gqa_decode,
+    "gqa_pages": functools.partial(gqa_decode, True),
+    "gqa_window": functools.partial(gqa_decode, True, 4096),
+    "gqa_long": gqa_decode_long,
+    "gqa_fp8": gqa_decode_fp8,
+    "mla_pages": mla_decode_paged,
+    "experts_bf16": functools.partial(grouped_gemm, False),
+    "experts_fp8": functools.partial(grouped_gemm, True),
+    "layer_of_experts": fused_moe,
+    "rms": functools.partial(norm, False, False),
+    "rms_backward": functools.partial(norm, False, True),
+    "layer_norm": functools.partial(norm, True, False),
+    "layer_norm_backward": functools.partial(norm, True, True),
+    "rope": rope_cache,
+    "quantize_rows": functools.partial(quantize_tokens, False),
+    "quantize_silu": functools.partial(quantize_tokens, True),
+    "quantize_blocks": quantize_blocks,
+    "sampling": sampling,
+    "windows": functools.partial(windows, False),
+    "windows_backward": functools.partial(windows, True),
+    "prefill_192": functools.partial(prefill, 192, 128, 96),
+    "prefill_256": functools.partial(prefill, 256, 256, 48),
+    "gemm_int8": gemm_int8,
+    "cross_entropy": cross_entropy,
+    "dropout": dropout,
+    "hadamard": hadamard,
+}
+
+
+if __name__ == "__main__":
+    main(PROGRAMS, __doc__)

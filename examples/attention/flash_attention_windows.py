@@ -1,0 +1,280 @@
+"""Causal attention in which a query sees the last `window` keys, with a sink: a logit of each head
+that has no value (gpt-oss, OpenAI 2025); and its gradients. Check them against float64 autograd.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
+from flash_attention_backward import FAST_MATH, dot_of_rows, scaled
+
+import tilelang
+import tilelang.language as T
+
+ROWS = T.GemmWarpPolicy.FullRow
+
+
+@tilelang.jit(pass_configs=FAST_MATH)
+def attention(
+    batch,
+    heads,
+    length,
+    dim,
+    window,
+    key_heads=None,
+    dtype=T.float16,
+    block_M=128,
+    block_N=64,
+    num_stages=2,
+    threads=256,
+):
+    """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
+    Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
+    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`."""
+    key_heads = key_heads or heads
+    shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    scale, blocks, row_tiles = LOG2_E / dim**0.5, processors(), -(-length // block_M)
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        Sinks: T.Tensor((heads,), T.float32),
+        counter: T.Tensor((1,), T.int32),
+    ):
+        Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
+        with T.Kernel(blocks, threads=threads) as block:
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            out_shared = T.alloc_shared((block_M, dim), dtype)
+            scores = T.alloc_fragment((block_M, block_N), T.float32)
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            out = T.alloc_fragment((block_M, dim), T.float32)
+            row_max = T.alloc_fragment((block_M,), T.float32)
+            row_sum = T.alloc_fragment((block_M,), T.float32)
+
+            domain = [batch, heads, row_tiles]
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
+                head = by // (heads // key_heads)
+                first = (row_tiles - 1 - bx) * block_M
+                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                T.clear(out)
+                T.clear(row_sum)
+                T.fill(row_max, -T.infinity(T.float32))
+                begin = T.max(first - window + 1, 0) // block_N
+                end = T.ceildiv(T.min(length, first + block_M), block_N)
+                for step in T.Pipelined(end - begin, num_stages=num_stages):
+                    k = end - 1 - step
+                    T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
+                    T.gemm(
+                        Q_shared, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
+                    )
+                    # Tiles that some row has only a part of.
+                    if (k + 1) * block_N > first or k * block_N < first + block_M - window:
+                        for i, j in T.Parallel(block_M, block_N):
+                            key = k * block_N + j
+                            seen = key <= first + i and key > first + i - window and key < length
+                            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+                    online_softmax(scores, out, row_max, row_sum, scale)
+                    T.copy(scores, weights)
+                    T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
+                    T.gemm(weights, V_shared, out, policy=ROWS)
+                for i in T.Parallel(block_M):
+                    row_sum[i] += T.exp2(Sinks[by] * LOG2_E - row_max[i] * scale)
+                for i, j in T.Parallel(block_M, dim):
+                    out[i, j] = out[i, j] / row_sum[i]
+                T.copy(out, out_shared)
+                T.copy(out_shared, Output[bz, first : first + block_M, by, :])
+                for i in T.Parallel(block_M):
+                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+                T.copy(row_sum, LogSum[bz, by, first : first + block_M])
+        return Output, LogSum
+
+    return main
+
+
+@tilelang.jit(pass_configs=FAST_MATH)
+def gradients(
+    batch,
+    heads,
+    length,
+    dim,
+    window,
+    key_heads=None,
+    dtype=T.float16,
+    block_M=64,
+    block_N=64,
+    num_stages=2,
+    threads=128,
+    by_tma=False,
+):
+    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. A block has `block_N`
+    keys and goes through the queries that see them, of all heads that share them."""
+    key_heads = key_heads or heads
+    shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    row_shape, per_group = (batch, heads, length), heads // key_heads
+    scale = LOG2_E / dim**0.5
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        LogSum: T.Tensor(row_shape, T.float32),
+        Delta: T.Tensor(row_shape, T.float32),
+        dQ: T.Tensor(shape, T.float32),
+    ):
+        dK, dV = T.empty(key_shape, dtype), T.empty(key_shape, dtype)
+        with T.Kernel(T.ceildiv(length, block_N), key_heads, batch, threads=threads) as (
+            bx,
+            by,
+            bz,
+        ):
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            dO_shared = T.alloc_shared((block_M, dim), dtype)
+            log_sum = T.alloc_shared((block_M,), T.float32)
+            delta = T.alloc_shared((block_M,), T.float32)
+            weights = T.alloc_fragment((block_N, block_M), T.float32)
+            weights_cast = T.alloc_fragment((block_N, block_M), dtype)
+            slope = T.alloc_fragment((block_N, block_M), T.float32)
+            slope_cast = T.alloc_fragment((block_N, block_M), dtype)
+            slope_shared = T.alloc_shared((block_N, block_M), dtype)
+            dK_local = T.alloc_fragment((block_N, dim), T.float32)
+            dV_local = T.alloc_fragment((block_N, dim), T.float32)
+            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+            dQ_shared = T.alloc_shared((block_M, dim), T.float32)
+
+            here = bx * block_N
+            T.copy(K[bz, here : here + block_N, by, :], K_shared)
+            T.copy(V[bz, here : here + block_N, by, :], V_shared)
+            T.clear(dK_local)
+            T.clear(dV_local)
+            before = here // block_M
+            steps = T.ceildiv(T.min(length, here + block_N + window - 1), block_M) - before
+            for step in T.Pipelined(per_group * steps, num_stages=num_stages):
+                head = by * per_group + step // steps
+                first = (before + step % steps) * block_M
+                T.copy(Q[bz, first : first + block_M, head, :], Q_shared)
+                T.copy(LogSum[bz, head, first : first + block_M], log_sum)
+                T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=ROWS, clear_accum=True)
+                T.copy(dO[bz, first : first + block_M, head, :], dO_shared)
+                T.copy(Delta[bz, head, first : first + block_M], delta)
+                T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
+                for i, j in T.Parallel(block_N, block_M):
+                    behind = first - here + j - i  # by how much the query is behind the key
+                    weights[i, j] = T.if_then_else(
+                        behind >= 0 and behind < window,
+                        T.exp2(weights[i, j] * scale - log_sum[j]),
+                        0,
+                    )
+                for i, j in T.Parallel(block_N, block_M):
+                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
+                T.copy(slope_cast, slope_shared)
+                T.copy(weights, weights_cast)
+                T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
+                T.gemm(slope_shared, Q_shared, dK_local, policy=ROWS)
+                T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
+                T.copy(dQ_local, dQ_shared)
+                T.atomic_add(dQ[bz, first : first + block_M, head, :], dQ_shared, use_tma=by_tma)
+            for i, j in T.Parallel(block_N, dim):
+                dK_local[i, j] = dK_local[i, j] * dim**-0.5
+            T.copy(dV_local, V_shared)
+            T.copy(dK_local, K_shared)
+            T.copy(V_shared, dV[bz, here : here + block_N, by, :])
+            T.copy(K_shared, dK[bz, here : here + block_N, by, :])
+        return dK, dV
+
+    return main
+
+
+@tilelang.jit(out_idx=[-1], pass_configs=FAST_MATH)
+def gradient_of_sinks(batch, heads, length, block=512):
+    """(heads,): a sink of weight p has no value, so that its gradient is -p * Delta of each row."""
+    row_shape = (batch, heads, length)
+
+    @T.prim_func
+    def main(
+        Sinks: T.Tensor((heads,), T.float32),
+        LogSum: T.Tensor(row_shape, T.float32),
+        Delta: T.Tensor(row_shape, T.float32),
+        dSinks: T.Tensor((heads,), T.float32),
+    ):
+        with T.Kernel(heads, threads=128) as head:
+            part = T.alloc_fragment((block,), T.float32)
+            total = T.alloc_fragment((1,), T.float32)
+            T.clear(part)
+            for b, step in T.grid(batch, T.ceildiv(length, block)):
+                for j in T.Parallel(block):
+                    row = step * block + j
+                    if row < length:
+                        weight = T.exp2(Sinks[head] * LOG2_E - LogSum[b, head, row])
+                        part[j] -= weight * Delta[b, head, row]
+            T.reduce_sum(part, total, dim=0)
+            T.copy(total, dSinks[head])
+
+    return main
+
+
+def backward(tensors, out, log_sum, d_out, window, **tile):
+    """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
+    q, k, v, sinks = tensors
+    batch, length, heads, dim = q.shape
+    d_q = torch.zeros(q.shape, device=q.device)
+    delta = dot_of_rows(batch, heads, length, dim)(out, d_out)
+    kernel = gradients(batch, heads, length, dim, window, k.shape[2], **tile)
+    d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
+    d_q = scaled(d_q.numel(), dim**-0.5)(d_q.view(-1)).view(q.shape)
+    return d_q, d_k, d_v, gradient_of_sinks(batch, heads, length)(sinks, log_sum, delta)
+
+
+def reference(q, k, v, sinks, window):
+    """The same in float64."""
+    per_group, length = q.shape[2] // k.shape[2], q.shape[1]
+    k, v = (x.repeat_interleave(per_group, dim=2) for x in (k, v))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / q.shape[3] ** 0.5
+    row = torch.arange(length, device=q.device)
+    behind = row[:, None] - row
+    scores = scores.masked_fill((behind < 0) | (behind >= window), -torch.inf)
+    sink = sinks[None, :, None, None].expand(*scores.shape[:3], 1)
+    weights = torch.cat((scores, sink), dim=3).softmax(3)[..., :length]
+    return torch.einsum("bhij,bjhd->bihd", weights, v)
+
+
+def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
+    """The largest of ||ours - float64|| / ||float64|| of the result and the gradients."""
+    torch.manual_seed(0)
+    tensors = inputs(batch, heads, length, dim, key_heads, device=device)
+    tensors.append(torch.randn(heads, device=device))
+    d_out = torch.randn_like(tensors[0])
+    forward = attention(batch, heads, length, dim, window, key_heads)
+    out, log_sum = forward(*tensors, new_counter(device))
+    found = backward(tensors, out, log_sum, d_out, window)
+    leaves = [x.double().requires_grad_() for x in tensors]
+    wanted = reference(*leaves, window)
+    slopes = torch.autograd.grad(wanted, leaves, d_out.double())
+    pairs = zip((out, *found), (wanted.detach(), *slopes), strict=True)
+    return max(float((x.double() - y).norm() / y.norm()) for x, y in pairs)
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=2048 if gpu else 150)
+    parser.add_argument("--window", type=int, nargs="+", default=[128, 4096] if gpu else [70])
+    parser.add_argument("--heads", type=int, nargs=2, default=[16, 2] if gpu else [2, 1])
+    parser.add_argument("--dim", type=int, default=64, help="of a head")
+    arguments = parser.parse_args()
+    for window in arguments.window:
+        error = relative_error(
+            *(1, *arguments.heads, arguments.length, arguments.dim, window),
+            "cuda" if gpu else "cpu",
+        )
+        assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
+        print(f"length {arguments.length}, window {window}: relative error {error:.1e}")

@@ -1,0 +1,276 @@
+"""Decoding with grouped queries: one token of each sequence attends to its cached keys and values,
+which lie in a row or in pages that a table names. Blocks share the keys of a sequence (Flash-
+Decoding, Dao et al. 2023; PagedAttention, Kwon et al. 2023). Check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+# The score of what is no key: finite, so that a block without keys has a maximum, too.
+NO_KEY = -(2.0**100)
+
+
+@T.macro
+def online_softmax(scores, out, row_max, row_sum, scale):
+    """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
+    to."""
+    rows, columns = scores.shape
+    row_max_before = T.alloc_fragment((rows,), T.float32)
+    rescale = T.alloc_fragment((rows,), T.float32)
+    tile_sum = T.alloc_fragment((rows,), T.float32)
+    T.copy(row_max, row_max_before)
+    T.reduce_max(scores, row_max, dim=1, clear=False)
+    for i in T.Parallel(rows):
+        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+    for i, j in T.Parallel(rows, columns):
+        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+    T.reduce_sum(scores, tile_sum, dim=1)
+    for i in T.Parallel(rows):
+        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+    for i, j in T.Parallel(*out.shape):
+        out[i, j] = out[i, j] * rescale[i]
+
+
+@T.macro
+def combine(partial, log_sums, Sinks, Output):
+    """Output (batch, heads, dim) from the results of splits, weighted by their sums."""
+    batch, heads, splits, dim = partial.shape
+    with T.Kernel(heads, batch, threads=dim) as (h, b):
+        out = T.alloc_fragment((dim,), T.float32)
+        top = T.alloc_var(T.float32, init=NO_KEY)
+        total = T.alloc_var(T.float32, init=0.0)
+        if Sinks is not None:
+            top = Sinks[h] * LOG2_E
+        for s in T.serial(splits):
+            top = T.max(top, log_sums[b, h, s])
+        if Sinks is not None:
+            total = T.exp2(Sinks[h] * LOG2_E - top)
+        T.clear(out)
+        for s in T.serial(splits):
+            total += T.exp2(log_sums[b, h, s] - top)
+            for d in T.Parallel(dim):
+                out[d] += partial[b, h, s, d] * T.exp2(log_sums[b, h, s] - top)
+        for d in T.Parallel(dim):
+            Output[b, h, d] = out[d] / total
+
+
+# Fast math leaves out what exp2 does for subnormal weights.
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+def gqa_decode(
+    heads,
+    key_heads,
+    dim=128,
+    splits=1,
+    page=None,
+    window=None,
+    sinks=False,
+    dtype=T.float16,
+    block_H=64,
+    block_N=64,
+    num_stages=3,
+    threads=128,
+):
+    """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
+    `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
+    page, key_heads, dim), of which row b of `Table` (batch, most) names those of sequence b. What
+    lies behind a sequence's last key in its tile has to be finite.
+
+    Each head of keys is for heads / key_heads neighbours of q's, at most block_H. With `window` the
+    last so many keys count. With `sinks` each head has a logit without a value. `splits` blocks
+    share the keys of a head; then their results are combined by a second kernel.
+    """
+    batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
+    per_group, scale = heads // key_heads, LOG2_E / dim**0.5
+    if page and page % block_N and block_N % page:
+        raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
+    part = min(page or block_N, block_N)  # rows of a copy
+    cached = (pages, page, key_heads, dim) if page else (batch, longest, key_heads, dim)
+
+    @T.macro
+    def load(X, Table, tile, b, g, first, length):
+        """Rows of X from `first` on."""
+        for n in T.serial(block_N // part):
+            row = first + n * part
+            if page:
+                # What is behind the last page is masked: that page again.
+                number = Table[b, T.min(row, length - 1) // page]
+                T.copy(
+                    X[number, row % page : row % page + part, g, :],
+                    tile[n * part : (n + 1) * part, :],
+                )
+            else:
+                T.copy(X[b, row : row + part, g, :], tile[n * part : (n + 1) * part, :])
+
+    @T.macro
+    def attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums):
+        with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+            Q_shared = T.alloc_shared((block_H, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            scores = T.alloc_fragment((block_H, block_N), T.float32)
+            weights = T.alloc_fragment((block_H, block_N), dtype)
+            out = T.alloc_fragment((block_H, dim), T.float32)
+            row_max = T.alloc_fragment((block_H,), T.float32)
+            row_sum = T.alloc_fragment((block_H,), T.float32)
+
+            length = Lengths[b]
+            begin = T.max(length - window, 0) if window else 0
+            tiles = T.ceildiv(length, block_N) - begin // block_N
+            share = T.ceildiv(tiles, splits)
+            start = begin // block_N + s * share
+            count = T.max(T.min(share, tiles - s * share), 0)
+
+            for i, d in T.Parallel(block_H, dim):
+                Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, NO_KEY)
+            for t in T.Pipelined(count, num_stages=num_stages):
+                first = (start + t) * block_N
+                load(K, Table, K_shared, b, g, first, length)
+                load(V, Table, V_shared, b, g, first, length)
+                T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
+                if first < begin or first + block_N > length:
+                    for i, j in T.Parallel(block_H, block_N):
+                        key = first + j
+                        scores[i, j] = T.if_then_else(
+                            key >= begin and key < length, scores[i, j], NO_KEY
+                        )
+                online_softmax(scores, out, row_max, row_sum, scale)
+                T.copy(scores, weights)
+                T.gemm(weights, V_shared, out)
+            if splits == 1:
+                if Sinks is not None:
+                    for i in T.Parallel(block_H):
+                        if i < per_group:
+                            row_sum[i] += T.exp2(
+                                Sinks[g * per_group + i] * LOG2_E - row_max[i] * scale
+                            )
+                for i, d in T.Parallel(block_H, dim):
+                    if i < per_group:
+                        Output[b, g * per_group + i, d] = out[i, d] / row_sum[i]
+            else:
+                for i, d in T.Parallel(block_H, dim):
+                    if i < per_group:
+                        # No keys: 0, with a weight of 0.
+                        partial[b, g * per_group + i, s, d] = out[i, d] / T.max(row_sum[i], 1e-30)
+                for i in T.Parallel(block_H):
+                    if i < per_group:
+                        log_sums[b, g * per_group + i, s] = T.if_then_else(
+                            row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
+                        )
+
+    @T.macro
+    def decode(Q, K, V, Table, Lengths, Sinks, Output):
+        if splits == 1:
+            attend(Q, K, V, Table, Lengths, Sinks, Output, None, None)
+        else:
+            partial = T.alloc_global((batch, heads, splits, dim), T.float32)
+            log_sums = T.alloc_global((batch, heads, splits), T.float32)
+            attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums)
+            combine(partial, log_sums, Sinks, Output)
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, dim), dtype),
+        K: T.Tensor(cached, dtype),
+        V: T.Tensor(cached, dtype),
+        Table: T.Tensor((batch, most), T.int32),
+        Lengths: T.Tensor((batch,), T.int32),
+        Sinks: T.Tensor((heads,), T.float32),
+    ):
+        Output = T.empty((batch, heads, dim), dtype)
+        decode(Q, K, V, Table, Lengths, Sinks if sinks else None, Output)
+        return Output
+
+    return main
+
+
+def splits_for(batch, key_heads, length, blocks=264, block_N=64):
+    """How many blocks share the keys of a head, so that about `blocks` have work: two for each
+    multiprocessor of an H200, whose loads hide each other's latency."""
+    return max(1, min(blocks // (batch * key_heads), length // (2 * block_N), 64))
+
+
+def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="cpu"):
+    """q, keys, values, table of pages, lengths and sinks; pages are in no order."""
+    torch_dtype, batch, longest = dtype.as_torch(), len(lengths), max(max(lengths), 1)
+    most = -(-longest // page) if page else 1
+    cached = (batch * most, page) if page else (batch, longest)
+    q = torch.randn(batch, heads, dim, device=device).to(torch_dtype)
+    k, v = (
+        torch.randn(*cached, key_heads, dim, device=device, dtype=torch_dtype) for _ in range(2)
+    )
+    table = torch.randperm(batch * most, device=device).int().view(batch, most)
+    return (
+        q,
+        k,
+        v,
+        table,
+        torch.tensor(lengths, dtype=torch.int32, device=device),
+        torch.randn(heads, device=device),
+    )
+
+
+def reference(q, k, v, table, lengths, sinks, page=None, window=None):
+    """The same in float64; `sinks` may be None."""
+    found = []
+    for b, length in enumerate(lengths.tolist()):
+        keys, values = (x[table[b].long()].flatten(0, 1) if page else x[b] for x in (k, v))
+        begin = max(length - window, 0) if window else 0
+        keys, values = (
+            x[begin:length].double().repeat_interleave(q.shape[1] // x.shape[1], dim=1)
+            for x in (keys, values)
+        )
+        scores = torch.einsum("hd,lhd->hl", q[b].double(), keys) / q.shape[2] ** 0.5
+        if sinks is not None:
+            scores = torch.cat((scores, sinks.double()[:, None]), dim=1)
+        weights = scores.softmax(1)[:, : length - begin]
+        found.append(torch.einsum("hl,lhd->hd", weights, values))
+    return torch.stack(found)
+
+
+def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **options):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    page, dtype = options.get("page"), options.get("dtype", T.float16)
+    tensors = inputs(lengths, heads, key_heads, dim, page, dtype, device)
+    kernel = gqa_decode(heads, key_heads, dim, splits, **options)
+    sinks = tensors[-1] if options.get("sinks") else None
+    wanted = reference(*tensors[:-1], sinks, page, options.get("window"))
+    return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", type=int, nargs="+", help="keys of each sequence")
+    parser.add_argument("--heads", type=int, nargs=2, default=[32, 8] if gpu else [6, 2])
+    parser.add_argument("--dim", type=int, default=128 if gpu else 64, help="of a head")
+    parser.add_argument("--page", type=int, default=64 if gpu else 16)
+    parser.add_argument("--splits", type=int, help="blocks that share the keys of a head")
+    arguments = parser.parse_args()
+    lengths = arguments.lengths or ([8192, 1, 777, 4096] * 8 if gpu else [150, 1])
+    splits = arguments.splits or splits_for(len(lengths), arguments.heads[1], max(lengths))
+    window = max(lengths) // 2 + 1
+    for page, options in (
+        (None, {}),
+        (arguments.page, {}),
+        (arguments.page, {"window": window, "sinks": True, "dtype": T.bfloat16}),
+    ):
+        error = relative_error(
+            *(lengths, *arguments.heads, arguments.dim, splits, "cuda" if gpu else "cpu"),
+            page=page,
+            **options,
+        )
+        bound = torch.finfo(options.get("dtype", T.float16).as_torch()).eps
+        assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
+        form = "pages" if page else "rows"
+        print(f"{form} {options}: relative error {error:.1e}")

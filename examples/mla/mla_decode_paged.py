@@ -1,0 +1,225 @@
+"""Decoding with latent attention from pages of a cache: a row of it has the compressed key, which
+is the value too, and the rotated part of the key (DeepSeek-V2, Liu et al. 2024). Sequences have
+lengths of their own, and blocks share the keys of a long one. Check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+# The score of what is no key: finite, so that a block without keys has a maximum, too.
+NO_KEY = -(2.0**100)
+COLUMNS = T.GemmWarpPolicy.FullCol
+
+
+@T.macro
+def combine(partial, log_sums, Output):
+    """Output (batch, heads, dim) from the results of splits, weighted by their sums."""
+    splits, batch, heads, dim = partial.shape
+    with T.Kernel(heads, batch, threads=128) as (h, b):
+        total = T.alloc_fragment((dim,), T.float32)
+        top = T.alloc_var(T.float32, init=NO_KEY)
+        weight_sum = T.alloc_var(T.float32, init=0.0)
+        for s in T.serial(splits):
+            top = T.max(top, log_sums[s, b, h])
+        T.clear(total)
+        for s in T.serial(splits):
+            weight = T.exp2(log_sums[s, b, h] - top)
+            weight_sum += weight
+            for d in T.Parallel(dim):
+                total[d] += weight * partial[s, b, h, d]
+        for d in T.Parallel(dim):
+            Output[b, h, d] = total[d] / weight_sum
+
+
+# Fast math leaves out what exp2 does for subnormal weights.
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+def mla_decode_paged(
+    heads,
+    dim=512,
+    rope_dim=64,
+    page=64,
+    splits=1,
+    dtype=T.bfloat16,
+    block_H=64,
+    block_N=64,
+    num_stages=1,
+    pieces=4,
+    threads=256,
+):
+    """softmax(Q [KV K_rope]^T / sqrt(dim + rope_dim)) KV of Q (batch, heads, dim + rope_dim), a
+    token of each sequence, after `Lengths` (batch,) keys. Cache is (pages, page, dim + rope_dim);
+    row b of `Table` (batch, most) names the pages of sequence b. What lies behind the last key in
+    its page has to be finite.
+
+    The keys of a step come in `pieces` along `dim`: each is loaded again while the others are in
+    use, so that one buffer for each will do. `splits` blocks share the keys of a tile of heads;
+    then their results are combined by a second kernel.
+    """
+    batch, pages, most = T.dynamic("batch, pages, most")
+    scale, width = LOG2_E / (dim + rope_dim) ** 0.5, dim // pieces
+    if dim % pieces:
+        raise ValueError(f"pieces is {pieces}, wanted a divisor of dim, {dim}")
+    if page % block_N and block_N % page:
+        raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
+    columns = [slice(first, first + width) for first in range(0, dim, width)]
+    part = min(page, block_N)  # rows of a copy
+
+    @T.macro
+    def load(Cache, Table, tile, b, first, here, length):
+        """Columns `here` of the rows from `first` on."""
+        for n in T.serial(block_N // part):
+            row = first + n * part
+            # What is behind the last page is masked: that page again.
+            number = Table[b, T.min(row, length - 1) // page]
+            T.copy(
+                Cache[number, row % page : row % page + part, here],
+                tile[n * part : (n + 1) * part, :],
+            )
+
+    @T.macro
+    def attend(Q, Cache, Table, Lengths, Output, log_sums):
+        """Output (batch, heads, dim), or with `log_sums` one for each split."""
+        with T.Kernel(T.ceildiv(heads, block_H), batch, splits, threads=threads) as (bx, by, bz):
+            Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
+            Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
+            KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
+            K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
+            weights_shared = T.alloc_shared((block_H, block_N), dtype)
+            scores = T.alloc_fragment((block_H, block_N), T.float32)
+            out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
+            row_max = T.alloc_fragment((block_H,), T.float32)
+            row_max_before = T.alloc_fragment((block_H,), T.float32)
+            rescale = T.alloc_fragment((block_H,), T.float32)
+            tile_sum = T.alloc_fragment((block_H,), T.float32)
+            row_sum = T.alloc_fragment((block_H,), T.float32)
+
+            length = Lengths[by]
+            tiles = T.ceildiv(length, block_N)
+            share = T.ceildiv(tiles, splits)
+            count = T.max(T.min(share, tiles - bz * share), 0)
+            rows = slice(bx * block_H, (bx + 1) * block_H)
+            for p, here in enumerate(columns):
+                T.copy(Q[by, rows, here], Q_shared[p])
+                T.clear(out[p])
+            T.copy(Q[by, rows, dim:], Q_rope_local)
+            T.clear(row_sum)
+            T.fill(row_max, NO_KEY)
+            for step in T.Pipelined(count, num_stages=num_stages):
+                first = (bz * share + step) * block_N
+                load(Cache, Table, K_rope_shared, by, first, slice(dim, dim + rope_dim), length)
+                T.gemm(
+                    Q_rope_local,
+                    K_rope_shared,
+                    scores,
+                    transpose_B=True,
+                    policy=COLUMNS,
+                    clear_accum=True,
+                )
+                for p, here in enumerate(columns):
+                    load(Cache, Table, KV_shared[p], by, first, here, length)
+                    T.gemm(Q_shared[p], KV_shared[p], scores, transpose_B=True, policy=COLUMNS)
+                if first + block_N > length:
+                    for i, j in T.Parallel(block_H, block_N):
+                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for i in T.Parallel(block_H):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for i, j in T.Parallel(block_H, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                T.copy(scores, weights_shared)
+                for piece in out:
+                    for i, j in T.Parallel(block_H, width):
+                        piece[i, j] = piece[i, j] * rescale[i]
+                for values, piece in zip(KV_shared, out, strict=True):
+                    T.gemm(weights_shared, values, piece, policy=COLUMNS)
+                # Beside the products.
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for i in T.Parallel(block_H):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+            parts = T.view(Output, (1, batch, heads, dim)) if log_sums is None else Output
+            for piece, here in zip(out, columns, strict=True):
+                for i, j in T.Parallel(block_H, width):
+                    # No keys: 0, with a weight of 0.
+                    piece[i, j] = piece[i, j] / T.max(row_sum[i], 1e-30)
+                T.copy(piece, parts[bz, by, rows, here])
+            if log_sums is not None:
+                for i in T.Parallel(block_H):
+                    row_sum[i] = T.if_then_else(
+                        row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
+                    )
+                T.copy(row_sum, log_sums[bz, by, rows])
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, dim + rope_dim), dtype),
+        Cache: T.Tensor((pages, page, dim + rope_dim), dtype),
+        Table: T.Tensor((batch, most), T.int32),
+        Lengths: T.Tensor((batch,), T.int32),
+    ):
+        Output = T.empty((batch, heads, dim), dtype)
+        if splits == 1:
+            attend(Q, Cache, Table, Lengths, Output, None)
+        else:
+            partial = T.alloc_global((splits, batch, heads, dim), T.float32)
+            log_sums = T.alloc_global((splits, batch, heads), T.float32)
+            attend(Q, Cache, Table, Lengths, partial, log_sums)
+            combine(partial, log_sums, Output)
+        return Output
+
+    return main
+
+
+def inputs(lengths, heads, dim=512, rope_dim=64, page=64, dtype=T.bfloat16, device="cpu"):
+    """Q, the cache, the table of pages, in no order, and lengths."""
+    batch, most = len(lengths), -(-max(lengths) // page)
+    q = torch.randn(batch, heads, dim + rope_dim, device=device).to(dtype.as_torch())
+    cache = torch.randn(batch * most, page, dim + rope_dim, device=device, dtype=dtype.as_torch())
+    table = torch.randperm(batch * most, device=device).int().view(batch, most)
+    return q, cache, table, torch.tensor(lengths, dtype=torch.int32, device=device)
+
+
+def reference(q, cache, table, lengths, rope_dim=64):
+    """The same in float64."""
+    found = []
+    for b, length in enumerate(lengths.tolist()):
+        keys = cache[table[b].long()].flatten(0, 1)[:length].double()
+        weights = (q[b].double() @ keys.T / q.shape[2] ** 0.5).softmax(1)
+        found.append(weights @ keys[:, :-rope_dim])
+    return torch.stack(found)
+
+
+def relative_error(lengths, heads, dim, rope_dim, page, splits, device="cpu", **tile):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    tensors = inputs(lengths, heads, dim, rope_dim, page, device=device)
+    wanted = reference(*tensors, rope_dim)
+    found = mla_decode_paged(heads, dim, rope_dim, page, splits, **tile)(*tensors)
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", type=int, nargs="+", help="keys of each sequence")
+    parser.add_argument("--heads", type=int, default=128 if gpu else 16)
+    parser.add_argument("--dim", type=int, nargs=2, default=[512, 64], help="latent, rotated")
+    parser.add_argument("--page", type=int, default=64)
+    parser.add_argument("--splits", type=int, nargs="+", default=[1, 2])
+    arguments = parser.parse_args()
+    lengths = arguments.lengths or ([8192, 1, 777, 4096] * 8 if gpu else [100, 1])
+    for splits in arguments.splits:
+        error = relative_error(
+            *(lengths, arguments.heads, *arguments.dim, arguments.page, splits),
+            "cuda" if gpu else "cpu",
+        )
+        bound = torch.finfo(torch.bfloat16).eps
+        assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
+        print(f"{len(lengths)} sequences, {splits} splits: relative error {error:.1e}")

@@ -1,0 +1,269 @@
+"""A layer of experts in one call: a router picks k experts for each token; rows are sorted by
+expert; SiLU(X gate) * (X up) and the product with the second matrix follow for each expert's rows,
+and the results of a token are added by its weights. Check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from grouped_gemm_experts import list_tiles, processors
+
+import tilelang
+import tilelang.language as T
+
+LOG2_E = 1.44269504
+
+
+@T.macro
+def route(X, Router, Chosen, Weights, Counts, k):
+    """The k experts of each token with the largest products of the token and the expert's row of
+    Router, and the softmax of these. Counts (2, experts) gets the tokens of each expert."""
+    (tokens, hidden), (experts, _) = X.shape, Router.shape
+    rows, step = 64, 64
+    with T.Kernel(T.ceildiv(tokens, rows), threads=128) as bx:
+        x = T.alloc_shared((rows, step), X.dtype)
+        w = T.alloc_shared((experts, step), X.dtype)
+        scores = T.alloc_fragment((rows, experts), T.float32)
+        index = T.alloc_fragment((rows, experts), T.int32)
+        best = T.alloc_fragment((rows,), T.float32)
+        which = T.alloc_fragment((rows,), T.int32)
+        first = T.alloc_fragment((rows,), T.float32)
+        total = T.alloc_fragment((rows,), T.float32)
+        values = T.alloc_shared((rows, k), T.float32)
+        T.clear(scores)
+        for n in T.Pipelined(T.ceildiv(hidden, step), num_stages=3):
+            T.copy(X[bx * rows, n * step], x)
+            T.copy(Router[0, n * step], w)
+            T.gemm(x, w, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+        T.clear(total)
+        for n in T.serial(k):
+            T.reduce_max(scores, best, dim=1)
+            for i, e in T.Parallel(rows, experts):
+                index[i, e] = T.if_then_else(scores[i, e] == best[i], e, experts)
+            T.reduce_min(index, which, dim=1)
+            for i, e in T.Parallel(rows, experts):
+                if e == which[i]:
+                    scores[i, e] = -T.infinity(T.float32)
+            for i in T.Parallel(rows):
+                first[i] = T.if_then_else(n == 0, best[i], first[i])
+                total[i] += T.exp2((best[i] - first[i]) * LOG2_E)
+                values[i, n] = T.exp2((best[i] - first[i]) * LOG2_E)
+                if bx * rows + i < tokens:
+                    Chosen[bx * rows + i, n] = which[i]
+                    T.atomic_add(Counts[0, which[i]], 1)
+        for i, n in T.Parallel(rows, k):
+            if bx * rows + i < tokens:
+                Weights[bx * rows + i, n] = values[i, n] / total[i]
+
+
+@T.macro
+def sort(Chosen, Counts, Ends, Places, k):
+    """Rows of an expert are neighbours: Places (tokens * k,) has for each the token's number times
+    k plus the number of its choice. Ends has the end of each expert's rows."""
+    (_, experts), (tokens, _) = Counts.shape, Chosen.shape
+    with T.Kernel(1, threads=256):
+        ends = T.alloc_shared((experts,), T.int32)
+        T.copy(Counts[0, :], ends)
+        T.cumsum(ends, dim=0)
+        T.copy(ends, Ends)
+    with T.Kernel(T.ceildiv(tokens * k, 256), threads=256) as bx:
+        for i in T.Parallel(256):
+            place = bx * 256 + i
+            if place < tokens * k:
+                expert = Chosen[place // k, place % k]
+                # The second row of counts: rows that have their place.
+                before = T.atomic_add(Counts[1, expert], 1, return_prev=True)
+                Places[Ends[expert] - Counts[0, expert] + before] = place
+
+
+@tilelang.jit
+def fused_moe(
+    tokens,
+    hidden,
+    inner,
+    experts,
+    k,
+    dtype=T.bfloat16,
+    block_M=128,
+    block_N=128,
+    block_K=64,
+    num_stages=3,
+    threads=256,
+    panel=8,
+):
+    """Of X (tokens, hidden): the sum over a token's k experts e, by weights, of
+    (SiLU(x Gate[e]^T) * (x Up[e]^T)) Down[e]^T, of Gate and Up (experts, inner, hidden) and Down
+    (experts, hidden, inner). Router is (experts, hidden); a weight is the softmax over the k
+    largest products of the token with it."""
+    rows, blocks = tokens * k, processors()
+    most = -(-(-(-rows // block_M) + min(experts, rows)) // panel) * panel
+
+    @T.macro
+    def permute(X, Places, Sorted):
+        """Sorted (rows, hidden): the rows of X in the order of Places."""
+        width = 1024
+        with T.Kernel(T.ceildiv(hidden, width), rows, threads=128) as (bx, row):
+            T.copy(
+                X[Places[row] // k, bx * width : (bx + 1) * width],
+                Sorted[row, bx * width : (bx + 1) * width],
+            )
+
+    @T.macro
+    def first_products(Sorted, Gate, Up, Tiles, counter, H):
+        """H (rows, inner), the rows in the order of Places."""
+        with T.Kernel(blocks, threads=threads) as block:
+            x = T.alloc_shared((block_M, block_K), dtype)
+            gate_shared = T.alloc_shared((block_N, block_K), dtype)
+            up_shared = T.alloc_shared((block_N, block_K), dtype)
+            gate = T.alloc_fragment((block_M, block_N), T.float32)
+            up = T.alloc_fragment((block_M, block_N), T.float32)
+            h = T.alloc_shared((block_M, block_N), dtype)
+            domain = [most // panel, T.ceildiv(inner, block_N), panel]
+            for above, bx, y in T.Persistent(domain, blocks, block, counter=counter):
+                by = above * panel + y
+                e, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
+                if first < end:
+                    T.clear(gate)
+                    T.clear(up)
+                    for n in T.Pipelined(T.ceildiv(hidden, block_K), num_stages=num_stages):
+                        T.copy(Sorted[first, n * block_K], x)
+                        T.copy(Gate[e, bx * block_N : (bx + 1) * block_N, n * block_K], gate_shared)
+                        T.copy(Up[e, bx * block_N : (bx + 1) * block_N, n * block_K], up_shared)
+                        T.gemm(x, gate_shared, gate, transpose_B=True)
+                        T.gemm(x, up_shared, up, transpose_B=True)
+                    for i, j in T.Parallel(block_M, block_N):
+                        gate[i, j] = gate[i, j] / (1 + T.exp(-gate[i, j])) * up[i, j]
+                    T.copy(gate, h)
+                    for i, j in T.Parallel(block_M, block_N):
+                        if first + i < end and bx * block_N + j < inner:
+                            H[first + i, bx * block_N + j] = h[i, j]
+
+    @T.macro
+    def second_product(H, Down, Places, Weights, Tiles, counter, Y):
+        """Y (rows, hidden), each row at its place and times its weight."""
+        with T.Kernel(blocks, threads=threads) as block:
+            h = T.alloc_shared((block_M, block_K), dtype)
+            down = T.alloc_shared((block_N, block_K), dtype)
+            y_local = T.alloc_fragment((block_M, block_N), T.float32)
+            y = T.alloc_shared((block_M, block_N), dtype)
+            domain = [most // panel, T.ceildiv(hidden, block_N), panel]
+            for above, bx, z in T.Persistent(domain, blocks, block, counter=counter):
+                by = above * panel + z
+                e, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
+                if first < end:
+                    T.clear(y_local)
+                    for n in T.Pipelined(T.ceildiv(inner, block_K), num_stages=num_stages + 1):
+                        T.copy(H[first, n * block_K], h)
+                        T.copy(Down[e, bx * block_N : (bx + 1) * block_N, n * block_K], down)
+                        T.gemm(h, down, y_local, transpose_B=True)
+                    for i, j in T.Parallel(block_M, block_N):
+                        place = Places[T.min(first + i, rows - 1)]
+                        y_local[i, j] = y_local[i, j] * Weights[place // k, place % k]
+                    T.copy(y_local, y)
+                    for i, j in T.Parallel(block_M, block_N):
+                        if first + i < end and bx * block_N + j < hidden:
+                            Y[Places[first + i], bx * block_N + j] = y[i, j]
+
+    @T.macro
+    def combine(Y, Output):
+        """The sum of a token's rows."""
+        width = 1024
+        with T.Kernel(T.ceildiv(hidden, width), tokens, threads=128) as (bx, token):
+            total = T.alloc_fragment((width,), T.float32)
+            T.clear(total)
+            for n in T.unroll(k):
+                for j in T.Parallel(width):
+                    if bx * width + j < hidden:
+                        total[j] += Y[token * k + n, bx * width + j]
+            T.copy(total, Output[token, bx * width])
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((tokens, hidden), dtype),
+        Router: T.Tensor((experts, hidden), dtype),
+        Gate: T.Tensor((experts, inner, hidden), dtype),
+        Up: T.Tensor((experts, inner, hidden), dtype),
+        Down: T.Tensor((experts, hidden, inner), dtype),
+        counter: T.Tensor((1,), T.int32),
+    ):
+        Output = T.empty((tokens, hidden), dtype)
+        Chosen = T.alloc_global((tokens, k), T.int32)
+        Weights = T.alloc_global((tokens, k), T.float32)
+        Counts = T.alloc_global((2, experts), T.int32)
+        Ends = T.alloc_global((experts,), T.int32)
+        Places = T.alloc_global((rows,), T.int32)
+        Tiles = T.alloc_global((most, 3), T.int32)
+        Sorted = T.alloc_global((rows, hidden), dtype)
+        H = T.alloc_global((rows, inner), dtype)
+        Y = T.alloc_global((rows, hidden), dtype)
+        with T.Kernel(1, threads=256):
+            T.clear(Counts)
+        route(X, Router, Chosen, Weights, Counts, k)
+        sort(Chosen, Counts, Ends, Places, k)
+        list_tiles(Ends, Tiles, block_M)
+        permute(X, Places, Sorted)
+        first_products(Sorted, Gate, Up, Tiles, counter, H)
+        second_product(H, Down, Places, Weights, Tiles, counter, Y)
+        combine(Y, Output)
+        return Output
+
+    return main
+
+
+def inputs(tokens, hidden, inner, experts, dtype=T.bfloat16, device="cpu"):
+    """X, Router, Gate, Up, Down and a counter. The first experts get few tokens, the last none."""
+    shapes = [(tokens, hidden), (experts, hidden)]
+    shapes += [(experts, inner, hidden)] * 2 + [(experts, hidden, inner)]
+    x, router, *matrices = (torch.randn(shape, device=device) for shape in shapes)
+    router[-1] = 0
+    x[:, 0] = router[:, 0] = 1
+    router[-1, 0] = -100
+    tensors = [x, router, *(m / m.shape[2] ** 0.5 for m in matrices)]
+    return [
+        *(t.to(dtype.as_torch()) for t in tensors),
+        torch.zeros(1, dtype=torch.int32, device=device),
+    ]
+
+
+def reference(x, router, gate, up, down, k):
+    """The same in float64, expert by expert."""
+    x, router = x.double(), router.double()
+    best, chosen = (x @ router.T).topk(k, dim=1)
+    weights, out = best.softmax(1), torch.zeros_like(x)
+    for e, matrices in enumerate(zip(gate, up, down, strict=True)):
+        token, place = (chosen == e).nonzero(as_tuple=True)
+        g, u, d = (m.double() for m in matrices)
+        h = torch.nn.functional.silu(x[token] @ g.T) * (x[token] @ u.T)
+        out.index_add_(0, token, (h @ d.T) * weights[token, place, None])
+    return out
+
+
+def relative_error(tokens, hidden, inner, experts, k, device="cpu", **tile):
+    """||ours - reference|| / ||reference||"""
+    torch.manual_seed(0)
+    tensors = inputs(tokens, hidden, inner, experts, device=device)
+    found = fused_moe(tokens, hidden, inner, experts, k, **tile)(*tensors)
+    wanted = reference(*tensors[:-1], k)
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=4096 if gpu else 21)
+    parser.add_argument(
+        "--size",
+        type=int,
+        nargs=2,
+        default=[4096, 1536] if gpu else [136, 72],
+        help="hidden, inner",
+    )
+    parser.add_argument("--experts", type=int, nargs=2, default=[64, 6] if gpu else [8, 2])
+    arguments = parser.parse_args()
+    shape = (arguments.tokens, *arguments.size, *arguments.experts)
+    tile = {} if gpu else {"block_M": 64, "block_N": 64, "threads": 128, "panel": 2}
+    error = relative_error(*shape, "cuda" if gpu else "cpu", **tile)
+    assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
+    print(f"{shape}: relative error {error:.1e}")
