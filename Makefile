@@ -37,8 +37,8 @@ test: $(VENV)/installed lint
 quick: dev
 	PYTHONPATH=. $(VENV)/bin/pytest -m quick -n 2
 
-# All tests, those of testing/sweep/tests.txt too, the language's for AMD, and every operator over types and sizes.
-sweep: $(VENV)/installed
+# All tests, those of testing/sweep/tests.txt too, the language's for AMD, every operator over types and sizes, the pages.
+sweep: $(VENV)/installed docs
 	$(VENV)/bin/pytest -n auto --long
 	$(VENV)/bin/pytest -n auto --target "hip -mcpu=gfx942" testing/python/language
 	$(VENV)/bin/python testing/sweep

@@ -11,13 +11,16 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.append(str(DOCS))
+import functions  # noqa: E402
 import pages  # noqa: E402
 
 project = "tilelang"
 version = release = (DOCS.parent / "VERSION").read_text().strip()
 copyright = "the authors of tilelang"
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+add_module_names = False
+autodoc_typehints = "none"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 html_theme = "furo"
@@ -31,7 +34,8 @@ PICTURED = ("layouts.md", "pipelines.md")
 
 
 def draw(_app: object) -> None:
-    """Runs the pages whose code makes pictures; these go to docs/pictures, which is not kept."""
+    """Makes what is not kept: docs/pictures, by the pages' own code, and the page of functions."""
+    functions.write(DOCS / "language")
     before = Path.cwd()
     os.environ.setdefault("TILELANG_EXECUTION_BACKEND", "emulate")
     with tempfile.TemporaryDirectory() as folder:
