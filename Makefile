@@ -25,7 +25,7 @@ export MYPY_CACHE_DIR := /dev/null
 export PYTEST_ADDOPTS += -p no:cacheprovider
 endif
 
-.PHONY: quickstart test quick sweep lint format dev wheel test-ffi-range benchmark clean
+.PHONY: quickstart test quick sweep docs lint format dev wheel test-ffi-range benchmark clean
 
 quickstart: $(VENV)/installed
 	$(PY) examples/quickstart.py
@@ -37,11 +37,15 @@ test: $(VENV)/installed lint
 quick: dev
 	PYTHONPATH=. $(VENV)/bin/pytest -m quick -n 2
 
-# All tests, those of testing/sweep/tests.txt too, the language's for AMD, and every operator over types and sizes.
-sweep: $(VENV)/installed
+# All tests, those of testing/sweep/tests.txt too, the language's for AMD, every operator over types and sizes, the pages.
+sweep: $(VENV)/installed docs
 	$(VENV)/bin/pytest -n auto --long
 	$(VENV)/bin/pytest -n auto --target "hip -mcpu=gfx942" testing/python/language
 	$(VENV)/bin/python testing/sweep
+
+# The pages as HTML, in build/docs. Warnings are errors; the pages' pictures are drawn by their code.
+docs: $(VENV)/installed $(VENV)/docs-tools
+	$(VENV)/bin/sphinx-build -W --keep-going --quiet docs build/docs
 
 benchmark: $(VENV)/installed
 	$(PY) benchmark/quickstart.py
@@ -93,6 +97,11 @@ $(VENV)/dependencies: $(VENV)/python pyproject.toml cmake/requirements.py
 $(VENV)/dev-tools: $(VENV)/dependencies
 	$(PY) cmake/requirements.py dev >$(VENV)/requirements-dev.txt
 	$(PIP) -r $(VENV)/requirements-dev.txt
+	touch $@
+
+$(VENV)/docs-tools: $(VENV)/dependencies
+	$(PY) cmake/requirements.py docs >$(VENV)/requirements-docs.txt
+	$(PIP) -r $(VENV)/requirements-docs.txt
 	touch $@
 
 # Not isolated, so that the compiler's objects in build/ stay valid from one run to the next.

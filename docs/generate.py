@@ -3,6 +3,7 @@
 * passes.md: the passes in their order, each with the contract at the top of its C++ file.
 * life-of-a-kernel.md: one GEMM after the passes that change its form.
 * refusals.md: the errors that a program can meet when it is traced or compiled (refusals.py).
+* targets.md, types.md, configuration.md: tables of the sources (tables.py).
 
 A test compares the pages with what this writes.
 """
@@ -27,6 +28,7 @@ from tilelang.engine.dump import Dump
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS))
 import refusals  # noqa: E402
+import tables  # noqa: E402
 
 SOURCES = DOCS.parent / "src" / "transform"
 
@@ -205,6 +207,9 @@ PAGES = {
     "passes.md": passes_page,
     "life-of-a-kernel.md": life_page,
     "refusals.md": refusals.page,
+    "targets.md": tables.targets_page,
+    "types.md": tables.types_page,
+    "configuration.md": tables.configuration_page,
 }
 
 

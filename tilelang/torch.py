@@ -24,6 +24,8 @@ from tilelang.engine.symbols import Expr, evaluate
 from tilelang.runtime.adapter import errors
 from tilelang.utils import dtypes
 
+__all__ = ["fake_outputs", "register", "schema_of"]
+
 GRADIENT = "grad_"
 """Before the name of a forward parameter: its gradient, as a parameter of a backward kernel."""
 

@@ -40,6 +40,22 @@ Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
   return all;
 }
 
+/*! Which types a target multiplies, by instructions of warps and of groups, in order of preference.
+ */
+Array<Any> DescribeMatrixTypes(const String& kind, const String& arch) {
+  const Target& target = FindTarget(kind, arch, Span());
+  Array<Any> all;
+  for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
+    if (!target.Has(i.feature)) continue;
+    all.push_back(Map<String, Any>{{"name", String(i.name)},
+                                   {"operand", String(DTypeName(i.operand))},
+                                   {"accumulator", String(DTypeName(i.accumulator))},
+                                   {"sparse", i.sparse},
+                                   {"opt_in", i.opt_in}});
+  }
+  return all;
+}
+
 /*! The instructions of each kind of targets. */
 std::map<std::string, std::vector<MatrixInstruction>>& Tables() {
   static auto* tables = new std::map<std::string, std::vector<MatrixInstruction>>();
@@ -80,6 +96,7 @@ void AddMatrixInstruction(const String& kind, const String& name, const Array<in
 
 Registration registration([] {
   RegisterFunction("target.MatrixInstructions", DescribeMatrixInstructions);
+  RegisterFunction("target.MatrixTypes", DescribeMatrixTypes);
   RegisterFunction("target.AddMatrixInstruction", AddMatrixInstruction);
 });
 

@@ -13,3 +13,18 @@ from tilelang.carver.template import FlashAttentionTemplate as FlashAttentionTem
 from tilelang.carver.template import GEMVTemplate as GEMVTemplate
 from tilelang.carver.template import GeneralReductionTemplate as GeneralReductionTemplate
 from tilelang.carver.template import MatmulTemplate as MatmulTemplate
+
+__all__ = [
+    "CUDA",
+    "ElementwiseTemplate",
+    "FlashAttentionTemplate",
+    "GEMVTemplate",
+    "GeneralReductionTemplate",
+    "Hint",
+    "MatmulTemplate",
+    "Schedule",
+    "arch",
+    "roller",
+    "schedules_of",
+    "template",
+]

@@ -38,7 +38,7 @@ def print(
     A scalar is printed by every thread, and so are the elements of global memory and of memory of
     a thread. The elements of a fragment or of shared memory are printed by one thread, the first
     of a warp. A line is ``msg='..' BlockIdx=(x, y, z), ThreadIdx=(x, y, z): dtype=float32
-    value=1.5``; for an element ``buffer=A, index=3, `` stands before the dtype, with the index in
+    value=1.5``; for an element ``buffer=A, index=3,`` stands before the dtype, with the index in
     row-major order.
 
     Parameters

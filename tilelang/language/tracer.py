@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sys
 import threading
 import warnings
@@ -25,6 +24,7 @@ from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._snippet import snippet
+from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import reads_memory
 from tilelang.language.scalars import as_expr, is_number, is_scalar_expr
@@ -163,7 +163,7 @@ class Tracer:
         self.header = header
         self.constants = constants
         self.builder = IRBuilder()
-        self.records_spans = os.environ.get("TILELANG_ENABLE_IR_SPAN", "1") != "0"
+        self.records_spans = env.TILELANG_ENABLE_IR_SPAN
         self.span = span
         self.scopes = [Scope(None, None, span, rest=False)]
         self.kernels: list[Frame] = []

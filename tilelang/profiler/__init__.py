@@ -17,6 +17,20 @@ from tilelang.profiler.turns import compare as compare
 from tilelang.profiler.turns import time_call as time_call
 from tilelang.utils.tensor import TensorSupplyType, get_tensor_supply, torch_assert_close
 
+__all__ = [
+    "CallTime",
+    "Profiler",
+    "Roofline",
+    "TensorSupplyType",
+    "Turns",
+    "compare",
+    "do_bench",
+    "get_tensor_supply",
+    "roofline",
+    "time_call",
+    "torch_assert_close",
+]
+
 if TYPE_CHECKING:
     from tilelang.engine.param import KernelParam
     from tilelang.runtime.adapter.cython._adapter import Launcher

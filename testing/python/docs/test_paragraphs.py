@@ -10,7 +10,7 @@ GENERATED = ("passes.md", "life-of-a-kernel.md")
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in GENERATED),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name not in GENERATED),
 ]
 
 
@@ -21,7 +21,7 @@ def paragraphs(text):
         yield " ".join(line for line in block.splitlines() if not line.startswith(("|", "#")))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_paragraph_has_less_than_150_words(page):
     long = [p[:60] for p in paragraphs(page.read_text()) if len(p.split()) >= 150]
     assert not long, "split the paragraph, or say less"
