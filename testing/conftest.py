@@ -11,6 +11,7 @@ import linecache
 import logging
 import os
 import pathlib
+import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -159,6 +160,44 @@ def kernel_cache(config: pytest.Config) -> str:
     folder = tempfile.TemporaryDirectory(prefix="tilelang-tests-")
     config.add_cleanup(folder.cleanup)
     return folder.name
+
+
+# Environment variables that decide what this package and the processes of its tests do. Other
+# libraries keep things of their own in the environment, such as the folder of torch's compiler.
+OURS = re.compile(r"(TILELANG|TL_|TVM_|STAND_IN_|PYTHON|LD_)\w*|PATH|HOME|TMPDIR|CC|CXX")
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if OURS.fullmatch(name)}
+
+
+_environments = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_environments] = environment()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A test leaves the environment as it was. Whatever runs behind it in this process would be
+    another test otherwise: what changes is put back, and fails the test that has changed it."""
+    result = yield
+    before, after = item.stash[_environments], environment()
+    changed = sorted(name for name in before | after if before.get(name) != after.get(name))
+    for name in changed:
+        os.environ.pop(name, None)
+        if name in before:
+            os.environ[name] = before[name]
+    if changed:
+        pytest.fail(
+            f"the test left {', '.join(changed)} changed in os.environ, wanted them as they were; "
+            "set variables by monkeypatch.setenv, or in the environment of a process",
+            pytrace=False,
+        )
+    return result
 
 
 @pytest.fixture(autouse=True)

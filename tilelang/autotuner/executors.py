@@ -46,12 +46,20 @@ class RayExecutor(Executor):
             number = self._pending.index(min(self._pending))
             self._pending[number] += 1
             future: Future[Any] = self._actors[number].call.remote(function, *args).future()
-        future.add_done_callback(lambda _: self._done(number))
-        return future
+        found: Future[Any] = Future()
+        found.set_running_or_notify_cancel()  # a call of Ray's cannot be taken back
+        future.add_done_callback(lambda done: self._finish(number, done, found))
+        return found
 
-    def _done(self, number: int) -> None:
+    def _finish(self, number: int, done: Future[Any], found: Future[Any]) -> None:
         with self._lock:
             self._pending[number] -= 1
+        error = done.exception()
+        if error is None:
+            found.set_result(done.result())
+        else:
+            # Ray's own begins with the names of its process; what was raised there is its cause.
+            found.set_exception(getattr(error, "cause", None) or error)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the workers, whatever they do."""

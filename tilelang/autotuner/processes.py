@@ -41,7 +41,11 @@ class CallFailed(RuntimeError):
 
     def __init__(self, kind: str, text: str):
         super().__init__(f"{kind}: {text}")
-        self.kind = kind
+        self.kind, self._text = kind, text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Executors send it to where the search runs."""
+        return type(self), (self.kind, self._text)
 
 
 class ProcessLost(RuntimeError):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import pickle
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 import tilelang.language as T
 from tilelang.autotuner import AutoTuner
 from tilelang.autotuner.executors import RayExecutor
+from tilelang.autotuner.processes import CallFailed
 
 N = 128
 
@@ -57,6 +59,17 @@ def test_a_cluster_compiles_and_times(cluster):
     assert torch.equal(found.kernel(torch.ones(N)), torch.full((N,), 2.0))
 
 
+class RayTaskError(Exception):
+    def __init__(self, cause):
+        super().__init__("ray::_Worker.call() (pid=1)")
+        self.cause = cause
+
+
+def test_what_a_worker_raises_travels():
+    error = pickle.loads(pickle.dumps(CallFailed("ValueError", "math domain error")))
+    assert (error.kind, str(error)) == ("ValueError", "ValueError: math domain error")
+
+
 def test_calls_go_to_the_worker_with_the_fewest(monkeypatch):
     """On a stand-in for Ray."""
     from concurrent.futures import Future
@@ -94,7 +107,11 @@ def test_calls_go_to_the_worker_with_the_fewest(monkeypatch):
         for _ in range(3):
             executor.submit(math.sqrt, 4.0)
         futures[1][1].set_result(2.0)
-        executor.submit(math.sqrt, 4.0)
+        failed = executor.submit(math.sqrt, -1.0)
+        # Ray's errors are of its own class and name a process first.
+        cause = CallFailed("ValueError", "math domain error")
+        futures[3][1].set_exception(RayTaskError(cause))
+        assert failed.exception() is cause
         assert [number for number, _ in futures] == [0, 1, 0, 1]
         with pytest.raises(TypeError, match="positional"):
             executor.submit(math.sqrt, x=4.0)

@@ -163,3 +163,16 @@ def test_drawn_shapes_are_those_of_the_seed(common):
     assert {dtype for _, dtype in drawn} == set(shapes.DTYPES)
     assert any(M <= 64 for M, _, _ in sizes)
     assert any(N % 8 or K % 8 for _, N, K in sizes)
+
+
+def test_a_second_process_is_measured():
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "shipping.py"), "--only", "second", "--repeat", "1"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition("  ")[0] for line in done.stdout.splitlines()] == [
+        "second process, imports to its first result",
+        "second process, imports to a cubin of sm_90a",
+    ]

@@ -11,6 +11,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.compile import main as compile_main
 from tilelang.engine.launch_plan import (
     KernelLaunch,
     LaunchPlan,
@@ -379,21 +380,36 @@ def test_a_driver_that_is_not_there(library, several):
     assert "the CUDA driver libnowhere.so.1 cannot be opened" in message
 
 
-def test_the_example_calls_its_kernel(driver, tmp_path, monkeypatch):
-    example = ROOT / "examples" / "cpp"
-    names = {}
-    exec(compile((example / "scale.py").read_text(), str(example / "scale.py"), "exec"), names)
-    names["scale"]().export(tmp_path / "scale.tlk", archs=["sm_90a"])
-    assert read_kernel(tmp_path / "scale.tlk").archs == ("sm_90a",)
-    source = ("scale.cc", (example / "scale.cc").read_text())
-    program = build(tmp_path, "scale", source, "-std=c++17")
+@pytest.mark.parametrize(
+    ("name", "program", "arguments", "expected", "launched"),
+    [
+        ("scale", "cpp/scale.py:scale", [], "3, got 0.000000", "grid 1000 1 1 block 64 1 1"),
+        (
+            "attention",
+            "attention/flash_attention.py:flash_attention",
+            ["batch=1", "heads=2", "length=256", "dim=64", "causal=True"],
+            "1.000000, got 0.000000",
+            r"grid \d+ 1 1 block 384 1 1",
+        ),
+    ],
+    ids=["scale", "attention"],
+)
+def test_the_examples_call_their_kernels(
+    driver, tmp_path, monkeypatch, name, program, arguments, expected, launched
+):
+    """Each as its comment says: compiled by the command line, called by the stand-in's driver."""
+    words = [f"{ROOT / 'examples' / program}", *(w for a in arguments for w in ("--arg", a))]
+    compile_main([*words, "--arch", "sm_90a", "-o", str(tmp_path / "kernel.tlk")])
+    assert read_kernel(tmp_path / "kernel.tlk").archs == ("sm_90a",)
+    folder = ROOT / "examples" / "cpp"
+    source = (f"{name}.cc", (folder / f"{name}.cc").read_text())
+    binary = build(tmp_path, name, source, "-std=c++17", f"-I{folder}")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver.parent))
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
-    command = [program, tmp_path / "scale.tlk"]
+    command = [binary, tmp_path / "kernel.tlk"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     # The stand-in computes nothing.
-    assert (done.returncode, done.stderr) == (1, "expected 3, got 0\n")
-    launched = (tmp_path / "log").read_text().splitlines()[1]
-    assert launched.startswith(
-        "launch main_kernel grid 1000 1 1 block 64 1 1 shared 0 stream (nil)"
-    )
+    assert (done.returncode, done.stderr) == (1, f"expected {expected}\n")
+    lines = (tmp_path / "log").read_text(errors="replace").splitlines()
+    (launch,) = [line for line in lines if line.startswith("launch")]
+    assert re.match(rf"launch main_kernel {launched} shared \d+ stream \(nil\)", launch)
