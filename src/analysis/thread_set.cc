@@ -68,7 +68,8 @@ bool ThreadSet::IsConstant(const Expr& e, int64_t unit) const {
 
 IntImm LaneMask(uint64_t lanes, int64_t warp_threads) {
   auto n = make_object<IntImmNode>();
-  n->ty = PrimTy({kDLUInt, static_cast<uint8_t>(warp_threads > 32 ? 64 : 32), 1});
+  // A bit for each lane.
+  n->ty = PrimTy({kDLUInt, static_cast<uint8_t>(warp_threads), 1});
   n->value = ffi::BigInt(lanes);
   return IntImm(n);
 }

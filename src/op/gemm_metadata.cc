@@ -51,8 +51,9 @@ Expr MetadataOfLane(const GemmOp& op, const Expr& row, const Expr& lane, const E
     return BitOrOf(BitsOfRow(op, mine, here, 16, scope),
                    ShiftLeftOf(BitsOfRow(op, mine + 8, here, 16, scope), MakeInt(kWord, 16)));
   }
-  return BitsOfRow(op, mine + FloorModOf(lane, 2) * 8,
-                   first + FloorModOf(FloorDivOf(lane, 2), 2) * 32, 32, scope);
+  constexpr int kHalfRow = 32;
+  const Expr here = first + FloorModOf(FloorDivOf(lane, 2), 2) * kHalfRow;
+  return BitsOfRow(op, mine + FloorModOf(lane, 2) * 8, here, kHalfRow, scope);
 }
 
 }  // namespace tl

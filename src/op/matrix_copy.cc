@@ -4,6 +4,7 @@
 
 #include "../layout/inverse.h"
 #include "../target/target.h"
+#include "../target/warp.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -15,7 +16,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kLanes = 32;     // of a warp of ldmatrix and stmatrix (PTX ISA)
+constexpr int64_t kLanes = kMatrixCopyLanes;
 constexpr int64_t kSide = 8;       // rows and columns of a matrix
 constexpr int64_t kMostPairs = 4;  // matrices, a pair of registers each, that an instruction moves
 

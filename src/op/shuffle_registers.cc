@@ -147,7 +147,7 @@ class Emitter {
     const int64_t kept = plan_.kept_words;
     Each(kept, [&](const Expr& k) { return MakeStore(words, word(k), {k}, span_); });
     const int64_t lanes = scope_->target->warp_threads;
-    const Expr mask = lanes == 32 ? MakeInt(kWord, 0xffffffff) : MakeInt(kAllLanes, -1);
+    const Expr mask = lanes == kWord.bits ? MakeInt(kWord, 0xffffffff) : MakeInt(kAllLanes, -1);
     const BitColumns of_word(plan_.lane_of_round.begin() + plan_.element_bits,
                              plan_.lane_of_round.end());
     BitColumns of_thread = plan_.lanes;

@@ -1,5 +1,6 @@
 #include "thread_range.h"
 
+#include "../target/warp.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "intrinsics.h"
@@ -8,7 +9,7 @@ namespace tl {
 namespace {
 
 /*! Ranges are of whole warps. Those of every target are made of whole units. */
-constexpr int64_t kUnit = 32, kMostUnits = 32;
+constexpr int64_t kUnit = kLeastWarpThreads, kMostUnits = 32;
 
 }  // namespace
 

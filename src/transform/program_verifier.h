@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "../tvm/build.h"
+#include "../target/memory_spaces.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 
@@ -25,11 +25,13 @@ class ProgramVerifier : public StmtExprVisitor {
     Default(op);
   }
 
-  virtual bool HasScope(const Var& buffer) const = 0;
+  /*! Whether programs of the form may have buffers in a memory. */
+  virtual bool IsAllowed(const MemorySpaceRow& row) const = 0;
 
   [[noreturn]] void Report(const std::string& found) const { ThrowBug(span_, pass_, found); }
   void CheckScope(const Var& buffer) const {
-    if (HasScope(buffer)) return;
+    const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer));
+    if (row && IsAllowed(*row)) return;
     Report("found " + std::string(buffer->name) + " in scope " + ScopeOf(buffer));
   }
   void CheckAccess(const Var& buffer, size_t indices) const {

@@ -129,23 +129,6 @@ std::string ScopeOf(const Var& buffer) {
   return s.empty() ? std::string("global") : std::string(s);
 }
 
-bool IsShared(const Var& buffer) {
-  const std::string s = ScopeOf(buffer);
-  return s == "shared" || s == "shared.dyn";
-}
-bool IsBarrier(const Var& buffer) {
-  const std::string s = ScopeOf(buffer);
-  return s == "shared.barrier" || s == "shared.cluster_barrier";
-}
-bool IsFragment(const Var& buffer) { return ScopeOf(buffer) == "local.fragment"; }
-bool IsGlobal(const Var& buffer) { return ScopeOf(buffer) == "global"; }
-bool IsLocal(const Var& buffer) {
-  const std::string s = ScopeOf(buffer);
-  return s == "local" || s == "local.var" || s == "local.descriptor.wgmma";
-}
-
-bool IsReducer(const Var& buffer) { return ScopeOf(buffer) == "local.reducer"; }
-
 Var MakeBuffer(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
                const std::string& scope) {
   auto t = make_object<BufferTypeNode>();

@@ -9,6 +9,7 @@ from tvm import ir
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._ffi import get_function
 from tilelang.language.dtypes import TensorFloat32
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.effects import reads_memory
@@ -147,14 +148,7 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str | None = None) -
     -------
     ``T.alloc_buffer((128,), T.float16, scope="shared")``
     """
-    scopes = (
-        "shared.dyn",
-        "shared",
-        "shared.barrier",
-        "local.fragment",
-        "local",
-        "local.var",
-    )
+    scopes = [str(s) for s in get_function("target.UserScopes")() if s != "global"]
     if scope is None:
         scope = "local" if current_tracer("T.alloc_buffer").kernels else "global"
     if scope == "global":

@@ -25,7 +25,7 @@ class Verifier : public ProgramVerifier {
 
  protected:
   using ProgramVerifier::Visit_;
-  bool HasScope(const Var& buffer) const final { return !IsFragment(buffer) && !IsReducer(buffer); }
+  bool IsAllowed(const MemorySpaceRow& row) const final { return row.is_of_threads; }
 
   void Visit_(const EvaluateNode* op) final {
     span_ = op->span;

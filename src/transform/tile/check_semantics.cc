@@ -4,13 +4,15 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
- * one thread; nothing loads or stores an mbarrier; tiles whose extents the launch decides are
+ * one thread; every buffer is in a memory that targets have; nothing loads or stores an mbarrier;
+ * tiles whose extents the launch decides are
  * operands of what threads do element by element. Refuses: anything else (ValueError, "[Tilelang
  * Semantic Check]").
  */
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/tma_reduce.h"
+#include "../../target/memory_spaces.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -70,6 +72,16 @@ class Checker : public StmtExprVisitor {
   void Visit_(const TensorRegionNode* op) final {
     const auto buffer = op->source.as_or_throw<Var>();
     if (IsBarrier(buffer) && !takes_barrier_) RefuseValue(buffer);
+    Default(op);
+  }
+
+  void Visit_(const SBlockNode* op) final {
+    for (const Var& buffer : op->alloc_buffers) {
+      if (FindMemorySpace(ScopeOf(buffer))) continue;
+      Refuse(op->span, "found " + std::string(buffer->name) + " in memory '" + ScopeOf(buffer) +
+                           "', which no target has; allocate it by T.alloc_shared, "
+                           "T.alloc_fragment or T.alloc_local");
+    }
     Default(op);
   }
 

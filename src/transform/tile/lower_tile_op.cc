@@ -6,8 +6,9 @@
  * thread, fragments became `local` buffers of its registers, shared buffers have their physical
  * shape and every access its physical indices. Establishes: no tile operator, no fragment and no
  * layout is left; function attribute `tl.notes` has a line for each gemm. Refuses: a load or a
- * descriptor by hand that takes a tile for swizzled otherwise than it is (ValueError); fragments
- * without a layout (a bug: LayoutInference places them all).
+ * descriptor by hand that takes a tile for swizzled otherwise than it is, a buffer in memory
+ * that the target lacks (ValueError); fragments without a layout (a bug: LayoutInference places
+ * them all).
  */
 #include <algorithm>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../op/views.h"
+#include "../../target/memory_spaces.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -122,6 +124,9 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   }
 
   Stmt Mutate_(const SBlockNode* op) final {
+    for (const Var& buffer : op->alloc_buffers) {
+      CheckMemorySpace(buffer, *target, buffer->span.defined() ? buffer->span : op->span);
+    }
     const Map<Var, Layout> layout_map = GetLayoutMap(op->annotations);
     if (layout_map.empty()) return WithoutFragments(op);
     Array<Var> allocs;

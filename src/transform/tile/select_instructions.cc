@@ -25,6 +25,7 @@
 #include "../../op/tma_copy.h"
 #include "../../op/tma_select.h"
 #include "../../op/views.h"
+#include "../../target/memory_spaces.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
@@ -165,9 +166,8 @@ class CopySelector : public Selector {
   static bool IsIm2col(const CallNode* call) { return !IsCallTo(GetRef<Expr>(call), kCopy); }
 
   static std::optional<MemorySpace> SpaceOf(const Var& buffer) {
-    if (IsGlobal(buffer)) return MemorySpace::kGlobal;
-    if (IsShared(buffer)) return MemorySpace::kShared;
-    return IsFragment(buffer) ? std::optional(MemorySpace::kRegisters) : std::nullopt;
+    const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer));
+    return row ? row->tiles : std::nullopt;
   }
 
   /*! The tile may get several versions. */

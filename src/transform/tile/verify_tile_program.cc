@@ -29,10 +29,7 @@ class Verifier : public ProgramVerifier {
 
  protected:
   using ProgramVerifier::Visit_;
-  bool HasScope(const Var& buffer) const final {
-    return IsGlobal(buffer) || IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) ||
-           IsReducer(buffer) || IsBarrier(buffer);
-  }
+  bool IsAllowed(const MemorySpaceRow&) const final { return true; }
 
   void Visit_(const EvaluateNode* op) final {
     span_ = op->span;

@@ -6,6 +6,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang._ffi import get_function
+from tilelang.cuda.nvrtc import compile_cubin
 
 effects = get_function("op.IntrinsicEffects")
 
@@ -99,3 +100,44 @@ def test_an_intrinsic_is_a_row_and_a_function(meets):
         return
     A = torch.arange(64, dtype=torch.int32)
     assert torch.equal(tilelang.compile(rotate, out_idx=1)(A, 32)[:32], A[:32].roll(-3))
+
+
+# A body for the GPU's compiler, and one for the emulator.
+EXCHANGE = """
+#ifdef __CUDACC_RTC__
+template <int lanes>
+static __device__ int test_exchange(int value) {
+  int found;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+               : "=r"(found) : "r"(value), "n"(lanes));
+  return found;
+}
+#else
+template <int lanes>
+static TL_DEVICE int test_exchange(int value) {
+  return tl::shfl_xor_sync(0xffffffffu, value, lanes, 32);
+}
+#endif
+"""
+
+
+def test_an_intrinsic_is_one_row_and_two_functions():
+    """Both compilers take the call that the row prints; the emulator runs it."""
+    get_function("op.AddIntrinsic")(
+        "tl.test_exchange", "test_exchange", "tl/warp.h", 1, [""], "lanes", "thread", "", ""
+    )
+
+    @T.prim_func
+    def exchange(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            T.import_source(EXCHANGE)
+            thread = T.get_thread_binding()
+            B[thread] = T.call_intrin("int32", "tl.test_exchange", 4, A[thread])
+
+    artifact = tilelang.lower(exchange, target="cuda -arch=sm_90a")
+    assert "test_exchange<4>(A[" in artifact.kernel_source
+    names = [kernel.name for kernel in artifact.launch_plan.kernels]
+    assert compile_cubin(artifact.kernel_source, "sm_90a", names).resource_usage[names[0]].registers
+    A = torch.arange(64, dtype=torch.int32)
+    kernel = tilelang.compile(exchange, out_idx=1, execution_backend="emulate")
+    assert torch.equal(kernel(A), A ^ 4)

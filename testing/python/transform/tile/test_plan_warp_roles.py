@@ -40,8 +40,7 @@ def applied(mod, plan):
 def gemm(num_stages=3, same_names=False):
     @T.macro
     def tile():
-        S = T.alloc_shared((64, 64), "float16")
-        return S
+        return T.alloc_shared((64, 64), "float16")
 
     @T.prim_func
     def main(
