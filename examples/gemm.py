@@ -33,9 +33,11 @@ def matmul(
     group=(4, 8),
     parts=1,
     out_dtype=None,
+    accum_dtype=T.float32,
     cluster=1,
 ):
-    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`.
+    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`;
+    sums are of `accum_dtype`.
 
     A block for each multiprocessor works on one tile of C after the other, so that the operands of
     the next one are loaded while this one is stored, in `parts`, which take less shared memory. The
@@ -62,7 +64,7 @@ def matmul(
             B_shared = T.alloc_shared(
                 (block_N, block_K) if transpose_B else (block_K, block_N), dtype
             )
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = T.alloc_fragment((block_M, block_N), accum_dtype)
             # Two, so that one is filled while the other one is stored.
             C_shared = [T.alloc_shared((block_M, width), out_dtype) for _ in range(min(parts, 2))]
 
