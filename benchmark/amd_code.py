@@ -1,43 +1,50 @@
 """What AMD's compiler makes of the examples: registers, LDS, spills, and their innermost loops.
 
-``python benchmark/amd_code.py [--arch gfx942]`` compiles examples for AMD's architectures and
-prints a table; no GPU is needed. ``MFMA`` and ``other`` are instructions of the innermost loop that
-multiplies. ``bound`` is the share of its cycles in which the matrix unit is busy if one wavefront
-runs it alone: the cycles of its MFMA, and four for each other instruction (CDNA3 ISA, "Matrix
-Arithmetic Instructions": passes of four cycles; a SIMD issues one instruction of a wavefront of 64
-every four cycles). Latencies of memory, which other wavefronts hide, do not count.
+``python benchmark/amd_code.py [--arch gfx942]`` compiles the programs of `amd_examples.py` for
+AMD's architectures and prints a table; no GPU is needed. ``VGPRs`` are all vector registers of a
+lane, those for accumulation (``AGPRs``) among them. ``waves`` are the wavefronts of a SIMD that
+registers and LDS have room for, of 8. ``MFMA`` and ``other`` are instructions of the innermost loop
+that multiplies, ``other`` without waits. ``bound`` is the share of its cycles in which the matrix
+unit is busy if one wavefront runs it alone and nothing of it overlaps: the cycles of its MFMA, and
+four for each other instruction (CDNA3 ISA, "Matrix Arithmetic Instructions": passes of four cycles;
+a SIMD issues one instruction of a wavefront of 64 every four cycles). Latencies of memory, which
+other wavefronts hide, do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from common import example
+from amd_examples import ARCHS, EXAMPLES, Example
 
+from tilelang._ffi import get_function
 from tilelang.hip.compile import compile_code_object
-from tilelang.utils.target import determine_target
 
-ARCHS = ("gfx90a", "gfx942", "gfx950")
 ISSUE_CYCLES = 4
 # Multiply-adds of a matrix unit in a cycle, by architecture and bits of an operand (CDNA2, CDNA3
 # and CDNA4 ISA: passes of each MFMA).
 MULTIPLY_ADDS = {
     "gfx90a": {16: 128, 8: 128, 32: 32, 64: 32},
     "gfx942": {16: 256, 8: 512, 32: 32, 64: 32},
-    "gfx950": {16: 512, 8: 1024, 32: 32, 64: 16},
+    "gfx950": {16: 512, 8: 1024, 32: 32, 64: 16, 4: 2048},
 }
-_MFMA = re.compile(r"^\s+v_mfma_\w+?_(\d+)x(\d+)x(\d+)_?([a-z]+\d*)")
+# 8-bit floats of 32 x 32 x 16 and 16 x 16 x 32 are no faster on gfx950 than on gfx942.
+FLOAT8_OF_GFX942 = 512
+SIMDS, WAVES_OF_SIMD, REGISTERS, REGISTER_UNIT = 4, 8, 512, 8
+
+_MFMA = re.compile(r"^\s+v_mfma_(?:scale_)?\w+?_(\d+)x(\d+)x(\d+)_?([a-z]+\d*\w*)(.*)")
 _LABEL = re.compile(r"^(\.LBB\d+_\d+):")
-_INSTRUCTION = re.compile(r"^\s+[a-z]\w+")
+_BRANCH = re.compile(r"^\s+s_c?branch\w* (\.LBB\d+_\d+)")
+_INSTRUCTION = re.compile(r"^\s+(?!s_waitcnt|s_barrier)[a-z]\w+")
+_AGPRS = re.compile(r"^\s+- ?\.agpr_count: +(\d+)|^\s+\.agpr_count: +(\d+)", re.MULTILINE)
 
 
 @dataclass
 class Loop:
-    """An innermost loop: instructions of MFMA and others, cycles of the matrix unit."""
+    """A loop: instructions of MFMA and others, cycles of the matrix unit."""
 
     mfma: int
     other: int
@@ -50,15 +57,19 @@ class Loop:
 
 
 def loops(assembly: str, arch: str) -> Iterator[Loop]:
-    """The loops of an assembly without loops inside: from a label to the last branch back to it."""
+    """The loops of an assembly that multiply, without those around another of them: from a label
+    to the last branch back to it."""
     lines = assembly.split("\n")
-    for first, line in enumerate(lines):
-        label = _LABEL.match(line)
-        if not label or "Inner Loop Header" not in line + lines[first + 1]:
-            continue
-        back = re.compile(rf"s_c?branch\w* {re.escape(label[1])}$")
-        last = max((i for i, text in enumerate(lines) if back.search(text.strip())), default=first)
-        yield measured(lines[first : last + 1], arch)
+    labels = {m[1]: i for i, line in enumerate(lines) if (m := _LABEL.match(line))}
+    last: dict[int, int] = {}
+    for i, line in enumerate(lines):
+        if (back := _BRANCH.match(line)) and labels.get(back[1], i) < i:
+            last[labels[back[1]]] = i
+    found = {(a, b): measured(lines[a : b + 1], arch) for a, b in last.items()}
+    multiply = {place for place, loop in found.items() if loop.mfma}
+    for a, b in multiply:
+        if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in multiply):
+            yield found[a, b]
 
 
 def measured(lines: list[str], arch: str) -> Loop:
@@ -67,36 +78,31 @@ def measured(lines: list[str], arch: str) -> Loop:
     for line in lines:
         if found := _MFMA.match(line):
             m, n, k = (int(x) for x in found.groups()[:3])
-            bits = {"f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64}.get(found[4], 8)
             loop.mfma += 1
-            loop.cycles += m * n * k / MULTIPLY_ADDS[arch][bits]
+            loop.cycles += m * n * k / multiply_adds(arch, found[4], found[5])
         elif _INSTRUCTION.match(line):
             loop.other += 1
     return loop
 
 
-def rows() -> dict[str, Callable[[str], Any]]:
-    """The examples by name, each a function from an architecture to a kernel."""
-    attention, gemm = example("flash_attention").flash_attention, example("gemm").matmul
-    dequantize, mla = example("dequantize_gemm").matmul_int4, example("mla_decode").mla_decode
-    softmax, rms_norm = example("softmax").softmax, example("rms_norm").rms_norm
-    size = 4096
-    tiles = {"block_M": 128, "block_N": 128, "block_K": 32, "num_stages": 2}
-    return {
-        "gemm float16": lambda arch: gemm(size, size, size, transpose_B=True, **tiles),
-        "gemm bfloat16": lambda arch: gemm(
-            size, size, size, dtype="bfloat16", transpose_B=True, **tiles
-        ),
-        "gemm int8": lambda arch: gemm(
-            size, size, size, dtype="int8", transpose_B=True, out_dtype="int32", **tiles
-        ),
-        "attention 64": lambda arch: attention(4, 32, size, 64, True),
-        "attention 128": lambda arch: attention(4, 32, size, 128, True, block_M=64, block_N=32),
-        "int4 gemm": lambda arch: dequantize(size, size, size, block_K=32, num_stages=2),
-        "mla decode": lambda arch: mla(8, 128, size, block_H=16, block_N=16, threads=256),
-        "softmax": lambda arch: softmax(size, size),
-        "rms_norm": lambda arch: rms_norm(size, size),
-    }
+def multiply_adds(arch: str, types: str, operands: str) -> int:
+    """Of an MFMA in a cycle, from the name of its types and its operands in assembly."""
+    if types.startswith("f8f6f4"):
+        # cbsz is the format of A: 4 is that of 4 bits.
+        return MULTIPLY_ADDS[arch][4 if "cbsz:4" in operands else 8]
+    if types.startswith(("fp8", "bf8")):
+        return FLOAT8_OF_GFX942
+    bits = {"f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64}.get(types.split("_")[0], 8)
+    return MULTIPLY_ADDS[arch][bits]
+
+
+def waves(arch: str, threads: int, registers: int, shared_bytes: int) -> int:
+    """Wavefronts of a SIMD that there is room for."""
+    target = get_function("target.Describe")("hip", arch)
+    wavefronts = -(-threads // int(target["warp_threads"]))
+    by_registers = REGISTERS // (-(-max(registers, 1) // REGISTER_UNIT) * REGISTER_UNIT)
+    blocks = int(target["shared_bytes_per_block"]) // max(shared_bytes, 1)
+    return min(WAVES_OF_SIMD, by_registers, max(1, blocks * wavefronts // SIMDS))
 
 
 def main() -> None:
@@ -104,30 +110,37 @@ def main() -> None:
     parser.add_argument("--arch", choices=ARCHS, action="append")
     parser.add_argument("--only", default="", help="rows with this in their names")
     options = parser.parse_args()
-    print(f"{'kernel':16} {'arch':7} {'VGPRs':>5} {'LDS':>6} {'spilled':>7} {'MFMA':>5}", end="")
-    print(f" {'other':>6} {'bound':>6}")
-    for name, make in rows().items():
-        for arch in options.arch or ARCHS if options.only in name else ():
-            print(f"{name:16} {arch:7} {measured_row(make, arch)}")
+    print(f"| {'program':18} | arch   | VGPRs | AGPRs |    LDS | spilled | waves", end="")
+    print(" | MFMA | other | bound |")
+    print(
+        f"|{'-' * 20}|--------|-------|-------|--------|---------|-------|------|-------|-------|"
+    )
+    for name, example in EXAMPLES.items():
+        for arch in options.arch or ARCHS:
+            if options.only in name and arch in example.archs:
+                print(f"| {name:18} | {arch:6} | {row(example, arch)} |", flush=True)
 
 
-def measured_row(make: Callable[[str], Any], arch: str) -> str:
-    """A row of the table, or why there is none."""
-    try:
-        with determine_target(f"hip -mcpu={arch}", return_object=True):
-            kernel = make(arch)
-    except (ValueError, RuntimeError) as error:
-        return str(error).split("\n")[0][-110:]
+def row(example: Example, arch: str) -> str:
+    """A row of the table: of the kernel that takes the most registers."""
+    kernel = example.kernel(arch)
     launches = kernel.launch_plan.kernels
     code = compile_code_object(kernel.get_kernel_source(), arch, [k.name for k in launches])
-    usage = list(code.resource_usage.values())
-    text = f"{max(u.registers for u in usage):5}"
-    text += f" {max(k.shared_bytes or 0 for k in launches):6}"
-    text += f" {sum(u.spill_stores for u in usage):7}"
+    agprs = [int(a or b) for a, b in _AGPRS.findall(code.assembly)]
+    usages = [code.resource_usage[k.name] for k in launches]
+    most = max(range(len(usages)), key=lambda i: usages[i].registers)
+    usage, launch = usages[most], launches[most]
+    shared = (launch.shared_bytes or 0) + usage.static_shared
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    cells = [f"{usage.registers:5}", f"{max(agprs, default=0):5}", f"{shared:6}"]
+    cells += [f"{sum(u.spill_stores for u in usages):7}"]
+    cells += [f"{waves(arch, threads, usage.registers, shared):5}"]
     loop = max(loops(code.assembly, arch), key=lambda loop: loop.mfma, default=Loop(0, 0, 0))
-    if not loop.mfma:
-        return text
-    return text + f" {loop.mfma:5} {loop.other:6} {loop.bound:6.0%}"
+    if loop.mfma:
+        cells += [f"{loop.mfma:4}", f"{loop.other:5}", f"{loop.bound:5.0%}"]
+    else:
+        cells += ["    ", "     ", "     "]
+    return " | ".join(cells)
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ def matmul(
     group=(4, 8),
     parts=1,
     out_dtype=None,
+    accum_dtype=T.float32,
     cluster=1,
 ):
-    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`.
+    """C (M, N) of A (M, K) and B, (K, N) or transposed (N, K); C is of `dtype` too, or `out_dtype`;
+    sums are of `accum_dtype`.
 
     A block for each multiprocessor works on one tile of C after the other, so that the operands of
     the next one are loaded while this one is stored, in `parts`, which take less shared memory. The

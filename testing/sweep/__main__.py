@@ -29,6 +29,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs kernels")
     parser.add_argument("--target", default=TARGET, help="for the emulator: `hip -mcpu=gfx942`")
+    parser.add_argument(
+        "--every", type=int, default=1, help="a sample: each N-th case", metavar="N"
+    )
     parser.add_argument("--output", type=Path, help="folder for all failures, a file an operator")
     parser.add_argument("--forms", type=forms.appendable, help="file to add forms of code to")
     arguments = parser.parse_args()
@@ -47,7 +50,8 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
     cases = failures = 0
     print(f"{'operator':<22} {'equal':>7} {'refused':>8} {'failed':>7} {'seconds':>8}")
     names = arguments.operators or list(OPERATORS)
-    for name, tally in run(names, arguments.jobs, arguments.device, file, arguments.target):
+    tallies = run(names, arguments.jobs, arguments.device, file, arguments.target, arguments.every)
+    for name, tally in tallies:
         seconds = time.perf_counter() - start
         refused = sum(tally.refused.values())
         print(f"{name:<22} {tally.equal:>7} {refused:>8} {len(tally.failed):>7} {seconds:>8.0f}")

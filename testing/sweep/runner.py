@@ -156,10 +156,12 @@ def check(
     return batch.check(trials, device, recorder(forms))
 
 
-def _batches(name: str, names: dict[Place, str]) -> Iterator[list[Place]]:
-    """The places of all cases; notes the names of the cases."""
+def _batches(name: str, names: dict[Place, str], every: int) -> Iterator[list[Place]]:
+    """The places of each `every`-th case; notes the names of the cases."""
     places: list[Place] = []
     for number, case in enumerate(_cases(name)):
+        if number % every:
+            continue
         names[name, number] = case.name
         places.append((name, number))
         if len(places) == _CASES_OF_A_BATCH:
@@ -175,8 +177,10 @@ def run(
     device: str = "emulator",
     forms: str | None = None,
     target: str = TARGET,
+    every: int = 1,
 ) -> Iterator[tuple[str, Tally]]:
-    """Every case of the operators, in `jobs` processes; each operator's tally when it is complete.
+    """The cases 0, `every`, 2 * `every`, .. of the operators, in `jobs` processes; each
+    operator's tally when it is complete.
 
     The emulator's cases are compiled for `target`, those of a GPU for the GPU. The generated forms
     are added to the file `forms`.
@@ -188,7 +192,7 @@ def run(
 
     def batches() -> Iterator[list[Place]]:
         for name in operators:
-            for places in _batches(name, names):
+            for places in _batches(name, names, every):
                 left[name] += len(places)
                 yield places
             issued.add(name)

@@ -11,7 +11,7 @@ from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_sc
 from tilelang.language.tracer import current_tracer
 
 _ALL_LANES = 0xFFFFFFFF
-_WIDTHS = (1, 2, 4, 8, 16, 32)
+_WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 _MATCHED = ("int32", "uint32", "float32", "int64", "uint64", "float64")
 
 
@@ -40,7 +40,7 @@ def _predicate(name: str, predicate: Any) -> ir.Expr:
 def _shuffle(name: str, value: Any, lane: Any, width: int, mask: Any) -> ir.Call:
     value = _value(f"T.{name}", value)
     if as_int(width) not in _WIDTHS:
-        raise ValueError(f"width of T.{name} is {width!r}, wanted a power of two up to 32")
+        raise ValueError(f"width of T.{name} is {width!r}, wanted a power of two up to 64")
     function = "shfl_sync" if name == "shfl_sync" else f"{name}_sync"
     arguments = [_mask(f"T.{name}", mask), value, as_dtype(lane, "int32"), as_dtype(width, "int32")]
     return intrinsic_call(function, value.ty.dtype, arguments)
@@ -57,7 +57,8 @@ def shfl_sync(value: Any, srcLane: Any, width: int = 32, mask: Any = _ALL_LANES)
     value
         A scalar of any data type.
     width
-        Lanes are numbered within groups of ``width``, a power of two.
+        Lanes are numbered within groups of ``width``, a power of two; 64 for the wavefronts of
+        AMD's CDNA.
     mask
         A bit for each lane that takes part; each of them has to get here.
 

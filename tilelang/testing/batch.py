@@ -161,7 +161,8 @@ def check(
     device: str = "emulator",
     record: Record = lambda artifact, where: None,
 ) -> list[Outcome | None]:
-    """The outcome of each trial, whose kernels are compiled as one library. Where the GPU is lost,
+    """The outcome of each trial. Their kernels are compiled as one library, those for warps of
+    another number of lanes as another. Where the GPU is lost,
     None for those that have not been run; this process is of no more use then."""
     outcomes: list[Outcome | None] = [None] * len(trials)
     lowered: list[tuple[int, CompiledArtifact]] = []
@@ -176,7 +177,10 @@ def check(
         else:
             record(artifact, "printed")
             lowered.append((number, artifact))
-    for number, artifact, built in _built(lowered, device):
+    by_lanes: dict[int, list[tuple[int, CompiledArtifact]]] = {}
+    for one in lowered:
+        by_lanes.setdefault(one[1].launch_plan.warp_threads, []).append(one)
+    for number, artifact, built in (x for part in by_lanes.values() for x in _built(part, device)):
         if isinstance(built, Outcome):
             outcomes[number] = built
             continue

@@ -338,6 +338,7 @@ class Walk : public StmtExprMutator {
 
   /*! A program without a mask means all lanes of the target's warp. */
   Expr OfAllLanes(Call call) const {
+    CheckWidth(call);
     if (warp_threads_ == kTracedLanes) return call;
     if (IsCallTo(call, "tl.match_any_sync") || IsCallTo(call, "tl.match_all_sync")) {
       ThrowAt(span_, "ValueError",
@@ -349,6 +350,19 @@ class Walk : public StmtExprMutator {
       call.CopyOnWrite()->args.Set(0, AllLanes(warp_threads_));
     }
     return call;
+  }
+
+  /*! Lanes are numbered within groups of a warp. */
+  void CheckWidth(const Call& call) const {
+    const std::string name = OpOf(call.get())->name;
+    const bool shuffles = name.rfind("tl.shfl", 0) == 0 && call->args.size() == 4;
+    const auto width = shuffles ? AsInt(call->args[3]) : std::nullopt;
+    if (!width || *width <= warp_threads_) return;
+    ThrowAt(
+        span_, "ValueError",
+        "found a shuffle with width=" + std::to_string(*width) + " for a target with warps of " +
+            std::to_string(warp_threads_) +
+            " threads, wanted at most as many; exchange values of other warps by shared memory");
   }
 
   /*! The lanes of its warp, by the thread's number. */

@@ -1,43 +1,115 @@
-"""Examples for AMD, but for their tiles unchanged: right in the emulator, without spills."""
+"""Examples for AMD, but for their tiles unchanged (benchmark/amd_examples.py): right in the
+emulator with its checks, also under other schedules; compiled without spills; bound by MFMA."""
 
+import importlib
 import pathlib
-import runpy
+import sys
 
 import pytest
-import torch
 
+from tilelang.emulator import schedule
 from tilelang.hip.compile import compile_code_object
-from tilelang.utils.target import determine_target
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-EXAMPLE = runpy.run_path(str(ROOT / "examples" / "attention" / "flash_attention.py"))
-
-
-def attention(arch, dim, causal, block_M, block_N):
-    with determine_target(f"hip -mcpu={arch}", return_object=True):
-        return EXAMPLE["flash_attention"](
-            1, 2, 160, dim, causal, block_M=block_M, block_N=block_N, threads=256
-        )
+BENCHMARK = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
+QUICK = [("attention 64", "gfx942"), ("gemm mxfp4", "gfx950"), ("softmax", "gfx90a")]
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
-def test_attention_is_compiled_without_spills(arch):
-    source = attention(arch, 64, True, 128, 64).get_kernel_source()
-    code = compile_code_object(source, arch, ["main_kernel"])
-    (usage,) = code.resource_usage.values()
-    assert (usage.spill_stores, usage.stack) == (0, 0)
-    assert "v_mfma_f32_32x32x" in code.assembly
+@pytest.fixture(scope="module")
+def benchmark():
+    """The modules of that folder."""
+    before = list(sys.path)
+    sys.path.insert(0, str(BENCHMARK))
+    yield importlib.import_module
+    sys.path[:] = before
 
 
-@pytest.mark.parametrize(
-    ("arch", "dim", "causal", "block_M", "block_N"),
-    [("gfx942", 64, True, 128, 64), ("gfx90a", 128, False, 64, 32)],
-)
-def test_attention(arch, dim, causal, block_M, block_N):
-    kernel = attention(arch, dim, causal, block_M, block_N)
-    q, k, v = (torch.randn(1, 160, 2, dim).half() for _ in range(3))
-    found = kernel(q, k, v, EXAMPLE["new_counter"]())
-    wanted = torch.nn.functional.scaled_dot_product_attention(
-        *(x.float().transpose(1, 2) for x in (q, k, v)), is_causal=causal
+def names():
+    """Examples by name, and their architectures, without importing them all where tests are
+    collected."""
+    all_archs = ("gfx90a", "gfx942", "gfx950")
+    only = {"gemm float8 fnuz": ("gfx942",), "gemm float8": ("gfx950",), "gemm mxfp4": ("gfx950",)}
+    listed = (
+        *("gemm float16", "gemm bfloat16", "gemm float8 fnuz", "gemm float8", "gemm int8"),
+        *("gemm mxfp4", "int4 gemm", "attention 64", "attention 128", "attention backward"),
+        *("mla decode", "softmax", "rms_norm"),
     )
-    torch.testing.assert_close(found.float(), wanted.transpose(1, 2), rtol=1e-2, atol=1e-2)
+    return [(name, arch) for name in listed for arch in only.get(name, all_archs)]
+
+
+def compiled(benchmark, name, arch):
+    kernel = benchmark("amd_examples").EXAMPLES[name].kernel(arch)
+    kernels = [launch.name for launch in kernel.launch_plan.kernels]
+    return compile_code_object(kernel.get_kernel_source(), arch, kernels)
+
+
+def check_code(benchmark, name, arch):
+    code = compiled(benchmark, name, arch)
+    for usage in code.resource_usage.values():
+        assert (usage.spill_stores, usage.stack) == (0, 0)
+    if name not in ("softmax", "rms_norm"):
+        assert "v_mfma_" in code.assembly
+
+
+def test_all_examples_are_listed(benchmark):
+    examples = benchmark("amd_examples").EXAMPLES
+    assert names() == [(name, arch) for name, e in examples.items() for arch in e.archs]
+
+
+@pytest.mark.parametrize(("name", "arch"), QUICK)
+def test_it_is_compiled_without_spills(benchmark, name, arch):
+    check_code(benchmark, name, arch)
+
+
+@pytest.mark.parametrize(("name", "arch"), names())
+def test_every_example_is_compiled_without_spills(benchmark, name, arch):
+    check_code(benchmark, name, arch)
+
+
+@pytest.mark.parametrize(("name", "arch"), QUICK[:1])
+def test_it_is_right(benchmark, name, arch):
+    example = benchmark("amd_examples").EXAMPLES[name]
+    assert example.check(arch) < example.bound
+
+
+@pytest.mark.parametrize(("name", "arch"), names())
+def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
+    example = benchmark("amd_examples").EXAMPLES[name]
+    for seed in range(20):
+        with schedule("random", asynchronous="random", seed=seed):
+            assert example.check(arch) < example.bound
+
+
+# Of the cycles of the loop, if one wavefront runs it alone.
+@pytest.mark.parametrize(
+    ("name", "arch", "least"),
+    [
+        ("gemm float16", "gfx90a", 0.9),
+        ("gemm float16", "gfx942", 0.8),
+        ("gemm float16", "gfx950", 0.75),
+    ],
+)
+def test_the_loop_of_a_gemm_is_bound_by_mfma(benchmark, name, arch, least):
+    code = compiled(benchmark, name, arch)
+    loops = benchmark("amd_code").loops(code.assembly, arch)
+    assert max(loops, key=lambda loop: loop.mfma).bound >= least
+
+
+LOOP = """
+.LBB0_1:                                ; =>This Loop Header: Depth=1
+	s_waitcnt lgkmcnt(0)
+	ds_read_b128 v[0:3], v4
+	v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]
+	v_mfma_scale_f32_32x32x64_f8f6f4 a[0:15], v[0:3], v[4:7], a[0:15], v8, v9 cbsz:4 blgp:4
+	v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[0:7], v[8:15], a[0:3]
+.LBB0_2:
+	v_exp_f32_e32 v0, v0
+	s_cbranch_scc1 .LBB0_2
+	s_cbranch_scc0 .LBB0_1
+	v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]
+"""
+
+
+def test_loops_are_counted(benchmark):
+    """Around a loop that does not multiply; waits count for nothing. 16, 32 and 32 cycles."""
+    (loop,) = benchmark("amd_code").loops(LOOP, "gfx950")
+    assert (loop.mfma, loop.other, loop.cycles) == (3, 4, 16 + 32 + 32)

@@ -170,7 +170,7 @@ def test_votes_of_the_block():
 @pytest.mark.parametrize(
     ("statement", "error", "message"),
     [
-        ("T.shfl_sync(tx, 0, width=24)", ValueError, "24, wanted a power of two up to 32"),
+        ("T.shfl_sync(tx, 0, width=24)", ValueError, "24, wanted a power of two up to 64"),
         ("T.shfl_up(tx, 1, mask=0)", ValueError, "wanted an int from 1 to 0xFFFFFFFF"),
         ("T.shfl_xor(A, 1)", TypeError, r"T.shfl_xor found the buffer A .* wanted a scalar"),
         ("T.match_any_sync(T.float16(1))", TypeError, "of dtype float16, wanted one of int32"),

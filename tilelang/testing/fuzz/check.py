@@ -22,7 +22,7 @@ from tilelang.testing.fuzz.interpret import arguments, interpret
 from tilelang.testing.fuzz.operations import Values
 from tilelang.testing.fuzz.program import Program, Tensor
 from tilelang.testing.workers import Outcome
-from tilelang.utils.target import compiled_for
+from tilelang.utils.arch import compiled_for, is_amd
 
 
 def define(program: Program) -> tvm.tirx.PrimFunc:
@@ -80,6 +80,15 @@ def check(
     return batch.check([_Trial(program) for program in programs], device, recorder(forms))
 
 
+def _target(arch: str) -> str:
+    return f"hip -mcpu={arch}" if is_amd(arch) else f"cuda -arch={arch}"
+
+
+def _gpu_runs(arch: str) -> bool:
+    capability = torch.cuda.get_device_capability()
+    return not is_amd(arch) and compiled_for(arch, capability) is not None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Trial:
     """A program as `batch.Trial`."""
@@ -88,9 +97,9 @@ class _Trial:
 
     def lower(self, index: int, device: str) -> CompiledArtifact | None:
         arch = self.program.arch
-        if device == "cuda" and not compiled_for(arch, torch.cuda.get_device_capability()):
+        if device == "cuda" and not _gpu_runs(arch):
             return None
-        return batch.lower_one(define(self.program), index, f"cuda -arch={arch}")
+        return batch.lower_one(define(self.program), index, _target(arch))
 
     def arguments(self) -> list[torch.Tensor]:
         return tensors(self.program)
@@ -114,7 +123,7 @@ def replay(func: tvm.tirx.PrimFunc, program: Program, device: str = "emulator") 
     Raises `AssertionError` for the first tensor that differs, and what compilation raises.
     """
     given = tensors(program)
-    of = Batch([batch.lower_one(func, 0, f"cuda -arch={program.arch}")], device)
+    of = Batch([batch.lower_one(func, 0, _target(program.arch))], device)
     launch(of, 0, given, program)
     wrong = difference(program, given, interpret(program))
     assert not wrong, wrong

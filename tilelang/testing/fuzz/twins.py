@@ -66,6 +66,14 @@ def _arch(program: Program, rng: random.Random) -> Program:
     return dataclasses.replace(program, arch="sm_80" if program.arch == "sm_90a" else "sm_90a")
 
 
+def _vendor(program: Program, rng: random.Random) -> Program:
+    """A chip of AMD, where the program does not say what the lanes of a warp of 32 do."""
+    for node in walk(program):
+        if isinstance(node, Warps) or (isinstance(node, Op) and node.name == "warp_sum"):
+            return program
+    return dataclasses.replace(program, arch=rng.choice(("gfx90a", "gfx942", "gfx950")))
+
+
 def _schedule(program: Program, rng: random.Random) -> Program:
     """Threads and asynchronous copies in another order."""
     return dataclasses.replace(program, schedule=draw_schedule(rng))
@@ -131,6 +139,7 @@ TWINS: dict[str, Callable[[Program, random.Random], Program]] = {
     "threads": _threads,
     "dynamic": _dynamic,
     "arch": _arch,
+    "vendor": _vendor,
     "schedule": _schedule,
     "unrolled": _unrolled,
     "shared": _shared,

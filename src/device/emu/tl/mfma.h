@@ -136,7 +136,8 @@ TL_DEVICE void mfma_sync(const char* name, const MfmaArguments& arguments, Locat
  * c += a * b on the registers of a wavefront, each pointer being to this lane's elements; sums are
  * formed in C. With g = lane / M, register r of A is at row lane % M, k = K * M / 64 * g + r, of B
  * at that k, column lane % M. Register r of C is in column lane % M, at row 4 * g + r (M = 16;
- * double: g + 4 * r) or r / 4 * 8 + 4 * g + r % 4 (M = 32).
+ * double: g + 4 * r) or r / 4 * 8 + 4 * g + r % 4 (M = 32). 8-bit floats with K = 2048 / M lie as
+ * those of mfma_scale.
  */
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b,

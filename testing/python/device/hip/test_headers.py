@@ -144,6 +144,23 @@ def test_a_scaled_mfma():
     assert usage(found).stack == 0
 
 
+def test_f8f6f4_without_scales():
+    products = "".join(
+        f"product<{shape}, {t}, float>(x, out);"
+        for t in ("fp8_e4_t", "fp8_e5_t")
+        for shape in ("32, 64", "16, 128")
+    )
+    text = (SOURCES / "mfma.cu").read_text().replace("  PRODUCTS", products)
+    found = compiled("mfma", "gfx950", ["mfma"], text)
+    assert usage(found).stack == 0
+    made = re.findall(r"\bv_mfma_f32_(\w+) .*?(cbsz:1 blgp:1)?$", found.assembly, re.MULTILINE)
+    assert sorted(made) == sorted(
+        (f"{shape}_f8f6f4", modifiers)
+        for shape in ("32x32x64", "16x16x128")
+        for modifiers in ("", "cbsz:1 blgp:1")
+    )
+
+
 def test_another_mfma_does_not_compile():
     text = (SOURCES / "mfma.cu").read_text()
     text = text.replace("  PRODUCTS", "  product<16, 8, tfloat32_t, float>(x, out);")

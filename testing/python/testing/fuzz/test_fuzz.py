@@ -101,6 +101,15 @@ def test_twins_compute_the_same():
     assert seen == set(TWINS)
 
 
+def test_a_twin_of_another_vendor_runs_beside_its_program():
+    """In a library of its own: its warps have another number of lanes."""
+    original = generate(3, 0)
+    others = [name for name in TWINS if name != "vendor"]
+    ((name, twin),) = twins(original, 1, others)
+    assert (name, twin.arch[:3]) == ("vendor", "gfx")
+    assert [o.status for o in check([original, twin, original])] == ["equal"] * 3
+
+
 def test_features_that_are_counted_exist():
     found = set().union(*(features(generate(4, number), False) for number in range(120)))
     missing = set(FEATURES) - found - {"rounded values"}
