@@ -5,6 +5,8 @@
  * `element comparison value`; what they do then comes behind what the sender of the signal did.
  * sync_ranks(row, tensor, addresses, rank, ranks) waits for the same operator of all ranks.
  *
+ * With attribute `elected` (tma_copy.h) one thread has come to a wait, and goes on alone.
+ *
  * One thread signals for all, behind a barrier of the threads: its release at the scope of the
  * system covers what it has learned of the others there (PTX ISA, Memory Consistency Model,
  * Causality order). What the async proxy did is awaited, by the effects of the intrinsics, and
@@ -16,6 +18,7 @@
 #include "../tvm/error.h"
 #include "operator.h"
 #include "rank_intrinsics.h"
+#include "tma_copy.h"
 
 namespace tl {
 namespace {
@@ -60,7 +63,8 @@ class SignalWaitOperator : public TileOperator {
       : TileOperator(s),
         signal_(TileRegion::From(call->args[0])),
         value_(call->args[1]),
-        rank_(call->args[3]) {
+        rank_(call->args[3]),
+        by_one_thread_(TileOpIntAttr(call, kElected, 0) != 0) {
     comparison_ = std::string(call->args[2].as_or_throw<StringImm>()->value);
   }
 
@@ -75,13 +79,15 @@ class SignalWaitOperator : public TileOperator {
     const Expr comparison = StringOf("tl::Compare::" + comparison_);
     const Stmt wait =
         MakeEvaluate(CallOp(kSignalWait, {comparison, place, value_, rank_, name}), span);
-    return MakeSeq({FirstThread(*scope, wait, span), Meet(*scope, span),
-                    MakeEvaluate(CallOp(kBehindWait, {}), span)});
+    const Stmt behind = MakeEvaluate(CallOp(kBehindWait, {}), span);
+    if (by_one_thread_) return MakeSeq({wait, behind});
+    return MakeSeq({FirstThread(*scope, wait, span), Meet(*scope, span), behind});
   }
 
  private:
   TileRegion signal_;
   Expr value_, rank_;
+  bool by_one_thread_;
   std::string comparison_;
 };
 
@@ -93,7 +99,8 @@ class SyncRanksOperator : public TileOperator {
         tensor_(TileRegion::From(call->args[1])),
         addresses_(TileRegion::From(call->args[2])),
         rank_(call->args[3]),
-        ranks_(call->args[4]) {}
+        ranks_(call->args[4]),
+        by_one_thread_(TileOpIntAttr(call, kElected, 0) != 0) {}
 
   BufferUse Use() const final { return {{row_.buffer, addresses_.buffer}, {row_.buffer}}; }
   bool Infer(LayoutScope*, InferLevel) final { return false; }
@@ -102,11 +109,16 @@ class SyncRanksOperator : public TileOperator {
     const Expr row = AddressOf(row_.buffer, row_.Mins());
     const Expr first = AddressOf(tensor_.buffer, tensor_.Mins());
     const Expr addresses = AddressOf(addresses_.buffer, addresses_.Mins());
-    const Expr threads = MakeInt(scope->num_threads);
+    const Expr threads = MakeInt(by_one_thread_ ? 1 : scope->num_threads);
+    const Expr thread = by_one_thread_ ? Expr(MakeInt(0)) : scope->thread;
     const Expr arrive =
-        CallOp(kSyncRanksArrive, {row, first, rank_, ranks_, scope->thread, threads, addresses});
-    const Expr wait = CallOp(kSyncRanksWait, {row, rank_, ranks_, scope->thread, threads});
+        CallOp(kSyncRanksArrive, {row, first, rank_, ranks_, thread, threads, addresses});
+    const Expr wait = CallOp(kSyncRanksWait, {row, rank_, ranks_, thread, threads});
     const auto call = [&](const Expr& e) { return MakeEvaluate(e, span); };
+    if (by_one_thread_) {
+      return MakeSeq({call(CallOp(kBeforeSignal, {})), call(arrive), call(wait),
+                      call(CallOp(kBehindWait, {}))});
+    }
     // The wait reads how often this rank has arrived, which one of its threads has counted.
     return MakeSeq({call(CallOp(kBeforeSignal, {})), Meet(*scope, span), call(arrive),
                     Meet(*scope, span), call(wait), Meet(*scope, span),
@@ -116,6 +128,7 @@ class SyncRanksOperator : public TileOperator {
  private:
   TileRegion row_, tensor_, addresses_;
   Expr rank_, ranks_;
+  bool by_one_thread_;
 };
 
 template <typename Operator>

@@ -22,6 +22,13 @@ class BindingRenamer : public Substituter {
     map[op->var.get()] = bind->var;
     return Bind(bind);
   }
+  Stmt Mutate_(const DeclBufferNode* op) override {
+    auto decl = make_object<DeclBufferNode>(*op);
+    decl->data = Mutate(op->data);
+    decl->buffer = Var(make_object<VarNode>(*op->buffer.get()));
+    map[op->buffer.get()] = decl->buffer;
+    return DeclBuffer(decl);
+  }
 };
 
 }  // namespace tl

@@ -4,9 +4,12 @@
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/rank_intrinsics.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "known_elements.h"
 #include "pipeline.h"
+#include "role_signals.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -29,6 +32,8 @@ class RoleVisitor : public StmtExprVisitor {
       Visit(node.stmt.as<WhileNode>()->condition);
     } else if (node.kind == RoleNode::Kind::kIf) {
       Visit(node.stmt.as<IfThenElseNode>()->condition);
+    } else if (const auto* decl = node.stmt.as<DeclBufferNode>()) {
+      for (const Expr& address : decl->data.as<CallNode>()->args) Visit(address);
     } else {
       Visit(node.stmt);
     }
@@ -49,6 +54,8 @@ class RoleVisitor : public StmtExprVisitor {
     for (const Expr& i : op->indices) Visit(i);
   }
 
+  const RoleNode& Node() const { return *node_; }
+
  private:
   const KnownElements& known_;
   const RoleNode* node_ = nullptr;
@@ -57,7 +64,8 @@ class RoleVisitor : public StmtExprVisitor {
 /*! Scalars, and memory of one thread, that a node reads. */
 class NeedCollector : public RoleVisitor {
  public:
-  NeedCollector(const KnownElements& known, Names* needed) : RoleVisitor(known), needed_(needed) {}
+  NeedCollector(const KnownElements& known, const Peers& peers, Names* needed)
+      : RoleVisitor(known), peers_(peers), needed_(needed) {}
   bool changed = false;
 
  protected:
@@ -66,7 +74,7 @@ class NeedCollector : public RoleVisitor {
     if (!AsBuffer(GetRef<Var>(op))) Add(op);
   }
   void Read(const Var& buffer) final {
-    if (IsLocal(buffer)) Add(buffer.get());
+    if (IsLocal(buffer) || peers_.IsPeer(buffer)) Add(buffer.get());
   }
   void Visit_(const TensorRegionNode* op) final {
     Read(op->source.as_or_throw<Var>());
@@ -78,6 +86,7 @@ class NeedCollector : public RoleVisitor {
 
  private:
   void Add(const Object* v) { changed |= needed_->insert(v).second; }
+  const Peers& peers_;
   Names* needed_;
 };
 
@@ -91,8 +100,8 @@ bool IsAssumption(const Stmt& s) {
 /*! Grows the slice of a role until it is closed. It begins with what only that role runs. */
 class Slicer {
  public:
-  Slicer(const KnownElements& known, RoleSequence* body, size_t role)
-      : known_(known), body_(body), role_(role) {}
+  Slicer(const KnownElements& known, const Peers& peers, RoleSequence* body, size_t role)
+      : known_(known), peers_(peers), body_(body), role_(role) {}
 
   Names Run() {
     ForEachNode(*body_, [&](RoleNode* node) { node->run_by &= ~(1u << role_); });
@@ -120,6 +129,7 @@ class Slicer {
     if (!node.IsLeaf()) return false;
     if (node.role) return *node.role == role_;
     if (const auto* bind = node.stmt.as<BindNode>()) return needed_.count(bind->var.get());
+    if (const auto* decl = node.stmt.as<DeclBufferNode>()) return needed_.count(decl->buffer.get());
     if (const auto* store = node.stmt.as<BufferStoreNode>()) {
       return needed_.count(store->buffer.get());
     }
@@ -154,24 +164,74 @@ class Slicer {
   void Keep(RoleNode* node) {
     changed_ |= !node->IsRunBy(role_);
     node->run_by |= 1u << role_;
-    NeedCollector needs(known_, &needed_);
+    NeedCollector needs(known_, peers_, &needed_);
     needs.VisitOwn(*node);
     changed_ |= needs.changed;
   }
 
   const KnownElements& known_;
+  const Peers& peers_;
   RoleSequence* body_;
   size_t role_;
   Names needed_;
   bool changed_ = false;
 };
 
+/*! The tensors that a kernel writes, for who reads them in another role. */
+class WrittenMemory {
+ public:
+  WrittenMemory(const KernelInfo& kernel, const Peers& peers, const RoleSequence& body)
+      : peers_(peers), written_(WrittenGlobals(kernel, body)), waits_(HasRankOrder(body)) {
+    struct Finder : StmtExprVisitor {
+      std::unordered_set<std::string> symmetric;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const AttrStmtNode* op) override {
+        // Tensors that the program says to be one have no name of their memory.
+        if (op->attr_key == kAliased && op->node.try_cast<String>()) {
+          symmetric.insert(op->value.as_or_throw<StringImm>()->value);
+        }
+        Default(op);
+      }
+    } finder;
+    finder(kernel.block->body);
+    symmetric_ = std::move(finder.symmetric);
+    ForEachNode(body, [&](const RoleNode* node) {
+      if (!node->IsLeaf()) return;
+      for (const auto* list : {&node->use.writes, &node->opaque}) {
+        for (const Var& v : *list) {
+          if (IsGlobal(v)) writers_.emplace_back(node, v);
+        }
+      }
+    });
+  }
+
+  /*! The tensor may have other elements by the time that the node's role comes to it. */
+  bool MayChange(const Var& tensor, const RoleNode& reader) const {
+    if (!symmetric_.count(std::string(tensor->name))) return Contains(written_, tensor);
+    const Var memory = peers_.TensorOf(tensor);
+    return std::any_of(writers_.begin(), writers_.end(), [&](const auto& writer) {
+      if (!peers_.TensorOf(writer.second).same_as(memory)) return false;
+      // What other blocks store is awaited by a signal, in front of the load.
+      const bool by_others = waits_ && AreExclusive(*writer.first, reader);
+      return !by_others || reader.fill == CopyKind::kNothing;
+    });
+  }
+
+ private:
+  const Peers& peers_;
+  std::vector<Var> written_;
+  bool waits_;
+  /*! Names of symmetric tensors and of peers. */
+  std::unordered_set<std::string> symmetric_;
+  std::vector<std::pair<const RoleNode*, Var>> writers_;
+};
+
 /*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
 class SliceLegality : public RoleVisitor {
  public:
   SliceLegality(const KernelInfo& kernel, const Views& views, const KnownElements& known,
-                const RoleSequence& body)
-      : RoleVisitor(known), kernel_(kernel), views_(views), written_(WrittenGlobals(kernel, body)) {
+                const Peers& peers, const RoleSequence& body)
+      : RoleVisitor(known), kernel_(kernel), views_(views), written_(kernel, peers, body) {
     ForEachNode(body, [&](const RoleNode* node) {
       if (node->fill != CopyKind::kFetchTile) return;
       const std::vector<Var>& slots = node->use.writes;
@@ -190,7 +250,7 @@ class SliceLegality : public RoleVisitor {
   void Visit_(const TensorRegionNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
     // The other operand is what the fill writes.
-    if (IsGlobal(buffer)) Read(buffer);
+    if (IsGlobal(buffer) && !OrdersRanks(Node())) Read(buffer);
     for (const Range& r : op->region) {
       Visit(r->min);
       Visit(r->extent);
@@ -201,6 +261,11 @@ class SliceLegality : public RoleVisitor {
     Visit(op->value);
   }
   void Visit_(const CallNode* op) final {
+    if (IsCallTo(GetRef<Expr>(op), kPeer)) {
+      // Of the other operands it takes the places.
+      Visit(op->args[2]);
+      return Visit(op->args[3]);
+    }
     static const std::unordered_set<std::string> values = {
         "prim.likely",      "tirx.likely",      "tirx.assume",        "tirx.shift_left",
         "tirx.shift_right", "tirx.bitwise_and", "tirx.bitwise_or",    "tirx.bitwise_xor",
@@ -218,7 +283,7 @@ class SliceLegality : public RoleVisitor {
   void Read(const Var& buffer) final {
     const Var root = views_.RootOf(buffer);
     const std::string name = buffer->name;
-    if (IsGlobal(root) && Contains(written_, root)) {
+    if (IsGlobal(root) && written_.MayChange(root, Node())) {
       Refuse("it reads " + name + ", which the kernel writes");
     } else if (IsFragment(root) || IsReducer(root)) {
       Refuse("it depends on " + name + ", which the consumer has" + kNotKnown);
@@ -242,7 +307,7 @@ class SliceLegality : public RoleVisitor {
 
   const KernelInfo& kernel_;
   const Views& views_;
-  std::vector<Var> written_;
+  WrittenMemory written_;
   /*! What the producer fetches, it has itself. */
   std::vector<Var> fetched_;
 };
@@ -268,9 +333,12 @@ std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequ
     node->role = fills ? std::optional(kProducer) : std::nullopt;
     node->run_by = fills ? 0 : 1u << kConsumer;
   });
+  const Peers peers(kernel.block->body);
+  const std::string out_of_order = PlaceRankOrder(kernel, peers, body, where);
+  if (!out_of_order.empty()) return out_of_order;
   const KnownElements known(*body, views);
-  const Names needed = Slicer(known, body, kProducer).Run();
-  SliceLegality check(kernel, views, known, *body);
+  const Names needed = Slicer(known, peers, body, kProducer).Run();
+  SliceLegality check(kernel, views, known, peers, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;
@@ -288,8 +356,9 @@ std::string SliceProducer(const KernelInfo& kernel, const Views& views, RoleSequ
 std::string SliceRole(const KernelInfo& kernel, const Views& views, size_t role, RoleSequence* body,
                       Span* where) {
   const KnownElements known;
-  const Names needed = Slicer(known, body, role).Run();
-  SliceLegality check(kernel, views, known, *body);
+  const Peers none;
+  const Names needed = Slicer(known, none, body, role).Run();
+  SliceLegality check(kernel, views, known, none, *body);
   std::string& why = check.why;
   ForEachNode(*body, [&](const RoleNode* node) {
     if (!why.empty()) return;

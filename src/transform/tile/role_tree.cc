@@ -10,6 +10,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
+#include "role_signals.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
 
@@ -80,7 +81,10 @@ class LeafFacts : public StmtExprVisitor {
 class TreeBuilder {
  public:
   TreeBuilder(const KernelInfo& kernel, const Views& views, WarpRoles* roles)
-      : views_(views), roles_(roles), named_(kernel.block->annotations.count(kWsSchedule) != 0) {}
+      : views_(views),
+        peers_(kernel.block->body),
+        roles_(roles),
+        named_(kernel.block->annotations.count(kWsSchedule) != 0) {}
 
   void Build(const Stmt& s, RoleSequence* to) {
     for (const Stmt& t : FlatSeq(s)) {
@@ -90,7 +94,10 @@ class TreeBuilder {
         Named(std::string(attr->node.cast<String>()), [&] { Build(attr->body, to); });
         continue;
       }
-      if (attr && !to->owner && names_.empty() && attr->attr_key != kThreadRange) {
+      // A peer's other name goes around the roles, too (UnderPeerNames).
+      const bool names_peer = attr && attr->attr_key == kAliased && !named_;
+      if (attr &&
+          ((!to->owner && names_.empty() && attr->attr_key != kThreadRange) || names_peer)) {
         Build(attr->body, to);
         continue;
       }
@@ -115,7 +122,10 @@ class TreeBuilder {
     node->stmt = named_ ? WithoutNames(s) : s;
     const std::string own = named_ ? NameOf(s) : "";
     node->parent = parent;
-    node->use = views_.UseOf(s);
+    const auto* bind = s.as<BindNode>();
+    // The address of a peer names the memory, and touches nothing there.
+    const bool is_address = bind && IsCallTo(bind->value, kPeer);
+    node->use = is_address ? BufferUse() : views_.UseOf(s);
     node->body.owner = node->otherwise.owner = node;
     if (!seen_.insert(s.get()).second) Refuse(s, "it stands in the program twice");
     const auto* loop = s.as<ForNode>();
@@ -144,14 +154,17 @@ class TreeBuilder {
       return Refuse(s, key == kThreadRange ? "it gives threads their roles itself (T.ws)"
                                            : "it stands under the attribute " + key);
     }
-    if (s.as<DeclBufferNode>()) return Refuse(s, "it makes a tensor of an address");
+    if (const auto* decl = s.as<DeclBufferNode>()) {
+      if (!named_ && peers_.IsPeer(decl->buffer)) return;
+      return Refuse(s, "it makes a tensor of an address");
+    }
     if (s.as<AllocBufferNode>() || s.as<SBlockRealizeNode>()) {
       return Refuse(s, "it allocates inside of the kernel's block");
     }
     LeafFacts facts;
     facts(s);
     // The threads that a schedule's role leaves out would be missing at it; the consumer has all.
-    const bool of_consumer = !named_ && IsBarrierBesidePipelines(*node);
+    const bool of_consumer = !named_ && (IsBarrierBesidePipelines(*node) || OrdersRanks(*node));
     if (!facts.explicit_sync.empty() && !of_consumer) {
       return Refuse(s, "it synchronises threads itself (" + facts.explicit_sync + ")");
     }
@@ -165,6 +178,7 @@ class TreeBuilder {
   }
 
   const Views& views_;
+  const Peers peers_;
   WarpRoles* roles_;
   bool named_;
   std::vector<std::string> names_;

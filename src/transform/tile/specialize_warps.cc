@@ -31,6 +31,7 @@
 #include "pipeline.h"
 #include "rename.h"
 #include "role_schedule.h"
+#include "role_signals.h"
 #include "versions.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
@@ -368,7 +369,7 @@ class RoleEmitter {
 
   // --- control
   Stmt WithBodies(const RoleNode& node) const {
-    if (node.IsLeaf()) return node.stmt;
+    if (node.IsLeaf()) return Now().one_thread ? ByOneThread(node.stmt) : node.stmt;
     const std::vector<RoleStmt> body = StatementsOf(node.body);
     if (node.kind == RoleNode::Kind::kFor) return Loop(node, body);
     if (node.kind == RoleNode::Kind::kWhile) {
@@ -582,7 +583,7 @@ class Specializer : public StmtExprMutator {
     std::vector<Stmt> branches(roles_->roles.size());
     for (size_t r = branches.size(); r-- > 0;) branches[r] = RoleOf(r, &emit);
     body.insert(body.end(), branches.begin(), branches.end());
-    block->body = Around(op->body, MakeSeq(body));
+    block->body = Around(op->body, UnderPeerNames(op->body, MakeSeq(body)));
     versions.ExpandLayouts(&block->annotations);
     block->annotations.erase(kWsSchedule);
     block->annotations.erase(kWsDepths);

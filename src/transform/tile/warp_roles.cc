@@ -17,6 +17,7 @@
 #include "pipeline.h"
 #include "pipeline_reads.h"
 #include "role_schedule.h"
+#include "role_signals.h"
 #include "ws_schedule.h"
 
 namespace tl {
@@ -50,7 +51,8 @@ class Planner {
     if (!PlanLoops()) return;
     AddPrologueLoads();
     if (!MakeChannels(&roles_.channels)) return;
-    const bool overlap = OverlapMmas(kernel_, views_, &roles_);
+    // It moves statements, also over signals.
+    const bool overlap = !HasRankOrder(roles_.body) && OverlapMmas(kernel_, views_, &roles_);
     // Slots are taken and released elsewhere then.
     if (overlap && !MakeChannels(&roles_.channels)) return;
     if (!CheckJumps()) return;

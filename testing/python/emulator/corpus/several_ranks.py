@@ -31,7 +31,7 @@ def gather_program() -> Any:
             T.copy(X, tile)
             for i in T.serial(RANKS):
                 Theirs = T.peer(Out, (T.rank() + i) % RANKS)
-                T.copy(tile, Theirs[T.rank(), 0])
+                T.copy(tile, Theirs[T.rank(), 0], disable_tma=True)
             T.sync_ranks(counts)
 
     return main
