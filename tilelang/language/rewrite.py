@@ -483,8 +483,8 @@ class _Rewriter(ast.NodeTransformer):
         is_super = isinstance(node.func, ast.Name) and node.func.id == "super"
         if is_super and not node.args and "__class__" in self.free and self.parameters:
             # Without arguments it asks the Python frame, which may become that of a lambda here.
-            names = ("__class__", self.parameters[0])
-            node.args = [_placed(ast.Name(name, _LOAD), node) for name in names]
+            given = ("__class__", self.parameters[0])
+            node.args = [_placed(ast.Name(name, _LOAD), node) for name in given]
             return node
         node.func = _placed(self.hook("function", self.raw(node.func)), node.func)
         keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
