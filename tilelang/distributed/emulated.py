@@ -81,6 +81,7 @@ class EmulatedTeam:
         self.rank = rank
         self.size = meeting.size
         self.memory: Memory = ProcessMemory()
+        self.watch = None
         self._meeting = meeting
 
     def exchange(self, what: str, value: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from tilelang.distributed.team import Team, current_team
 from tilelang.engine.launch_plan import LaunchPlan, TensorParam
 from tilelang.runtime.adapter import errors
 from tilelang.runtime.adapter.cython._adapter import Launcher
+from tilelang.runtime.adapter.peer_tables import refuse_capture
 
 
 class TeamLauncher:
@@ -26,7 +27,8 @@ class TeamLauncher:
     Raises, beside what `Launcher` does, `ValueError` where a tensor for a ``T.SymmetricTensor`` is
     not symmetric, or two of them are of different teams; at the first call with such tensors,
     which waits for all ranks, `RuntimeError` where ranks differ in the kernel, in shapes or dtypes,
-    or one does not come in time. Nothing runs after an error.
+    or one does not come in time, or it is in the capture of a CUDA graph. Nothing runs after an
+    error. A call after a launch that waits for a rank in vain is a `RuntimeError`, too.
     """
 
     def __init__(self, launcher: Launcher, source: str):
@@ -51,7 +53,10 @@ class TeamLauncher:
         team = self._team(list(found.values()))
         self._agree(team, args)
         tables = [found[i].table(args[i]) for i in self._tables]
-        return self.launcher(*args, team.rank, team.size, *tables)
+        results = self.launcher(*args, team.rank, team.size, *tables)
+        if team.watch is not None:
+            team.watch.launched(self.plan.where())
+        return results
 
     def _allocation(self, arg: Any, index: int) -> Allocation:
         name = self.plan.params[self.plan.arguments[index]].name
@@ -94,6 +99,7 @@ class TeamLauncher:
         signature = tuple(tensors)
         if signature in agreed:
             return
+        refuse_capture()
         what = f"the first launch of {self.plan.where()}"
         all_ranks = team.exchange(what, (self._digest, tensors))
         digest, mine = all_ranks[team.rank]

@@ -117,11 +117,17 @@ def _shape_and_dtype(
 
 
 class TorchMemory:
-    """Symmetric memory of torch.distributed: the GPUs of one host map each other's memory. NVLink's
-    multicast is not used."""
+    """Symmetric memory of torch.distributed: GPUs map each other's memory. NVLink's multicast is
+    not used.
 
-    def __init__(self, group_name: str):
+    By default the backend is the one that torch has, which maps the memory of one host;
+    ``"NVSHMEM"`` also maps that of other hosts, where NVLink connects them (NVSHMEM,
+    ``nvshmem_ptr``). Memory that only a network reaches has no address.
+    """
+
+    def __init__(self, group_name: str, backend: str | None = None):
         self.group_name = group_name
+        self.backend = backend
 
     def allocate(
         self, team: Team, shape: Sequence[int], dtype: torch.dtype
@@ -129,12 +135,32 @@ class TorchMemory:
         """As `Memory.allocate`."""
         from torch.distributed import _symmetric_memory
 
+        if self.backend is not None:
+            _use_backend(self.backend)
         # A tensor without elements has memory to map all the same.
         count = max(1, math.prod(shape))
         flat = _symmetric_memory.empty(
             count, dtype=dtype, device=torch.device("cuda", torch.cuda.current_device())
         )
         handle = _symmetric_memory.rendezvous(flat, self.group_name)
-        offset = flat.data_ptr() - int(handle.buffer_ptrs[team.rank])
-        addresses = [int(address) + offset for address in handle.buffer_ptrs]
+        begins = [int(address) for address in handle.buffer_ptrs]
+        missing = next((r for r, address in enumerate(begins) if address == 0), None)
+        if missing is not None:
+            raise NotImplementedError(
+                f"tilelang.distributed: rank {team.rank} has no address of the memory of rank "
+                f"{missing}, which only a network reaches; wanted ranks that NVLink connects. Take "
+                "these as a group, and torch.distributed between groups"
+            )
+        offset = flat.data_ptr() - begins[team.rank]
+        addresses = [address + offset for address in begins]
         return flat[: math.prod(shape)].view(tuple(shape)), addresses
+
+
+def _use_backend(name: str) -> None:
+    """Lets torch allocate symmetric memory by a backend. torch refuses another one once it has
+    allocated, with `RuntimeError`."""
+    from torch.distributed import _symmetric_memory
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    if _symmetric_memory.get_backend(device) != name:
+        _symmetric_memory.set_backend(name)

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import torch
 from torch import distributed as dist
 
+from tilelang.distributed.watch import Watch, mark_of_stream
+
 TIME_LIMIT = 300.0
 """Seconds that a rank waits for the others to come to the same call."""
 
@@ -39,6 +41,8 @@ class Team(Protocol):
     size: int
     memory: Memory
     """What allocates its symmetric tensors."""
+    watch: Watch | None
+    """What hears of its launches."""
 
     def exchange(self, what: str, value: Any) -> list[Any]:
         """The values of all ranks, in their order. `what` says in an error what the others are
@@ -57,8 +61,8 @@ def current_team(group: dist.ProcessGroup | None = None) -> Team:
     """The team of a process group of torch.distributed, by default of all its ranks; in
     `tilelang.distributed.emulate` that of its ranks.
 
-    Raises `RuntimeError` where neither is there, `NotImplementedError` for ranks of several hosts,
-    `ValueError` for a group of which this process is no member.
+    Raises `RuntimeError` where neither is there, `NotImplementedError` for ranks of several hosts
+    without NVSHMEM, `ValueError` for a group of which this process is no member.
 
     Example: ``current_team().rank``
     """
@@ -84,21 +88,44 @@ def current_team(group: dist.ProcessGroup | None = None) -> Team:
 
         store = dist.PrefixStore(f"tilelang/{name}", dist.distributed_c10d._get_default_store())
         team = StoreTeam(store, rank, dist.get_world_size(group), TorchMemory(name))
-        check_one_host(team)
+        team.memory = TorchMemory(name, backend_of(team))
+        if torch.cuda.is_available():
+            words = dist.PrefixStore(f"tilelang/{name}/words", _own_client(store))
+            team.watch = Watch(words, team.rank, team.size, mark_of_stream)
         _teams[name] = team
     return _teams[name]
 
 
-def check_one_host(team: Team) -> None:
-    """Raises `NotImplementedError` where the ranks of a team are on several hosts."""
-    hosts = team.exchange("the name of the host", socket.gethostname())
-    other = next((r for r, host in enumerate(hosts) if host != hosts[0]), None)
-    if other is not None:
-        raise NotImplementedError(
-            f"tilelang.distributed: rank 0 is on {hosts[0]} and rank {other} on {hosts[other]}, "
-            "wanted ranks of one host: memory of another host has no address here. Take the ranks "
-            "of one host as a group, and torch.distributed between hosts"
-        )
+def _own_client(store: Any) -> Any:
+    """A client of the same store for another thread: one that waits holds up the others."""
+    return store.clone()
+
+
+def backend_of(team: Team) -> str | None:
+    """The backend of torch's symmetric memory that maps the memory of all ranks of a team: None,
+    which is torch's own choice, for one host, and NVSHMEM for several.
+
+    Raises `NotImplementedError` where a rank of several hosts is without NVSHMEM; all ranks do.
+    """
+    described = team.exchange("the name of the host", (socket.gethostname(), _has_nvshmem()))
+    other = next((r for r, (host, _) in enumerate(described) if host != described[0][0]), None)
+    if other is None:
+        return None
+    without = next((r for r, (_, found) in enumerate(described) if not found), None)
+    if without is None:
+        return "NVSHMEM"
+    raise NotImplementedError(
+        f"tilelang.distributed: rank 0 is on {described[0][0]} and rank {other} on "
+        f"{described[other][0]}, and torch finds no NVSHMEM on rank {without}, which memory of "
+        "several hosts takes. Install nvidia-nvshmem beside a torch that is built with it, or take "
+        "the ranks of one host as a group, and torch.distributed between hosts"
+    )
+
+
+def _has_nvshmem() -> bool:
+    from torch.distributed import _symmetric_memory
+
+    return _symmetric_memory.is_nvshmem_available()
 
 
 class StoreTeam:
@@ -111,6 +138,7 @@ class StoreTeam:
         self.size = size
         self.memory = memory
         self.time_limit = time_limit
+        self.watch: Watch | None = None
         self._store = store
         self._count = 0
 

@@ -170,6 +170,32 @@ def test_tiles_go_and_come_by_tma():
     assert all(on_streams(program))
 
 
+def test_a_graph_of_each_rank(shift):
+    """Captured behind a first run, and replayed: the tables of addresses and the counts stay."""
+    kernel = shift(False, True)
+
+    def program(rank):
+        given = distributed.empty(N), distributed.zeros(BLOCKS, dtype=torch.uint32)
+        counts = distributed.zeros((BLOCKS, RANKS), dtype=torch.uint32)
+        total = distributed.zeros(1, dtype=torch.int32)
+        x, y = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        kernel(x.fill_(rank), *given, counts, total, y)
+        torch.cuda.current_stream().synchronize()
+        graph.capture_begin(capture_error_mode="thread_local")
+        kernel(x, *given, counts, total, y)
+        graph.capture_end()
+        current.get().exchange("the replays", None)
+        for step in range(10):
+            x.fill_(100 * rank + step)
+            graph.replay()
+            torch.cuda.current_stream().synchronize()
+            assert (y == 100 * (1 - rank) + step).all(), step
+        return True
+
+    assert all(on_streams(program))
+
+
 @pytest.mark.parametrize("name", ["all_gather", "all_reduce", "gemm_all_reduce", "reduce_scatter"])
 def test_examples(monkeypatch, name):
     """Those whose ranks need few blocks."""

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+import types
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import tilelang
 import tilelang.language as T
 from tilelang import distributed
 from tilelang.distributed.memory import allocation_of
-from tilelang.distributed.team import StoreTeam, check_one_host, current
+from tilelang.distributed.team import StoreTeam, backend_of, current
 from tilelang.emulator import EmulationError, schedule
 
 N = 64
@@ -223,7 +224,7 @@ def test_what_a_process_passes(kernel):
 
     def run(rank):
         team = StoreTeam(store, rank, 3, SharedMemory(), time_limit=20)
-        check_one_host(team)
+        assert backend_of(team) is None
         token = current.set(team)
         try:
             given = tensors()
@@ -268,13 +269,64 @@ def test_files_and_operators_are_of_one_gpu(kernel, tmp_path):
         tilelang.torch.register(kernel, "ranks::shift")
 
 
-def test_ranks_of_several_hosts_are_refused(monkeypatch):
+def described(hosts, nvshmem):
     class Team:
         def exchange(self, what, value):
-            return ["here", "here", "there"]
+            return list(zip(hosts, nvshmem, strict=True))
 
-    with pytest.raises(NotImplementedError, match="rank 0 is on here and rank 2 on there"):
-        check_one_host(Team())
+    return Team()
+
+
+def test_memory_of_several_hosts_is_nvshmems():
+    assert backend_of(described("aaa", (False, False, False))) is None
+    assert backend_of(described("aab", (True, True, True))) == "NVSHMEM"
+    with pytest.raises(
+        NotImplementedError, match="rank 0 is on a and rank 2 on b, and torch finds no NVSHMEM on r"
+    ):
+        backend_of(described("aab", (True, False, True)))
+
+
+class Symmetric:
+    """Stands in for torch.distributed._symmetric_memory: rank r's memory is 1 MB from the next."""
+
+    def __init__(self, reached):
+        self.reached = reached
+        self.backend = "CUDA"
+
+    def get_backend(self, device):
+        return self.backend
+
+    def set_backend(self, name):
+        self.backend = name
+
+    def empty(self, count, dtype, device):
+        self.used = self.backend
+        return torch.empty(count + 64, dtype=dtype)[64:]
+
+    def rendezvous(self, tensor, group_name):
+        begin = tensor.untyped_storage().data_ptr()
+        found = [begin + (r - 1) * (1 << 20) if r in self.reached else 0 for r in range(3)]
+        return types.SimpleNamespace(buffer_ptrs=found)
+
+
+@pytest.mark.parametrize("backend", [None, "NVSHMEM"])
+def test_what_torch_allocates(monkeypatch, backend):
+    from tilelang.distributed.memory import TorchMemory
+
+    class Team:
+        rank, size = 1, 3
+
+    stand_in = Symmetric(range(3))
+    monkeypatch.setattr("torch.distributed._symmetric_memory", stand_in)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    tensor, addresses = TorchMemory("group", backend).allocate(Team(), (4, 5), torch.float16)
+    assert (tuple(tensor.shape), stand_in.used) == ((4, 5), backend or "CUDA")
+    own = tensor.data_ptr()
+    assert addresses == [own - (1 << 20), own, own + (1 << 20)]
+    # A rank behind a network.
+    monkeypatch.setattr("torch.distributed._symmetric_memory", Symmetric((0, 1)))
+    with pytest.raises(NotImplementedError, match="rank 1 has no address of the memory of rank 2"):
+        TorchMemory("group", backend).allocate(Team(), (4, 5), torch.float16)
 
 
 def test_memory_is_forgotten_with_its_tensor():
@@ -335,3 +387,23 @@ def test_roles_and_the_barrier_of_the_grid():
             for rank, y in enumerate(distributed.emulate(3, program)):
                 assert (y[0] == (rank - 1) % 3).all()
                 assert (y[1] == (rank - 1) % 3 + 1).all()
+
+
+def test_a_first_launch_is_not_captured(kernel, monkeypatch):
+    """Later launches exchange nothing and copy nothing to the GPU, so a graph may have them."""
+    shared = {}
+
+    def program(rank):
+        given = shared.setdefault(rank, tensors())
+        kernel(*given)
+        current.get().exchange("the capture", None)
+        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+        monkeypatch.setattr("torch.cuda.is_current_stream_capturing", lambda: True)
+        allocation = allocation_of(given[0])
+        tables = [allocation.table(given[0]).data_ptr() for _ in range(2)]
+        assert tables[0] == tables[1]
+        with pytest.raises(RuntimeError, match=r"first launch .* in the capture of a CUDA graph"):
+            allocation.table(given[0][1:])
+        return True
+
+    assert all(distributed.emulate(2, program))
