@@ -64,12 +64,16 @@ def build_wheel(folder):
 
 
 def make_prefix(folder):
-    """A virtual environment that sees the packages of this one behind its own."""
+    """A virtual environment with the packages of this one, as links, but for tilelang."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
+    # venv's own, before Python 3.12, may be too old for torch.
+    run(python, "-m", "pip", "uninstall", "--yes", "-q", "setuptools")
     query = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = Path(run(python, "-c", query).strip())
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for package in Path(sysconfig.get_path("purelib")).iterdir():
+        if not package.name.startswith("tilelang") and not (site / package.name).exists():
+            (site / package.name).symlink_to(package)
     return python
 
 
