@@ -15,7 +15,7 @@ import contextlib
 import ctypes
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ class KernelTimeline:
     def operations(self) -> list[Operation]:
         """What engines did, as it was issued: operations of one queue are done in that order."""
         queues: dict[int, list[Event]] = {}
-        counts: dict[tuple[Any, ...], int] = {}
+        counts: dict[Operation, int] = {}
         for event in self.events:
             if event.kind == "issue":
                 queues.setdefault(event.what, []).append(event)
@@ -182,15 +182,15 @@ class KernelTimeline:
         for left in queues.values():
             for event in left:
                 self._count(counts, event, self.turns - 1, False)
-        return [Operation(*key[:5], count, key[5]) for key, count in counts.items()]
+        return [replace(one, count=count) for one, count in counts.items()]
 
-    def _count(self, counts: dict[Any, int], event: Event, end: int, is_done: bool) -> None:
+    def _count(self, counts: dict[Operation, int], event: Event, end: int, is_done: bool) -> None:
         warp = None if event.thread is None else event.thread // self.warp_threads
         told = event.words
         if told.startswith("cp.async"):
             # Of many small copies of a warp the tile is told, not each element.
             told = told.partition(" + ")[0]
-        key = (told, warp, event.turn, end, event.place, is_done)
+        key = Operation(told, warp, event.turn, end, event.place, 0, is_done)
         counts[key] = counts.get(key, 0) + 1
 
 

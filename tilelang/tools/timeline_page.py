@@ -76,10 +76,10 @@ def _picture(kernel: KernelTimeline, waits: list[Wait], operations: list[Operati
     _draw_warps(drawing, kernel, waits[:_MOST_BARS], step)
     for number, (_, bars) in enumerate(lanes):
         for bar in bars[:_MOST_BARS]:
-            x, y = _LEFT + (bar.begin + 0.5) * step, _TOP + (kernel.warps + number) * _ROW
+            left, y = _LEFT + (bar.begin + 0.5) * step, _TOP + (kernel.warps + number) * _ROW
             width = max((bar.end - bar.begin) * step, 3)
             drawing.rect(
-                x, y + 3, width - 0.5, _ROW - 6, _color(bar.engine), "\n".join(bar.words), rx="2"
+                left, y + 3, width - 0.5, _ROW - 6, _color(bar.engine), "\n".join(bar.words), rx="2"
             )
     return drawing.svg("timeline of the block")
 
