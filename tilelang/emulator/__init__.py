@@ -3,6 +3,7 @@
 from tilelang.emulator.checks import CHECKS, resolve_checks
 from tilelang.emulator.machine import Schedule, current_schedule, schedule
 from tilelang.emulator.reports import Access, EmulationError, Report
+from tilelang.emulator.timeline import Timeline, timeline
 
 __all__ = [
     "CHECKS",
@@ -10,7 +11,9 @@ __all__ = [
     "EmulationError",
     "Report",
     "Schedule",
+    "Timeline",
     "current_schedule",
     "resolve_checks",
     "schedule",
+    "timeline",
 ]

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,18 +81,29 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+_loaded: weakref.WeakValueDictionary[str, EmulatedModule] = weakref.WeakValueDictionary()
+
+
+def loaded_module(path: str) -> EmulatedModule | None:
+    """The module of a library that this process has loaded, while somebody holds it."""
+    return _loaded.get(path)
+
+
 class EmulatedModule:
     """Compiled kernels of one program, loaded into this process for its lifetime.
 
     Attributes:
         path: the shared library.
         source: what it was compiled from.
+        warp_threads: lanes of a warp.
     """
 
-    def __init__(self, path: Path, source: str):
+    def __init__(self, path: Path, source: str, warp_threads: int = 32):
         self.path = path
         self.source = source
+        self.warp_threads = warp_threads
         self._library = ctypes.CDLL(str(path))
+        _loaded[str(path)] = self
 
     def address(self, kernel_name: str) -> int:
         """Address of the function that launches a kernel, which is of the C type
@@ -258,12 +270,12 @@ def build_emulated(
         files = build.library(program, store.path(KIND, parts) / SOURCE)
         entry = store.put(KIND, parts, files) or _put_here(parts, files)
     try:
-        return EmulatedModule(entry.path / LIBRARY, source)
+        return EmulatedModule(entry.path / LIBRARY, source, warp_threads)
     except OSError:
         if (entry.path / LIBRARY).exists():
             raise
         # Another process has made room since.
-        return EmulatedModule(_put_here(parts, entry.files).path / LIBRARY, source)
+        return EmulatedModule(_put_here(parts, entry.files).path / LIBRARY, source, warp_threads)
 
 
 def _put_here(parts: Mapping[str, Any], files: Mapping[str, bytes]) -> Entry:

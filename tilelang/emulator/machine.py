@@ -42,6 +42,7 @@ class _Machine(ctypes.Structure):
         ("cores", ctypes.c_uint),
         ("patience", ctypes.c_ulong),
         ("kept", ctypes.POINTER(ctypes.c_void_p)),
+        ("timeline", ctypes.c_void_p),
     )
 
 
@@ -78,6 +79,10 @@ class Schedule:
             raise ValueError(f"workers: expected 0 to 1024, got {self.workers}")
 
 
+noting: contextvars.ContextVar[ctypes.Structure | None] = contextvars.ContextVar(
+    "noting", default=None
+)
+"""The ``tl_timeline`` that launches here write to, of `tilelang.emulator.timeline`."""
 _chosen: contextvars.ContextVar[Schedule | None] = contextvars.ContextVar("schedule", default=None)
 
 
@@ -161,4 +166,10 @@ def _machine(chosen: Schedule, patience: float) -> _Machine:
 
 def current_machine() -> ctypes.Structure:
     """`current_schedule` as the C struct that a launch takes; to be held until it has ended."""
-    return _machine(current_schedule(), env.TILELANG_EMULATE_PATIENCE)
+    machine = _machine(current_schedule(), env.TILELANG_EMULATE_PATIENCE)
+    recording = noting.get()
+    if recording is None:
+        return machine
+    asked_for = _Machine.from_buffer_copy(machine)
+    asked_for.timeline = ctypes.addressof(recording)
+    return asked_for

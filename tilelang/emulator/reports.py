@@ -148,7 +148,7 @@ def parse_reports(text: str, kernel: str, memory: Memory, library: Path) -> list
     """The reports in what a launcher has written to its error buffer."""
     text, _, schedule = text.partition(_SCHEDULE)
     failure, *records = text.split(_RECORD)
-    failure = _MARKED.sub(lambda mark: _words(mark[1].split(_FIELD), memory), failure)
+    failure = marked_words(failure, memory)
     fields = [record.split(_FIELD) for record in records]
     places = _resolve({f for record in fields for f in record if f.startswith("+0x")}, library)
     reports = []
@@ -163,13 +163,24 @@ def parse_reports(text: str, kernel: str, memory: Memory, library: Path) -> list
     return [dataclasses.replace(report, schedule=schedule) for report in reports]
 
 
-def _words(fields: list[str], memory: Memory) -> str:
+def marked_words(text: str, memory: Memory, brief: bool = False) -> str:
+    """A text of the emulator with names for the places and mbarriers that it only marks. With
+    `brief` an mbarrier that has a name is told by that alone.
+
+    Example: ``marked_words("the end of phase 0 of ...", Memory((), ()))``
+    """
+    return _MARKED.sub(lambda mark: _words(mark[1].split(_FIELD), memory, brief), text)
+
+
+def _words(fields: list[str], memory: Memory, brief: bool) -> str:
     """Words for what a failure's text only marks: a place in memory, or an mbarrier."""
     if fields[0] == "place":
         space, argument, offset = fields[1:]
         return memory.place(space, int(argument), int(offset), None, 0)
     offset, place = fields[1:]
     name = memory.barrier(int(offset)) if offset else ""
+    if name and brief:
+        return name
     return (
         f"{name}, which was initialised at {place}"
         if name

@@ -19,7 +19,8 @@ from tilelang.engine.param import arguments
 from tilelang.engine.symbols import evaluate
 from tilelang.utils import dtypes
 
-_COPIES = ("tl.tileop.copy", "tl.tileop.tma_copy")
+_COPIES = ("tl.tileop.copy", "tl.tileop.tma_copy", "tl.tileop.transpose", "tl.tileop.atomic")
+_IMAGE_COPIES = ("tl.tileop.im2col", "tl.tileop.tma_im2col")
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Roofline:
     """The work of a call.
 
     Attributes:
-        flop: of products (``T.gemm``), by the operands' dtype.
+        flop: of products (``T.gemm``, and ``T.gemm_sp`` as if nothing were left out), by the
+            operands' dtype.
         bytes: of all tensors, each once: what the memory moves at least.
-        copied: bytes that ``T.copy`` moves between global memory and the chip, most of them from
-            the L2 cache.
+        copied: bytes that ``T.copy`` and its like (``T.im2col``, ``T.atomic_add`` on tiles) move
+            between global memory and the chip, most of them from the L2 cache.
         arch: the chip.
     """
 
@@ -164,8 +166,13 @@ class _Counter:
             name = str(getattr(node.op, "name", ""))
             if name == "tl.tileop.gemm":
                 self._gemm(node, weight)
+            elif name == "tl.tileop.gemm_sp":
+                self._gemm_sp(node, weight)
             elif name in _COPIES:
                 self._copy(node, weight)
+            elif name in _IMAGE_COPIES:
+                # The image's region is all that a kernel may read: the tile has what is read.
+                self._count_copied(node.args[1], weight)
 
         structural_walk(
             body, [(tirx.For, loop), (tirx.Bind, bind), (tvm.ir.Call, call)], order="pre"
@@ -180,9 +187,18 @@ class _Counter:
         k = self._extents(a)[-2 if int(transposed) else -1]
         self._counts[f"flop {a.source.ty.dtype}"] += 2 * m * n * k * weight
 
+    def _gemm_sp(self, call: Any, weight: int) -> None:
+        a, _, b, c, _, _, transposed = call.args[:7]
+        m, n = self._extents(c)[-2:]
+        k = self._extents(b)[-1 if int(transposed) else -2]
+        self._counts[f"flop {a.source.ty.dtype}"] += 2 * m * n * k * weight
+
     def _copy(self, call: Any, weight: int) -> None:
         for region in call.args[:2]:
-            if region.source.name in self._tensors:
-                size = math.prod(self._extents(region)) * _bytes(region.source)
-                self._counts["copied"] += int(size * weight)
+            if isinstance(region, tvm.ir.TensorRegion) and region.source.name in self._tensors:
+                self._count_copied(region, weight)
                 return
+
+    def _count_copied(self, region: Any, weight: int) -> None:
+        size = math.prod(self._extents(region)) * _bytes(region.source)
+        self._counts["copied"] += int(size * weight)

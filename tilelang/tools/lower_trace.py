@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import tvm
 
@@ -26,8 +27,8 @@ class Step:
 
     name: str
     script: str = field(repr=False)
-    mod: tvm.IRModule | None = field(default=None, repr=False, compare=False)
-    """The program itself; None of one that was read from a file."""
+    mod: Any = field(default=None, repr=False, compare=False)
+    """The program itself, an IRModule; None of one that was read from a file."""
 
 
 class Trace:

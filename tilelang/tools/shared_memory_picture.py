@@ -135,14 +135,14 @@ def memory_picture(memory: SharedMemory, total: int) -> str:
     drawing = page.Drawing()
     spans = [span for span in memory.spans if span[2] > span[1]]
     depth = [sum(o[1] <= s[1] and s[2] <= o[2] and o != s for o in spans) for s in spans]
-    top = _TOP + 18 * (max(depth, default=0) + 1 if spans else 0)
+    top: float = _TOP + 18 * (max(depth, default=0) + 1 if spans else 0)
     scale = _HEIGHT / max(total, 1)
     for (name, first, last), level in zip(spans, depth, strict=True):
-        x, width = _LEFT + first * _COLUMN, (last - first + 1) * _COLUMN
+        left, width = _LEFT + first * _COLUMN, (last - first + 1) * _COLUMN
         y = 4 + 18 * level
-        drawing.rect(x + 1, y, width - 2, 15, "var(--soft)", name, stroke="var(--line)", rx="3")
+        drawing.rect(left + 1, y, width - 2, 15, "var(--soft)", name, stroke="var(--line)", rx="3")
         if 6.3 * len(name) < width:
-            drawing.label(x + 5, y + 11.5, name)
+            drawing.label(left + 5, y + 11.5, name)
     for moment, line in enumerate(memory.lines):
         x = _LEFT + (moment + 0.5) * _COLUMN
         drawing.line(x, top, x, top + _HEIGHT, opacity="0.5")

@@ -53,7 +53,7 @@ def shown(browser: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Itera
         yield open_page
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pipelined_gemm() -> Any:
     """A product with three stages, whose blocks have 128 threads before specialisation."""
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <tl/check.h>
 #include <tl/location.h>
+#include <tl/timeline.h>
 
 namespace tl {
 namespace emu {
@@ -70,11 +71,14 @@ struct AsyncQueue {
 
   /*! Performs those of the groups before this one. */
   void perform_before(uint32_t group) {
-    while (!empty() && front().group < group) perform_first();
+    const bool noted = is_noted();
+    while (!empty() && front().group < group) perform_first(noted);
   }
 
   void perform_all() {
-    while (!empty()) perform_first();
+    if (empty()) return;
+    const bool noted = is_noted();
+    while (!empty()) perform_first(noted);
   }
 
   /*! Groups before this one are complete when at most `allowed` commits may not be. A commit has
@@ -91,10 +95,11 @@ struct AsyncQueue {
 
  private:
   // An operation may issue others, but not into its own queue, which would move its arguments.
-  void perform_first() {
+  void perform_first(bool noted) {
     auto* operation = reinterpret_cast<AsyncOperation*>(items + first);
     first += sizeof(AsyncOperation) + operation->bytes;
     if (empty()) first = last = 0;
+    if (noted) note_done(*this, operation->where);
     check_engine_begins();
     operation->perform(*operation);
     check_engine_ends();

@@ -312,6 +312,7 @@ TL_RUNTIME void leave_warp(const Fiber& self) {
 TL_RUNTIME void exit_thread() {
   Fiber* self = worker->current;
   check_exit();
+  if (is_noted()) note_exit();
   self->exited = true;
   Block& block = *self->block;
   --block.live;

@@ -8,6 +8,7 @@
 #include <tl/launch.h>
 #include <tl/polling.h>
 #include <tl/ranks.h>
+#include <tl/timeline_notes.h>
 
 namespace tl {
 namespace emu {
@@ -119,6 +120,7 @@ inline bool finish_cluster(Cluster& cluster) {
   for (unsigned rank = 0; rank < worker->cluster_blocks && !worker->failed; ++rank) {
     check_shared_end(cluster.blocks[rank]);
   }
+  end_notes(cluster);
   if (!worker->failed) check_cluster_ends(cluster);
   return !worker->failed;
 }
@@ -167,6 +169,7 @@ inline void start_cluster(Cluster& cluster, unsigned long number) {
   number = place.number;
   prepare_cluster(cluster, {unsigned(number % columns), unsigned(number / columns % rows),
                             unsigned(number / (columns * rows))});
+  begin_notes(cluster);
 }
 
 /*! Starts one more cluster beside those whose threads poll. */

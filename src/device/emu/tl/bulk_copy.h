@@ -12,10 +12,14 @@ namespace tl {
 namespace emu {
 
 struct BulkLoad {
+  static constexpr const char* kName = "bulk load";
   void* to;
   const void* from;
   uint32_t bytes;
   Mbarrier* barrier;
+
+  const void* place() const { return to; }
+  unsigned long size() const { return bytes; }
 
   void perform(const AsyncOperation& operation) const {
     __builtin_memcpy(to, from, bytes);
@@ -35,11 +39,15 @@ TL_RUNTIME void check_bulk(const void* shared, const void* global, uint32_t byte
 
 /*! Reads shared memory; the write follows. */
 struct BulkStore {
+  static constexpr const char* kName = "bulk store";
   void* to;
   const void* from;
   uint32_t bytes;
   Combine combine;
   AsyncQueue* writes;
+
+  const void* place() const { return to; }
+  unsigned long size() const { return bytes; }
 
   void perform(const AsyncOperation& operation) const {
     Write write{to, bytes, combine};

@@ -34,6 +34,7 @@ char* push_write(AsyncQueue& writes, const Write& write, uint32_t bytes,
   if (!pushed) fail_no_room(read.where);
   auto* stored = static_cast<Write*>(pushed->arguments());
   __builtin_memcpy(stored, &write, sizeof(Write));
+  if (is_noted()) note_issue(writes, "TMA write", nullptr, bytes, read.where);
   return reinterpret_cast<char*>(stored + 1);
 }
 

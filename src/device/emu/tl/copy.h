@@ -8,10 +8,14 @@ namespace tl {
 namespace emu {
 
 struct Copy {
+  static constexpr const char* kName = "cp.async";
   void* to;
   const void* from;
   uint32_t bytes;
   bool zeros;  // written instead of what `from` points to
+
+  const void* place() const { return to; }
+  unsigned long size() const { return bytes; }
 
   void perform(const AsyncOperation&) const {
     if (zeros) {

@@ -11,7 +11,7 @@ namespace emu {
 }
 
 /*! Has `operation.perform(AsyncOperation&)` called when the schedule says, behind the others of the
- * queue. */
+ * queue. `kName`, `place()` and `size()` say what it is: how many bytes it moves, to where. */
 template <typename Operation>
 void issue(AsyncQueue& queue, const Operation& operation, Location where) {
   const auto perform = [](AsyncOperation& issued) {
@@ -20,7 +20,12 @@ void issue(AsyncQueue& queue, const Operation& operation, Location where) {
   AsyncOperation* issued = queue.push(perform, sizeof(Operation), where, queue.open_group);
   if (!issued) fail_no_room(where);
   __builtin_memcpy(issued->arguments(), &operation, sizeof(Operation));
-  if (schedule().early()) queue.perform_all();
+  if (__builtin_expect(!worker->issues_late, 0)) {
+    if (is_noted()) {
+      note_issue(queue, Operation::kName, operation.place(), operation.size(), where);
+    }
+    if (schedule().early()) queue.perform_all();
+  }
 }
 
 }  // namespace emu

@@ -21,9 +21,13 @@ TL_RUNTIME void thread_arrives(Mbarrier& barrier, unsigned count, Location where
 
 /*! Arrives behind the thread's copies of the groups before `group`. */
 struct ArriveAfterCopies {
+  static constexpr const char* kName = "arrival behind cp.async";
   Mbarrier* barrier;
   AsyncQueue* copies;
   uint32_t group;
+
+  const void* place() const { return barrier->at; }
+  unsigned long size() const { return 0; }
 
   void perform(const AsyncOperation& operation) const {
     copies->perform_before(group);

@@ -174,6 +174,7 @@ TL_RUNTIME void arrive(Mbarrier& barrier, unsigned count, Location where) {
         "phase before they arrive in the next one");
     abandon();
   }
+  if (is_noted()) note_arrival(barrier, where);
   barrier.pending -= count;
   complete_phase(barrier);
 }

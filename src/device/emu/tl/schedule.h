@@ -20,6 +20,7 @@ extern "C" struct tl_machine {
   unsigned cores;
   unsigned long patience;  // milliseconds that a thread may run without waiting; 0: any
   void** kept;             // kKept places for memory that stays mapped between launches, or nullptr
+  struct tl_timeline* timeline;  // of one block, or nullptr
 };
 
 namespace tl {

@@ -13,9 +13,13 @@ namespace emu {
 constexpr unsigned kMaxRowBytes = 2048;
 
 struct TensorLoad {
+  static constexpr const char* kName = "TMA load";
   Box box;
   unsigned char* shared;
   Mbarrier* barrier;
+
+  const void* place() const { return shared; }
+  unsigned long size() const { return box.map.bytes(); }
 
   void perform(const AsyncOperation& operation) const {
     box.each_row([this](const BoxRow& row) { load(row); });
@@ -43,10 +47,14 @@ struct TensorLoad {
 
 /*! Reads the box from shared memory; the write follows. */
 struct TensorStore {
+  static constexpr const char* kName = "TMA store";
   Box box;
   const unsigned char* shared;
   Combine combine;
   AsyncQueue* writes;
+
+  const void* place() const { return nullptr; }
+  unsigned long size() const { return box.map.bytes(); }
 
   void perform(const AsyncOperation& operation) const {
     const TensorMap& map = box.map;

@@ -33,9 +33,13 @@ TL_UNOBSERVED inline void check_one_base(void* const* lanes) {
 
 /*! What one lane copies: `valid` bytes, then zeros up to `bytes`. */
 struct LdsCopy {
+  static constexpr const char* kName = "copy to LDS";
   char* to;
   const void* from;
   uint32_t bytes, valid;
+
+  const void* place() const { return to; }
+  unsigned long size() const { return bytes; }
 
   void perform(const AsyncOperation&) const {
     __builtin_memcpy(to, from, valid);

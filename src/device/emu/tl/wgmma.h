@@ -61,6 +61,7 @@ struct WgmmaArguments {
 template <int N, typename TA, typename TB, typename TC, bool from_registers, bool a_k_major,
           bool b_k_major, bool negate_a, bool negate_b, bool sparse = false>
 struct WarpProduct {
+  static constexpr const char* kName = "wgmma";
   static constexpr int kParts = sparse ? 2 : 1, kStored = wgmma_k<TA>, K = kParts * kStored;
   static constexpr bool kSparse = sparse;
   static constexpr bool kFromRegisters = from_registers;
@@ -75,6 +76,9 @@ struct WarpProduct {
   int first_row;
   bool sum;
   uint32_t metadata[sparse ? kWarpSize : 1];
+
+  const void* place() const { return nullptr; }
+  unsigned long size() const { return 0; }
 
   static void check(const WgmmaArguments& arguments, Location where) {
     if (!from_registers) {

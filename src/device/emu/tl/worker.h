@@ -136,6 +136,9 @@ struct Worker {
   unsigned long fruitless;  // yields since something happened that others may wait for
   unsigned long patience;   // how many of them before the worker looks for something else to do
   unsigned long turns;      // how often a thread has been given the processor, or kept it
+  tl_timeline* asked;       // for what happens in one of its blocks, if that is one,
+  tl_timeline* timeline;    // while it runs
+  bool issues_late;         // operations wait for who asks, and nobody notes them
   bool idle;                // its threads poll, and nothing else is to do
   unsigned changes_seen, changes_confirmed;  // of the grid
 
@@ -146,6 +149,8 @@ struct Worker {
 };
 
 inline thread_local Worker* worker = nullptr;
+
+inline bool is_noted() { return __builtin_expect(worker->timeline != nullptr, 0); }
 
 /*! How threads and asynchronous work of the running launch are scheduled. */
 inline Schedule& schedule() { return worker->schedule; }
@@ -166,6 +171,12 @@ inline void select(Fiber* next) {
     worker->running = next->block;
     blockIdx = next->block->index;
   }
+}
+
+/*! Begins or ends to note what happens. */
+inline void set_timeline(tl_timeline* timeline) {
+  worker->timeline = timeline;
+  worker->issues_late = !timeline && worker->schedule.moment == Moment::kLate;
 }
 
 void leave_idle();
@@ -196,18 +207,25 @@ inline void hand_over(Fiber* self) {
   }
 }
 
+/*! Whether waits there are noted. Lanes that wait for lanes of their own warp are too many. */
+inline bool is_told(const WaitPoint& point) { return point.scope != Scope::kWarp && is_noted(); }
+
 inline void wait_at(WaitPoint& point) {
   Fiber* self = worker->current;
+  const bool noted = is_told(point);
+  if (noted) note_wait(point, Happening::kWait);
   self->waits_at = &point;
   point.waiting.push(self);
   hand_over(self);
   self->waits_at = nullptr;
+  if (noted && is_noted()) note_wait(point, Happening::kGoOn);
 }
 
 inline void release(WaitPoint& point) {
   point.arrived = 0;
   check_phase_ends(point);
   note_progress();
+  if (is_told(point) && point.waiting.first) note_release(point);
   worker->ready.take_all(point.waiting);
 }
 

@@ -98,6 +98,8 @@ inline Worker* make_worker(const Launch& launch, unsigned capacity) {
   made->arguments = launch.arguments;
   made->kernel = launch.kernel;
   made->ranks = launch.ranks;
+  made->asked = launch.machine.timeline;
+  made->issues_late = schedule.moment == Moment::kLate;
   order_ranks(*made, launch.machine);
   return made;
 }
