@@ -81,6 +81,7 @@ def OptimizeForTarget(mod: tvm.IRModule, dump: Dump | None = None) -> tvm.IRModu
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,
+        transform.LowerBufferLoads,
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
     ]
