@@ -91,6 +91,7 @@ class CopyOperator : public TileOperator {
     const CopyChoice choice = FirstOf(
         candidates, scope.has_async_owner, [&](const std::string& instruction) -> std::string {
           if (instruction == kByTma) return WhyNotTma(candidates, scope, &to_do);
+          if (instruction == kByRegisters) return "no pipeline loads it ahead";
           if (instruction == kByLdmatrix || instruction == kByStmatrix) {
             return PlanMatrixCopy(src_, dst_, scope, &to_do);
           }

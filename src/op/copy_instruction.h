@@ -13,7 +13,7 @@
  * part of the tile for each block.
  *
  * A load by TMA or by cp.async needs a pass that lets threads wait for it: one that none narrows to
- * either is made by the threads.
+ * either is made by the threads. So is one by "registers" that no pipeline splits into two copies.
  *
  * Layout inference narrows the list to one, since layouts decide, too, and adds what that one is to
  * do: "tma": the boxes (TmaPlan), "matrices": the registers of ldmatrix or stmatrix. "cp.async",
@@ -34,6 +34,10 @@ inline constexpr const char* kCopy = "tl.tileop.copy";
 
 inline constexpr const char* kByTma = "tma";
 inline constexpr const char* kByCpAsync = "cp.async";
+/*! Of a load: to a fragment ahead in a pipeline, and from there to shared memory. */
+inline constexpr const char* kByRegisters = "registers";
+/*! Vectors of threads by a buffer resource, whose range the hardware checks. */
+inline constexpr const char* kByBufferLoads = "buffer_load";
 inline constexpr const char* kByLdmatrix = "ldmatrix";
 inline constexpr const char* kByStmatrix = "stmatrix";
 inline constexpr const char* kByThreads = "vector";

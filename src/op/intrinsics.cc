@@ -104,6 +104,22 @@ std::vector<Intrinsic> TileIntrinsics() {
        kPure.Gives(CallResult::kOfThread)},
       {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}, kAtomicUpdate},
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
+      // schedule_barrier(): the device's compiler moves none of the thread's instructions over it
+      {"tl.schedule_barrier", "tl::schedule_barrier", "tl/vmem.h", 0, {}, kPure},
+      // buffer_load<lanes>(tensor, bytes, offset, uniform): the elements from offset + uniform on;
+      // buffer_load_if(.., condition): zeros where it is false
+      {"tl.buffer_load",
+       "tl::buffer_load",
+       "tl/vmem.h",
+       1,
+       {kRead, kNone, kNone, kNone},
+       kPure.Gives(CallResult::kOfThread)},
+      {"tl.buffer_load_if",
+       "tl::buffer_load_if",
+       "tl/vmem.h",
+       1,
+       {kRead, kNone, kNone, kNone, kNone},
+       kPure.Gives(CallResult::kOfThread)},
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
       // mfma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 64 lanes

@@ -53,6 +53,30 @@ const std::vector<AmdFeature>& FeatureTable() {
   return table;
 }
 
+/*! Threads load to registers, and store those to LDS behind other work; on CDNA vectors are loaded
+ * by a buffer resource (CDNA3 ISA, "Vector Memory Buffer Instructions"). */
+std::vector<CopyInstruction> Copies() {
+  constexpr MemorySpace kGlobal = MemorySpace::kGlobal;
+  return {
+      {"registers",
+       kGlobal,
+       MemorySpace::kShared,
+       Feature::kNone,
+       AsyncQueue::kNone,
+       {1, 2, 4, 8, 16},
+       "",
+       ""},
+      {"buffer_load",
+       kGlobal,
+       MemorySpace::kRegisters,
+       Feature::kMfma,
+       AsyncQueue::kNone,
+       {4, 8, 16},
+       "",
+       ""},
+  };
+}
+
 }  // namespace
 
 std::vector<FeatureRow> AmdFeatures() {
@@ -73,7 +97,7 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   }
   for (const Row& row : kRows) {
     if (row.arch != arch) continue;
-    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, {}, {}};
+    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, Copies(), {}};
     for (const AmdFeature& f : FeatureTable()) {
       const auto& all = f.architectures;
       if (std::find(all.begin(), all.end(), arch) != all.end()) {

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
 _COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+# What the two halves of a copy do where a target has no asynchronous copies of threads.
+_PARTS = {"load": "by the threads, ahead in registers", "store": "from registers"}
 _ENGINES = {
     "tl.tma_load": "TMA, completes on an mbarrier",
     "tl.tma_load_im2col": "TMA in im2col mode, completes on an mbarrier",
@@ -157,12 +159,14 @@ def _loop(function: tirx.PrimFunc, entry: Any) -> list[str]:
         lines[0] += f", {entry['chosen']}"
     if beside is not None:
         lines[0] += ", as the program says" + ("" if beside else "; by default a plain loop")
-    plan = zip(entry["statements"], entry["stage"], entry["order"], entry["async"], strict=True)
-    for i, (statement, stage, order, is_async) in enumerate(plan):
+    keys = ("statements", "stage", "order", "async", "parts")
+    plan = zip(*(entry[key] for key in keys), strict=True)
+    for i, (statement, stage, order, is_async, part) in enumerate(plan):
         words = [f"stage {stage}", f"order {order}"]
         if beside:
             words[-1] += f" (by default {beside[i]})"
-        words.append(_engine(function, set(map(int, statement["lines"])), bool(is_async)))
+        engine = _PARTS.get(str(part))
+        words.append(engine or _engine(function, set(map(int, statement["lines"])), bool(is_async)))
         if statement["reason"] and int(stage) == ahead and "" in _reasons(entry):
             words.append(f"not ahead: {statement['reason']}")
         lines.append(f"    {source_line(file, statement)}: {', '.join(words)}")

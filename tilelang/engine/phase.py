@@ -84,6 +84,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,
+        transform.LowerBufferLoads,
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
     ]

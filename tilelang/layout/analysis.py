@@ -5,6 +5,12 @@ bytes a lane, 16 for 8 bytes, 8 for 16 bytes (also a matrix of ldmatrix). A grou
 wavefronts as the bank with the most different 4-byte words has; lanes that want the same word share
 it. Source: CUDA C++ Programming Guide, "Shared Memory"; "Optimizing CUDA Applications" (GTC) on
 wide accesses. Global memory is moved in sectors of 32 bytes.
+
+AMD's LDS has as many banks, and serves a wavefront of 64 lanes by as many bytes at a time: 32 lanes
+of 4 bytes, 16 of 8, 8 of 16. They are consecutive but for reads of 16 bytes, whose groups are four
+lanes and four of the next sixteen: 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31, 12-15 with
+24-27, and so on from lane 32. Source: AMD, "Avoiding LDS Bank Conflicts on AMD GPUs Using CK-Tile
+Framework", and Composable Kernel's documentation, "Understanding AMD GPU LDS and Bank Conflicts".
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from tvm.tirx.analysis import undefined_vars
 from tilelang._ffi import get_function
 
 WARP = 32
+WAVEFRONT = 64
 BANKS = 32
 WORD_BYTES = 4
 SECTOR_BYTES = 32
@@ -40,15 +47,21 @@ class Wavefronts(NamedTuple):
         return self.found - self.least
 
 
-def shared_wavefronts(addresses: Sequence[int], width: int) -> Wavefronts:
+def shared_wavefronts(
+    addresses: Sequence[int], width: int, warp: int = WARP, reads: bool = False
+) -> Wavefronts:
     """Count the wavefronts of one access of shared memory by one warp.
 
     Parameters
     ----------
     addresses
-        Byte address of each active lane, in lane order, at most 32.
+        Byte address of each active lane, in lane order, at most `warp`.
     width
         Bytes of a lane: 1, 2, 4, 8 or 16.
+    warp
+        Lanes of a warp: 64 for AMD's rules, else 32.
+    reads
+        Whether the lanes read, which matters for AMD.
 
     Raises
     ------
@@ -59,17 +72,31 @@ def shared_wavefronts(addresses: Sequence[int], width: int) -> Wavefronts:
     -------
     ``shared_wavefronts([128 * lane for lane in range(32)], 4)`` is 32 wavefronts, 1 at least.
     """
-    _check(addresses, width)
-    lanes = min(WARP, WARP * WORD_BYTES // width)
+    _check(addresses, width, warp)
     found = least = 0
-    for start in range(0, len(addresses), lanes):
-        words = _units(addresses[start : start + lanes], width, WORD_BYTES)
+    for group in _groups(len(addresses), width, warp, reads):
+        words = _units([addresses[lane] for lane in group], width, WORD_BYTES)
         found += int(np.max(np.bincount(words % BANKS)))
         least += -(-len(words) // BANKS)
     return Wavefronts(found, least)
 
 
-def global_sectors(addresses: Sequence[int], width: int) -> Wavefronts:
+def _groups(active: int, width: int, warp: int, reads: bool) -> list[list[int]]:
+    """The lanes that are served together."""
+    lanes = min(WARP, WARP * WORD_BYTES // width)
+    if warp == WAVEFRONT and width == 16 and reads:
+        # Fours of lanes; the third bit of their number tells which fours of the next sixteen.
+        fours = [
+            (base + i, base + 4 + (i ^ 1)) for base in range(0, warp // 4, 8) for i in range(4)
+        ]
+        groups = [[4 * four + lane for four in pair for lane in range(4)] for pair in fours]
+    else:
+        groups = [list(range(start, start + lanes)) for start in range(0, warp, lanes)]
+    kept = ([lane for lane in group if lane < active] for group in groups)
+    return [group for group in kept if group]
+
+
+def global_sectors(addresses: Sequence[int], width: int, warp: int = WARP) -> Wavefronts:
     """Count the sectors of one access of global memory by one warp; parameters and errors are those
     of :func:`shared_wavefronts`, up to 32 bytes a lane.
 
@@ -77,17 +104,17 @@ def global_sectors(addresses: Sequence[int], width: int) -> Wavefronts:
     -------
     ``global_sectors([16 * lane for lane in range(32)], 16)`` is 16 sectors, 16 at least.
     """
-    _check(addresses, width)
+    _check(addresses, width, warp)
     found = len(_units(addresses, width, SECTOR_BYTES))
     least = -(-len(_units(addresses, width, 1)) // SECTOR_BYTES)
     return Wavefronts(found, least)
 
 
-def _check(addresses: Sequence[int], width: int) -> None:
-    if width not in (1, 2, 4, 8, 16, 32) or not 0 < len(addresses) <= WARP:
+def _check(addresses: Sequence[int], width: int, warp: int) -> None:
+    if width not in (1, 2, 4, 8, 16, 32) or not 0 < len(addresses) <= warp:
         raise ValueError(
-            f"found {len(addresses)} lanes of {width} bytes, wanted 1 to 32 lanes and a power of "
-            "two up to 32 bytes"
+            f"found {len(addresses)} lanes of {width} bytes, wanted 1 to {warp} lanes and a power "
+            "of two up to 32 bytes"
         )
     if any(a % width for a in addresses):
         raise ValueError(
@@ -115,12 +142,18 @@ class Access:
     """Bytes that a lane moves at once."""
     warps: list[list[int]]
     """Byte addresses in the buffer, of the lanes of each warp in each iteration of the loops."""
+    warp: int = WARP
+    """Lanes of a warp."""
 
     def count(self) -> Wavefronts:
         """Wavefronts (shared memory) or sectors (global memory) of all warps."""
-        one = shared_wavefronts if self.scope == "shared" else global_sectors
-        counts = [one(w, self.width) for w in self.warps]
+        counts = [self._count(w) for w in self.warps]
         return Wavefronts(sum(c.found for c in counts), sum(c.least for c in counts))
+
+    def _count(self, addresses: list[int]) -> Wavefronts:
+        if self.scope == "global":
+            return global_sectors(addresses, self.width, self.warp)
+        return shared_wavefronts(addresses, self.width, self.warp, self.op == "load")
 
 
 def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
@@ -154,6 +187,8 @@ class _Collector:
 
     def __init__(self, func: tirx.PrimFunc):
         self.accesses: list[Access] = []
+        target = func.attrs.get("target")
+        self._warp = int(target.attrs.get("thread_warp_size", WARP)) if target else WARP
         self._extents: dict[ir.Var, int] = {}
         self._starts: dict[ir.Var, Any] = {}
         self._values: dict[ir.Var, Any] = {}
@@ -218,7 +253,7 @@ class _Collector:
                 f"memory_accesses found {name} on {far[0].source.name}, wanted loads, stores, "
                 "ldmatrix, stmatrix or cp.async"
             )
-        lanes = 8 * int(matrices[1]) if matrices else WARP
+        lanes = 8 * int(matrices[1]) if matrices else self._warp
         width = _MATRIX_ROW_BYTES if matrices else int(call.args[0].value)
         for pointer in far:
             self._add(name, pointer.source, pointer.indices, width, lanes)
@@ -229,10 +264,10 @@ class _Collector:
         buffer: ir.Var,
         indices: Sequence[Any],
         width: int | None = None,
-        lanes: int = WARP,
+        lanes: int | None = None,
     ) -> None:
         """Evaluate an access by all threads in all iterations; `width` is that of its dtype and
-        vector by default, and the first `lanes` of a warp make it."""
+        vector by default, and the first `lanes` of a warp make it, by default all."""
         scope = buffer.scope().partition(".")[0]
         if scope not in ("shared", "global"):
             return
@@ -258,13 +293,12 @@ class _Collector:
         threads = int(np.prod(extents[len(loops) :]))
         rows = np.asarray(list(table), dtype=np.int64).reshape(-1, threads)
         warps = [
-            row[first : first + WARP][:lanes].tolist()
+            row[first : first + self._warp][:lanes].tolist()
             for row in rows
-            for first in range(0, threads, WARP)
+            for first in range(0, threads, self._warp)
         ]
-        self.accesses.append(
-            Access(buffer.name, scope, op, width or max(1, elements * bits // 8), warps)
-        )
+        bytes_of_lane = width or max(1, elements * bits // 8)
+        self.accesses.append(Access(buffer.name, scope, op, bytes_of_lane, warps, self._warp))
 
     def _resolve(self, address: Any) -> Any:
         """Replace names by their values, and loop variables by the minimum plus what runs from

@@ -187,6 +187,11 @@ def UnswitchLoops() -> Pass:
     return get_function("transform.UnswitchLoops")()
 
 
+def LowerBufferLoads() -> Pass:
+    """Vectors from global memory are loaded by AMD's buffer loads."""
+    return get_function("transform.LowerBufferLoads")()
+
+
 def RemoveUnusedBindings() -> Pass:
     """Removes names of numbers that nobody reads."""
     return get_function("transform.RemoveUnusedBindings")()
@@ -260,6 +265,7 @@ __all__ = [
     "LayoutInference",
     "LegalizeSafeMemoryAccess",
     "LowerAsyncCopy",
+    "LowerBufferLoads",
     "LowerOpaqueBlock",
     "LowerSharedBarrier",
     "LowerTileOp",

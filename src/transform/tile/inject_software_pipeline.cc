@@ -7,7 +7,9 @@
  * late stages. A shared buffer that is filled in an earlier step than it is used has a leading
  * version dimension, indexed by iteration % versions. Asynchronous copies stand in an `async_copy`
  * attribute whose value is their guard, with cp_async_commit after the copies of a step and
- * cp_async_wait before their users. A loop with handshakes stays as it is, on versions of tiles and
+ * cp_async_wait before their users. Where a plan has tiles in fragments between their loads and
+ * their stores, `tl.schedule_barrier` stands between loads, arithmetic and stores. A loop with
+ * handshakes stays as it is, on versions of tiles and
  * mbarriers (pipeline_handshakes.h). Establishes: same results as the loop without the pipeline,
  * for any number of iterations. Refuses (ValueError, pipeline_hazards.h): schedules that do not
  * keep a dependence, or would need several versions of what has one only: registers, and buffers of
@@ -236,7 +238,7 @@ class StepEmitter {
   Map<String, Any> Annotations() const {
     Map<String, Any> kept = p_.loop->annotations;
     for (const char* key : {kPlannedStage, kPlannedOrder, kAsyncStages, kReasons, kDefaultStage,
-                            kDefaultOrder, kChosen, kRewrites}) {
+                            kDefaultOrder, kChosen, kRewrites, kLeastVersions, kHeldAhead}) {
       kept.erase(key);
     }
     return kept;
@@ -290,12 +292,19 @@ class StepEmitter {
     return MakeIf(trips_ >= Number(Peeled() - t), MakeSeq(body), p_.loop->span);
   }
 
+  /*! Between loads ahead and arithmetic, and between that and their stores: the device's compiler
+   * would move loads to where their values are used, and stores in front of the arithmetic. */
+  static bool IsBetweenParts(const std::string& before, const std::string& behind) {
+    return (before == "load" && behind.empty()) || (before.empty() && behind == "store");
+  }
+
   /*! Appends one step; true if it commits a group. */
   bool Step(const InstanceOf& instance_of, std::vector<Stmt>* out) {
     std::vector<Stmt> stmts;
     int64_t in_flight = kNoWait;
     bool is_open = false, synced = first_of_tiles_ || !syncs_;
     size_t last_async = p_.body.size();
+    std::optional<size_t> before;
     for (size_t i : p_.by_order) {
       if (p_.async[i] && instance_of(p_.stage[i])) last_async = i;
     }
@@ -310,6 +319,10 @@ class StepEmitter {
       } else if (!user_.empty()) {
         in_flight = std::min(in_flight, user_[i]);
       }
+      if (before && IsBetweenParts(p_.part[*before], p_.part[i])) {
+        stmts.push_back(MakeEvaluate(CallOp(kScheduleBarrier, {}), p_.body[i]->span));
+      }
+      before = i;
       if (IsTmaAhead(i) && !synced) {
         // All threads are done with the version that the loads overwrite.
         stmts.push_back(MakeEvaluate(CallOp(kSync, {StringOf("shared")}), p_.body[i]->span));
@@ -519,6 +532,9 @@ class Injector : public StmtExprMutator {
     entry.Set("order", ToAnnotation(p.order));
     entry.Set("async", ToAnnotation(async));
     entry.Set("versions", versions);
+    Array<String> parts;
+    for (const std::string& part : p.part) parts.push_back(part);
+    entry.Set("parts", parts);
     for (const auto& [key, name] :
          {std::pair(kDefaultStage, "default_stage"), std::pair(kDefaultOrder, "default_order"),
           std::pair(kChosen, "chosen")}) {

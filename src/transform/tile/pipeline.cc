@@ -41,12 +41,24 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   p.stage = *ListAnnotation(loop->annotations, kPlannedStage);
   p.order = *ListAnnotation(loop->annotations, kPlannedOrder);
   const std::vector<int64_t> async_stages = *ListAnnotation(loop->annotations, kAsyncStages);
+  p.least_versions = IntAnnotation(loop->annotations, kLeastVersions).value_or(1);
   p.by_order.resize(p.body.size());
   std::iota(p.by_order.begin(), p.by_order.end(), 0);
   std::sort(p.by_order.begin(), p.by_order.end(),
             [&](size_t a, size_t b) { return p.order[a] < p.order[b]; });
+  Array<Var> held;
+  if (loop->annotations.count(kHeldAhead)) {
+    held = loop->annotations.at(kHeldAhead).cast<Array<Var>>();
+  }
+  const auto has_held = [&](const std::vector<Var>& buffers) {
+    return std::any_of(held.begin(), held.end(),
+                       [&](const Var& v) { return Contains(buffers, v); });
+  };
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(views.UseOf(p.body[i]));
+    p.part.push_back(has_held(p.uses[i].writes)  ? "load"
+                     : has_held(p.uses[i].reads) ? "store"
+                                                 : "");
     p.max_stage = std::max(p.max_stage, p.stage[i]);
     p.tma.push_back(CopiesByTma(p.body[i]));
     p.fills.push_back(p.tma.back() || FillsShared(p.body[i], views));

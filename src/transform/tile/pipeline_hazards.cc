@@ -93,7 +93,9 @@ int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, boo
                    "wanted the order of the body; give the former a later stage, or a later order "
                    "in the same stage");
       }
-      while (!RunsBefore(p, i, j, versions)) {
+      const bool passes_on = IsShared(buffer) && p.stage[i] < p.stage[j] && i < j;
+      const int64_t least = passes_on ? p.least_versions : 1;
+      while (versions < least || !RunsBefore(p, i, j, versions)) {
         ++versions;
         pair = {i, j};
       }

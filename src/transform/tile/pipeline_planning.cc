@@ -18,6 +18,10 @@
  * an mbarrier past an access of shared memory. Without one, such a loop, and one in which nothing
  * can be prefetched, becomes a plain loop.
  *
+ * Where the target has no asynchronous copies of threads, a copy that runs ahead is two statements,
+ * a load to a fragment and a store (pipeline_staging.h), and `software_pipeline_least_versions`
+ * says how many versions the stores want.
+ *
  * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
  * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
  * they fill was freed a step ago); with one stage they follow its last user, because there is one
@@ -39,6 +43,7 @@
 #include "pipeline_bindings.h"
 #include "pipeline_handshakes.h"
 #include "pipeline_reads.h"
+#include "pipeline_staging.h"
 #include "pipeline_tma.h"
 #include "pipeline_user_schedule.h"
 
@@ -50,6 +55,8 @@ struct Schedule {
   std::vector<int64_t> order;
   std::vector<int64_t> async_stages = {0};
   Array<String> reasons;
+  int64_t least_versions = 1;
+  std::vector<Var> held_ahead = {};
 };
 
 /*! Iterations that a copy runs ahead of its users. */
@@ -146,7 +153,11 @@ class Planner : public StmtExprMutator {
     block_ = op;
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     for (const Var& barrier : barriers_) AllocateBarrier(barrier, block.CopyOnWrite());
+    for (const Var& fragment : fragments_) {
+      block.CopyOnWrite()->alloc_buffers.push_back(fragment);
+    }
     barriers_.clear();
+    fragments_.clear();
     return block;
   }
 
@@ -182,6 +193,7 @@ class Planner : public StmtExprMutator {
       if (!roles.why.empty()) return OneVersion(op, inlined.body, roles);
       return Plain(op, inlined.body, plan.reasons);
     }
+    if (!user) return Annotated(op, StagedInRegisters(op, inlined.body, num_stages, &plan), plan);
     For loop = Annotated(op, inlined.body, plan);
     if (user && !op->annotations.count(kChosen)) {
       Schedule automatic;
@@ -305,10 +317,28 @@ class Planner : public StmtExprMutator {
     n->annotations.Set(kPlannedStage, ToAnnotation(plan.stage));
     n->annotations.Set(kPlannedOrder, ToAnnotation(plan.order));
     if (!plan.reasons.empty()) n->annotations.Set(kReasons, plan.reasons);
+    if (!plan.held_ahead.empty()) {
+      n->annotations.Set(kHeldAhead, Array<Var>(plan.held_ahead.begin(), plan.held_ahead.end()));
+    }
+    if (plan.least_versions > 1) n->annotations.Set(kLeastVersions, plan.least_versions);
     const bool async = target_.ThreadCopy() && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
+  }
+
+  /*! The body where copies that run ahead go through registers, and the plan of that one. */
+  std::vector<Stmt> StagedInRegisters(const ForNode* op, const std::vector<Stmt>& body,
+                                      int64_t num_stages, Schedule* plan) {
+    PlannedBody staged = StageInRegisters(body, plan->reasons, StagesOf(op, num_stages));
+    if (staged.fragments.empty()) return body;
+    plan->stage = staged.stage;
+    plan->order = staged.order;
+    plan->reasons = staged.reasons;
+    plan->least_versions = staged.versions;
+    plan->held_ahead = staged.fragments;
+    fragments_.insert(fragments_.end(), staged.fragments.begin(), staged.fragments.end());
+    return staged.body;
   }
 
   static bool IsTmaCopy(const Stmt& s) {
@@ -539,12 +569,16 @@ class Planner : public StmtExprMutator {
     }
   }
 
+  /*! More slots than iterations are never filled. */
+  static int64_t StagesOf(const ForNode* loop, int64_t num_stages) {
+    const auto trips = AsInt(loop->extent);
+    return trips ? std::min(num_stages, std::max<int64_t>(*trips, 1)) : num_stages;
+  }
+
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
                     Schedule* plan) const {
     if (num_stages < 1) return false;
-    // More slots than iterations are never filled.
-    const auto trips = AsInt(op->extent);
-    if (trips) num_stages = std::min(num_stages, std::max<int64_t>(*trips, 1));
+    num_stages = StagesOf(op, num_stages);
     std::vector<BufferUse> uses;
     for (const Stmt& s : body) uses.push_back(views_.UseOf(s));
     const std::vector<Var> outside = ReadsOutside(function_body_, op, views_);
@@ -576,8 +610,8 @@ class Planner : public StmtExprMutator {
   KernelScope scope_;
   /*! Of the kernel around. */
   std::vector<Axis> threads_;
-  /*! mbarriers of the loops of a block, which it has to allocate. */
-  std::vector<Var> barriers_;
+  /*! mbarriers of the loops of a block, and tiles in registers, which it has to allocate. */
+  std::vector<Var> barriers_, fragments_;
 };
 
 PrimFunc PipelinePlanning(PrimFunc f) {

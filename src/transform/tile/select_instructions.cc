@@ -149,6 +149,8 @@ class CopySelector : public Selector {
     CopyChoice choice;
     for (const CopyInstruction& row : target_.copies) {
       if (SpaceOf(src.buffer) != row.from || SpaceOf(dst.buffer) != row.to) continue;
+      // LowerBufferLoads knows the vectors.
+      if (row.name == kByBufferLoads) continue;
       choice.Try(row.name.c_str(), target_.Has(row.feature)
                                        ? WhyNot(row, call, src, dst, s)
                                        : "a target before " + FirstTargetWith(row.feature));
@@ -181,6 +183,7 @@ class CopySelector : public Selector {
     if (row.queue == AsyncQueue::kTmaLoad) return loads_.WhyNotTma(call, MayHaveSlots(call));
     if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
     if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
+    if (row.name == kByRegisters) return WhyNotRegisters(call, src, dst);
     return WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads);
   }
 
@@ -203,6 +206,18 @@ class CopySelector : public Selector {
     if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
     return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
+  }
+
+  /*! Whether a fragment can hold what a load moves. */
+  static std::string WhyNotRegisters(const CallNode* call, const TileRegion& src,
+                                     const TileRegion& dst) {
+    if (IsIm2col(call)) return "a gather of T.im2col";
+    if (IsPreferred(call, "sync")) return "prefer_instruction=\"sync\"";
+    for (const Expr& extent : dst.Extents()) {
+      if (!AsInt(extent)) return "a size that the call decides";
+    }
+    const DLDataType t = BufferOf(src.buffer)->dtype->dtype;
+    return t.bits * t.lanes % 8 ? "elements of " + std::to_string(t.bits) + " bits" : "";
   }
 
   std::string WhyNotStore(const CallNode* call, const Var& tensor) const {

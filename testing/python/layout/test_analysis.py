@@ -51,8 +51,28 @@ def test_impossible_accesses():
         shared_wavefronts([0], 3)
 
 
+READ_GROUPS = [
+    *([0, 1, 2, 3, 20, 21, 22, 23], [4, 5, 6, 7, 16, 17, 18, 19]),
+    *([8, 9, 10, 11, 28, 29, 30, 31], [12, 13, 14, 15, 24, 25, 26, 27]),
+]
+
+
+def test_lanes_of_a_wavefront_that_read_together():
+    """Two words of one bank take a wavefront more if one of AMD's groups wants both."""
+    for first in range(32):
+        for second in range(first + 1, 32):
+            addresses = [16] * 64  # all others want words of other banks
+            addresses[first], addresses[second] = 0, 128
+            together = any(first in group and second in group for group in READ_GROUPS)
+            found = shared_wavefronts(addresses, 16, 64, reads=True).found
+            assert found == (9 if together else 8), (first, second)
+            written = shared_wavefronts(addresses, 16, 64).found
+            assert written == (9 if first // 8 == second // 8 else 8), (first, second)
+
+
 def accesses_of(func, arch="sm_80"):
-    target = tilelang.utils.target.determine_target(f"cuda -arch={arch}", return_object=True)
+    text = f"hip -mcpu={arch}" if arch.startswith("gfx") else f"cuda -arch={arch}"
+    target = tilelang.utils.target.determine_target(text, return_object=True)
     with transform.PassContext():
         mod = LowerAndLegalize(tvm.IRModule({"main": func}), target)
         for step in (transform.VectorizeLoop, transform.LowerAsyncCopy, transform.Simplify):
@@ -107,6 +127,21 @@ def test_gemm_has_no_bank_conflict_and_moves_whole_sectors(tile, threads, trans_
     for access in accesses:
         assert access.count().conflicts == 0, access
         assert access.width == 16 or access.buffer == "C"
+
+
+@pytest.mark.parametrize(
+    ("tile", "trans_a", "trans_b"),
+    [((128, 128, 32), False, True), ((128, 64, 64), False, True), ((64, 256, 32), False, True)],
+)
+def test_gemm_of_amd_has_no_bank_conflict(tile, trans_a, trans_b):
+    shared = [
+        a
+        for a in accesses_of(gemm(*tile, 256, trans_a, trans_b, 2), "gfx942")
+        if a.scope == "shared"
+    ]
+    assert {(a.op, a.width) for a in shared} == {("load", 16), ("store", 16)}
+    for access in shared:
+        assert access.count().conflicts == 0, access.buffer
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

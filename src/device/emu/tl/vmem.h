@@ -102,6 +102,29 @@ TL_DEVICE vec<T, N> buffer_load(buffer_resource buffer, uint32_t offset,
   return value;
 }
 
+/*! N elements of the tensor of `bytes` bytes at `base`, from element `offset + uniform` on; both
+ * are not negative, and `uniform` is the same in all lanes. 4, 8, 16 or 32 bytes. */
+template <int N, typename T, typename Index>
+TL_DEVICE vec<T, N> buffer_load(const T* base, uint32_t bytes, Index offset, Index uniform,
+                                emu::Location where = emu::here()) {
+  const uint32_t at = (uint32_t(offset) + uint32_t(uniform)) * sizeof(T);
+  if (offset < 0 || uniform < 0 || int64_t(offset) + int64_t(uniform) >= bytes / int64_t(sizeof(T)))
+    emu::fail(
+        where,
+        "a buffer load of element %lld + %lld of a tensor of %lld elements, which reads zeros",
+        static_cast<long long>(offset), static_cast<long long>(uniform),
+        static_cast<long long>(bytes / sizeof(T)));
+  return buffer_load<T, N>(make_buffer_resource(base, bytes), at, where);
+}
+
+/*! The same in lanes whose condition holds; zeros in the others. */
+template <int N, typename T, typename Index>
+TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, Index uniform,
+                                   bool condition, emu::Location where = emu::here()) {
+  if (!condition) return vec<T, N>{};
+  return buffer_load<N>(base, bytes, offset, uniform, where);
+}
+
 /*! The same, written. */
 template <typename T, int N>
 TL_DEVICE void buffer_store(buffer_resource buffer, uint32_t offset, const vec<T, N>& value,
@@ -135,6 +158,9 @@ TL_DEVICE void buffer_load_lds(void* shared, buffer_resource buffer, uint32_t of
                 "a copy to shared memory has 1, 2, 4, 12 or 16 bytes");
   emu::issue_to_lds(shared, buffer.base + offset, bytes, buffer.inside(offset, bytes), where);
 }
+
+/*! Instructions do not move over it; the emulator does what the source says anyway. */
+TL_DEVICE void schedule_barrier() {}
 
 /*!
  * Waits until at most `operations` of the copies to shared memory are in flight; the hardware

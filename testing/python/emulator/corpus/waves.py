@@ -22,9 +22,17 @@ def lds_gemm() -> Launch:
     return Launch([a, b, c], [(c, wanted)])
 
 
+def ragged_rows() -> Launch:
+    x = np.random.default_rng(0).standard_normal((20, 24)).astype(np.float16)
+    y = np.zeros(40, np.float32)
+    wanted = np.concatenate([x.astype(np.float32).sum(1), x[:, 0].astype(np.float32)])
+    return Launch([x, y], [(y, wanted)])
+
+
 BASES = {
     "wave sums": Base.of_file("wave_sums", wave_sums, block=128),
     "lds gemm": Base.of_file("lds_gemm", lds_gemm, block=128, shared=3072),
+    "ragged rows": Base.of_file("ragged_rows", ragged_rows, block=64, shared=256),
 }
 
 ALL = "0xffffffffffffffffull"
@@ -116,6 +124,33 @@ PRODUCTS = {
         "uninitialized",
         ("tl::mfma<",),
         "b + 2",
+    ),
+}
+
+RANGES = {
+    "buffer load whose predicate is too wide": Defect(
+        "ragged rows",
+        "tx < 60",
+        "tx < 61",
+        "failure",
+        ("// load",),
+        "a buffer load of element 480 + 0 of a tensor of 480 elements, which reads zeros",
+    ),
+    "buffer load behind its tensor": Defect(
+        "ragged rows",
+        "tx * 24, 0);  // first",
+        "tx * 24, 48);  // first",
+        "failure",
+        ("// first",),
+        "of a tensor of 480 elements",
+    ),
+    "buffer load of a negative offset": Defect(
+        "ragged rows",
+        "tx * 24, 0);  // first",
+        "tx * 24 - 24, 24);  // first",
+        "failure",
+        ("// first",),
+        "element -24 + 24",
     ),
 }
 
@@ -229,4 +264,4 @@ BUFFERS = {
     ),
 }
 
-DEFECTS = LANES | PRODUCTS | COPIES | BUFFERS
+DEFECTS = LANES | PRODUCTS | COPIES | BUFFERS | RANGES

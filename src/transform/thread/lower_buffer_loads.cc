@@ -1,0 +1,215 @@
+/*!
+ * LowerBufferLoads: vectors from global memory are loaded by a buffer resource.
+ *
+ * In:  a flat thread program.
+ * Out: the same where the target has no copy instruction kByBufferLoads. Elsewhere a load of a
+ *      vector from a tensor that the kernel does not write is `tl.buffer_load<lanes>(tensor, bytes,
+ *      offset, uniform)`: the sum of both offsets, in elements, is the index; `uniform` has the
+ *      terms that are equal in all threads. `if_then_else(condition, load, zeros)` is
+ *      `tl.buffer_load_if`, whose last operand is the condition.
+ * Establishes: the hardware's check of the range is the predicate: a lane whose condition is false
+ *      gives an offset behind the tensor, and reads zeros without a branch. Per loop iteration only
+ *      `uniform` changes, which a scalar register holds, where a global load takes a sum of 64 bits
+ *      of each lane.
+ * Refuses nothing. Unchanged: tensors of 2 GiB and more, or of unknown size, since offsets have 32
+ *      bits; tensors that the kernel writes or that have other names; offsets that may be
+ *      negative, which the check takes for large ones; indices that are read from memory under a
+ *      condition.
+ */
+#include <algorithm>
+#include <unordered_set>
+
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
+#include "../../analysis/kernel_facts.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/intrinsics.h"
+#include "../../op/views.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kBufferLoad = "tl.buffer_load";
+constexpr const char* kBufferLoadIf = "tl.buffer_load_if";
+constexpr int64_t kMostBytes = int64_t(1) << 31;
+
+bool IsZeros(const Expr& e) {
+  if (const auto* broadcast = e.as<BroadcastNode>()) return IsZeros(broadcast->value);
+  if (const auto* f = e.as<FloatImmNode>()) return f->value == 0.0 && !std::signbit(f->value);
+  return IsConst(e, 0);
+}
+
+/*! What a program may write: stores, pointers that write or whose use is not known. */
+struct WriteFinder : StmtExprVisitor {
+  std::unordered_set<const Object*> found;
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    found.insert(op->buffer.get());
+    Default(op);
+  }
+  /*! A view's accesses count, not its declaration. */
+  void Visit_(const DeclBufferNode*) final {}
+  void Visit_(const CallNode* op) final {
+    if (FindIntrinsic(op)) {
+      for (const PointerAccess& p : PointerAccesses(op)) {
+        if (Writes(p.access)) found.insert(p.buffer.get());
+      }
+    } else {
+      for (const Expr& arg : op->args) {
+        if (const TensorLoadNode* pointee = AsAddressOf(arg)) found.insert(pointee->source.get());
+        const auto* pointer = arg.as<VarNode>();
+        if (pointer && AsBuffer(GetRef<Var>(pointer))) found.insert(pointer);
+      }
+    }
+    Default(op);
+  }
+};
+
+class BufferLoadLowerer : public AnalyzingMutator {
+ public:
+  explicit BufferLoadLowerer(const PrimFunc& f)
+      : AnalyzingMutator(f), views_(f->body), aliased_(KernelFacts(f).aliased) {
+    WriteFinder writes;
+    writes(f->body);
+    written_ = std::move(writes.found);
+    for (const Var& p : f->params) params_.insert(p.get());
+    for (const Var& view : views_.all) {
+      if (written_.count(view.get())) written_.insert(views_.RootOf(view).get());
+    }
+  }
+
+ protected:
+  using AnalyzingMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key == kThreadExtent) {
+      const auto axis = op->node.cast<IterVar>();
+      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) uniform_.insert(axis->var.get());
+    }
+    return AnalyzingMutator::Mutate_(op);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    if (IsUniform(op->min)) uniform_.insert(op->loop_var.get());
+    return AnalyzingMutator::Mutate_(op);
+  }
+  Stmt Mutate_(const BindNode* op) final {
+    if (IsUniform(op->value)) uniform_.insert(op->var.get());
+    return AnalyzingMutator::Mutate_(op);
+  }
+
+  Expr Mutate_(const CallNode* op) final {
+    if (AsAddressOf(GetRef<Expr>(op))) return GetRef<Expr>(op);
+    if (!IsIfThenElse(op) || op->args[0]->dtype().lanes != 1 || !IsZeros(op->args[2])) {
+      return AnalyzingMutator::Mutate_(op);
+    }
+    const auto* load = op->args[1].as<TensorLoadNode>();
+    const auto parts = load ? PartsOf(load, op->args[0]) : std::nullopt;
+    if (!parts) return AnalyzingMutator::Mutate_(op);
+    Array<Expr> args = *parts;
+    args.push_back(Mutate(op->args[0]));
+    return CallOp(kBufferLoadIf, args, op->ty);
+  }
+
+  Expr Mutate_(const TensorLoadNode* op) final {
+    const auto parts = PartsOf(op, Expr());
+    return parts ? CallOp(kBufferLoad, *parts, op->ty) : AnalyzingMutator::Mutate_(op);
+  }
+
+ private:
+  /*! Equal in all lanes, as clang sees, too: made of parameters, numbers of blocks, and loops. */
+  bool IsUniform(const Expr& e) const {
+    if (!IsPureInteger(e)) return false;
+    struct Finder : StmtExprVisitor {
+      const BufferLoadLowerer* self;
+      bool uniform = true;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const VarNode* v) final {
+        uniform &= self->uniform_.count(v) || (self->params_.count(v) && !AsBuffer(GetRef<Var>(v)));
+      }
+    } finder;
+    finder.self = this;
+    finder(e);
+    return finder.uniform;
+  }
+
+  /*! The bytes of a tensor whose vectors are loaded by a resource; nullopt for others. */
+  std::optional<int64_t> BytesOf(const Var& tensor) {
+    const Var root = views_.RootOf(tensor);
+    const bool is_plain = params_.count(root.get()) && IsGlobal(tensor) &&
+                          !written_.count(root.get()) && !aliased_.count(root->name);
+    if (!is_plain) return std::nullopt;
+    int64_t elements = 1;
+    for (const Expr& extent : BufferOf(tensor)->shape) {
+      const auto n = AsInt(extent);
+      if (!n || *n <= 0 || elements > kMostBytes / *n) return std::nullopt;
+      elements *= *n;
+    }
+    const int64_t bits = BufferOf(tensor)->dtype->dtype.bits;
+    const int64_t bytes = elements * bits / 8;
+    return bits % 8 || bytes >= kMostBytes ? std::nullopt : std::optional(bytes);
+  }
+
+  /*! Terms of a sum, those that are uniform apart. */
+  void Split(const Expr& e, std::vector<Expr>* varying, std::vector<Expr>* uniform) const {
+    if (const auto* sum = e.as<AddNode>()) {
+      Split(sum->a, varying, uniform);
+      Split(sum->b, varying, uniform);
+    } else {
+      // A number is a part of the instruction.
+      (IsUniform(e) && !AsInt(e) ? uniform : varying)->push_back(e);
+    }
+  }
+
+  Expr Sum(const std::vector<Expr>& terms, const Expr& like) const {
+    Expr sum;
+    for (const Expr& t : terms) sum = sum.defined() ? sum + t : t;
+    return sum.defined() ? sum : Expr(MakeInt(like->dtype(), 0));
+  }
+
+  bool IsOffset(const Expr& e) {
+    const Analyzer::Bound bound = analyzer_.ConstBound(e);
+    return bound.min >= 0 && bound.max < kMostBytes;
+  }
+
+  std::optional<Array<Expr>> PartsOf(const TensorLoadNode* load, const Expr& condition) {
+    const Var tensor = load->source.as_or_throw<Var>();
+    const auto* ramp = load->indices.size() == 1 ? load->indices[0].as<RampNode>() : nullptr;
+    const auto bytes = ramp && IsConst(ramp->stride, 1) ? BytesOf(tensor) : std::nullopt;
+    const int64_t width = int64_t(load->dtype().bits) * load->dtype().lanes;
+    if (!bytes || width % 32 || width > 256 || (width & (width - 1))) return std::nullopt;
+    if (condition.defined() && !IsPureInteger(ramp->base)) return std::nullopt;
+    const Expr base = Mutate(ramp->base);
+    std::vector<Expr> varying, uniform;
+    Split(base, &varying, &uniform);
+    Expr offset = Sum(varying, base), rest = Sum(uniform, base);
+    if (!IsOffset(offset) || !IsOffset(rest)) {
+      // The sum is one, where it is computed at all.
+      offset = base;
+      rest = MakeInt(base->dtype(), 0);
+    }
+    return Array<Expr>{MakeInt(load->dtype().lanes), AddressOf(tensor, {MakeInt(0)}),
+                       MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes), offset, rest};
+  }
+
+  const Views views_;
+  const std::unordered_set<std::string> aliased_;
+  /*! Parameters; those that the program writes, if under another name; names of equal values. */
+  std::unordered_set<const Object*> params_, written_, uniform_;
+};
+
+PrimFunc LowerBufferLoads(PrimFunc f) {
+  const Target& target = TargetOf(f);
+  const bool has =
+      std::any_of(target.copies.begin(), target.copies.end(), [&](const CopyInstruction& row) {
+        return row.name == kByBufferLoads && target.Has(row.feature);
+      });
+  return has ? WithBody(f, BufferLoadLowerer(f).Mutate(f->body)) : f;
+}
+
+Registration registration([] { RegisterPass("LowerBufferLoads", LowerBufferLoads); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,188 @@
+"""Pipelines without asynchronous copies: tiles are loaded ahead into registers."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import schedule
+from tilelang.engine.lower import lower
+from tilelang.hip.compile import compile_code_object
+from tilelang.layout import make_swizzled_layout
+from tilelang.utils.target import determine_target
+
+
+def product(stages, tiles=4, annotate=False, planes=1, k=None):
+    """The sum of A[p] @ B.T over the planes of A, by tiles of 64 x 32 of each."""
+    length = k or tiles * 32
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((planes, 60, length), "float16"),
+        B: T.Tensor((64, length), "float16"),
+        C: T.Tensor((60, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((planes, 64, 32), "float16")
+            B_shared = T.alloc_shared((64, 32), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            if annotate:
+                T.annotate_layout({B_shared: make_swizzled_layout(B_shared)})
+            T.clear(F)
+            for ko in T.Pipelined(T.ceildiv(length, 32), num_stages=stages):
+                T.copy(A[0, 0, ko * 32], A_shared)
+                T.copy(B[0, ko * 32], B_shared)
+                for p in range(planes):
+                    T.gemm(A_shared[p, :, :], B_shared, F, transpose_B=True)
+            T.copy(F, C[0, 0])
+
+    return main
+
+
+def operands(length, planes=1):
+    a, b = torch.randn(planes, 60, length).half(), torch.randn(64, length).half()
+    return (a, b), a.float().sum(0) @ b.float().T
+
+
+def attention(stages, keys=4):
+    """Scores of 64 queries as weights: two products in a row, K and V loaded ahead."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 32), "float16"),
+        K: T.Tensor((64 * keys, 32), "float16"),
+        V: T.Tensor((64 * keys, 32), "float16"),
+        Y: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            Q_shared = T.alloc_shared((64, 32), "float16")
+            K_shared = T.alloc_shared((64, 32), "float16")
+            V_shared = T.alloc_shared((64, 32), "float16")
+            S = T.alloc_fragment((64, 64), "float32")
+            P = T.alloc_fragment((64, 64), "float16")
+            F = T.alloc_fragment((64, 32), "float32")
+            T.copy(Q, Q_shared)
+            T.clear(F)
+            for k in T.Pipelined(keys, num_stages=stages):
+                T.copy(K[k * 64, 0], K_shared)
+                T.clear(S)
+                T.gemm(Q_shared, K_shared, S, transpose_B=True)
+                T.copy(V[k * 64, 0], V_shared)
+                T.copy(S, P)
+                T.gemm(P, V_shared, F)
+            T.copy(F, Y)
+
+    return main
+
+
+def compiled(program, arch="gfx942"):
+    return tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
+
+
+def plan_of(program, arch="gfx942"):
+    """Stages, orders and versions of the one pipeline."""
+    target = determine_target(f"hip -mcpu={arch}", return_object=True)
+    (function,) = lower(program, target=target).device_mod.functions.values()
+    (entry,) = function.attrs["tl.pipelines"]
+    versions = {str(name): int(count) for name, count in entry["versions"].items()}
+    return list(entry["stage"]), list(entry["order"]), versions
+
+
+@pytest.mark.parametrize(
+    ("stages", "plan"),
+    [
+        # Load, store of A, of B, and the product: the stores end the step;
+        (1, ([0, 0, 0, 0, 1], [0, 3, 1, 4, 2], {})),
+        # so they do with two versions, which take one barrier less;
+        (2, ([0, 0, 0, 0, 1], [0, 3, 1, 4, 2], {"A_shared": 2, "B_shared": 2})),
+        # then the loads have a step for themselves.
+        (3, ([0, 1, 0, 1, 2], [2, 0, 3, 1, 4], {"A_shared": 2, "B_shared": 2})),
+    ],
+)
+def test_plans(stages, plan):
+    assert plan_of(product(stages)) == plan
+
+
+def test_other_targets_load_directly():
+    target = determine_target("cuda -arch=sm_75", return_object=True)
+    (function,) = lower(product(2), target=target).device_mod.functions.values()
+    (entry,) = function.attrs["tl.pipelines"]
+    assert list(entry["stage"]) == [0, 0, 1]
+
+
+def test_explanation_names_the_registers():
+    text = compiled(product(2)).explain()
+    assert "ahead in registers" in text
+    assert "barriers in a step: 1" in text
+    assert "barriers in a step: 2" in compiled(product(1)).explain()
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx950"])
+def test_loads_stand_in_front_of_products_and_stores_behind(arch):
+    kernel = compiled(product(2, tiles=128), arch)
+    assembly = compile_code_object(kernel.get_kernel_source(), arch, ["main_kernel"]).assembly
+    before, _, behind = assembly.partition("Inner Loop Header")
+    label = re.findall(r"^(\.LBB\w+):", before, re.MULTILINE)[-1]
+    loop = behind[: behind.rindex(f" {label}\n")]
+    assert loop.rindex("load_dwordx4") < loop.index("v_mfma")
+    assert loop.index("ds_write") > loop.rindex("v_mfma")
+    assert not re.search(r"s_waitcnt.*vmcnt", loop[: loop.rindex("v_mfma")])
+
+
+def checked(kernel, inputs, wanted):
+    for seed in range(5):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(*inputs), wanted, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(("stages", "tiles"), [(1, 5), (2, 1), (2, 2), (2, 5), (3, 2), (3, 5)])
+def test_product(stages, tiles):
+    checked(compiled(product(stages, tiles)), *operands(tiles * 32))
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_product_of_ragged_tiles(stages):
+    checked(compiled(product(stages, k=104)), *operands(104))
+
+
+@pytest.mark.parametrize(("stages", "annotate"), [(2, False), (2, True), (3, False), (3, True)])
+def test_product_of_tiles_with_three_dimensions(stages, annotate):
+    """Versions make them four; a layout of the program gets a dimension in front."""
+    program = product(stages, 4, annotate, planes=2)
+    checked(compiled(program), *operands(128, planes=2))
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+def test_attention(stages):
+    q = torch.randn(64, 32).half()
+    k, v = torch.randn(256, 32).half(), torch.randn(256, 32).half()
+    wanted = (q.float() @ k.float().T).half().float() @ v.float()
+    kernel = compiled(attention(stages))
+    for seed in range(5):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(q, k, v), wanted, rtol=1e-2, atol=0.5)
+
+
+def test_number_of_iterations_of_the_call():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n, 64), "float16"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((16, 64), "float16")
+            F = T.alloc_fragment((16, 64), "float32")
+            R = T.alloc_fragment((64,), "float32")
+            T.clear(F)
+            for k in T.Pipelined(T.ceildiv(n, 16), num_stages=3):
+                T.copy(A[k * 16, 0], S)
+                for i, j in T.Parallel(16, 64):
+                    F[i, j] += T.cast(S[i, j], "float32")
+            T.reduce_sum(F, R, dim=0)
+            T.copy(R, B)
+
+    kernel = compiled(main)
+    for rows in (0, 5, 16, 20, 70):
+        a = torch.randn(rows, 64).half()
+        checked(kernel, (a,), a.float().sum(0))
