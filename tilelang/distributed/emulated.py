@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tilelang.distributed.team import Memory, Team, check_same_call, current
+from tilelang.distributed.watch import Watch
 
 
 class _Ended(RuntimeError):
@@ -81,7 +82,7 @@ class EmulatedTeam:
         self.rank = rank
         self.size = meeting.size
         self.memory: Memory = ProcessMemory()
-        self.watch = None
+        self.watch: Watch | None = None
         self._meeting = meeting
 
     def exchange(self, what: str, value: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,13 +24,21 @@ PATIENCE = 280.0
 (`kSignalSeconds` of src/device/cuda/tl/rank.h)."""
 
 
+class _Launch(NamedTuple):
+    mark: Any
+    since: float
+    count: int
+    kernel: str
+
+
 class Watch:
     """Watches the launches of one rank of a team, in a thread of its own.
 
     Where a launch has not ended in `patience` seconds, and a rank has died or has not come to it, a
     line on stderr says which, and so does the `RuntimeError` of this rank's next launch; the kernel
-    itself ends by its own time limit. `store` is not used by other threads. `mark()` gives an
-    object whose `query()` says that what was launched before is complete.
+    itself ends by its own time limit. `store` is not used by other threads. `mark(old)` gives an
+    object whose `query()` says that what was launched before is complete: `old` with a new meaning
+    if it is one; None where nothing is launched.
     """
 
     def __init__(
@@ -38,7 +46,7 @@ class Watch:
         store: Any,
         rank: int,
         size: int,
-        mark: Callable[[], Any],
+        mark: Callable[[Any], Any],
         patience: float = PATIENCE,
         silent: float = SILENT,
         says: float = SAYS,
@@ -48,7 +56,10 @@ class Watch:
         self._patience, self._silent, self._says = patience, silent, says
         self._count = 0
         self._kernel = ""
-        self._pending: tuple[Any, float, int, str] | None = None
+        # The launch that is watched, and the last one behind it, which is watched next.
+        self._pending: _Launch | None = None
+        self._last: _Launch | None = None
+        self._lock = threading.Lock()
         self._heard: dict[int, tuple[Any, float]] = {}
         self._found: str | None = None
         self._ends = threading.Event()
@@ -58,12 +69,13 @@ class Watch:
         """Notes a launch of `kernel`. Raises `RuntimeError` where an earlier one waits in vain."""
         if self._found is not None:
             raise RuntimeError(self._found)
-        self._count += 1
-        self._kernel = kernel
-        if self._pending is None:
-            mark = self._mark()
-            if mark is not None:
-                self._pending = (mark, time.monotonic(), self._count, kernel)
+        with self._lock:
+            mark = self._mark(self._last and self._last.mark)
+            if mark is None:
+                return
+            self._count += 1
+            self._kernel = kernel
+            self._last = _Launch(mark, time.monotonic(), self._count, kernel)
 
     def stop(self) -> None:
         """Ends the thread: the others hear nothing from now on."""
@@ -80,10 +92,12 @@ class Watch:
                 return  # whose store has gone: the program ends
 
     def _look(self) -> None:
-        pending = self._pending
-        if pending is None:
+        if self._pending is None:
+            with self._lock:
+                self._pending, self._last = self._last, None
+        if self._pending is None:
             return
-        mark, since, count, kernel = pending
+        mark, since, count, kernel = self._pending
         if mark.query():
             self._pending = self._found = None
             return
@@ -118,10 +132,10 @@ class Watch:
         return ""
 
 
-def mark_of_stream() -> Any:
+def mark_of_stream(event: torch.cuda.Event | None) -> torch.cuda.Event | None:
     """An event behind what the current stream has; None in a capture, which launches nothing."""
     if torch.cuda.is_current_stream_capturing():
         return None
-    event = torch.cuda.Event()
+    event = event or torch.cuda.Event()
     event.record()
     return event

@@ -27,30 +27,27 @@ def watches(ranks, marks):
 
 
 def found_by(watch, seconds=5.0):
-    """The error of the rank's next launch."""
+    """The error of the rank's next launch, once the watch has found something."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            watch.launched("again")
-        except RuntimeError as error:
-            return str(error)
+    while watch._found is None and time.monotonic() < end:
         time.sleep(0.02)
-    return ""
+    with pytest.raises(RuntimeError) as found:
+        watch.launched("again")
+    return str(found.value)
 
 
 @pytest.fixture
 def three():
     """Rank 0's launch does not end."""
-    made = watches(3, [lambda: Mark(False), lambda: Mark(True), lambda: Mark(True)])
+    made = watches(3, [lambda _: Mark(False), lambda _: Mark(True), lambda _: Mark(True)])
     yield made
     for watch in made:
         watch.stop()
 
 
 def test_a_rank_that_does_something_else_is_named(three, capfd):
-    for watch in (*three[:2], three[0]):
+    for watch in three[:2]:
         watch.launched("Kernel `gather`")
-    three[1].launched("Kernel `gather`")
     text = found_by(three[0])
     assert "launch 1 of rank 0, of Kernel `gather`, has waited" in text
     assert "rank 2 has not come to it: its last launch is 0, of nothing" in text
@@ -79,7 +76,7 @@ def test_a_launch_that_ends_and_one_that_is_long_are_silent(three):
 
 def test_a_rank_that_comes_late_is_forgiven():
     mark = Mark(False)
-    late, other = watches(2, [lambda: mark, lambda: Mark(True)])
+    late, other = watches(2, [lambda _: mark, lambda _: Mark(True)])
     late.launched("Kernel `gather`")
     assert "rank 1 has not come to it" in found_by(late)
     other.launched("Kernel `gather`")
@@ -90,8 +87,28 @@ def test_a_rank_that_comes_late_is_forgiven():
         watch.stop()
 
 
+def test_the_last_launch_is_watched_too():
+    """That which the watch has not seen while an earlier one ran."""
+    marks = [Mark(False), Mark(False)]
+    first, other = watches(2, [lambda old: old or marks.pop(0), lambda _: Mark(True)])
+    for watch in (first, other):
+        watch.launched("Kernel `gather`")
+    running = marks[0]
+    time.sleep(0.1)
+    first.launched("Kernel `scatter`")
+    first.launched("Kernel `scatter`")
+    assert not marks
+    first._pending.mark.is_over = True
+    time.sleep(0.7)
+    assert first._pending.mark is running
+    assert "launch 3 of rank 0, of Kernel `scatter`" in first._found
+    assert "rank 1 has not come to it: its last launch is 1, of Kernel `gather`" in first._found
+    for watch in (first, other):
+        watch.stop()
+
+
 def test_a_capture_is_no_launch():
-    (watch,) = watches(1, [lambda: None])
+    (watch,) = watches(1, [lambda _: None])
     watch.launched("Kernel `gather`")
-    assert watch._pending is None
+    assert (watch._count, watch._last) == (0, None)
     watch.stop()
