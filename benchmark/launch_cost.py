@@ -3,7 +3,9 @@
 ``python benchmark/launch_cost.py`` prints a table: a kernel of two tensors; one that allocates its
 output; one with guards on its sizes, and the same for sizes that the last variant takes; the same
 through its factory, ``f(64)(a)``, and in eager style, ``f(a)``; of torch ``add_``,
-``add`` and ``torch.empty``; and of Triton, where it is installed, a kernel of two tensors.
+``add`` and ``torch.empty``; and of Triton, where it is installed, a kernel of two tensors. The row
+"driver" is the call of cuLaunchKernelEx alone with what the kernel of two tensors gives it, in a
+loop in C: what no launch can be faster than.
 
 The kernels are small, so that the GPU keeps up with the host; each time is the best of several
 means. Without a GPU a driver that does nothing stands in for CUDA's (testing/driver/libcuda.c), on
@@ -78,6 +80,87 @@ into = tilelang.jit(program)
 returned = tilelang.jit(out_idx=-1)(program)
 
 
+RECORDER = """
+#include <string.h>
+
+typedef struct {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  void* attributes;
+  unsigned count;
+} Config;
+typedef int (*Launch)(const Config*, void*, void**, void**);
+
+static Config config;
+static void* function;
+static long long values[8];
+static void* arguments[8];
+static int count;
+
+void expect(int arguments) { count = arguments; }
+
+/* In the place of cuLaunchKernelEx: keeps the launch, whose arguments have 8 bytes or less. */
+int record(const Config* given, void* kernel, void** args, void** extra) {
+  config = *given;
+  function = kernel;
+  for (int i = 0; i < count; ++i) {
+    memcpy(&values[i], args[i], 8);
+    arguments[i] = &values[i];
+  }
+  return given->count || extra != 0;
+}
+
+int repeat(Launch launch, long times) {
+  for (long i = 0; i < times; ++i) {
+    const int status = launch(&config, function, arguments, 0);
+    if (status) return status;
+  }
+  return 0;
+}
+"""
+
+
+class Recorder:
+    """One launch of a kernel, which C repeats."""
+
+    def __init__(self, folder: str, kernel: JITKernel, inputs: list[torch.Tensor], driver: Any):
+        """`driver` has the addresses that launchers call, and `load` as a launcher takes it."""
+        source, path = Path(folder, "recorder.c"), Path(folder, "recorder.so")
+        source.write_text(RECORDER)
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", path], check=True)
+        self._library = ctypes.CDLL(str(path))
+        (launched,) = kernel.launch_plan.kernels
+        self._library.expect(len(launched.args))
+        record = ctypes.cast(self._library.record, ctypes.c_void_p).value
+        self._launch = ctypes.c_void_p(driver.addresses[0])
+        launcher = Launcher(
+            kernel.launch_plan,
+            driver.load,
+            driver=[record, *driver.addresses[1:]],
+            device=inputs[0].device.type,
+        )
+        launcher(*inputs)
+
+    def microseconds(self, repeat: int) -> float:
+        """The best of ten means over `repeat` launches."""
+
+        def launch() -> None:
+            assert self._library.repeat(self._launch, ctypes.c_long(repeat)) == 0
+
+        return microseconds(launch, 1) / repeat
+
+
+class Cuda:
+    """The driver, as launchers call it."""
+
+    def __init__(self, kernel: JITKernel):
+        from tilelang.runtime.adapter.cuda_module import CudaLibrary, CudaModule, entry_points
+
+        names = [launched.name for launched in kernel.launch_plan.kernels]
+        self.load = CudaModule(CudaLibrary(kernel.cubin), names, [0], [1]).load
+        self.addresses = list(entry_points())
+
+
 class StandIn:
     """A driver that launches nothing, as the launchers of kernels call it."""
 
@@ -89,9 +172,15 @@ class StandIn:
         self._context, self._kernel = ctypes.c_void_p(), ctypes.c_void_p()
         self._library.cuCtxGetCurrent(ctypes.byref(self._context))
         self._library.cuLibraryGetKernel(ctypes.byref(self._kernel), None, b"kernel")
+        names = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
+        self.addresses = [self._address(name) for name in names]
 
     def _address(self, name: str) -> int:
         return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+
+    def load(self, device: int) -> tuple[int | None, list[int | None]]:
+        """The context and the one kernel of a program."""
+        return self._context.value, [self._kernel.value]
 
     def take(self, kernel: JITKernel) -> None:
         """Has the calls of a kernel, and of its variants, go to this driver."""
@@ -100,12 +189,10 @@ class StandIn:
     def _launcher(
         self, kernel: JITKernel, otherwise: Callable[[int], Launcher] | None = None
     ) -> Launcher:
-        names = ("cuLaunchKernelEx", "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2")
-        functions = [self._kernel.value] * len(kernel.launch_plan.kernels)
         return Launcher(
             kernel.launch_plan,
-            lambda device: (self._context.value, functions),
-            driver=[self._address(name) for name in names],
+            self.load,
+            driver=self.addresses,
             device="cpu",
             otherwise=otherwise,
         )
@@ -145,10 +232,14 @@ def measure(repeat: int, folder: str) -> dict[str, float]:
     odd = [torch.zeros(ROWS, COLUMNS - 1, device=device) for _ in range(2)]
     two, one, eager, sized = into(COLUMNS), returned(COLUMNS), copied.compile(a), guarded()
     copied(a)
+    driver: Cuda | StandIn
     if device.type == "cpu":
-        stand_in = StandIn(folder)
+        driver = StandIn(folder)
         for kernel in (two, one, eager, sized):
-            stand_in.take(kernel)
+            driver.take(kernel)
+    else:
+        driver = Cuda(two)
+    recorder = Recorder(folder, two, [a, c], driver)
 
     def empty() -> torch.Tensor:
         return torch.empty((ROWS, COLUMNS), dtype=torch.float32, device=device)
@@ -172,7 +263,8 @@ def measure(repeat: int, folder: str) -> dict[str, float]:
         calls["Triton, two tensors"] = lambda: other(a, c)
     for call in calls.values():
         call()
-    return {name: microseconds(call, repeat) for name, call in calls.items()}
+    found = {name: microseconds(call, repeat) for name, call in calls.items()}
+    return {"driver": recorder.microseconds(repeat), **found}
 
 
 def main() -> None:

@@ -115,7 +115,17 @@ def _run(source: str, flags: list[str], location: str, form: str = "CUBIN") -> t
     """The program in one form, and what the compiler said."""
     from tilelang.cuda.nvrtc_library import run
 
-    return run(source, flags, location, form)
+    # NVRTC then leaves out its declarations of what `_OMITTED` finds, which stand before a program.
+    whole = _OMITTED.search(source) or any(flag.startswith(_ADDS_TEXT) for flag in flags)
+    return run(source, flags if whole else [*flags, "--minimal"], location, form)
+
+
+_OMITTED = re.compile(
+    r"\b(cuda|tex|surf|Texture|Surface)|<<<|^\s*#\s*include\b(?! <tl/)", re.MULTILINE
+)
+"""NVRTC, "Supported Compile Options", --minimal: textures and surfaces, what is of CUDA's runtime,
+kernel launches of the device. Texts of the user's may have them, and so may what these include."""
+_ADDS_TEXT = ("-D", "--define-macro", "-include", "--pre-include")
 
 
 def nvrtc_flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]:

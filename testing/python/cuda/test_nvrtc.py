@@ -6,6 +6,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tilelang.cuda import nvrtc_library
 from tilelang.cuda.nvrtc import ResourceUsage, compile_cubin, parse_resource_usage
 
 SOURCE = """#include <tl/common.h>
@@ -164,3 +165,21 @@ def test_a_missing_kernel_is_an_error():
     compiled = compile_cubin(SOURCE, "sm_80", ["main_kernel"])
     with pytest.raises(RuntimeError, match=r"no kernel main_kernel; it has .*add_kernel"):
         _ = compiled.resource_usage
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "minimal"),
+    [
+        ("", [], True),
+        ("__device__ cudaTextureObject_t pictures;", [], False),
+        ("__device__ HELD pictures;", ["-DHELD=cudaTextureObject_t"], False),
+        ("__device__ cudaError_t error = cudaSuccess;", [], False),
+    ],
+)
+def test_what_nvrtc_leaves_out_is_there_for_texts_that_use_it(monkeypatch, text, options, minimal):
+    seen, run = [], nvrtc_library.run
+    monkeypatch.setattr(nvrtc_library, "run", lambda *given: seen.append(given[1]) or run(*given))
+    source = f"#include <tl/common.h>\n{text}\n" + 'extern "C" __global__ void k() {}'
+    found = compile_cubin(source, "sm_90a", ["k"], options)
+    assert found.cubin.startswith(b"\x7fELF")
+    assert [("--minimal" in flags) for flags in seen] == [minimal]
