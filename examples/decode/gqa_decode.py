@@ -133,16 +133,17 @@ def gqa_decode(
             T.clear(row_sum)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(count, num_stages=num_stages):
-                first = (start + t) * block_N
+                # From the last keys on, so that their mask stands in front of the loop.
+                first = (start + count - 1 - t) * block_N
                 load(K, Table, K_shared, b, g, first, length)
                 load(V, Table, V_shared, b, g, first, length)
                 T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
-                if first < begin or first + block_N > length:
+                if t == 0:
                     for i, j in T.Parallel(block_H, block_N):
-                        key = first + j
-                        scores[i, j] = T.if_then_else(
-                            key >= begin and key < length, scores[i, j], NO_KEY
-                        )
+                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+                if window and first < begin:
+                    for i, j in T.Parallel(block_H, block_N):
+                        scores[i, j] = T.if_then_else(first + j >= begin, scores[i, j], NO_KEY)
                 online_softmax(scores, out, row_max, row_sum, scale)
                 T.copy(scores, weights)
                 T.gemm(weights, V_shared, out)

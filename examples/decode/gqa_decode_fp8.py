@@ -15,6 +15,21 @@ import tilelang
 import tilelang.language as T
 
 
+def place_of_channel(d):
+    """Which channel of a key is in column d of the fragment that is multiplied: the product adds up
+    all of them, in any order. A thread has 4 of each 16 columns, 2t, 2t + 1, 2t + 8 and 2t + 9 (PTX
+    ISA, wgmma, register fragments of A): of 64 these are 16 neighbours, which are loaded at once.
+    """
+    return d // 64 * 64 + d % 8 // 2 * 16 + d % 64 // 16 * 4 + d % 16 // 8 * 2 + d % 2
+
+
+def place_of_row(d, dim):
+    """Which channel of a value is row d of the product: a thread has rows g and g + 8 of a warp's
+    16 in each 64, which are neighbours in a value."""
+    tiles = dim // 64
+    return d % 64 // 16 * (16 * tiles) + d % 8 * (2 * tiles) + d // 64 * 2 + d % 16 // 8
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
@@ -40,9 +55,14 @@ def gqa_decode_fp8(
         partial = T.alloc_global((batch, heads, splits, dim), T.float32)
         log_sums = T.alloc_global((batch, heads, splits), T.float32)
         with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+            # One widens while the other one waits for its products or loads.
+            T.annotate_min_blocks_per_sm(2)
             Q_shared = T.alloc_shared((block_H, dim), T.float16)
             K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+            K_bytes = T.alloc_fragment((block_N, dim), T.float8_e4m3fn)
+            # Widened in pairs of neighbours, before rows and columns change places.
+            V_wide = T.alloc_fragment((block_N, dim), T.float16)
             K_local = T.alloc_fragment((block_N, dim), T.float16)
             V_local = T.alloc_fragment((dim, block_N), T.float16)
             scores = T.alloc_fragment((block_N, block_H), T.float32)
@@ -60,17 +80,21 @@ def gqa_decode_fp8(
             start = s * share
             count = T.max(T.min(share, T.ceildiv(length, block_N) - start), 0)
             for i, d in T.Parallel(block_H, dim):
-                Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
+                place = place_of_channel(d)
+                Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, place], 0)
             T.clear(out)
             T.clear(sums)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(count, num_stages=num_stages):
-                first = (start + t) * block_N
+                # From the last keys on, so that the mask stands in front of the loop.
+                first = (start + count - 1 - t) * block_N
                 T.copy(K[b, first : first + block_N, g, :], K_shared)
                 T.copy(V[b, first : first + block_N, g, :], V_shared)
-                T.copy(K_shared, K_local)
+                T.copy(K_shared, K_bytes)
+                for j, d in T.Parallel(block_N, dim):
+                    K_local[j, d] = K_bytes[j, place_of_channel(d)]
                 T.gemm(K_local, Q_shared, scores, transpose_B=True, clear_accum=True)
-                if first + block_N > length:
+                if t == 0:
                     for j, i in T.Parallel(block_N, block_H):
                         scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
                 T.copy(row_max, row_max_before)
@@ -83,14 +107,15 @@ def gqa_decode_fp8(
                 T.copy(scores, weights)
                 for d, i in T.Parallel(dim, block_H):
                     out[d, i] = out[d, i] * rescale[i]
+                T.copy(V_shared, V_wide)
                 for d, j in T.Parallel(dim, block_N):
-                    V_local[d, j] = V_shared[j, d]
+                    V_local[d, j] = V_wide[j, place_of_row(d, dim)]
                 T.gemm(V_local, weights, out)
             T.reduce_sum(sums, row_sum, dim=0)
             for d, i in T.Parallel(dim, block_H):
                 if i < per_group:
                     # No keys: 0, with a weight of 0.
-                    partial[b, g * per_group + i, s, d] = (
+                    partial[b, g * per_group + i, s, place_of_row(d, dim)] = (
                         out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
                     )
             for i in T.Parallel(block_H):

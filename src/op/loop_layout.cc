@@ -43,8 +43,8 @@ namespace {
 class RegisterRewriter : public StmtExprMutator {
  public:
   RegisterRewriter(const ParallelNest& nest, const Fragment& layout, const Expr& reg,
-                   const NestLowering& ctx)
-      : nest_(nest), layout_(layout), reg_(reg), ctx_(ctx) {}
+                   const Array<Expr>& coords, const NestLowering& ctx)
+      : nest_(nest), layout_(layout), reg_(reg), coords_(coords), ctx_(ctx) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -65,7 +65,7 @@ class RegisterRewriter : public StmtExprMutator {
   Expr Register(const Var& buffer, const Array<Expr>& indices) {
     const Fragment fragment = ctx_.fragment(buffer);
     Expr index = fragment->MapIndex(indices)[0];
-    if (!ReadsOnly(indices, nest_.vars)) return index;
+    if (!ReadsOnly(indices, nest_.vars)) return WithoutThread(index);
     const std::vector<int64_t> extents = StaticExtents(nest_);
     const bool same_number = AreIteration(indices, nest_) && fragment->Shape() == extents;
     const std::vector<int64_t> accessed =
@@ -73,14 +73,29 @@ class RegisterRewriter : public StmtExprMutator {
     const std::vector<int64_t>& own = layout_->Table();
     const int64_t offset = accessed[0] - own[0];
     for (size_t k = 0; k < own.size(); ++k) {
-      if (accessed[k] - own[k] != offset) return index;
+      if (accessed[k] - own[k] != offset) return WithoutThread(index);
     }
     return reg_ + offset;
+  }
+  /*! Registers have constant numbers. That the thread drops out shows here, where its number has
+   * its bounds: in a role it is the block's number less that of the first thread, of which later
+   * passes know no bounds. One simplification makes the quotients that the next one finds to be
+   * zero. */
+  Expr WithoutThread(const Expr& index) const {
+    Substituter at;
+    for (size_t d = 0; d < coords_.size(); ++d) at.map[nest_.vars[d].get()] = coords_[d];
+    const Expr once = ctx_.analyzer->Simplify(at.Mutate(index));
+    const Expr simple = ctx_.analyzer->Simplify(once);
+    for (const Var& v : VarsOf(ctx_.thread)) {
+      if (Uses(simple, v)) return index;
+    }
+    return simple;
   }
 
   const ParallelNest& nest_;
   const Fragment& layout_;
   Expr reg_;
+  const Array<Expr>& coords_;
   const NestLowering& ctx_;
 };
 
@@ -202,8 +217,9 @@ std::optional<Stmt> LowerInOrder(const RegisterNest& in, const NestLowering& ctx
   if (!inverse) return std::nullopt;
   ctx.analyzer->BindConst(outer, vectors);
   ctx.analyzer->BindConst(lane, width);
-  Stmt body = RegisterRewriter(nest, layout, reg, ctx).Mutate(nest.body);
-  body = SubstituteVars(body, nest.vars, SimplifyAll(inverse->coords, ctx.analyzer));
+  const Array<Expr> coords = SimplifyAll(inverse->coords, ctx.analyzer);
+  Stmt body = RegisterRewriter(nest, layout, reg, coords, ctx).Mutate(nest.body);
+  body = SubstituteVars(body, nest.vars, coords);
   Expr guard = inverse->guard;
   if (layout->replicate > 1) {
     body = WriteMemoryOnce(nest, body, inverse->replica, &guard);

@@ -1,5 +1,7 @@
 """Loops that name each element of a fragment once, in another order than their own."""
 
+import re
+
 import pytest
 import torch
 
@@ -70,3 +72,42 @@ def test_an_operand_of_an_mma_in_another_order(order, arch):
     kernel(a, b.half(), c)
     ordered = a.double()[:, [place(j) for j in range(128)]]
     assert torch.equal(c.double(), ordered @ b.double().T)
+
+
+def test_registers_of_a_role_have_constant_numbers():
+    """A consumer's threads do not begin at 0: that their number drops out shows by its bounds."""
+
+    def place(i):  # A thread's rows g, g + 8, g + 64 and g + 72 are neighbours.
+        return i % 64 // 16 * 32 + i % 8 * 4 + i // 64 * 2 + i % 16 // 8
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 128), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((128, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 128), "float16")
+            B_shared = T.alloc_shared((64, 64), "float16")
+            A_rows = T.alloc_fragment((64, 128), "float16")
+            A_local = T.alloc_fragment((128, 64), "float16")
+            C_local = T.alloc_fragment((128, 64), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], A_shared)
+                T.copy(B[k * 64, 0], B_shared)
+                T.copy(A_shared, A_rows)
+                for i, j in T.Parallel(128, 64):
+                    A_local[i, j] = A_rows[j, place(i)]
+                T.gemm(A_local, B_shared, C_local)
+            T.copy(C_local, C)
+
+    kernel = compiled(main, "sm_90a")
+    source = kernel.get_kernel_source()
+    read = re.findall(r"= A_rows\[(.*)\];", source)
+    assert read
+    assert not any("tx" in number for number in read)
+    a, b = torch.randint(-8, 8, (256, 128)), torch.randint(-8, 8, (256, 64))
+    c = torch.full((128, 64), torch.nan)
+    kernel(a.half(), b.half(), c)
+    assert torch.equal(c.double(), a.double().T[[place(i) for i in range(128)]] @ b.double())
