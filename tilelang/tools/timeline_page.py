@@ -13,7 +13,7 @@ from tilelang.tools import page
 if TYPE_CHECKING:
     from tilelang.emulator.timeline import KernelTimeline, Operation, Timeline, Wait
 
-_ROW, _LEFT, _TOP, _WIDTH = 24, 190, 20, 1080
+_ROW, _LEFT, _TOP, _WIDTH = 24, 180, 20, 1030
 _MOST_BARS = 4000
 _RUN, _READY, _WAIT = "#58b368", "#c9ecd0", "#c3c8cd"
 _ENGINES = {
