@@ -13,7 +13,7 @@ from tilelang.tools import page
 if TYPE_CHECKING:
     from tilelang.emulator.timeline import KernelTimeline, Operation, Timeline, Wait
 
-_ROW, _LEFT, _TOP, _WIDTH = 24, 190, 20, 1080
+_ROW, _LEFT, _TOP, _WIDTH = 24, 180, 20, 1030
 _MOST_BARS = 4000
 _RUN, _READY, _WAIT = "#58b368", "#c9ecd0", "#c3c8cd"
 _ENGINES = {
@@ -109,10 +109,10 @@ def _draw_warps(
     for wait in waits:
         source = wait.released_by
         if source is not None and source // kernel.warp_threads != wait.warp:
-            y = _TOP + source // kernel.warp_threads * _ROW + _ROW / 2
-            to_y = _TOP + wait.warp * _ROW + _ROW / 2
-            x, to_x = _LEFT + (wait.release + 0.5) * step, _LEFT + (wait.end + 0.2) * step
-            drawing.line(x, y, to_x, to_y, style="stroke: var(--accent); opacity: 0.5")
+            rows = (source // kernel.warp_threads, wait.warp)
+            from_y, to_y = (_TOP + (row + 0.5) * _ROW for row in rows)
+            from_x, to_x = _LEFT + (wait.release + 0.5) * step, _LEFT + (wait.end + 0.2) * step
+            drawing.line(from_x, from_y, to_x, to_y, style="stroke: var(--accent); opacity: 0.5")
 
 
 @dataclass
