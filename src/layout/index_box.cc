@@ -1,6 +1,7 @@
 #include "index_box.h"
 
 #include <algorithm>
+#include <array>
 
 #include "../tvm/functor.h"
 
@@ -87,17 +88,41 @@ bool IndexBox::Require(const Expr& condition, bool value) {
   return true;
 }
 
-bool IndexBox::ForEach(const std::function<bool(const std::vector<int64_t>&)>& visit) const {
-  std::vector<int64_t> point;
+bool IndexBox::ForEach(const std::function<bool(const std::vector<int64_t>& point)>& visit) const {
+  return ForEach({}, [&](const std::vector<int64_t>& point, const auto&) { return visit(point); });
+}
+
+bool IndexBox::ForEach(const std::vector<IntProgram>& programs,
+                       const std::function<bool(const std::vector<int64_t>& point,
+                                                const std::vector<int64_t>& values)>& visit) const {
+  constexpr int64_t kMost = IntProgram::kMostPoints;
+  std::vector<int64_t> point, slots(axes_.size() * kMost), found(programs.size() * kMost),
+      condition(kMost), values(programs.size());
   for (const Axis& a : axes_) point.push_back(a.min);
-  for (int64_t left = Points(); left > 0; --left) {
-    const bool inside = std::all_of(required_.begin(), required_.end(), [&](const auto& condition) {
-      return (condition.first(point.data()) != 0) == condition.second;
-    });
-    if (inside && !visit(point)) return false;
-    for (size_t i = axes_.size(); i-- > 0;) {
-      if (++point[i] < axes_[i].min + axes_[i].extent) break;
-      point[i] = axes_[i].min;
+  for (int64_t left = Points(); left > 0; left -= kMost) {
+    const int64_t count = std::min(left, kMost);
+    for (int64_t k = 0; k < count; ++k) {
+      for (size_t i = 0; i < point.size(); ++i) slots[i * kMost + k] = point[i];
+      for (size_t i = point.size(); i-- > 0;) {
+        if (++point[i] < axes_[i].min + axes_[i].extent) break;
+        point[i] = axes_[i].min;
+      }
+    }
+    std::array<bool, kMost> inside;
+    inside.fill(true);
+    for (const auto& [program, wanted] : required_) {
+      program.Evaluate(slots.data(), count, condition.data());
+      for (int64_t k = 0; k < count; ++k) inside[k] &= (condition[k] != 0) == wanted;
+    }
+    for (size_t p = 0; p < programs.size(); ++p) {
+      programs[p].Evaluate(slots.data(), count, found.data() + p * kMost);
+    }
+    std::vector<int64_t> here(point.size());
+    for (int64_t k = 0; k < count; ++k) {
+      if (!inside[k]) continue;
+      for (size_t i = 0; i < here.size(); ++i) here[i] = slots[i * kMost + k];
+      for (size_t p = 0; p < values.size(); ++p) values[p] = found[p * kMost + k];
+      if (!visit(here, values)) return false;
     }
   }
   return true;

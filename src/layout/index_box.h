@@ -37,7 +37,11 @@ class IndexBox {
    * condition cannot be evaluated; the points are then more than those that have it. */
   bool Require(const Expr& condition, bool value);
   /*! Visits the points, the last axis fastest, until `visit` returns false; false if it did. */
-  bool ForEach(const std::function<bool(const std::vector<int64_t>&)>& visit) const;
+  bool ForEach(const std::function<bool(const std::vector<int64_t>& point)>& visit) const;
+  /*! The same with the value of each program at the point; many points are evaluated at a time. */
+  bool ForEach(const std::vector<IntProgram>& programs,
+               const std::function<bool(const std::vector<int64_t>& point,
+                                        const std::vector<int64_t>& values)>& visit) const;
 
  private:
   std::vector<Axis> axes_;

@@ -1,29 +1,30 @@
 /*!
  * PlanSharedMemory: a place for every dynamic shared buffer.
  *
- * Input: a thread program without blocks, allocations being AllocBuffer statements, asynchronous
- * copies explicit. Output: the same; each AllocBuffer of scope `shared.dyn`, and of mbarriers, is
- * annotated with `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel.
- * Buffers of scope `shared` stay arrays of their own. Establishes: offsets are multiples of 128
- * bytes, or of the buffer's own alignment or that of a swizzle by TMA or wgmma where that is more,
- * of mbarriers multiples of 8; buffers whose lives overlap have no byte in common, and mbarriers
- * with nothing. What shares bytes is left for ThreadSync to order. Refuses: more shared memory than
- * a block of the target may have (ValueError with a table of the buffers).
+ * In:  a thread program without blocks; allocations are AllocBuffer statements, asynchronous copies
+ *      are explicit.
+ * Out: the same. Each AllocBuffer of scope `shared.dyn`, and of mbarriers, is annotated with
+ *      `tl.shared_offset`, its byte offset in the one dynamic shared array of its kernel. Buffers
+ * of scope `shared` stay arrays of their own. `tl.rewrites` and `tl.role_loop` are gone.
+ * Establishes: buffers whose lives overlap have no byte in common; an mbarrier shares bytes with
+ *      nothing. Offsets are multiples of 128 bytes, or of a larger alignment of the buffer or of
+ * its swizzle; those of mbarriers are multiples of 8. ThreadSync orders what shares bytes. Refuses:
+ * more shared memory than a block of the target may have (ValueError with a table of the buffers).
  *
- * Tiles whose extents the launch decides come last, in the order of their allocation, and share
- * bytes with nothing: the offset of a second one is an expression. The launch checks the sum.
+ * Tiles whose extents the launch decides come last, in the order of their allocation. They share
+ * bytes with nothing, and the offset of a second one is an expression. The launch checks the sum.
  *
- * Where memory is short for a block, or for as many as the program says share a multiprocessor, or
- * where tiles that are used once, outside of loops, are in the way of a second block there,
- * waits and mbarriers buy what the program's own order does not give (shared_reuse.h): they are in
- * the output then, and function attribute `tl.notes` has a line for each pair. `tl.rewrites` and
- * `tl.role_loop` are gone.
+ * If memory is short, more buffers share bytes at the price of waits and mbarriers
+ * (shared_reuse.h), which are then in the output; function attribute `tl.notes` has a line for each
+ * pair. Memory is short if a block does not fit, or if fewer blocks fit on a multiprocessor than
+ * the program wants there. It also counts as short if tiles that are used once, outside of loops,
+ * keep a second block from fitting.
  *
- * Each buffer gets the lowest place that no buffer in its way has, buffers being taken in the
- * order of their allocation or the largest first, whichever needs less. A few small buffers are in
- * the way of all, as long as that fits: sharing their bytes would take barriers. With
- * `tl.enable_aggressive_shared_memory_merge` those share bytes as all others do, with
- * `tl.disable_shared_memory_reuse` all are in each other's way.
+ * Each buffer gets the lowest offset that no conflicting buffer has. Buffers are taken in the order
+ * of their allocation, or the largest first, whichever needs less. A few small buffers conflict
+ * with all, as long as that fits: sharing their bytes would take barriers. With
+ * `tl.enable_aggressive_shared_memory_merge` they share bytes as others do; with
+ * `tl.disable_shared_memory_reuse` all buffers conflict.
  * `tl.debug_merge_shared_memory_allocations` logs the table.
  */
 #include <algorithm>
@@ -55,8 +56,8 @@ constexpr int64_t kBarrierAlignment = 8;
 /*! CUDA Programming Guide, "Shared Memory": more than 48 KiB a block has to be dynamic. */
 constexpr int64_t kMaxStaticBytes = 48 * 1024;
 
-/*! What a buffer of few bytes leaves to others is worth less than the barrier in front of them:
- * those of a cross-warp reduction have bytes of their own. */
+/*! Sharing the bytes of so small a buffer saves less than the barrier costs: buffers of a
+ * cross-warp reduction have bytes of their own. */
 constexpr int64_t kSmallBytes = 512;
 constexpr int64_t kAllSmallBytes = 4096;
 
@@ -80,8 +81,8 @@ struct Use {
   int64_t bytes;
   Lifetime life;
   int64_t offset = 0;
-  bool apart = false;                 // its bytes are to be its own
-  int64_t async_proxy_alignment = 1;  // what copies by TMA and MMAs of wgmma want
+  bool apart = false;                 // it shares bytes with nothing
+  int64_t async_proxy_alignment = 1;  // what TMA and wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
   bool IsBarrier() const { return tl::IsBarrier(alloc->buffer); }

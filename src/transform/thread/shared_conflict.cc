@@ -311,15 +311,17 @@ class Owners {
     }
     for (const auto& [condition, value] : conditions) box.Require(condition, value);
     for (const auto& [condition, value] : access.guards) box.Require(condition, value);
-    return box.ForEach([&](const std::vector<int64_t>& point) {
-      int64_t thread = 0, key = 0;
-      for (size_t i = threads; i-- > 0;) thread = thread * box.axes()[i].extent + point[i];
-      for (size_t i = threads; i < threads + keys_.size(); ++i) {
-        const Axis& axis = box.axes()[i];
-        key = key * axis.extent + point[i] - axis.min;
-      }
-      return VisitElements(access, programs, point, key, Owner(access, thread), visit);
-    });
+    return box.ForEach(programs,
+                       [&](const std::vector<int64_t>& point, const std::vector<int64_t>& indices) {
+                         int64_t thread = 0, key = 0;
+                         for (size_t i = threads; i-- > 0;)
+                           thread = thread * box.axes()[i].extent + point[i];
+                         for (size_t i = threads; i < threads + keys_.size(); ++i) {
+                           const Axis& axis = box.axes()[i];
+                           key = key * axis.extent + point[i] - axis.min;
+                         }
+                         return VisitElements(access, indices, key, Owner(access, thread), visit);
+                       });
   }
 
   int Owner(const SharedAccess& access, int64_t thread) const {
@@ -333,14 +335,13 @@ class Owners {
     return static_cast<int>(thread + (other ? kNoThread : 0));
   }
 
-  bool VisitElements(const SharedAccess& access, const std::vector<IntProgram>& programs,
-                     const std::vector<int64_t>& point, int64_t element, int owner,
-                     const Visit& visit) const {
+  bool VisitElements(const SharedAccess& access, const std::vector<int64_t>& indices,
+                     int64_t element, int owner, const Visit& visit) const {
     int64_t lanes = 1;
-    for (size_t i = 0; i < programs.size(); ++i) {
-      const int64_t index = programs[i](point.data());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const int64_t index = indices[i];
       if (indices_[i] + 1 == access.indices.size()) lanes = access.lanes;
-      const int64_t width = i + 1 == programs.size() ? lanes : 1;
+      const int64_t width = i + 1 == indices.size() ? lanes : 1;
       if (index < 0 || index + width > extents_[i]) return false;
       element = element * extents_[i] + index;
     }

@@ -1,14 +1,15 @@
 /*!
- * SharedReuse: which shared buffers may have the same bytes, one after the other, though they
- * belong to one iteration of a loop, or to ranges of threads that run at the same time; and what
- * orders them there.
+ * SharedReuse: finds shared buffers of one loop iteration, or of roles that run at the same time,
+ * that may have the same bytes one after the other, and the synchronisation that this takes.
  *
- * Where SharedLifetimes counts a loop as one moment, here a buffer lives from the first to the last
- * statement of an iteration that uses it, if nothing that it held before is wanted then: what
- * `tl.rewrites` says. What the async proxy may still access at its end is waited for there. In a
- * kernel with roles, a buffer that one role fills and another reads lives as that role's program
- * uses it: a role awaits every fill, so behind its last use no fill is on its way. A fill that
- * comes after another buffer in the same bytes waits for the reader's word (`Handshake`).
+ * SharedLifetimes takes a loop for one moment. Here a buffer lives from the first to the last
+ * statement of an iteration that uses it. That is right if the iteration overwrites the buffer
+ * before it reads it, as `tl.rewrites` states. At the end of the life, asynchronous operations that
+ * still access the buffer are awaited.
+ *
+ * If one role fills a buffer and another reads it, its life is that in the reader's program. The
+ * reader waits for every fill, so no fill is in flight after its last use. A fill of the next
+ * buffer in the same bytes waits at an mbarrier at which the reader arrives (`Handshake`).
  */
 #pragma once
 #include <map>
@@ -27,12 +28,14 @@ class SharedReuse {
  public:
   explicit SharedReuse(const Stmt& kernel);
 
-  /*! What two buffers in the same bytes cost: they cannot be; waits for the async proxy and
-   * barriers; two mbarriers between the role that fills one of them and the role that reads it. */
+  /*! What it takes that two buffers have the same bytes. kWaits: waits for asynchronous operations,
+   * and barriers. kHandshake: two mbarriers between the role that fills one buffer and the role
+   * that reads the other. */
   enum class Price : uint8_t { kImpossible, kWaits, kHandshake };
   Price PriceOf(const Object* a, const Object* b) const;
 
-  /*! What is waited for at the end of a buffer's life, beside threads: "" if nothing more. */
+  /*! The asynchronous operations that are awaited at the end of a buffer's life, as words; "" for
+   * none. */
   std::string Unawaited(const Object* buffer) const;
   /*! One buffer's life is over before the other's begins. */
   bool IsBefore(const Object* a, const Object* b) const;
@@ -93,9 +96,9 @@ class SharedReuse {
     std::vector<int> fillers;     // ranges of others that fill it
     bool remote = false;          // other blocks fill it, too
   };
-  /*! A role waits in front of a fill until another is behind its use of the same bytes, in the same
-   * iteration of a loop (`before`) or in the one before. In a loop, that one goes on to tell only
-   * when the first has heard the last word: phases are not missed. */
+  /*! A role waits in front of a fill until another role has finished its use of the same bytes, in
+   * the same iteration of a loop or in the previous one. In a loop, the second mbarrier keeps the
+   * other role from arriving again before this role has seen the phase. */
   struct Handshake {
     int arrive_behind, wait_before;  // items
     int from, to;                    // ranges

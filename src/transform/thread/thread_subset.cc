@@ -91,13 +91,24 @@ bool ThreadSubsets::IsWhole(int set, int64_t of) const {
 }
 
 int ThreadSubsets::Union(int a, int b) {
+  if (a == b || b == kNone) return a;
+  if (a == kNone) return b;
+  const auto known = unions_.find({a, b});
+  if (known != unions_.end()) return known->second;
   std::vector<bool> both = sets_[a];
   both.resize(std::max(sets_[a].size(), sets_[b].size()));
   for (size_t i = 0; i < sets_[b].size(); ++i) both[i] = both[i] || sets_[b][i];
-  return Intern(std::move(both));
+  return unions_[{a, b}] = Intern(std::move(both));
 }
 
-bool ThreadSubsets::Contains(int set, int part) const {
+bool ThreadSubsets::Contains(int set, int part) {
+  if (set == part || part == kNone) return true;
+  const auto [known, is_new] = contained_.try_emplace({set, part}, false);
+  if (is_new) known->second = HasMembersOf(set, part);
+  return known->second;
+}
+
+bool ThreadSubsets::HasMembersOf(int set, int part) const {
   if (sets_[part].size() > sets_[set].size()) return false;
   for (size_t i = 0; i < sets_[part].size(); ++i) {
     if (sets_[part][i] && !sets_[set][i]) return false;

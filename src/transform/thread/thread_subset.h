@@ -27,7 +27,7 @@ class ThreadSubsets {
   bool AreWarpGroups(const SyncNode* node);
 
   int Union(int a, int b);
-  bool Contains(int set, int part) const;
+  bool Contains(int set, int part);
   int Size(int set) const;
   /*! The lowest thread of a set that has some, and the one behind the highest. */
   int First(int set) const;
@@ -42,11 +42,15 @@ class ThreadSubsets {
   /*! Some threads, and with one of `of` consecutive ones all. */
   bool IsWhole(int set, int64_t of) const;
   int Intern(std::vector<bool> members);
+  bool HasMembersOf(int set, int part) const;
 
   const int64_t warp_threads_;
   std::vector<std::vector<bool>> sets_;
   std::map<std::vector<bool>, int> numbers_;
   std::map<const SyncNode*, Place> places_;
+  /*! What was asked before, by the numbers of both sets. */
+  std::map<std::pair<int, int>, int> unions_;
+  std::map<std::pair<int, int>, bool> contained_;
 };
 
 }  // namespace tl

@@ -1,37 +1,40 @@
 /*!
  * ThreadSync: barriers between accesses of one place in memory by different threads of a block.
  *
- * Input: a thread program with explicit asynchronous copies, commits and waits, shared buffers with
- * their offsets where several have a byte in common. Output: the same with barriers such that two
- * accesses of one byte of shared memory, or of one element of a tensor that the kernel writes, by
- * two threads of a block, one of them a write, have one between them on every path:
- * `tvm_storage_sync`, or `tl.sync_threads_partial` in a region that whole warps run, chosen by the
- * thread index; where several warp groups run a range of threads and each waits for accesses of its
- * own only, one for each of them, so that none waits for another. Barriers that are there count. A
- * barrier stands as late as possible but outside of
- * loops that do not need it each iteration; one that the others make superfluous is dropped. None
- * are placed with `tl.disable_thread_storage_sync`; fences (below) are.
+ * In:  a thread program with explicit asynchronous copies, commits and waits. Shared buffers have
+ *      their offsets where several have a byte in common.
+ * Out: the same with barriers and proxy fences.
+ * Establishes: between two conflicting accesses there is a barrier on every path. Accesses conflict
+ *      if two threads of a block make them, one is a write, and both are of one byte of shared
+ *      memory or of one element of a tensor that the kernel writes.
  *
- * An asynchronous copy writes where it is issued, as far as earlier accesses are concerned, and
- * again at each later wait, as far as later ones are: its bytes are the copying thread's at the
- * wait and the others' after a barrier.
+ * Barriers. A barrier is `tvm_storage_sync`. In a region that whole warps run, chosen by the thread
+ * index, it is `tl.sync_threads_partial`. If each of several warp groups waits for its own accesses
+ * only, each has a barrier of its own. Barriers of the program count. A barrier stands as late as
+ * possible, but outside of loops that do not need it in each iteration; a superfluous one is
+ * dropped. `tl.disable_thread_storage_sync` leaves barriers out, and keeps fences.
  *
- * The async proxy's read of what threads wrote (a store by TMA, an operand of wgmma), and its write
- * of what threads read or wrote, also needs a fence between proxies in those threads: it stands in
- * front of the last barrier on each way from the one to the other, or of the async proxy's access
- * where an mbarrier tells threads of another branch of the write. Where threads arrive at an
- * mbarrier or at the barrier of a cluster, someone may count on what they have read: a fence stands
- * in front of that, if the async proxy writes the buffer, or in front of the `sync_warp` after
- * which a lane arrives for others. What a bulk copy or a wgmma reads it may read until the wait for
- * its group. The async proxy's write that an mbarrier signals is ordered with accesses of its own
- * buffer by the program, and by barriers with those of other buffers in the same bytes. One that
- * all threads wait for at once is ordered with what is behind it.
+ * Asynchronous copies. To earlier accesses, a copy writes where it is issued. To later accesses, it
+ * writes at each wait for it: the copying thread sees its bytes then, others after a barrier.
  *
- * The plan: walk the program, a loop's body for an iteration, the next one, and one further on; at
- * the first conflict mark a barrier and go on in front of the statement that has it, the outermost
- * loop around it where there is one. Every state on the way is the set of accesses since the last
- * barrier on some path, each with the threads for which a barrier ordered it. What neither accesses
- * memory that threads share nor waits is not walked.
+ * Fences. If threads write what the async proxy reads (a store by TMA, an operand of wgmma), or
+ * access what it writes, these threads also need a proxy fence. It stands in front of the last
+ * barrier between the two accesses on each path. If an mbarrier, not a barrier, connects them, it
+ * stands in front of the async proxy's access. An arrival at an mbarrier or at a cluster's barrier
+ * may permit the async proxy to overwrite what the threads have read. So if the async proxy writes
+ * the buffer, a fence stands in front of the arrival, or of the `sync_warp` after which one lane
+ * arrives for its warp.
+ *
+ * The async proxy. A bulk copy or a wgmma may read its sources until the wait for its group. A
+ * write that an mbarrier signals is ordered by the program with accesses of the same buffer, and by
+ * barriers with those of other buffers in the same bytes. A write that all threads wait for at once
+ * is ordered with everything behind it.
+ *
+ * The plan. The walk goes over the program; of a loop it walks an iteration, the next one, and one
+ * later. A state is the set of accesses since the last barrier on some path, each with the threads
+ * for which a barrier has ordered it. At the first conflict a barrier is marked, and the walk goes
+ * on in front of the statement, or of the outermost loop around it. Statements that neither access
+ * memory that threads share nor wait are not walked.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
@@ -77,7 +80,7 @@ struct Pending {
   const SharedAccess* access;
   SharedConflict::Distance distance;
   int ordered_for = ThreadSubsets::kNone;  // the threads that have met at a barrier since
-  bool in_groups = false;                  // each of their warp groups has met by itself since
+  bool in_groups = false;                  // each warp group has met by itself since
 };
 
 // By place in the program, so that the plan is the same each time.
@@ -93,11 +96,11 @@ struct Earlier {
 };
 using PendingSet = std::set<Pending, Earlier>;
 
-/*! What is not ordered with what comes next, on some path to here. */
+/*! Accesses that are not yet ordered with later ones, on some path to here. */
 struct State {
   PendingSet pending;  // accesses since the last barrier
-  /*! What the async proxy may not have finished, and the groups committed since it was issued, at
-   * least: its own and later ones. */
+  /*! Asynchronous operations that may be in flight, each with the least number of groups that were
+   * committed since its issue, its own among them. */
   std::map<const SharedAccess*, int64_t, Earlier> in_flight;
   /*! Threads' writes, and reads of what the async proxy writes, that no fence between proxies
    * followed, with the last barriers that did; nullptr is a way without one. */

@@ -26,9 +26,9 @@ class ReleasePlanner {
     const size_t at = last - steps.begin(), n = steps.size();
     const auto found = FindWait(*w->sequence, steps, at);
     if (found && found->place < n) {
-      // In front of a wait for a later MMA, which may take long, stands one for this MMA.
-      // ptxas runs MMAs one after the other if some are in flight over the end of an iteration
-      // and a wait for a part of them stands in front of a use of accumulators.
+      // If the statement waits for a later MMA, the release goes in front of it, behind a wait for
+      // this MMA alone. But ptxas serialises MMAs if some are in flight across iterations and such
+      // a partial wait precedes a use of accumulators: then it goes behind the statement.
       use->release_at = steps[found->place];
       use->is_waited_for = true;
       use->release_side = !found->for_later || EndsIdle(*w->sequence, steps) ? -1 : 1;
@@ -36,11 +36,11 @@ class ReleasePlanner {
     }
     size_t next = at + 1;
     while (!WgmmaAt(*w->sequence, steps[next % n])) ++next;
-    // Unless there is a better place: behind what else the operation of a schedule does.
+    // The default: at the end of the operation of a schedule that the MMA belongs to.
     use->release_at = steps[EndOfOperation(*w->sequence, steps, at)];
     if (found && found->place < next) return;
     size_t place = found ? found->place : next;
-    // A slot that the next fill needs is released in the same iteration, behind the next MMA.
+    // If the next fill needs this very slot, the release cannot move to the next iteration.
     if (place >= n && !MayBeLate(channel, *w, *use)) place = next;
     const bool late = place >= n;
     if (late && !MayBeLate(channel, *w, *use)) return;
@@ -58,7 +58,8 @@ class ReleasePlanner {
     return at;
   }
 
-  /*! The fill that an iteration waits for needs no slot that it is to release itself. */
+  /*! A release may move to the next iteration: the fill that this iteration waits for needs another
+   * slot. */
   bool MayBeLate(const Channel& channel, const Window& w, const SlotUse& use) const {
     return FillCount::CountingLoop(w.sequence) && channel.versions >= 2 + StageOf(w, use);
   }
@@ -97,7 +98,7 @@ class ReleasePlanner {
     return true;
   }
 
-  /*! Statements of the role as a step runs them; none where the compiler is to place some. */
+  /*! The role's statements in the order of a step; empty if a schedule leaves some unplaced. */
   std::vector<size_t> StepOrder(const RoleSequence& sequence) const {
     const RoleSchedule schedule = ScheduleOf(sequence);
     std::vector<size_t> steps;
@@ -133,8 +134,8 @@ class ReleasePlanner {
     return wgmma_.At(*sequence.nodes[i]);
   }
 
-  /*! A statement that finds the MMA complete: all that touches its accumulators but MMAs
-   * into them, and what writes an operand. */
+  /*! The statement needs the MMA complete: it writes an operand, or touches the accumulators other
+   * than by an MMA into them. */
   bool Needs(const RoleSequence& sequence, size_t i, const GemmOp& group) const {
     const RoleNode& node = *sequence.nodes[i];
     const Var c = views_.RootOf(group.c.buffer), a = views_.RootOf(group.a.buffer);

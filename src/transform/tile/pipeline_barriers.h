@@ -1,8 +1,8 @@
 /*!
- * mbarriers that a program uses by hand in a pipelined loop: `T.tma_copy` with a barrier, arrivals,
- * waits. Where each iteration fills a tile, completes one phase and waits for it, loads and
- * arrivals may run ahead of the wait: each iteration under way then has an mbarrier of its own,
- * slot (n % versions) of phase parity (n / versions % 2), n being the number of iterations before.
+ * mbarriers that a program uses itself in a pipelined loop: `T.tma_copy` with a barrier, arrivals,
+ * waits. If each iteration completes one phase and waits for it, loads and arrivals may run ahead
+ * of the wait. Then the mbarrier gets versions: iteration n, counted over the whole kernel, uses
+ * slot n % versions, at phase parity n / versions % 2.
  */
 #pragma once
 #include <set>

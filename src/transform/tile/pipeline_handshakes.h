@@ -1,14 +1,13 @@
 /*!
- * Roles that a program writes by hand in a pipelined loop (`T.ws`): one fills tiles, another uses
- * them, and two mbarriers say when. The one that fills waits at `empty` for the phase before, and
- * arrives at `full`; the one that uses the tile waits at `full` for this phase, and arrives at
- * `empty`. With versions of tiles and barriers the same statements, where they are, let the first
- * role run ahead of the second.
+ * Roles that a program writes itself in a pipelined loop (`T.ws`). One role fills a tile: it waits
+ * at `empty` for the previous phase and arrives at `full`. Another role uses the tile: it waits at
+ * `full` for this phase and arrives at `empty`. If tiles and mbarriers get versions, the first role
+ * runs ahead of the second, and no statement moves.
  *
- * In iteration c of those that the kernel runs, both use slot c % versions, whose mbarriers are in
- * phase c / versions. Slots that the program has by hand, as many of all, stay as they are
- * (pipeline_rings.h). This is right where nothing but these handshakes orders the roles, and where
- * an iteration uses nothing that another one has left in a tile.
+ * In iteration c, counted over the whole kernel, both roles use slot c % versions, whose mbarriers
+ * are in phase c / versions. Rings that the program numbers itself stay as they are
+ * (pipeline_rings.h). Versions are legal if nothing but these handshakes orders the roles, and if
+ * no iteration uses what another one has left in a tile.
  */
 #pragma once
 #include <optional>
@@ -25,12 +24,11 @@ struct Handshakes {
   int64_t versions = 1;
   std::vector<Var> tiles;
   std::vector<Var> barriers;
-  /*! As many slots of each, that the program has by hand; 1 where it has none, and versions are to
-   * be made. */
+  /*! The slots of a ring that the program numbers itself; 1 if versions are to be made. */
   int64_t slots = 1;
-  /*! A role gives one of them up an iteration later. */
+  /*! A role releases a slot of the ring one iteration late. */
   bool late = false;
-  /*! By the buffer of mbarriers, the elements of which the phase before is waited for. */
+  /*! For each buffer of mbarriers, the elements whose waits are for the previous phase. */
   Map<Var, Array<IntImm>> phase_before;
 
   Any ToAnnotation() const;

@@ -11,10 +11,13 @@
 
 namespace tl {
 
-/*! The versions that `buffer` needs; `is_read_outside` tells that what is left in it after the loop
- * counts. Throws ValueError with both statements where the order within an iteration is not kept,
- * and where it takes several versions of what has one only: memory that is not shared, or of which
- * more is read than what the same iteration has written. */
+/*!
+ * The versions that `buffer` needs. `is_read_outside`: code behind the loop reads what is left.
+ *
+ * Throws ValueError with both statements if the schedule does not keep the order within an
+ * iteration. It also throws if the buffer needs several versions and can have one only: it is not
+ * shared memory, or an iteration reads what another one has written.
+ */
 int64_t VersionsOf(const Pipeline& p, const Var& buffer, const Views& views, bool is_read_outside);
 
 /*! Every dependence is kept with one version of each buffer. */

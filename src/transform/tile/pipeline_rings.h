@@ -1,13 +1,14 @@
 /*!
- * Slots that a program has by hand in a pipelined loop of roles: `full[k % 3]`, `S[k % 3, :, :]`.
- * Such a ring is what versions of one tile and one mbarrier would become, so the program on one
- * slot of each is what is to be proved (pipeline_handshakes.h); it needs no versions.
+ * Rings: slots that the program numbers itself in a pipelined loop of roles, `full[k % 3]`,
+ * `S[k % 3, :, :]`. The compiler would make the same of versions of one tile and one mbarrier. So
+ * the ring is folded to one slot, and the proof of pipeline_handshakes.h is made on that program.
+ * The program itself stays as it is.
  *
- * A role may release a slot one iteration later, `if k > 0: T.mbarrier_arrive(empty[(k - 1) % 3])`,
- * where its next MMA is on its way: here that stands at the end of its own iteration. The last
- * iteration's may stand behind the loop, `T.mbarrier_arrive(empty[(n - 1) % 3])`: then each run of
- * a loop that another one repeats makes all of its own. What the role waits for meanwhile depends
- * on slots that were released before, since there are two at least.
+ * A role may release a slot one iteration late: `if k > 0: T.mbarrier_arrive(empty[(k - 1) % 3])`.
+ * The folded program has this arrival at the end of the iteration that it is for. The arrival for
+ * the last iteration may stand behind the loop: `T.mbarrier_arrive(empty[(n - 1) % 3])`. Then each
+ * run of the loop makes all of its arrivals, and an outer loop may repeat it. A late release cannot
+ * deadlock: with two slots or more, the fill that the role waits for needs another slot.
  */
 #pragma once
 #include <optional>
@@ -33,8 +34,7 @@ struct Rings {
   std::string why;
 };
 
-/*! nullopt where no mbarrier of the loop has an index that changes from one iteration to the next.
- */
+/*! nullopt if no mbarrier of the loop has an index that depends on the iteration. */
 std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, const Views& views,
                                const SBlockNode* block);
 

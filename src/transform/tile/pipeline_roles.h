@@ -47,8 +47,8 @@ BodyRoles SplitRoles(const std::vector<Stmt>& body, const std::vector<Axis>& thr
  * ..)`; nullptr for other statements. */
 const AttrStmtNode* RangeOfRole(const Stmt& s);
 
-/*! Where what a step reads is read: itself, or the step that waits for the async proxy that it
- * starts; the number of steps if none does. */
+/*! The step at which the reads of step `step` are complete: the step itself, or the one that waits
+ * for the asynchronous operation that it starts; the number of steps if none waits. */
 size_t EndOfReads(const std::vector<RoleStep>& steps, size_t step);
 
 }  // namespace tl

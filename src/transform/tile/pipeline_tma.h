@@ -1,4 +1,4 @@
-/*! Copies of a pipelined loop that the user wants made by TMA, without warp specialisation. */
+/*! Loads by TMA that the user demands in a pipelined loop without warp specialisation. */
 #pragma once
 #include "kernel_scope.h"
 #include "warp_roles.h"

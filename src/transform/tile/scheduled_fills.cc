@@ -100,8 +100,8 @@ class FillChooser : ScheduledProgram {
     return CopyKind::kThreads;
   }
 
-  /*! The role does nothing with the buffers but load parts of them that have nothing in common:
-   * the loads of one fill may end in any order, and nobody in the role waits for them. */
+  /*! The role only loads disjoint parts of the buffers. It must not use them, since it does not
+   * wait for its own loads, which may end in any order. */
   bool IsOnlyFilled(const RoleNode& node, const std::vector<Var>& buffers) const {
     bool only = true;
     ForEachNode(roles_.body, [&](const RoleNode* other) {

@@ -16,7 +16,8 @@ struct Touch {
   bool writes;
 };
 
-/*! Gives what differs between iterations other names: variables, and what is read from memory. */
+/*! An expression as another iteration evaluates it: loop variables, names and loads become unknown
+ * values. */
 class Later : public Substituter {
  public:
   explicit Later(const RoleSequence& body) {

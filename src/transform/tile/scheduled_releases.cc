@@ -23,7 +23,7 @@ class ReleaseRefiner {
     for (Channel& channel : roles_.channels) {
       if (!channel.empty_arrivals) continue;
       for (size_t r = 0; r < roles_.roles.size(); ++r) {
-        // A fence of the role's own belongs to the arrival of one that writes.
+        // A role that writes to the slot has a fence in front of its arrival: it keeps both.
         if (!channel.IsUsedBy(r) || channel.consumer_writes) continue;
         if (IsImplied(channel, r)) OmitOf(r, &channel);
       }
@@ -35,8 +35,8 @@ class ReleaseRefiner {
   }
 
  private:
-  /*! Windows of the sequence in which the threads of the role write for others and then arrive. TMA
-   * and cp.async arrive when they are done, not where they stand in the program. */
+  /*! Windows of the body that the role's threads fill by stores, and then arrive. TMA and cp.async
+   * are left out: they arrive when they are done, whatever stands behind them. */
   std::vector<const Window*> SignalsOf(const RoleSequence* sequence, size_t role) const {
     std::vector<const Window*> out;
     for (const Channel& c : roles_.channels) {
@@ -48,7 +48,7 @@ class ReleaseRefiner {
     return out;
   }
 
-  /*! In every window another role gives the slot up after role `r` is done with it. */
+  /*! In every window another role releases the slot after role `r` is done with it. */
   bool IsImplied(const Channel& channel, size_t r) const {
     return std::all_of(channel.windows.begin(), channel.windows.end(), [&](const Window& w) {
       const SlotUse* use = w.UseBy(r);
@@ -58,8 +58,8 @@ class ReleaseRefiner {
     });
   }
 
-  /*! The role of `later` waits, before it releases the slot, for what the role of `use` signals
-   * in the same iteration behind the place where it would give it up. */
+  /*! The role of `use` signals something after the place of its release, and the role of `later`
+   * waits for that signal, in the same iteration, before it releases the slot. */
   bool Follows(const RoleSequence& sequence, const SlotUse& later, const SlotUse& use) const {
     if (!use.is_waited_for) return false;
     const auto signalled = SignalsOf(&sequence, use.role);
@@ -78,7 +78,7 @@ class ReleaseRefiner {
     channel->empty_arrivals -= channel->blocks * roles_.roles[r].range.threads / warp_threads_;
   }
 
-  /*! Unless the role would wait for a fill with the slot still in its hands. */
+  /*! Not if the role waits for a fill in between: that fill might wait for this slot. */
   void MoveBehindSignal(const RoleSequence& sequence, SlotUse* use) const {
     if (!use->is_waited_for || use->is_implied) return;
     size_t first = SIZE_MAX;

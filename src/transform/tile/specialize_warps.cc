@@ -54,7 +54,7 @@ Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
   return whole.ToExpr();
 }
 
-/*! The two barriers of a channel, and what one of its windows says to them. */
+/*! The two mbarriers of a channel, and the waits and arrivals at them. */
 struct ChannelBarriers {
   const Channel* channel;
   Var full, empty;
@@ -71,11 +71,11 @@ struct ChannelBarriers {
   Stmt Release(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {}, span, channel->blocks);
   }
-  /*! A release without an arrival: what it would wait for is over. */
+  /*! Waits for the MMAs that read the slot, and does not arrive. */
   Stmt Withhold(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {MakeInt(kBool, 0)}, span, channel->blocks);
   }
-  /*! The slot is filled by this warp's lanes; says nothing of what else they have in flight. */
+  /*! This warp's stores to the slot are done. Its other operations may still be in flight. */
   Stmt SignalFull(const Expr& number, const Span& span) const {
     return Call(kRelease, full, number, {}, span);
   }
@@ -100,11 +100,11 @@ struct ChannelBarriers {
   }
 };
 
-/*! New names for what a copy of statements declares, and memory of its own for the thread's
- * variables that it writes: a value that one role has says nothing of the other's. */
+/*! Gives a role its own variables: new names for what its statements declare, and memory of its own
+ * for the thread's variables that they write. */
 class Renamer : public BindingRenamer {
  public:
-  /*! `taken`: memory that other roles have; what this one has comes to it. */
+  /*! `taken`: the variables of other roles, to which those of this role are added. */
   Renamer(const Stmt& s, std::vector<Var>* taken) {
     for (const Var& v : CollectBufferUse(s).writes) {
       if (!IsLocal(v)) continue;
@@ -124,7 +124,8 @@ class Renamer : public BindingRenamer {
 struct RoleStmt {
   Stmt stmt;
   bool elected = false;
-  /*! Index of the statement that it is or serves, and before (-1) or after (1) it. */
+  /*! Index of the statement that it is (side 0), or beside which it stands: in front of it (-1) or
+   * behind it (1). */
   size_t serves = 0;
   int side = 0;
   /*! Index of the statement whose iterations it is for. */
@@ -350,7 +351,7 @@ class RoleEmitter {
         add(u.barriers->Release(u.number, span));
       }
     }
-    // Behind the arrivals, none of which they are to hold up.
+    // Behind the arrivals: their waits would delay these.
     out->insert(out->end(), withheld.begin(), withheld.end());
   }
 
@@ -402,9 +403,10 @@ class RoleEmitter {
     return loop;
   }
 
-  /*! What PlanSharedMemory may know: the loops of all roles that were one; and that a role wants
-   * nothing of what the slots that it reads in a loop held before; of those with one, it says so
-   * where it waits for them. */
+  /*! Tells PlanSharedMemory two things about a loop: which loops of other roles are the same loop
+   * of the program (`tl.role_loop`), and which tiles with several versions are overwritten whole in
+   * it before they are read (`tl.rewrites`). A tile with one version says so where a role waits
+   * for it. */
   void NoteReuse(const RoleNode& node, Annotations* notes) const {
     Array<Var> rewritten;
     for (const ChannelBarriers& b : barriers_) {
@@ -439,7 +441,7 @@ class RoleEmitter {
     return number;
   }
 
-  /*! Something is passed on in the loop. */
+  /*! A channel has a window in the loop. */
   bool HasWindow(const RoleNode& loop) const {
     const auto is_inside = [&](const Window& w) {
       const RoleSequence* s = w.sequence;
@@ -451,7 +453,7 @@ class RoleEmitter {
     });
   }
 
-  /*! The role counts the fills of a channel that it has to do with. */
+  /*! The role fills or uses a channel that has this running count. */
   bool Counts(const FillCount& count) const {
     if (!count.variable.defined()) return false;
     return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
@@ -527,13 +529,14 @@ class RoleEmitter {
  private:
   const Target& target_;
   const WarpRoles& roles_;
-  /*! The role that is written. */
+  /*! The role whose program is written. */
   size_t role_ = 0;
   Var thread_;
   const Views& views_;
   VersionMaker* versions_;
   std::vector<ChannelBarriers> barriers_;
-  /*! Memory of threads that has the program's names, and what other roles have instead. */
+  /*! Variables of threads under the program's names, and those that replace them in other roles.
+   */
   std::vector<Var> taken_;
   Array<Var> own_;
 };

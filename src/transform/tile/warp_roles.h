@@ -25,9 +25,9 @@
 
 namespace tl {
 
-/*! Who makes a copy: nobody ahead, TMA, cp.async, ordinary stores. What
- * is fetched from a counter is no copy; one thread makes it, and the producer itself reads it, too.
- */
+/*! How a fill is made. kNothing: the statement is no fill. kThreads: by ordinary stores.
+ * kFetchTile is no copy: one thread fetches the number of a tile from a counter, and the producer
+ * reads that number, too. */
 enum class CopyKind : uint8_t { kNothing, kTma, kCpAsync, kThreads, kFetchTile };
 
 /*! A part of the block's threads and their registers. */
@@ -43,7 +43,7 @@ struct Role {
   /*! What setmaxnreg gives to a thread, if the program says so. */
   std::optional<int64_t> registers;
 };
-/*! The roles of the compiler's own plan. */
+/*! Indices of the roles of the compiler's own plan. */
 inline constexpr size_t kProducer = 0, kConsumer = 1;
 
 struct RoleNode;
@@ -55,23 +55,23 @@ struct RoleSequence {
   RoleNode* owner = nullptr;
 };
 
-/*! A statement and what the plan says of it. */
+/*! A statement, and what the plan gives it. */
 struct RoleNode {
   enum class Kind : uint8_t { kLeaf, kFor, kWhile, kIf };
   Kind kind = Kind::kLeaf;
   Stmt stmt;
   RoleSequence* parent = nullptr;
   RoleSequence body, otherwise;
-  /*! What it touches with all that is in it, views under the names of their buffers. */
+  /*! What it and the statements in it read and write. A view counts as its buffer. */
   BufferUse use;
-  /*! Buffers whose pointers go somewhere: nobody knows what happens to them. */
+  /*! Buffers whose address it passes on: their accesses are unknown. */
   std::vector<Var> opaque;
 
   CopyKind fill = CopyKind::kNothing;
   /*! Of a fill, its channel. */
   size_t channel = 0;
-  /*! Of a fill that the blocks of a cluster share: the dimension, of those longer than 1, of which
-   * each of them loads a part. */
+  /*! Of a fill that the blocks of a cluster share: each block loads a part in this dimension,
+   * counted among those longer than 1. */
   std::optional<size_t> split;
   /*! Of a fill in a kernel with clusters, why each block makes it for itself. */
   std::string why_own;
@@ -91,20 +91,21 @@ struct RoleNode {
   const ForNode* Loop() const { return kind == Kind::kFor ? stmt.as<ForNode>() : nullptr; }
 };
 
-/*! What a role that did not fill it does with a window's slot. */
+/*! How a role uses a slot that another role has filled. */
 struct SlotUse {
   size_t role = kConsumer;
   /*! The statements that use the buffers first and last, in the order in which they run. */
   size_t acquire = 0, release = 0;
-  /*! The role gives the slot up in front of this statement (side -1) or behind it (1): that of
-   * this fill, or of the one before; then that of the last fill behind the loop. */
+  /*! The role releases the slot in front of this statement (side -1) or behind it (1).
+   * `is_deferred`: it releases the slot of the fill before; the last one is released behind the
+   * loop. */
   size_t release_at = 0;
   int release_side = 1;
   bool is_deferred = false;
-  /*! The role comes to wait there for the MMA that uses it last, whether or not it arrives. */
+  /*! At that place the role waits for the MMA that uses the slot last, even without an arrival. */
   bool is_waited_for = false;
-  /*! It is released by another role, which comes there later: this one waits for the MMAs that
-   * read it, but does not arrive. */
+  /*! A later arrival of another role implies this role's. It waits for the MMAs that read the
+   * slot, and does not arrive. */
   bool is_implied = false;
 };
 
@@ -112,18 +113,18 @@ struct Window {
   const RoleSequence* sequence;
   size_t first_fill, last_fill, last_use;
   std::vector<SlotUse> uses;
-  /*! What the role does with the slot; nullptr if it fills it or has nothing to do with it. */
+  /*! The role's use of the slot; nullptr for the role that fills it, and for others. */
   const SlotUse* UseBy(size_t role) const;
-  /*! What TMA brings in one fill. */
+  /*! Bytes that TMA copies in one fill. */
   int64_t tma_bytes = 0;
 };
 
-/*! How often the fills of channels with the same windows have happened. */
+/*! The number of a fill, of all channels that have their windows in the same bodies. */
 struct FillCount {
   std::vector<const RoleSequence*> sequences;
-  /*! The loops whose variables tell the number, the innermost first. */
+  /*! The loops from whose variables the number is computed, the innermost first. */
   std::vector<const ForNode*> loops;
-  /*! Running count where there are no such loops; undefined else. */
+  /*! A running count where there are no such loops; else undefined. */
   Var variable;
 
   /*! In a window: the number of its fill, from 0. */
@@ -143,14 +144,14 @@ struct Channel {
   /*! Blocks that fill its slots together: those of the cluster, or 1. */
   int64_t blocks = 1;
   bool by_cp_async = false, by_threads = false, by_fetch = false;
-  /*! Arrivals of a phase; 0 of `empty`: it is filled once, nobody waits for room. Room for what
-   * several blocks fill is in all of them. */
+  /*! Arrivals that complete a phase. `empty` has 0 if the channel is filled once. If several blocks
+   * fill it together, the warps of all of them arrive at `empty`. */
   int64_t full_arrivals = 1, empty_arrivals = 0;
-  /*! A role that uses the buffers writes to them, or may read them through the async proxy. */
+  /*! A role that uses the buffers writes to them; one of them may read through the async proxy. */
   bool consumer_writes = false, read_by_async_proxy = false;
   size_t count = 0;
 
-  /*! One thread does all that fills it. */
+  /*! One thread issues all of its fills. */
   bool IsByOne() const { return !by_cp_async && !by_threads; }
   bool IsUsedBy(size_t role) const;
 };
@@ -160,10 +161,10 @@ struct WarpRoles {
   std::vector<Channel> channels;
   std::vector<FillCount> counts;
   std::vector<Role> roles;
-  /*! All threads of the block, and whether the program says who does what. */
+  /*! The block's threads. `is_scheduled`: the plan is that of T.annotate_ws_schedule. */
   int64_t threads = 0;
   bool is_scheduled = false;
-  /*! Why the kernel stays as it is, and the statement that is the cause; empty if it does not. */
+  /*! Why there is no plan, and the statement that is the cause; empty if there is one. */
   std::string why;
   Span where;
 
@@ -179,7 +180,7 @@ struct KernelInfo {
   bool is_flat = true;
   int64_t threads = 0;
   const Target* target = nullptr;
-  /*! Blocks that are to share a multiprocessor, as the program says. */
+  /*! Blocks that the program wants on one multiprocessor. */
   int64_t min_blocks = 1;
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
   int64_t cluster_blocks = 1;
@@ -205,9 +206,8 @@ Map<String, Any> DescribeRoles(const KernelInfo& kernel, const WarpRoles& roles)
 WarpRoles ReadRoles(const KernelInfo& kernel, const Views& views, const Map<String, Any>& plan);
 
 // --- role_tree.cc
-/*! The statements below `body` as a tree. False, with the cause in `why` and `where`, where a
- * statement cannot be told apart: explicit barriers, jumps, what is not known to keep to its
- * operands. */
+/*! Makes a tree of the statements of `body`. False, with the cause in `why` and `where`, if a
+ * statement can be given to no role: it synchronises threads itself, or its effects are unknown. */
 bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
                    WarpRoles* roles);
 /*! The innermost loop around a node, nullptr if there is none. */
@@ -218,14 +218,14 @@ void ForEachNode(const RoleSequence& sequence, F f);
 /*! The pipelined loop whose body it is, ifs in between; nullptr if there is none. */
 const ForNode* PipelineOf(const RoleSequence& sequence);
 bool IsPipelined(const ForNode* loop);
-/*! Slots that a pipelined loop wants for what it loads. */
+/*! The versions that a pipelined loop wants of the tiles that it loads. */
 int64_t StagesOf(const ForNode* loop);
 /*! A loop encloses the sequence. */
 bool IsRepeated(const RoleSequence& sequence);
 /*! The place of a node in its body. */
 size_t IndexOf(const RoleNode& node);
 bool IsUsed(const RoleNode& node, const Var& buffer);
-/*! A jump that leaves a body in which fills are still to be used; nullptr if there is none. */
+/*! A jump that would leave a slot filled and unused; nullptr if there is none. */
 const RoleNode* JumpOutOfWindow(const WarpRoles& roles);
 /*! Global memory that the kernel writes to, under the names of its parameters. */
 std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& body);
@@ -271,7 +271,8 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
 void PlaceReleases(const Views& views, WarpRoles* roles);
 
 // --- scheduled_releases.cc
-/*! Leaves out arrivals that another role's imply, and moves some. Releases are placed. */
+/*! Leaves out arrivals that those of another role imply. Moves those at all blocks of a cluster
+ * behind the role's next signal. Releases are placed. */
 void RefineReleases(WarpRoles* roles, int64_t warp_threads);
 
 // --- role_slice.cc
