@@ -92,7 +92,8 @@ class BufferLoadLowerer : public AnalyzingMutator {
     return AnalyzingMutator::Mutate_(op);
   }
   Stmt Mutate_(const ForNode* op) final {
-    if (IsUniform(op->min)) uniform_.insert(op->loop_var.get());
+    // What is written out has numbers for its variable, which differ between its loads.
+    if (op->kind != ForKind::kUnrolled && IsUniform(op->min)) uniform_.insert(op->loop_var.get());
     return AnalyzingMutator::Mutate_(op);
   }
   Stmt Mutate_(const BindNode* op) final {

@@ -43,6 +43,7 @@
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
 #include "rename.h"
+#include "tile_copies.h"
 #include "versions.h"
 
 namespace tl {
@@ -155,8 +156,12 @@ class VersionCollector : public StmtExprVisitor {
 class StepEmitter {
  public:
   StepEmitter(const Pipeline& p, VersionSelector* select, BarrierSelector* barriers,
-              bool tiles_are_fresh)
-      : p_(p), select_(select), barriers_(barriers), tiles_are_fresh_(tiles_are_fresh) {
+              TileCopier* copies, bool tiles_are_fresh)
+      : p_(p),
+        select_(select),
+        barriers_(barriers),
+        copies_(copies),
+        tiles_are_fresh_(tiles_are_fresh) {
     compute_stage_ = p.max_stage;
     for (size_t i = 0; i < p.body.size(); ++i) {
       if (!p.fills[i]) compute_stage_ = std::min(compute_stage_, p.stage[i]);
@@ -289,7 +294,7 @@ class StepEmitter {
         },
         &body);
     if (!commits) ++without_group_;
-    return MakeIf(trips_ >= Number(Peeled() - t), MakeSeq(body), p_.loop->span);
+    return MakeIf(trips_ >= Number(Peeled() - t), copies_->Copy(MakeSeq(body)), p_.loop->span);
   }
 
   /*! Between loads ahead and arithmetic, and between that and their stores: the device's compiler
@@ -379,6 +384,7 @@ class StepEmitter {
   const Pipeline& p_;
   VersionSelector* select_;
   BarrierSelector* barriers_;
+  TileCopier* copies_;
   /*! Nobody has used what TMA fills ahead before the loop starts. */
   const bool tiles_are_fresh_;
   /*! In this step the loads fill versions that nobody has used in the loop. */
@@ -400,13 +406,14 @@ class StepEmitter {
 
 class Injector : public StmtExprMutator {
  public:
-  Injector(const Versions& versions, const Views& views)
+  Injector(const Versions& versions, const Views& views, const Stmt& function_body)
       : maker_(versions.count),
         of_loop_(versions.of_loop),
         rings_(versions.rings),
         handshakes_(versions.handshakes),
         fresh_(versions.fresh),
-        views_(views) {}
+        views_(views),
+        function_body_(function_body) {}
 
   Array<Any> pipelines;
 
@@ -426,6 +433,7 @@ class Injector : public StmtExprMutator {
     body = select.Mutate(body);
     auto n = make_object<SBlockNode>(*op);
     maker_.ExpandLayouts(&n->annotations);
+    AddCopies(&allocs, &n->annotations);
     RepeatArrivals(rings_, &n->annotations);
     n->alloc_buffers = allocs;
     n->body = body;
@@ -442,12 +450,27 @@ class Injector : public StmtExprMutator {
     VersionSelector select = TilesOf(op);
     BarrierSelector barriers = BarriersOf(op);
     const bool fresh = fresh_.count(op->loop_var.get()) > 0;
+    TileCopier copies(p.HoldsAhead() ? TilesOfIteration(p, function_body_, views_, VersionedIn(op))
+                                     : std::vector<Var>());
     for (Stmt& s : p.body) s = Mutate(s);
-    return Rewriting(p, StepEmitter(p, &select, &barriers, fresh).Emit());
+    const Stmt steps = StepEmitter(p, &select, &barriers, &copies, fresh).Emit();
+    copies_.insert(copies_.end(), copies.made.begin(), copies.made.end());
+    return Rewriting(p, steps);
   }
   Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
 
  private:
+  /*! What the steps behind loops have for themselves, laid out as what it stands for. */
+  void AddCopies(Array<Var>* allocs, Annotations* annotations) {
+    Map<Var, Layout> layouts = GetLayoutMap(*annotations);
+    for (const auto& [tile, copy] : copies_) {
+      allocs->push_back(copy);
+      if (layouts.count(tile)) layouts.Set(copy, layouts.at(tile));
+    }
+    if (!layouts.empty()) SetLayoutMap(annotations, layouts);
+    copies_.clear();
+  }
+
   VersionSelector TilesOf(const ForNode* loop) const {
     VersionSelector select;
     for (const Var& buffer : VersionedIn(loop)) {
@@ -562,12 +585,15 @@ class Injector : public StmtExprMutator {
   const std::unordered_map<const Object*, std::pair<Handshakes, IterationCount>> handshakes_;
   const std::unordered_set<const Object*> fresh_;
   const Views& views_;
+  const Stmt function_body_;
+  /*! Tiles of the block, and those of steps behind loops. */
+  std::vector<std::pair<Var, Var>> copies_;
   int loops_ = 0;  // around
 };
 
 PrimFunc InjectSoftwarePipeline(PrimFunc f) {
   const Views views(f->body);
-  Injector injector(VersionCollector(views).Collect(f->body), views);
+  Injector injector(VersionCollector(views).Collect(f->body), views, f->body);
   Stmt body = injector.Mutate(f->body);
   return WithPipelines(WithBody(std::move(f), body), injector.pipelines);
 }

@@ -34,6 +34,10 @@ bool FillsShared(const Stmt& s, const Views& views) {
 
 bool IsCopySource(const Var& buffer) { return IsGlobal(buffer) || ScopeOf(buffer) == "local.var"; }
 
+bool Pipeline::HoldsAhead() const {
+  return std::any_of(part.begin(), part.end(), [](const std::string& s) { return !s.empty(); });
+}
+
 Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
   Pipeline p;
   p.loop = loop;

@@ -35,6 +35,7 @@ struct Pipeline {
   int64_t least_versions = 1;
   /*! The statement loads or stores a tile that a fragment holds meanwhile, else "". */
   std::vector<std::string> part;
+  bool HoldsAhead() const;
 };
 Pipeline ReadPipeline(const ForNode* loop, const Views& views);
 

@@ -186,3 +186,39 @@ def test_number_of_iterations_of_the_call():
     for rows in (0, 5, 16, 20, 70):
         a = torch.randn(rows, 64).half()
         checked(kernel, (a,), a.float().sum(0))
+
+
+def through_tiles(stages):
+    """Each iteration goes through two tiles of 32 KiB that nothing else uses."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 512), "float16"), C: T.Tensor((64, 128), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 128), "float16")
+            first = T.alloc_shared((64, 128), "float32")
+            second = T.alloc_shared((64, 128), "float32")
+            G = T.alloc_fragment((64, 128), "float32")
+            F = T.alloc_fragment((64, 128), "float32")
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=stages):
+                T.copy(A[0, k * 128], S)
+                T.copy(S, first)
+                for i, j in T.Parallel(64, 128):
+                    G[i, j] = first[63 - i, j] * T.float32(2)
+                T.copy(G, second)
+                for i, j in T.Parallel(64, 128):
+                    F[i, j] += second[63 - i, j]
+            T.copy(F, C)
+
+    return main
+
+
+def test_tiles_of_the_last_iteration_are_its_own():
+    """All of them fit in 64 KiB if they share bytes in the loop and behind it. One that lived in
+    both places would live with all others in between."""
+    kernel = compiled(through_tiles(2))
+    a = torch.randn(64, 512).half()
+    checked(kernel, (a,), a.float().reshape(64, 4, 128).mul(2).sum(1))
+    (launch,) = kernel.launch_plan.kernels
+    assert launch.shared_bytes == 2 * 16384 + 32768
+    assert kernel.get_kernel_source().count("tl::shared<float, 8192>") == 4
