@@ -84,19 +84,20 @@ std::optional<DLDataType> OtherFamily(DLDataType t) {
   return std::nullopt;
 }
 
-/*! Refuses 8-bit floats of which the target multiplies the other family alone: each would be
- * converted by several instructions of ordinary arithmetic. */
+/*! Refuses 8-bit floats that another chip of the kind multiplies, and of which this one multiplies
+ * the other family: each would be converted by several instructions of ordinary arithmetic. */
 void CheckFamily(const GemmOp& op, const Target& target) {
   const DLDataType found = CanonicalOperand(op.OperandType());
   const std::optional<DLDataType> other = OtherFamily(found);
   if (!other || op.IsScaled()) return;
-  bool has_found = false, has_other = false;
+  bool exists = false, has_found = false, has_other = false;
   for (const MatrixInstruction& i : MatrixInstructionsOf(target.kind)) {
+    exists |= i.operand == found;
     if (!target.Has(i.feature)) continue;
     has_found |= i.operand == found;
     has_other |= i.operand == *other;
   }
-  if (has_found || !has_other) return;
+  if (!exists || has_found || !has_other) return;
   ThrowAt(op.span, "ValueError",
           op.Name() + std::string(": found operands of ") + DTypeName(found) +
               ", which no matrix instruction of " + target.arch + " multiplies, wanted " +
