@@ -196,7 +196,9 @@ def test_a_graph_of_each_rank(shift):
     assert all(on_streams(program))
 
 
-@pytest.mark.parametrize("name", ["all_gather", "all_reduce", "gemm_all_reduce", "reduce_scatter"])
+@pytest.mark.parametrize(
+    "name", ["all_gather", "all_gather_gemm", "all_reduce", "gemm_all_reduce", "reduce_scatter"]
+)
 def test_examples(monkeypatch, name):
     """Those whose ranks need few blocks."""
     import importlib
