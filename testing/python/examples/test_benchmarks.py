@@ -91,6 +91,8 @@ def test_small_sizes_are_emulated(name, only):
 def test_a_program_that_fails_says_so_in_its_row(common, monkeypatch, capsys, tmp_path):
     """A wrong result and a refused program; the table goes on behind both."""
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
+    # What `--emulate` sets for the script's process.
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     programs = importlib.import_module("programs")
     good = programs.PROGRAMS["normalise_backward"]()
 
