@@ -169,15 +169,19 @@ def targets_page() -> str:
     return "\n".join(page) + "\n"
 
 
-def products(kind: str, arch: str) -> dict[tuple[str, str, bool], list[str]]:
-    """Instructions by type of operands and accumulator, and whether A is sparse."""
-    found: dict[tuple[str, str, bool], list[str]] = {}
+Types = tuple[str, str, str]
+"""Of the operands, of the accumulator, and what is said of A or of both."""
+
+
+def products(kind: str, arch: str) -> dict[Types, list[str]]:
+    """Instructions by types."""
+    found: dict[Types, list[str]] = {}
     for row in get_function("target.MatrixTypes")(kind, arch):
-        key = (str(row["operand"]), str(row["accumulator"]), bool(row["sparse"]))
+        special = "A 2:4 sparse" if row["sparse"] else "scales of blocks" if row["scaled"] else ""
         # Forms of one instruction, such as "mma.m16n8k16" and "mma.m16n8k8", are one name.
         name = re.sub(r"\.(?!sp).*", "", str(row["name"])) + (" (tf32)" if row["opt_in"] else "")
         name = re.sub(r"(?<=\.sp)\..*?(?= |$)", "", name)
-        names = found.setdefault(key, [])
+        names = found.setdefault((str(row["operand"]), str(row["accumulator"]), special), [])
         if name not in names:
             names.append(name)
     return found
@@ -188,7 +192,7 @@ def types_page() -> str:
     chips = [c for c in architectures() if products(str(c["kind"]), str(c["arch"]))]
     by_chip = {str(c["arch"]): products(str(c["kind"]), str(c["arch"])) for c in chips}
     # Neighbours that multiply alike are one column.
-    columns: list[tuple[list[str], dict[tuple[str, str, bool], list[str]]]] = []
+    columns: list[tuple[list[str], dict[Types, list[str]]]] = []
     for arch, table in by_chip.items():
         same = next((names for names, found in columns if found == table), None)
         if same is None:
@@ -198,10 +202,10 @@ def types_page() -> str:
     keys = list(dict.fromkeys(key for _, table in columns for key in table))
     rows = [
         [
-            f"`{a}` x `{a}` to `{c}`" + (", A 2:4 sparse" if sparse else ""),
-            *(", ".join(table.get((a, c, sparse), [])) for _, table in columns),
+            f"`{a}` x `{a}` to `{c}`" + (f", {special}" if special else ""),
+            *(", ".join(table.get((a, c, special), [])) for _, table in columns),
         ]
-        for a, c, sparse in sorted(keys, key=lambda key: (key[2], keys.index(key)))
+        for a, c, special in sorted(keys, key=lambda key: (key[2], keys.index(key)))
     ]
     page = [
         "# Types",
@@ -215,7 +219,8 @@ def types_page() -> str:
         "The matrix instructions that `T.gemm` takes, by the types of its operands and of its"
         " accumulator. *tf32* rounds its operands to 10 bits of mantissa; it is taken for tiles of"
         " `T.tfloat32`. Where a cell is empty the threads multiply and add, if they can compute in"
-        " the types; `T.gemm_sp` needs a cell. `explain()` says what a kernel's products became.",
+        " the types; `T.gemm_sp` (A is sparse) and `T.gemm_blockscaled` need a cell."
+        " `explain()` says what a kernel's products became.",
         "",
         *_table(["types", *(", ".join(names) for names, _ in columns)], rows),
     ]

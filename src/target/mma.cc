@@ -51,6 +51,7 @@ Array<Any> DescribeMatrixTypes(const String& kind, const String& arch) {
                                    {"operand", String(DTypeName(i.operand))},
                                    {"accumulator", String(DTypeName(i.accumulator))},
                                    {"sparse", i.sparse},
+                                   {"scaled", i.scale_k > 0},
                                    {"opt_in", i.opt_in}});
   }
   return all;
