@@ -111,6 +111,11 @@ def gqa_decode(
     @T.macro
     def attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums):
         with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+            # One loads while the other one waits for its products.
+            T.annotate_min_blocks_per_sm(2)
+            if page:
+                # Who looks pages up and loads them has addresses to keep.
+                T.annotate_producer_reg_dealloc(40)
             Q_shared = T.alloc_shared((block_H, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
@@ -119,8 +124,11 @@ def gqa_decode(
             out = T.alloc_fragment((block_H, dim), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
+            too_old = T.alloc_fragment((1,), T.int32)
 
             length = Lengths[b]
+            # Lengths, and what is computed of them, fit 32 bits.
+            T.assume(length >= 0 and length < 2**30)
             begin = T.max(length - window, 0) if window else 0
             tiles = T.ceildiv(length, block_N) - begin // block_N
             share = T.ceildiv(tiles, splits)
@@ -141,9 +149,12 @@ def gqa_decode(
                 if t == 0:
                     for i, j in T.Parallel(block_H, block_N):
                         scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
-                if window and first < begin:
-                    for i, j in T.Parallel(block_H, block_N):
-                        scores[i, j] = T.if_then_else(first + j >= begin, scores[i, j], NO_KEY)
+                if window:
+                    for i in T.Parallel(1):
+                        too_old[i] = begin - first
+                    if too_old[0] > 0:
+                        for i, j in T.Parallel(block_H, block_N):
+                            scores[i, j] = T.if_then_else(j >= too_old[0], scores[i, j], NO_KEY)
                 online_softmax(scores, out, row_max, row_sum, scale)
                 T.copy(scores, weights)
                 T.gemm(weights, V_shared, out)
