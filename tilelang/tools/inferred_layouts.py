@@ -9,6 +9,7 @@ import tvm
 from tvm_ffi import structural_walk
 
 from tilelang.layout import Fragment, Layout
+from tilelang.tools.tile_schedule import warp_threads
 from tilelang.utils import dtypes
 
 BANKS, BANK_BYTES = 32, 4
@@ -26,6 +27,7 @@ class InferredLayout:
         dtype: of its elements.
         scope: ``"local.fragment"``, ``"shared.dyn"``, ...
         layout: from indices of an element to its place; a `Fragment` for a tile in registers.
+        warp_threads: lanes of a warp.
     """
 
     function: str
@@ -33,6 +35,7 @@ class InferredLayout:
     dtype: str
     scope: str
     layout: Layout
+    warp_threads: int = 32
 
     @property
     def text(self) -> str:
@@ -91,9 +94,10 @@ def inferred_layouts(mod: tvm.IRModule) -> list[InferredLayout]:
         for buffer, layout in (node.annotations.get("layout_map") or {}).items():
             scope = str(buffer.scope())
             dtype = str(buffer.ty.dtype)
-            found.append(InferredLayout(name, str(buffer.name), dtype, scope, layout))
+            tile = InferredLayout(name, str(buffer.name), dtype, scope, layout, warp)
+            found.append(tile)
 
     for function in mod.functions.values():
-        name = str(function.attrs["global_symbol"])
+        name, warp = str(function.attrs["global_symbol"]), warp_threads(function)
         structural_walk(function.body, [(tvm.s_tir.SBlock, block)])
     return sorted(found, key=lambda tile: (tile.scope, tile.buffer))

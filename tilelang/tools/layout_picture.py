@@ -18,7 +18,6 @@ from tilelang.utils import dtypes
 _CHUNK_BYTES = 16
 _ROWS, _COLUMNS = 16, 16  # of the part whose cells have words
 _MOST_PIXELS = 384
-_LANES = 32
 
 STYLE = """
 .layout { display: flex; gap: 2rem; flex-wrap: wrap; align-items: flex-start; }
@@ -92,7 +91,7 @@ def _overview(tile: InferredLayout) -> str:
 
 def _colors(tile: InferredLayout) -> list[int]:
     if tile.holders:
-        return [holders[0] // _LANES for holders in tile.holders]
+        return [holders[0] // tile.warp_threads for holders in tile.holders]
     return [_chunk(tile, place) % (BANKS * BANK_BYTES // _CHUNK_BYTES) for place in tile.places]
 
 

@@ -22,15 +22,14 @@ from tilelang.utils import dtypes
 LENGTHS = {"issue": 1, "load": 6, "product": 4, "compute": 3, "store": 4}
 """Steps: to start something asynchronous, from there to its end, and of what threads do."""
 _MOST_STEPS = 90
-_WARP = 32
 _ARRIVALS = {
-    "tl.mbarrier_arrive": 1,
-    "tl.mbarrier_arrive_expect_tx": 1,
-    "tl.cp_async_mbarrier_arrive_noinc": 1,
-    "tl.mbarrier_arrive_warp": _WARP,
-    "tl.mbarrier_arrive_warp_cluster": _WARP,
+    "tl.mbarrier_arrive": False,
+    "tl.mbarrier_arrive_expect_tx": False,
+    "tl.cp_async_mbarrier_arrive_noinc": False,
+    "tl.mbarrier_arrive_warp": True,
+    "tl.mbarrier_arrive_warp_cluster": True,
 }
-"""Intrinsics that arrive, and how many threads do so together."""
+"""Intrinsics that arrive, and whether a warp does so once for its lanes."""
 _ASYNC_LOADS = ("tl.tileop.tma_copy", "tl.tileop.tma_im2col")
 _COPIES = ("tl.tileop.copy", *_ASYNC_LOADS)
 _PRODUCTS = ("tl.tileop.gemm", "tl.tileop.gemm_sp")
@@ -120,7 +119,15 @@ def tile_schedule(mod: tvm.IRModule, kernel: int = 0) -> TileSchedule:
     Example: ``tile_schedule(trace.after("LayoutInference").mod).bars``
     """
     (function,) = mod.functions.values()
-    return _Machine(kernels_of(function.body)[kernel]).schedule
+    return _Machine(kernels_of(function.body)[kernel], warp_threads(function)).schedule
+
+
+def warp_threads(function: Any) -> int:
+    """The lanes of a warp of the target that a function is bound to.
+
+    Example: ``warp_threads(trace.after("LayoutInference").mod["main"]) == 32``
+    """
+    return int(function.attrs["target"].attrs["thread_warp_size"])
 
 
 def kernels_of(body: Any) -> list[Any]:
@@ -137,7 +144,8 @@ def kernels_of(body: Any) -> list[Any]:
 
 
 class _Machine:
-    def __init__(self, kernel: Any):
+    def __init__(self, kernel: Any, warp: int):
+        self._warp = warp
         self.schedule = TileSchedule()
         self._values: dict[Any, int] = {}
         self._barriers: dict[tuple[Any, int], _Barrier] = {}
@@ -290,10 +298,10 @@ class _Machine:
             conditional = len(call.args) > 1 and not isinstance(call.args[1], ir.TensorRegion)
             if not conditional or value_of(call.args[1], values) != 0:
                 blocks = int((call.attrs or {}).get("blocks", 1))
-                self._arrive(call.args[0], max(1, role.lanes // _WARP) * blocks, role, values)
+                self._arrive(call.args[0], max(1, role.lanes // self._warp) * blocks, role, values)
         elif name in _ARRIVALS:
             bytes_ = value_of(call.args[1], values) or 0 if name.endswith("expect_tx") else 0
-            count = max(1, role.lanes // _ARRIVALS[name])
+            count = max(1, role.lanes // (self._warp if _ARRIVALS[name] else 1))
             self._arrive(call.args[0], count, role, values, bytes_)
         elif name == "tl.tileop.wgmma_wait":
             yield _until(role.products, value_of(call.args[0], values) or 0, "products")
