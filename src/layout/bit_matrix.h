@@ -18,12 +18,6 @@ inline int64_t Apply(const BitColumns& columns, int64_t input) {
   return out;
 }
 
-inline BitColumns Compose(const BitColumns& outer, const BitColumns& inner) {
-  BitColumns out;
-  for (int64_t column : inner) out.push_back(Apply(outer, column));
-  return out;
-}
-
 /*!
  * A linear map that is known on some vectors, kept in echelon form. Of a vector outside of what
  * they span, it maps the part that they do span, and the rest to 0; so it is linear everywhere.

@@ -106,7 +106,6 @@ class CopyOperator : public TileOperator {
 
  private:
   bool Loads() const { return IsGlobal(src_.buffer); }
-  const TileRegion& Global() const { return Loads() ? src_ : dst_; }
   const TileRegion& Shared() const { return Loads() ? dst_ : src_; }
 
   void NoteConversion(LoweringScope* scope) const {
