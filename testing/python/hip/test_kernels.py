@@ -322,7 +322,10 @@ def dependent_launch(A):
     ("body", "message"),
     [
         (tma, r"T\.tma_copy: found a target without TMA \(gfx942\).*use T\.copy without"),
-        (mbarrier, r"found a barrier of T\.alloc_barrier for gfx942, wanted sm_90 or later\. Leav"),
+        (
+            mbarrier,
+            r"found bar in memory 'shared\.barrier' for gfx942, wanted .*sm_90 or later; allo",
+        ),
         (wgmma, r"T\.wgmma_gemm: .*needs sm_90a, found gfx942; change it, or use T\.gemm"),
         (cp_async, r"found tl::cp_async_gs for gfx942, wanted sm_80 or later\. Leave it out"),
         (async_copy, r"must be cp\.async: found target gfx942, .*use T\.copy without"),
