@@ -27,7 +27,7 @@ PATIENCE = 280.0
 class _Launch(NamedTuple):
     mark: Any
     since: float
-    count: int
+    number: int
     kernel: str
 
 
