@@ -271,10 +271,10 @@ if __name__ == "__main__":
     parser.add_argument("--heads", type=int, nargs=2, default=[16, 2] if gpu else [2, 1])
     parser.add_argument("--dim", type=int, default=64, help="of a head")
     arguments = parser.parse_args()
+    device = "cuda" if gpu else "cpu"
     for window in arguments.window:
         error = relative_error(
-            *(1, *arguments.heads, arguments.length, arguments.dim, window),
-            "cuda" if gpu else "cpu",
+            *(1, *arguments.heads, arguments.length, arguments.dim, window, device)
         )
         assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
         print(f"length {arguments.length}, window {window}: relative error {error:.1e}")

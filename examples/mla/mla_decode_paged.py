@@ -215,10 +215,10 @@ if __name__ == "__main__":
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
     lengths = arguments.lengths or ([8192, 1, 777, 4096] * 8 if gpu else [100, 1])
+    device = "cuda" if gpu else "cpu"
     for splits in arguments.splits:
         error = relative_error(
-            *(lengths, arguments.heads, *arguments.dim, arguments.page, splits),
-            "cuda" if gpu else "cpu",
+            *(lengths, arguments.heads, *arguments.dim, arguments.page, splits, device)
         )
         bound = torch.finfo(torch.bfloat16).eps
         assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"

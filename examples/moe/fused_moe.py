@@ -263,7 +263,8 @@ if __name__ == "__main__":
     parser.add_argument("--experts", type=int, nargs=2, default=[64, 6] if gpu else [8, 2])
     arguments = parser.parse_args()
     shape = (arguments.tokens, *arguments.size, *arguments.experts)
+    device = "cuda" if gpu else "cpu"
     tile = {} if gpu else {"block_M": 64, "block_N": 64, "threads": 128, "panel": 2}
-    error = relative_error(*shape, "cuda" if gpu else "cpu", **tile)
+    error = relative_error(*(*shape, device), **tile)
     assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
     print(f"{shape}: relative error {error:.1e}")
