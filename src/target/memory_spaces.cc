@@ -49,9 +49,13 @@ const MemorySpaceRow* FindMemorySpace(const std::string& scope) {
   return nullptr;
 }
 
-void CheckMemorySpace(const Var& buffer, const Target& target, const Span& span) {
+bool HasMemorySpace(const Var& buffer, const Target& target) {
   const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer));
-  if (row && target.Has(row->feature)) return;
+  return row && target.Has(row->feature);
+}
+
+void RefuseMemorySpace(const Var& buffer, const Target& target, const Span& span) {
+  const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer));
   ThrowAt(span, "ValueError",
           "found " + std::string(buffer->name) + " in memory '" + ScopeOf(buffer) + "' for " +
               target.arch + ", wanted " +

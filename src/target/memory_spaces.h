@@ -37,7 +37,8 @@ struct MemorySpaceRow {
 /*! The row of a scope; nullptr for one that there is not. */
 const MemorySpaceRow* FindMemorySpace(const std::string& scope);
 
+bool HasMemorySpace(const Var& buffer, const Target& target);
 /*! Refuses a buffer in memory that the target lacks (ValueError at `span`). */
-void CheckMemorySpace(const Var& buffer, const Target& target, const Span& span);
+[[noreturn]] void RefuseMemorySpace(const Var& buffer, const Target& target, const Span& span);
 
 }  // namespace tl

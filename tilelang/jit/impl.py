@@ -31,6 +31,7 @@ from tilelang.language.eager import EagerFunction
 from tilelang.language.function import as_kind
 from tilelang.language.rewrite import declarations
 from tilelang.language.source import definition_text, resolve_annotation
+from tilelang.language.syntax_trees import parse
 from tilelang.language.tensors import Tensor
 from tilelang.language.texts import remember
 from tilelang.utils.target import TargetLike
@@ -350,7 +351,7 @@ class JITImpl:
         if not self.func_source:
             # A program that is returned declares its arguments itself.
             return "eager" if self._annotations else None
-        (definition,) = ast.parse(self.func_source).body
+        (definition,) = parse(self.func_source).body
         if not isinstance(definition, ast.FunctionDef):
             return None
         calls = list(_called(definition.body))

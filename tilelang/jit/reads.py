@@ -34,6 +34,7 @@ import torch
 from tilelang.jit.cache_key import hashable
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.source import definition_tree
+from tilelang.language.syntax_trees import parse_expression
 from tilelang.language.texts import CodeMap
 
 Chain = tuple[str, ...]
@@ -504,7 +505,7 @@ def _annotation_chains(tree: ast.AST) -> Iterator[Chain]:
             annotation: ast.AST = node.annotation
             if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
                 try:
-                    annotation = ast.parse(annotation.value, mode="eval")
+                    annotation = parse_expression(annotation.value)
                 except SyntaxError:
                     continue
             yield from _expression_chains(annotation)

@@ -14,6 +14,7 @@ from typing import Any
 from tvm import ir
 
 from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, declarations, rewrite
+from tilelang.language.syntax_trees import parse
 from tilelang.language.texts import CodeMap, file_lines
 from tilelang.language.tracer import add_location
 
@@ -77,7 +78,7 @@ def _traced_code(function: types.FunctionType) -> TracedCode:
         raise error from None
     # Compiled inside a function whose locals are the free variables, so that they become free in
     # the code.
-    outer = ast.parse("def factory(): pass").body[0]
+    outer = parse("def factory(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.args.args = [ast.arg(name, lineno=1, col_offset=0) for name in (*code.co_freevars, HOOKS)]
     # Under another name: in the body, the function's own name is a global or a variable of its
@@ -148,7 +149,7 @@ def definition_tree(function: types.FunctionType) -> ast.FunctionDef:
     # Empty lines in front give each node its line; that is faster than moving all of them.
     lines = "\n" * (code.co_firstlineno - 1 - offset)
     try:
-        statement = ast.parse(lines + ("if 1:\n" if offset else "") + text).body[0]
+        statement = parse(lines + ("if 1:\n" if offset else "") + text).body[0]
     except SyntaxError as error:
         raise _unreadable(code) from error
     definition = statement.body[0] if isinstance(statement, ast.If) else statement

@@ -33,6 +33,30 @@
 namespace tl {
 namespace {
 
+/*! Where a buffer is first named: buffers have no places of their own. */
+Span FirstUse(const Var& buffer, const Stmt& body) {
+  struct Finder : StmtExprVisitor {
+    const Object* buffer;
+    Span around, found;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const EvaluateNode* op) final {
+      around = op->span;
+      Default(op);
+    }
+    void Visit_(const BufferStoreNode* op) final {
+      around = op->span;
+      if (op->buffer.get() == buffer && !found.defined()) found = around;
+      Default(op);
+    }
+    void Visit_(const VarNode* op) final {
+      if (op == buffer && !found.defined()) found = around;
+    }
+  } finder;
+  finder.buffer = buffer.get();
+  finder(body);
+  return finder.found;
+}
+
 class Lowerer : public StmtExprMutator, public LoweringScope {
  public:
   explicit Lowerer(const Target& compiled_for) {
@@ -125,7 +149,8 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Stmt Mutate_(const SBlockNode* op) final {
     for (const Var& buffer : op->alloc_buffers) {
-      CheckMemorySpace(buffer, *target, buffer->span.defined() ? buffer->span : op->span);
+      if (HasMemorySpace(buffer, *target)) continue;
+      RefuseMemorySpace(buffer, *target, FirstUse(buffer, op->body));
     }
     const Map<Var, Layout> layout_map = GetLayoutMap(op->annotations);
     if (layout_map.empty()) return WithoutFragments(op);

@@ -340,8 +340,7 @@ def dependent_launch(A):
 def test_what_amd_does_not_have_is_refused_by_name(body, message):
     with pytest.raises(ValueError, match=message) as error:
         compiled(refused(body))
-    # Buffers have no place, which is all that the refusal of a memory knows.
-    assert f"{__file__}:" in str(error.value) or body is mbarrier
+    assert f"{__file__}:" in str(error.value)
 
 
 def test_clusters_are_refused():
