@@ -39,4 +39,3 @@ def test_threads_may_make_trees_at_the_same_time():
         gc.set_threshold(*before)
         gc.callbacks.remove(let_others_run)
     assert not failed
-
