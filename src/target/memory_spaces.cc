@@ -59,7 +59,7 @@ void RefuseMemorySpace(const Var& buffer, const Target& target, const Span& span
   ThrowAt(span, "ValueError",
           "found " + std::string(buffer->name) + " in memory '" + ScopeOf(buffer) + "' for " +
               target.arch + ", wanted " +
-              (row ? "a target that has it: " + TargetsWith(row->feature)
+              (row ? TargetsWith(row->feature)
                    : "a memory that targets have, such as 'shared.dyn' or 'local'") +
               "; allocate it elsewhere, or compile for another target");
 }

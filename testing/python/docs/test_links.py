@@ -55,5 +55,6 @@ def test_every_page_is_in_a_table_of_contents():
         for tree in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(), re.DOTALL):
             names = [line for line in tree.splitlines() if line and not line.startswith(":")]
             listed |= {(page.parent / f"{name}.md").resolve() for name in names}
+    made = {ROOT / "docs" / "language" / "functions.md"}  # by `make docs`
     found = set((ROOT / "docs").rglob("*.md")) - {ROOT / "docs" / "index.md"}
-    assert found == listed
+    assert found | made == listed

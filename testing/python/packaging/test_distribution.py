@@ -36,7 +36,8 @@ def installed(package: pathlib.Path) -> importlib.metadata.Distribution:
 
 def required(distribution: importlib.metadata.Distribution) -> set[str]:
     """What the package needs, always or for one of its extras."""
-    lines = [r for r in distribution.requires or [] if not re.search("extra == .(dev|docs)", r)]
+    others = "extra == .(dev|docs|browser)"  # tools of the tests and pages
+    lines = [r for r in distribution.requires or [] if not re.search(others, r)]
     return {re.split(r"[^\w-]", line, maxsplit=1)[0] for line in lines}
 
 
