@@ -136,6 +136,7 @@ def _one_loop(
     start, stop = bounds_of(kind, start, stop)
     notes = dict(annotations) if annotations else None
     step = 1 if step is None else as_bound(step, f"step of T.{kind}")
+    step = current_tracer(f"T.{kind}").evaluated(step)
     if isinstance(step, int) and step == 1:
         return LoopNest(kind, [lambda: make(start, stop, annotations=notes)])
     trips = _trips(kind, start, stop, step)
@@ -145,17 +146,19 @@ def _one_loop(
 
 
 def bounds_of(name: str, start: Any, stop: Any) -> tuple[Any, Any]:
-    """Return the bounds of ``T.<name>(start, stop)``, where one bound alone is the end.
+    """Return the bounds of ``T.<name>(start, stop)``, where one bound alone is the end. They are
+    evaluated once, in front of the loop, as those of Python's ``range``.
 
     Raises
     ------
     TypeError
         If a bound is not an integer.
     """
-    current_tracer(f"T.{name}")
+    tracer = current_tracer(f"T.{name}")
     if stop is None:
         start, stop = 0, start
-    return as_bound(start, f"start of T.{name}"), as_bound(stop, f"stop of T.{name}")
+    start, stop = as_bound(start, f"start of T.{name}"), as_bound(stop, f"stop of T.{name}")
+    return tracer.evaluated(start), tracer.evaluated(stop)
 
 
 def _trips(kind: str, start: Any, stop: Any, step: Any) -> Any:
