@@ -67,7 +67,7 @@ def test_a_memory_that_no_target_has_is_the_users_error(monkeypatch, checked):
     ],
 )
 def test_what_a_target_lacks_is_refused_by_name(scope, dtype, arch, wanted):
-    text = f"in memory '{scope}' for {arch}, wanted a target that has it: {wanted};"
+    text = f"in memory '{scope}' for {arch}, wanted {wanted};"
     with pytest.raises(ValueError, match=text):
         lowered(with_buffer(scope, dtype), arch)
 
