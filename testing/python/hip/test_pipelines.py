@@ -222,3 +222,19 @@ def test_tiles_of_the_last_iteration_are_its_own():
     (launch,) = kernel.launch_plan.kernels
     assert launch.shared_bytes == 2 * 16384 + 32768
     assert kernel.get_kernel_source().count("tl::shared<float, 8192>") == 4
+
+
+UNIFORM = """
+#include <tl/common.h>
+#include <tl/vmem.h>
+extern "C" __global__ void rows(const float* A, float* C, int uniform, int lanes) {
+  const int lane = threadIdx.x;
+  tl::store(C + lane * 4, tl::buffer_load_if<4>(A, 1024u, lane * 4, uniform, lane < lanes));
+}
+"""
+
+
+def test_what_all_lanes_add_stays_in_the_tensor():
+    """Else the bytes that are left would be a huge number, and no offset out of range."""
+    assembly = compile_code_object(UNIFORM, "gfx942", ["rows"]).assembly
+    assert re.search(r"s_min_u32 s\d+, s\d+, 0x400\b", assembly)

@@ -51,11 +51,15 @@ TL_DEVICE vec<T, N> buffer_load(const T* base, uint32_t bytes, Index offset, Ind
                                        same);
 }
 
-/*! The same in lanes whose condition holds; zeros in the others. */
+/*! The same in lanes whose condition holds; zeros in the others. Behind the last iteration
+ * `uniform` may be outside of the tensor. A lane is in range if its offset is less than the
+ * tensor's bytes less `uniform` (CDNA3 ISA, "Range checking"), a difference that must not wrap
+ * around. */
 template <int N, typename T, typename Index>
 TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, Index uniform,
                                    bool condition) {
-  const uint32_t same = __builtin_amdgcn_readfirstlane(uint32_t(uniform) * sizeof(T));
+  const uint32_t from = uint32_t(uniform) * sizeof(T);
+  const uint32_t same = __builtin_amdgcn_readfirstlane(from < bytes ? from : bytes);
   const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
   return detail::load_words<vec<T, N>>(detail::buffer_of(base, bytes), at, same);
 }
