@@ -323,14 +323,15 @@ def assume(condition: Any) -> None:
 
 
 def grid(*extents: Any) -> LoopNest:
-    """Iterate over all of ``extents``, nested serial loops, the last one innermost.
+    """Iterate over all of ``extents``, nested serial loops, the last one innermost. The extents are
+    evaluated once, in front of the outermost loop.
 
     Example
     -------
     ``for i, j in T.grid(8, 4): ...``
     """
-    current_tracer("T.grid")
-    checked = checked_extents("grid", extents)
+    tracer = current_tracer("T.grid")
+    checked = [tracer.evaluated(extent) for extent in checked_extents("grid", extents)]
     return LoopNest("serial", [partial(tir_builder.serial, 0, e) for e in checked])
 
 

@@ -10,7 +10,7 @@ def test_bounds_are_evaluated_once(device):
     """As those of Python's range: the body may change what they were made of."""
 
     @T.prim_func
-    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((4,), "int32")):
+    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((5,), "int32")):
         with T.Kernel(1, threads=32):
             end = T.alloc_var("int32")
             runs = T.alloc_var("int32")
@@ -26,11 +26,17 @@ def test_bounds_are_evaluated_once(device):
                 end = end + 2
                 C[2] = i
             C[3] = end
+            end = 3
+            runs = 0
+            for _, _ in T.grid(2, end):
+                end = 5
+                runs = runs + 1
+            C[4] = runs
 
     kernel = tilelang.compile(main, execution_backend="auto")
-    c = torch.zeros(4, dtype=torch.int32, device=device)
+    c = torch.zeros(5, dtype=torch.int32, device=device)
     kernel(torch.tensor([10], dtype=torch.int32, device=device), c)
-    assert c.tolist() == [10, 0, 8, 20]
+    assert c.tolist() == [10, 0, 8, 20, 6]
 
 
 def test_bounds_in_variables_are_those_of_a_pipeline_with_roles():
