@@ -111,8 +111,7 @@ def compile_all(rows):
     line is printed. NVRTC compiles one program of a process at a time, so processes fill the cache
     of kernels first."""
     calls = [{**row.arguments, **config} for row in rows for config in row.configs]
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tilelang"])
+    processes = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(len(calls), os.cpu_count() or 1), processes) as pool:
         list(pool.map(keep, calls))
     kernels = iter(rows[0].program.par_compile(calls, ignore_error=True))

@@ -124,7 +124,8 @@ def grouped_matmul_fp8(
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
-    each square of `block`."""
+    each square of `block`. TMA begins at multiples of 16 bytes, so that up to three scales in front
+    of a tile's are loaded with them."""
     blocks, columns, steps = processors(), -(-N // block), -(-K // block)
     most = -(-(-(-rows // block_M) + groups) // panel) * panel
 
@@ -143,7 +144,7 @@ def grouped_matmul_fp8(
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
             B_shared = T.alloc_shared((block, block), T.float8_e4m3fn)
-            row_scale = T.alloc_shared((block_M,), T.float32)
+            row_scale = T.alloc_shared((block_M + 32,), T.float32)
             block_scale = T.alloc_shared((steps,), T.float32)
             product = T.alloc_fragment((block_M, block), T.float32)
             C_local = T.alloc_fragment((block_M, block), T.float32)
@@ -158,10 +159,20 @@ def grouped_matmul_fp8(
                     for k in T.Pipelined(steps, num_stages=num_stages):
                         T.copy(A[first, k * block], A_shared)
                         T.copy(B[group, bx * block : (bx + 1) * block, k * block], B_shared)
-                        T.copy(scale_A[k, first : first + block_M], row_scale)
-                        T.gemm(A_shared, B_shared, product, transpose_B=True, clear_accum=True)
+                        T.copy(
+                            scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], row_scale
+                        )
+                        T.gemm(
+                            A_shared,
+                            B_shared,
+                            product,
+                            transpose_B=True,
+                            clear_accum=True,
+                            policy=T.GemmWarpPolicy.FullRow,
+                        )
                         for i, j in T.Parallel(block_M, block):
-                            C_local[i, j] += product[i, j] * (row_scale[i] * block_scale[k])
+                            scale = row_scale[first % 4 + i] * block_scale[k]
+                            C_local[i, j] += product[i, j] * scale
                     store_rows(C_local, C_shared, C, first, end, bx * block)
         return C
 

@@ -172,6 +172,23 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
   return "";
 }
 
+/*!
+ * A box whose innermost coordinate is no multiple of 16 bytes is an illegal instruction on Hopper,
+ * in loads, stores and reductions, with and without a swizzle; PTX ISA does not say so. Nothing
+ * checks coordinates at a launch, so what cannot be proved here is not made, not even on demand.
+ */
+std::string CheckInnermostStart(const TileRegion& global, Analyzer* analyzer) {
+  const int64_t bytes = BufferOf(global.buffer)->dtype->dtype.bits / 8;
+  const Expr start = analyzer->Simplify(CastTo(kInt64, global.ranges.back()->min) * bytes);
+  const Analyzer::Modular m = analyzer->ModularSet(start);
+  if (m.coeff % kChunkBytes == 0 && m.base % kChunkBytes == 0) return "";
+  const int64_t elements = kChunkBytes / bytes;
+  return "a region of " + std::string(global.buffer->name) + " that begins " +
+         (m.coeff == 0 ? "at element " + std::to_string(m.base / bytes) + " of a row, not"
+                       : "anywhere in a row, not provably") +
+         " at a multiple of " + std::to_string(elements) + " (16 bytes)";
+}
+
 /*! Where a region's boxes may start in dimension `d` of the tile. */
 std::vector<int64_t> Starts(const TileRegion& shared, size_t d, int64_t extent, int64_t box,
                             int64_t count, Analyzer* analyzer) {
@@ -371,6 +388,7 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
   plan->bulk_bytes = BulkBytes(global, shared, layout, plan->dims, analyzer);
   if (plan->bulk_bytes > 0) return "";
   why = CheckStrides(global, proof, analyzer, plan);
+  if (why.empty()) why = CheckInnermostStart(global, analyzer);
   if (!why.empty()) return why;
   return PlanSwizzle(shared, layout, analyzer, plan);
 }

@@ -85,6 +85,55 @@ def copy() -> Iterator[Case]:
             )
 
 
+def _region(
+    m: int, n: int, begin: tuple[int, int], dtype: str, staged: bool
+) -> Callable[[], object]:
+    """Tiles of 16 x 32 from any place, which the first tile's columns depend on, to any place."""
+
+    def define() -> object:
+        @T.prim_func
+        def main(
+            A: T.Tensor((2 * m, n), dtype), W: T.Tensor((2,), "int32"), B: T.Tensor((m, n), dtype)
+        ):
+            with T.Kernel(1, threads=128):
+                S = T.alloc_shared((m - begin[0], n - begin[1]), dtype)
+                total = T.alloc_fragment((m - begin[0], n - begin[1]), dtype)
+                T.clear(total)
+                for k in T.Pipelined(2, num_stages=2 if staged else 0):
+                    T.copy(A[k * m + begin[0] : (k + 1) * m, W[k] : W[k] + n - begin[1]], S)
+                    for i, j in T.Parallel(m - begin[0], n - begin[1]):
+                        total[i, j] += S[i, j]
+                T.copy(total, S)
+                T.copy(S, B[begin[0] : m, begin[1] : n])
+
+        return main
+
+    return define
+
+
+def _region_wanted(begin: tuple[int, int], a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (y, x), m = begin, len(b)
+    wanted = b.clone()
+    wanted[y:, x:] = a[y:m, x:] + a[m + y :, : b.shape[1] - x]
+    return wanted
+
+
+@operator
+def regions() -> Iterator[Case]:
+    """Regions that begin anywhere, at columns that a tensor tells or that are known, through a
+    pipeline or not: what the copy units reach and what they do not."""
+    for (y, x), dtype, staged in itertools.product(
+        itertools.product((0, 1, 5), (0, 1, 2, 3, 4, 6, 8, 12, 16)), DTYPES, (False, True)
+    ):
+        m, n = 16, 48
+        yield Case(
+            f"region {m}x{n} from {y}, {x} {dtype}{' staged' if staged else ''}",
+            _region(m, n, (y, x), dtype, staged),
+            (data(dtype, 2 * m, n), torch.tensor([x, 0], dtype=torch.int32), poison(dtype, m, n)),
+            lambda a, w, b, begin=(y, x): (None, None, _region_wanted(begin, a, b)),
+        )
+
+
 def _tiles(m: int, n: int, bm: int, bn: int, dtype: str, threads: int) -> Callable[[], object]:
     def define() -> object:
         @T.prim_func

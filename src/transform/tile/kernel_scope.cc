@@ -60,7 +60,52 @@ class AssumptionReader {
   std::vector<Var> inside_;  // of the kernel
 };
 
+/*! What is known of the variables that a kernel binds, which have one value each. */
+class BindingReader : public StmtExprVisitor {
+ public:
+  std::vector<Expr> found;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+
+  // Nothing is bound in an expression.
+  void Visit_(const EvaluateNode*) override {}
+  void Visit_(const BufferStoreNode*) override {}
+
+  void Visit_(const BindNode* op) override {
+    const DLDataType t = op->value->dtype();
+    if (t.code != kDLInt || t.lanes != 1) return;
+    const Analyzer::Modular m = analyzer_.ModularSet(op->value);
+    if (m.coeff < 2) return;
+    found.push_back(EqualOf(FloorModOf(op->var, m.coeff), MakeInt(t, m.base)));
+  }
+
+  void Visit_(const SeqStmtNode* op) override {
+    std::vector<Var> bound;
+    for (const Stmt& s : op->seq) {
+      if (const auto* bind = s.as<BindNode>()) bound.push_back(bind->var);
+      const Expr condition = AssumptionOf(s);
+      const bool of_bound =
+          condition.defined() && IsArithmetic(condition) &&
+          std::any_of(bound.begin(), bound.end(), [&](const Var& v) { return Uses(condition, v); });
+      if (of_bound) found.push_back(condition);
+      Visit(s);
+    }
+  }
+
+ private:
+  Analyzer analyzer_;
+};
+
 }  // namespace
+
+std::vector<Expr> KernelFacts(const Stmt& kernel) {
+  std::vector<Expr> found = LeadingAssumptions(kernel);
+  BindingReader reader;
+  reader(kernel);
+  found.insert(found.end(), reader.found.begin(), reader.found.end());
+  return found;
+}
 
 std::vector<Expr> LeadingAssumptions(const Stmt& kernel) {
   AssumptionReader reader;

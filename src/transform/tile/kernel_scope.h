@@ -47,6 +47,10 @@ class KernelScope {
  * whole kernel, and for tensor maps that the launch makes. */
 std::vector<Expr> LeadingAssumptions(const Stmt& kernel);
 
+/*! These, and what holds of the variables that the kernel binds: what their values are multiples
+ * of, and what T.assume states of them behind the binding. */
+std::vector<Expr> KernelFacts(const Stmt& kernel);
+
 /*! Runs `body` while the analyzer knows `facts`, from the one with this index on. */
 template <typename F>
 void WithFacts(Analyzer* analyzer, const std::vector<Expr>& facts, F body, size_t first = 0) {

@@ -201,6 +201,10 @@ def test_threads_store_to_a_tensor_that_the_kernel_reads():
         ("rows of 12 bytes, not a multiple of 16", lambda: loads((64, 64), (64, 6))),
         ("a stride of 120 bytes in A", lambda: loads((64, 60), (64, 48))),
         (
+            r"a region of A that begins at element 4 of a row, not at a multiple of 8 \(16 bytes\)",
+            lambda: loads((64, 64), (64, 32), at=(0, 4)),
+        ),
+        (
             "a layout of S",
             lambda: loads((64, 64), (64, 64), layout=make_padded_layout),
         ),
@@ -210,6 +214,59 @@ def test_threads_store_to_a_tensor_that_the_kernel_reads():
 def test_what_tma_cannot_copy_is_refused(why, make):
     with pytest.raises(ValueError, match=rf"test_tma_copy.py:.*T.tma_copy: found {why}"):
         build(make())
+
+
+@pytest.mark.parametrize("unit", [1, 2, 4])
+def test_rows_that_begin_anywhere_are_not_loaded_by_tma(unit):
+    """A box whose innermost coordinate is no multiple of 16 bytes is an illegal instruction."""
+    n, width = 64, 32
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4, n), "float32"), W: T.Tensor((1,), "int32"), B: T.Tensor((4, n), "float32")
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((width,), "float32")
+            begin = W[0]
+            T.assume(begin % unit == 0)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k, begin : begin + width], S)
+                T.copy(S, B[k, begin : begin + width])
+
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert ("tl::tma_load" in source) == (unit == 4)
+    assert ("tl::tma_store" in source) == (unit == 4)
+    a, b = random((4, n), "float32"), torch.zeros(4, n)
+    begin = torch.tensor([3 * unit], dtype=torch.int32)
+    kernel(a, begin, b)
+    wanted = torch.zeros(4, n)
+    wanted[:, 3 * unit : 3 * unit + width] = a[:, 3 * unit : 3 * unit + width]
+    assert torch.equal(b, wanted)
+
+
+def test_the_emulator_finds_boxes_that_begin_in_between():
+    """What the program promises of a coordinate, the call breaks."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4, 64), "float32"), W: T.Tensor((1,), "int32"), B: T.Tensor((32,), "float32")
+    ):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((32,), "float32")
+            full = T.alloc_barrier(1)
+            begin = W[0]
+            T.assume(begin % 4 == 0)
+            T.tma_copy(A[1, begin : begin + 32], S, barrier=full)
+            if T.get_thread_binding() == 0:
+                T.mbarrier_arrive(full)
+            T.mbarrier_wait_parity(full, 0)
+            T.copy(S, B)
+
+    kernel = build(main)
+    given = random((4, 64), "float32"), torch.tensor([6], dtype=torch.int32), torch.zeros(32)
+    with pytest.raises(RuntimeError, match=r"innermost coordinate 6 .* Use a multiple of 4"):
+        kernel(*given)
 
 
 def test_a_chip_without_tma_is_refused():

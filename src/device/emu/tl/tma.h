@@ -85,12 +85,24 @@ struct TensorStore {
   };
 };
 
+/*! Hopper takes it for an illegal instruction if a box begins elsewhere, which PTX ISA leaves out.
+ */
+TL_RUNTIME void check_innermost(const Box& box, Location where) {
+  const int elements = 16 / int(box.map.element_bytes());
+  if (box.start[0] % elements == 0) return;
+  fail(where,
+       "innermost coordinate %d of a box of elements of %d bytes, an illegal instruction on a GPU. "
+       "Use a multiple of %d",
+       box.start[0], int(box.map.element_bytes()), elements);
+}
+
 TL_RUNTIME Box make_box(const CUtensorMap& map, const int* coordinates, unsigned rank, bool im2col,
                         Location where) {
   worker->current->where = where;
   Box box{read_tensor_map(map, rank, im2col, where), {}, {}};
   box.map.address = static_cast<char*>(check_relocated(box.map.address));
   for (unsigned d = 0; d < rank; ++d) box.start[d] = coordinates[d];
+  check_innermost(box, where);
   if (!im2col) return box;
   // PTX ISA, Im2col mode: the offsets have 16, 8 or 5 bits.
   const int limit = rank == 3 ? 1 << 16 : rank == 4 ? 1 << 8 : 1 << 5;
