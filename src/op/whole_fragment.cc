@@ -157,8 +157,9 @@ class DigitSolver {
   std::vector<LoopDigit> digits_;
 };
 
-/*! Writes the coordinates in the place of the indices that the nest is turned around by, and what
- * follows from them in the place of its variables. */
+/*! Writes the coordinates in the place of the indices that the nest is turned around by, whatever
+ * has them (`sum[i, n * 64 + j] += product[i, n * 64 + j]`), and what follows from them in the
+ * place of its variables. */
 class Renamer : public Substituter {
  public:
   explicit Renamer(const FragmentAccess& access) : access_(access) {}
@@ -167,17 +168,17 @@ class Renamer : public Substituter {
  protected:
   using Substituter::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final {
-    if (!IsAccess(op->buffer, op->indices)) return Default<Stmt>(op);
+    if (!IsTurned(op->indices)) return Default<Stmt>(op);
     return MakeStore(op->buffer, Mutate(op->value), element, op->span);
   }
   Expr Mutate_(const TensorLoadNode* op) final {
-    const Var buffer = op->source.as_or_throw<Var>();
-    return IsAccess(buffer, op->indices) ? LoadOf(buffer, element) : Default<Expr>(op);
+    if (!IsTurned(op->indices)) return Default<Expr>(op);
+    return LoadOf(op->source.as_or_throw<Var>(), element);
   }
 
  private:
-  bool IsAccess(const Var& buffer, const Array<Expr>& indices) const {
-    return buffer.same_as(access_.buffer) && ffi::StructuralEqual()(indices, access_.indices);
+  bool IsTurned(const Array<Expr>& indices) const {
+    return ffi::StructuralEqual()(indices, access_.indices);
   }
   const FragmentAccess& access_;
 };

@@ -396,3 +396,40 @@ def test_a_register_that_only_the_run_knows_is_warned_of_once(known_to, caplog):
     a, c = torch.randn(8, 64), torch.zeros(8, 64)
     kernel(a, c, 3)
     torch.testing.assert_close(c[3], a[3], rtol=0, atol=0)
+
+
+def test_parts_of_a_sum_lie_as_those_of_a_product():
+    """What has the indices of a placed fragment gets its layout, also where a loop around tells
+    which part: no copy through shared memory."""
+    m, n, parts = 64, 192, 3
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, 64), "float16"),
+        B: T.Tensor((n, 64), "float16"),
+        scale: T.Tensor((2, parts), "float32"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((m, 64), "float16")
+            b = T.alloc_shared((n, 64), "float16")
+            product = T.alloc_fragment((m, n), "float32")
+            total = T.alloc_fragment((m, n), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(total)
+            for k in T.serial(2):
+                T.gemm(a, b, product, transpose_B=True, clear_accum=True)
+                for g in T.unroll(parts):
+                    for i, j in T.Parallel(m, n // parts):
+                        at = g * (n // parts) + j
+                        total[i, at] += product[i, at] * scale[k, g]
+            T.copy(total, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert "total_shared" not in kernel.get_kernel_source()
+    a, b, scale = torch.randn(m, 64).half(), torch.randn(n, 64).half(), torch.rand(2, parts)
+    found = torch.zeros(m, n)
+    kernel(a, b, scale, found)
+    wanted = a.double() @ b.double().T * scale.double().sum(0).repeat_interleave(n // parts)
+    assert (found - wanted).norm() / wanted.norm() < 1e-5
