@@ -39,6 +39,9 @@ cdef class Environment:
 
     def unchanged(self):
         """Whether all variables are what they were."""
+        return self.holds()
+
+    cdef bint holds(self) noexcept:
         cdef const char* value
         cdef int i
         for i in range(self.count):
