@@ -7,11 +7,15 @@ the current GPU, and hooks on sources. Each may change between two calls.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import torch
 import tvm
+import tvm_ffi
 from tvm.target import Target
 
 from tilelang.engine import callback
@@ -19,14 +23,19 @@ from tilelang.engine.callback import registered_postproc
 from tilelang.env import env
 from tilelang.jit.cache_key import copied, hashable
 from tilelang.jit.compile import surroundings
-from tilelang.runtime.adapter.cython._adapter import Snapshot, Snapshots
+from tilelang.runtime.adapter.cython._adapter import (
+    ABSENT,
+    Snapshot,
+    Snapshots,
+    TvmFunction,
+)
 
 if TYPE_CHECKING:
     from tilelang.jit.impl import JITImpl
 
 _VARIABLES = (
-    *(b"TILELANG_DEFAULT_TARGET", b"TILELANG_EXECUTION_BACKEND"),
-    *(b"TILELANG_EMULATE_CHECKS", b"TILELANG_ENABLE_DATA_RACE_CHECK"),
+    *("TILELANG_DEFAULT_TARGET", "TILELANG_EXECUTION_BACKEND"),
+    *("TILELANG_EMULATE_CHECKS", "TILELANG_ENABLE_DATA_RACE_CHECK"),
 )
 """Those that `tilelang.jit.compile.surroundings` reads."""
 
@@ -59,19 +68,17 @@ class Surroundings:
 
     def _state(self) -> State:
         # What is seen before the key is made is no newer than the key.
-        seen, scope = self._seen(), Target.current(allow_none=True)
+        seen = self._seen()
         options = [vars(self._function)[name] for name in _OPTIONS]
         key = hashable(options), surroundings(self._function.target)
         state = self._known.setdefault(key, State(key))
-        if scope is None:
-            # Nothing compares with a target but the target itself.
-            self._states.keep(seen, state)
+        self._states.keep(seen, state)
         return state
 
     def _seen(self) -> Snapshot:
-        """All that the key is made of, without a target scope."""
+        """All that the key is made of."""
         seen = Snapshot()
-        seen.variables(_VARIABLES)
+        _see_variables(seen)
         for name in _OPTIONS:
             seen.option(vars(self._function), name, copied(vars(self._function)[name]))
         seen.length(vars(env))
@@ -82,11 +89,37 @@ class Surroundings:
         seen.call(torch.cuda.is_initialized, (), is_initialized)
         if is_initialized:
             seen.call(_current_device, (), _current_device())
-        seen.call(_current_target, (True,), None)
+        seen.tvm_object(_current_target(), Target.current(allow_none=True))
         return seen
 
 
 _OPTIONS = ("out_idx", "execution_backend", "pass_configs", "compile_flags", "checks", "target")
-# What the public functions end in: those are frames of Python in each call.
+# What the public function ends in, which is two frames of Python.
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-_current_target = tvm.get_global_func("target.TargetCurrent")
+
+
+def _see_variables(seen: Snapshot) -> None:
+    """The variables that `env` reads: what `os.environ` holds, as reading one that is not set takes
+    it a microsecond."""
+    seen.item(vars(os), "environ", os.environ)
+    held = getattr(os.environ, "_data", None)
+    if type(held) is dict:
+        for name in map(os.fsencode, _VARIABLES):
+            seen.item(held, name, held.get(name, ABSENT))
+    else:  # somebody has put another mapping there
+        seen.call(_texts, (), _texts())
+
+
+def _texts() -> tuple[str | None, ...]:
+    return tuple(map(os.environ.get, _VARIABLES))
+
+
+@functools.cache
+def _current_target() -> TvmFunction:
+    """`Target.current`, for calls from C."""
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    names = ("TVMFFIFunctionCall", "TVMFFIObjectDecRef")
+    call, release = (ctypes.cast(library[name], ctypes.c_void_p).value for name in names)
+    assert call is not None
+    assert release is not None
+    return TvmFunction(tvm.get_global_func("target.TargetCurrent"), call, release)

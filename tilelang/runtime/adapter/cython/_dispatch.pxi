@@ -5,9 +5,10 @@ compile-time arguments, what the trace with them has read (a `Version`), and the
 read off its tensors, with the state of the surroundings. What is not found, or unusual, goes to
 Python, which knows all of it and keeps what it finds here.
 
-Nothing of Python runs from the first comparison to the last one but what a `Snapshot` calls, so
-under the interpreter's lock no other thread changes a table meanwhile. Tables only gain nodes or
-are replaced, and a call holds what it looks at.
+All of it runs under the interpreter's lock, and another thread runs in between at most where a
+`Snapshot` calls a function of Python. It finds whole tables then, and so does this one behind it:
+tables gain nodes or are replaced, and a call holds the nodes that it looks at. What another thread
+changes during a call may count for that call or not.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -223,8 +224,9 @@ cdef class Version:
                     torch_api.dltensor_from_py_object_no_sync(value, &tensor)
                 except (BufferError, RuntimeError):  # found again, and told, on the way of Python
                     return False
-            if read.kind == DTYPE:
-                out[i] = pack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
+            if read.kind == DTYPE:  # there is one object of each
+                dtype = (<object>value).dtype
+                out[i] = <int64_t><uintptr_t><PyObject*>dtype
             elif tensor.ndim != read.rank:
                 return False
             elif read.kind == EXTENT:

@@ -1,7 +1,7 @@
 """What Python's objects held at one time, and whether they hold it still.
 
-A check compares identities in C, so it makes no object and, unless it is one of `call`, runs nothing
-of Python: between its comparisons no other thread has changed anything.
+A check compares in C: it makes no object, and runs nothing of Python but the functions that `call`
+was given.
 """
 
 from cpython.dict cimport PyDict_Next, PyDict_Size
@@ -27,6 +27,7 @@ cdef enum PlaceKind:
     ELEMENTS  # of a list
     LENGTH  # of a dict
     CALL  # what a call returns, compared by `same`
+    OBJECT  # that a function of TVM returns
 
 # `held` is what `owner` has at `name`. The snapshot owns all three.
 ctypedef struct HeldPlace:
@@ -34,6 +35,21 @@ ctypedef struct HeldPlace:
     PyObject* owner
     PyObject* name
     PyObject* held
+
+# tvm/ffi/c_api.h, whose ABI is stable: TVMFFIAny, TVMFFIFunctionCall, TVMFFIObjectDecRef.
+ctypedef struct TvmValue:
+    int32_t type
+    uint32_t padding
+    int64_t value  # of an object its address
+
+cdef enum:
+    TVM_NONE = 0
+    TVM_BOOL = 2
+    TVM_OBJECT = 64  # and above
+
+ctypedef int (*TvmCall)(
+    void* function, TvmValue* args, int32_t count, TvmValue* result) noexcept
+ctypedef int (*TvmRelease)(void* object) noexcept
 
 ABSENT = object()
 cdef object absent = ABSENT  # as a C global: no look-up in the module
@@ -90,6 +106,37 @@ cdef bint same(PyObject* kept, PyObject* value) except -1:
 
 
 @cython.auto_pickle(False)
+cdef class TvmFunction:
+    """A function of TVM, ``function(True)``, that gives an object or None, called without Python.
+
+    `call` and `release` are the addresses of TVMFFIFunctionCall and TVMFFIObjectDecRef.
+    """
+
+    cdef object function  # keeps the handle
+    cdef void* handle
+    cdef TvmCall call_function
+    cdef TvmRelease release
+
+    def __init__(self, function, call, release):
+        self.function = function
+        self.handle = <void*><uintptr_t>function.__chandle__()
+        self.call_function = <TvmCall><uintptr_t>call
+        self.release = <TvmRelease><uintptr_t>release
+
+    cdef int64_t address(self) noexcept:
+        """The address of the object that it gives, 0 for none, -1 where it fails."""
+        cdef TvmValue argument, result
+        argument = TvmValue(TVM_BOOL, 0, 1)
+        result = TvmValue(TVM_NONE, 0, 0)
+        if self.call_function(self.handle, &argument, 1, &result):
+            return -1
+        if result.type < TVM_OBJECT:
+            return 0
+        self.release(<void*><uintptr_t>result.value)
+        return result.value
+
+
+@cython.auto_pickle(False)
 cdef class Snapshot:
     """Places and what they held when they were added: ``snapshot.unchanged()``.
 
@@ -99,7 +146,6 @@ cdef class Snapshot:
     cdef list kept  # what the pointers point to
     cdef HeldPlace* places
     cdef int count, room
-    cdef Environment environment
 
     def __cinit__(self):
         self.kept = []
@@ -156,9 +202,9 @@ cdef class Snapshot:
         """What a function returns."""
         self.add(CALL, function, args, result)
 
-    def variables(self, names):
-        """Environment variables, as `Environment` takes them."""
-        self.environment = Environment(names)
+    def tvm_object(self, TvmFunction function, found):
+        """The object of TVM that a function gives, or None."""
+        self.add(OBJECT, function, 0 if found is None else found.__chandle__(), found)
 
     def unchanged(self):
         """Whether all places hold what they held; what was set again to an equal object may count
@@ -167,8 +213,6 @@ cdef class Snapshot:
 
     cdef bint holds(self) except -1:
         cdef int i
-        if self.environment is not None and not self.environment.holds():
-            return False
         for i in range(self.count):
             if not place_holds(&self.places[i]):
                 return False
@@ -203,6 +247,8 @@ cdef bint place_holds(const HeldPlace* place) except -1:
         return True
     if place.kind == LENGTH:
         return PyDict_Size(<object>place.owner) == <object>place.held
+    if place.kind == OBJECT:
+        return (<TvmFunction><object>place.owner).address() == <int64_t><object>place.name
     result = call_object(<object>place.owner, <object>place.name, NULL)
     return same(place.held, <PyObject*>result)
 
