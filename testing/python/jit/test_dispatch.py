@@ -167,6 +167,20 @@ def test_objects_that_are_equal_by_their_fields_are_left_to_python(factory, by_p
     assert len(by_python) == 3
 
 
+def test_lists_in_themselves_are_refused_and_deep_ones_left_to_python(factory, by_python):
+    filled, _ = factory
+    option = []
+    option.append(option)
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            filled(64, option)
+    deep = 1
+    for _ in range(20):
+        deep = [deep]
+    assert filled(64, deep) is filled(64, deep)
+    assert len(by_python) == 4
+
+
 def test_a_default_that_changes_is_seen():
     table = [1.0]
 

@@ -44,23 +44,23 @@ cdef inline uint64_t mixed(uint64_t hash, uint64_t value) noexcept nogil:
     return hash ^ (hash >> 29)
 
 
-cdef uint64_t hash_of(PyObject* value, uint64_t hash) except? 0:
+cdef uint64_t hash_of(PyObject* value, uint64_t hash, int depth) except? 0:
     """Continues a hash that is equal for values that are `same`."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, count
     kind = type(<object>value)
     if kind is int or kind is float or PyObject_TypeCheck(<object>value, <PyTypeObject*>str):
         return mixed(hash, <uint64_t>PyObject_Hash(<object>value))
-    if kind is tuple:
-        for i in range(PyTuple_Size(value)):
-            hash = hash_of(PyTuple_GetItem(value, i), hash)
-        return mixed(hash, <uint64_t>PyTuple_Size(value))
-    if kind is list:
-        for i in range(PyList_Size(value)):
-            hash = hash_of(PyList_GetItem(value, i), hash)
-        return mixed(hash, <uint64_t>PyList_Size(value))
     if kind is dict:
         return mixed(hash, <uint64_t>PyDict_Size(<object>value))
-    return mixed(hash, <uint64_t><uintptr_t>value)  # None, bool and what is one object
+    if kind is not tuple and kind is not list:
+        return mixed(hash, <uint64_t><uintptr_t>value)  # None, bool and what is one object
+    count = PyTuple_Size(value) if kind is tuple else PyList_Size(value)
+    if depth < MOST_DEPTH:
+        for i in range(count):
+            hash = hash_of(
+                PyTuple_GetItem(value, i) if kind is tuple else PyList_GetItem(value, i),
+                hash, depth + 1)
+    return mixed(hash, <uint64_t>count)
 
 
 cdef class Node:
@@ -157,18 +157,19 @@ cdef class CallForm:
         cdef uint64_t hash = 14695981039346656037
         cdef int i
         for i in range(self.num_constants):
-            hash = hash_of(values[self.constants[i]], hash)
+            hash = hash_of(values[self.constants[i]], hash, 0)
         return hash
 
     cdef Choice choice(self, PyObject** values, uint64_t hash):
         """That of a call's compile-time arguments."""
         cdef Choice found = <Choice>self.choices.first(hash)
+        cdef PyObject* kept
         cdef int i
         while found is not None:
             if found.hash == hash:
                 for i in range(self.num_constants):
-                    if not same(
-                        PyTuple_GetItem(<PyObject*>found.arguments, i), values[self.constants[i]]):
+                    kept = PyTuple_GetItem(<PyObject*>found.arguments, i)
+                    if not same(kept, values[self.constants[i]], 0):
                         break
                 else:
                     return found

@@ -17,6 +17,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     MOST_SNAPSHOTS = 4  # that are kept of one thing
+    MOST_DEPTH = 8  # of lists in lists
 
 cdef enum PlaceKind:
     ITEM  # of a dict
@@ -56,16 +57,10 @@ cdef object absent = ABSENT  # as a C global: no look-up in the module
 cdef str cell_contents = "cell_contents"
 
 
-cdef bint same(PyObject* kept, PyObject* value) except -1:
+cdef bint same(PyObject* kept, PyObject* value, int depth) except -1:
     """Whether a trace cannot tell two compile-time arguments apart: one object, or equal numbers,
     texts, lists, tuples and dicts of the same types. `kept` has lists and dicts of its own, which
-    nobody changes."""
-    cdef Py_ssize_t i, count
-    cdef PyObject* key
-    cdef PyObject* element
-    cdef Py_ssize_t place = 0, kept_place = 0
-    cdef PyObject* kept_key
-    cdef PyObject* kept_element
+    nobody changes. Lists at a `depth` of `MOST_DEPTH` count as different: one may be in itself."""
     cdef double a, b
     if kept == value:
         return True
@@ -77,32 +72,43 @@ cdef bint same(PyObject* kept, PyObject* value) except -1:
     if kind is float:
         a, b = <object>kept, <object>value
         return memcmp(&a, &b, sizeof(double)) == 0  # 0.0 equals -0.0, and NaN not itself
-    if kind is tuple:
+    if kind is tuple or kind is list or kind is dict:
+        return depth < MOST_DEPTH and same_elements(kept, value, depth + 1)
+    return False
+
+
+cdef bint same_elements(PyObject* kept, PyObject* value, int depth) except -1:
+    """The same of two tuples, lists or dicts, whose elements are at `depth`."""
+    cdef Py_ssize_t i, count
+    cdef Py_ssize_t place = 0, kept_place = 0
+    cdef PyObject* key
+    cdef PyObject* element
+    cdef PyObject* kept_key
+    cdef PyObject* kept_element
+    if type(<object>kept) is tuple:
         count = PyTuple_Size(kept)
         if PyTuple_Size(value) != count:
             return False
         for i in range(count):
-            if not same(PyTuple_GetItem(kept, i), PyTuple_GetItem(value, i)):
+            if not same(PyTuple_GetItem(kept, i), PyTuple_GetItem(value, i), depth):
                 return False
         return True
-    if kind is list:
+    if type(<object>kept) is list:
         count = PyList_Size(kept)
         if PyList_Size(value) != count:
             return False
         for i in range(count):
-            if not same(PyList_GetItem(kept, i), PyList_GetItem(value, i)):
+            if not same(PyList_GetItem(kept, i), PyList_GetItem(value, i), depth):
                 return False
         return True
-    if kind is dict:
-        if PyDict_Size(<object>kept) != PyDict_Size(<object>value):
+    if PyDict_Size(<object>kept) != PyDict_Size(<object>value):
+        return False
+    while PyDict_Next(<object>kept, &kept_place, &kept_key, &kept_element):
+        if not PyDict_Next(<object>value, &place, &key, &element):
             return False
-        while PyDict_Next(<object>kept, &kept_place, &kept_key, &kept_element):
-            if not PyDict_Next(<object>value, &place, &key, &element):
-                return False
-            if not same(kept_key, key) or not same(kept_element, element):
-                return False
-        return True
-    return False
+        if not same(kept_key, key, depth) or not same(kept_element, element, depth):
+            return False
+    return True
 
 
 @cython.auto_pickle(False)
@@ -227,7 +233,7 @@ cdef bint place_holds(const HeldPlace* place) except -1:
         return (<PyObject*>absent if found is NULL else found) == place.held
     if place.kind == OPTION:
         found = PyDict_GetItemWithError(place.owner, place.name)
-        return found is not NULL and same(place.held, found)
+        return found is not NULL and same(place.held, found, 0)
     if place.kind == GOT:
         return (<object>place.owner)(<object>place.name, absent) is <object>place.held
     if place.kind == CONTENT:
@@ -250,7 +256,7 @@ cdef bint place_holds(const HeldPlace* place) except -1:
     if place.kind == OBJECT:
         return (<TvmFunction><object>place.owner).address() == <int64_t><object>place.name
     result = call_object(<object>place.owner, <object>place.name, NULL)
-    return same(place.held, <PyObject*>result)
+    return same(place.held, <PyObject*>result, 0)
 
 
 @cython.auto_pickle(False)
