@@ -79,8 +79,11 @@ class Surroundings:
         """All that the key is made of."""
         seen = Snapshot()
         _see_variables(seen)
+        options = vars(self._function)
+        seen.attributes(self._function)
         for name in _OPTIONS:
-            seen.option(vars(self._function), name, copied(vars(self._function)[name]))
+            if isinstance(options[name], list | dict | tuple):  # it may change in place
+                seen.option(options, name, copied(options[name]))
         seen.length(vars(env))
         for name, value in vars(env).items():
             seen.item(vars(env), name, value)

@@ -14,7 +14,7 @@ import tvm
 import tilelang
 import tilelang.language as T
 from tilelang.jit.impl import JITImpl
-from tilelang.runtime.adapter.cython._adapter import ABSENT, Snapshot, Snapshots
+from tilelang.runtime.adapter.cython._adapter import ABSENT, Snapshot, Snapshots, Watched
 
 
 @pytest.fixture
@@ -465,6 +465,19 @@ def test_a_snapshot_compares_what_it_was_given():
         assert snapshot.unchanged()
         change()
         assert not snapshot.unchanged()
+
+
+def test_attributes_count_as_changed_where_any_is_set():
+    class Kept(Watched):
+        def __init__(self):
+            self.x = 1
+
+    kept, snapshot = Kept(), Snapshot()
+    snapshot.attributes(kept)
+    assert snapshot.unchanged()
+    kept.y = 2
+    assert (kept.x, kept.y) == (1, 2)
+    assert not snapshot.unchanged()
 
 
 def test_an_error_of_a_check_is_raised():

@@ -39,6 +39,9 @@ class TvmFunction:
 
     def __init__(self, function: Any, call: int, release: int) -> None: ...
 
+class Watched:
+    """The base of objects whose attributes are compared by one number."""
+
 class Snapshot:
     """Places and what they held when they were added."""
 
@@ -50,6 +53,7 @@ class Snapshot:
     def elements(self, values: list[Any], elements: tuple[Any, ...]) -> None: ...
     def length(self, mapping: dict[Any, Any]) -> None: ...
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> None: ...
+    def attributes(self, value: Watched) -> None: ...
     def tvm_object(self, function: TvmFunction, found: Any) -> None: ...
     def unchanged(self) -> bool: ...
 
@@ -70,7 +74,7 @@ class Version:
         inputs: Sequence[int] | None = None,
     ) -> None: ...
 
-class Dispatcher:
+class Dispatcher(Watched):
     """The base of functions whose calls choose a kernel by their arguments."""
 
     _states: Snapshots[Any]

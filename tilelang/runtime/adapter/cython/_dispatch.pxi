@@ -281,7 +281,7 @@ cdef bint gather(tuple args, dict kwargs, PyObject** values) except -1:
 
 
 @cython.auto_pickle(False)
-cdef class Dispatcher:
+cdef class Dispatcher(Watched):
     """The base of functions whose calls choose a kernel by their arguments.
 
     A subclass has `_dispatch(args, kwargs)`, which takes any call, and lets `_keep` know what it

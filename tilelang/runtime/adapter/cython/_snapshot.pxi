@@ -9,6 +9,7 @@ from cpython.object cimport Py_EQ, PyObject_Hash, PyObject_RichCompareBool
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(PyObject* mapping, PyObject* key) except? NULL
+    int PyObject_GenericSetAttr(object value, object name, object attribute) except -1
     object call_object "PyObject_Call"(object function, object args, PyObject* kwargs)
     PyObject* PyList_GetItem(PyObject* values, Py_ssize_t index) except NULL
     Py_ssize_t PyList_Size(PyObject* values) except -1
@@ -29,6 +30,7 @@ cdef enum PlaceKind:
     LENGTH  # of a dict
     CALL  # what a call returns, compared by `same`
     OBJECT  # that a function of TVM returns
+    ATTRIBUTES  # of a Watched
 
 # `held` is what `owner` has at `name`. The snapshot owns all three.
 ctypedef struct HeldPlace:
@@ -109,6 +111,17 @@ cdef bint same_elements(PyObject* kept, PyObject* value, int depth) except -1:
         if not same(kept_key, key, depth) or not same(kept_element, element, depth):
             return False
     return True
+
+
+@cython.auto_pickle(False)
+cdef class Watched:
+    """The base of objects whose attributes are compared by one number: how often any was set."""
+
+    cdef int64_t times_set
+
+    def __setattr__(self, name, value):
+        self.times_set += 1
+        PyObject_GenericSetAttr(self, name, value)
 
 
 @cython.auto_pickle(False)
@@ -212,6 +225,10 @@ cdef class Snapshot:
         """The object of TVM that a function gives, or None."""
         self.add(OBJECT, function, 0 if found is None else found.__chandle__(), found)
 
+    def attributes(self, Watched value):
+        """All attributes of an object: the objects that they are now."""
+        self.add(ATTRIBUTES, value, value.times_set, None)
+
     def unchanged(self):
         """Whether all places hold what they held; what was set again to an equal object may count
         as changed."""
@@ -231,6 +248,8 @@ cdef bint place_holds(const HeldPlace* place) except -1:
     if place.kind == ITEM:
         found = PyDict_GetItemWithError(place.owner, place.name)
         return (<PyObject*>absent if found is NULL else found) == place.held
+    if place.kind == ATTRIBUTES:
+        return (<Watched><object>place.owner).times_set == <int64_t><object>place.name
     if place.kind == OPTION:
         found = PyDict_GetItemWithError(place.owner, place.name)
         return found is not NULL and same(place.held, found, 0)
