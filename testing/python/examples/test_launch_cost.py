@@ -47,16 +47,19 @@ def test_every_kind_of_call_is_measured(launch_cost, tmp_path):
 
 def allocated_by(function):
     """Bytes of Python's memory that a call takes at most, beyond what was there before."""
+    found = []
     function()
     tracemalloc.start()
     try:
-        function()
-        tracemalloc.reset_peak()
-        before = tracemalloc.get_traced_memory()[0]
-        function()
-        return tracemalloc.get_traced_memory()[1] - before
+        for _ in range(5):  # what others do meanwhile is not the call's
+            function()
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            function()
+            found.append(tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
+    return min(found)
 
 
 @pytest.fixture

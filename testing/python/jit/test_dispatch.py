@@ -20,6 +20,8 @@ from tilelang.runtime.adapter.cython._adapter import ABSENT, Snapshot, Snapshots
 @pytest.fixture
 def by_python(monkeypatch):
     """The arguments of each call that the adapter does not find."""
+    if torch.cuda.is_available():
+        torch.cuda.init()  # which the first kernel would do
     found = []
     dispatch = JITImpl._dispatch
 
