@@ -3,7 +3,7 @@
 On disk there are four kinds of entries (`tilelang.cache.store`): ``program``, what lowering makes
 of a program (source, launch plan, explanation, warnings); ``cubin``, what NVRTC makes of a source;
 ``emulator``, what the machine's C++ compiler makes of it; and ``tuning``, what was found of a
-function's configurations. ``stamp`` remembers digests of files.
+function's configurations. ``stamp`` remembers digests of files, and versions of C++ compilers.
 ``python -m tilelang.cache`` lists, explains and prunes them.
 """
 

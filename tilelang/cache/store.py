@@ -155,6 +155,10 @@ class Store:
         self._limit_size(sum(map(len, files.values())), path)
         return Entry(path, parts, files)
 
+    def remove(self, kind: str, parts: Mapping[str, Any]) -> None:
+        """Removes the entry with these parts, if there is one."""
+        self._remove(self.path(kind, parts))
+
     @staticmethod
     def _publish(staging: Path, path: Path) -> None:
         try:

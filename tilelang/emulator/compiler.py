@@ -260,13 +260,19 @@ def build_emulated(
         program += f"\nTL_EMU_EXPORT({name}, {function}, {static_arrays})"
     program += "\n"
     store = Store(cache_dir, env.TILELANG_CACHE_MAX_SIZE) if cache_dir else default_store()
-    build = _Build(find_compiler(), bits_of(resolve_checks(checks)), warp_threads, store)
-    parts = build.parts(program, ", ".join(kernel_names))
-    if reads_other_files(program, build.command[1:], _SYSTEM_HEADERS):
+    compiler = find_compiler()
+    once = {}
+    if reads_other_files(program, (*compiler[1:], *_FLAGS), _SYSTEM_HEADERS):
         # What these have now is not in the key.
-        parts["once"], store = uuid.uuid4().hex, _store_of(os.getpid())
-    entry = store.get(KIND, parts)
-    if entry is None:
+        once, store = {"once": uuid.uuid4().hex}, _store_of(os.getpid())
+    for find_version in (_remembered_version, _version):
+        version = find_version(tuple(compiler), store)
+        build = _Build(compiler, version, bits_of(resolve_checks(checks)), warp_threads, store)
+        parts = {**build.parts(program, ", ".join(kernel_names)), **once}
+        entry = store.get(KIND, parts)
+        if entry is not None:
+            break
+    else:
         files = build.library(program, store.path(KIND, parts) / SOURCE)
         entry = store.put(KIND, parts, files) or _put_here(parts, files)
     try:
@@ -332,8 +338,34 @@ def find_compiler() -> list[str]:
     )
 
 
+def _remembered_version(compiler: tuple[str, ...], store: Store) -> str:
+    """As `_version`; what the same executable has said to an earlier process counts, too.
+
+    To start it takes milliseconds, and many where others want the processors. Behind a wrapper as
+    ccache, which stays the same, a newer compiler is seen by the next program that is compiled.
+    """
+    entry = store.get("stamp", _stamp(compiler))
+    return _version(compiler, store) if entry is None else entry.files["version"].decode()
+
+
+def _version(compiler: tuple[str, ...], store: Store) -> str:
+    """What a compiler says that it is, which is kept for `_remembered_version`."""
+    version, parts = _asked_version(compiler), _stamp(compiler)
+    entry = store.get("stamp", parts)
+    if entry is None or entry.files["version"] != version.encode():
+        store.remove("stamp", parts)
+        store.put("stamp", parts, {"version": version.encode()})
+    return version
+
+
+def _stamp(compiler: tuple[str, ...]) -> dict[str, Any]:
+    s = os.stat(compiler[0])
+    changed = [s.st_ino, s.st_dev, s.st_size, s.st_mtime_ns, s.st_ctime_ns]
+    return {"compiler": [*compiler], "executable": changed}
+
+
 @functools.cache
-def _version(compiler: tuple[str, ...]) -> str:
+def _asked_version(compiler: tuple[str, ...]) -> str:
     done = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(
@@ -347,10 +379,12 @@ class _Build:
     """Compilations with one compiler, one set of checks, the bits of TL_EMU_CHECKS, and one number
     of lanes."""
 
-    def __init__(self, compiler: list[str], checks: int, warp_threads: int, store: Store):
+    def __init__(
+        self, compiler: list[str], version: str, checks: int, warp_threads: int, store: Store
+    ):
         self.checks = checks
         self.store = store
-        self.version = _version(tuple(compiler))
+        self.version = version
         self.gnu = "Free Software Foundation" in self.version
         self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
         self.command += [f"-DTL_EMU_CHECKS={checks}", f"-DTL_WARP_THREADS={warp_threads}"]

@@ -11,12 +11,12 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import tvm
 
-from tilelang.jit.cache_key import hashable
+from tilelang.jit.cache_key import copied, hashable, is_comparable, is_constant
 from tilelang.jit.kernel import JITKernel
 from tilelang.jit.reads import Reads, Versions
 from tilelang.language.constants import missing_constant
@@ -24,6 +24,7 @@ from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.eager import Declarations, EagerFunction, Place
 from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import add_location
+from tilelang.runtime.adapter.cython._adapter import Version
 from tilelang.utils import dtypes
 
 
@@ -70,7 +71,7 @@ def deferred_kernel(
     return finish
 
 
-class _Variant:
+class _Variant(Version):
     """One set of compile-time arguments: its declarations and its kernels."""
 
     def __init__(
@@ -83,53 +84,19 @@ class _Variant:
         kernels: _Kernels,
         versions: Versions[_Variant],
     ):
+        inputs = [order.index(name) for name in declarations.kinds]
+        names = [name for name in declarations.places if name not in overrides]
+        super().__init__(_reads(declarations, names, order), inputs)
         self.key = key
         self.versions = versions
         self.values = values
         self.overrides = overrides
         self.kernels = kernels
-        self.inputs = _select([order.index(name) for name in declarations.kinds])
+        self.inputs = _select(inputs)
         """Takes the arguments of the run out of a call's."""
         self._declarations = declarations
         self._order = order
-        self._names = [name for name in declarations.places if name not in overrides]
-        self._reads: list[tuple[int, str, int, int]] = []
-        """For each constant its argument, its kind of place, its dimension, a factor."""
-        self._is_fast = True
-        for name in self._names:
-            places = declarations.places[name]
-            if not places:
-                self._is_fast = False
-                continue
-            parameter, what, dim = places[0]
-            kind = declarations.kinds[parameter]
-            assert isinstance(kind, Tensor)
-            is_last = dim == len(kind.shape) - 1
-            if kind.dtype is Any:
-                # How many elements share a byte is known with the argument.
-                self._is_fast = self._is_fast and what == "dtype"
-            packed = 1 if kind.dtype is Any else dtypes.packing(str(kind.dtype))
-            factor = packed if is_last == (what == "shape") else 1
-            self._reads.append((order.index(parameter), what, dim, factor))
-
-    def read_tensors(self, bound: Bound) -> tuple[Any, ...]:
-        """As `read`, where every argument of the run is a tensor or a number."""
-        if self._is_fast:
-            try:
-                return tuple(
-                    [
-                        bound[i].shape[dim] * factor
-                        if what == "shape"
-                        else bound[i].stride(dim) * factor
-                        if what == "stride"
-                        else _dtype_of(bound[i].dtype)
-                        for i, what, dim, factor in self._reads
-                    ]
-                )
-            except (AttributeError, IndexError, TypeError):
-                # `read` finds out what is wrong.
-                pass
-        return self.read(bound)
+        self._names = names
 
     def read(self, bound: Bound) -> tuple[Any, ...]:
         """The values of the constants in `bound`, in the order of the declarations."""
@@ -186,9 +153,31 @@ class _Variant:
         return {**dict(zip(self._names, read, strict=True)), **self.overrides}
 
 
-_Layout = tuple[Callable[[Bound], Bound], tuple[str, ...]]
-"""What takes the parameters' values out of positional arguments, keywords and defaults; the
-keywords that are no parameters."""
+def _reads(
+    declarations: Declarations, names: Sequence[str], order: Sequence[str]
+) -> list[tuple[int, int, str, int]]:
+    """Where the adapter finds what decides about the values of the constants `names`."""
+    found = set()
+    for name in names:
+        for parameter, what, dim in declarations.places[name][:1]:
+            kind = declarations.kinds[parameter]
+            assert isinstance(kind, Tensor)
+            found.add((order.index(parameter), len(kind.shape), what, dim))
+            if kind.dtype is Any:
+                # It says how many elements share one of torch's.
+                found.add((order.index(parameter), len(kind.shape), "dtype", 0))
+    return list(found)
+
+
+class _Layout(NamedTuple):
+    """How calls of one form are read."""
+
+    select: Callable[[Bound], Bound]
+    """Takes the parameters' values out of positional arguments, keywords and defaults."""
+    extra: tuple[str, ...]
+    """The keywords that are no parameters."""
+    positions: list[int]
+    """Where the parameters' values are among arguments and keywords; -1 for defaults."""
 
 
 def _select(positions: Sequence[int]) -> Callable[[Bound], Bound]:
@@ -216,10 +205,12 @@ class EagerCalls:
         compiler: Callable[[], Compiler],
         surroundings: Callable[[], Hashable],
         owner: Any,
+        keep: Callable[..., None],
     ):
         """`surroundings` is the key of what `compiler` goes by besides the program, `owner` the
-        function under `tilelang.jit`."""
+        function under `tilelang.jit`, `keep` its `Dispatcher._keep`."""
         self._owner = owner
+        self._keep = keep
         self.function = function
         self._compiler = compiler
         self._surroundings = surroundings
@@ -237,8 +228,6 @@ class EagerCalls:
             for i, name in enumerate(parameters)
             if name not in function.annotations and name not in function.declared
         ]
-        self._constants_of = _select(self._constants)
-        self._last: tuple[Bound, _Variant] | None = None
         self._dtypes = [self._order.index(name) for name in function.dtypes]
         # Declared on some paths only: what is passed may be a constant.
         self._perhaps = [
@@ -248,16 +237,32 @@ class EagerCalls:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the kernel for the arguments; compiles it where there is none yet."""
         bound, overrides = self._bind(args, kwargs, complete=True)
-        variant = None if overrides else self._last_variant(bound)
-        if variant is None:
-            variant = self._variant(bound, overrides)
-            if not overrides and not self._perhaps:
-                self._last = (self._constants_of(bound), variant)
-        read = variant.read_tensors(bound)
-        kernel = variant.kernels.get((read, self._surroundings()))
+        surroundings = self._surroundings()
+        variant = self._variant(bound, overrides)
+        read = variant.read(bound)
+        kernel = variant.kernels.get((read, surroundings))
         if kernel is None:
             kernel = self._deferred(variant, read)()
+        if not self._perhaps and variant.kernels.get((read, surroundings)) is kernel:
+            self._keep_call(args, kwargs, variant, surroundings, kernel)
         return kernel(*variant.inputs(bound))
+
+    def _keep_call(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        variant: _Variant,
+        surroundings: Hashable,
+        kernel: JITKernel,
+    ) -> None:
+        """Has the adapter find the kernel of such a call."""
+        positions = self._layouts[_form(args, kwargs, complete=True)].positions
+        run = {at for i, at in enumerate(positions) if i not in self._constants}
+        passed = [value for i, value in enumerate((*args, *kwargs.values())) if i not in run]
+        defaults = [self._defaults[i] for i in self._constants if positions[i] < 0]
+        if all(map(is_comparable, passed)) and all(map(is_constant, defaults)):
+            call = (args, kwargs, positions, self._defaults, copied(tuple(passed)))
+            self._keep(*call, variant.versions.recent, variant, surroundings, kernel)
 
     def kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         """The kernel for the arguments; those of the run may be left out."""
@@ -290,15 +295,14 @@ class EagerCalls:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool
     ) -> tuple[Bound, dict[str, Any]]:
         """The arguments in the signature's order, and the keywords that name constants."""
-        form = (len(args), complete, *kwargs)
+        form = _form(args, kwargs, complete)
         layout = self._layouts.get(form)
         if layout is None:
             layout = self._layouts[form] = self._layout(args, kwargs, complete)
-        select, extra = layout
-        bound = select((*args, *kwargs.values(), *self._defaults))
+        bound = layout.select((*args, *kwargs.values(), *self._defaults))
         if self._dtypes:
             bound = tuple([data_type(v) if i in self._dtypes else v for i, v in enumerate(bound)])
-        return bound, _overrides(kwargs, extra) if extra else _NOTHING
+        return bound, _overrides(kwargs, layout.extra)
 
     def _layout(self, args: tuple[Any, ...], kwargs: dict[str, Any], complete: bool) -> _Layout:
         """How a call with as many arguments and these keywords is read."""
@@ -306,8 +310,7 @@ class EagerCalls:
         own = {name: value for name, value in kwargs.items() if name in signature.parameters}
         given = signature.bind_partial(*args, **own).arguments
         names = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
-        first_default = len(args) + len(kwargs)
-        positions = []
+        positions: list[int] = []
         for i, name in enumerate(self._order):
             if name in own:
                 positions.append(len(args) + list(kwargs).index(name))
@@ -318,8 +321,11 @@ class EagerCalls:
                     f"{self.function.function.__name__}() is missing a required argument: {name!r}"
                 )
             else:
-                positions.append(first_default + i)
-        return _select(positions), tuple(name for name in kwargs if name not in own)
+                positions.append(-1)
+        first_default = len(args) + len(kwargs)
+        places = [first_default + i if at < 0 else at for i, at in enumerate(positions)]
+        extra = tuple(name for name in kwargs if name not in own)
+        return _Layout(_select(places), extra, positions)
 
     def _variant_key(self, bound: Bound, overrides: Mapping[str, Any]) -> Hashable:
         key = [hashable(bound[i]) for i in self._constants]
@@ -331,15 +337,6 @@ class EagerCalls:
         if overrides:
             key.append(tuple(sorted(overrides.items())))
         return tuple(key)
-
-    def _last_variant(self, bound: Bound) -> _Variant | None:
-        """The variant of the last call, if the compile-time arguments are the same objects."""
-        if self._last is None:
-            return None
-        constants, variant = self._last
-        if not all(map(operator.is_, self._constants_of(bound), constants)):
-            return None
-        return variant if variant.versions.current() is variant else None
 
     def _variant(self, bound: Bound, overrides: dict[str, Any]) -> _Variant:
         key = self._variant_key(bound, overrides)
@@ -404,6 +401,11 @@ class EagerCalls:
         return program
 
 
+def _form(args: tuple[Any, ...], kwargs: Mapping[str, Any], complete: bool) -> tuple[Any, ...]:
+    """How a call is written."""
+    return len(args), complete, *kwargs
+
+
 def _overrides(kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
     """The keywords that are no parameters: values of constants."""
     for name in names:
@@ -415,4 +417,3 @@ def _overrides(kwargs: Mapping[str, Any], names: Sequence[str]) -> dict[str, int
 
 
 _RUN = (torch.Tensor, Tensor, _Absent)
-_NOTHING: dict[str, Any] = {}

@@ -11,22 +11,20 @@ import threading
 import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, overload
 
-import torch
 import tvm
 from tvm.target import Target
 
 import tilelang
 from tilelang.emulator.checks import Checks
-from tilelang.jit.cache_key import hashable
+from tilelang.jit.cache_key import copied, hashable, is_comparable, is_constant
 from tilelang.jit.compile import compile, current_target, map_parallel
 from tilelang.jit.eager import Compiler, EagerCalls, deferred_kernel
 from tilelang.jit.exceptions import JITNoBuilderError
 from tilelang.jit.kernel import JITKernel
 from tilelang.jit.reads import Reads, Versions
-from tilelang.jit.surroundings import State, Surroundings
-from tilelang.language.dtypes import dtype as data_type
+from tilelang.jit.surroundings import Surroundings
 from tilelang.language.eager import EagerFunction
 from tilelang.language.function import as_kind
 from tilelang.language.rewrite import declarations
@@ -34,31 +32,29 @@ from tilelang.language.source import definition_text, resolve_annotation
 from tilelang.language.syntax_trees import parse
 from tilelang.language.tensors import Tensor
 from tilelang.language.texts import remember
+from tilelang.runtime.adapter.cython._adapter import Dispatcher, Version
 from tilelang.utils.target import TargetLike
 
 
-class _State:
+class _State(Version):
     """A set of arguments, and what a trace with them reads besides; each is one key."""
 
     def __init__(self, arguments: Hashable, reads: Hashable):
+        super().__init__()
         self.key = (arguments, reads)
 
 
-class _Memo(NamedTuple):
-    """The kernel of arguments that are spelled in one way, as long as nothing else has changed."""
-
-    versions: Versions[_State]
-    state: _State
-    surroundings: State
-    kernel: JITKernel
-
-
-class JITImpl:
+class JITImpl(Dispatcher):
     """What `tilelang.jit` makes of a function.
 
     In *lazy* mode the function returns a PrimFunc, and a call gives the `JITKernel` for its
-    arguments. In *eager* mode its body is the kernel, and a call runs it on tensors. The first use
-    decides which (`mode`).
+    arguments, compiled at the first call with them. In *eager* mode its body is the kernel, and a
+    call runs it on the arguments and returns its outputs, one as a tensor, several as a list, none
+    as None. The first use decides which (`mode`).
+
+    ``__tune_params``, a dict, is merged into the keyword arguments of a call. A call raises
+    `TypeError` where the arguments do not fit the function's signature, what `compile` raises, and
+    what `JITKernel` raises of wrong arguments.
     """
 
     def __init__(
@@ -97,36 +93,18 @@ class JITImpl:
         self._eager: EagerCalls | None = None
         self._kernels: dict[Hashable, JITKernel] = {}
         self._versions: dict[Hashable, Versions[_State]] = {}
-        self._surroundings = Surroundings(self)
-        self._memo: dict[Hashable, _Memo] = {}
+        self._surroundings = Surroundings(self, self._states)
         self._lock = threading.Lock()
         functools.update_wrapper(self, func)
         self._annotations = _annotations(func, local)
         func.annot = self._annotations  # type: ignore[attr-defined]
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Lazy mode: the kernel for these arguments, compiled at the first call with them. Eager
-        mode: runs the kernel on the arguments and returns its outputs, one as a tensor, several as
-        a list, none as None.
-
-        ``__tune_params``, a dict, is merged into the keyword arguments. Raises
-        `TypeError` where the arguments do not fit the function's signature, what `compile` raises,
-        and what `JITKernel` raises of wrong arguments.
-        """
+    def _dispatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that the adapter does not find."""
         if _TUNED in kwargs:
             kwargs.update(kwargs.pop(_TUNED))
-        if self._eager is not None:
-            return self._eager(args, kwargs)
-        try:
-            memo = self._memo.get(_spelling(args, kwargs))
-        except TypeError:  # a list, which has no hash
-            memo = None
-        if memo is not None:
-            versions, state, surroundings, kernel = memo
-            if versions.current() is state and self._surroundings() is surroundings:
-                return kernel
         if self.initialize_jit_mode(*args, **kwargs) == "eager":
-            return self(*args, **kwargs)
+            return self._calls(args, kwargs)
         return self._lazy_kernel(args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -279,10 +257,14 @@ class JITImpl:
     def _lazy_kernel(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JITKernel:
         surroundings = self._surroundings()
         kernel = self._lazy_deferred(args, kwargs)()
-        if all(map(_is_exact, (*args, *kwargs.values()))):
+        passed = (*args, *kwargs.values())
+        given = self.signature.bind(*args, **kwargs).arguments
+        defaults = [p.default for n, p in self.signature.parameters.items() if n not in given]
+        if all(map(is_comparable, passed)) and all(map(is_constant, defaults)):
             versions, state = self._lazy_state(self._lazy_arguments(args, kwargs))
             if self._kernels.get((state, surroundings)) is kernel:
-                self._memo[_spelling(args, kwargs)] = _Memo(versions, state, surroundings, kernel)
+                call = (args, kwargs, (), (), copied(passed))
+                self._keep(*call, versions.recent, state, surroundings, kernel)
         return kernel
 
     def _lazy_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
@@ -317,7 +299,7 @@ class JITImpl:
         function = EagerFunction(self.func, self._local)
         with self._lock:
             self._eager = self._eager or EagerCalls(
-                function, self._compiler, self._surroundings, self
+                function, self._compiler, self._surroundings, self, self._keep
             )
 
     def _compiler(self) -> Compiler:
@@ -391,7 +373,7 @@ class BoundJIT:
         self.__doc__ = function.__doc__
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As `JITImpl.__call__`."""
+        """As a call of `JITImpl`."""
         return self.__func__(self.__self__, *args, **kwargs)
 
     def compile(self, /, *args: Any, **kwargs: Any) -> JITKernel:
@@ -416,20 +398,6 @@ class BoundJIT:
         return self.__func__.par_compile(bound, **options)
 
 
-def _spelling(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """Arguments as they are passed; 1 and True are equal, and their types are not."""
-    if kwargs:
-        values = kwargs.values()
-        return args, *map(type, args), *kwargs, *values, *map(type, values)
-    return args, *map(type, args)
-
-
-def _is_exact(value: Any) -> bool:
-    """Whether what equals `value` and has its type is the same to a trace. 0.0 equals -0.0."""
-    return type(value) in _EXACT or (type(value) is float and value == value and value != 0)
-
-
-_EXACT = frozenset({int, bool, str, type(None), data_type, torch.dtype})
 _TUNED = "__tune_params"
 _KERNEL_NAMES = {"Kernel", "ClusterKernel", "CUDASourceCodeKernel", "const", "empty"}
 """Functions of the language that only kernel code calls."""

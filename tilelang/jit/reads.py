@@ -20,7 +20,6 @@ import builtins
 import dis
 import enum
 import functools
-import operator
 import sys
 import sysconfig
 import types
@@ -36,6 +35,7 @@ from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.source import definition_tree
 from tilelang.language.syntax_trees import parse_expression
 from tilelang.language.texts import CodeMap
+from tilelang.runtime.adapter.cython._adapter import ABSENT, Snapshot, Snapshots
 
 Chain = tuple[str, ...]
 """A name and the attributes that are read of it."""
@@ -52,13 +52,6 @@ _WRITERS = frozenset({"append", "extend", "insert", "add", "update", "clear", "d
 """Methods of containers that tell nothing of the content."""
 _MOST = 20_000
 """Reads of one trace; what is beyond is not seen."""
-
-
-class _Absent:
-    pass
-
-
-_ABSENT = _Absent()
 
 
 class _Same:
@@ -90,6 +83,8 @@ class Reads:
     ----------
     key
         Equal for reads of the same values.
+    snapshot
+        The places that were read and what they held.
     """
 
     def __init__(
@@ -99,27 +94,17 @@ class Reads:
         finder = _Finder(local or {})
         finder.root(function, arguments)
         self.key: Hashable = tuple(finder.key)
-        self._slots = tuple(finder.slots)
-        self._cells = tuple(finder.cells)
-        self._others = tuple(finder.others)
+        self.snapshot = finder.snapshot
 
     def unchanged(self) -> bool:
         """Whether everything is what it was; a value that was set again may count as changed."""
-        for get, name, expected in self._slots:
-            if get(name, _ABSENT) is not expected:
-                return False
-        for cell, expected in self._cells:
-            if _content(cell) is not expected:
-                return False
-        return not self._others or all(check() for check in self._others)
+        return self.snapshot.unchanged()
 
 
 class _Finder:
     def __init__(self, local: Mapping[str, Any]):
         self.key: list[Hashable] = []
-        self.slots: list[tuple[Callable[..., Any], Any, Any]] = []
-        self.cells: list[tuple[types.CellType, Any]] = []
-        self.others: list[Callable[[], bool]] = []
+        self.snapshot = Snapshot()
         self._local = local
         self._seen: dict[Any, object] = {}  # keeps what it has seen alive, hence apart
 
@@ -167,20 +152,20 @@ class _Finder:
         if name in cells:
             cell = cells[name]
             if self._is_new("cell", cell):
-                self.cells.append((cell, _content(cell)))
+                self.snapshot.cell(cell, _content(cell))
             return _content(cell)
         if name in local and local is not variables:
             return self._slot(local, name)
         value = self._slot(variables, name)
-        return getattr(builtins, name, _ABSENT) if value is _ABSENT else value
+        return getattr(builtins, name, ABSENT) if value is ABSENT else value
 
-    def _called(self, function: Any, instance: Any = _ABSENT) -> None:
+    def _called(self, function: Any, instance: Any = ABSENT) -> None:
         """Follow a function of the user's, whose first parameter may be bound."""
         function = _unwrapped(function)
         if not isinstance(function, types.FunctionType) or _is_library(function.__globals__):
             return
         bound: dict[str, Any] = {}
-        if instance is not _ABSENT and function.__code__.co_argcount:
+        if instance is not ABSENT and function.__code__.co_argcount:
             bound[function.__code__.co_varnames[0]] = instance
         if not self._is_new("function", function.__code__, function, *bound.values()):
             return
@@ -191,9 +176,9 @@ class _Finder:
     # Values.
 
     def _slot(self, mapping: Mapping[Any, Any], name: Any) -> Any:
-        value = mapping.get(name, _ABSENT)
+        value = mapping.get(name, ABSENT)
         if self._is_new("slot", mapping, str(name)) or type(name) is not str:
-            self.slots.append((mapping.get, name, value))
+            self.snapshot.item(mapping, name, value)
         return value
 
     def _chain(self, value: Any, names: Chain) -> None:
@@ -203,22 +188,22 @@ class _Finder:
         self._whole(value)
 
     def _attribute(self, value: Any, name: str) -> Any:
-        """Return an attribute to follow; `_ABSENT` where all of it is found here."""
-        if value is _ABSENT or isinstance(value, _VALUES):
-            self.key.append(hashable(value) if value is not _ABSENT else _ABSENT)
-            return _ABSENT
+        """Return an attribute to follow; `ABSENT` where all of it is found here."""
+        if value is ABSENT or isinstance(value, _VALUES):
+            self.key.append(hashable(value) if value is not ABSENT else ABSENT)
+            return ABSENT
         if isinstance(value, list | set | dict) and name in _WRITERS:
-            return _ABSENT
+            return ABSENT
         if isinstance(value, types.ModuleType):
             self.key.append(_Same(value))
-            return _ABSENT if _is_library(vars(value)) else self._slot(vars(value), name)
+            return ABSENT if _is_library(vars(value)) else self._slot(vars(value), name)
         if isinstance(value, type):
             owner = _owner(value, name)
             self.key.append(_Same(value))
-            return _ABSENT if owner is None else self._slot(vars(owner), name)
+            return ABSENT if owner is None else self._slot(vars(owner), name)
         if not _is_users(value):
             self._whole(value)
-            return _ABSENT
+            return ABSENT
         return self._attribute_of_object(value, name)
 
     def _attribute_of_object(self, value: Any, name: str) -> Any:
@@ -228,25 +213,25 @@ class _Finder:
         found = vars(owner)[name] if owner is not None else None
         if isinstance(found, property):
             self._called(found.fget, value)
-            return _ABSENT
+            return ABSENT
         if isinstance(found, types.MemberDescriptorType):
             return self._by_getattr(value, name)
         if name in held:
             return self._slot(held, name)
         if owner is None:
             self._whole(value)  # __getattr__ makes it of anything
-            return _ABSENT
+            return ABSENT
         self._slot(held, name)
         self._slot(vars(owner), name)
         if isinstance(found, staticmethod | classmethod) or not hasattr(type(found), "__get__"):
             return found
         self.key.append(_Same(found))
         self._called(found, value)
-        return _ABSENT
+        return ABSENT
 
     def _by_getattr(self, value: Any, name: str) -> Any:
-        found = getattr(value, name, _ABSENT)
-        self.others.append(lambda: getattr(value, name, _ABSENT) is found)
+        found = getattr(value, name, ABSENT)
+        self.snapshot.attribute(value, name, found)
         return found
 
     def _argument(self, value: Any, is_whole: bool = False) -> None:
@@ -265,8 +250,8 @@ class _Finder:
         key = self.key
         if isinstance(value, _VALUES) and type(value) is not types.FunctionType:
             key.append(hashable(value))
-        elif value is _ABSENT:
-            key.append(_ABSENT)
+        elif value is ABSENT:
+            key.append(ABSENT)
         elif isinstance(value, tuple | list | set | frozenset | dict | np.ndarray):
             self._container(value)
         elif isinstance(value, types.ModuleType):
@@ -297,12 +282,12 @@ class _Finder:
         if isinstance(value, np.ndarray):
             content = hashable(value)
             self.key.append(content)
-            self.others.append(lambda: hashable(value) == content)
+            self.snapshot.call(lambda: hashable(value) == content, (), True)
             return
         self.key.append(len(value))
         if isinstance(value, dict):
             items = list(value.items())
-            self.others.append(lambda: len(value) == len(items))
+            self.snapshot.length(value)
             for name, element in items:
                 self.key.append(hashable(name))
                 self._slot(value, name)
@@ -310,9 +295,11 @@ class _Finder:
             return
         elements = tuple(value)
         if isinstance(value, list):
-            self.others.append(lambda: _are_same(value, elements))
+            self.snapshot.elements(value, elements)
         elif isinstance(value, set):
-            self.others.append(lambda: len(value) == len(elements) and value.issuperset(elements))
+            self.snapshot.call(
+                lambda: len(value) == len(elements) and value.issuperset(elements), (), True
+            )
             self.key.append(frozenset([hashable(e) for e in elements]))
             return
         for element in elements:
@@ -353,15 +340,11 @@ class _Finder:
                         self._whole(member)
 
 
-def _are_same(values: list[Any], expected: tuple[Any, ...]) -> bool:
-    return len(values) == len(expected) and all(map(operator.is_, values, expected))
-
-
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
-        return _ABSENT
+        return ABSENT
 
 
 def _unwrapped(value: Any) -> Any:
@@ -414,25 +397,25 @@ class Versions(Generic[_Version]):
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, _Version] = {}
-        self._now: tuple[Reads, _Version] | None = None
+        self.recent: Snapshots[_Version] = Snapshots()
+        """Those of the last calls, by what was read."""
 
     def current(self) -> _Version | None:
-        """The version of the last call, if it is still right."""
-        now = self._now
-        return now[1] if now is not None and now[0].unchanged() else None
+        """The version of now, if it is one of the last ones."""
+        return self.recent.current()
 
     def renew(self, reads: Reads, make: Callable[[], _Version]) -> _Version:
         """The version for `reads`; `make` makes it if there is none."""
         version = self._by_key.get(reads.key)
         if version is None:
             version = self._by_key.setdefault(reads.key, make())
-        self._now = (reads, version)
+        self.recent.keep(reads.snapshot, version)
         return version
 
     def traced(self, version: _Version, reads: Reads) -> None:
         """Keep `version` for what its trace has left, too: it may fill tables as it goes."""
         if self._by_key.setdefault(reads.key, version) is version:
-            self._now = (reads, version)
+            self.recent.keep(reads.snapshot, version)
 
 
 # Names in code.

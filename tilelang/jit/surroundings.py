@@ -7,25 +7,35 @@ the current GPU, and hooks on sources. Each may change between two calls.
 
 from __future__ import annotations
 
-import operator
+import ctypes
+import functools
+import os
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
+import tvm
+import tvm_ffi
 from tvm.target import Target
 
+from tilelang.engine import callback
 from tilelang.engine.callback import registered_postproc
 from tilelang.env import env
-from tilelang.jit.cache_key import hashable
+from tilelang.jit.cache_key import copied, hashable
 from tilelang.jit.compile import surroundings
-from tilelang.runtime.adapter.cython._adapter import Environment
+from tilelang.runtime.adapter.cython._adapter import (
+    ABSENT,
+    Snapshot,
+    Snapshots,
+    TvmFunction,
+)
 
 if TYPE_CHECKING:
     from tilelang.jit.impl import JITImpl
 
 _VARIABLES = (
-    *(b"TILELANG_DEFAULT_TARGET", b"TILELANG_EXECUTION_BACKEND"),
-    *(b"TILELANG_EMULATE_CHECKS", b"TILELANG_ENABLE_DATA_RACE_CHECK"),
+    *("TILELANG_DEFAULT_TARGET", "TILELANG_EXECUTION_BACKEND"),
+    *("TILELANG_EMULATE_CHECKS", "TILELANG_ENABLE_DATA_RACE_CHECK"),
 )
 """Those that `tilelang.jit.compile.surroundings` reads."""
 
@@ -43,66 +53,76 @@ class State:
         self.key = key
 
 
-class _Seen:
-    """All that a state was made of, to be compared with what is there now."""
-
-    __slots__ = ("assigned", "device", "environment", "hooks", "options", "scope", "state")
-
-    def __init__(self, options: tuple[Any, ...]):
-        self.environment = Environment(_VARIABLES)
-        self.assigned = dict(_assigned)
-        # Lists and dicts of the user's may change in place.
-        self.options = _copied(options)
-        self.scope = Target.current(allow_none=True)
-        self.device = _device()
-        self.hooks = registered_postproc()
-        self.state: State | None = None
-
-
 class Surroundings:
     """The surroundings of a function under `tilelang.jit`."""
 
-    def __init__(self, function: JITImpl):
+    def __init__(self, function: JITImpl, states: Snapshots[State]):
+        """`states` are those that calls have seen."""
         self._function = function
-        self._states: dict[Hashable, State] = {}
-        self._last: _Seen | None = None
+        self._known: dict[Hashable, State] = {}
+        self._states = states
 
     def __call__(self) -> State:
         """The state of now."""
-        seen = self._last
-        options = _options(self._function)
-        if (
-            seen is not None
-            and seen.environment.unchanged()
-            and seen.options == options
-            and seen.assigned == _assigned
-            and seen.hooks is registered_postproc()
-            and (not _has_device() or seen.device == _device())
-            # Nothing compares with a target but the target itself.
-            and Target.current(allow_none=True) is None is seen.scope
-        ):
-            return seen.state  # type: ignore[return-value]  # there is one in `_last`
+        return self._states.current() or self._state()
+
+    def _state(self) -> State:
         # What is seen before the key is made is no newer than the key.
-        seen = _Seen(options)
+        seen = self._seen()
+        options = [vars(self._function)[name] for name in _OPTIONS]
         key = hashable(options), surroundings(self._function.target)
-        seen.state = self._states.setdefault(key, State(key))
-        self._last = seen
-        return seen.state
+        state = self._known.setdefault(key, State(key))
+        self._states.keep(seen, state)
+        return state
+
+    def _seen(self) -> Snapshot:
+        """All that the key is made of."""
+        seen = Snapshot()
+        _see_variables(seen)
+        options = vars(self._function)
+        seen.attributes(self._function)
+        for name in _OPTIONS:
+            if isinstance(options[name], list | dict | tuple):  # it may change in place
+                seen.option(options, name, copied(options[name]))
+        seen.length(vars(env))
+        for name, value in vars(env).items():
+            seen.item(vars(env), name, value)
+        seen.item(vars(callback), "_hooks", registered_postproc())
+        is_initialized = torch.cuda.is_initialized()
+        seen.call(torch.cuda.is_initialized, (), is_initialized)
+        if is_initialized:
+            seen.call(_current_device, (), _current_device())
+        seen.tvm_object(_current_target(), Target.current(allow_none=True))
+        return seen
 
 
-_options = operator.attrgetter(
-    *("out_idx", "execution_backend", "pass_configs", "compile_flags", "checks", "target")
-)
-_assigned = vars(env)
-_has_device = torch.cuda.is_initialized
+_OPTIONS = ("out_idx", "execution_backend", "pass_configs", "compile_flags", "checks", "target")
+# What the public function ends in, which is two frames of Python.
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 
-def _copied(value: Any) -> Any:
-    """A value with lists and dicts of its own."""
-    if type(value) is dict:
-        return {name: _copied(v) for name, v in value.items()}
-    return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
+def _see_variables(seen: Snapshot) -> None:
+    """The variables that `env` reads: what `os.environ` holds, as reading one that is not set takes
+    it a microsecond."""
+    seen.item(vars(os), "environ", os.environ)
+    held = getattr(os.environ, "_data", None)
+    if type(held) is dict:
+        for name in map(os.fsencode, _VARIABLES):
+            seen.item(held, name, held.get(name, ABSENT))
+    else:  # somebody has put another mapping there
+        seen.call(_texts, (), _texts())
 
 
-def _device() -> int:
-    return torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+def _texts() -> tuple[str | None, ...]:
+    return tuple(map(os.environ.get, _VARIABLES))
+
+
+@functools.cache
+def _current_target() -> TvmFunction:
+    """`Target.current`, for calls from C."""
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    names = ("TVMFFIFunctionCall", "TVMFFIObjectDecRef")
+    call, release = (ctypes.cast(library[name], ctypes.c_void_p).value for name in names)
+    assert call is not None
+    assert release is not None
+    return TvmFunction(tvm.get_global_func("target.TargetCurrent"), call, release)

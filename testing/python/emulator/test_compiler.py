@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tilelang._paths import device_root
 from tilelang.cache.store import Store
-from tilelang.emulator import EmulationError
+from tilelang.emulator import EmulationError, compiler
 from tilelang.emulator.compiler import build_emulated, find_compiler
 
 SOURCE = """#include <tl/common.h>
@@ -188,6 +189,41 @@ def test_the_compiler_is_asked_for_or_found(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", f"{found} -DNDEBUG")
     assert find_compiler() == [found, "-DNDEBUG"]
     subprocess.run([*find_compiler(), "--version"], check=True, capture_output=True)
+
+
+def test_a_compiler_is_asked_for_its_version_where_something_is_compiled(monkeypatch, tmp_path):
+    told, asked = tmp_path / "told", tmp_path / "asked"
+    wrapper = tmp_path / "wrapper++"
+    wrapper.write_text(
+        f"""#!/bin/sh
+if [ "$*" = --version ]; then echo >> {asked}; exec cat {told}; fi
+exec {shlex.join(find_compiler())} "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+
+    def library_of_another_process(source):
+        compiler._asked_version.cache_clear()
+        return Path(build_emulated(source, NAMES, tmp_path / "cache").path)
+
+    def times_asked():
+        return len(asked.read_text().splitlines())
+
+    told.write_text("1")
+    first = library_of_another_process(SOURCE)
+    assert times_asked() == 1
+    assert library_of_another_process(SOURCE) == first
+    assert times_asked() == 1
+    # Another compiler behind the same wrapper.
+    told.write_text("2")
+    assert library_of_another_process(SOURCE) == first
+    library_of_another_process(SOURCE.replace("*= 2", "*= 3"))
+    assert times_asked() == 2
+    second = library_of_another_process(SOURCE)
+    assert second != first
+    assert library_of_another_process(SOURCE) == second
+    assert times_asked() == 3
 
 
 @pytest.mark.parametrize("cxx", ["", "no-such-compiler"])

@@ -405,4 +405,4 @@ def test_modules_of_libraries_are_not_searched():
         return torch.nn.functional.relu(types.SimpleNamespace)
 
     reads = Reads(function, {})
-    assert len(reads._slots) < 10
+    assert len(reads.snapshot) < 10

@@ -8,7 +8,6 @@ import tilelang
 import tilelang.language as T
 from tilelang.engine.callback import register_cuda_postproc
 from tilelang.env import env
-from tilelang.runtime.adapter.cython._adapter import Environment
 
 
 @pytest.fixture
@@ -101,20 +100,6 @@ def test_what_a_trace_reads_is_seen():
     assert filled(1).params[0].shape == (8,)
     size = 16
     assert filled(1).params[0].shape == (16,)
-
-
-def test_the_environment_as_c_has_it(monkeypatch):
-    monkeypatch.delenv("TILELANG_ANY", raising=False)
-    seen = Environment([b"HOME", b"TILELANG_ANY"])
-    assert seen.unchanged()
-    monkeypatch.setenv("TILELANG_ANY", "")
-    assert not seen.unchanged()
-    seen = Environment([b"TILELANG_ANY"])
-    assert seen.unchanged()
-    monkeypatch.setenv("TILELANG_ANY", "1")
-    assert not seen.unchanged()
-    monkeypatch.delenv("TILELANG_ANY")
-    assert not seen.unchanged()
 
 
 @pytest.mark.usefixtures("tensors_on_device")

@@ -23,7 +23,8 @@ from tilelang.utils import dtypes
 
 include "_plan.pxi"
 include "_variants.pxi"
-include "_environment.pxi"
+include "_snapshot.pxi"
+include "_dispatch.pxi"
 include "_callee.pxi"
 include "_encoded_plan.pxi"
 include "_arguments.pxi"
