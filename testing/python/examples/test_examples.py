@@ -35,7 +35,7 @@ RUNS = {
     "dequantize_gemm": ("--size 40 136 160", 4),
     "dropout": ("--size 4104", 1),
     "elementwise": ("--size 70 77", 1),
-    "flash_attention": ("--length 150 --dim 64 --key-heads 1", 2),
+    "flash_attention": ("--length 150 --dim 64 --key-heads 1", 3),
     "flash_attention_backward": ("--length 70 --dim 64", 2),
     "flash_attention_varlen": ("--lengths 130 1 40 --dim 64", 2),
     "flash_attention_windows": ("--length 130 --window 70", 1),
@@ -62,6 +62,7 @@ RUNS = {
     "reduction": ("--size 700 100", 1),
     "rope_cache": ("--tokens 9", 1),
     "top_k_top_p": ("--size 3 300", 1),
+    "vertical_slash": ("--length 150", 1),
     "ws_schedule": ("--size 200 72 136", 1),
 }
 # These have other instructions on sm_80, which is emulated where the GPU is another one.
