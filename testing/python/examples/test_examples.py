@@ -62,6 +62,8 @@ RUNS = {
     "quantize_tokens": ("--size 3 200", 4),
     "reduction": ("--size 700 100", 1),
     "rope_cache": ("--tokens 9", 1),
+    "sparse_mla": ("--queries 2", 1),
+    "sparse_mla_backward": ("--queries 2 --heads 48", 1),
     "top_k_top_p": ("--size 3 300", 1),
     "vertical_slash": ("--length 150", 1),
     "ws_schedule": ("--size 200 72 136", 1),
