@@ -42,7 +42,7 @@ def chunk_scan() -> Program:
 
     return Program(
         "Mamba-2 chunk scan",
-        [own.chunk_scan],
+        [own.chunk_scan, own.scan_rows],
         [compiled(own.chunk_scan, heads, d_state=d_state, width=width)],
         case,
         {"length": 139},

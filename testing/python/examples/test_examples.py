@@ -55,6 +55,7 @@ RUNS = {
     "lightning_indexer": ("--queries 5 --chosen 40", 1),
     "linear_attention": ("--length 70", 2),
     "linear_attention_backward": ("--length 70", 2),
+    "mamba3": ("--length 70", 1),
     "mla_decode": ("--length 70 --split 1 2", 2),
     "mla_decode_paged": ("--lengths 70 1 --dim 128 64 --page 16", 2),
     "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
