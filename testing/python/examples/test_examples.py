@@ -53,6 +53,7 @@ RUNS = {
     "grouped_gemm_experts": ("--rows 71 0 64 1 --size 136 136", 2),
     "hadamard": ("--rows 3 --size 512", 1),
     "hyper_connections": ("--size 19 72", 1),
+    "int2_gemm": ("--size 40 136 160", 1),
     "lightning_indexer": ("--queries 5 --chosen 40", 1),
     "linear_attention": ("--length 70", 2),
     "linear_attention_backward": ("--length 70", 2),
