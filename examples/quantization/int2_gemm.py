@@ -57,9 +57,8 @@ def matmul_int2(
                     words[n, w] = four_of(B_shared[n, w // 4], w % 4)
                 T.gemm(weight, A_shared, C_local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
             for n, m in T.Parallel(block_N, block_M):
-                if by * block_M + m < M and bx * block_N + n < N:
-                    scale = scale_A[by * block_M + m] * scale_B[bx * block_N + n]
-                    C_shared[m, n] = C_local[n, m] * scale
+                scale = scale_A[by * block_M + m] * scale_B[bx * block_N + n]
+                C_shared[m, n] = C_local[n, m] * scale
             T.copy(C_shared, C[by * block_M, bx * block_N])
 
     return main
