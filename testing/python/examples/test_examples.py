@@ -39,6 +39,7 @@ RUNS = {
     "flash_attention_backward": ("--length 70 --dim 64", 2),
     "flash_attention_varlen": ("--lengths 130 1 40 --dim 64", 2),
     "flash_attention_windows": ("--length 130 --window 70", 1),
+    "fp8_training": ("--size 144 80 208", 5),
     "fused_moe": ("--tokens 21 --size 72 72 --experts 5 2", 1),
     "gemm": ("--size 130 72 72", 4),
     "gemm_any_shape": ("--size 24 200 136", 2),
