@@ -277,7 +277,7 @@ def rotary() -> Program:
 
 
 def grouped_top_k() -> Program:
-    own, groups, per_group, best, k = module("test_grouped_top_k"), 8, 32, 4, 8
+    own, groups, per_group, best, k = example("routing"), 8, 32, 4, 8
 
     def case(kernels, device, length):
         logits = torch.randn(length, groups * per_group, device=device)

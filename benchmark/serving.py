@@ -177,7 +177,7 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.list_tiles, own.fused_moe],
+        [own.route, own.sort, own.list_tiles, own.permute, own.fused_moe],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},

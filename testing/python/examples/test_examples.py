@@ -68,6 +68,7 @@ RUNS = {
     "quantize_tokens": ("--size 3 200", 4),
     "reduction": ("--size 700 100", 1),
     "rope_cache": ("--tokens 9", 1),
+    "routing": ("--size 21 72", 2),
     "sparse_mla": ("--queries 2", 1),
     "sparse_mla_backward": ("--queries 2 --heads 48", 1),
     "top_k_top_p": ("--size 3 300", 1),
