@@ -66,6 +66,7 @@ RUNS = {
     "norm_residual": ("--size 9 200", 2),
     "quantize": ("--size 10 300", 1),
     "quantize_tokens": ("--size 3 200", 4),
+    "random_numbers": ("--size 4101", 2),
     "reduction": ("--size 700 100", 1),
     "rope_cache": ("--tokens 9", 1),
     "routing": ("--size 21 72", 2),
