@@ -62,7 +62,7 @@ RUNS = {
     "mla_decode": ("--length 70 --split 1 2", 2),
     "mla_decode_paged": ("--lengths 70 1 --dim 128 64 --page 16", 2),
     "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
-    "native_sparse_attention": ("--length 140 --selected 3", 1),
+    "native_sparse_attention": ("--length 270", 1),
     "norm_residual": ("--size 9 200", 2),
     "quantize": ("--size 10 300", 1),
     "quantize_tokens": ("--size 3 200", 4),
