@@ -245,7 +245,7 @@ def attention_backward() -> Program:
 
 
 def sparse_latent_backward() -> Program:
-    own, heads, latent, rotated = module("test_sparse_latent_backward"), 64, 512, 64
+    own, heads, latent, rotated = example("sparse_mla_backward"), 64, 512, 64
     width = latent + rotated
 
     def case(kernels, device, queries, length, chosen):
@@ -258,10 +258,10 @@ def sparse_latent_backward() -> Program:
         log_sum, delta = (torch.empty(queries, heads, device=device) for _ in range(2))
 
         def wanted():
-            *gradients, sums, deltas = own.reference(q, kv, do, lists)
+            out, sums = own.reference(q.double(), kv.double(), lists, latent)
             log_sum.copy_(sums)
-            delta.copy_(deltas)
-            return gradients
+            delta.copy_((out * do.double()).sum(-1))
+            return own.gradients(q, kv, lists, do)
 
         if queries > 100:
             # Any numbers take as long.
@@ -282,12 +282,10 @@ def sparse_latent_backward() -> Program:
 
     return Program(
         "sparse MLA backward",
-        [own.sparse_latent_backward],
+        [own.sparse_mla_backward],
         [
             compiled(
-                *(own.sparse_latent_backward, 2),
-                latent=latent,
-                rotated=rotated,
+                *(own.sparse_mla_backward, heads, latent, rotated, T.float16),
                 block=32,
                 threads=256,
             )

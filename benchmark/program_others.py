@@ -42,7 +42,7 @@ def chunk_scan() -> Program:
 
     return Program(
         "Mamba-2 chunk scan",
-        [own.chunk_scan],
+        [own.chunk_scan, own.scan_rows],
         [compiled(own.chunk_scan, heads, d_state=d_state, width=width)],
         case,
         {"length": 139},
@@ -91,30 +91,31 @@ def delta_rule(channels: bool) -> Program:
 
 def streams(length, hidden, device):
     """The state of streams, weights and biases of hyper-connections, and their results."""
-    own = module("test_hyper_connections")
+    own = example("hyper_connections")
     count = own.STREAMS
     x = normal(length, count, hidden, device=device, dtype=torch.bfloat16)
     w = normal(32, count * hidden, device=device, dtype=torch.float32) / 16
     layer = nothing(length, hidden, device=device, dtype=x.dtype)
-    gate, mix = (nothing(length, *s, device=device) for s in ((count,), (count, count)))
-    return x, w, torch.randn(32, device=device), layer, gate, mix
+    shapes = (count,), (count, count), (32,), ()
+    saved = [nothing(length, *s, device=device) for s in shapes]
+    return x, w, torch.randn(32, device=device), layer, *saved
 
 
 def connections_before() -> Program:
-    own, hidden = module("test_hyper_connections"), 4096
+    own, hidden = example("hyper_connections"), 4096
 
     def case(kernels, device, length):
-        x, w, bias, layer, gate, mix = streams(length, hidden, device)
+        x, w, bias, *results = streams(length, hidden, device)
 
         def ours():
-            kernels[0](x, w, bias, layer, gate, mix)
-            return [layer, gate, mix]
+            kernels[0](x, w, bias, *results)
+            return results[:3]
 
         return Case(ours, lambda: own.reference(x, w, bias))
 
     return Program(
         "mHC pre",
-        [own.pre],
+        [own.pre, own.balance],
         [compiled(own.pre, hidden, step=64, num_stages=4)],
         case,
         {"length": 37},
@@ -126,10 +127,10 @@ def connections_before() -> Program:
 
 
 def connections_behind() -> Program:
-    own, hidden = module("test_hyper_connections"), 4096
+    own, hidden = example("hyper_connections"), 4096
 
     def case(kernels, device, length):
-        x, _, _, layer, gate, mix = streams(length, hidden, device)
+        x, _, _, layer, gate, mix, *_ = streams(length, hidden, device)
         for t in (layer, gate, mix):
             t.normal_()
         out = torch.empty_like(x)
@@ -276,7 +277,7 @@ def rotary() -> Program:
 
 
 def grouped_top_k() -> Program:
-    own, groups, per_group, best, k = module("test_grouped_top_k"), 8, 32, 4, 8
+    own, groups, per_group, best, k = example("routing"), 8, 32, 4, 8
 
     def case(kernels, device, length):
         logits = torch.randn(length, groups * per_group, device=device)

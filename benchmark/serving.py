@@ -177,7 +177,7 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.list_tiles, own.fused_moe],
+        [own.route, own.sort, own.list_tiles, own.permute, own.fused_moe],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},
@@ -452,6 +452,121 @@ def gemm_int8() -> Program:
     )
 
 
+def sparse_mla() -> Program:
+    own, heads, latent, rotated = example("sparse_mla"), 128, 512, 64
+
+    def case(kernels, device, queries, length, chosen):
+        tensors = own.inputs(queries, length, chosen, heads, latent, rotated, device=device)
+        q, kv, lists = tensors
+        return Case(
+            lambda: kernels[0](*tensors),
+            lambda: own.reference(q.double(), kv.double(), lists, latent),
+        )
+
+    def work(queries, length, chosen):
+        flops = 2.0 * queries * heads * chosen * (2 * latent + rotated)
+        elements = queries * heads * (2 * latent + rotated) + length * (latent + rotated)
+        return flops, 1.0 * HALF * elements + FLOAT * queries * chosen
+
+    return Program(
+        "sparse MLA",
+        [own.online_softmax, own.sparse_mla],
+        [lambda **_: own.sparse_mla(heads, latent, rotated)],
+        case,
+        {"queries": 2, "length": 90, "chosen": 70},
+        {"queries": 4096, "length": 8192, "chosen": 2048},
+        work,
+        bound=8e-3,
+    )
+
+
+def indexer() -> Program:
+    own, heads, dim = example("lightning_indexer"), 64, 128
+
+    def case(kernels, device, queries, length):
+        tensors = own.inputs(queries, length, heads, dim, device=device)
+
+        def ours():
+            found = kernels[0](*tensors)
+            # What a query does not see is not written.
+            return [found if queries > 1000 else found.tril(length - queries)]
+
+        return Case(ours, lambda: [own.reference(*tensors).tril(length - queries).nan_to_num(0)])
+
+    def work(queries, length):
+        pairs = queries * (length - queries / 2)
+        # A product of 8-bit numbers takes half of the time of one of 16 bits.
+        return 1.0 * pairs * heads * dim, queries * heads * dim + length * dim + FLOAT * pairs
+
+    return Program(
+        "scores of the indexer, 8-bit floats",
+        [own.index_scores],
+        [lambda **_: own.index_scores(heads, dim)],
+        case,
+        {"queries": 5, "length": 150},
+        {"queries": 8192, "length": 8192},
+        work,
+    )
+
+
+def indexer_top_k() -> Program:
+    own = example("lightning_indexer")
+
+    def case(kernels, device, queries, length, k):
+        scores = torch.randn(queries, length, device=device)
+
+        def ours():
+            chosen = kernels[0](scores)
+            # In any order.
+            return [chosen if queries > 1000 else scores.gather(1, chosen.long()).sort(1).values]
+
+        def wanted():
+            row = torch.arange(length, device=device)
+            behind = row[:queries, None] + length - queries < row
+            return [scores.masked_fill(behind, -torch.inf).topk(k).values.sort(1).values]
+
+        return Case(ours, wanted)
+
+    def work(queries, length, k):
+        return 0.0, 1.0 * FLOAT * queries * (length - queries / 2 + k)
+
+    return Program(
+        "rows chosen by the indexer",
+        [own.ordered, own.top_k],
+        [lambda queries, length, k: own.top_k(k)],
+        case,
+        {"queries": 5, "length": 150, "k": 40},
+        {"queries": 8192, "length": 16384, "k": 2048},
+        work,
+    )
+
+
+def gemm_int2() -> Program:
+    own = example("int2_gemm")
+
+    def case(kernels, device, M, N, K):
+        a, weights, *scales = own.inputs(M, N, K, device)
+        words = own.pack(weights)
+        return Case(
+            lambda: [kernels[0](a, words, *scales)],
+            lambda: [own.reference(a, weights, *scales)],
+        )
+
+    def work(M, N, K):
+        # A product of 8-bit numbers takes half of the time of one of 16 bits.
+        return 1.0 * M * N * K, 1.0 * M * K + N * K / 4 + HALF * M * N
+
+    return Program(
+        "int8 product with weights in int2",
+        [own.four_of, own.matmul_int2],
+        [lambda M, N, K: own.matmul_int2(M, N, K)],
+        case,
+        {"M": 70, "N": 136, "K": 144},
+        {"M": 8192, "N": 8192, "K": 8192},
+        work,
+    )
+
+
 def cross_entropy() -> Program:
     own = example("cross_entropy")
 
@@ -541,6 +656,10 @@ PROGRAMS = {
     "prefill_192": functools.partial(prefill, 192, 128, 96),
     "prefill_256": functools.partial(prefill, 256, 256, 48),
     "gemm_int8": gemm_int8,
+    "sparse_mla": sparse_mla,
+    "indexer": indexer,
+    "indexer_top_k": indexer_top_k,
+    "gemm_int2": gemm_int2,
     "cross_entropy": cross_entropy,
     "dropout": dropout,
     "hadamard": hadamard,

@@ -61,9 +61,12 @@ def flash_attention(
     threads=256,
     hold_Q=False,
     value_dim=None,
+    causal_block=1,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's; V's have dimension `value_dim`, if it is another.
+    With `causal` a row sees the keys up to its own, or up to the end of its block of `causal_block`
+    rows (block-causal attention: frames of a video, blocks of a diffusion model).
     With `log_sum` also log2 of each row's sum of exponentials, (batch, heads, length) in float32,
     from which gradients are computed. With `hold_Q` products read Q's tile from registers, where
     these suffice.
@@ -110,7 +113,10 @@ def flash_attention(
                 T.clear(out)
                 T.clear(row_sum)
                 T.fill(row_max, -T.infinity(T.float32))
-                tiles = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
+                # The first row's last key, and where the last row's keys end.
+                seen = first // causal_block * causal_block + causal_block - 1
+                last = T.ceildiv(first + block_M, causal_block) * causal_block
+                tiles = T.ceildiv(T.min(length, last) if causal else length, block_N)
                 for step in T.Pipelined(tiles, num_stages=num_stages):
                     # From the last keys on, so that masks stand in front of the loop.
                     k = tiles - 1 - step
@@ -124,9 +130,10 @@ def flash_attention(
                         clear_accum=True,
                     )
                     # Tiles that some row has only a part of.
-                    if (k + 1) * block_N > (first if causal else length):
+                    if (k + 1) * block_N > (seen if causal else length):
                         for i, j in T.Parallel(block_M, block_N):
-                            end = T.min(length, first + i + 1) if causal else length
+                            block_end = ((first + i) // causal_block + 1) * causal_block
+                            end = T.min(length, block_end) if causal else length
                             key = k * block_N + j
                             scores[i, j] = T.if_then_else(key < end, scores[i, j], NO_KEY)
                     online_softmax(scores, out, row_max, row_sum, scale)
@@ -160,11 +167,15 @@ def inputs(
     return [torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes]
 
 
-def reference(q, k, v, causal):
+def reference(q, k, v, causal, causal_block=1):
     """The same in float64."""
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    mask = {"is_causal": causal}
+    if causal and causal_block > 1:
+        block = torch.arange(q.shape[2], device=q.device) // causal_block
+        mask = {"attn_mask": block[:, None] >= block}
     out = torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, **mask, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out.transpose(1, 2)
 
@@ -177,27 +188,30 @@ def relative_error(
     value_dim = tile.get("value_dim")
     q, k, v = inputs(batch, heads, length, dim, key_heads, dtype, device, value_dim)
     kernel = flash_attention(batch, heads, length, dim, causal, key_heads, dtype=dtype, **tile)
-    wanted = reference(q, k, v, causal)
+    wanted = reference(q, k, v, causal, tile.get("causal_block", 1))
     return float((kernel(q, k, v, new_counter(device)).double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, help="positions of a sequence")
     parser.add_argument("--key-heads", type=int, help="heads of keys and values")
     parser.add_argument("--dim", type=int, nargs="+", default=[64, 128], help="of a head")
     parser.add_argument("--value-dim", type=int, help="of a head of values")
+    parser.add_argument("--causal-block", type=int, default=1560 if gpu else 24, help="positions")
     arguments = parser.parse_args()
-    gpu = torch.cuda.is_available()
     batch, heads, length = (4, 16, 4096) if gpu else (1, 2, 200)
     length = arguments.length or length
     for dim in arguments.dim:
-        for causal in (False, True):
+        for causal, block in ((False, 1), (True, 1), (True, arguments.causal_block)):
             error = relative_error(
                 *(batch, heads, length, dim, causal, "cuda" if gpu else "cpu"),
                 key_heads=arguments.key_heads,
                 value_dim=arguments.value_dim,
+                causal_block=block,
             )
             assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
             shape = f"{batch} x {length} x {heads} x {dim}"
-            print(f"{shape}, causal {causal}: relative error {error:.1e}")
+            name = f"{causal}, blocks of {block}" if block > 1 else causal
+            print(f"{shape}, causal {name}: relative error {error:.1e}")

@@ -13,22 +13,35 @@ import tilelang.language as T
 
 
 @tilelang.jit(out_idx=[-1])
-def scaled_matmul(M, N, K, block_M=128, num_stages=3, threads=256, group=128):
-    """C (M, N) of A (M, K) with a scale for each `group` of a row and B (N, K) with one for each
-    square of `group`; the scales are applied to float32 sums of `group` products."""
+def scaled_matmul(
+    M,
+    N,
+    K,
+    rows_of_B=False,
+    block_M=128,
+    num_stages=3,
+    threads=256,
+    group=128,
+    out_dtype=T.bfloat16,
+):
+    """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
+    (N, K) with one for each square of `group`, (N / group, K / group), or with `rows_of_B` as A has
+    them, (K / group, N); the scales are applied to float32 sums of `group` products."""
+    groups = -(-K // group)
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float8_e4m3fn),
         B: T.Tensor((N, K), T.float8_e4m3fn),
-        scale_A: T.Tensor((M, T.ceildiv(K, group)), T.float32),
-        scale_B: T.Tensor((T.ceildiv(N, group), T.ceildiv(K, group)), T.float32),
-        C: T.Tensor((M, N), T.bfloat16),
+        scale_A: T.Tensor((groups, M), T.float32),
+        scale_B: T.Tensor((groups, N) if rows_of_B else (-(-N // group), groups), T.float32),
+        C: T.Tensor((M, N), out_dtype),
     ):
         with T.Kernel(T.ceildiv(N, group), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
             B_shared = T.alloc_shared((group, group), T.float8_e4m3fn)
             scale = T.alloc_shared((block_M,), T.float32)
+            scale_of_B = T.alloc_shared((group,), T.float32) if rows_of_B else None
             product = T.alloc_fragment((block_M, group), T.float32)
             C_local = T.alloc_fragment((block_M, group), T.float32)
 
@@ -36,11 +49,13 @@ def scaled_matmul(M, N, K, block_M=128, num_stages=3, threads=256, group=128):
             for k in T.Pipelined(T.ceildiv(K, group), num_stages=num_stages):
                 T.copy(A[by * block_M, k * group], A_shared)
                 T.copy(B[bx * group, k * group], B_shared)
-                for i in T.Parallel(block_M):
-                    scale[i] = scale_A[by * block_M + i, k] * scale_B[bx, k]
+                T.copy(scale_A[k, by * block_M], scale)
+                if rows_of_B:
+                    T.copy(scale_B[k, bx * group], scale_of_B)
                 T.gemm(A_shared, B_shared, product, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(block_M, group):
-                    C_local[i, j] += product[i, j] * scale[i]
+                    of_B = scale_of_B[j] if rows_of_B else scale_B[bx, k]
+                    C_local[i, j] += product[i, j] * (scale[i] * of_B)
             T.copy(C_local, C[by * block_M, bx * group])
 
     return main
@@ -51,10 +66,10 @@ def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
     torch.manual_seed(0)
     a, b = inputs(M, N, K, T.float8_e4m3fn, True, device)
     blocks = -(-K // group)
-    scale_a = torch.rand(M, blocks, device=device) + 0.5
+    scale_a = torch.rand(blocks, M, device=device) + 0.5
     scale_b = torch.rand(-(-N // group), blocks, device=device) + 0.5
     found = scaled_matmul(M, N, K, group=group, **tile)(a, b, scale_a, scale_b).double()
-    x = a.double() * scale_a.double().repeat_interleave(group, 1)[:, :K]
+    x = a.double() * scale_a.double().T.repeat_interleave(group, 1)[:, :K]
     y = scale_b.double().repeat_interleave(group, 0)[:N].repeat_interleave(group, 1)[:, :K]
     wanted = x @ (y * b.double()).T
     return float((found - wanted).norm() / wanted.norm())

@@ -14,6 +14,35 @@ import tilelang.language as T
 CHUNK, STATE, WIDTH = 64, 32, 64
 
 
+@T.macro
+def scan_rows(x, b, c, time, before, own, rate, state, y, tiles):
+    """Rows of a chunk, and the state behind it. With decay[i, j] = exp(rate (time[i] - time[j]))
+    y[i] is exp(rate time[i]) c[i]^T state + (c[i] . b[i]) own[i] x[i] + the sum over j < i of
+    decay[i, j] (c[i] . b[j]) before[j] x[j]."""
+    scores, weights, state_shared, scaled = tiles
+    (chunk, width), (d_state, _) = x.shape, state.shape
+    # What the state before the chunk adds, and what the chunk itself does: its decays are a row
+    # less a column.
+    T.copy(state, state_shared)
+    T.gemm(c, state_shared, y, clear_accum=True)
+    T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
+    for i, p in T.Parallel(chunk, width):
+        y[i, p] *= T.exp(rate * time[i])
+    for i, j in T.Parallel(chunk, chunk):
+        step = before[j] if own is before else T.if_then_else(i > j, before[j], own[j])
+        weights[i, j] = T.if_then_else(
+            i >= j, scores[i, j] * T.exp(rate * (time[i] - time[j])) * step, 0
+        )
+    T.gemm(weights, x, y)
+    # The state behind it.
+    total = time[chunk - 1]
+    for i, p in T.Parallel(chunk, width):
+        scaled[i, p] = x[i, p] * T.exp(rate * (total - time[i])) * before[i]
+    for s, p in T.Parallel(d_state, width):
+        state[s, p] *= T.exp(rate * total)
+    T.gemm(b, scaled, state, transpose_A=True)
+
+
 def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """y[t] = sum over s <= t of exp(a[s + 1] + .. + a[t]) (c[t] . b[s]) dt[s] x[s], where
     a[t] = A dt[t], of X (length, heads, width), dt (length, heads), A (heads,), and B and C
@@ -48,6 +77,7 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
             weights = T.alloc_fragment((chunk, chunk), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
+            tiles = scores, weights, state_shared, scaled
             T.clear(state)
             for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=2):
                 rows = slice(n * chunk, (n + 1) * chunk)
@@ -57,25 +87,7 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                 T.copy(B[n * chunk, 0], b)
                 T.copy(X[rows, h, :], x)
                 T.cumsum(step, time, dim=0)
-                # What the state before the chunk adds, and what the chunk itself does: its decays
-                # are a row less a column.
-                T.copy(state, state_shared)
-                T.gemm(c, state_shared, y, clear_accum=True)
-                T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
-                for i, p in T.Parallel(chunk, width):
-                    y[i, p] *= T.exp(A[h] * time[i])
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(
-                        i >= j, scores[i, j] * T.exp(A[h] * (time[i] - time[j])) * step[j], 0
-                    )
-                T.gemm(weights, x, y)
-                # The state behind it.
-                total = time[chunk - 1]
-                for i, p in T.Parallel(chunk, width):
-                    scaled[i, p] = x[i, p] * T.exp(A[h] * (total - time[i])) * step[i]
-                for s, p in T.Parallel(d_state, width):
-                    state[s, p] *= T.exp(A[h] * total)
-                T.gemm(b, scaled, state, transpose_A=True)
+                scan_rows(x, b, c, time, step, step, A[h], state, y, tiles)
                 T.copy(y, y_shared)
                 T.copy(y_shared, Y[rows, h, :])
             T.copy(state, Last[h, :, :])

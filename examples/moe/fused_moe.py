@@ -78,6 +78,17 @@ def sort(Chosen, Counts, Ends, Places, k):
                 Places[Ends[expert] - Counts[0, expert] + before] = place
 
 
+@T.macro
+def permute(X, Places, Sorted, k):
+    """Sorted (rows, hidden): the rows of X in the order of Places."""
+    (rows, hidden), width = Sorted.shape, 1024
+    with T.Kernel(T.ceildiv(hidden, width), rows, threads=128) as (bx, row):
+        T.copy(
+            X[Places[row] // k, bx * width : (bx + 1) * width],
+            Sorted[row, bx * width : (bx + 1) * width],
+        )
+
+
 @tilelang.jit
 def fused_moe(
     tokens,
@@ -99,16 +110,6 @@ def fused_moe(
     largest products of the token with it."""
     rows, blocks = tokens * k, processors()
     most = -(-(-(-rows // block_M) + min(experts, rows)) // panel) * panel
-
-    @T.macro
-    def permute(X, Places, Sorted):
-        """Sorted (rows, hidden): the rows of X in the order of Places."""
-        width = 1024
-        with T.Kernel(T.ceildiv(hidden, width), rows, threads=128) as (bx, row):
-            T.copy(
-                X[Places[row] // k, bx * width : (bx + 1) * width],
-                Sorted[row, bx * width : (bx + 1) * width],
-            )
 
     @T.macro
     def first_products(Sorted, Gate, Up, Tiles, counter, H):
@@ -203,7 +204,7 @@ def fused_moe(
         route(X, Router, Chosen, Weights, Counts, k)
         sort(Chosen, Counts, Ends, Places, k)
         list_tiles(Ends, Tiles, block_M)
-        permute(X, Places, Sorted)
+        permute(X, Places, Sorted, k)
         first_products(Sorted, Gate, Up, Tiles, counter, H)
         second_product(H, Down, Places, Weights, Tiles, counter, Y)
         combine(Y, Output)

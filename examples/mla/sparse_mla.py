@@ -1,0 +1,144 @@
+"""Attention over chosen rows of a latent cache (DeepSeek-V3.2, 2025): keys are a latent row beside
+a rotated one, values the latent row; each query has a list of the rows that it sees. Check it
+against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from mla_decode_paged import COLUMNS, LOG2_E, NO_KEY
+
+import tilelang
+import tilelang.language as T
+
+
+@T.macro
+def online_softmax(scores, out, row_max, row_sum, scale):
+    """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
+    to."""
+    rows, columns = scores.shape
+    rescale = T.alloc_fragment((rows,), T.float32)
+    tile_sum = T.alloc_fragment((rows,), T.float32)
+    T.copy(row_max, rescale)
+    T.reduce_max(scores, row_max, dim=1, clear=False)
+    for i in T.Parallel(rows):
+        rescale[i] = T.exp2((rescale[i] - row_max[i]) * scale)
+    for i, j in T.Parallel(rows, columns):
+        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+    T.reduce_sum(scores, tile_sum, dim=1)
+    for i in T.Parallel(rows):
+        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+    for i, j in T.Parallel(*out.shape):
+        out[i, j] = out[i, j] * rescale[i]
+
+
+@tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, threads=256):
+    """softmax(Q KV^T / sqrt(latent + rotated)) KV[:, :latent] of Q (queries, heads, latent +
+    rotated) over the rows of KV (length, latent + rotated) that Chosen (queries, chosen) names, -1
+    where there is none, at least one for each; and log2 of each row's sum of exponentials,
+    (queries, heads) in float32, from which gradients are computed. A block has a query's heads, at
+    most `block_H`, and gathers the rows for all of them."""
+    queries, length, chosen = T.dynamic("queries, length, chosen")
+    width = latent + rotated
+    scale = LOG2_E / width**0.5
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((queries, heads, width), dtype),
+        KV: T.Tensor((length, width), dtype),
+        Chosen: T.Tensor((queries, chosen), T.int32),
+    ):
+        Output = T.empty((queries, heads, latent), dtype)
+        LogSum = T.empty((queries, heads), T.float32)
+        with T.Kernel(T.ceildiv(heads, block_H), queries, threads=threads) as (bx, query):
+            q = T.alloc_shared((block_H, latent), dtype)
+            q_rotated = T.alloc_shared((block_H, rotated), dtype)
+            kv = T.alloc_shared((block_N, latent), dtype)
+            k_rotated = T.alloc_shared((block_N, rotated), dtype)
+            weights = T.alloc_shared((block_H, block_N), dtype)
+            seen = T.alloc_fragment((block_N,), T.bool)
+            scores = T.alloc_fragment((block_H, block_N), T.float32)
+            out = T.alloc_fragment((block_H, latent), T.float32)
+            row_max = T.alloc_fragment((block_H,), T.float32)
+            row_sum = T.alloc_fragment((block_H,), T.float32)
+            rows = slice(bx * block_H, (bx + 1) * block_H)
+            T.copy(Q[query, rows, :latent], q)
+            T.copy(Q[query, rows, latent:], q_rotated)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, NO_KEY)
+            for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=1):
+                for j in T.Parallel(block_N):
+                    seen[j] = t * block_N + j < chosen and Chosen[query, t * block_N + j] >= 0
+                # What is no row is zero.
+                for j, d in T.Parallel(block_N, latent):
+                    kv[j, d] = KV[Chosen[query, t * block_N + j], d]
+                for j, d in T.Parallel(block_N, rotated):
+                    k_rotated[j, d] = KV[Chosen[query, t * block_N + j], latent + d]
+                T.gemm(q, kv, scores, transpose_B=True, policy=COLUMNS, clear_accum=True)
+                T.gemm(q_rotated, k_rotated, scores, transpose_B=True, policy=COLUMNS)
+                for i, j in T.Parallel(block_H, block_N):
+                    scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
+                online_softmax(scores, out, row_max, row_sum, scale)
+                T.copy(scores, weights)
+                T.gemm(weights, kv, out, policy=COLUMNS)
+            for i, d in T.Parallel(block_H, latent):
+                out[i, d] = out[i, d] / row_sum[i]
+            T.copy(out, Output[query, rows, :])
+            for i in T.Parallel(block_H):
+                row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+            T.copy(row_sum, LogSum[query, rows])
+        return Output, LogSum
+
+    return main
+
+
+def inputs(queries, length, chosen, heads, latent, rotated, dtype=T.bfloat16, device="cpu"):
+    """Q, KV and lists of rows, of which some are none."""
+    shapes = (queries, heads, latent + rotated), (length, latent + rotated)
+    q, kv = (torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes)
+    lists = torch.rand(queries, length, device=device).argsort(dim=1)[:, :chosen].int()
+    lists[1, 5::7] = -1
+    return q, kv, lists.contiguous()
+
+
+def reference(q, kv, lists, latent):
+    """The result and log2 of the sums in float64, of float64 tensors."""
+    keys = kv[lists.clamp(min=0).long()]
+    scores = torch.einsum("qhd,qkd->qhk", q, keys) * q.shape[2] ** -0.5
+    scores = scores.masked_fill((lists < 0)[:, None, :], -torch.inf)
+    return scores.softmax(-1) @ keys[:, :, :latent], scores.logsumexp(-1) * LOG2_E
+
+
+def relative_error(queries, length, chosen, heads, latent, rotated, device="cpu", **tile):
+    """The larger of ||ours - reference|| / ||reference|| of the result and the sums."""
+    torch.manual_seed(0)
+    q, kv, lists = inputs(queries, length, chosen, heads, latent, rotated, device=device)
+    found = sparse_mla(heads, latent, rotated, **tile)(q, kv, lists)
+    # Some queries at a time, whose keys are written out.
+    parts = zip(q.double().split(64), lists.split(64), strict=True)
+    results = [reference(x, kv.double(), rows, latent) for x, rows in parts]
+    wanted = (torch.cat(x) for x in zip(*results, strict=True))
+    return max(
+        float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=1024 if gpu else 3)
+    parser.add_argument("--rows", type=int, nargs=2, default=[8192, 2048] if gpu else [90, 77])
+    parser.add_argument("--heads", type=int, default=128 if gpu else 64)
+    parser.add_argument("--dim", type=int, nargs=2, default=[512, 64] if gpu else [64, 32])
+    arguments = parser.parse_args()
+    device = "cuda" if gpu else "cpu"
+    error = relative_error(
+        *(arguments.queries, *arguments.rows, arguments.heads, *arguments.dim, device)
+    )
+    assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
+    length, chosen = arguments.rows
+    print(f"{arguments.queries} queries, {chosen} of {length} rows: relative error {error:.1e}")

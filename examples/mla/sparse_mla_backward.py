@@ -1,0 +1,189 @@
+"""Backward of attention over chosen rows of a latent cache (DeepSeek-V3.2, 2025). A block has a
+query's heads; it adds to the gradients of the rows by atomic operations. Check them against float64
+autograd.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+
+import torch
+from sparse_mla import LOG2_E, inputs, reference, sparse_mla
+
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def dot_of_rows(width, dtype=T.bfloat16, block=4):
+    """The sums (rows,) of X * Y (rows, width)."""
+    rows = T.dynamic("rows")
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((rows, width), dtype),
+        Y: T.Tensor((rows, width), dtype),
+        Sums: T.Tensor((rows,), T.float32),
+    ):
+        with T.Kernel(T.ceildiv(rows, block), threads=128) as bx:
+            x = T.alloc_fragment((block, width), dtype)
+            y = T.alloc_fragment((block, width), dtype)
+            product = T.alloc_fragment((block, width), T.float32)
+            total = T.alloc_fragment((block,), T.float32)
+            T.copy(X[bx * block, 0], x)
+            T.copy(Y[bx * block, 0], y)
+            for i, j in T.Parallel(block, width):
+                product[i, j] = T.cast(x[i, j], T.float32) * y[i, j]
+            T.reduce_sum(product, total, dim=1)
+            T.copy(total, Sums[bx * block])
+
+    return main
+
+
+def sparse_mla_backward(
+    heads, latent, rotated, dtype=T.bfloat16, block_H=64, block=64, parts=1, pieces=2, threads=128
+):
+    """dQ of Q (queries, heads, latent + rotated), and what is added to dKV (length, latent +
+    rotated) in float32, of `sparse_mla`. LogSum and Delta, the sums of Out * dO, are (queries,
+    heads). The rows' gradients are computed in `pieces` along the latent part, since registers do
+    not hold all of them beside dQ, and a piece's rows are added in `parts` parts."""
+    queries, length, chosen = T.dynamic("queries, length, chosen")
+    rows, scale = block // parts, (latent + rotated) ** -0.5
+
+    @T.macro
+    def add(dKV, Chosen, query, first, gradient, staged, column, width):
+        """Add the rows from `first` of a block's gradients, `width` columns from `column`."""
+        for part in T.serial(parts):
+            for j, d in T.Parallel(block, width):
+                if j < rows:
+                    staged[j, d] = gradient[part * rows + j, d]
+            for j, d in T.Parallel(rows, width // 4):
+                if first + part * rows + j < chosen:
+                    row = Chosen[query, first + part * rows + j]
+                    if row >= 0:
+                        T.atomic_addx4(dKV[row, column + d * 4], staged[j, d * 4])
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((queries, heads, latent + rotated), dtype),
+        KV: T.Tensor((length, latent + rotated), dtype),
+        dO: T.Tensor((queries, heads, latent), dtype),
+        Chosen: T.Tensor((queries, chosen), T.int32),
+        LogSum: T.Tensor((queries, heads), T.float32),
+        Delta: T.Tensor((queries, heads), T.float32),
+        dQ: T.Tensor((queries, heads, latent + rotated), dtype),
+        dKV: T.Tensor((length, latent + rotated), T.float32),
+    ):
+        with T.Kernel(T.ceildiv(heads, block_H), queries, threads=threads) as (bx, query):
+            q = T.alloc_shared((block_H, latent), dtype)
+            q_rotated = T.alloc_shared((block_H, rotated), dtype)
+            do = T.alloc_shared((block_H, latent), dtype)
+            kv = T.alloc_shared((block, latent), dtype)
+            k_rotated = T.alloc_shared((block, rotated), dtype)
+            p_shared = T.alloc_shared((block_H, block), dtype)
+            ds_shared = T.alloc_shared((block_H, block), dtype)
+            staged = T.alloc_shared((rows, latent // pieces), T.float32)
+            staged_rotated = T.alloc_shared((rows, rotated), T.float32)
+            seen = T.alloc_fragment((block,), T.bool)
+            p = T.alloc_fragment((block_H, block), T.float32)
+            dp = T.alloc_fragment((block_H, block), T.float32)
+            dq = T.alloc_fragment((block_H, latent), T.float32)
+            dq_rotated = T.alloc_fragment((block_H, rotated), T.float32)
+            dkv = T.alloc_fragment((block, latent // pieces), T.float32)
+            dk_rotated = T.alloc_fragment((block, rotated), T.float32)
+            here = slice(bx * block_H, (bx + 1) * block_H)
+            T.copy(Q[query, here, :latent], q)
+            T.copy(Q[query, here, latent:], q_rotated)
+            T.copy(dO[query, here, :], do)
+            T.clear(dq)
+            T.clear(dq_rotated)
+            for t in T.Pipelined(T.ceildiv(chosen, block), num_stages=1):
+                for j in T.Parallel(block):
+                    seen[j] = t * block + j < chosen and Chosen[query, t * block + j] >= 0
+                for j, d in T.Parallel(block, latent):
+                    kv[j, d] = KV[Chosen[query, t * block + j], d]
+                for j, d in T.Parallel(block, rotated):
+                    k_rotated[j, d] = KV[Chosen[query, t * block + j], latent + d]
+                T.gemm(q, kv, p, transpose_B=True, clear_accum=True)
+                T.gemm(q_rotated, k_rotated, p, transpose_B=True)
+                for i, j in T.Parallel(block_H, block):
+                    p[i, j] = T.if_then_else(
+                        seen[j],
+                        T.exp2(p[i, j] * (scale * LOG2_E) - LogSum[query, bx * block_H + i]),
+                        0,
+                    )
+                T.copy(p, p_shared)
+                T.gemm(do, kv, dp, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(block_H, block):
+                    dp[i, j] = p[i, j] * (dp[i, j] - Delta[query, bx * block_H + i]) * scale
+                T.copy(dp, ds_shared)
+                T.gemm(ds_shared, kv, dq)
+                T.gemm(ds_shared, k_rotated, dq_rotated)
+                T.gemm(ds_shared, q_rotated, dk_rotated, transpose_A=True, clear_accum=True)
+                width = latent // pieces
+                for first in range(0, latent, width):
+                    columns = slice(first, first + width)
+                    T.gemm(ds_shared, q[:, columns], dkv, transpose_A=True, clear_accum=True)
+                    T.gemm(p_shared, do[:, columns], dkv, transpose_A=True)
+                    add(dKV, Chosen, query, t * block, dkv, staged, first, width)
+                add(dKV, Chosen, query, t * block, dk_rotated, staged_rotated, latent, rotated)
+            T.copy(dq, dQ[query, here, :latent])
+            T.copy(dq_rotated, dQ[query, here, latent:])
+
+    return main
+
+
+def backward(q, kv, lists, out, log_sum, d_out, kernel):
+    """dQ, and dKV in float32, of `out` and `log_sum`, which `sparse_mla` made of q, kv and lists;
+    `kernel` is a compiled `sparse_mla_backward`."""
+    latent = out.shape[2]
+    delta = dot_of_rows(latent)(out.view(-1, latent), d_out.view(-1, latent)).view(log_sum.shape)
+    d_q, d_kv = torch.empty_like(q), torch.zeros(kv.shape, device=kv.device)
+    kernel(q, kv, d_out, lists, log_sum, delta, d_q, d_kv)
+    return d_q, d_kv
+
+
+def gradients(q, kv, lists, d_out):
+    """dQ and dKV in float64, by autograd, some queries at a time, whose keys are written out."""
+    slopes, d_kv = [], torch.zeros(kv.shape, dtype=torch.float64, device=kv.device)
+    for x, rows, d in zip(q.split(64), lists.split(64), d_out.split(64), strict=True):
+        leaves = [t.double().requires_grad_() for t in (x, kv)]
+        out, _ = reference(*leaves, rows, d_out.shape[2])
+        d_x, d_rows = torch.autograd.grad(out, leaves, d.double())
+        slopes.append(d_x)
+        d_kv += d_rows
+    return torch.cat(slopes), d_kv
+
+
+def relative_error(queries, length, chosen, heads, latent, rotated, device="cpu", **tile):
+    """The larger of ||ours - float64|| / ||float64|| of dQ and dKV."""
+    torch.manual_seed(0)
+    q, kv, lists = inputs(queries, length, chosen, heads, latent, rotated, device=device)
+    out, log_sum = sparse_mla(heads, latent, rotated)(q, kv, lists)
+    d_out = torch.randn_like(out)
+    kernel = tilelang.compile(sparse_mla_backward(heads, latent, rotated, **tile))
+    found = backward(q, kv, lists, out, log_sum, d_out, kernel)
+    wanted = gradients(q, kv, lists, d_out)
+    return max(
+        float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=1024 if gpu else 3)
+    parser.add_argument("--rows", type=int, nargs=2, default=[8192, 2048] if gpu else [90, 77])
+    parser.add_argument("--heads", type=int, default=128 if gpu else 64)
+    parser.add_argument("--dim", type=int, nargs=2, default=[512, 64] if gpu else [64, 32])
+    arguments = parser.parse_args()
+    # 512 columns of an accumulator fill the registers of 256 threads.
+    tile = {"block": 32, "threads": 256} if arguments.dim[0] > 256 else {}
+    error = relative_error(
+        *(arguments.queries, *arguments.rows, arguments.heads, *arguments.dim),
+        "cuda" if gpu else "cpu",
+        **tile,
+    )
+    assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
+    length, chosen = arguments.rows
+    print(f"{arguments.queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
