@@ -109,23 +109,25 @@ class Watch:
         if self._pending is None:
             with self._lock:
                 self._pending, self._last = self._last, None
-        if self._pending is None:
+        launch = self._pending
+        if launch is None:
             return
         failure = None
         try:
-            if self._pending.mark.query():
+            if launch.mark.query():
                 self._pending = self._found = None
                 return
         except RuntimeError as error:
             failure = error
         now = time.monotonic()
-        states = {rank: self._state(rank, now, self._pending.number) for rank in range(self.size)}
+        states = {rank: self._state(rank, now, launch.number) for rank in range(self.size)}
         missing = [f"rank {r} {state}" for r, state in states.items() if r != self.rank and state]
+        is_late = now - launch.since >= self._patience
         if failure is not None:
-            self._has_failed(self._pending, missing, failure)
-        elif now - self._pending.since >= self._patience and missing and self._found is None:
+            self._has_failed(launch, missing if is_late else [], failure)
+        elif is_late and missing and self._found is None:
             self._say(
-                f"{self._name(self._pending)}, has waited {now - self._pending.since:.0f} s: "
+                f"{self._name(launch)}, has waited {now - launch.since:.0f} s: "
                 f"{', '.join(missing)}. After {KERNEL_WAITS} s the kernel prints the signal that "
                 "it waits for, and ends. Let all ranks make the same launches, and look at what "
                 "the missing one has printed"
@@ -138,7 +140,8 @@ class Watch:
             f"At that time {', '.join(missing)}; the kernel's own line names the signal that it "
             "waited for. Look at what the missing rank has printed"
             if missing
-            else "All ranks had come to it. Look at what the kernel has printed"
+            else f"No rank kept it waiting for {self._patience:g} s. Look at what the kernel has "
+            "printed, and run it in the emulator"
         )
         first = str(error).partition("\n")[0]
         self._say(f"{self._name(launch)}, has ended with an error: {first}. {why}")
