@@ -224,16 +224,20 @@ void check_write(const Agent& agent, void* to, size_t bytes, Location where) {
   check_named(agent, Access::kWrite, to, bytes, where);
 }
 
+/*! What an atomic operation is for those of other ranks, by its scope. */
+static Access atomic_access(const void* at, bool writes, bool system) {
+  if (system || worker->ranks == 1) return writes ? Access::kAtomic : Access::kAtomicRead;
+  if (is_of_peer(at)) return writes ? Access::kWrite : Access::kRead;
+  return writes ? Access::kNarrowAtomic : Access::kNarrowAtomicRead;
+}
+
+/*! Reductions of bulk copies have the scope of one GPU (PTX ISA, cp.reduce.async.bulk). */
 void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
-  check_named(agent, Access::kAtomic, at, bytes, where);
+  check_named(agent, atomic_access(at, true, false), at, bytes, where);
 }
 
 void check_atomic(const void* at, size_t bytes, bool writes, bool system, Location where) {
-  const bool weak = !system && worker->ranks > 1 && is_of_peer(at);
-  check_named(weak     ? (writes ? Access::kWrite : Access::kRead)
-              : writes ? Access::kAtomic
-                       : Access::kAtomicRead,
-              at, bytes, where);
+  check_named(atomic_access(at, writes, system), at, bytes, where);
 }
 
 /*! What a relaxed atomic operation releases: what its thread knew at its last fence. */

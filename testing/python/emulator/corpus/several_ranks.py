@@ -417,6 +417,15 @@ DEFECTS = {
         "race",
         ("tl::atomic_add", "tl::atomic_add"),
     ),
+    "histogram's owner counts at the scope of its own GPU": Defect(
+        "histogram",
+        "tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
+        "if (tl_rank == 2) tl::atomic_add<tl::relaxed>(H_peer + X[o * 64 + tx], 1);  // own\n"
+        "    else tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
+        "race",
+        ("// own", "tl::relaxed_system"),
+        missing="the scope of the system",
+    ),
     "histogram counts without atomic operations": Defect(
         "histogram",
         "tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
@@ -464,6 +473,15 @@ DEFECTS = {
         ("tl::load<float, 4>(In", "tl::bulk_store<tl::evict_normal>(In_peer"),
         also=("ended",),
         nth=1,
+    ),
+    "bulk copies of several ranks add to one tile": Defect(
+        "bulk",
+        "(In_peer, tile, 1024);",
+        "(In_peer, tile, 1024);\n      tl::bulk_reduce_add<float>("
+        "(float*)tl::peer(In, In_peers, 0, 3), tile, 1024);",
+        "race",
+        ("tl::bulk_reduce_add", "tl::bulk_reduce_add"),
+        also=("ended",),
     ),
     "bulk copy of more than there is": Defect(
         "bulk", "(In_peer, tile, 1024)", "(In_peer, tile, 1040)", "out-of-bounds", ("(In_peer",)
