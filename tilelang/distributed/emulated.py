@@ -18,6 +18,11 @@ class _Ended(RuntimeError):
     """Another rank has failed."""
 
 
+def ranks_of(numbers: Sequence[int]) -> str:
+    """Return "rank 2" or "ranks 0, 2"."""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
 class _Meeting:
     """Where the threads of a team exchange values."""
 
@@ -57,14 +62,25 @@ class _Meeting:
             raise _Ended(f"rank {self._failed} has failed")
         missing = [r for r in range(self.size) if r not in self._given]
         ended = [r for r in missing if r in self._ended]
-        names = ", ".join(map(str, ended or missing))
-        why = "have ended" if ended else f"have not come in {self.time_limit:g} s"
+        have = "has" if len(ended or missing) == 1 else "have"
+        why = f"{have} ended" if ended else f"{have} not come in {self.time_limit:g} s"
         self._failed = rank
         self._changed.notify_all()
         raise RuntimeError(
-            f"tilelang.distributed: rank {rank} waits at {what}, and ranks {names} {why}. Let all "
-            "ranks make the same calls in the same order"
+            f"tilelang.distributed: rank {rank} waits at {what}, and {ranks_of(ended or missing)} "
+            f"{why}. Let all ranks make the same calls in the same order"
         )
+
+    def wait_for_all(self) -> list[int]:
+        """Returns when all programs have ended. Where one has failed, it waits the time limit for
+        the others, and returns those that have not."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed is not None or self._have_all_ended())
+            self._changed.wait_for(self._have_all_ended, self.time_limit)
+            return [rank for rank in range(self.size) if rank not in self._ended]
+
+    def _have_all_ended(self) -> bool:
+        return len(self._ended) == self.size
 
     def end(self, rank: int, failed: bool) -> None:
         """A rank's program has ended."""
@@ -117,12 +133,14 @@ def emulate(ranks: int, program: Callable[[int], Any], time_limit: float = 600.0
     Args:
         ranks: how many, 1 to 64.
         program: is called with the number of its rank.
-        time_limit: seconds that a rank waits for the others to come to the same call.
+        time_limit: seconds that a rank waits for the others to come to the same call, and where one
+            has failed, for the others to end.
 
     Raises:
         ValueError: another number of ranks.
         RuntimeError: one rank calls what others do not.
-        Exception: what a program raises; that of the lowest rank.
+        BaseException: what a program raises, with a note that names the rank (from Python 3.11 on);
+            that of the lowest rank.
 
     Example: ``results = emulate(4, lambda rank: run(rank))``
     """
@@ -130,13 +148,13 @@ def emulate(ranks: int, program: Callable[[int], Any], time_limit: float = 600.0
         raise ValueError(f"tilelang.distributed.emulate found {ranks} ranks, wanted 1 to 64")
     meeting = _Meeting(ranks, time_limit)
     results: list[Any] = [None] * ranks
-    errors: dict[int, Exception] = {}
+    errors: dict[int, BaseException] = {}
 
     def run(rank: int) -> None:
         current.set(EmulatedTeam(meeting, rank))
         try:
             results[rank] = program(rank)
-        except Exception as error:  # noqa: BLE001 (the caller gets it)
+        except BaseException as error:  # noqa: BLE001 (the caller gets it)
             errors[rank] = error
         meeting.end(rank, rank in errors)
 
@@ -148,9 +166,23 @@ def emulate(ranks: int, program: Callable[[int], Any], time_limit: float = 600.0
     ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
-    first = [e for _, e in sorted(errors.items()) if not isinstance(e, _Ended)]
-    if first or errors:
-        raise (first or list(errors.values()))[0]
+    stuck = meeting.wait_for_all()
+    failed = {rank: e for rank, e in sorted(errors.items()) if not isinstance(e, _Ended)}
+    for rank, error in (failed or errors).items():
+        _note(error, rank, ranks, stuck)
+        raise error
+    if stuck:
+        raise RuntimeError(
+            f"tilelang.distributed: {ranks_of(stuck)} of {ranks} did not end in {time_limit:g} s "
+            "after another one had failed. Let a program that catches the error end, too"
+        )
     return results
+
+
+def _note(error: BaseException, rank: int, ranks: int, stuck: Sequence[int]) -> None:
+    """Adds to what a rank has raised which one that was, and which others have not ended."""
+    if not hasattr(error, "add_note"):  # Python 3.10
+        return
+    error.add_note(f"raised by rank {rank} of {ranks} of tilelang.distributed.emulate")
+    if stuck:
+        error.add_note(f"{ranks_of(stuck)} did not end; the threads go on in the background")

@@ -53,9 +53,14 @@ class TeamLauncher:
         team = self._team(list(found.values()))
         self._agree(team, args)
         tables = [found[i].table(args[i]) for i in self._tables]
-        results = self.launcher(*args, team.rank, team.size, *tables)
-        if team.watch is not None:
-            team.watch.launched(self.plan.where())
+        if team.watch is None:
+            return self.launcher(*args, team.rank, team.size, *tables)
+        team.watch.check()
+        try:
+            results = self.launcher(*args, team.rank, team.size, *tables)
+        except RuntimeError as error:
+            raise team.watch.explained(error) from error
+        team.watch.launched(self.plan.where())
         return results
 
     def _allocation(self, arg: Any, index: int) -> Allocation:

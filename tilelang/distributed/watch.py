@@ -1,7 +1,8 @@
 """Who is missing while a launch waits: each process watches its launches and says how far it is.
 
 A kernel that waits for a signal knows the signal, not who was to send it. The processes do: one
-that has died says nothing any more, and one that does something else has launched less often.
+that has died says nothing any more, and one that does something else has launched less often. The
+kernel ends itself a little later, and prints the signal; the two texts name each other.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ SAYS = 1.0
 """Seconds from one word of a process to the next."""
 SILENT = 60.0
 """Seconds after which a process that says nothing counts as dead: one that compiles may be busy."""
-PATIENCE = 280.0
-"""Seconds that a launch may wait for others: a little less than a kernel itself waits
-(`kSignalSeconds` of src/device/cuda/tl/rank.h)."""
+KERNEL_WAITS = 300
+"""Seconds that a kernel waits for a signal (`kSignalSeconds` of src/device/cuda/tl/rank.h)."""
+PATIENCE = KERNEL_WAITS - 20.0
+"""Seconds that a launch may wait for others, so that their names come first."""
 
 
 class _Launch(NamedTuple):
@@ -35,8 +37,9 @@ class Watch:
     """Watches the launches of one rank of a team, in a thread of its own.
 
     Where a launch has not ended in `patience` seconds, and a rank has died or has not come to it, a
-    line on stderr says which, and so does the `RuntimeError` of this rank's next launch; the kernel
-    itself ends by its own time limit. `store` is not used by other threads. `mark(old)` gives an
+    line on stderr says which, and so does the `RuntimeError` of this rank's next launch. The kernel
+    itself ends by its own time limit; then another line says which launch that was, with the error
+    and the ranks. `store` is not used by other threads. `mark(old)` gives an
     object whose `query()` says that what was launched before is complete: `old` with a new meaning
     if it is one; None where nothing is launched.
     """
@@ -62,13 +65,23 @@ class Watch:
         self._lock = threading.Lock()
         self._heard: dict[int, tuple[Any, float]] = {}
         self._found: str | None = None
+        self._device_works = True
         self._ends = threading.Event()
         threading.Thread(target=self._run, name="tilelang ranks", daemon=True).start()
 
-    def launched(self, kernel: str) -> None:
-        """Notes a launch of `kernel`. Raises `RuntimeError` where an earlier one waits in vain."""
+    def check(self) -> None:
+        """Raises `RuntimeError` where an earlier launch waits in vain, or has ended so."""
         if self._found is not None:
             raise RuntimeError(self._found)
+
+    def explained(self, error: RuntimeError) -> RuntimeError:
+        """The error of a launch, behind that of an earlier one which has led to it."""
+        if self._found is None:
+            return error
+        return RuntimeError(f"{self._found}. This launch: {error}")
+
+    def launched(self, kernel: str) -> None:
+        """Notes a launch of `kernel`."""
         with self._lock:
             mark = self._mark(self._last and self._last.mark)
             if mark is None:
@@ -87,7 +100,8 @@ class Watch:
             word += 1
             try:
                 self._store.set(f"{self.rank}", pickle.dumps((word, self._count, self._kernel)))
-                self._look()
+                if self._device_works:
+                    self._look()
             except RuntimeError:
                 return  # whose store has gone: the program ends
 
@@ -95,26 +109,51 @@ class Watch:
         if self._pending is None:
             with self._lock:
                 self._pending, self._last = self._last, None
-        if self._pending is None:
+        launch = self._pending
+        if launch is None:
             return
-        mark, since, count, kernel = self._pending
-        if mark.query():
-            self._pending = self._found = None
-            return
+        failure = None
+        try:
+            if launch.mark.query():
+                self._pending = self._found = None
+                return
+        except RuntimeError as error:
+            failure = error
         now = time.monotonic()
-        missing = []
-        for rank in range(self.size):
-            state = self._state(rank, now, count)
-            if rank != self.rank and state:
-                missing.append(f"rank {rank} {state}")
-        if now - since < self._patience or not missing or self._found is not None:
-            return
-        self._found = (
-            f"tilelang.distributed: launch {count} of rank {self.rank}, of {kernel}, has waited "
-            f"{now - since:.0f} s: {', '.join(missing)}. Let all ranks make the same launches, and "
-            "look at what the missing one has printed"
+        states = {rank: self._state(rank, now, launch.number) for rank in range(self.size)}
+        missing = [f"rank {r} {state}" for r, state in states.items() if r != self.rank and state]
+        is_late = now - launch.since >= self._patience
+        if failure is not None:
+            self._has_failed(launch, missing if is_late else [], failure)
+        elif is_late and missing and self._found is None:
+            self._say(
+                f"{self._name(launch)}, has waited {now - launch.since:.0f} s: "
+                f"{', '.join(missing)}. After {KERNEL_WAITS} s the kernel prints the signal that "
+                "it waits for, and ends. Let all ranks make the same launches, and look at what "
+                "the missing one has printed"
+            )
+
+    def _has_failed(self, launch: _Launch, missing: list[str], error: RuntimeError) -> None:
+        """The device has ended a launch, and runs nothing any more."""
+        self._device_works = False
+        why = (
+            f"At that time {', '.join(missing)}; the kernel's own line names the signal that it "
+            "waited for. Look at what the missing rank has printed"
+            if missing
+            else f"No rank kept it waiting for {self._patience:g} s. Look at what the kernel has "
+            "printed, and run it in the emulator"
         )
-        print(self._found, file=sys.stderr, flush=True)
+        first = str(error).partition("\n")[0]
+        self._say(f"{self._name(launch)}, has ended with an error: {first}. {why}")
+
+    def _name(self, launch: _Launch) -> str:
+        return (
+            f"tilelang.distributed: launch {launch.number} of rank {self.rank}, of {launch.kernel}"
+        )
+
+    def _say(self, text: str) -> None:
+        self._found = text
+        print(text, file=sys.stderr, flush=True)
 
     def _state(self, rank: int, now: float, count: int) -> str:
         """What is wrong with a rank, as words."""

@@ -343,6 +343,7 @@ def Parallel(
     annotations: Mapping[str, Any] | None = None,
 ) -> LoopNest | range:
     """Iterate over all of ``extents`` with the threads of the block; iterations are independent.
+    The extents are evaluated once, in front of the loop.
 
     Parameters
     ----------
@@ -368,8 +369,9 @@ def Parallel(
     -------
     ``for i, j in T.Parallel(128, 64): C[i, j] = T.max(C[i, j], 0)``
     """
-    current_tracer("T.Parallel").kernel_scope("T.Parallel")
-    checked = checked_extents("Parallel", extents)
+    tracer = current_tracer("T.Parallel")
+    tracer.kernel_scope("T.Parallel")
+    checked = [tracer.evaluated(extent) for extent in checked_extents("Parallel", extents)]
     given = {
         "coalesced_width": coalesced_width,
         "prefer_async": None if prefer_async is None else int(prefer_async),

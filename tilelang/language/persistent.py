@@ -204,10 +204,11 @@ def Persistent(
     -------
     ``for i, j in T.Persistent([m_tiles, n_tiles], 132, bx): ...``
     """
-    current_tracer("T.Persistent")
-    extents = checked_extents("Persistent", list(domain))
+    tracer = current_tracer("T.Persistent")
+    extents = [tracer.evaluated(e) for e in checked_extents("Persistent", list(domain))]
     wave_size, group_size = (
-        checked_extents("Persistent", [value])[0] for value in (wave_size, group_size)
+        tracer.evaluated(checked_extents("Persistent", [value])[0])
+        for value in (wave_size, group_size)
     )
     for name, value in (("wave_size", wave_size), ("group_size", group_size)):
         if value == 0:
@@ -216,7 +217,7 @@ def Persistent(
         raise ValueError(
             f"num_stages of T.Persistent is {describe(num_stages)}, wanted an int of at least 0"
         )
-    place = as_bound(index, "index of T.Persistent")
+    place = tracer.evaluated(as_bound(index, "index of T.Persistent"))
     group = _smaller(group_size, extents[-1])
     notes = {**({"num_stages": num_stages} if num_stages else {}), **(annotations or {})}
     if counter is None:

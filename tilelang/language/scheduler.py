@@ -23,7 +23,7 @@ class PersistentTileScheduler:
     Parameters
     ----------
     num_m_tiles, num_n_tiles
-        Tiles in each dimension: ints or expressions.
+        Tiles in each dimension: ints or expressions, evaluated here.
     num_workers
         Blocks, or clusters of blocks, that share the tiles; by default as many as the GPU has
         multiprocessors, divided by ``cluster_size``.
@@ -60,7 +60,7 @@ class PersistentTileScheduler:
         stateful: bool = True,
         name: str | None = None,
     ):
-        current_tracer("T.PersistentTileScheduler")
+        tracer = current_tracer("T.PersistentTileScheduler")
         sizes = {"num_m_tiles": num_m_tiles, "num_n_tiles": num_n_tiles}
         sizes |= {"swizzle_size": swizzle_size, "cluster_size": cluster_size}
         for what, value in sizes.items():
@@ -68,6 +68,9 @@ class PersistentTileScheduler:
         if num_workers is None:
             num_workers = _multiprocessors() // cluster_size
         _check_positive("num_workers", num_workers)
+        num_m_tiles, num_n_tiles, num_workers = map(
+            tracer.evaluated, (num_m_tiles, num_n_tiles, num_workers)
+        )
         self.num_tiles = num_m_tiles * num_n_tiles
         """Number of all tiles."""
         self.num_workers = num_workers

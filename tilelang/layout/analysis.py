@@ -27,6 +27,7 @@ from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
 from tilelang._ffi import get_function
+from tilelang.layout.arguments import as_int, of_class, sequence
 
 WARP = 32
 WAVEFRONT = 64
@@ -111,12 +112,13 @@ def global_sectors(addresses: Sequence[int], width: int, warp: int = WARP) -> Wa
 
 
 def _check(addresses: Sequence[int], width: int, warp: int) -> None:
+    sequence(addresses, "addresses")
     if width not in (1, 2, 4, 8, 16, 32) or not 0 < len(addresses) <= warp:
         raise ValueError(
             f"found {len(addresses)} lanes of {width} bytes, wanted 1 to {warp} lanes and a power "
             "of two up to 32 bytes"
         )
-    if any(a % width for a in addresses):
+    if any(as_int(a, "an address") % width for a in addresses):
         raise ValueError(
             f"found an address that is not a multiple of {width}, the access's width, wanted "
             "aligned ones; take a smaller width"
@@ -173,7 +175,10 @@ def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
     ValueError
         If an address depends on something that is no thread, block or loop of constant extent; if
         an instruction accesses memory in a way that is not known here.
+    TypeError
+        If ``func`` is no PrimFunc.
     """
+    of_class(func, tirx.PrimFunc, "func of memory_accesses", "pass one that passes have lowered")
     return _Collector(func).accesses
 
 

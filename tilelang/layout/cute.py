@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from tilelang.layout.arguments import found as found_in_words
+from tilelang.layout.arguments import of_class
 from tilelang.layout.layout import Layout
 
 IntTuple: TypeAlias = "int | tuple[IntTuple, ...]"
@@ -100,11 +102,16 @@ def _place(coordinate: IntTuple, shape: IntTuple, stride: IntTuple) -> int:
     return place
 
 
+def _checked(value: Any, what: str) -> CuteLayout:
+    return of_class(value, CuteLayout, what, "make one by make_layout(shape, stride)")
+
+
 def size(layout: CuteLayout) -> int:
     """Return the number of coordinates.
 
     Example: ``size(make_layout((4, 2))) == 8``
     """
+    _checked(layout, "layout of size")
     return math.prod(flatten(layout.shape))
 
 
@@ -113,6 +120,7 @@ def cosize(layout: CuteLayout) -> int:
 
     Example: ``cosize(make_layout(4, 3)) == 10``
     """
+    _checked(layout, "layout of cosize")
     return 1 + sum((n - 1) * abs(d) for n, d in layout.modes)
 
 
@@ -127,6 +135,11 @@ def make_layout(shape: Any, stride: Any = None, *more: CuteLayout) -> CuteLayout
         return CuteLayout(tuple(p.shape for p in parts), tuple(p.stride for p in parts))
     if stride is not None:
         return CuteLayout(shape, stride)
+    if not _is_congruent(shape, shape):
+        raise ValueError(
+            f"make_layout found {found_in_words(shape)}, wanted an int, a nested tuple of ints, or "
+            "layouts; write the shape as in make_layout((4, (2, 3)))"
+        )
     step = 1
 
     def next_step(extent: int) -> int:
@@ -148,6 +161,7 @@ def coalesce(layout: CuteLayout) -> CuteLayout:
 
     Example: ``str(coalesce(make_layout((2, (1, 6)), (1, (6, 2))))) == "12:1"``
     """
+    _checked(layout, "layout of coalesce")
     modes: list[Mode] = []
     for extent, step in layout.modes:
         if extent == 1:
@@ -168,9 +182,11 @@ def composition(outer: CuteLayout, inner: Any) -> CuteLayout:
     Example: ``str(composition(make_layout((6, 2), (8, 2)), make_layout((4, 3), (3, 1))))`` is
     ``"((2,2),3):((24,2),8)"``
     """
+    _checked(outer, "outer of composition")
     if isinstance(inner, tuple):
         parts = [composition(outer[i], part) for i, part in enumerate(inner)]
         return make_layout(*parts, *(outer[i] for i in range(len(parts), len(outer))))
+    _checked(inner, "inner of composition")
     modes = coalesce(outer).modes
 
     def places(extent: int, step: int) -> tuple[IntTuple, IntTuple]:
@@ -205,6 +221,7 @@ def complement(layout: CuteLayout, extent: int = 1) -> CuteLayout:
 
     Example: ``str(complement(make_layout(4, 2), 24)) == "(2,3):(1,8)"``
     """
+    _checked(layout, "layout of complement")
     modes: list[Mode] = []
     dense = 1
     for of_mode, step in sorted(layout.modes, key=lambda mode: mode[1]):
@@ -226,6 +243,7 @@ def right_inverse(layout: CuteLayout) -> CuteLayout:
 
     Example: ``str(right_inverse(make_layout((4, 8), (8, 1)))) == "(8,4):(4,1)"``
     """
+    _checked(layout, "layout of right_inverse")
     first, modes = 1, []
     for extent, step in layout.modes:
         modes.append((step, extent, first))
@@ -250,6 +268,7 @@ def left_inverse(layout: CuteLayout) -> CuteLayout:
 
     Example: ``left_inverse(make_layout(4, 2))(6) == 3``
     """
+    _checked(layout, "layout of left_inverse")
     return right_inverse(make_layout(layout, complement(layout)))
 
 
@@ -262,6 +281,7 @@ def logical_divide(layout: CuteLayout, tiler: Any) -> CuteLayout:
     Example: ``str(logical_divide(make_layout(16), make_layout(4, 2)))`` is
     ``"(4,(2,2)):(2,(1,8))"``
     """
+    _checked(layout, "layout of logical_divide")
     if isinstance(tiler, tuple):
         parts = [logical_divide(layout[i], part) for i, part in enumerate(tiler)]
         return make_layout(*parts, *(layout[i] for i in range(len(parts), len(layout))))
@@ -276,6 +296,7 @@ def logical_product(layout: CuteLayout, tiler: Any) -> CuteLayout:
 
     Example: ``str(logical_product(make_layout(4), make_layout(3))) == "(4,3):(1,4)"``
     """
+    _checked(layout, "layout of logical_product")
     copies = CuteLayout(tiler, 1) if isinstance(tiler, int) else tiler
     room = complement(layout, size(layout) * cosize(copies))
     return make_layout(layout, composition(room, copies))
@@ -287,6 +308,7 @@ def to_layout(layout: CuteLayout) -> Layout:
 
     Example: ``to_layout(make_layout((4, 8), (8, 1))).addresses() == list(range(32))``
     """
+    _checked(layout, "layout of to_layout")
     dimensions = [layout[d] for d in range(len(layout))]
 
     def forward(*indices: Any) -> Any:
@@ -308,6 +330,7 @@ def from_layout(layout: Layout) -> CuteLayout:
 
     Example: ``from_layout(to_layout(make_layout((4, 8), (8, 1)))) == make_layout((4, 8), (8, 1))``
     """
+    of_class(layout, Layout, "layout of from_layout", "make one by T.Layout(shape, function)")
     shape = [int(extent) for extent in layout.get_input_shape()]
     places = layout.addresses()
     dimensions: list[CuteLayout] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,26 +10,25 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from tilelang._ffi import get_function
-from tilelang.layout.layout import Layout, as_index, placeholders, static_shape
-
-
-def _takes(fn: Callable[..., Any], count: int) -> bool:
-    """Whether `fn` can be called with `count` arguments by position."""
-    try:
-        inspect.signature(fn).bind(*range(count))
-    except TypeError:
-        return False
-    return True
+from tilelang.layout.arguments import found, positive
+from tilelang.layout.layout import (
+    Layout,
+    as_index,
+    indices_of,
+    placeholders,
+    static_shape,
+    takes,
+)
 
 
 def _call(fn: Callable[..., Any], variables: list[Any], replica: Any, what: str) -> Any:
     """Call `fn` with the indices, and with the replica's number if it takes one more."""
-    if _takes(fn, len(variables)) and not (_takes(fn, len(variables) + 1) and replica is not None):
+    if takes(fn, len(variables)) and not (takes(fn, len(variables) + 1) and replica is not None):
         return fn(*variables)
-    if not _takes(fn, len(variables) + 1):
+    if not takes(fn, len(variables) + 1):
         raise TypeError(
-            f"{what} does not take {len(variables)} indices, wanted one parameter for each "
-            "dimension, and one for the replica's number if it needs it"
+            f"{what} is {found(fn)}, which does not take {len(variables)} indices, wanted one "
+            "parameter for each dimension, and one for the replica's number if it needs it"
         )
     return fn(*variables, 0 if replica is None else replica)
 
@@ -55,7 +53,8 @@ class Fragment(Layout):
     Raises
     ------
     TypeError
-        If the functions are not given as one of the two forms, or return no integer expressions.
+        If the functions are not given as one of the two forms, or return no integer expressions;
+        if the shape is no sequence or ``replicate`` no int.
     ValueError
         If an extent or `replicate` is not a positive constant.
 
@@ -73,8 +72,7 @@ class Fragment(Layout):
         forward_index_fn: Callable[..., Any] | None = None,
     ):
         extents = static_shape(shape)
-        if not isinstance(replicate, int) or replicate < 1:
-            raise ValueError(f"replicate of Fragment is {replicate!r}, wanted a positive int")
+        replicate = positive(replicate, "replicate of Fragment")
         variables, replica = placeholders(len(extents)), tirx.Var("rep", "int32")
         given = replica if replicate > 1 else None
         parts = (forward_thread_fn, forward_index_fn)
@@ -112,13 +110,14 @@ class Fragment(Layout):
     def map_forward_thread(self, indices: Sequence[Any], replica: Any = None) -> Expr:
         """The thread of one element, of replica number `replica` (by default the field
         `replica`, a variable). Raises `ValueError` for a wrong rank."""
-        if len(indices) != len(self.shape):
+        at = indices_of(indices)
+        if len(at) != len(self.shape):
             raise ValueError(
-                f"fragment takes {len(self.shape)} indices, found {len(indices)}; give one for "
-                "each dimension"
+                f"fragment takes {len(self.shape)} indices, found {len(at)}; give one for each "
+                "dimension"
             )
-        number = self.replica if replica is None else tirx.convert(replica)
-        return get_function("FragmentMapThread")(self, [tirx.convert(i) for i in indices], number)
+        number = self.replica if replica is None else as_index(replica, "replica")
+        return get_function("FragmentMapThread")(self, at, number)
 
     def thread_table(self) -> list[int]:
         """The thread of every (element, replica), the replica fastest."""
@@ -160,9 +159,7 @@ class Fragment(Layout):
 
     def replicate(self, n: int) -> Fragment:
         """Hold each element `n` times as often, in new threads above the old ones."""
-        if n < 1:
-            raise ValueError(f"replicate found {n}, wanted a positive number of copies")
-        return get_function("FragmentReplicate")(self, n)
+        return get_function("FragmentReplicate")(self, positive(n, "n of replicate"))
 
     def condense_rep_var(self) -> Fragment:
         """Drop the part of the replica's number that no thread depends on."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import tvm
 
+from tilelang.layout.arguments import as_buffer, bits_of, found, positive
 from tilelang.layout.layout import Layout, static_shape
 
 
@@ -37,22 +38,24 @@ def make_cutlass_metadata_layout(
 
     Raises
     ------
-    ValueError
-        If the buffer's dtype or shape does not fit, or there is no such architecture.
+    ValueError, TypeError
+        If the buffer's dtype or shape does not fit, or there is no such architecture; if there is
+        no buffer.
 
     Example
     -------
     ``make_cutlass_metadata_layout(E_shared, mma_dtype="float16", arch="8.0")``
     """
+    buffer = as_buffer(buffer, "make_cutlass_metadata_layout")
     shape = static_shape(buffer.shape)
     if len(shape) != 2:
         raise ValueError(f"metadata {buffer.name} has {len(shape)} dimensions, wanted 2: (M, K)")
-    major = arch.partition(".")[0]
+    major = arch.partition(".")[0] if isinstance(arch, str) else ""
     if major == "8":
         return _sm80(buffer, shape)
     if major == "9":
-        return _sm90(buffer, shape, tvm.DataType(mma_dtype).bits, block_k)
-    raise ValueError(f"arch of metadata is {arch!r}, wanted '8.x' or '9.x'")
+        return _sm90(buffer, shape, bits_of(mma_dtype, "mma_dtype of metadata"), block_k)
+    raise ValueError(f"arch of metadata is {found(arch)}, wanted '8.x' or '9.x'")
 
 
 def _require(buffer: tvm.ir.Var, what: str, found: int, unit: int) -> None:
@@ -80,7 +83,10 @@ def _sm90(buffer: tvm.ir.Var, shape: list[int], bits: int, block_k: int | None) 
     if tvm.DataType(buffer.dtype).bits != 8:
         raise ValueError(f"metadata {buffer.name} is {buffer.dtype}, wanted uint8 for 9.x")
     per_byte = 4 if bits == 32 else 8
-    tile = shape[1] if block_k is None else block_k // per_byte
+    tile = shape[1]
+    if block_k is not None:
+        tile = positive(block_k, "block_k of metadata") // per_byte
+        _require(buffer, "elements along K in a block_k", block_k, per_byte)
     _require(buffer, "rows", shape[0], 64)
     _require(buffer, "columns", shape[1], tile)
     _require(buffer, "columns of a block's tile", tile, 8 if bits == 8 else 4)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Expr
+from tvm.ir import Expr, is_prim_expr
 
 from tilelang._ffi import get_function
 from tilelang._pickling import immutable
+from tilelang.layout.arguments import as_int, found, of_class, positive, sequence
 
 _MOST_INT32 = 2**31 - 1
 
@@ -21,10 +23,11 @@ def static_shape(shape: Sequence[Any]) -> list[int]:
 
     Raises
     ------
-    ValueError
-        If one is not a positive constant: a layout is a finite function.
+    TypeError, ValueError
+        If there is no sequence; if one is not a positive constant: a layout is a finite function.
     """
-    extents = [int(e.value) if isinstance(e, tirx.IntImm) else e for e in shape]
+    given = sequence(shape, "the shape of a layout")
+    extents = [int(e.value) if isinstance(e, tirx.IntImm) else e for e in given]
     if not extents or any(not isinstance(e, int) or isinstance(e, bool) or e < 1 for e in extents):
         raise ValueError(
             f"the shape of a layout is ({', '.join(map(str, shape))}), wanted positive ints; make "
@@ -38,10 +41,11 @@ def tensor_shape(shape: Sequence[Any]) -> list[int | Expr]:
 
     Raises
     ------
-    ValueError
-        If one is neither a positive constant nor an integer expression.
+    TypeError, ValueError
+        If there is no sequence; if one is neither a positive constant nor an integer expression.
     """
-    extents = [int(e.value) if isinstance(e, tirx.IntImm) else e for e in shape]
+    given = sequence(shape, "the shape of a layout")
+    extents = [int(e.value) if isinstance(e, tirx.IntImm) else e for e in given]
     if all(isinstance(e, int) for e in extents):
         return [*static_shape(extents)]
     for extent in extents:
@@ -65,11 +69,35 @@ def _index_dtype(extent: int | Expr) -> str:
     return "int64" if str(extent.ty.dtype) == "int64" else "int32"
 
 
+def takes(fn: Any, count: int) -> bool:
+    """Whether `fn` can be called with `count` arguments by position."""
+    if not callable(fn):
+        return False
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # a function of C, which does not say
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
 def as_index(value: Any, what: str) -> Expr:
     """Return an int or an integer expression as an expression; TypeError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | Expr):
-        raise TypeError(f"{what} is {value!r}, wanted an integer expression of the indices")
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, Expr) and is_prim_expr(value):
+        is_integer = str(value.ty.dtype).startswith(("int", "uint"))
+    if not is_integer:
+        raise TypeError(f"{what} is {found(value)}, wanted an integer expression of the indices")
     return tirx.const(value, "int32") if isinstance(value, int) else value
+
+
+def indices_of(values: Any) -> list[Expr]:
+    """Return the indices of an element as expressions."""
+    given = sequence(values, "the index of an element")
+    return [as_index(v, f"index {d}") for d, v in enumerate(given)]
 
 
 @immutable
@@ -88,8 +116,8 @@ class Layout(tvm_ffi.Object):
     Raises
     ------
     ValueError, TypeError
-        If an extent is neither a positive constant nor an integer symbol; if a coordinate is not an
-        integer expression.
+        If an extent is neither a positive constant nor an integer symbol; if ``forward_fn`` does
+        not take an index for each dimension; if a coordinate is not an integer expression.
 
     Example
     -------
@@ -103,6 +131,11 @@ class Layout(tvm_ffi.Object):
             tirx.Var(name, _index_dtype(extent))
             for name, extent in zip(names, extents, strict=True)
         ]
+        if not takes(forward_fn, len(variables)):
+            raise TypeError(
+                f"forward_fn of Layout is {found(forward_fn)}, wanted a function that takes "
+                f"{len(variables)} indices, one for each dimension"
+            )
         index = forward_fn(*variables)
         coordinates = list(index) if isinstance(index, (list, tuple)) else [index]
         if not coordinates:
@@ -139,8 +172,9 @@ class Layout(tvm_ffi.Object):
         return tvm.sym.Analyzer().simplify(flat)
 
     def map_forward_index(self, indices: Sequence[Any]) -> list[Expr]:
-        """The physical coordinates of one element. Raises `ValueError` for a wrong rank."""
-        return list(get_function("LayoutMapIndex")(self, [tirx.convert(i) for i in indices]))
+        """The physical coordinates of one element. Raises `ValueError` for a wrong rank, and
+        `TypeError` for an index that is no integer."""
+        return list(get_function("LayoutMapIndex")(self, indices_of(indices)))
 
     def __call__(self, *indices: Any) -> list[Expr]:
         """The same as `map_forward_index`: ``layout(3, 5)``."""
@@ -183,9 +217,11 @@ class Layout(tvm_ffi.Object):
         """Make dimension `dim` `factor` times as long; the number of the repetition, index //
         extent, becomes a new leading coordinate.
 
-        Raises `ValueError` if there is no such dimension, or `factor` is not positive.
+        Raises `ValueError` if there is no such dimension, or `factor` is not positive; `TypeError`
+        if they are no ints.
         """
         rank = len(self.shape)
+        dim, factor = as_int(dim, "dim of repeat"), as_int(factor, "factor of repeat")
         if not -rank <= dim < rank or factor < 1:
             raise ValueError(
                 f"repeat found dim={dim}, factor={factor}, wanted a dimension of {rank} and a "
@@ -211,15 +247,22 @@ class Layout(tvm_ffi.Object):
 
         Raises
         ------
-        ValueError
-            If the sizes differ; if the parts of a wider element do not lie side by side.
+        ValueError, TypeError
+            If the sizes differ; if the parts of a wider element do not lie side by side; if
+            ``shape`` is no sequence of ints or a number of bits is no positive int.
 
         Example
         -------
         ``Layout((8, 64), ...).reshape((8, 256), 32, 8)``
         """
-        return get_function("LayoutReshape")(self, static_shape(shape), rescale_num, rescale_den)
+        before, after = (
+            positive(rescale_num, "rescale_num of reshape"),
+            positive(rescale_den, "rescale_den of reshape"),
+        )
+        return get_function("LayoutReshape")(self, static_shape(shape), before, after)
 
     def is_equal(self, other: Layout) -> bool:
-        """Whether both are the same function: same shape and same table."""
+        """Whether both are the same function: same shape and same table. Raises `TypeError` for
+        what is no layout."""
+        of_class(other, Layout, "other of is_equal", "make one by T.Layout(shape, function)")
         return bool(get_function("LayoutIsEqual")(self, other))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tvm
 
 from tilelang._ffi import get_function
+from tilelang.layout.arguments import as_buffer, bits_of, positive, positives
 from tilelang.layout.fragment import Fragment
 from tilelang.layout.layout import static_shape
 
@@ -51,8 +52,9 @@ def make_gemm_fragment(
 
     Raises
     ------
-    ValueError
-        If the operand is none of the three; if instructions and warps do not divide the tile.
+    ValueError, TypeError
+        If the operand is none of the three; if instructions and warps do not divide the tile; if a
+        number is missing or is no positive int.
 
     Example
     -------
@@ -60,12 +62,18 @@ def make_gemm_fragment(
     """
     if operand not in ("A", "B", "C"):
         raise ValueError(f"operand of make_gemm_fragment is {operand!r}, wanted 'A', 'B' or 'C'")
-    bits = tvm.DataType(dtype).bits
     return get_function("MakeGemmOperand")(
-        operand, static_shape(shape), list(warps), bits, list(instruction), transposed
+        operand,
+        positives(shape, "shape of make_gemm_fragment", 2),
+        positives(warps, "warps of make_gemm_fragment", 2),
+        bits_of(dtype, "dtype of make_gemm_fragment"),
+        positives(instruction, "instruction of make_gemm_fragment", 3),
+        transposed,
     )
 
 
 def make_fully_replicated_layout_fragment(buffer: tvm.ir.Var, threads: int) -> Fragment:
     """Each of ``threads`` threads holds every element, in row-major order of registers."""
-    return get_function("MakeReplicatedFragment")(static_shape(buffer.shape), threads)
+    tile = as_buffer(buffer, "make_fully_replicated_layout_fragment")
+    count = positive(threads, "threads of make_fully_replicated_layout_fragment")
+    return get_function("MakeReplicatedFragment")(static_shape(tile.shape), count)

@@ -1,48 +1,52 @@
 """Layouts of shared memory tiles.
 
 W = 128 / bits is the number of elements of a 16-byte vector. The matrix is a buffer's last two
-dimensions; leading ones are kept. src/layout/swizzle.h has the mappings.
+dimensions; leading ones are kept. src/layout/swizzle.h has the mappings. What is no buffer is a
+TypeError.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import tvm
 
 from tilelang._ffi import get_function
+from tilelang.layout.arguments import as_buffer, of_class, positive
 from tilelang.layout.layout import Layout, static_shape
 
 
-def _tile(buffer: tvm.ir.Var) -> tuple[list[int], int]:
+def _tile(buffer: Any, maker: str) -> tuple[list[int], int]:
     """Shape and bits of an element of a buffer."""
-    return static_shape(buffer.shape), tvm.DataType(buffer.dtype).bits
+    tile = as_buffer(buffer, maker)
+    return static_shape(tile.shape), tvm.DataType(tile.dtype).bits
 
 
 def make_full_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 128 bytes; wants columns % 8W == 0 and rows % 8 == 0 (or 4 rows),
     else ValueError."""
-    shape, bits = _tile(buffer)
+    shape, bits = _tile(buffer, "make_full_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 8)
 
 
 def make_half_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 64 bytes; wants columns % 4W == 0 and rows % 8 == 0 (or 4 rows),
     else ValueError."""
-    shape, bits = _tile(buffer)
+    shape, bits = _tile(buffer, "make_half_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 4)
 
 
 def make_quarter_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 32 bytes; wants columns % 2W == 0 and rows % 8 == 0 (or 4 rows),
     else ValueError."""
-    shape, bits = _tile(buffer)
+    shape, bits = _tile(buffer, "make_quarter_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 2)
 
 
 def make_padded_layout(buffer: tvm.ir.Var) -> Layout:
     """Row-major, the row stride raised by W elements when it is a multiple of 32 bytes."""
-    return get_function("MakePaddedLayout")(*_tile(buffer))
+    return get_function("MakePaddedLayout")(*_tile(buffer, "make_padded_layout"))
 
 
 def make_swizzled_layout(
@@ -70,7 +74,7 @@ def make_swizzled_layout(
     -------
     ``T.annotate_layout({A_shared: tilelang.layout.make_swizzled_layout(A_shared)})``
     """
-    shape, bits = _tile(buffer)
+    shape, bits = _tile(buffer, "make_swizzled_layout")
     if not allow_pad:
         return get_function("MakeUnpaddedSwizzle")(shape, bits, shape[-1])
     return get_function("MakeSwizzledLayout")(shape, bits, k_major)
@@ -96,6 +100,7 @@ def make_wgmma_swizzled_layout(
         If rows are not a multiple of 8, ``continuity`` not one of W, or the operand not K-major
         though it must be.
     """
+    buffer = as_buffer(buffer, "make_wgmma_swizzled_layout")
     if not k_major and tvm.DataType(buffer.dtype).bits != 16:
         raise ValueError(
             f"make_wgmma_swizzled_layout: found a {buffer.dtype} tile that is not K-major, wanted "
@@ -109,8 +114,8 @@ def make_tcgen05mma_swizzled_layout(
 ) -> Layout:
     """Layout of a tcgen05.mma operand; as :func:`make_wgmma_swizzled_layout`, but every dtype may
     be of either major order: ``k_major`` changes nothing."""
-    shape, bits = _tile(buffer)
-    span = shape[-1] if continuity is None else continuity
+    shape, bits = _tile(buffer, "make_tcgen05mma_swizzled_layout")
+    span = shape[-1] if continuity is None else positive(continuity, "continuity")
     return get_function("MakeUnpaddedSwizzle")(shape, bits, span)
 
 
@@ -127,7 +132,7 @@ def make_volta_swizzled_layout(
         If elements are not of 16 bits; for ``k_inner`` if rows % 32 or columns % 4, else if
         rows % 4 or columns % 64.
     """
-    shape, bits = _tile(buffer)
+    shape, bits = _tile(buffer, "make_volta_swizzled_layout")
     if bits != 16:
         raise ValueError(f"make_volta_swizzled_layout: found {buffer.dtype}, wanted 16 bits")
     return get_function("MakeVoltaSwizzle")(shape, is_a, k_inner)
@@ -135,7 +140,7 @@ def make_volta_swizzled_layout(
 
 def make_linear_layout(buffer: tvm.ir.Var) -> Layout:
     """Row-major, as one number."""
-    return get_function("MakeRowMajorLayout")(_tile(buffer)[0])
+    return get_function("MakeRowMajorLayout")(_tile(buffer, "make_linear_layout")[0])
 
 
 class SwizzleMode(IntEnum):
@@ -153,10 +158,13 @@ def detect_swizzle_mode(layout: Layout, buffer: tvm.ir.Var) -> SwizzleMode | Non
 
     Raises
     ------
-    ValueError
-        If the layout has another shape than the buffer.
+    ValueError, TypeError
+        If the layout has another shape than the buffer; if ``layout`` is none.
     """
-    shape, bits = _tile(buffer)
+    of_class(
+        layout, Layout, "layout of detect_swizzle_mode", "pass what make_swizzled_layout gives"
+    )
+    shape, bits = _tile(buffer, "detect_swizzle_mode")
     if layout.get_input_shape() != shape:
         raise ValueError(
             f"detect_swizzle_mode: found a layout of {tuple(layout.get_input_shape())} for "

@@ -1,5 +1,6 @@
 """What is checked before several ranks launch, and what each of them passes."""
 
+import contextlib
 import pickle
 import threading
 import time
@@ -11,6 +12,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang import distributed
+from tilelang.distributed.launcher import TeamLauncher
 from tilelang.distributed.memory import allocation_of
 from tilelang.distributed.team import StoreTeam, backend_of, current
 from tilelang.emulator import EmulationError, schedule
@@ -125,7 +127,7 @@ def test_a_rank_that_does_not_launch(kernel):
         if rank != 1:
             kernel(*given)
 
-    refused(program, RuntimeError, "waits at the first launch of .*ranks 1 have ended", ranks=3)
+    refused(program, RuntimeError, "waits at the first launch of .*rank 1 has ended", ranks=3)
 
 
 def test_a_rank_that_never_comes(kernel):
@@ -135,7 +137,7 @@ def test_a_rank_that_never_comes(kernel):
             time.sleep(1)
         kernel(*given)
 
-    match = "rank 1 waits at .*ranks 0 have not come in 0.3 s"
+    match = "rank 1 waits at .*rank 0 has not come in 0.3 s"
     refused(program, RuntimeError, match, time_limit=0.3)
 
 
@@ -146,6 +148,57 @@ def test_the_error_of_a_rank_is_the_callers(kernel):
         kernel(*tensors())
 
     refused(program, ZeroDivisionError, "of rank 1")
+
+
+def test_one_rank_fails_and_another_one_never_arrives(kernel):
+    """The caller gets the error in the time limit, with what it does not say itself."""
+    comes = threading.Event()
+
+    def program(rank):
+        given = tensors()
+        if rank == 1:
+            raise ZeroDivisionError("of a user")
+        if rank == 2:
+            comes.wait()
+        kernel(*given)
+
+    begin = time.monotonic()
+    with pytest.raises(ZeroDivisionError, match="of a user") as found:
+        distributed.emulate(4, program, time_limit=0.3)
+    comes.set()
+    assert time.monotonic() - begin < 10
+    if hasattr(found.value, "add_note"):
+        assert found.value.__notes__ == [
+            "raised by rank 1 of 4 of tilelang.distributed.emulate",
+            "rank 2 did not end; the threads go on in the background",
+        ]
+
+
+def test_a_rank_that_catches_the_error_and_does_not_end(kernel):
+    ends = threading.Event()
+
+    def program(rank):
+        if rank == 1:
+            with contextlib.suppress(RuntimeError):
+                kernel(*tensors())
+            ends.wait()
+
+    with pytest.raises(RuntimeError, match=r"rank 1 of 2 did not end in 0\.3 s after"):
+        distributed.emulate(2, program, time_limit=0.3)
+    ends.set()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_rank_that_ends_the_program(kernel, error):
+    """It is no `Exception`, and the others do not wait for it."""
+
+    def program(rank):
+        if rank == 2:
+            raise error
+        kernel(*tensors())
+
+    with pytest.raises(error):
+        distributed.emulate(3, program)
 
 
 def test_ranks_that_do_different_things(kernel):
@@ -187,7 +240,25 @@ def test_reports_name_rank_and_tensor():
         distributed.emulate(2, program)
     text = str(found.value)
     assert "for signal ready[0] of rank 1 to be > 7; it is 0" in text
+    assert "have ended" not in text
     assert "rank 0, rank 1 could still, but have not" in text
+
+
+def test_a_report_of_a_signal_that_never_comes_names_who_has_ended():
+    """Ranks 1 and 2 of 4 go on without a signal."""
+
+    @T.prim_func
+    def main(ready: T.SymmetricTensor((1,), "int32")):
+        with T.Kernel(1, threads=32):
+            if T.rank() % 3 == 0:
+                T.signal_wait_until(ready[0], "eq", 1)
+
+    kernel = tilelang.compile(main, target="cuda", execution_backend="emulate")
+    with pytest.raises(EmulationError) as found:
+        distributed.emulate(4, lambda rank: kernel(distributed.zeros(1, dtype=torch.int32)))
+    assert "rank 0, rank 3 could still, but have not; rank 1, rank 2 have ended. Let one" in str(
+        found.value
+    )
 
 
 class SharedMemory:
@@ -217,7 +288,6 @@ class Recorder:
 
 def test_what_a_process_passes(kernel):
     """With a store of torch.distributed between the ranks, here threads."""
-    from tilelang.distributed.launcher import TeamLauncher
 
     store = torch.distributed.HashStore()
     recorders = [Recorder(kernel.launch_plan) for _ in range(3)]
@@ -247,6 +317,47 @@ def test_what_a_process_passes(kernel):
             own = tensor.data_ptr()
             assert table.tolist() == [own + 4096 * (r - rank) for r in range(3)]
         assert all(a is b for a, b in zip(tables, second[5:], strict=True))  # made once
+
+
+class HasFound:
+    """Stands in for a watch."""
+
+    def __init__(self, found=None):
+        self.found = found
+        self.seen = []
+
+    def check(self):
+        if self.found:
+            raise RuntimeError(self.found)
+
+    def explained(self, error):
+        return RuntimeError(f"rank 1 has died. {error}")
+
+    def launched(self, kernel):
+        self.seen.append(kernel)
+
+
+@pytest.mark.parametrize("found", [None, "rank 1 has died"])
+def test_the_watch_has_the_word_before_a_launch_and_behind_one_that_fails(kernel, found):
+    def program(rank):
+        team, recorder = current.get(), Recorder(kernel.launch_plan)
+        team.watch = HasFound(found)
+        launcher, given = TeamLauncher(recorder, kernel.kernel_source), tensors()
+        if found:
+            with pytest.raises(RuntimeError, match="rank 1 has died"):
+                launcher(*given)
+            return recorder.calls == []
+        launcher(*given)
+
+        def fail(*args):
+            raise RuntimeError("CUDA error: unspecified launch failure")
+
+        launcher.launcher = fail
+        with pytest.raises(RuntimeError, match=r"rank 1 has died\. CUDA error") as error:
+            launcher(*given)
+        return isinstance(error.value.__cause__, RuntimeError) and len(team.watch.seen) == 1
+
+    assert distributed.emulate(2, program) == [True, True]
 
 
 def test_a_process_that_has_died_is_named():

@@ -76,3 +76,90 @@ def test_bounds_in_variables_are_those_of_a_pipeline_with_roles():
         kernel(q, k, torch.tensor([begin, end], dtype=torch.int32), c)
         rows = k[begin // 64 * 64 : end // 64 * 64].double()
         assert torch.equal(c.double(), (q.double() @ rows.T) @ rows)
+
+
+def ran(program, *shape, first=5):
+    """What a program makes of the int `first`."""
+    made = torch.zeros(shape, dtype=torch.int32)
+    kernel = tilelang.compile(program, target="cuda", execution_backend="emulate")
+    kernel(torch.tensor([first], dtype=torch.int32), made)
+    return made.tolist()
+
+
+def test_sizes_of_a_persistent_loop_are_evaluated_once():
+    """Domain, programs, this program's number and the width of a group."""
+
+    @T.prim_func
+    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((16,), "int32")):
+        with T.Kernel(1, threads=32):
+            last = T.alloc_var("int32")
+            programs = T.alloc_var("int32")
+            program = T.alloc_var("int32")
+            group = T.alloc_var("int32")
+            runs = T.alloc_var("int32")
+            last = n[0]
+            programs = 2
+            program = 1
+            group = 2
+            runs = 0
+            for i, j in T.Persistent([2, last], programs, program, group_size=group):
+                C[runs] = i * 10 + j
+                last = last + 3
+                programs = 1
+                program = 0
+                group = 1
+                runs = runs + 1
+
+    # Tiles 1, 3, .. of 0,0 0,1 1,0 1,1 | 0,2 0,3 1,2 1,3 | 0,4 - 1,4 -
+    assert ran(main, 16) == [1, 11, 3, 13, *[0] * 12]
+
+
+def test_sizes_of_a_tile_scheduler_are_evaluated_once():
+    @T.prim_func
+    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=32):
+            rows = T.alloc_var("int32")
+            workers = T.alloc_var("int32")
+            rows = n[0]
+            workers = 1
+            scheduler = T.PersistentTileScheduler(rows, 2, workers)
+            scheduler.init(0)
+            while scheduler.valid():
+                C[0] = C[0] + 1
+                C[1] = C[1] + scheduler.m_idx * 2 + scheduler.n_idx
+                if C[0] < 40:
+                    rows = rows + 1
+                    workers = 2
+                scheduler.next_tile()
+
+    assert ran(main, 2) == [10, 45]
+
+
+def test_extents_of_parallel_loops_are_evaluated_once():
+    """The body may write the element that an extent was read from."""
+
+    @T.prim_func
+    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=1):
+            for i in T.Parallel(n[0]):
+                C[i] = 1
+                n[0] = 0
+
+    assert sum(ran(main, 64, first=40)) == 40
+
+
+def test_bounds_of_unrolled_and_vector_loops_are_evaluated_once():
+    @T.prim_func
+    def main(n: T.Tensor((1,), "int32"), C: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=1):
+            end = T.alloc_var("int32")
+            end = n[0]
+            for _ in T.unroll(0, end, 2):
+                end = end + 1
+                C[0] = C[0] + 1
+            end = n[0]
+            for i in T.vectorized(end, end + 2):
+                C[i] = i
+                end = 0
+
+    assert ran(main, 8) == [3, 0, 0, 0, 0, 5, 6, 0]

@@ -4,7 +4,8 @@
  * A signal is a word that one rank writes and another one looks at, atomically, at the scope of the
  * system: who sends it releases, who has waited for it acquires (PTX ISA, Memory Consistency
  * Model). A wait that lasts kSignalSeconds ends the kernel with an error of the launch, after a
- * line that says what is missing: a rank has died, or never comes.
+ * line that says what is missing. Which rank was to send it is known to the host, whose line comes
+ * first (tilelang/distributed/watch.py).
  */
 #pragma once
 
@@ -108,7 +109,7 @@ TL_DEVICE void signal_wait_until(const T* signal, T value, int rank, const char*
     if (!limit.is_over()) continue;
     ::printf(
         "tilelang: rank %d has waited %d s for signal %s, which is %lld, wanted %lld: the rank "
-        "that sends it has died or never comes\n",
+        "that sends it has died or never comes; on stderr tilelang.distributed says which\n",
         rank, int(detail::kSignalSeconds), what, (long long)found, (long long)value);
     __trap();
   }
@@ -132,8 +133,10 @@ TL_DEVICE void sync_ranks_wait(const uint32_t* row, int rank, int ranks, int thr
     detail::WaitLimit limit;
     while (int32_t(atomic_load<acquire_system>(row + r) - own) < 0) {
       if (!limit.is_over()) continue;
-      ::printf("tilelang: rank %d has waited %d s for rank %d at a barrier of all ranks\n", rank,
-               int(detail::kSignalSeconds), r);
+      ::printf(
+          "tilelang: rank %d has waited %d s for rank %d at a barrier of all ranks; on stderr "
+          "tilelang.distributed says what that does\n",
+          rank, int(detail::kSignalSeconds), r);
       __trap();
     }
   }

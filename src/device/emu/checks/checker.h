@@ -142,6 +142,8 @@ struct Flight {
   Site site;     // of the latest one
 };
 
+struct MapAcquire;
+
 /*! All zeros when made. */
 struct Checker {
   Table<Epoch> epochs;
@@ -175,6 +177,7 @@ struct Checker {
   Announcement announcements[256];  // by address: the latest ones
   WeakSignal weak_signals[64];
   Flight* flights;
+  MapAcquire* map_acquires;
   void **values, **pointers;  // of the kernel, as it sees them
   struct {
     uint32_t reads;

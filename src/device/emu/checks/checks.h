@@ -4,6 +4,7 @@
 #include <tl/blocks.h>
 
 #include "arguments.h"
+#include "maps.h"
 #include "observe.h"
 
 namespace tl {
@@ -45,6 +46,7 @@ void check_happened(SyncClock& clock) {
 
 /*! The threads of a rank know what its host did before the launch. */
 void check_block_begins(Block& block) {
+  if (checks(kCheckRaces)) forget_acquires(*worker->checker, &block);
   if (!checks(kCheckRaces) || worker->ranks == 1) return;
   const ClockRef& known = worker->checker->known[block.cluster->gpu];
   for (unsigned i = 0; i < block.threads; ++i) {
@@ -96,6 +98,17 @@ void check_fence_proxy_async() {
   mine.fenced = mine.seen;
   mine.fenced_time = mine.times[0]++;
   mine.epoch = 0;
+}
+
+void check_map_acquired(const void* map) {
+  if (checks(kCheckRaces)) note_acquire(map, *worker->current);
+}
+
+void check_map_used(const void* map, Location where) {
+  if (!checks(kCheckRaces) || is_parameter(map) || has_acquired(map, *worker->current)) return;
+  fail(where,
+       "a copy by a tensor map in global memory, which no fence.proxy.tensormap orders behind who "
+       "wrote it. Let this thread acquire the map before (tl::peer_map)");
 }
 
 // --- asynchronous operations
@@ -211,16 +224,20 @@ void check_write(const Agent& agent, void* to, size_t bytes, Location where) {
   check_named(agent, Access::kWrite, to, bytes, where);
 }
 
+/*! What an atomic operation is for those of other ranks, by its scope. */
+static Access atomic_access(const void* at, bool writes, bool system) {
+  if (system || worker->ranks == 1) return writes ? Access::kAtomic : Access::kAtomicRead;
+  if (is_of_peer(at)) return writes ? Access::kWrite : Access::kRead;
+  return writes ? Access::kNarrowAtomic : Access::kNarrowAtomicRead;
+}
+
+/*! Reductions of bulk copies have the scope of one GPU (PTX ISA, cp.reduce.async.bulk). */
 void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
-  check_named(agent, Access::kAtomic, at, bytes, where);
+  check_named(agent, atomic_access(at, true, false), at, bytes, where);
 }
 
 void check_atomic(const void* at, size_t bytes, bool writes, bool system, Location where) {
-  const bool weak = !system && worker->ranks > 1 && is_of_peer(at);
-  check_named(weak     ? (writes ? Access::kWrite : Access::kRead)
-              : writes ? Access::kAtomic
-                       : Access::kAtomicRead,
-              at, bytes, where);
+  check_named(atomic_access(at, writes, system), at, bytes, where);
 }
 
 /*! What a relaxed atomic operation releases: what its thread knew at its last fence. */
@@ -447,6 +464,7 @@ static void release_checker(Worker& of) {
   for (unsigned r = 0; r < of.ranks; ++r) of.grid_barriers[r] = {};
   checker.atomics.forget(nullptr, ~size_t(0));
   end_flights(nullptr, 0);
+  forget_acquires(checker, nullptr);
   copy_back_and_release(checker);
   if (checker.shared_cells) munmap(checker.shared_cells, checker.shared_bytes * sizeof(Cell));
   if (checker.local_bytes) munmap(checker.local_bytes, checker.stack_bytes);

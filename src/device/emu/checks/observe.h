@@ -178,12 +178,12 @@ inline void note_peer(unsigned rank, const Observation& now) {
 
 inline void observe_global(Observation& now) {
   Region& region = nearest_region(now.at);
-  const bool writes = now.access == Access::kWrite || now.access == Access::kAtomic;
+  const bool is_write = writes(now.access);
   now.space = Space::kGlobal;
   now.argument = int(region.argument);
   now.offset = now.at - region.mapped;
   const bool inside = now.offset >= 0 && now.offset + now.bytes <= region.bytes;
-  if (checks(kCheckBounds) && (!inside || (writes && !region.written))) {
+  if (checks(kCheckBounds) && (!inside || (is_write && !region.written))) {
     out_of_bounds(now, region.bytes);
   }
   check_multiple(now);

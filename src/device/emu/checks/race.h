@@ -40,13 +40,21 @@ inline Report report_of(const Observation& now, const char* kind) {
   return report;
 }
 
-inline bool writes(Access access) { return access == Access::kWrite || access == Access::kAtomic; }
+/*! Whether one of two atomic operations of two ranks is narrow. */
+inline bool too_narrow(const Observation& now, Access before, const Epoch& epoch) {
+  if (!is_narrow(now.access) && !is_narrow(before)) return false;
+  return !is_host(epoch) &&
+         epoch.block / grid_blocks() != number_of(*now.by.thread->block) / grid_blocks();
+}
 
 /*! What would order two accesses, where more than their kinds has to be known; "" else. */
 inline const char* missing_between(const Observation& now, Access access, uint32_t number) {
   const Epoch& before = worker->checker->epochs[number];
   const Fiber& thread = *now.by.thread;
   const unsigned block = number_of(*thread.block);
+  if (is_atomic(access) && is_atomic(now.access) && too_narrow(now, access, before)) {
+    return "the scope of the system in both atomic operations";
+  }
   if (before.engine != Engine::kThread) return "";
   if (now.by.async_proxy() && ordered(number, now.by, false)) return "fence.proxy.async";
   if (over(before, now.by, false)) {
@@ -55,7 +63,7 @@ inline const char* missing_between(const Observation& now, Access access, uint32
   }
   if (now.by.engine != Engine::kThread) return "";
   const WeakSignal& weak = weak_signal(before.block, block);
-  const bool plain = access < Access::kAtomicRead && now.access < Access::kAtomicRead;
+  const bool plain = !is_atomic(access) && !is_atomic(now.access);
   if (plain && weak.known && weak.from == before.block && weak.to == block) {
     if (weak.narrow) return "the scope of the system in both atomic operations";
     return weak.acquires ? "release order in the atomic operation that announces it"
@@ -81,15 +89,10 @@ inline Report race_of(const Observation& now, unsigned at, Access access, uint32
   Report report = report_of(now, "race");
   report.offset += at;
   report.bytes = now.bytes - at;
-  report.before = {access, before.block, before.thread, before.engine, site & ~kAtomicWrite};
+  report.before = {access, before.block, before.thread, before.engine,
+                   site & ~(kAtomicWrite | kNarrowWrite)};
   report.missing = missing_between(now, access, epoch);
   return report;
-}
-
-inline bool conflict(Access a, Access b) {
-  const bool reads = !writes(a) && !writes(b);
-  const bool atomic = a >= Access::kAtomicRead && b >= Access::kAtomicRead;
-  return !reads && !atomic;
 }
 
 struct Earlier {
@@ -97,6 +100,12 @@ struct Earlier {
   uint32_t epoch;
   Site site;
 };
+
+inline bool conflict(const Observation& now, const Earlier& earlier) {
+  if (!writes(now.access) && !writes(earlier.access)) return false;
+  if (!is_atomic(now.access) || !is_atomic(earlier.access)) return true;
+  return too_narrow(now, earlier.access, worker->checker->epochs[earlier.epoch]);
+}
 
 /*! The accesses of a cell since its last write, newest first. */
 template <typename Visit>
@@ -130,7 +139,7 @@ inline bool all_ordered(const Cell& cell, const Observation& now, Earlier* found
                             (fenced && !writes(earlier.access) && over(epoch, by, true));
     by_clock &= in_clock;
     all &= is_ordered;
-    if (is_ordered || !conflict(now.access, earlier.access)) return true;
+    if (is_ordered || !conflict(now, earlier)) return true;
     if (!found->epoch) *found = earlier;
     return false;
   });
@@ -164,13 +173,15 @@ inline void judge_suspects() {
 inline void check_last_write(const Cell& cell, const Observation& now, unsigned at) {
   Checker& checker = *worker->checker;
   const bool atomic = cell.write_site & kAtomicWrite;
-  if (!cell.write || (atomic && now.access >= Access::kAtomicRead)) return;
+  const Access access = !atomic                          ? Access::kWrite
+                        : cell.write_site & kNarrowWrite ? Access::kNarrowAtomic
+                                                         : Access::kAtomic;
+  if (!cell.write || !conflict(now, {access, cell.write, cell.write_site})) return;
   if (ordered(cell.write, now.by, true)) return;
   const Epoch& before = checker.epochs[cell.write];
   const bool engines = before.engine != Engine::kThread && now.by.async_proxy();
   if (engines && now.access == Access::kWrite && over(before, now.by, false)) return;
-  const Report report =
-      race_of(now, at, atomic ? Access::kAtomic : Access::kWrite, cell.write, cell.write_site);
+  const Report report = race_of(now, at, access, cell.write, cell.write_site);
   const bool plain = now.access == Access::kWrite && !atomic && !is_host(before) &&
                      report.now.engine == Engine::kThread &&
                      report.before.engine == Engine::kThread;
@@ -195,7 +206,7 @@ inline void remember(Cell& cell, const Observation& now, bool all_are_ordered) {
     cell.read_site = now.site;
     return;
   }
-  const bool atomics = now.access == Access::kAtomic || has_atomics(cell);
+  const bool atomics = updates(now.access) || has_atomics(cell);
   if (cell.reads & kTopBit) {
     const Node& head = chains[cell.reads];
     if (head.epoch == epoch && head.access == now.access) return;
@@ -225,9 +236,9 @@ inline void check_race(Cell& cell, const Observation& now, unsigned at) {
     cell = {epoch, now.site, kNever, 0};
   } else {
     remember(cell, now, all);
-    if (!cell.write && now.access == Access::kAtomic) {
+    if (!cell.write && updates(now.access)) {
       cell.write = epoch;
-      cell.write_site = now.site | kAtomicWrite;
+      cell.write_site = now.site | kAtomicWrite | (is_narrow(now.access) ? kNarrowWrite : 0);
     }
   }
 }
@@ -253,7 +264,7 @@ inline void check_cells(Cell* cells, const Observation& now) {
     }
     if (checks(kCheckRaces)) {
       check_race(after, now, i);
-    } else if (now.access != Access::kRead && now.access != Access::kAtomicRead) {
+    } else if (writes(now.access)) {
       after.write = kInitial;
     }
     do {

@@ -29,8 +29,8 @@ struct Epoch {
   Engine engine;
 };
 
-/*! `write_site` of an atomic operation that found no write before it. */
-constexpr Site kAtomicWrite = 0x40000000u;
+/*! `write_site` of an atomic operation that found no write before it, and of one that is narrow. */
+constexpr Site kAtomicWrite = 0x40000000u, kNarrowWrite = 0x20000000u;
 
 /*! `reads`: the epoch of one plain read, or with the top bit a chain. Shared memory without a write
  * is undefined. */
@@ -43,7 +43,26 @@ struct Cell {
 
 inline bool operator==(const Cell& a, const Cell& b) { return memcmp(&a, &b, sizeof(a)) == 0; }
 
-enum class Access : uint8_t { kRead, kWrite, kAtomicRead, kAtomic, kAny };
+/*! Atomic operations are narrow if their scope is one GPU where several run: those of another GPU
+ * are not atomic with them (PTX ISA, Morally strong operations). */
+enum class Access : uint8_t {
+  kRead,
+  kWrite,
+  kAtomicRead,
+  kAtomic,
+  kNarrowAtomicRead,
+  kNarrowAtomic,
+  kAny
+};
+
+inline bool is_atomic(Access access) { return access >= Access::kAtomicRead; }
+inline bool is_narrow(Access access) {
+  return access == Access::kNarrowAtomicRead || access == Access::kNarrowAtomic;
+}
+inline bool updates(Access access) {
+  return access == Access::kAtomic || access == Access::kNarrowAtomic;
+}
+inline bool writes(Access access) { return access == Access::kWrite || updates(access); }
 
 struct Node {
   uint32_t epoch;

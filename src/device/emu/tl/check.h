@@ -158,6 +158,11 @@ TL_CHECK(void check_exit())
 /*! All threads of a cluster have exited. */
 TL_CHECK(void check_cluster_ends(Cluster&))
 
+/*! The running thread acquires a tensor map in global memory; a copy of its uses one, in global
+ * memory or not. */
+TL_CHECK(void check_map_acquired(const void*))
+TL_CHECK(void check_map_used(const void*, Location))
+
 /*! Groups before `group` are complete for the running thread. */
 TL_CHECK(void check_groups_done(Engine, unsigned /*group*/))
 

@@ -166,7 +166,13 @@ inline void add_senders(Text& text, const Fiber& waits) {
     separator = ", ";
   }
   if (separator[0] == ',') {
-    text.add(" could still, but have not. Let one signal, before it waits itself");
+    text.add(" could still, but have not");
+    unsigned ended = 0;
+    for (unsigned r = 0; r < worker->ranks; ++r) {
+      if (!ranks.live[r]) text.add("%srank %u", ended++ ? ", " : "; ", r);
+    }
+    if (ended) text.add(ended > 1 ? " have ended" : " has ended");
+    text.add(". Let one signal, before it waits itself");
   } else if (from >= 0) {
     text.add(": rank %d has ended. Let all ranks come to the same barriers, equally often", from);
   } else {

@@ -58,13 +58,15 @@ inline int64_t peer(const void*, const int64_t* addresses, int rank, int ranks,
   return int64_t(emu::check_relocated((void*)addresses[rank]));
 }
 
-/*! The place of the tensor map of `rank`; `maps` has one for each of the ranks. */
+/*! The place of the tensor map of `rank`, which the thread acquires; `maps` has one for each of the
+ * ranks. */
 inline int64_t peer_map(const CUtensorMap* maps, int rank, int ranks,
                         emu::Location where = emu::here()) {
   if (unsigned(rank) >= unsigned(ranks)) {
     emu::fail(where, "out-of-bounds: the tensor of rank %d of %d ranks. Use 0 to %d", rank, ranks,
               ranks - 1);
   }
+  emu::check_map_acquired(maps + rank);
   return int64_t(maps + rank);
 }
 TL_DEVICE const CUtensorMap& tensor_map_at(int64_t place) {

@@ -71,6 +71,7 @@ TL_RUNTIME const TensorMap& read_tensor_map(const CUtensorMap& map, unsigned ran
     fail(where, "%u %scoordinates for a tensor map of %u dimensions%s", rank,
          im2col ? "im2col " : "", contents.rank, contents.im2col ? " in im2col mode" : "");
   }
+  check_map_used(&map, where);
   return contents;
 }
 

@@ -16,6 +16,8 @@ from tilelang import emulator
 from tilelang.emulator import EmulationError, Report
 from tilelang.emulator.compiler import EmulatedModule, build_emulated
 
+from .maps import maps_of
+
 KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(?!__launch_bounds__)(\w+)\(', re.MULTILINE)
 _PLACE = re.compile(r"[\w.]+:\d+")
 
@@ -74,17 +76,27 @@ class RankBase(Base):
 
     plan: Callable[[], Any] = lambda: None
 
-    def arguments(self, launches: Sequence[Launch]) -> list[list[np.ndarray | int]]:
-        """What the kernel takes on each rank."""
+    def arguments(self, launches: Sequence[Launch]) -> list[list[Any]]:
+        """What the kernel takes on each rank: arrays, numbers, tensor maps."""
         plan = self.plan()
         names = [plan.params[i].name for i in plan.arguments]
+        of_tensors = {
+            name: [launch.arguments[i] for launch in launches] for i, name in enumerate(names)
+        }
         of_ranks = []
-        for rank, launch in enumerate(launches):
-            values: dict[str, Any] = dict(zip(names, launch.arguments, strict=True))
+        for rank in range(len(launches)):
+            values: dict[str, Any] = {name: of[rank] for name, of in of_tensors.items()}
             values |= {"tl_rank": rank, "tl_num_ranks": len(launches)}
-            for i, name in enumerate(names):
-                addresses = [other.arguments[i].ctypes.data for other in launches]
+            for name, arrays in of_tensors.items():
+                addresses = [array.ctypes.data for array in arrays]
                 values[f"{name}_peers"] = np.array(addresses, np.int64)
+            for d in plan.descriptors:
+                if d.peers:
+                    maps = maps_of(d, of_tensors[d.param.removesuffix("_peers")])
+                    values[d.name] = pointer = ctypes.c_void_p(ctypes.addressof(maps))
+                    pointer.maps = maps  # live as long as the pointer
+                else:
+                    values[d.name] = maps_of(d, [values[d.param]])
             of_ranks.append([values[arg[1]] for arg in plan.kernels[0].args])
         return of_ranks
 
@@ -214,7 +226,7 @@ class Corpus:
                 (base.block, 1, 1),
                 base.shared,
                 [
-                    [_argument(a) if isinstance(a, np.ndarray) else ctypes.c_int(a) for a in args]
+                    [ctypes.c_int(a) if isinstance(a, int) else _argument(a) for a in args]
                     for args in given
                 ],
                 arrays=[[a if isinstance(a, np.ndarray) else None for a in args] for args in given],

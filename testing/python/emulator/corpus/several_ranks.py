@@ -1,17 +1,14 @@
 """Kernels that several ranks run together, as the compiler prints them, with a line changed."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-import tilelang
 import tilelang.language as T
 
-from .kit import Defect, Launch, RankBase
+from .kit import Defect, Launch
+from .ranks import RANKS, arrivals, base, drawn, launches, zeros
 
-RANKS = 3
 N = 256
 THREADS = 64
 
@@ -38,9 +35,9 @@ def gather_program() -> Any:
 
 
 def gather() -> list[Launch]:
-    x = _drawn(RANKS, N)
-    outs, counts = _zeros(RANKS, N), _counts(1)
-    return _launches([x, outs, counts], [(out, x) for out in outs])
+    x = drawn(RANKS, N)
+    outs, counts = zeros(RANKS, N), arrivals(1)
+    return launches([x, outs, counts], [(out, x) for out in outs])
 
 
 def ring_program() -> Any:
@@ -80,11 +77,11 @@ def ring_program() -> Any:
 
 
 def ring() -> list[Launch]:
-    x = _drawn(RANKS, 2, N)
-    slots, outs = _zeros(N), _zeros(2, N)
-    full, taken = _zeros(1, dtype=np.int32), _zeros(1, dtype=np.int32)
+    x = drawn(RANKS, 2, N)
+    slots, outs = zeros(N), zeros(2, N)
+    full, taken = zeros(1, dtype=np.int32), zeros(1, dtype=np.int32)
     results = list(zip(outs, x.cumsum(0), strict=True))
-    return _launches([x, slots, full, taken, _counts(1), outs], results)
+    return launches([x, slots, full, taken, arrivals(1), outs], results)
 
 
 def reduce_program() -> Any:
@@ -119,9 +116,9 @@ def reduce_program() -> Any:
 
 
 def reduce() -> list[Launch]:
-    x, ys = _drawn(RANKS, RANKS, N), _zeros(RANKS, N)
-    arrived = _zeros(1, dtype=np.uint32)
-    return _launches([x, _zeros(RANKS, N), _counts(1), arrived, ys], [(y, x.sum(0)) for y in ys])
+    x, ys = drawn(RANKS, RANKS, N), zeros(RANKS, N)
+    arrived = zeros(1, dtype=np.uint32)
+    return launches([x, zeros(RANKS, N), arrivals(1), arrived, ys], [(y, x.sum(0)) for y in ys])
 
 
 def histogram_program() -> Any:
@@ -153,10 +150,10 @@ def histogram_program() -> Any:
 
 def histogram() -> list[Launch]:
     x = np.random.default_rng(0).integers(0, THREADS, (RANKS, N)).astype(np.int32)
-    outs = _zeros(THREADS, dtype=np.int32)
+    outs = zeros(THREADS, dtype=np.int32)
     wanted = np.bincount(x.ravel(), minlength=THREADS).astype(np.int32)
-    arguments = [x, _zeros(THREADS, dtype=np.int32), _zeros(RANKS, dtype=np.int32), outs]
-    return _launches([*arguments, _counts(1)], [(outs[RANKS - 1], wanted)])
+    arguments = [x, zeros(THREADS, dtype=np.int32), zeros(RANKS, dtype=np.int32), outs]
+    return launches([*arguments, arrivals(1)], [(outs[RANKS - 1], wanted)])
 
 
 def halo_program() -> Any:
@@ -189,12 +186,12 @@ def halo_program() -> Any:
 
 
 def halo() -> list[Launch]:
-    x, outs = _drawn(RANKS, N), _zeros(THREADS)
-    ready = _zeros(2, dtype=np.uint32)
+    x, outs = drawn(RANKS, N), zeros(THREADS)
+    ready = zeros(2, dtype=np.uint32)
     results = [
         (outs[r], x[r - 1, N - THREADS :] + x[(r + 1) % RANKS, :THREADS]) for r in range(RANKS)
     ]
-    return _launches([x, _zeros(2, THREADS), ready, _counts(1), outs], results)
+    return launches([x, zeros(2, THREADS), ready, arrivals(1), outs], results)
 
 
 def bulk_program() -> Any:
@@ -224,64 +221,19 @@ def bulk_program() -> Any:
 
 
 def bulk() -> list[Launch]:
-    x, outs = _drawn(RANKS, N), _zeros(N)
-    ready = _zeros(1, dtype=np.uint32)
+    x, outs = drawn(RANKS, N), zeros(N)
+    ready = zeros(1, dtype=np.uint32)
     results = [(outs[r], 2 * x[r - 1]) for r in range(RANKS)]
-    return _launches([x, _zeros(N), ready, _counts(1), outs], results)
-
-
-def _drawn(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-
-
-def _zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    """Of each rank."""
-    return np.zeros((RANKS, *shape), dtype)
-
-
-def _counts(slots: int) -> np.ndarray:
-    return np.zeros((RANKS, slots, RANKS), np.uint32)
-
-
-def _launches(
-    arguments: list[np.ndarray], results: list[tuple[np.ndarray, np.ndarray]]
-) -> list[Launch]:
-    """A launch of each rank; each argument is an array over ranks."""
-    # Apart, as GPUs have them.
-    of_ranks = [[np.ascontiguousarray(a[r]).copy() for a in arguments] for r in range(RANKS)]
-    copies = {id(a): [of_ranks[r][i] for r in range(RANKS)] for i, a in enumerate(arguments)}
-    wanted: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(RANKS)]
-    for found, value in results:
-        for r in range(RANKS):
-            for a in arguments:
-                if found.base is a and np.shares_memory(found, a[r]):
-                    wanted[r].append((copies[id(a)][r], value))
-    assert sum(map(len, wanted)) == len(results)
-    return [Launch(of_ranks[r], wanted[r]) for r in range(RANKS)]
-
-
-@functools.cache
-def _lowered(program: Callable[[], Any]) -> Any:
-    return tilelang.lower(program(), target="cuda -arch=sm_90a")
-
-
-def _base(program: Callable[[], Any], launch: Callable[[], list[Launch]]) -> RankBase:
-    return RankBase(
-        lambda: _lowered(program).kernel_source,
-        launch,
-        block=THREADS,
-        shared=4096,
-        plan=lambda: _lowered(program).launch_plan,
-    )
+    return launches([x, zeros(N), ready, arrivals(1), outs], results)
 
 
 BASES = {
-    "gather": _base(gather_program, gather),
-    "ring": _base(ring_program, ring),
-    "reduce": _base(reduce_program, reduce),
-    "histogram": _base(histogram_program, histogram),
-    "halo": _base(halo_program, halo),
-    "bulk": _base(bulk_program, bulk),
+    "gather": base(gather_program, gather, THREADS),
+    "ring": base(ring_program, ring, THREADS),
+    "reduce": base(reduce_program, reduce, THREADS),
+    "histogram": base(histogram_program, histogram, THREADS),
+    "halo": base(halo_program, halo, THREADS),
+    "bulk": base(bulk_program, bulk, THREADS),
 }
 _WAIT = "tl::sync_ranks_wait(counts, tl_rank, tl_num_ranks, tx, 64);\n"
 _ARRIVE = "tl::sync_ranks_arrive(counts, counts, tl_rank, tl_num_ranks, tx, 64, counts_peers);\n"
@@ -465,6 +417,15 @@ DEFECTS = {
         "race",
         ("tl::atomic_add", "tl::atomic_add"),
     ),
+    "histogram's owner counts at the scope of its own GPU": Defect(
+        "histogram",
+        "tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
+        "if (tl_rank == 2) tl::atomic_add<tl::relaxed>(H_peer + X[o * 64 + tx], 1);  // own\n"
+        "    else tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
+        "race",
+        ("// own", "tl::relaxed_system"),
+        missing="the scope of the system",
+    ),
     "histogram counts without atomic operations": Defect(
         "histogram",
         "tl::atomic_add<tl::relaxed_system>(H_peer + X[o * 64 + tx], 1);",
@@ -512,6 +473,15 @@ DEFECTS = {
         ("tl::load<float, 4>(In", "tl::bulk_store<tl::evict_normal>(In_peer"),
         also=("ended",),
         nth=1,
+    ),
+    "bulk copies of several ranks add to one tile": Defect(
+        "bulk",
+        "(In_peer, tile, 1024);",
+        "(In_peer, tile, 1024);\n      tl::bulk_reduce_add<float>("
+        "(float*)tl::peer(In, In_peers, 0, 3), tile, 1024);",
+        "race",
+        ("tl::bulk_reduce_add", "tl::bulk_reduce_add"),
+        also=("ended",),
     ),
     "bulk copy of more than there is": Defect(
         "bulk", "(In_peer, tile, 1024)", "(In_peer, tile, 1040)", "out-of-bounds", ("(In_peer",)
