@@ -70,8 +70,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
     def error(given, found):
         a, pairs, scale = given
         if packed:
-            tiles = pairs.view(N, -1, 4, PACKED_K // 8)
-            pairs = tiles.transpose(2, 3).reshape(N, -1)[:, : K // 2]
+            pairs = dequantize.unpack_tiles(pairs, K, PACKED_K)
         return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]
 
     return Row(

@@ -22,19 +22,31 @@ def place_in_pack(j, block_K):
     """Where element j of a row of a tile of weights lies in the tile's bytes, as `pack` has them.
 
     A thread has of each 16 elements of a row 2 q, 2 q + 1, 2 q + 8 and 2 q + 9, with q its number
-    in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): all of q = 0 come first.
+    in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): all of q = 0 come first. Of eight
+    that are a word, neighbours lie four elements apart, so that one mask leaves both of them.
     """
-    return j % 8 // 2 * (block_K // 4) + j // 16 * 4 + j % 16 // 8 * 2 + j % 2
+    return j % 8 // 2 * (block_K // 4) + j // 32 * 8 + j % 2 * 4 + j % 32 // 8
 
 
 def pack(pairs, block_K=128):
-    """Pairs of weights (N, K / 2) with the bytes of each tile of `block_K` elements in the order of
+    """Pairs of weights (N, K / 2) with the elements of each tile of `block_K` in the order of
     `place_in_pack`, so that a thread loads what it has of a row at once. K is filled up to whole
-    tiles."""
+    tiles, which are multiples of 32."""
     N, half = pairs.shape
     tiles = -(-2 * half // block_K)
     filled = torch.nn.functional.pad(pairs, (0, tiles * block_K // 2 - half))
-    return filled.view(N, tiles, block_K // 8, 4).transpose(2, 3).reshape(N, -1).contiguous()
+    elements = torch.stack([filled & 15, filled >> 4], -1).view(N, tiles, block_K)
+    places = torch.tensor([place_in_pack(j, block_K) for j in range(block_K)])
+    low, high = elements[:, :, places.argsort()].view(N, -1, 2).unbind(-1)
+    return low | high << 4
+
+
+def unpack_tiles(packed, K, block_K=128):
+    """The pairs (N, K / 2) that `pack` was given."""
+    elements = torch.stack([packed & 15, packed >> 4], -1).view(packed.shape[0], -1, block_K)
+    places = torch.tensor([place_in_pack(j, block_K) for j in range(block_K)])
+    low, high = elements[:, :, places].view(packed.shape[0], -1, 2).unbind(-1)
+    return (low | high << 4)[:, : K // 2]
 
 
 @T.macro
