@@ -35,6 +35,7 @@ LONG = [  # of A with many rows
         [(128, 128, 128, 4), (192, 128, 128, 3), (256, 128, 128, 2), (256, 128, 64, 4)], [256]
     )
 ] + [tile(128, 256, 64, 4, 512, 1), tile(192, 128, 64, 5, 256, 1), tile(256, 64, 128, 2, 128, 1)]
+LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
 
 
 def short(M):
@@ -48,11 +49,14 @@ def short(M):
         ((64, 128, 4, (2, 4)), 128, 4),
         ((128, 256, 3, (2, 4)), 256, 2),
         ((64, 256, 3, (2, 4)), 128, 3),
+        *([((128, 256, 2, (1, 2, 4)), 256, 1)] if columns > 16 else []),
     ]:
         stage = (2 * columns + block_N // 2) * block_K
         room = min(blocks, 200_000 // (num_stages * stage))
         for split in splits if room else ():
             shape = tile(columns, block_N, block_K, num_stages, threads, split)
+            if block_K == 256:  # one half is unpacked while the other one is multiplied
+                shape["parts"] = 2
             found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
     if M > 128:
         found += [tile(256, 128, 128, 2, 256, split) for split in (1, 2)]

@@ -95,15 +95,18 @@ def matmul_int4(
     threads=256,
     packed=False,
     min_blocks=None,
+    parts=1,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
     scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
     are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
-    `PACKED`. `min_blocks` are to share a multiprocessor."""
+    `PACKED`, and so is each of `parts` of a step: one is multiplied while the next one is unpacked.
+    `min_blocks` are to share a multiprocessor."""
     scaled = min(group, block_K)
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
     tiles = -(-N // block_N) * -(-M // block_M)
+    width = block_K // parts
 
     @T.prim_func
     def main(
@@ -124,8 +127,8 @@ def matmul_int4(
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
             scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
-            B_local = T.alloc_fragment((block_N, block_K), T.int4)
-            weight = T.alloc_fragment((block_N, block_K), T.float16)
+            B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
+            weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), T.float16)
 
@@ -138,12 +141,15 @@ def matmul_int4(
                 T.copy(A[by * block_M, k * block_K], A_shared)
                 T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
                 T.copy(scale[k * block_K // group, bx * block_N], scale_shared)
-                T.copy(B_shared, B_local)
-                for n, j in T.Parallel(block_N, block_K):
-                    place = place_in_pack(j) if packed else j
-                    integer = T.cast(B_local[n, place], T.float16)
-                    weight[n, j] = integer * scale_shared[j // scaled, n]
-                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
+                for p in T.unroll(parts, explicit=True):
+                    first = p * width
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                    for n, j in T.Parallel(block_N, width):
+                        place = place_in_pack(j) if packed else j
+                        integer = T.cast(B_local[p][n, place], T.float16)
+                        weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                    A_part = A_shared[:, first : first + width]
+                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
             tile = by * T.ceildiv(N, block_N) + bx
             if split == 1 or add_up(C_local, partial, arrivals, tile, split):
                 store(C_local, C, C_shared, by * block_M, bx * block_N)
@@ -164,6 +170,7 @@ def matmul_mxfp4(
     threads=256,
     packed=False,
     min_blocks=None,
+    parts=1,
 ):
     """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
     along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
@@ -171,6 +178,7 @@ def matmul_mxfp4(
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
     tiles = -(-N // block_N) * -(-M // block_M)
+    width = block_K // parts
 
     @T.prim_func
     def main(
@@ -191,8 +199,8 @@ def matmul_mxfp4(
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
             scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
-            B_local = T.alloc_fragment((block_N, block_K), T.float4_e2m1fn)
-            weight = T.alloc_fragment((block_N, block_K), T.bfloat16)
+            B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
+            weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), T.bfloat16)
 
@@ -205,14 +213,17 @@ def matmul_mxfp4(
                 T.copy(A[by * block_M, k * block_K], A_shared)
                 T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
                 T.copy(scale[k * (block_K // 32), bx * block_N], scale_shared)
-                T.copy(B_shared, B_local)
-                for n, j in T.Parallel(block_N, block_K):
-                    # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                    bits = T.cast(scale_shared[j // 32, n], T.uint16) << 7
-                    power = T.reinterpret(bits, T.bfloat16)
-                    place = place_in_pack(j) if packed else j
-                    weight[n, j] = T.cast(B_local[n, place], T.bfloat16) * power
-                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
+                for p in T.unroll(parts, explicit=True):
+                    first = p * width
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                    for n, j in T.Parallel(block_N, width):
+                        # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
+                        bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
+                        power = T.reinterpret(bits, T.bfloat16)
+                        place = place_in_pack(j) if packed else j
+                        weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
+                    A_part = A_shared[:, first : first + width]
+                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
             tile = by * T.ceildiv(N, block_N) + bx
             if split == 1 or add_up(C_local, partial, arrivals, tile, split):
                 store(C_local, C, C_shared, by * block_M, bx * block_N)

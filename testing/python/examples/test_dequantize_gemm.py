@@ -24,8 +24,8 @@ def example():
 
 @pytest.mark.parametrize(("form", "bound"), [("int4", 1e-3), ("mxfp4", 8e-3)])
 def test_shares_of_k_are_added_up_by_the_last_block(example, device, form, bound):
-    """The third share of 8 begins behind the end of K."""
-    tile = {**SHORT, "block_K": 256, "num_stages": 2, "split": 3, "packed": True}
+    """Two steps of each of the three shares, of which the last ones are behind the end of K."""
+    tile = {**SHORT, "block_K": 256, "num_stages": 2, "split": 3, "packed": True, "parts": 2}
     assert example.relative_error(form, 24, 72, 1000, device=device, **tile) < bound
 
 
@@ -52,3 +52,13 @@ def test_the_loop_is_short(example, form, limit):
     assert sum("HGMMA" in line for line in loop) == 8
     assert len(loop) <= limit
     assert [usage.spill_stores for usage in kernel.resource_usage.values()] == [0]
+
+
+def test_a_part_is_unpacked_beside_the_product_of_another_one(example):
+    """Else ptxas awaits each instruction by itself."""
+    tile = {"block_K": 256, "num_stages": 2, "packed": True, "parts": 2}
+    program = example.PROGRAMS["int4"].get_tir(4096, 4096, 4096, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    loop = loop_with(kernel.sass, "HGMMA")
+    assert sum("HGMMA" in line for line in loop) == 16
+    assert sum("WARPGROUP.DEPBAR" in line for line in loop) == 2
