@@ -14,7 +14,6 @@ ROWS = [  # form, M, N, K, times torch's speed
     ("mxfp4", 256, 4096, 4096, 1.0),
     ("mxfp4", 16, 8192, 8192, 2.5),
 ]
-PACKED_K = 128
 BOUND = {"int4": 1e-3, "mxfp4": 8e-3}
 
 
@@ -36,27 +35,40 @@ LONG = [  # of A with many rows
         [(128, 128, 128, 4), (192, 128, 128, 3), (256, 128, 128, 2), (256, 128, 64, 4)], [256]
     )
 ] + [tile(128, 256, 64, 4, 512, 1), tile(192, 128, 64, 5, 256, 1), tile(256, 64, 128, 2, 128, 1)]
+LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
 
 
 def short(M):
-    """Of a few rows of A, in one tile of as many columns of the instruction."""
+    """Of a few rows of A, in one tile of as many columns of the instruction; more than one block of
+    them share a multiprocessor, whose threads then wait for memory less."""
     columns = min(M, 128)
-    return [
-        tile(columns, *shape, stages, threads, split)
-        for (shape, threads), stages, split in itertools.product(
-            [((128, 128), 256), ((64, 128), 128)], [3, 6], [1, 2, 4]
-        )
-        if columns * 128 * 2 * stages <= 120_000
-    ]
+    found = []
+    for (block_N, block_K, num_stages, splits), threads, blocks in [
+        ((128, 128, 3, (1, 2, 4)), 256, 2),
+        ((128, 128, 6, (2, 4)), 256, 2),
+        ((64, 128, 4, (2, 4)), 128, 4),
+        ((128, 256, 3, (2, 4)), 256, 2),
+        ((64, 256, 3, (2, 4)), 128, 3),
+        *([((128, 256, 2, (1, 2, 4)), 256, 1)] if columns > 16 else []),
+    ]:
+        stage = (2 * columns + block_N // 2) * block_K
+        room = min(blocks, 200_000 // (num_stages * stage))
+        for split in splits if room else ():
+            shape = tile(columns, block_N, block_K, num_stages, threads, split)
+            if block_K == 256:  # one half is unpacked while the other one is multiplied
+                shape["parts"] = 2
+            found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
+    if M > 128:
+        found += [tile(256, 128, 128, 2, 256, split) for split in (1, 2)]
+    return found
 
 
 def row(form, M, N, K, wanted, packed=False, small=False):
-    """The product of M x K numbers and N x K weights, which may be packed for the kernel's tiles of
-    `PACKED_K` elements."""
+    """The product of M x K numbers and N x K weights, which may be packed."""
     dequantize = example("dequantize_gemm")
     configs = [tile(16, 64, 128, 2, 128, 2)] if small else LONG if M > 256 else short(M)
     if packed:
-        configs = [{**c, "packed": True} for c in configs if c["block_K"] == PACKED_K]
+        configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
     size = {"M": M, "N": N, "K": K}
     dtype = {"int4": torch.float16, "mxfp4": torch.bfloat16}[form]
 
@@ -64,14 +76,13 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         return [torch.randn(rows, K, device=device).to(dtype) for rows in (M, N)]
 
     def inputs(device):
-        a, pairs, scale = dequantize.inputs(form, M, N, K, device=device)
-        return [a, dequantize.pack(pairs, PACKED_K) if packed else pairs, scale]
+        a, pairs, *others = dequantize.inputs(form, M, N, K, device=device)
+        return [a, dequantize.pack(pairs) if packed else pairs, *others]
 
     def error(given, found):
-        a, pairs, scale = given
+        a, pairs, scale, _ = given
         if packed:
-            tiles = pairs.view(N, -1, 4, PACKED_K // 8)
-            pairs = tiles.transpose(2, 3).reshape(N, -1)[:, : K // 2]
+            pairs = dequantize.unpack_order(pairs)[:, : K // 2]
         return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]
 
     return Row(

@@ -18,35 +18,67 @@ from tilelang.layout import make_swizzled_layout
 ROWS = T.GemmWarpPolicy.FullRow
 
 
-def place_in_pack(j, block_K):
-    """Where element j of a row of a tile of weights lies in the tile's bytes, as `pack` has them.
+PACKED = 128  # elements of a row that are packed together
+
+
+def place_in_pack(j):
+    """Where element j of a row of weights lies in the row's bytes, as `pack` has them.
 
     A thread has of each 16 elements of a row 2 q, 2 q + 1, 2 q + 8 and 2 q + 9, with q its number
-    in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): all of q = 0 come first.
+    in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): of `PACKED` elements all of q = 0
+    come first. Of eight that are a word, neighbours lie four elements apart, so that one mask
+    leaves both of them.
     """
-    return j % 8 // 2 * (block_K // 4) + j // 16 * 4 + j % 16 // 8 * 2 + j % 2
+    q, word, pair = j % 8 // 2, j % PACKED // 32, j % 32 // 8
+    return j // PACKED * PACKED + q * (PACKED // 4) + word * 8 + j % 2 * 4 + pair
 
 
-def pack(pairs, block_K=128):
-    """Pairs of weights (N, K / 2) with the bytes of each tile of `block_K` elements in the order of
-    `place_in_pack`, so that a thread loads what it has of a row at once. K is filled up to whole
-    tiles."""
-    N, half = pairs.shape
-    tiles = -(-2 * half // block_K)
-    filled = torch.nn.functional.pad(pairs, (0, tiles * block_K // 2 - half))
-    return filled.view(N, tiles, block_K // 8, 4).transpose(2, 3).reshape(N, -1).contiguous()
+def reordered(pairs, order):
+    """Pairs of weights (N, K / 2) with the elements of each `PACKED` of a row in another order. K
+    is filled up to a multiple of that."""
+    filled = torch.nn.functional.pad(pairs, (0, -pairs.shape[1] % (PACKED // 2)))
+    elements = torch.stack([filled & 15, filled >> 4], -1).view(len(pairs), -1, PACKED)
+    low, high = elements[:, :, order].view(len(pairs), -1, 2).unbind(-1)
+    return low | high << 4
+
+
+def pack(pairs):
+    """Pairs of weights with the elements in the order of `place_in_pack`, so that a thread loads
+    what it has of a row at once."""
+    return reordered(pairs, torch.tensor([place_in_pack(j) for j in range(PACKED)]).argsort())
+
+
+def unpack_order(packed):
+    """What `pack` was given, filled up."""
+    return reordered(packed, torch.tensor([place_in_pack(j) for j in range(PACKED)]))
 
 
 @T.macro
-def add_parts(partial, C, split, M, N):
-    """C (M, N), the sum of `partial` (split, M, N)."""
-    with T.Kernel(T.ceildiv(N, 512), M, threads=128) as (bx, row):
-        total = T.alloc_fragment((512,), T.float32)
-        T.clear(total)
-        for part in T.serial(split):
-            for j in T.Parallel(512):
-                total[j] += partial[part, row, bx * 512 + j]
-        T.copy(total, C[row, bx * 512])
+def add_up(local, partial, arrivals, tile, split):
+    """Pass a share of a tile on; whether all others are there, and then `local` is their sum."""
+    arrived = T.alloc_shared((1,), T.int32)
+    T.copy(local, partial[T.get_block_binding(2), tile, :, :])
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+    is_last = T.alloc_var(T.bool)
+    is_last = arrived[0] == split - 1
+    if is_last:
+        T.clear(local)
+        for share in T.serial(split):
+            for n, m in T.Parallel(*local.shape):
+                local[n, m] += partial[share, tile, n, m]
+        if T.get_thread_binding() == 0:
+            arrivals[tile] = 0
+    return is_last
+
+
+@T.macro
+def store(local, C, C_shared, row, column):
+    """The transpose of a tile to C."""
+    for n, m in T.Parallel(*local.shape):
+        C_shared[m, n] = local[n, m]
+    T.copy(C_shared, C[row, column])
 
 
 @tilelang.jit(out_idx=[-1])
@@ -62,22 +94,30 @@ def matmul_int4(
     num_stages=3,
     threads=256,
     packed=False,
+    min_blocks=None,
+    parts=1,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
-    scale, (K / group, N) of them. `split` blocks share K; `packed` weights come from `pack`."""
+    scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
+    are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
+    `PACKED`, and so is each of `parts` of a step: one is multiplied while the next one is unpacked.
+    `min_blocks` are to share a multiprocessor."""
     scaled = min(group, block_K)
     steps = -(-K // (block_K * split))
-    columns = -(-K // block_K) * block_K if packed else K
+    columns = -(-K // PACKED) * PACKED if packed else K
+    tiles = -(-N // block_N) * -(-M // block_M)
+    width = block_K // parts
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float16),
         B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, group), N), T.float16),
+        arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), T.float16),
     ):
         if split > 1:
-            partial = T.alloc_global((split, M, N), T.float32)
+            partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
             bx,
             by,
@@ -87,32 +127,32 @@ def matmul_int4(
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
             scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
-            B_local = T.alloc_fragment((block_N, block_K), T.int4)
-            weight = T.alloc_fragment((block_N, block_K), T.float16)
+            B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
+            weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), T.float16 if split == 1 else T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), T.float16)
 
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+            if min_blocks:
+                T.annotate_min_blocks_per_sm(min_blocks)
             T.clear(C_local)
             for i in T.Pipelined(steps, num_stages=num_stages):
                 k = bz * steps + i
                 T.copy(A[by * block_M, k * block_K], A_shared)
                 T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
                 T.copy(scale[k * block_K // group, bx * block_N], scale_shared)
-                T.copy(B_shared, B_local)
-                for n, j in T.Parallel(block_N, block_K):
-                    place = place_in_pack(j, block_K) if packed else j
-                    integer = T.cast(B_local[n, place], T.float16)
-                    weight[n, j] = integer * scale_shared[j // scaled, n]
-                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
-            for n, m in T.Parallel(block_N, block_M):
-                C_shared[m, n] = C_local[n, m]
-            if split == 1:
-                T.copy(C_shared, C[by * block_M, bx * block_N])
-            else:
-                T.copy(C_shared, partial[bz, by * block_M, bx * block_N])
-        if split > 1:
-            add_parts(partial, C, split, M, N)
+                for p in T.unroll(parts, explicit=True):
+                    first = p * width
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                    for n, j in T.Parallel(block_N, width):
+                        place = place_in_pack(j) if packed else j
+                        integer = T.cast(B_local[p][n, place], T.float16)
+                        weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                    A_part = A_shared[:, first : first + width]
+                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
+            tile = by * T.ceildiv(N, block_N) + bx
+            if split == 1 or add_up(C_local, partial, arrivals, tile, split):
+                store(C_local, C, C_shared, by * block_M, bx * block_N)
 
     return main
 
@@ -129,22 +169,27 @@ def matmul_mxfp4(
     num_stages=3,
     threads=256,
     packed=False,
+    min_blocks=None,
+    parts=1,
 ):
     """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
     along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
-    specification 1.0, 5.3). `split` blocks share K; `packed` weights come from `pack`."""
+    specification 1.0, 5.3). The rest is as in `matmul_int4`."""
     steps = -(-K // (block_K * split))
-    columns = -(-K // block_K) * block_K if packed else K
+    columns = -(-K // PACKED) * PACKED if packed else K
+    tiles = -(-N // block_N) * -(-M // block_M)
+    width = block_K // parts
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.bfloat16),
         B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, 32), N), T.uint8),
+        arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), T.bfloat16),
     ):
         if split > 1:
-            partial = T.alloc_global((split, M, N), T.float32)
+            partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
             bx,
             by,
@@ -154,34 +199,34 @@ def matmul_mxfp4(
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
             scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
-            B_local = T.alloc_fragment((block_N, block_K), T.float4_e2m1fn)
-            weight = T.alloc_fragment((block_N, block_K), T.bfloat16)
+            B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
+            weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), T.bfloat16 if split == 1 else T.float32)
+            C_shared = T.alloc_shared((block_M, block_N), T.bfloat16)
 
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+            if min_blocks:
+                T.annotate_min_blocks_per_sm(min_blocks)
             T.clear(C_local)
             for i in T.Pipelined(steps, num_stages=num_stages):
                 k = bz * steps + i
                 T.copy(A[by * block_M, k * block_K], A_shared)
                 T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
                 T.copy(scale[k * (block_K // 32), bx * block_N], scale_shared)
-                T.copy(B_shared, B_local)
-                for n, j in T.Parallel(block_N, block_K):
-                    # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                    bits = T.cast(scale_shared[j // 32, n], T.uint16) << 7
-                    power = T.reinterpret(bits, T.bfloat16)
-                    place = place_in_pack(j, block_K) if packed else j
-                    weight[n, j] = T.cast(B_local[n, place], T.bfloat16) * power
-                T.gemm(weight, A_shared, C_local, transpose_B=True, policy=ROWS)
-            for n, m in T.Parallel(block_N, block_M):
-                C_shared[m, n] = C_local[n, m]
-            if split == 1:
-                T.copy(C_shared, C[by * block_M, bx * block_N])
-            else:
-                T.copy(C_shared, partial[bz, by * block_M, bx * block_N])
-        if split > 1:
-            add_parts(partial, C, split, M, N)
+                for p in T.unroll(parts, explicit=True):
+                    first = p * width
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                    for n, j in T.Parallel(block_N, width):
+                        # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
+                        bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
+                        power = T.reinterpret(bits, T.bfloat16)
+                        place = place_in_pack(j) if packed else j
+                        weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
+                    A_part = A_shared[:, first : first + width]
+                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
+            tile = by * T.ceildiv(N, block_N) + bx
+            if split == 1 or add_up(C_local, partial, arrivals, tile, split):
+                store(C_local, C, C_shared, by * block_M, bx * block_N)
 
     return main
 
@@ -200,14 +245,16 @@ PROGRAMS = {"int4": matmul_int4, "mxfp4": matmul_mxfp4}
 
 
 def inputs(form, M, N, K, group=128, device="cpu"):
-    """A, pairs of weights and their scales, for weights in `form`, int4 or mxfp4."""
+    """A, pairs of weights, their scales and counters, for weights in `form`, int4 or mxfp4."""
     torch.manual_seed(0)
     pairs = torch.randint(0, 256, (N, K // 2), dtype=torch.uint8, device=device)
+    arrivals = torch.zeros(N, dtype=torch.int32, device=device)
     if form == "int4":
         a = torch.randn(M, K, device=device, dtype=torch.float16)
-        return [a, pairs, torch.rand(-(-K // group), N, device=device).half()]
+        return [a, pairs, torch.rand(-(-K // group), N, device=device).half(), arrivals]
     a = torch.randn(M, K, device=device, dtype=torch.bfloat16)
-    return [a, pairs, torch.randint(120, 134, (-(-K // 32), N), dtype=torch.uint8, device=device)]
+    scale = torch.randint(120, 134, (-(-K // 32), N), dtype=torch.uint8, device=device)
+    return [a, pairs, scale, arrivals]
 
 
 def reference(form, a, pairs, scale, group=128):
@@ -225,11 +272,11 @@ def reference(form, a, pairs, scale, group=128):
 def relative_error(form, M, N, K, device="cpu", **tile):
     """||ours - float64|| / ||float64|| for weights in `form`."""
     group = {"group": tile["group"]} if "group" in tile else {}
-    given = inputs(form, M, N, K, device=device, **group)
-    a, pairs, scale = given
-    weights = pack(pairs, tile.get("block_K", 128)) if tile.get("packed") else pairs
-    found = PROGRAMS[form](M, N, K, **tile)(a, weights, scale)
-    wanted = reference(form, *given, **group)
+    a, pairs, scale, arrivals = inputs(form, M, N, K, device=device, **group)
+    weights = pack(pairs) if tile.get("packed") else pairs
+    found = PROGRAMS[form](M, N, K, **tile)(a, weights, scale, arrivals)
+    wanted = reference(form, a, pairs, scale, **group)
+    assert not arrivals.any(), "the counters of a kernel with split K are not 0 again"
     return float((found.double() - wanted).norm() / wanted.norm())
 
 

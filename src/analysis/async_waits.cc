@@ -101,6 +101,8 @@ class KernelUses {
 struct Need {
   Completion until = Completion::kStarted;
   std::string why;
+  /*! The statement writes registers that the operation reads. */
+  bool of_registers = false;
 };
 
 /*! Decides what a statement needs of an operation. */
@@ -125,8 +127,8 @@ class Conflicts {
               About("uses", *a) + ", which the " + NameOf(issue) + " writes"};
     }
     if (const auto* a = Conflicting(node, issue.sources, operation, true)) {
-      return {Completion::kHasRead,
-              About("writes", *a) + ", which the " + NameOf(issue) + " reads"};
+      return {Completion::kHasRead, About("writes", *a) + ", which the " + NameOf(issue) + " reads",
+              !IsShared(a->memory) && !IsGlobal(a->memory)};
     }
     return {};
   }
@@ -231,9 +233,11 @@ class Dataflow {
     while (body->body.size() == 1 && body->body[0]->kind == CfgNode::Kind::kSequence) {
       body = body->body[0].get();
     }
+    const size_t known = behind_next_.size();
     InFlight state;
     Nodes(body->body, &state);
     End(body, false, &state);
+    if (behind_next_.size() > known) return Kernel(root);
     // Nobody uses what they have made.
     for (AsyncWait& wait : body->at_end) wait.complete.clear();
   }
@@ -279,6 +283,7 @@ class Dataflow {
       progress.newer = std::min(progress.newer + 1, issue.queue->max_pending);
     }
     (*state)[{&issue, std::vector<int>(issue.loops.size(), 0)}] = Progress();
+    WaitBehind(node, state);
     if (!uses_.IsSharedAtOnce(issue)) return;
     const bool tracked = !issue.destinations.empty() || uses_.IsSharedAtEnd(issue);
     AsyncWait wait{issue.queue,
@@ -286,6 +291,21 @@ class Dataflow {
                    tracked ? Completion::kComplete : Completion::kHasRead,
                    {},
                    "other threads use the memory of the " + NameOf(issue)};
+    Retire(&wait, state);
+    node->at_end.push_back(wait);
+  }
+
+  /*! Waits, behind an issue, for the earlier operations of `behind_next_`. */
+  void WaitBehind(CfgNode* node, InFlight* state) {
+    const AsyncQueueRow* const queue = node->issue->queue;
+    AsyncWait wait{queue, kNoMaxPending, Completion::kComplete, {}, ""};
+    for (const auto& [operation, progress] : *state) {
+      if (operation.issue->queue != queue || !behind_next_.count(operation.issue)) continue;
+      if (progress.newer == 0) continue;  // this one
+      wait.pending = std::min(wait.pending, progress.newer);
+      wait.why = "registers that the " + NameOf(*operation.issue) + " reads are written next";
+    }
+    if (wait.pending == kNoMaxPending) return;
     Retire(&wait, state);
     node->at_end.push_back(wait);
   }
@@ -314,24 +334,27 @@ class Dataflow {
   }
 
   template <typename F>
-  static void Wait(std::vector<AsyncWait>* waits, InFlight* state, F need_of) {
+  void Wait(std::vector<AsyncWait>* waits, InFlight* state, F need_of) {
     std::map<AsyncQueue, const AsyncQueueRow*> queues;
     for (const auto& [operation, progress] : *state) {
       queues.emplace(operation.issue->queue->queue, operation.issue->queue);
     }
     for (const auto& [key, queue] : queues) {
       AsyncWait wait{queue, kNoMaxPending, Completion::kStarted, {}, ""};
+      std::vector<const AsyncIssue*> of_registers;
       for (const auto& [operation, progress] : *state) {
         if (operation.issue->queue != queue) continue;
         Need need = need_of(operation);
         const bool is_over = need.until == Completion::kStarted ||
                              (need.until == Completion::kHasRead && progress.has_read);
         if (is_over) continue;
+        if (need.of_registers) of_registers.push_back(operation.issue);
         if (progress.newer < wait.pending || need.until > wait.until) wait.why = need.why;
         wait.pending = std::min(wait.pending, progress.newer);
         wait.until = std::max(wait.until, need.until);
       }
       if (wait.until == Completion::kStarted) continue;
+      if (wait.pending > 0) behind_next_.insert(of_registers.begin(), of_registers.end());
       if (!queue->waits_for_reads) wait.until = Completion::kComplete;
       Retire(&wait, state);
       waits->push_back(wait);
@@ -372,7 +395,7 @@ class Dataflow {
   }
 
   /*! The end of a range of threads, or of the kernel, to which nobody counts on an operation. */
-  void End(CfgNode* node, bool is_range, InFlight* state) const {
+  void End(CfgNode* node, bool is_range, InFlight* state) {
     Wait(&node->at_end, state, [&](const Operation& o) {
       if (o.issue->by_hand) return Need();
       const bool is_shared = is_range && uses_.IsSharedAtEnd(*o.issue);
@@ -385,7 +408,9 @@ class Dataflow {
     const auto* loop = node->stmt.as<ForNode>();
     const auto extent = loop ? AsInt(loop->extent) : std::nullopt;
     InFlight head = *state, exits;
+    const auto behind_next = behind_next_;
     for (bool grows = true; grows;) {
+      behind_next_ = behind_next;  // what a state that is not complete yet asked for
       InFlight end = head;
       Nodes(node->body, &end);
       // What decides over the next iteration is asked again.
@@ -421,6 +446,10 @@ class Dataflow {
 
   const KernelUses uses_;
   const Conflicts conflicts_;
+  /*! Operations that are waited for behind the next ones of their queue: their registers are
+   * written while those run. ptxas takes what stands between an MMA and a wait for a part of the
+   * MMA's stage, and lets no MMA run beside it that computes registers of another one (C7513). */
+  std::unordered_set<const AsyncIssue*> behind_next_;
 };
 
 std::string Text(const AsyncWait& wait, const CfgNode& node, const char* where) {

@@ -17,11 +17,13 @@
  *  - signals other threads, or may leave a loop: until it is complete;
  *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
  *    the source has been read.
- * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
- * from outside, a range of threads is one statement. No operation of a range is in flight at its
- * end, and none of the kernel at the kernel's end. A source that several ranges use is waited for
- * at once, unless arrivals inside the block are signals to the queue: the ranges order their
- * accesses by means that are not seen here.
+ * An MMA whose registers a statement writes while later MMAs run is waited for right behind the
+ * next MMA, since ptxas does not see where else its registers are free. Two accesses of one buffer
+ * conflict unless their elements are provably disjoint. To operations from outside, a range of
+ * threads is one statement. No operation of a range is in flight at its end, and none of the kernel
+ * at the kernel's end. A source that several ranges use is waited for at once, unless arrivals
+ * inside the block are signals to the queue: the ranges order their accesses by means that are not
+ * seen here.
  */
 #pragma once
 #include "structured_cfg.h"

@@ -179,11 +179,32 @@ std::string ExprPrinter::VectorLoad(const TensorLoadNode* op, const Var& buffer)
   if (const auto* same = op->indices[0].as<BroadcastNode>()) {
     return "tl::broadcast" + parameters + Element(buffer, same->value) + ")";
   }
+  if (LanesOfRegisters(GetRef<Expr>(op))) return Lanes(op, "tl::lanes<");
   const auto* ramp = op->indices[0].as<RampNode>();
   if (!ramp || !IsConst(ramp->stride, 1)) {
     Bug("a vector load of " + std::string(buffer->name) + " that is not contiguous");
   }
   return "tl::load" + parameters + Pointer(buffer, ramp->base) + ")";
+}
+
+/*! A load of elements of half a byte from an array of the thread that are no whole words side by
+ * side; nullptr for all else. */
+const TensorLoadNode* ExprPrinter::LanesOfRegisters(const Expr& e) {
+  const auto* load = e.as<TensorLoadNode>();
+  const auto* ramp = load && load->indices.size() == 1 ? load->indices[0].as<RampNode>() : nullptr;
+  if (!ramp || !IsSubByte(load->dtype()) || !IsLocal(load->source.as_or_throw<Var>())) {
+    return nullptr;
+  }
+  const int kElementsOfWord = 8;
+  return !IsConst(ramp->stride, 1) || ramp->dtype().lanes % kElementsOfWord ? load : nullptr;
+}
+
+/*! `tl::lanes<int4b_t, 2, 4>(F, 8)`, given what stands in front of the element type. */
+std::string ExprPrinter::Lanes(const TensorLoadNode* load, const std::string& function) {
+  const auto* ramp = load->indices[0].as<RampNode>();
+  return function + TypeName(WithLanes(load->dtype(), 1)) + ", " +
+         std::to_string(ramp->dtype().lanes) + ", " + std::to_string(ToInt(ramp->stride)) + ">(" +
+         Name(load->source.as_or_throw<Var>().get()) + ", " + PrintIndex(ramp->base) + ")";
 }
 
 // --- operators
@@ -283,6 +304,9 @@ void ExprPrinter::Visit_(const CastNode* op) {
   const DLDataType from = op->value->dtype();
   const DLDataType to = op->dtype();
   const std::string target = TypeName(WithLanes(to, 1));
+  if (const TensorLoadNode* lanes = LanesOfRegisters(op->value)) {
+    return Done(op, Lanes(lanes, "tl::cast_lanes<" + target + ", "), kPrimary);
+  }
   // tl::cast says what happens to vectors and to floats out of the integer's range; C++ does not.
   const bool simple = to.lanes == 1 && !IsSubByte(from) && !IsSubByte(to) &&
                       (!IsInteger(to) || IsInteger(from) || from.code == kDLBool);

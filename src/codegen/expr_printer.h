@@ -133,6 +133,8 @@ class ExprPrinter : protected StmtExprVisitor {
   std::string ExternCall(const std::string& name, const Array<Expr>& args);
   std::string ElementAddress(const TensorLoadNode* target);
   std::string VectorLoad(const TensorLoadNode* op, const Var& buffer);
+  static const TensorLoadNode* LanesOfRegisters(const Expr& e);
+  std::string Lanes(const TensorLoadNode* load, const std::string& function);
   bool CallToBuiltin(const CallNode* op, const std::string& name);
 
   /*! Printing a value, not a place or a count. */

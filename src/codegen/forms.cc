@@ -129,6 +129,7 @@ class FormFinder : public StmtExprVisitor {
     const int lanes = index->dtype().lanes;
     std::string text = Scope(buffer) + " " + TypeText(ElementType(buffer));
     if (lanes > 1) text += (same ? " same x" : " x") + std::to_string(lanes);
+    if (ramp && !IsConst(ramp->stride, 1)) text += " by " + std::to_string(ToInt(ramp->stride));
     return IsLocal(buffer) && !variables_.count(buffer.get())
                ? text + DependenceText(Depends(first))
                : text;

@@ -334,7 +334,7 @@ void KernelPrinter::Visit_(const DeclBufferNode* op) {
   if (!buffer.defined() && !at_address) {
     Bug("a view " + std::string(op->buffer->name) + " of no buffer");
   }
-  const std::string type = TypeName(BufferOf(op->buffer)->dtype->dtype);
+  const std::string type = StorageType(BufferOf(op->buffer)->dtype->dtype);
   const std::string pointer =
       at_address ? Print(op->data.as<CallNode>()->args[0]) : Pointer(buffer, MakeInt(0));
   Line("auto " + names_.Declare(op->buffer) + " = tl::view<" + type + ">(" + pointer + ");");

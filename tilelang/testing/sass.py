@@ -1,4 +1,5 @@
-"""What SASS shows that PTX does not: whether ptxas has kept the order of the program.
+"""What SASS shows that PTX does not: whether ptxas has kept the order of the program, and how many
+instructions a loop has.
 
 Accumulators of a wgmma belong to the tensor cores until a `wgmma.wait_group` (PTX ISA,
 ""Asynchronous Warpgroup Level Matrix Instructions"). The SASS of CUDA 13.0 to 13.5 had conversions
@@ -15,6 +16,9 @@ from typing import Any
 _PRODUCT = re.compile(r"\b[A-Z]GMMA\.\S*?64x(\d+)x\S* R(\d+), ")
 _WAIT = re.compile(r"\bWARPGROUP\.DEPBAR\.LE gsb0, 0x([0-9a-f]+)")
 _COMMENT = re.compile(r"/\*.*?\*/")
+_LABEL = re.compile(r"(\.L\S+):")
+_INSTRUCTION = re.compile(r"(?:@!?U?P\S+ )?[A-Z][A-Z0-9_.]*\b.*;")
+_BRANCH = re.compile(r"\bBRA\b.*?(\.L[\w.]+)")
 
 
 def uses_in_flight(sass: str) -> list[str]:
@@ -44,6 +48,35 @@ def uses_in_flight(sass: str) -> list[str]:
             if any(int(number) in running for number in re.findall(r"\bR(\d+)\b", line)):
                 found.append(line)
     return found
+
+
+def loop_with(sass: str, instruction: str) -> list[str]:
+    """The instructions of the shortest loop with one whose text has `instruction`: from where a
+    branch leads back to, to the branch. What is behind an exit of threads, such as the rare part of
+    a wait, is of no loop. Raises `ValueError` if there is none.
+
+    Example: ``len(loop_with(kernel.sass, "HGMMA"))``
+    """
+    code: list[str] = []
+    labels: dict[str, int] = {}
+    loops: list[list[str]] = []
+    for text in sass.splitlines():
+        line = _COMMENT.sub("", text).strip()
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(code)
+        elif _INSTRUCTION.match(line):
+            code.append(line)
+            branch = _BRANCH.search(line)
+            if branch and branch[1] in labels:
+                loops.append(code[labels[branch[1]] :])
+    found = [
+        loop
+        for loop in loops
+        if any(instruction in line for line in loop) and not any("EXIT" in line for line in loop)
+    ]
+    if not found:
+        raise ValueError(f"found no loop with {instruction}, wanted one")
+    return min(found, key=len)
 
 
 def watch() -> None:

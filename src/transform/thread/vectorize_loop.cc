@@ -10,7 +10,8 @@
  * Legal for w lanes:
  * - Each access is invariant, or its w elements are contiguous and start at a multiple of w
  *   elements or of 16 bytes (PTX ISA, ld and st: vectors up to 16 bytes, aligned to their size).
- *   A store is contiguous.
+ *   A store is contiguous. Loads of elements of half a byte from a thread's own array need a
+ *   constant step only.
  * - Of the accesses of memory, the one with the smallest elements has at most 16 bytes, and none
  *   has more than 32, which are two instructions and one sector of the cache. So conversions keep
  *   full accesses on both sides, and the wider value waits in registers.
@@ -224,8 +225,20 @@ class VectorBody : public StmtExprMutator {
       n->indices = simple;
       return TensorLoad(n);
     }
-    const std::optional<Array<Expr>> indices = ContiguousIndices(buffer, simple);
+    std::optional<Array<Expr>> indices = ContiguousIndices(buffer, simple);
+    if (!indices) indices = IndicesOfHalfBytes(buffer, simple);
     return indices ? LoadOf(buffer, *indices) : Fail<Expr>(op);
+  }
+
+  /*! Registers of elements of half a byte, which have to be taken out of words anyway: the lanes
+   * may lie apart. */
+  std::optional<Array<Expr>> IndicesOfHalfBytes(const Var& buffer, const Array<Expr>& indices) {
+    if (!IsLocal(buffer) || !IsSubByte(BufferOf(buffer)->dtype->dtype)) return std::nullopt;
+    if (indices.size() != 1) return std::nullopt;
+    const auto value = LaneValueOf(indices[0], lane_, lanes_, analyzer_);
+    if (!value || value->step < 2) return std::nullopt;
+    const Expr first = analyzer_->Simplify(AtLaneZero(indices[0]));
+    return Array<Expr>{RampOf(first, static_cast<int>(value->step), lanes_)};
   }
 
   Expr Mutate_(const CallNode* op) override {

@@ -204,3 +204,70 @@ def test_threads_have_whole_bytes_though_a_loop_has_one_element_of_each(
     a, b = random_bytes(device, 32), random_bytes(device, 32)
     compiled(func)(a, b)
     assert torch.equal(unpacked(b, "int4"), unpacked(a, "int4").flip(0))
+
+
+PLACES = {  # of element j in a row, in registers
+    "side by side": lambda j: j,
+    "four apart": lambda j: j // 8 * 8 + j % 2 * 4 + j % 8 // 2,
+    "two apart": lambda j: j // 4 * 4 + j % 2 * 2 + j % 4 // 2,
+    "backwards": lambda j: 47 - j,
+}
+
+
+@pytest.mark.parametrize("wide", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_casts_of_words_have_each_element_in_each_place(compiled, device, unpacked, dtype, wide):
+    """Of words, pairs of a word, and parts of words, bit for bit: -0 stays -0."""
+    rows, n, part = 64, 48, 6
+
+    @T.prim_func
+    def func(
+        A: T.Tensor((rows, n), dtype),
+        B: T.Tensor((rows * n // part, part), dtype),
+        C: T.Tensor((4, rows, n), wide),
+        D: T.Tensor((rows * n // part, part), wide),
+    ):
+        with T.Kernel(1, threads=rows):
+            # A row is a thread's.
+            R = T.alloc_local((n,), dtype)
+            t = T.get_thread_binding(0)
+            for j in T.serial(n):
+                R[j] = A[t, j]
+            for k, place in enumerate(PLACES.values()):
+                for pair in T.unroll(n // 2):
+                    for v in T.vectorized(2):
+                        C[k, t, pair * 2 + v] = T.cast(R[place(pair * 2 + v)], wide)
+            F = T.alloc_fragment((rows * n // part, part), dtype)
+            T.copy(B, F)
+            for i, j in T.Parallel(rows * n // part, part):
+                D[i, j] = T.cast(F[i, j], wide)
+
+    a, b = random_bytes(device, rows, n // 2), random_bytes(device, rows * n // part, part // 2)
+    dtypes = {"dtype": getattr(torch, wide), "device": device}
+    c, d = torch.zeros(4, rows, n, **dtypes), torch.zeros(rows * n // part, part, **dtypes)
+    kernel = compiled(func)
+    assert kernel.get_kernel_source().count("tl::cast_lanes") == 4
+    kernel(a, b, c, d)
+    given = unpacked(a, dtype)
+    for found, place in zip(c, PLACES.values(), strict=True):
+        wanted = given[:, [place(j) for j in range(n)]].to(found.dtype)
+        assert torch.equal(found.view(torch.int16), wanted.view(torch.int16))
+    assert torch.equal(d.view(torch.int16), unpacked(b, dtype).to(d.dtype).view(torch.int16))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_each_element_of_a_view_is_read(compiled, device, unpacked, dtype):
+    @T.prim_func
+    def func(A: T.Tensor((32, 16), "uint8"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            R = T.alloc_local((16,), "uint8")
+            V = T.view(R, (32,), dtype)
+            t = T.get_thread_binding(0)
+            for j in T.serial(16):
+                R[j] = A[t, j]
+            for j in T.serial(32):
+                C[t, j] = T.cast(V[31 - j], "float32")
+
+    a, c = random_bytes(device, 32, 16), torch.zeros(32, 32, device=device)
+    compiled(func)(a, c)
+    assert torch.equal(c.double(), unpacked(a, dtype).flip(1))

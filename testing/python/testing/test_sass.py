@@ -7,7 +7,7 @@ import tilelang
 import tilelang.language as T
 from tilelang.jit.kernel import JITKernel
 from tilelang.testing import sass
-from tilelang.testing.sass import uses_in_flight
+from tilelang.testing.sass import loop_with, uses_in_flight
 
 LINES = """
  WARPGROUP.ARRIVE ;
@@ -31,6 +31,27 @@ LINES = """
 def test_of_a_text(first, left, second, found):
     text = LINES.format(first=first, left=left, second=second)
     assert len(uses_in_flight(text)) == found
+
+
+def test_a_loop_is_from_its_label_to_the_branch_back():
+    text = """
+ MOV R1, R2 ;
+.L_x_1:
+.L_x_2:
+ HADD2 R1, R1, R2 ;
+ @P0 BRA `(.L_x_2) ;
+ @!P0 BRA `(.L_x_3) ;
+.L_x_4:
+ HGMMA.64x16x16.F32 R24, R32, gdesc[UR8], R24 ;
+ @P0 BRA `(.L_x_1) ;
+ EXIT ;
+.L_x_3:
+ BRA `(.L_x_4) ;
+"""
+    assert len(loop_with(text, "HADD2")) == 2
+    assert len(loop_with(text, "HGMMA")) == 5
+    with pytest.raises(ValueError, match="found no loop with MOV"):
+        loop_with(text, "MOV")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])

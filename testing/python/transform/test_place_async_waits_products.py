@@ -137,6 +137,24 @@ def test_operand_from_accumulator():
     ]  # fmt: skip
 
 
+def test_registers_that_are_written_while_the_next_product_runs():
+    """Each product is waited for behind the next one, where the wait would else be in front of the
+    copy: ptxas sees only there that the registers are free."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        q = T.alloc_fragment((64, 64), F16)
+        for _k in T.serial(n):
+            for operand in (p, q):
+                T.copy(a[0, :, :], operand)
+                T.gemm(operand, b[0, :, :], c)
+        T.copy(c, C)
+
+    assert planned(kernel(body)) == [
+        "for", "copy", "gemm", "wait 1", "copy", "gemm", "wait 1", "wait 0 c", "copy",
+    ]  # fmt: skip
+
+
 def test_same_accumulator_in_a_loop():
     @T.macro
     def body(A, C, n, a, b, c, d, p):

@@ -2,12 +2,6 @@
  * Operations of vectors on two elements at once: arithmetic of half_t and bfloat16_t, and the
  * conversion of narrow elements to them by a few integer instructions. Results are those of the
  * operations on one element; the conversions are exact.
- *
- * An integer of few bits becomes a float when it is put below the bits of a power of two whose
- * mantissa has room for it: 0x6400 | u is the half_t 1024 + u, 0x4300 | u the bfloat16_t 128 + u.
- * One fused multiply-add takes the power away (Y. J. Kim et al., "Who Says Elephants Can't Run",
- * 2022, section 4.3). A float of few bits has its exponent and mantissa at the low end of those of
- * the wider one; a multiplication by a power of two makes up for the difference of their biases.
  */
 #pragma once
 
@@ -15,11 +9,6 @@
 #include <tl/vec.h>
 
 namespace tl {
-template <bool is_signed>
-struct Int4Format;
-struct E2M1Format;
-template <typename Format>
-struct SubByte;
 template <typename Format>
 struct Float8;
 
@@ -29,6 +18,18 @@ namespace detail {
 TL_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   uint32_t d;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+  return d;
+}
+
+/*! A constant that ptxas does not know. Of an instruction's two constants one is an immediate, and
+ * for the other one ptxas (CUDA 13.5) sets a register anew before each use. No GPU has 2 ** 31
+ * multiprocessors. */
+template <uint32_t constant>
+TL_DEVICE uint32_t kept_in_register() {
+  uint32_t d;
+  asm("{.reg .u32 t; mov.u32 t, %%nsmid; shr.u32 t, t, 31; add.u32 %0, t, %1;}"
+      : "=r"(d)
+      : "n"(constant));
   return d;
 }
 
@@ -66,7 +67,8 @@ struct PairArithmetic<bfloat16_t> {
 #undef TL_PAIR
 #undef TL_FMA_PAIR
 
-/*! Bytes: 1024 + u, less 1024, or less 1152 where u has the sign's bit flipped. */
+/*! Bytes, as elements of 4 bits (nibble_pairs.h): 1024 + u, less 1024, or less 1152 where u has the
+ * sign's bit flipped. */
 template <bool is_signed>
 struct ByteToHalf {
   static constexpr bool exists = true;
@@ -80,48 +82,6 @@ template <>
 struct PairCast<half_t, int8_t> : ByteToHalf<true> {};
 template <>
 struct PairCast<half_t, uint8_t> : ByteToHalf<false> {};
-
-/*! The byte i in both halves. The first element is in the low four bits of its half, the second one
- * four bits higher, so 16 times itself: u - 8 is 1024 + u - 1032, and (1024 + 16 u) / 16 - 72. */
-template <bool is_signed>
-struct PairCast<half_t, SubByte<Int4Format<is_signed>>> {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    constexpr uint32_t kPower = 0x64006400u | (is_signed ? 0x00800008u : 0u);
-    const uint32_t halves = permute_bytes(word, 0, 0x4040 + 0x101 * i);
-    return PairArithmetic<half_t>::fma((halves & 0x00f0000fu) ^ kPower, 0x2c003c00u,
-                                       is_signed ? 0xd480e408u : 0xd400e400u);
-  }
-};
-
-/*! Each element in the low four bits of its half: there is no room for it four bits higher. */
-template <bool is_signed>
-struct PairCast<bfloat16_t, SubByte<Int4Format<is_signed>>> {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    constexpr uint32_t kPower = 0x43004300u | (is_signed ? 0x00080008u : 0u);
-    const uint32_t halves = permute_bytes(word, word >> 4, 0x400 + 0x101 * i);
-    return PairArithmetic<bfloat16_t>::add((halves & 0x000f000fu) ^ kPower,
-                                           is_signed ? 0xc308c308u : 0xc300c300u);
-  }
-};
-
-/*! Each element in the high four bits of its half: the sign's bit stays, the other three go to the
- * end of the exponent and the start of the mantissa. */
-template <typename To, int shift, uint32_t mask, uint32_t power>
-struct E2M1Cast {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    const uint32_t halves = permute_bytes(word << 4, word, 0x4000 + 0x1010 * i);
-    const uint32_t bits = (halves & 0x80008000u) | (halves >> shift & mask);
-    return PairArithmetic<To>::mul(bits, power);
-  }
-};
-template <>  // 2 ** 14
-struct PairCast<half_t, SubByte<E2M1Format>> : E2M1Cast<half_t, 3, 0x0e000e00u, 0x74007400u> {};
-template <>  // 2 ** 126
-struct PairCast<bfloat16_t, SubByte<E2M1Format>>
-    : E2M1Cast<bfloat16_t, 6, 0x01c001c0u, 0x7e807e80u> {};
 
 #if __CUDA_ARCH__ >= 890
 #define TL_FLOAT8_TO_HALF(Format, type)                                                 \
@@ -155,3 +115,5 @@ struct PairCast<bfloat16_t, Float8<Format>> {
 
 }  // namespace detail
 }  // namespace tl
+
+#include <tl/nibble_pairs.h>

@@ -82,7 +82,7 @@ template <typename Format>
 inline constexpr bool is_sub_byte<SubByte<Format>> = true;
 
 template <typename T, typename Bytes>
-TL_DEVICE T get_sub_byte(const Bytes& bytes, long long i) {
+TL_DEVICE T get_sub_byte(Bytes&& bytes, long long i) {
   return T::from_bits(bytes[i >> 1] >> (i & 1) * 4 & 15);
 }
 template <typename T, typename Bytes>
@@ -100,6 +100,55 @@ struct alignas(detail::vec_alignment(N / 2)) vec<SubByte<Format>, N> {
   TL_DEVICE SubByte<Format> get(int i) const { return get_sub_byte<SubByte<Format>>(data, i); }
   TL_DEVICE void set(int i, SubByte<Format> value) { set_sub_byte(data, i, value); }
 };
+
+namespace detail {
+
+/*! The word of elements of which two are at hand; what else is in it counts for nothing. */
+template <typename Bytes>
+TL_DEVICE uint32_t word_of(Bytes& bytes, int first, int second) {
+  return uint32_t(bytes[first / 2]) << first % 8 / 2 * 8 | uint32_t(bytes[second / 2])
+                                                               << second % 8 / 2 * 8;
+}
+/*! Whole, since a byte of a register costs an instruction. */
+template <int extent>
+TL_DEVICE uint32_t word_of(uint8_t (&bytes)[extent], int first, int second) {
+  if constexpr (extent % 4 == 0) {
+    return word_at(bytes + first / 8 * 4);
+  } else {
+    uint8_t* begin = bytes;
+    return word_of(begin, first, second);
+  }
+}
+
+}  // namespace detail
+
+/*! N elements of an array of a thread, `stride` apart. */
+template <typename T, int N, int stride, typename Bytes>
+TL_DEVICE vec<T, N> lanes(Bytes& bytes, long long first) {
+  vec<T, N> r;
+  TL_UNROLL for (int i = 0; i < N; ++i) r.set(i, get_sub_byte<T>(bytes, first + i * stride));
+  return r;
+}
+
+/*! The same as type To: pairs of a word at once, where the target has that. */
+template <typename To, typename T, int N, int stride, typename Bytes>
+TL_DEVICE vec<To, N> cast_lanes(Bytes& bytes, long long first) {
+  using Pairs = detail::PairCast<To, T>;
+  if constexpr (Pairs::exists && N % 2 == 0 && (stride == 1 || stride == 4)) {
+    vec<To, N> r;
+    TL_UNROLL for (int i = 0; i < N; i += 2) {
+      const int at = int(first) + i * stride;
+      if (at % (2 * stride) >= stride) return cast<To>(lanes<T, N, stride>(bytes, first));
+      const uint32_t word = detail::word_of(bytes, at, at + stride);
+      detail::put_word(
+          stride == 1 ? Pairs::pair(word, at % 8 / 2) : Pairs::distant_pair(word, at % 4),
+          r.data + i);
+    }
+    return r;
+  } else {
+    return cast<To>(lanes<T, N, stride>(bytes, first));
+  }
+}
 
 }  // namespace tl
 

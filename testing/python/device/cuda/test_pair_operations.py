@@ -33,3 +33,44 @@ def test_bfloat16_of_8_bit_floats_takes_two_instructions_an_element(narrow):
     assert found.count("F2FP") == 32
     assert found.count("HADD2") == 32
     assert len(found) < 72
+
+
+def instructions_of_a_word(narrow, wide, distant):
+    """Of eight elements of a thread's 32: all that are neither accesses nor control flow."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 32), narrow), C: T.Tensor((128, 32), wide)):
+        with T.Kernel(1, threads=128):
+            F = T.alloc_fragment((128, 32), narrow)
+            G = T.alloc_fragment((128, 32), wide)
+            T.copy(A, F)
+            for i, j in T.Parallel(128, 32):
+                place = j // 8 * 8 + j % 2 * 4 + j % 8 // 2 if distant else j
+                G[i, j] = T.cast(F[i, place], wide)
+            T.copy(G, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    names = ("HFMA2", "HADD2", "HMUL2", "LOP3", "PRMT", "SHF", "IMAD", "MOV", "LEA", "F2FP", "I2F")
+    code = re.findall(r"\*/\s+(?:@!?P\d )?([A-Z0-9]+)", kernel.sass)
+    addresses_and_constants = 6
+    return (sum(name in names for name in code) - addresses_and_constants) / 4
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "distant", "wanted"),
+    [
+        # A mask and an addition a pair, and a permutation or for two pairs a shift.
+        ("int4", "float16", False, 12),
+        ("uint4", "float16", True, 9),
+        # One more shift a word, or one for each pair but one.
+        ("uint4", "bfloat16", False, 14),
+        ("int4", "bfloat16", True, 12),
+        # Two masks, a product of integers and one of floats.
+        ("float4_e2m1fn", "bfloat16", False, 19),
+        ("float4_e2m1fn", "bfloat16", True, 17),
+        # Two shifts, two masks, a product of floats.
+        ("float4_e2m1fn", "float16", True, 19),
+    ],
+)
+def test_elements_of_4_bits_are_converted_by_words(narrow, wide, distant, wanted):
+    assert instructions_of_a_word(narrow, wide, distant) <= wanted

@@ -39,6 +39,22 @@ def test_whole_loop_is_one_vector(vectorize, dtype, extent, lanes):
     assert vectorize(copy_of(dtype, extent)) == f"B[0:{lanes}] = A[T.Ramp(0, 1, {lanes})]"
 
 
+def test_registers_of_4_bits_may_lie_apart_and_others_may_not(vectorize):
+    def strided(dtype, offset):
+        @T.prim_func(s_tir=True)
+        def func(B: T.Buffer((64,), "float16")):
+            T.launch_thread("threadIdx.x", 32)
+            with T.sblock("tilelang_root"):
+                R = T.sblock_alloc_buffer((64,), dtype, scope="local")
+                for e in T.vectorized(2):
+                    B[e] = T.cast(R[e * 4 + offset], "float16")
+
+        return func
+
+    assert vectorize(strided("int4", 1)).endswith("[T.Ramp(1, 4, 2)])")
+    assert "T.unroll(2)" in vectorize(strided("int8", 0))
+
+
 @pytest.mark.parametrize(
     ("dtype", "extent", "lanes"),
     [("float32", 16, 4), ("float16", 12, 4), ("float16", 6, 2), ("int8", 32, 16)],

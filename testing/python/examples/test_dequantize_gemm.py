@@ -1,0 +1,64 @@
+"""Weights of 4 bits: split K in one kernel, and what ptxas makes of the loop."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+import tilelang
+from tilelang.testing.sass import loop_with
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "quantization"
+SHORT = {"block_M": 16, "block_N": 64, "threads": 128}
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("dequantize", EXAMPLES / "dequantize_gemm.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["dequantize"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("form", "bound"), [("int4", 1e-3), ("mxfp4", 8e-3)])
+def test_shares_of_k_are_added_up_by_the_last_block(example, device, form, bound):
+    """Two steps of each of the three shares, of which the last ones are behind the end of K."""
+    tile = {**SHORT, "block_K": 256, "num_stages": 2, "split": 3, "packed": True, "parts": 2}
+    assert example.relative_error(form, 24, 72, 1000, device=device, **tile) < bound
+
+
+def test_packed_weights_are_unpacked_by_their_order(example):
+    pairs = example.inputs("int4", 1, 3, 1000)[1]
+    assert example.unpack_order(example.pack(pairs))[:, :500].equal(pairs)
+
+
+@pytest.mark.parametrize(
+    ("form", "limit"),
+    [
+        # Of 64 weights of a thread: 32 pairs take a mask, two floating-point operations and a
+        # shift for four; the rest is waits and products.
+        pytest.param("int4", 190, id="int4"),
+        # Two masks, a product of integers, two of floats.
+        pytest.param("mxfp4", 265, id="mxfp4"),
+    ],
+)
+def test_the_loop_is_short(example, form, limit):
+    tile = {**SHORT, "block_K": 128, "num_stages": 4, "split": 2, "packed": True, "min_blocks": 4}
+    program = example.PROGRAMS[form].get_tir(16, 8192, 8192, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    loop = loop_with(kernel.sass, "HGMMA")
+    assert sum("HGMMA" in line for line in loop) == 8
+    assert len(loop) <= limit
+    assert [usage.spill_stores for usage in kernel.resource_usage.values()] == [0]
+
+
+def test_a_part_is_unpacked_beside_the_product_of_another_one(example):
+    """Else ptxas awaits each instruction by itself."""
+    tile = {"block_K": 256, "num_stages": 2, "packed": True, "parts": 2}
+    program = example.PROGRAMS["int4"].get_tir(4096, 4096, 4096, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    loop = loop_with(kernel.sass, "HGMMA")
+    assert sum("HGMMA" in line for line in loop) == 16
+    assert sum("WARPGROUP.DEPBAR" in line for line in loop) == 2
