@@ -4,6 +4,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "../tvm/analyzer.h"
 #include "../tvm/functor.h"
@@ -185,15 +186,25 @@ bool IsInjective(const Layout& layout) {
     lowest[k % coords] = std::min(lowest[k % coords], table[k]);
     highest[k % coords] = std::max(highest[k % coords], table[k]);
   }
-  // Places as numbers of the box that holds them all; sorting shows two of the same.
+  // Places as numbers of the box that holds them all.
   std::vector<int64_t> places;
-  places.reserve(table.size() / coords);
+  const size_t elements = table.size() / coords;
+  places.reserve(elements);
+  size_t largest = 0;
   for (size_t k = 0; k < table.size(); k += coords) {
     int64_t place = 0;
     for (size_t c = 0; c < coords; ++c) {
       place = place * (highest[c] - lowest[c] + 1) + table[k + c] - lowest[c];
     }
     places.push_back(place);
+    largest = std::max<size_t>(largest, place);
+  }
+  // A layout with small gaps has room for a mark at each place; in others, sorting shows two that
+  // are equal.
+  if (largest < 4 * elements) {
+    std::vector<char> taken(largest + 1);
+    return std::none_of(places.begin(), places.end(),
+                        [&](int64_t place) { return std::exchange(taken[place], 1); });
   }
   std::sort(places.begin(), places.end());
   return std::adjacent_find(places.begin(), places.end()) == places.end();

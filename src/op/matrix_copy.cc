@@ -78,14 +78,21 @@ bool HasWholeRows(const Layout& shared) {
   return true;
 }
 
-/*! Whether the element with a row-major number is in the region, whose bounds are constants. */
-bool Contains(const TileRegion& r, int64_t element) {
+/*! Whether each element of the buffer, by its row-major number, is in a region with constant
+ * bounds. */
+std::vector<char> ElementsOf(const TileRegion& r) {
+  std::vector<char> inside = {1};
   const std::vector<int64_t> shape = ConstShape(r.buffer);
-  for (size_t d = shape.size(); d-- > 0; element /= shape[d]) {
-    const int64_t from_start = element % shape[d] - ToInt(r.ranges[d]->min);
-    if (from_start < 0 || from_start >= ToInt(r.ranges[d]->extent)) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const int64_t min = ToInt(r.ranges[d]->min), end = min + ToInt(r.ranges[d]->extent);
+    std::vector<char> finer;
+    finer.reserve(inside.size() * shape[d]);
+    for (char outer : inside) {
+      for (int64_t i = 0; i < shape[d]; ++i) finer.push_back(outer && min <= i && i < end);
+    }
+    inside = std::move(finer);
   }
-  return true;
+  return inside;
 }
 
 using Run = MatrixPlan::Run;
@@ -100,12 +107,14 @@ std::optional<std::vector<Run>> PairsOf(const TileRegion& r, const Fragment& f,
   }
   const int64_t pairs = f->RegisterExtent() / 2;
   const std::vector<int64_t> held = HeldElements(f, num_threads);
+  const std::vector<char> is_in_region = ElementsOf(r);
   std::vector<Run> runs;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     int64_t inside = 0;
     for (int64_t thread = 0; thread < num_threads; ++thread) {
       for (int64_t reg : {2 * pair, 2 * pair + 1}) {
-        inside += Contains(r, held[thread * 2 * pairs + reg]);
+        const int64_t element = held[thread * 2 * pairs + reg];
+        inside += element >= 0 && is_in_region[element];
       }
     }
     if (inside == 0) continue;

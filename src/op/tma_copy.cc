@@ -141,6 +141,13 @@ class TmaCopyOperator : public TileOperator {
     const TmaDecision tma = SelectTma(call_.get(), TmaMoment::kFinal, scope.Find(Shared().buffer),
                                       *scope.target, scope.analyzer);
     if (!tma.IsMade()) RefuseTma("T.tma_copy", tma.why, span);
+    const int64_t leads = issue_.leader_scope_threads, warp = scope.target->warp_threads;
+    if (leads % warp) {
+      ThrowAt(span, "ValueError",
+              "leader_scope_threads of T.tma_copy is " + std::to_string(leads) +
+                  ", wanted a multiple of the " + std::to_string(warp) +
+                  " threads of a warp; write " + std::to_string((leads / warp + 1) * warp));
+    }
     return WithTmaPlan(call_.get(), tma.plan);
   }
 

@@ -70,11 +70,14 @@ int64_t ElementIn(const std::vector<int64_t>& box, const std::vector<int64_t>& s
 /*! The tile as the hardware sees it under one swizzle. */
 class BoxTable {
  public:
-  /*! Boxes have to start at multiples of `unit` bytes. */
-  BoxTable(const Layout& layout, int64_t bytes, int swizzle, int64_t unit)
-      : shape_(layout->Shape()), addresses_(layout->Addresses()), bytes_(bytes), unit_(unit) {
-    for (int64_t& a : addresses_) a = Unswizzled(a * bytes, swizzle);
-  }
+  /*! `addresses` are those of the layout. Boxes have to start at multiples of `unit` bytes. */
+  BoxTable(const Layout& layout, const std::vector<int64_t>& addresses, int64_t bytes, int swizzle,
+           int64_t unit)
+      : shape_(layout->Shape()),
+        addresses_(addresses),
+        bytes_(bytes),
+        unit_(unit),
+        swizzle_(swizzle) {}
 
   /*! Every box that starts at one of `starts` (places by dimension) lies dense. */
   bool AllDense(const std::vector<std::vector<int64_t>>& starts,
@@ -84,17 +87,23 @@ class BoxTable {
 
  private:
   bool IsDense(int64_t first, const std::vector<int64_t>& box) const {
-    const int64_t base = addresses_[first];
+    const int64_t base = ByteOf(first);
     if (base % unit_) return false;
     const int64_t size = Product(box);
     for (int64_t k = 0; k < size; ++k) {
-      if (addresses_[first + ElementIn(box, shape_, k)] != base + k * bytes_) return false;
+      if (ByteOf(first + ElementIn(box, shape_, k)) != base + k * bytes_) return false;
     }
     return true;
   }
 
-  std::vector<int64_t> shape_, addresses_;
+  int64_t ByteOf(int64_t element) const {
+    return Unswizzled(addresses_[element] * bytes_, swizzle_);
+  }
+
+  std::vector<int64_t> shape_;
+  const std::vector<int64_t>& addresses_;
   int64_t bytes_, unit_;
+  int swizzle_;
 };
 
 std::string PlanDims(const TileRegion& global, const TileRegion& shared, TmaPlan* plan) {
@@ -283,13 +292,15 @@ int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layo
   int64_t size = bytes;
   for (const TmaDim& dim : dims) size *= dim.box;
   if (size % kChunkBytes || !IsOnePiece(global, bytes, analyzer)) return 0;
-  const BoxTable table(layout, bytes, 0, kChunkBytes);
+  const std::vector<int64_t> addresses = layout->Addresses();
+  const BoxTable table(layout, addresses, bytes, 0, kChunkBytes);
   return LiesDense(shared, table, dims, analyzer) ? size : 0;
 }
 
 /*! Boxes as large as the layout allows under one swizzle, of dimensions that are one box so far;
  * false if it has none. */
-bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Analyzer* analyzer,
+bool PlanBoxes(const TileRegion& shared, const Layout& layout,
+               const std::vector<int64_t>& addresses, int swizzle, Analyzer* analyzer,
                TmaPlan* plan) {
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   std::vector<TmaDim> dims = plan->dims;
@@ -303,7 +314,8 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout, int swizzle, Anal
     if (dim.box == 0) return false;
     dim.count = extent / dim.box;
   }
-  const BoxTable table(layout, bytes, swizzle, std::max<int64_t>(kSmemAlignment, swizzle * 8));
+  const BoxTable table(layout, addresses, bytes, swizzle,
+                       std::max<int64_t>(kSmemAlignment, swizzle * 8));
   // A box that is not dense may be several that are: its outer dimensions go one by one.
   for (size_t outer = 0; outer < dims.size(); ++outer) {
     if (outer > 0) {
@@ -324,8 +336,9 @@ std::string PlanSwizzle(const TileRegion& shared, const Layout& layout, Analyzer
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   const int64_t row = plan->dims.back().box * bytes;
   if (row % kChunkBytes) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
+  const std::vector<int64_t> addresses = layout->Addresses();
   for (int swizzle : {0, 128, 64, 32}) {
-    if (PlanBoxes(shared, layout, swizzle, analyzer, plan)) return "";
+    if (PlanBoxes(shared, layout, addresses, swizzle, analyzer, plan)) return "";
   }
   return "a layout of " + std::string(shared.buffer->name) +
          " that is neither row-major nor a swizzle of 128, 64 or 32 bytes where the copied part "

@@ -21,6 +21,8 @@ itself (W. Luo and others, "Benchmarking and Dissecting the Nvidia Hopper GPU Ar
 Microbenchmarking", 2024, table of latencies) and what barriers and TMA add."""
 OTHER_REGISTERS = 48
 """Of a thread, besides its accumulators. Assumed: addresses, loop counters, descriptors."""
+STREAMING_REGISTERS = 32
+"""Of a thread that only moves data. Assumed."""
 L2_SHARE = 0.8
 """Of the L2 cache, that inputs have. Assumed."""
 BANDWIDTH_SHARE = 0.92
@@ -56,6 +58,12 @@ class Product:
     batch: int = 1
 
 
+def warp_tile(m: int, n: int, warps: int, by_warp_groups: bool) -> tuple[int, int]:
+    """Rows and columns that each of `warps` has of a tile: they share rows first, in sixteens."""
+    rows = warps if by_warp_groups else math.gcd(warps, m // 16)
+    return m // rows, n * rows // warps
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How a product is computed: tiles of `m` x `n`, steps of `k`, `stages` of them on their way,
@@ -69,12 +77,9 @@ class Tiling:
     panel: int
     by_warp_groups: bool
 
-    @property
-    def warp(self) -> tuple[int, int]:
-        """Rows and columns of the tile of a warp: warps share rows first, in sixteens."""
-        warps = self.threads // 32
-        rows = math.gcd(warps, self.m // 16) if not self.by_warp_groups else warps
-        return self.m // rows, self.n * rows // warps
+    def warp(self, warp_threads: int) -> tuple[int, int]:
+        """Rows and columns of the tile of a warp, which has `warp_threads` threads."""
+        return warp_tile(self.m, self.n, self.threads // warp_threads, self.by_warp_groups)
 
 
 def shared_bytes(product: Product, tiling: Tiling) -> int:
@@ -115,8 +120,8 @@ def tile_clocks(arch: CUDA, product: Product, tiling: Tiling) -> float:
     if tiling.by_warp_groups:
         read = (tiling.m // 64) * (64 + tiling.n)
     else:
-        rows, columns = tiling.warp
-        read = (tiling.threads // 32) * (rows + columns)
+        rows, columns = tiling.warp(arch.warp_size)
+        read = (tiling.threads // arch.warp_size) * (rows + columns)
     written = tiling.m + tiling.n
     shared = (read + written) * product.k * product.operand / SHARED_BYTES_PER_CLOCK
     return together(math_clocks, shared)
@@ -170,7 +175,7 @@ def product_seconds(arch: CUDA, product: Product, tiling: Tiling) -> float:
 def streaming_seconds(arch: CUDA, total: float, blocks: int, threads: int, vector: float) -> float:
     """The time of a kernel that moves `total` bytes, `vector` of a thread at a time."""
     speeds = arch.speeds
-    room = arch.blocks_per_sm(threads, 0, 32)
+    room = arch.blocks_per_sm(threads, 0, STREAMING_REGISTERS)
     if not room:
         return math.inf
     resident = min(blocks, speeds.sms * room)

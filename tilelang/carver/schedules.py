@@ -161,7 +161,7 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
 def _fits(arch: CUDA, tiling: Tiling) -> bool:
     """Whether threads have registers for their accumulators."""
     if not tiling.by_warp_groups:
-        rows, columns = tiling.warp
+        rows, columns = tiling.warp(arch.warp_size)
         whole = tiling.n % 16 == 0 and rows >= 16 and columns >= 8 and columns % 8 == 0
         return whole and registers(tiling) <= 255
     # At the launch the producer's warp group has as many registers as the others.

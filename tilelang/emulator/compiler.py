@@ -98,7 +98,7 @@ class EmulatedModule:
         warp_threads: lanes of a warp.
     """
 
-    def __init__(self, path: Path, source: str, warp_threads: int = 32):
+    def __init__(self, path: Path, source: str, warp_threads: int):
         self.path = path
         self.source = source
         self.warp_threads = warp_threads

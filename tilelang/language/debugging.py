@@ -24,8 +24,8 @@ from tilelang.language.scalars import (
 )
 from tilelang.language.tracer import current_tracer
 from tilelang.language.warp_groups import running_groups
+from tilelang.language.warps import TRACED_LANES
 
-_WARP = 32
 _WARP_GROUP = 128
 _OF_THREAD = ("local", "local.var", "global")
 
@@ -101,7 +101,7 @@ def _print_buffer(
     group = as_int(warp_group)
     if group is None:
         group = groups[0] if groups else 0
-    first = group * _WARP_GROUP + (as_int(warp) or 0) * _WARP
+    first = group * _WARP_GROUP + (as_int(warp) or 0) * TRACED_LANES
     if not 0 <= first < kernel.num_threads:
         raise ValueError(
             f"warp_group_id={warp_group} and warp_id={warp} of T.print are thread {first}, wanted "

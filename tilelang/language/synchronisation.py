@@ -13,8 +13,8 @@ from tilelang.language.launch import enclosing_kernel
 from tilelang.language.ops import device_call, emit_device_op
 from tilelang.language.scalars import as_int
 from tilelang.language.warp_groups import running_groups
+from tilelang.language.warps import TRACED_LANES
 
-_WARP = 32
 _WARPS_PER_GROUP = 4
 _ALL_LANES = 0xFFFFFFFF
 _BARRIERS = 16
@@ -49,7 +49,7 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
     threads = as_int(arrive_count)
     if arrive_count is None:
         groups = running_groups() if barrier else None
-        threads = len(groups) * _WARP * _WARPS_PER_GROUP if groups else kernel.num_threads
+        threads = len(groups) * TRACED_LANES * _WARPS_PER_GROUP if groups else kernel.num_threads
     if barrier is None or not 0 <= barrier < _BARRIERS:
         raise ValueError(
             f"barrier_id of T.sync_threads is {barrier_id!r}, wanted an int from 0 to "
@@ -64,10 +64,10 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
             )
         tir_builder.evaluate(tvm_storage_sync("shared"))
         return
-    if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
+    if threads is None or threads % TRACED_LANES != 0 or not 0 < threads <= kernel.num_threads:
         raise ValueError(
-            f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of {_WARP}, at most "
-            f"the {kernel.num_threads} threads of the block"
+            f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of "
+            f"{TRACED_LANES}, at most the {kernel.num_threads} threads of the block"
         )
     tir_builder.evaluate(device_call("sync_threads_partial", [barrier, threads]))
 
@@ -101,10 +101,10 @@ def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
             f"barrier_id of T.named_barrier_arrive is {barrier_id!r}, wanted an int from 1 to "
             f"{_BARRIERS - 1}"
         )
-    if threads is None or threads % _WARP != 0 or not 0 < threads <= kernel.num_threads:
+    if threads is None or threads % TRACED_LANES != 0 or not 0 < threads <= kernel.num_threads:
         raise ValueError(
             f"arrive_count of T.named_barrier_arrive is {arrive_count!r}, wanted a multiple of "
-            f"{_WARP}, at most the {kernel.num_threads} threads of the block"
+            f"{TRACED_LANES}, at most the {kernel.num_threads} threads of the block"
         )
     tir_builder.evaluate(device_call("named_barrier_arrive", [barrier, threads]))
 
@@ -189,7 +189,7 @@ def get_lane_idx(warp_size: int | None = None) -> Any:
     -------
     ``lane = T.get_lane_idx()``
     """
-    return _thread_index("T.get_lane_idx") % _positive("warp_size", warp_size, _WARP)
+    return _thread_index("T.get_lane_idx") % _positive("warp_size", warp_size, TRACED_LANES)
 
 
 def get_warp_idx(warp_size: int | None = None) -> Any:
@@ -199,7 +199,7 @@ def get_warp_idx(warp_size: int | None = None) -> Any:
     -------
     ``warp = T.get_warp_idx()``
     """
-    return _thread_index("T.get_warp_idx") // _positive("warp_size", warp_size, _WARP)
+    return _thread_index("T.get_warp_idx") // _positive("warp_size", warp_size, TRACED_LANES)
 
 
 def get_warp_idx_sync(warp_size: int | None = None) -> Any:
@@ -219,7 +219,7 @@ def get_warp_group_idx(warp_size: int | None = None, warps_per_group: int | None
     -------
     ``if T.get_warp_group_idx() == 0: T.copy(A, A_shared)``
     """
-    warp = _positive("warp_size", warp_size, _WARP)
+    warp = _positive("warp_size", warp_size, TRACED_LANES)
     warps = _positive("warps_per_group", warps_per_group, _WARPS_PER_GROUP)
     return _thread_index("T.get_warp_group_idx") // (warp * warps)
 

@@ -15,9 +15,7 @@ from tilelang.language.launch import KernelLaunchFrame, enclosing_kernel
 from tilelang.language.regions import store, store_element
 from tilelang.language.scalars import as_dtype, as_int, describe
 from tilelang.language.tracer import Frame, Tracer, current_tracer
-from tilelang.language.warps import shfl_xor
-
-_WARP = 32
+from tilelang.language.warps import TRACED_LANES, shfl_xor
 
 
 class Reducer:
@@ -130,7 +128,8 @@ def tvm_thread_allreduce(size: Any, *arguments: Any, dtype: str = "handle") -> i
         as_dtype(condition, "bool"), as_dtype(value, kind), as_dtype(reducer.identity, kind)
     )
     extent = kernel.get_thread_extent(0)
-    in_warp = extent <= _WARP and extent & (extent - 1) == 0 and kernel.num_threads % _WARP == 0
+    fits = extent <= TRACED_LANES and extent & (extent - 1) == 0
+    in_warp = fits and kernel.num_threads % TRACED_LANES == 0
     reduce = _by_shuffles if dims == [0] and in_warp else _in_shared_memory
     store_element(result, reduce(kernel, dims, own, reducer.combine, kind))
     return 0

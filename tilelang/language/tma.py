@@ -42,8 +42,8 @@ def tma_copy(
         each has to expect its bytes at its own mbarrier (PTX ISA, cp.async.bulk.tensor,
         .multicast::cluster).
     leader_scope_threads
-        One thread in each group of so many consecutive ones issues, a multiple of 32; without it,
-        one of all that run the statement.
+        One thread in each group of so many consecutive ones issues, a multiple of the threads of a
+        warp of the target; without it, one of all that run the statement.
     eviction_policy
         L2 hint: ``evict_normal``, ``evict_first`` or ``evict_last`` (PTX ISA, "Cache Eviction
         Priority Hints").
@@ -193,10 +193,10 @@ def _attrs(
         attrs["cluster_mask"] = mask
     if leader_scope_threads is not None:
         threads = as_int(leader_scope_threads)
-        if threads is None or threads <= 0 or threads % 32:
+        if threads is None or threads <= 0:
             raise ValueError(
                 f"leader_scope_threads of {name} is {leader_scope_threads!r}, wanted a positive "
-                "multiple of 32"
+                "constant"
             )
         attrs["leader_scope_threads"] = threads
     if eviction_policy is not None:

@@ -18,9 +18,8 @@ from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.ops import device_call
 from tilelang.language.scalars import as_int, describe
 from tilelang.language.tracer import current_tracer
-from tilelang.language.warps import shfl_down, shfl_sync, shfl_up, shfl_xor
+from tilelang.language.warps import TRACED_LANES, shfl_down, shfl_sync, shfl_up, shfl_xor
 
-_WARP = 32
 _MAX_ARRIVALS = 2**20 - 1
 
 
@@ -97,7 +96,7 @@ def tvm_warp_shuffle(mask: Any, value: Any, warp_id: Any, width: int, warp_size:
     -------
     ``first = T.tvm_warp_shuffle(0xFFFFFFFF, x, 0, 32, 32)``
     """
-    constant("T.tvm_warp_shuffle", "warp_size", warp_size, (_WARP,))
+    constant("T.tvm_warp_shuffle", "warp_size", warp_size, (TRACED_LANES,))
     return shfl_sync(value, warp_id, width, mask)
 
 
@@ -113,7 +112,7 @@ def tvm_warp_shuffle_up(mask: Any, value: Any, offset: Any, width: int, warp_siz
     -------
     ``before = T.tvm_warp_shuffle_up(0xFFFFFFFF, x, 1, 32, 32)``
     """
-    constant("T.tvm_warp_shuffle_up", "warp_size", warp_size, (_WARP,))
+    constant("T.tvm_warp_shuffle_up", "warp_size", warp_size, (TRACED_LANES,))
     return shfl_up(value, offset, width, mask)
 
 
@@ -131,7 +130,7 @@ def tvm_warp_shuffle_down(
     -------
     ``after = T.tvm_warp_shuffle_down(0xFFFFFFFF, x, 1, 32, 32)``
     """
-    constant("T.tvm_warp_shuffle_down", "warp_size", warp_size, (_WARP,))
+    constant("T.tvm_warp_shuffle_down", "warp_size", warp_size, (TRACED_LANES,))
     return shfl_down(value, offset, width, mask)
 
 
@@ -150,7 +149,7 @@ def tvm_warp_shuffle_xor(
     -------
     ``other = T.tvm_warp_shuffle_xor(0xFFFFFFFF, x, 16, 32, 32)``
     """
-    constant("T.tvm_warp_shuffle_xor", "warp_size", warp_size, (_WARP,))
+    constant("T.tvm_warp_shuffle_xor", "warp_size", warp_size, (TRACED_LANES,))
     return shfl_xor(value, lane_mask, width, mask)
 
 

@@ -10,6 +10,9 @@ from tilelang.language.ops import intrinsic_call
 from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr
 from tilelang.language.tracer import current_tracer
 
+TRACED_LANES = 32
+"""Lanes of a warp while a program is traced, which is before its target is known. NarrowThreads
+makes reductions over these, and the mask of all of them, those of the target's warp."""
 _ALL_LANES = 0xFFFFFFFF
 _WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 _MATCHED = ("int32", "uint32", "float32", "int64", "uint64", "float64")
@@ -46,7 +49,9 @@ def _shuffle(name: str, value: Any, lane: Any, width: int, mask: Any) -> ir.Call
     return intrinsic_call(function, value.ty.dtype, arguments)
 
 
-def shfl_sync(value: Any, srcLane: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
+def shfl_sync(
+    value: Any, srcLane: Any, width: int = TRACED_LANES, mask: Any = _ALL_LANES
+) -> ir.Call:
     """Return the ``value`` of lane ``srcLane`` of this thread's warp.
 
     ``T.shfl_up``, ``T.shfl_down`` and ``T.shfl_xor`` are like it (CUDA C++ Programming Guide, "Warp
@@ -74,7 +79,7 @@ def shfl_sync(value: Any, srcLane: Any, width: int = 32, mask: Any = _ALL_LANES)
     return _shuffle("shfl_sync", value, srcLane, width, mask)
 
 
-def shfl_up(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
+def shfl_up(value: Any, delta: Any, width: int = TRACED_LANES, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane ``delta`` below; a group's first lanes keep their own (see
     ``shfl_sync``).
 
@@ -85,7 +90,7 @@ def shfl_up(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> 
     return _shuffle("shfl_up", value, delta, width, mask)
 
 
-def shfl_down(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
+def shfl_down(value: Any, delta: Any, width: int = TRACED_LANES, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane ``delta`` above; a group's last lanes keep their own (see
     ``shfl_sync``).
 
@@ -96,7 +101,7 @@ def shfl_down(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -
     return _shuffle("shfl_down", value, delta, width, mask)
 
 
-def shfl_xor(value: Any, delta: Any, width: int = 32, mask: Any = _ALL_LANES) -> ir.Call:
+def shfl_xor(value: Any, delta: Any, width: int = TRACED_LANES, mask: Any = _ALL_LANES) -> ir.Call:
     """Return the value of the lane whose number differs in the bits ``delta`` (see
     ``shfl_sync``).
 

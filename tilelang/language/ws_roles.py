@@ -24,6 +24,7 @@ from tilelang.language.register_counts import set_max_nreg
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import Tracer, current_tracer
 from tilelang.language.warp_groups import WarpGroupFrame
+from tilelang.language.warps import TRACED_LANES
 
 if TYPE_CHECKING:
     from tilelang.language.ws_schedule import WSRole, WSSchedule
@@ -366,7 +367,7 @@ class RoleFrame(WarpGroupFrame):
         super().open(tracer)
         self.program.running = self.name
         wanted = self.program.schedule.roles[self.name].max_nreg
-        threads = 32 * self.program.schedule.num_warps
+        threads = TRACED_LANES * self.program.schedule.num_warps
         has = min(_REGISTERS_OF_MULTIPROCESSOR // threads, _MOST_REGISTERS) // 8 * 8
         if wanted is not None and wanted != has and self.name not in self.program.steps:
             set_max_nreg(wanted, wanted > has)

@@ -15,6 +15,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
+from tilelang.language.warps import TRACED_LANES
 from tilelang.language.ws_roles import RoleProgram
 
 
@@ -31,7 +32,7 @@ WSID = _NameKey("tl.ws_id")
 
 _WARPS_OF_GROUP = 4
 # CUDA C++ Programming Guide, Compute Capabilities: 1024 threads of a block.
-_MOST_WARPS = 32
+_MOST_WARPS = 1024 // TRACED_LANES
 _REGISTERS = range(24, 241, 8)
 # What blocks give to their threads at most, of the 65536 registers of a multiprocessor.
 _REGISTERS_OF_BLOCK = 64512
@@ -258,7 +259,7 @@ class WSSchedule:
                     f"{max(first.warps_lo, second.warps_lo)}, wanted each warp in one role"
                 )
         registers = sum(
-            32 * (role.warps_hi - role.warps_lo) * (role.max_nreg or 0)
+            TRACED_LANES * (role.warps_hi - role.warps_lo) * (role.max_nreg or 0)
             for role in self.roles.values()
         )
         if registers > _REGISTERS_OF_BLOCK:
@@ -421,7 +422,7 @@ def annotate_ws_schedule(schedule: WSSchedule) -> None:
         raise TypeError(f"T.annotate_ws_schedule found {describe(schedule)}, wanted a T.WSSchedule")
     if kernel.ws_schedule is not None or kernel.ws_roles is not None:
         raise ValueError("T.annotate_ws_schedule: the kernel has a schedule already; give it one")
-    threads = 32 * schedule.num_warps
+    threads = TRACED_LANES * schedule.num_warps
     if kernel.get_thread_extents() != [threads, 1, 1]:
         raise ValueError(
             f"the kernel has threads {kernel.get_thread_extents()}, wanted {threads} in one "

@@ -35,7 +35,7 @@ class InferredLayout:
     dtype: str
     scope: str
     layout: Layout
-    warp_threads: int = 32
+    warp_threads: int
 
     @property
     def text(self) -> str:

@@ -129,6 +129,28 @@ class OwnerTable {
   std::unordered_map<int64_t, int> sparse_;
 };
 
+/*! Wide ranges of elements that were visited and need no other visit. The enumeration cannot see
+ * which thread of a warp group issues a copy by TMA, so it has the copy's box for each of them. */
+class SettledRanges {
+ public:
+  static constexpr int kAnybody = -1;
+
+  bool Has(int64_t first, int64_t count, int by) const {
+    if (count < kWide) return false;
+    const auto it = settled_.find(first);
+    return it != settled_.end() && it->second.first >= count &&
+           (it->second.second == by || it->second.second == kAnybody);
+  }
+  /*! A visit by `by`, or by anybody, changes nothing. */
+  void Add(int64_t first, int64_t count, int by) {
+    if (count >= kWide) settled_[first] = {count, by};
+  }
+
+ private:
+  static constexpr int64_t kWide = 64;
+  std::unordered_map<int64_t, std::pair<int64_t, int>> settled_;
+};
+
 /*! Enumerates which thread, or which warp group, touches which element; the loops of `same` are
  * part of an element's name. */
 class Owners {
@@ -150,18 +172,28 @@ class Owners {
   bool EachElementHasOneOwner() {
     if (!decided_) return false;
     OwnerTable owners(size_);
+    SettledRanges noted, compared;
     const auto note = [&](int64_t first, int64_t count, int by) {
+      if (noted.Has(first, count, by)) return true;
+      bool several = true;
       for (int64_t i = first; i < first + count; ++i) {
         int& owner = owners[i];
         owner = owner == OwnerTable::kNobody || owner == by ? by : OwnerTable::kSeveral;
+        several &= owner == OwnerTable::kSeveral;
       }
+      noted.Add(first, count, several ? SettledRanges::kAnybody : by);
       return true;
     };
     const auto compare = [&](int64_t first, int64_t count, int by) {
+      if (compared.Has(first, count, by)) return true;
+      bool nobody = true;
       for (int64_t i = first; i < first + count; ++i) {
         const int owner = owners[i];
-        if (owner != OwnerTable::kNobody && owner != by) return false;
+        if (owner == OwnerTable::kNobody) continue;
+        if (owner != by) return false;
+        nobody = false;
       }
+      compared.Add(first, count, nobody ? SettledRanges::kAnybody : by);
       return true;
     };
     return Enumerate(pair_.a, pair_.a_free, note) && Enumerate(pair_.b, pair_.b_free, compare);

@@ -19,10 +19,10 @@ using Kind = SharedReuse::Kind;
 
 namespace {
 
-/*! An attribute whose body is a part of the sequence around it. */
+/*! Whether the statements under an attribute count as statements of the sequence around it. */
 bool IsTransparent(const AttrStmtNode* op) { return op->attr_key != kUnrollFactor; }
 
-/*! The statements of a region, attributes around several of them taken apart. */
+/*! Calls `leaf` for each statement of a sequence, also of sequences in it. */
 template <typename Leaf>
 void ForEachItem(const Stmt& s, Leaf leaf) {
   if (const auto* seq = s.as<SeqStmtNode>()) {
@@ -47,7 +47,7 @@ AsyncQueue QueueOf(SharedReuse::Kind kind) {
 
 }  // namespace
 
-/*! Numbers regions and items, and notes what touches shared memory. */
+/*! Numbers the regions and items of a kernel. Notes each access of a shared buffer as an event. */
 class ReuseWalk : public StmtExprVisitor {
  public:
   ReuseWalk(const Stmt& kernel, SharedReuse* out)
@@ -72,7 +72,7 @@ class ReuseWalk : public StmtExprVisitor {
     const int scope = static_cast<int>(out_.scopes_.size());
     out_.scopes_.push_back({Now() + 1, Now(), region_});
     for (const Var& v : op->node.cast<Array<Var>>()) {
-      // The outermost one tells the most.
+      // Of nested attributes for one buffer the outermost counts: its scope is the longest.
       if (scope_of_.try_emplace(views_.RootOf(v).get(), scope).second) {
         opened.push_back(views_.RootOf(v).get());
       }
@@ -133,7 +133,7 @@ class ReuseWalk : public StmtExprVisitor {
     for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const VarNode* op) override {
-    // A pointer that goes somewhere.
+    // A pointer that is no operand of an intrinsic: who has it may read and write.
     Note(GetRef<Var>(op), Kind::kWrite);
     Note(GetRef<Var>(op), Kind::kRead);
   }
@@ -229,7 +229,7 @@ class ReuseWalk : public StmtExprVisitor {
   const Uniformity uniformity_;
   const Views views_;
   int region_ = -1, range_ = 0;
-  std::vector<int> counts_;  // of items, by region
+  std::vector<int> counts_;  // number of items in each region
   std::unordered_map<const Object*, int> scope_of_;
 };
 
@@ -240,7 +240,7 @@ SharedReuse::SharedReuse(const Stmt& kernel) {
   }
 }
 
-/*! From the innermost to the program of its range. */
+/*! The regions around one, which is the first. The last is the whole program of its range. */
 std::vector<int> SharedReuse::RegionsAround(int region) const {
   std::vector<int> out = {region};
   while (regions_[out.back()].around >= 0) {
@@ -254,19 +254,19 @@ bool SharedReuse::IsInside(int region, int outer) const {
   return std::count(around.begin(), around.end(), outer) > 0;
 }
 
-/*! All threads of the range come to the region. */
+/*! Whether all threads of the range come to the region together. */
 bool SharedReuse::AreTogether(int region) const {
   const std::vector<int> around = RegionsAround(region);
   return std::all_of(around.begin(), around.end(), [&](int r) { return regions_[r].together; });
 }
 
-/*! The item of the region that has this one in it, or is it; -1 if it is elsewhere. */
+/*! The item of `region` that contains `item`, or is it; -1 if `item` is outside of the region. */
 int SharedReuse::ItemIn(int region, int item) const {
   while (item >= 0 && items_[item].region != region) item = regions_[items_[item].region].around;
   return item;
 }
 
-/*! The innermost loop around two regions of one range, or -1. */
+/*! The innermost loop around both regions; -1 if there is none. */
 int SharedReuse::LoopOfBoth(int a, int b) const {
   for (int r : RegionsAround(a)) {
     if (regions_[r].is_loop && IsInside(b, r)) return r;
@@ -274,7 +274,8 @@ int SharedReuse::LoopOfBoth(int a, int b) const {
   return -1;
 }
 
-/*! The range that reads the buffer, and those that only fill it. */
+/*! Finds the range that reads the buffer, and the ranges that only fill it. False if several ranges
+ * read it, or if the order between them is not known. */
 bool SharedReuse::FindUsers(const Events& events, Life* life) const {
   life->range = -1;
   for (const auto& [range, in_range] : events) {
@@ -290,13 +291,14 @@ bool SharedReuse::FindUsers(const Events& events, Life* life) const {
     }
   }
   if (life->fillers.empty()) return life->range >= 0 && !life->remote;
-  // Roles await each other's fills; of ranges of a program's own nothing is known.
+  // A role of warp specialisation waits for all fills of what it reads. About ranges of the program
+  // (T.ws) this is not known.
   return life->range >= 0 && regions_[life->range].of_role &&
          std::all_of(life->fillers.begin(), life->fillers.end(),
                      [&](int r) { return regions_[r].of_role; });
 }
 
-/*! In each run of the region nothing is read that was there before. */
+/*! Whether each run of the region overwrites the buffer before it reads it. */
 bool SharedReuse::IsFresh(const std::vector<Event>& events, int region) const {
   const bool all = std::all_of(events.begin(), events.end(), [](auto& e) { return e.scope >= 0; });
   const int first = events.front().scope;
@@ -308,7 +310,7 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   life.remote = remote;
   if (!FindUsers(events, &life)) return life;
   const std::vector<Event>& uses = events.at(life.range);
-  // What the async proxy is the last to write it may still be writing.
+  // Nobody waits for a fill by the async proxy that is the last use: it may still be writing.
   if (uses.back().kind == Kind::kFill) return life;
   const auto place = [&](const Event& e) {
     return e.scope >= 0 ? scopes_[e.scope].region : items_[e.item].region;
@@ -317,13 +319,13 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   for (const Event& e : uses) {
     while (!IsInside(place(e), around.front())) around.erase(around.begin());
   }
-  // Threads that run a region apart do not wait for each other there.
+  // The life has to end where all threads of the range can meet: outside of divergent regions.
   const auto apart =
       std::find_if(around.rbegin(), around.rend(), [&](int r) { return !regions_[r].together; });
   around.erase(around.begin(), apart.base());
   life.region = around.front();
   if (!IsFresh(uses, life.region)) {
-    // It is wanted in a later iteration, perhaps: it is of the outermost loop.
+    // A later iteration may read it. So it lives as long as the outermost loop runs.
     for (size_t i = around.size(); i-- > 0;) {
       if (!regions_[around[i]].is_loop) continue;
       life.region = items_[regions_[around[i]].around].region;
@@ -342,8 +344,8 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   return life;
 }
 
-/*! What the async proxy does with the buffer lasts until a wait on each way on from there; what has
- * none in the life's region is to get one. */
+/*! An asynchronous access lasts until the wait for it, so the life ends there. If the life's region
+ * has no wait that follows on every path, the access is `unawaited`: WaitWriter adds a wait. */
 void SharedReuse::FindEnd(const std::vector<Event>& events, Life* life) const {
   for (const Event& e : events) {
     if (e.kind != Kind::kCopy && e.kind != Kind::kStore && e.kind != Kind::kProduct) continue;
@@ -389,7 +391,7 @@ bool SharedReuse::Connect(const Life& done, const Object* filled, int filler, in
   const std::vector<Event>& fills = events_.at(filled).at(filler);
   const int level = loop < 0 ? done.range : loop;
   Handshake h{ItemIn(level, done.last), 0, done.range, filler, same_iteration, loop >= 0, false};
-  // The part of the filler's program that is run as often.
+  // The region of the filler's program that is run as often as `level` of the reader's.
   int part = -1;
   if (loop >= 0) {
     for (int r : RegionsAround(items_[fills.front().item].region)) {
@@ -412,7 +414,8 @@ bool SharedReuse::Connect(const Life& done, const Object* filled, int filler, in
     if (!regions_[r].together && !regions_[r].by_one) return false;
     h.by_one |= regions_[r].by_one;
   }
-  // In one iteration both are statements of the reader's loop, one behind the other.
+  // In the same iteration the next life has to begin behind the arrival, and the filler's wait may
+  // not block a fill that the reader needs before it arrives.
   if (same_iteration) {
     const Life& next = lives_.at(filled);
     if (ItemIn(level, next.first) <= h.arrive_behind || !MayWait(h, done.last)) return false;
@@ -421,7 +424,8 @@ bool SharedReuse::Connect(const Life& done, const Object* filled, int filler, in
   return true;
 }
 
-/*! Nothing that the reader waits for before it tells is filled behind the wait for its word. */
+/*! Whether the handshake cannot deadlock. It would if the reader needed a fill before it arrives,
+ * and the filler made that fill only after it has waited for the arrival. */
 bool SharedReuse::MayWait(const Handshake& h, int done) const {
   for (const auto& [buffer, events] : events_) {
     const auto read = events.find(h.from), filled = events.find(h.to);
@@ -477,7 +481,7 @@ void SharedReuse::Share(const Object* a, const Object* b) {
   }
 }
 
-/*! Writes the waits: goes through the program as ReuseWalk does. */
+/*! Adds the mbarriers, waits and arrivals. It numbers items in the order of ReuseWalk. */
 class WaitWriter : public StmtExprMutator {
  public:
   WaitWriter(const SharedReuse& plan, int64_t offset, const Target& target)
@@ -552,9 +556,9 @@ class WaitWriter : public StmtExprMutator {
   struct Pair {
     SharedReuse::Handshake h;
     int number;
-    /*! The word of the one who is done, and that it was heard. */
+    /*! Two mbarriers: at the first the reader arrives, at the second the filler has seen that. */
     Var barriers;
-    /*! Parities of who waits for the word, and of who waits to give the next. */
+    /*! Parity of the filler's next wait at the first, and of the reader's at the second. */
     Var told, heard;
   };
 
@@ -571,7 +575,7 @@ class WaitWriter : public StmtExprMutator {
     return MakeEvaluate(CallOp(op, args), Span());
   }
 
-  /*! A range, which begins with its parities. */
+  /*! A range of threads, with the parities of its waits in front of its body. */
   Stmt Range(const AttrStmtNode* op) {
     const int first = item_;
     auto n = make_object<AttrStmtNode>(*op);
@@ -585,7 +589,7 @@ class WaitWriter : public StmtExprMutator {
     const auto is_here = [&](int item) { return item >= first && item < item_; };
     for (const Pair& p : pairs_) {
       if (!p.h.in_loop) continue;
-      // A phase before the first one counts as over.
+      // A wait for the phase before the first one returns at once (PTX ISA, mbarrier.test_wait).
       if (is_here(p.h.wait_before)) begin(p.told, p.h.same_iteration ? 0 : 1);
       if (is_here(p.h.arrive_behind)) begin(p.heard, p.h.same_iteration ? 1 : 0);
     }
@@ -643,7 +647,7 @@ class WaitWriter : public StmtExprMutator {
     for (const Pair& p : pairs_) {
       if (p.h.arrive_behind != item) continue;
       if (p.h.in_loop) WaitFor(p, 1, p.heard, out);
-      // The fill is the async proxy's, perhaps, what was there the threads'.
+      // The threads have accessed the bytes, and the async proxy may fill them next.
       out->push_back(MakeEvaluate(CallOp(kFenceProxyAsync, {}), Span()));
       out->push_back(Call(kMbarrierArriveWarp, p, 0));
     }

@@ -79,11 +79,11 @@ constexpr int kFirstBarrier = 3, kBarriers = 16;
 struct Pending {
   const SharedAccess* access;
   SharedConflict::Distance distance;
-  int ordered_for = ThreadSubsets::kNone;  // the threads that have met at a barrier since
-  bool in_groups = false;                  // each warp group has met by itself since
+  int ordered_for = ThreadSubsets::kNone;  // threads that have met at a barrier since the access
+  bool in_groups = false;                  // each warp group has had its own barrier since
 };
 
-// By place in the program, so that the plan is the same each time.
+// Orders accesses by their place in the program, so that equal programs get equal plans.
 struct Earlier {
   bool operator()(const SharedAccess* a, const SharedAccess* b) const {
     return a->order < b->order;
@@ -96,14 +96,15 @@ struct Earlier {
 };
 using PendingSet = std::set<Pending, Earlier>;
 
-/*! Accesses that are not yet ordered with later ones, on some path to here. */
+/*! What some path to this place has left without order. */
 struct State {
   PendingSet pending;  // accesses since the last barrier
-  /*! Asynchronous operations that may be in flight, each with the least number of groups that were
-   * committed since its issue, its own among them. */
+  /*! Asynchronous operations that may be in flight. Each has the number of groups that were
+   * committed since it was issued, its own group included: the least number on any path. */
   std::map<const SharedAccess*, int64_t, Earlier> in_flight;
-  /*! Threads' writes, and reads of what the async proxy writes, that no fence between proxies
-   * followed, with the last barriers that did; nullptr is a way without one. */
+  /*! Accesses of threads that no proxy fence has followed: their writes, and their reads of what
+   * the async proxy writes. Each has the last barriers that followed it, one for each path; nullptr
+   * stands for a path without a barrier. */
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const State& o) {
@@ -126,8 +127,7 @@ class SyncPlanner {
         subsets_(target.warp_threads),
         has_subset_barriers_(target.Has(Feature::kNamedBarriers)) {}
 
-  /*! Without barriers of its own where `places_barriers` is false: fences are no part of an order
-   * that the program keeps by itself. */
+  /*! If `places_barriers` is false, only fences are placed: the program has its own order. */
   Stmt Plan(bool places_barriers) {
     if (places_barriers) {
       marks_ = true;
@@ -138,8 +138,8 @@ class SyncPlanner {
     if (NoteAsyncProxy(*tree_.root)) {
       places_fences_ = true;
       Walk();
-      // Threads that run apart may have been told of a write that stands behind what they do, or in
-      // the other branch.
+      // An arrival may tell other threads of a write that stands later in the program, or in the
+      // other branch. So the accesses are walked once more when all such writes are known.
       if (!told_.empty()) Walk();
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
@@ -158,7 +158,7 @@ class SyncPlanner {
     State breaks, continues;
   };
 
-  /*! The first conflict that no barrier orders; none where it marks barriers. */
+  /*! The first conflict that no barrier orders. A walk that marks barriers leaves none. */
   std::optional<Conflict> Walk() {
     State state;
     found_.reset();
@@ -224,7 +224,7 @@ class SyncPlanner {
     });
   }
 
-  /*! Where one like it is pending, nothing more is to be ordered. */
+  /*! Adds an access, unless a like one is pending: what orders that one orders this one. */
   void AddPending(const SharedAccess& access, State* state) {
     const SharedAccess*& latest = latest_[access.like];
     if (latest && state->pending.count({latest, {}})) return;
@@ -232,10 +232,10 @@ class SyncPlanner {
     state->pending.insert({&access, {}});
   }
 
-  /*! Visits a statement outside of loops, with barriers marked for the conflicts in it. False where
-   * one is marked in front of a statement around it: that is visited again. */
+  /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
+   * barrier belongs in front of a statement around this one, which is then visited again. */
   bool MarkAndVisit(const SyncNode& node, State* state) {
-    // Of a leaf, the state changes behind the check alone.
+    // A leaf in which a conflict is found has not changed the state.
     const bool is_leaf = node.kind == Kind::kLeaf;
     const State before = is_leaf ? State() : *state;
     while (!Visit(node, state)) {
@@ -266,7 +266,7 @@ class SyncPlanner {
     return true;
   }
 
-  /*! All threads of the block meet there, among others or for a vote. */
+  /*! Whether all threads of the block meet at a call: a barrier of the cluster, or a vote. */
   static bool IsBarrierOfMore(const SyncNode& node) {
     return HasIntrinsic(node.stmt,
                         [](const IntrinsicEffects& e) {
@@ -296,7 +296,7 @@ class SyncPlanner {
     return found;
   }
 
-  /*! Threads that meet at a barrier can pass a fence in front of it. */
+  /*! Notes the barrier in front of which a fence for the accesses of its threads may stand. */
   void NoteBarrier(const SyncNode& node, State* state) {
     for (auto& [access, barriers] : state->unfenced) {
       const bool all = DivergentAround(node).empty();
@@ -306,8 +306,8 @@ class SyncPlanner {
     }
   }
 
-  /*! Lanes that meet can pass a fence in front of that, and then one of them speaks for all. What
-   * a barrier has ordered for other warps, too, stays with that one. */
+  /*! A fence may also stand in front of a `sync_warp`, after which one lane arrives for its warp.
+   * An access that a barrier has followed keeps that barrier, because it orders for all warps. */
   void NoteSyncWarp(const SyncNode& node, State* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto& [access, barriers] : state->unfenced) {
@@ -347,7 +347,7 @@ class SyncPlanner {
     }
   }
 
-  /*! By other threads, in ranges or branches of their own: neither is before the other. */
+  /*! Whether other threads run the two nodes, apart, so that neither comes before the other. */
   static bool RunApart(const SyncNode& a, const SyncNode& b) {
     if (a.groups.IsDisjoint(b.groups)) return true;
     for (const SyncNode* n = &a; n->parent; n = n->parent) {
@@ -372,7 +372,7 @@ class SyncPlanner {
     return it->second;
   }
 
-  /*! An arrival that someone may count on who then lets the async proxy write. */
+  /*! Whether a node arrives where someone may wait who then lets the async proxy write. */
   static bool TellsOthers(const SyncNode& node) {
     const auto* op = node.stmt.as<EvaluateNode>();
     const auto* call = op ? op->value.as<CallNode>() : nullptr;
@@ -387,27 +387,27 @@ class SyncPlanner {
                              [&](const char* name) { return IsCallTo(op->value, name); });
   }
 
-  /*! Between an access of a thread and that of the async proxy, with or without a barrier between.
-   */
+  /*! Whether a proxy fence has to stand between an access of a thread and a later one of the async
+   * proxy. `no_barrier` says that no barrier is between them. */
   bool NeedsFence(const SharedAccess& access, bool no_barrier, const SharedAccess& by_proxy) {
     if (!access.writes && !by_proxy.writes) return false;
     if (!access.writes && by_proxy.node->groups.IsDisjoint(access.node->groups)) return false;
     const bool own = by_proxy.signalled && access.buffer.same_as(by_proxy.buffer);
     if (own && (access.writes || no_barrier)) return false;
     if (!conflict_.ShareBytes(access.buffer, by_proxy.buffer)) return false;
-    // Behind a barrier, in whichever iteration: versions of a buffer are not told apart.
+    // A barrier may be of an earlier iteration. Then versions cannot be told apart by their index.
     return !no_barrier ||
            conflict_.MayConflict(access, by_proxy, {}, SharedConflict::Between::kAccesses);
   }
 
-  /*! In front of the barrier, or of the node where there is none. */
+  /*! Places a fence in front of the barrier; without one, in front of the node. */
   static void Fence(const SyncNode& node, const SyncNode* barrier, const SharedAccess& access) {
     auto* place = const_cast<SyncNode*>(barrier ? barrier : &node);
     place->fence = true;
     place->tensor_fence |= access.tensor;
   }
 
-  /*! What the threads that run the node did is over for the async proxy, too. */
+  /*! Drops the accesses of the threads that pass this fence. */
   static void PassFence(const SyncNode& node, bool of_tensors, State* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
@@ -422,7 +422,7 @@ class SyncPlanner {
                        [&](const SyncNode* r) { return node.IsInside(r); });
   }
 
-  /*! The threads of a set meet: what was done by them is ordered with what they do next. */
+  /*! The threads of a set meet at a barrier: their accesses are ordered with their later ones. */
   void Order(int set, State* state) {
     PendingSet ordered;
     for (Pending p : state->pending) {
@@ -434,7 +434,7 @@ class SyncPlanner {
     state->pending = std::move(ordered);
   }
 
-  /*! Each warp group of a set meets: the same, for its own accesses. */
+  /*! Each warp group of a set has a barrier: its accesses are ordered with its own later ones. */
   void OrderInGroups(int set, State* state) {
     PendingSet ordered;
     for (Pending p : state->pending) {
@@ -444,7 +444,7 @@ class SyncPlanner {
     state->pending = std::move(ordered);
   }
 
-  /*! A named barrier counts where exactly the threads that run it meet there. */
+  /*! A named barrier counts if the threads that run it are exactly those that it waits for. */
   void VisitBarrier(const SyncNode& node, State* state) {
     if (node.of_role) {
       NoteBarrier(node, state);
@@ -466,7 +466,7 @@ class SyncPlanner {
         left[copy] = groups;
         continue;
       }
-      // Threads that do not wait know nothing of the copy's end.
+      // For threads that do not wait here, the copy stays in flight.
       const bool is_complete = node.in_flight == 0 || groups > node.in_flight;
       if (!is_complete || !node.groups.Contains(copy->node->groups)) left[copy] = groups;
       std::unique_ptr<SharedAccess>& end = completed_[{&node, copy}];
@@ -479,7 +479,8 @@ class SyncPlanner {
     state->in_flight = std::move(left);
   }
 
-  /*! Iterations k, k + 1 and, for what no barrier has ordered by then, any later one. */
+  /*! Walks iterations k and k + 1, and one for all later iterations if iteration k has left
+   * accesses that no barrier of iteration k + 1 has ordered. */
   bool VisitLoop(const SyncNode& loop, State* state) {
     const auto* op = loop.stmt.as<ForNode>();
     int64_t least = 0, most = INT64_MAX;
@@ -533,8 +534,7 @@ class SyncPlanner {
     return out;
   }
 
-  /*! The accesses of an iteration that no barrier of the next one orders, as iterations after that
-   * see them. */
+  /*! Those that no barrier of the next iteration has ordered, as later iterations see them. */
   static PendingSet Survivors(const PendingSet& pending, const SyncNode& loop) {
     PendingSet out;
     for (Pending p : pending) {
@@ -545,7 +545,7 @@ class SyncPlanner {
     return out;
   }
 
-  /*! The nodes around one whose bodies not all threads run together, the outermost first. */
+  /*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
   static std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
     std::vector<const SyncNode*> regions;
     for (const SyncNode* n = node.parent; n; n = n->parent) {
@@ -571,15 +571,16 @@ class SyncPlanner {
   }
 
   /*!
-   * Marks the barrier that orders a conflict: before the statement with the later access, taken at
-   * the level at which the earlier one is outside of it, and as far outside of what not all threads
-   * run as the earlier one is. Gives that place.
+   * Marks a barrier that orders a conflict, and gives its place. The place begins as the statement
+   * with the later access. It moves out of every loop and branch that the earlier access is outside
+   * of, up to the loop that carries the conflict. Then it moves out of divergent regions, as long
+   * as the earlier access is outside of them.
    */
   const SyncNode* InsertBarrier(const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
-    // The threads of a range order their own accesses among themselves: the others need not wait.
+    // Both accesses are of one range: its threads meet by themselves.
     const bool own = a->range && a->groups == place->groups;
     auto is_body = [&](const SyncNode* around) {
       return carrier ? around == carrier : a->IsInside(around);
@@ -609,14 +610,15 @@ class SyncPlanner {
     return place;
   }
 
-  /*! A barrier of each warp group orders the conflict, and nothing yet asks for more here. */
+  /*! Whether a barrier of each warp group by itself orders the conflict, and no other conflict has
+   * marked a larger barrier here. */
   bool MayMeetInGroups(const SyncNode& place, const Conflict& c) {
     return place.mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
            !conflict_.MayConflict(*c.earlier.access, *c.later, c.earlier.distance,
                                   SharedConflict::Between::kWarpGroups);
   }
 
-  /*! Who would have to run a region, that its threads can meet there. */
+  /*! Words for a region whose threads cannot meet, by what the target has barriers for. */
   std::string ThoseWhoMeet() const {
     return has_subset_barriers_
                ? "that neither all threads of the block nor whole warps of constant number run "
@@ -635,8 +637,8 @@ class SyncPlanner {
                 (has_subset_barriers_ ? "each warp" : "the block"));
   }
 
-  /*! Threads that meet nowhere cannot be made to wait for each other; a program that has its own
-   * order, by lanes of a warp or by flags, needs none. */
+  /*! Leaves a conflict in a tensor as it is, with a warning, because its threads can meet nowhere.
+   * The program may order it by flags or by lanes of a warp, which is not seen here. */
   void LeaveToProgram(const Conflict& c, const SyncNode& region) {
     const SharedAccess& a = *c.earlier.access;
     left_.insert({&a, c.later});
@@ -650,8 +652,8 @@ class SyncPlanner {
               "operations order them");
   }
 
-  /*! Drops barriers that others make superfluous. Those others were marked later: they stand in the
-   * statement behind the barrier, or in the loop around it. */
+  /*! Drops a barrier if the others order everything without it. Only a barrier that was marked
+   * later can make it superfluous: one inside of its statement, or one in the same loop. */
   void Prune(SyncNode* node, bool in_loop) {
     if (node->mark != Mark::kNone && (in_loop || HasMarks(*node))) {
       const Mark mark = std::exchange(node->mark, Mark::kNone);
@@ -662,7 +664,7 @@ class SyncPlanner {
     for (const auto& n : node->otherwise) Prune(n.get(), in_loop);
   }
 
-  /*! In its bodies. */
+  /*! Whether a node in the bodies of this one has a barrier. */
   static bool HasMarks(const SyncNode& node) {
     const auto any = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
       return std::any_of(nodes.begin(), nodes.end(),
@@ -671,7 +673,7 @@ class SyncPlanner {
     return any(node.body) || any(node.otherwise);
   }
 
-  /*! Those of the program's own in a role have a name like ours. */
+  /*! The program's barriers of the block in a role become named barriers of the role's threads. */
   void MarkBarriersOfRoles(SyncNode* node) {
     if (node->of_role) {
       const std::optional<int> meeting = subsets_.Meeting(node);
@@ -684,15 +686,15 @@ class SyncPlanner {
     for (const auto& n : node->otherwise) MarkBarriersOfRoles(n.get());
   }
 
-  /*! Barriers that the program names itself are not for us. */
+  /*! Notes the named barriers that the program uses: the pass takes others. */
   void NoteNamed(const SyncNode& node) {
     if (node.named) taken_.insert(node.named->id);
     for (const auto& n : node.body) NoteNamed(*n);
     for (const auto& n : node.otherwise) NoteNamed(*n);
   }
 
-  /*! One barrier for each set of threads, and one for each warp group that meets by itself; where
-   * there are too few for these, they meet with the others that run the node. */
+  /*! Gives each set of threads a named barrier, and each warp group that meets by itself its own.
+   * If there are too few for the warp groups, all threads that run the node meet at one. */
   void AssignBarriers(SyncNode* root) {
     AssignSubsets(root);
     std::vector<SyncNode*> nodes;
@@ -720,7 +722,7 @@ class SyncPlanner {
     for (const auto& n : node->otherwise) CollectGroups(n.get(), nodes);
   }
 
-  /*! In the block, x fastest. */
+  /*! The number of the thread in the block; x counts fastest. */
   static Expr ThreadNumber(const std::vector<Axis>& axes) {
     Expr number = axes.back().var;
     for (size_t i = axes.size() - 1; i-- > 0;) number = number * axes[i].extent + axes[i].var;
@@ -749,7 +751,7 @@ class SyncPlanner {
     return *id;
   }
 
-  /*! The first of so many that follow each other. */
+  /*! Takes `count` consecutive named barriers and gives the first; nullopt if there are too few. */
   std::optional<int> FreeBarriers(int count) {
     int id = kFirstBarrier;
     for (int end = id; end < id + count; ++end) {
@@ -767,14 +769,14 @@ class SyncPlanner {
   std::set<int> taken_;
   std::map<int, int> barrier_of_;
   std::optional<Conflict> found_;
-  const SyncNode* place_ = nullptr;  // of the last barrier
-  /*! Of accesses that are alike, by the first, the one that was pending last. */
+  const SyncNode* place_ = nullptr;  // where the last barrier was marked
+  /*! For each class of like accesses, by its first one: the access that was added last. */
   std::unordered_map<const SharedAccess*, const SharedAccess*> latest_;
-  /*! A walk marks barriers, or places fences. */
+  /*! What the present walk does: it marks barriers, or it places fences. */
   bool marks_ = false, places_fences_ = false;
-  /*! Writes of threads that no fence followed before an arrival at an mbarrier. */
+  /*! Writes of threads with an arrival at an mbarrier behind them, and no fence between. */
   std::set<const SharedAccess*, Earlier> told_;
-  /*! Conflicts that no barrier can order, and the places of which a warning has told. */
+  /*! Conflicts that are left to the program, and the places that a warning has named. */
   std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
   std::set<std::string> warned_;
   std::vector<Var> filled_;  // buffers that the async proxy writes

@@ -28,7 +28,7 @@ const CallNode* CallOf(const Stmt& s) {
   return evaluate ? evaluate->value.as<CallNode>() : nullptr;
 }
 
-/*! What stands around a loop. */
+/*! Finds the loops around a loop. `unknown` says why nobody can count how often it has run. */
 class AroundLoop : public StmtExprVisitor {
  public:
   explicit AroundLoop(const ForNode* loop) : loop_(loop) {}
@@ -51,7 +51,7 @@ class AroundLoop : public StmtExprVisitor {
   }
   void Visit_(const WhileNode* op) final { Within("a `while` loop", op); }
   void Visit_(const IfThenElseNode* op) final {
-    // Outside of all loops a branch is taken once.
+    // A branch outside of all loops runs the loop once or not at all: the count begins at 0.
     if (found || around.empty()) return Default(op);
     Within("a branch in a loop", op);
   }
@@ -61,13 +61,13 @@ class AroundLoop : public StmtExprVisitor {
   }
 
  private:
-  /*! In front of the loop, where this matters, or behind it. */
+  /*! Only a `continue` in front of the loop skips it. One behind it is refused, too. */
   static bool HasContinue(const Stmt& body) {
     struct Finder : StmtExprVisitor {
       bool found = false;
       using StmtExprVisitor::Visit_;
       void Visit_(const ContinueNode*) final { found = true; }
-      void Visit_(const ForNode*) final {}  // whose own a `continue` is
+      void Visit_(const ForNode*) final {}  // a `continue` in it is its own
       void Visit_(const WhileNode*) final {}
       void Visit_(const EvaluateNode* op) final { found |= IsContinue(GetRef<Stmt>(op)); }
     } finder;

@@ -7,8 +7,9 @@
 namespace tl {
 namespace {
 
-/*! A buffer that `value`, computed by statement `at`, reads, and that is written before a user
- * would compute it; undefined if there is none. */
+/*! Statement `at` binds `value` to a name. If each user of the name computed the value itself, a
+ * write in between could change it. Gives a buffer that `value` reads and that is written before
+ * such a user; undefined if there is none. */
 Var ChangedBeforeUse(const std::vector<Stmt>& source, size_t at, const Var& name, const Expr& value,
                      const std::vector<BufferUse>& uses, const Views& views) {
   size_t last = at;

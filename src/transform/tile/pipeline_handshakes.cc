@@ -21,7 +21,8 @@ std::string LineOf(const Stmt& s) {
   return s->span.defined() ? " at line " + std::to_string(s->span->line) : "";
 }
 
-/*! One mbarrier, and what the loop does at it. */
+/*! One mbarrier, and what the loop does at it. Waits are for the phase that this iteration
+ * completes, or, if `of_phase_before`, for the previous one. */
 struct Signal {
   Var barrier;
   int64_t element;
@@ -38,8 +39,8 @@ struct Signal {
   }
 };
 
-/*! An integer, or with `flipped` its successor, that has the same parity as an expression without
- * what makes it 0 or 1: `x & 1`, `x % 2`, `x ^ 1`, `1 - x`, casts. */
+/*! What an expression is the parity of. The parities `x & 1` and `x % 2` are those of `x`. `x ^ 1`
+ * and `1 - x` set `flipped`: they are the parity of the successor of `x`. Casts are left out. */
 struct ParityOf {
   Expr integer;
   bool flipped = false;
@@ -73,7 +74,8 @@ struct ParityOf {
 /*! Proves that a loop's handshakes order all that its roles share. */
 class Prover {
  public:
-  /*! `slots` is how many of each the program has by hand, 1 where versions are to be made. */
+  /*! `slots` is the number of slots that the program numbers itself (pipeline_rings.h). It is 1 if
+   * the pass is to make the versions. */
   Prover(const LoopPlace& place, const std::vector<BodyRole>& roles, int64_t slots)
       : place_(place),
         roles_(roles),
@@ -111,7 +113,7 @@ class Prover {
     return Refuse(step.statement, reason);
   }
 
-  /*! mbarriers are not memory that a step reads or writes. */
+  /*! The memory that a step reads and writes, without mbarriers. */
   BufferUse UseOf(const RoleStep& step) const {
     BufferUse use = place_.views.UseOf(step.stmt);
     for (std::vector<Var>* list : {&use.reads, &use.writes}) {
@@ -156,8 +158,9 @@ class Prover {
     return signals_.emplace_back(Signal{step.barrier, step.element});
   }
 
-  /*! A parity of this iteration's fill says so by the number of iterations before, for one version,
-   * or by its quotient by the number of versions; the program has one way to say it. */
+  /*! Each wait has a parity that the program computes. It may be that of the number n of iterations
+   * before, as for one version. Or it is that of n divided by the number of versions. All waits of
+   * a loop have to count in the same way. */
   bool CheckParities(int64_t num_stages) {
     if (slots_ > 1) return CheckParitiesOfSlots();
     if (CheckParitiesFor(1)) return true;
@@ -179,7 +182,7 @@ class Prover {
                                     std::to_string(slots_) + " slots");
   }
 
-  /*! The program's parities, for so many versions. */
+  /*! Whether all parities are those of a program that counts for so many versions. */
   bool CheckParitiesFor(int64_t versions) {
     for (Signal& s : signals_) s.has_wait = s.of_phase_before = false;
     wrong_wait_ = nullptr;
@@ -202,7 +205,7 @@ class Prover {
     return true;
   }
 
-  /*! It is the parity of this iteration's phase, counting so many more. */
+  /*! Whether a parity is that of this iteration's phase, or of the phase `more` later. */
   bool IsParityOf(const Expr& parity, int64_t versions, int64_t more) const {
     const ParityOf p(parity);
     if (!IsPureInteger(p.integer)) return false;
@@ -216,7 +219,7 @@ class Prover {
            analyzer.CanProveEqual(FloorModOf(p.integer, 2), wanted);
   }
 
-  /*! Each iteration completes one phase. */
+  /*! Whether each iteration makes as many arrivals as complete one phase. */
   bool CheckArrivals(const Signal& s) {
     if (!s.has_wait) return Refuse(0, "nothing in the loop waits at mbarrier " + s.Name());
     int64_t arrivals = 0;
@@ -238,7 +241,8 @@ class Prover {
     return true;
   }
 
-  /*! Nobody waits for a phase that ends twice meanwhile. */
+  /*! A wait names a parity only. If two more phases ended before it, it would not return. So those
+   * who arrive have to wait for those who wait. */
   bool CheckAnswers(const Signal& s) {
     for (const BodyRole& role : roles_) {
       if (const RoleStep* wait = FirstWait(role, s); wait && !IsAnswered(role, s)) {
@@ -256,7 +260,7 @@ class Prover {
     return nullptr;
   }
 
-  /*! The place of the first step that `is` right, the number of steps if none is. */
+  /*! The index of the first step for which `is` holds, or the number of steps. */
   template <typename F>
   static size_t First(const BodyRole& role, F is) {
     return std::find_if(role.steps.begin(), role.steps.end(), is) - role.steps.begin();
@@ -265,8 +269,8 @@ class Prover {
     return First(role, [&](const RoleStep& t) { return t.kind == kind && s.IsOf(t); });
   }
 
-  /*! The role arrives, behind its wait at `s`, where all who arrive at `s` have to wait first: a
-   * phase of `s` ends when everybody is done with the one before. */
+  /*! Behind its wait at `s`, the role arrives at another mbarrier. All who arrive at `s` wait there
+   * first. So the next phase of `s` ends only after the role has waited for this one. */
   bool IsAnswered(const BodyRole& role, const Signal& s) const {
     return std::any_of(signals_.begin(), signals_.end(), [&](const Signal& other) {
       if (other.of_phase_before == s.of_phase_before) return false;
@@ -277,7 +281,7 @@ class Prover {
     });
   }
 
-  /*! What threads of the role arrive at `s` have waited at `other`. */
+  /*! Whether all threads of the role that arrive at `s` have waited at `other` before. */
   static bool ArriveBehind(const BodyRole& role, const Signal& s, const Signal& other) {
     ThreadSet waited = role.threads.Where([](int64_t) { return false; });
     for (const RoleStep& step : role.steps) {
@@ -309,7 +313,8 @@ class Prover {
     return written;
   }
 
-  /*! What one role writes and another one touches is a tile that handshakes pass on. */
+  /*! If one role writes a buffer and another one accesses it, the buffer has to be a tile that
+   * mbarriers pass from one to the other. */
   bool CheckMemory(const Var& v) {
     if (IsLocal(v) || IsFragment(v) || IsReducer(v)) return true;
     std::vector<const BodyRole*> writers, readers;
@@ -342,7 +347,8 @@ class Prover {
     return true;
   }
 
-  /*! One role fills the tile, another one reads it: a mbarrier each way is between them. */
+  /*! One role fills the tile, another one reads it. Checks that the reader waits until the tile is
+   * full, and that the writer waits until the tile has been read. */
   bool CheckPassing(const Var& v, const BodyRole& writer, const BodyRole& reader) {
     const std::string name = v->name;
     const size_t first_read = First(reader, [&](const RoleStep& s) { return Reads(s, v); });
@@ -377,7 +383,7 @@ class Prover {
                       " without a wait for those who have read it to their end");
   }
 
-  /*! An arrival of the role at the mbarrier says that the fill, step i, is complete. */
+  /*! Whether the role arrives at the mbarrier when its fill, step i, is complete. */
   static bool Signals(const BodyRole& role, size_t i, const Signal& s) {
     const RoleStep& fill = role.steps[i];
     const size_t n = role.steps.size();
@@ -386,7 +392,7 @@ class Prover {
     return arrival < n && arrival > i;
   }
 
-  /*! Every reader reads nothing but what the same iteration has written. */
+  /*! Whether each reader reads only what the same iteration has written. */
   bool IsSuppliedInTime(const Var& v, const std::vector<const BodyRole*>& writers,
                         const std::vector<const BodyRole*>& readers) const {
     std::vector<Stmt> body;
@@ -406,8 +412,9 @@ class Prover {
     return true;
   }
 
-  /*! Outside of the loop a tile is its version 0: what code before the loop has left there, or
-   * code behind it writes first. */
+  /*! Why a use of the tile outside of the loop forbids versions; "" if there is none. Code outside
+   * of the loop accesses version 0. It may do so before the loop, or behind it if it writes first.
+   */
   std::string UseOutside(const Var& v) const {
     std::vector<Var> names = {v};
     for (const Var& view : place_.views.all) {
@@ -444,7 +451,7 @@ class Prover {
   void Note(int64_t num_stages) {
     const auto trips = AsInt(place_.loop->extent);
     found.versions = num_stages;
-    // More slots than iterations are never filled.
+    // A version that no iteration fills is left out.
     if (trips && count_.around.empty()) {
       found.versions = std::clamp<int64_t>(*trips, 1, num_stages);
     }
@@ -465,7 +472,7 @@ class Prover {
   const int64_t slots_;
   const IterationCount count_;
   std::vector<Signal> signals_;
-  /*! The wait whose parity is not known. */
+  /*! The first wait whose parity is not understood. */
   const RoleStep* wrong_wait_ = nullptr;
 };
 
@@ -505,7 +512,8 @@ FoundHandshakes Prove(const LoopPlace& place, const std::vector<Stmt>& body, int
   return out;
 }
 
-/*! The program on one slot of each of its rings: its tiles all have as many as its mbarriers. */
+/*! Makes the proof for the program with one slot of each ring. Then all tiles that the roles share
+ * have to be rings: they have as many slots as the mbarriers. */
 FoundHandshakes ProveRings(const LoopPlace& place, const Rings& rings) {
   FoundHandshakes out;
   out.why = rings.why;

@@ -8,8 +8,7 @@
 namespace tl {
 namespace {
 
-/*! The instance of statement i in an iteration runs before that of statement j `distance`
- * iterations later. */
+/*! Whether statement i of iteration n runs before statement j of iteration n + `distance`. */
 bool RunsBefore(const Pipeline& p, size_t i, size_t j, int64_t distance) {
   const int64_t later = p.stage[j] + distance;
   return p.stage[i] < later || (p.stage[i] == later && p.order[i] < p.order[j]);
@@ -32,8 +31,8 @@ std::string Place(const Pipeline& p, size_t i) {
   return " (stage " + std::to_string(p.stage[i]) + ", order " + std::to_string(p.order[i]) + ")";
 }
 
-/*! `first` stands before `second` in the program, which runs before it; `when` says which one it is
- * if it is not of the same iteration. */
+/*! In the program `first` stands before `second`. In the pipeline `second` would run before
+ * `first`. `when` says of which iteration `second` is, if not of the same one. */
 [[noreturn]] void ThrowOrder(const Pipeline& p, const Var& buffer, size_t first, size_t second,
                              const std::string& when, const std::string& wanted) {
   ThrowAt(p.body[second]->span, "ValueError",
@@ -42,11 +41,11 @@ std::string Place(const Pipeline& p, size_t i) {
               Access(p, first, buffer) + Place(p, first) + ", " + wanted);
 }
 
-/*! Refuses several versions where there is one only; the accesses of `pair` would run the other way
- * round, the second one in the next iteration. */
+/*! Refuses a buffer that needs several versions and can have one only. It needs them because the
+ * second access of `pair`, of the next iteration, would run before the first one. */
 void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& views,
                           bool is_read_outside, std::pair<size_t, size_t> pair) {
-  // Planning moves statements at mbarriers only where each iteration may have its own.
+  // PipelinePlanning moves statements at an mbarrier only if the mbarrier can have versions.
   if (IsBarrier(buffer)) return;
   const std::string next = " by the next iteration";
   if (!IsShared(buffer)) {

@@ -1,31 +1,35 @@
 /*!
  * PipelinePlanning: decides the schedule of T.Pipelined loops.
  *
- * In:  a tile program whose pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and
- * `tl_pipeline_stage`. Out: those loops have `software_pipeline_stage` and
- * `software_pipeline_order` (one entry a statement of the body, in source order) and
- * `software_pipeline_async_stages`; scalar bindings of the body are substituted into their users.
- *      A statement of stage s works on iteration i - s in step i; order is its place in a step.
- *      A loop whose T.ws pass tiles on by mbarriers (pipeline_handshakes.h) has
- * `tl_pipeline_handshakes` instead, and no schedule: its statements stay where they are. Copies
- * that are to be made by TMA (`prefer_instruction="tma"`) and can run ahead are tl.tileop.tma_copy
- * by an elected thread, with an mbarrier and the wait for it. Establishes: an automatic plan keeps
- * every dependence of the source order (a user's plan is checked where it is applied).
- * `software_pipeline_reasons` and the function's `tl.pipelines` say why statements and loops stay
- * as they are. Refuses (ValueError): user schedules that do not fit the body or in which -1 stands
- * for a statement that cannot run ahead, and with a schedule names for values that have to be
- * computed once, jumps, signals between ranks, T.tma_copy, and an order that moves a statement at
- * an mbarrier past an access of shared memory. Without one, such a loop, and one in which nothing
- * can be prefetched, becomes a plain loop.
+ * Input: a tile program. Its pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and
+ * `tl_pipeline_stage`.
+ * Output: these loops have `software_pipeline_stage`, `software_pipeline_order` (an entry for
+ * each statement of the body, in source order) and `software_pipeline_async_stages`. A statement
+ * of stage s works on iteration i - s in step i. Its order is its place in a step. Scalar
+ * bindings of the body are substituted into their users. If roles of the program pass tiles on
+ * by mbarriers (pipeline_handshakes.h), the loop has `tl_pipeline_handshakes` and no schedule:
+ * its statements stay where they are. Copies that the program wants by TMA
+ * (`prefer_instruction="tma"`) and that can run ahead become tl.tileop.tma_copy by an elected
+ * thread, with an mbarrier and the wait for it.
+ * Establishes: an automatic plan keeps every dependence of the source order.
+ * InjectSoftwarePipeline checks a user's plan. `software_pipeline_reasons` and the function's
+ * `tl.pipelines` say why statements and loops stay as they are.
+ * Refuses (ValueError): a user's schedule that does not fit the body, and one in which -1 stands
+ * for a statement that cannot run ahead. In a loop with a schedule of the user it also refuses
+ * names for values that have to be computed once, jumps, signals between ranks, T.tma_copy, and
+ * an order that moves a statement at an mbarrier past an access of shared memory. Without such a
+ * schedule, a loop with one of these stays a plain loop, and so does one in which nothing can be
+ * prefetched.
  *
- * Where the target has no asynchronous copies of threads, a copy that runs ahead is two statements,
- * a load to a fragment and a store (pipeline_staging.h), and `software_pipeline_least_versions`
- * says how many versions the stores want.
+ * On a target without asynchronous copies of threads, a copy that runs ahead is two statements,
+ * a load to a fragment and a store (pipeline_staging.h). `software_pipeline_least_versions` is
+ * the number of versions that the stores need.
  *
- * The automatic plan is: copies from global to shared memory at stage 0, everything else one step
- * later for each stage of prefetch. With two stages or more the copies open the step (the slot that
- * they fill was freed a step ago); with one stage they follow its last user, because there is one
- * slot only. What a user's plan leaves to the compiler runs as far ahead of its own first user.
+ * The automatic plan. Copies from global to shared memory have stage 0. Everything else has one
+ * stage more for each step that the copies run ahead. With two stages or more, the copies open
+ * the step: the slot that they fill was freed in the step before. With one stage there is one
+ * slot, so they follow its last user. A statement that a user's plan leaves to the compiler runs
+ * as far ahead of its own first user.
  */
 #include <algorithm>
 #include <numeric>
@@ -90,8 +94,8 @@ class JumpFinder : public StmtExprVisitor {
   int loops_ = 0;
 };
 
-/*! MMAs by descriptors and loads of boxes that the program issues itself: they stand in the
- * order of their waits and barriers, and name one version of a buffer. */
+/*! Whether the program itself issues MMAs by descriptors, or loads by TMA. Their order is that of
+ * the program's waits and barriers. They name one version of a buffer. */
 bool KeepsOwnOrder(const Stmt& s) {
   struct Finder : StmtExprVisitor {
     bool found = false;
@@ -106,7 +110,8 @@ bool KeepsOwnOrder(const Stmt& s) {
   return finder.found;
 }
 
-/*! Signals and waits of other ranks: what they order is not named. */
+/*! Whether a statement signals other ranks, or waits for them. Nothing says which accesses such a
+ * statement orders. */
 bool SignalsRanks(const Stmt& s) {
   struct Finder : StmtExprVisitor {
     bool found = false;
@@ -132,7 +137,7 @@ class Planner : public StmtExprMutator {
   explicit Planner(const PrimFunc& f)
       : function_body_(f->body), views_(f->body), target_(TargetOf(f)) {}
 
-  /*! Loops that were to be pipelines, and are not. */
+  /*! What is said of loops that the program wants pipelined and that stay plain. */
   Array<Any> plain;
 
  protected:
@@ -224,7 +229,8 @@ class Planner : public StmtExprMutator {
     return {};
   }
 
-  /*! The body and its plan with loads by TMA, if all of them run ahead. */
+  /*! The body with loads by TMA in the place of copies, and its plan. nullopt if one of the loads
+   * cannot run ahead. */
   std::optional<TmaLoads> LoadsAhead(const ForNode* op, const std::vector<Stmt>& body,
                                      int64_t num_stages, Schedule* plan) const {
     if (!block_) return std::nullopt;
@@ -261,14 +267,15 @@ class Planner : public StmtExprMutator {
     return Plain(op);
   }
 
-  /*! The statements stay where they are, and will be told which versions to use. */
+  /*! The statements stay where they are. InjectSoftwarePipeline gives them their versions. */
   Stmt WithHandshakes(const ForNode* op, const Handshakes& handshakes) {
     For loop = Plain(op).as_or_throw<For>();
     loop.CopyOnWrite()->annotations.Set(kHandshakes, handshakes.ToAnnotation());
     return loop;
   }
 
-  /*! Roles of the program whose handshakes are not understood. */
+  /*! A loop with roles of the program for which the proof of pipeline_handshakes.h fails: its tiles
+   * keep one version. */
   Stmt OneVersion(const ForNode* op, const std::vector<Stmt>& body, const FoundHandshakes& roles) {
     plain.push_back(DescribeLoop(op, body, ReasonAt(body, {body[roles.statement], "", roles.why})));
     const int64_t num_stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
@@ -282,7 +289,7 @@ class Planner : public StmtExprMutator {
     return Plain(op);
   }
 
-  /*! Stages were asked for, and tiles are loaded, but none ahead. */
+  /*! Warns if the program wants stages and loads tiles, and no load can run ahead. */
   void WarnOfNothingAhead(const ForNode* op, const std::vector<Stmt>& body,
                           const Array<String>& reasons) const {
     std::string why;
@@ -327,7 +334,7 @@ class Planner : public StmtExprMutator {
     return loop;
   }
 
-  /*! The body where copies that run ahead go through registers, and the plan of that one. */
+  /*! The body whose copies that run ahead go through registers, and the plan of that body. */
   std::vector<Stmt> StagedInRegisters(const ForNode* op, const std::vector<Stmt>& body,
                                       int64_t num_stages, Schedule* plan) {
     PlannedBody staged = StageInRegisters(body, plan->reasons, StagesOf(op, num_stages));
@@ -346,7 +353,7 @@ class Planner : public StmtExprMutator {
     return call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy");
   }
 
-  /*! The plan that the user gave, with places for the copies that it leaves open. */
+  /*! The user's plan, completed by places for the copies that it leaves to the compiler. */
   Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
                         const std::vector<std::optional<UserPlace>>& places,
                         const std::vector<Stmt>& body, int64_t num_stages) const {
@@ -361,7 +368,7 @@ class Planner : public StmtExprMutator {
     const int64_t ahead = StepsAhead(num_stages);
 
     Schedule plan;
-    // Places in a step: before (0) or after (2) all that the user ordered (1).
+    // The first number is 1 for statements that the user ordered, 0 in front of these, 2 behind.
     std::vector<std::pair<int64_t, int64_t>> order;
     for (size_t i = 0; i < body.size(); ++i) {
       if (IsTmaCopy(body[i])) {
@@ -401,8 +408,8 @@ class Planner : public StmtExprMutator {
     return plan;
   }
 
-  /*! What an mbarrier is for, the program alone knows: at one, accesses of shared memory stay where
-   * they are. */
+  /*! The program alone knows which accesses an mbarrier orders. So a statement at an mbarrier may
+   * not move past an access of shared memory. */
   static void CheckOrderAtBarriers(const std::vector<Stmt>& body,
                                    const std::vector<BufferUse>& uses, const LoopBarriers& barriers,
                                    const Schedule& plan) {
@@ -443,8 +450,8 @@ class Planner : public StmtExprMutator {
     for (int64_t& s : plan->stage) s -= first;
   }
 
-  /*! Stage 0, and stages whose copies have no reader before the next stage: a wait for others would
-   * be a wait for all copies on their way. */
+  /*! The stages whose copies may be asynchronous: stage 0, and each stage whose copies have their
+   * readers in later stages. A reader of the same stage would have to wait for all copies. */
   std::vector<int64_t> AsyncStages(const std::vector<int64_t>& stage, const std::vector<Stmt>& body,
                                    const std::vector<BufferUse>& uses) const {
     std::set<int64_t> early, late;
@@ -469,9 +476,9 @@ class Planner : public StmtExprMutator {
   }
 
   /*!
-   * Why a statement cannot run ahead; empty for one that only fills shared memory from sources
-   * which the loop does not write, before anyone reads it; with several versions of it, all
-   * that its readers read.
+   * Why a statement cannot run ahead; "" if it can. It can if it only fills shared memory, before
+   * any reader in the body, from sources that the loop does not write. If the buffer gets several
+   * versions, it also has to write all that the readers read.
    */
   std::string WhyNotAhead(size_t index, const std::vector<Stmt>& body,
                           const std::vector<BufferUse>& uses, const std::vector<Var>& outside,
@@ -517,7 +524,7 @@ class Planner : public StmtExprMutator {
     return "";
   }
 
-  /*! Several statements write the buffer, each elements of its own, from copy sources. */
+  /*! Whether several copies write the buffer, each to elements of its own. */
   bool IsFilledInPieces(const std::vector<Stmt>& body, const std::vector<BufferUse>& uses,
                         const Var& buffer) const {
     int64_t writers = 0;
@@ -529,7 +536,7 @@ class Planner : public StmtExprMutator {
     return writers > 1 && WriteApart(body, buffer, views_);
   }
 
-  /*! What several statements fill runs ahead as a whole, or not at all. */
+  /*! If several statements fill a buffer and one cannot run ahead, the others cannot either. */
   static void KeepTogether(const std::vector<BufferUse>& uses, Array<String>* reasons) {
     bool changed = true;
     while (changed) {
@@ -550,7 +557,8 @@ class Planner : public StmtExprMutator {
     }
   }
 
-  /*! What fills by one mbarrier runs ahead as a whole, or not at all. */
+  /*! If several statements signal one mbarrier and one cannot run ahead, the others cannot either.
+   */
   static void KeepTogether(const LoopBarriers& barriers, Array<String>* reasons) {
     bool changed = true;
     while (changed) {
@@ -569,7 +577,7 @@ class Planner : public StmtExprMutator {
     }
   }
 
-  /*! More slots than iterations are never filled. */
+  /*! The number of stages, at most the number of iterations: further slots are never filled. */
   static int64_t StagesOf(const ForNode* loop, int64_t num_stages) {
     const auto trips = AsInt(loop->extent);
     return trips ? std::min(num_stages, std::max<int64_t>(*trips, 1)) : num_stages;
@@ -608,9 +616,9 @@ class Planner : public StmtExprMutator {
   const Target& target_;
   const SBlockNode* block_ = nullptr;
   KernelScope scope_;
-  /*! Of the kernel around. */
+  /*! The thread axes of the kernel. */
   std::vector<Axis> threads_;
-  /*! mbarriers of the loops of a block, and tiles in registers, which it has to allocate. */
+  /*! mbarriers and fragments that loops of a block have got, and that the block allocates. */
   std::vector<Var> barriers_, fragments_;
 };
 

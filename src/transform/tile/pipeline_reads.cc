@@ -40,7 +40,7 @@ bool IsWhole(const TileRegion& region) {
 
 bool IsSame(const TileRegion& a, const TileRegion& b) {
   if (!a.buffer.same_as(b.buffer)) return false;
-  // What is read from memory may be another value at the second statement.
+  // An index that is read from memory may have changed between the two statements.
   for (const Range& r : a.ranges) {
     if (!IsPureInteger(r->min)) return false;
   }
@@ -52,8 +52,8 @@ bool IsSame(const TileRegion& a, const TileRegion& b) {
   return true;
 }
 
-/*! The iterations of a nest store to each element: every index is a loop's variable over the whole
- * dimension, or the only one that there is. */
+/*! Whether the iterations of a nest store to each element of the buffer. Each index has to be the
+ * variable of a loop over the whole dimension, or 0 in a dimension of extent 1. */
 bool StoresWhole(const ParallelNest& nest, const BufferStoreNode* store) {
   std::vector<size_t> used;
   const Array<Expr>& shape = BufferOf(store->buffer)->shape;
@@ -69,7 +69,7 @@ bool StoresWhole(const ParallelNest& nest, const BufferStoreNode* store) {
   return true;
 }
 
-/*! The elements of a buffer that statements certainly write, each once. */
+/*! Elements of a buffer that statements certainly write. No element is counted for two of them. */
 class Pieces {
  public:
   Pieces(const Var& buffer, const Views& views) : buffer_(buffer), views_(views) {
@@ -81,8 +81,8 @@ class Pieces {
     if (known_) written_.resize(Product(shape_));
   }
 
-  /*! False if it is not known which elements the statement writes, or it shares some with one
-   * before it. */
+  /*! Adds what a statement writes. False if that is not known, or if an earlier statement writes
+   * one of these elements. */
   bool Add(const Stmt& s) {
     if (!known_) return false;
     if (const CallNode* call = AsTileOp(s)) {
@@ -98,7 +98,7 @@ class Pieces {
     return known_ && std::all_of(written_.begin(), written_.end(), [](bool w) { return w; });
   }
 
-  /*! All of the buffer that an operator reads. */
+  /*! Whether the statements write all that an operator reads of the buffer. */
   bool Supplies(const CallNode* reader) const {
     const std::vector<TileRegion> regions = RegionsOf(reader, buffer_, views_);
     return known_ && std::all_of(regions.begin(), regions.end(), [&](const TileRegion& r) {
@@ -147,7 +147,7 @@ class Pieces {
     return written_[element] = true;
   }
 
-  /*! Of a nest of one statement, which stores to an element of its own in each iteration. */
+  /*! Adds a nest of one statement that stores to another element in each iteration. */
   bool AddNest(const ParallelNest& nest) {
     const auto* store = nest.body.as<BufferStoreNode>();
     if (!store || !store->buffer.same_as(buffer_) || !ReadsOnly(store->indices, nest.vars)) {
@@ -186,7 +186,7 @@ class OutsideReads : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
-    // Ranges of threads run at the same time, whatever is filled in front of them.
+    // Another range may read at the same time: what was filled in front says nothing.
     if (op->attr_key == kThreadRange) filled_.clear();
     Default(op);
   }
@@ -216,9 +216,9 @@ class OutsideReads : public StmtExprVisitor {
   }
 
  private:
-  /*! A body that may not run: what it fills is filled inside of it only. */
+  /*! Visits a body that may not run. Behind it, what it fills does not count as filled. */
   void Inside(const StmtNode* op) {
-    // The loop of interest may have run before the body starts again.
+    // In a loop around loop_, loop_ may have run before the body starts again.
     if (Encloses(op)) filled_.clear();
     const std::vector<Var> before = filled_;
     Default(op);
@@ -246,11 +246,11 @@ class OutsideReads : public StmtExprVisitor {
 
   const ForNode* loop_;
   const Views& views_;
-  /*! Buffers overwritten since the loop, on every path to here. */
+  /*! Buffers that every path from the loop to here has overwritten. */
   std::vector<Var> filled_;
 };
 
-/*! Two statements run under one condition, whose value is the same for both. */
+/*! Whether two statements stand under the same condition, and its value is the same for both. */
 bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const Views& views) {
   const Expr first = SplitGuard(body[a]).condition, second = SplitGuard(body[b]).condition;
   if (!first.defined() || !second.defined() || !ffi::StructuralEqual()(first, second)) return false;
@@ -264,7 +264,7 @@ bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const V
   return true;
 }
 
-/*! The load into the buffer that one thread issues for all; undefined for other statements. */
+/*! The load of the buffer that one elected thread issues; undefined if the statement has none. */
 Stmt ElectedLoadOf(const Stmt& s, const Var& buffer, const Views& views) {
   for (const Stmt& piece : FlatSeq(SplitGuard(s).body)) {
     const CallNode* call = AsTileOp(piece);
@@ -316,7 +316,7 @@ bool SuppliesAlone(const std::vector<Stmt>& body, size_t writer, size_t reader, 
          });
 }
 
-/*! The writers in front of the reader, together. */
+/*! Whether the writers in front of the reader write, together, all that it reads. */
 bool SupplyInPieces(const std::vector<Stmt>& body, const std::vector<size_t>& writers,
                     size_t reader, const Var& buffer, const Views& views) {
   Pieces pieces(buffer, views);

@@ -19,7 +19,7 @@
 namespace tl {
 namespace {
 
-/*! A mutator that knows the values of integer names. */
+/*! Replaces the names of integers by their values. */
 class NamesInliner : public Substituter {
  protected:
   using Substituter::Mutate_;
@@ -35,7 +35,8 @@ bool IsArrival(const Expr& call) {
   return IsCallTo(call, kMbarrierArrive) || IsCallTo(call, kMbarrierArriveExpectTx);
 }
 
-/*! Arrivals at the slot of the iteration before, as it would make them itself. */
+/*! Rewrites arrivals at the previous iteration's slot to arrivals at this iteration's slot, as the
+ * previous iteration would make them. `only_arrivals` is false if there is anything else. */
 class AtSlotBefore : public StmtExprMutator {
  public:
   AtSlotBefore(Expr count, Analyzer* analyzer) : count_(std::move(count)), analyzer_(analyzer) {}
@@ -70,18 +71,20 @@ class AtSlotBefore : public StmtExprMutator {
   Analyzer* analyzer_;
 };
 
-/*! An arrival that a role makes for an iteration before, or behind the loop for the last one. */
+/*! An arrival that a role makes one iteration late. For the last iteration it is behind the loop.
+ */
 struct LateArrival {
   Var barrier;
-  Any threads;  // of the range
-  /*! The role has waited for its MMAs, or starts none. */
+  Any threads;  // the role's range of threads
+  /*! The role has waited for its MMAs in front of the arrival. */
   bool waited;
-  /*! Behind the loop: the statement, which slot it is, and what it is under, if anything. */
+  /*! Of an arrival behind the loop: the statement, its slot, and its condition if it has one. */
   Stmt stmt = {};
   Expr index = {}, condition = {};
 };
 
-/*! The arrivals of roles behind a loop, up to a statement that waits for other roles, or may. */
+/*! Finds the arrivals of roles behind a loop. It ends at a statement that may wait for other roles
+ * or tell them something. */
 class LastArrivals : public StmtExprVisitor {
  public:
   explicit LastArrivals(const ForNode* loop) : loop_(loop) {}
@@ -99,7 +102,7 @@ class LastArrivals : public StmtExprVisitor {
   }
 
  private:
-  /*! False where others may be waited for. */
+  /*! False if the search ends at this statement. */
   bool AddRole(const Stmt& s) {
     const AttrStmtNode* range = RangeOfRole(s);
     if (!range) return s.as<BindNode>() != nullptr;
@@ -130,8 +133,9 @@ class LastArrivals : public StmtExprVisitor {
   const ForNode* loop_;
 };
 
-/*! Puts arrivals for the iteration before where that iteration ends. With arrivals behind the loop,
- * each run of the loop makes all of its own; else the next one makes the last one's. */
+/*! Moves late arrivals to the end of the iteration that they are for. If arrivals for the last
+ * iteration stand behind the loop, each run of the loop makes all of its arrivals. Otherwise the
+ * next run makes the one for the last iteration. */
 class LateArrivals : public StmtExprMutator {
  public:
   LateArrivals(const ForNode* loop, const IterationCount& count, bool in_each_run)
@@ -147,7 +151,7 @@ class LateArrivals : public StmtExprMutator {
     return Mutate(body);
   }
 
-  /*! Whether the ones behind the loop are those of its last iteration. */
+  /*! Whether the arrivals behind the loop are those for its last iteration. */
   bool AreLast(const std::vector<LateArrival>& behind) {
     const Expr has_run = MakeInt(loop_->extent->dtype(), 0) < loop_->extent;
     const Expr last = Substitute(count_, loop_->loop_var,
@@ -177,7 +181,7 @@ class LateArrivals : public StmtExprMutator {
     if (op->attr_key != kThreadRange || !IsApart(op)) return Default<Stmt>(op);
     std::vector<Stmt> steps, late;
     int64_t started = 0;
-    bool waited = false;  // for all MMAs of the iteration before
+    bool waited = false;  // for all MMAs of the previous iteration
     for (const Stmt& s : FlatSeq(op->body)) {
       const CallNode* call = AsTileOp(s);
       if (call && IsGemm(call)) started += TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
@@ -201,8 +205,8 @@ class LateArrivals : public StmtExprMutator {
   }
 
  private:
-  /*! `if this is not the first iteration: arrive at the slot before`, at its end; undefined for
-   * other statements. */
+  /*! The arrivals of a statement `if not the first iteration: arrive at the previous slot`, as the
+   * previous iteration makes them at its end; undefined for other statements. */
   Stmt AtEndOfIteration(const Stmt& s) {
     const Guarded guarded = SplitGuard(s);
     if (!guarded.condition.defined()) return Stmt();
@@ -222,12 +226,12 @@ class LateArrivals : public StmtExprMutator {
 
   const ForNode* loop_;
   const Expr count_;
-  /*! More than 0 where there is an iteration before. */
+  /*! Greater than 0 if there is a previous iteration. */
   const Expr before_;
   Analyzer analyzer_;
 };
 
-/*! How a loop's body indexes the first dimension of mbarriers and shared buffers. */
+/*! Finds how a loop's body indexes the first dimension of mbarriers and shared buffers. */
 class SlotReader : public StmtExprVisitor {
  public:
   SlotReader(const ForNode* loop, const IterationCount& count) : loop_(loop), count_(count) {
@@ -279,7 +283,7 @@ class SlotReader : public StmtExprVisitor {
   Analyzer analyzer_;
 };
 
-/*! Points accesses of rings at their one slot. */
+/*! Replaces each ring by a buffer with one slot. */
 class Folder : public StmtExprMutator {
  public:
   explicit Folder(const std::vector<Var>& rings) {
@@ -326,7 +330,7 @@ class Folder : public StmtExprMutator {
   std::unordered_map<const Object*, Var> one_;
 };
 
-/*! Puts a loop in the place of another one, and leaves out what it does for what was behind it. */
+/*! Replaces a loop by another one, and drops the arrivals behind it that the new loop makes. */
 class LoopReplacer : public StmtExprMutator {
  public:
   LoopReplacer(const ForNode* from, For to, const std::vector<LateArrival>& without)
@@ -356,7 +360,9 @@ std::string Counted(const SlotReader::Use& use) {
          " has " + (use.Slots() == 1 ? "one slot" : std::to_string(use.Slots()) + " slots");
 }
 
-/*! The buffers that are rings, with mbarriers of one number of slots. */
+/*! Finds the rings. Their mbarriers all have to have one number of slots: says why they have not,
+ * or
+ * "". */
 std::string ChooseRings(const std::vector<SlotReader::Use>& uses, Rings* out) {
   const SlotReader::Use* first = nullptr;
   for (const SlotReader::Use& use : uses) {
@@ -378,10 +384,12 @@ std::string ChooseRings(const std::vector<SlotReader::Use>& uses, Rings* out) {
   return "";
 }
 
-/*! Each slot's mbarrier takes as many arrivals as the one slot's. */
+/*! Gives the mbarrier of the one slot its arrival count. All slots have to have the same count:
+ * says why they have not, or "". */
 std::string FoldArrivals(const Folder& folder, Rings* rings) {
   auto known = rings->block->annotations.find(kBarrierInit);
-  if (known == rings->block->annotations.end()) return "";  // the proof will not find its own
+  if (known == rings->block->annotations.end())
+    return "";  // the proof refuses mbarriers without a count
   auto arrivals = (*known).second.cast<Map<Var, Array<IntImm>>>();
   for (const Var& ring : rings->buffers) {
     if (!IsBarrier(ring) || !arrivals.count(ring)) continue;

@@ -19,14 +19,15 @@ using Kind = RoleStep::Kind;
 
 constexpr const char* kNoRole = "it is not a T.ws, or stands around one";
 
-/*! What is left of the threads where they elect one. */
+/*! The threads for which a condition holds. An election holds for the first thread of each group.
+ */
 std::optional<ThreadSet> Where(const ThreadSet& from, const Expr& condition) {
   if (!IsCallTo(condition, kShuffleElect)) return from.Where(condition, true);
   const int64_t of = ToInt(condition.as<CallNode>()->args[0]);
   return from.Where([&](int64_t thread) { return of ? thread % of == 0 : thread == 0; });
 }
 
-/*! A body in the range of threads that a condition on the thread's number leaves. */
+/*! The body of a range of threads; another statement as it is. */
 Stmt WithoutRange(const Stmt& s) {
   const auto* attr = s.as<AttrStmtNode>();
   return attr && attr->attr_key == kThreadRange ? attr->body : s;
@@ -106,7 +107,8 @@ bool StartsMma(const CallNode* call) {
   return IsGemm(call) && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
 }
 
-/*! Starts the async proxy that goes on to read when the statement has ended. */
+/*! Whether a statement starts an asynchronous operation, for which `starts` holds, that may still
+ * read when the statement has ended. */
 bool HasStart(const Stmt& s, bool (*starts)(const CallNode*)) {
   struct Finder : StmtExprVisitor {
     bool (*starts)(const CallNode*);
@@ -122,7 +124,7 @@ bool HasStart(const Stmt& s, bool (*starts)(const CallNode*)) {
   return finder.found;
 }
 
-/*! Waits until nothing is left of what the async proxy was given. */
+/*! Whether a statement is `op` with 0 groups left: it waits for all asynchronous operations. */
 bool WaitsForAll(const Stmt& s, const char* op) {
   const auto* evaluate = s.as<EvaluateNode>();
   const auto* call = evaluate ? evaluate->value.as<CallNode>() : nullptr;

@@ -10,7 +10,8 @@
 namespace tl {
 namespace {
 
-/*! What a statement of the new body does. */
+/*! What a statement of the new body is: one that stays, a copy that runs ahead as a whole, or the
+ * load or the store of a copy that goes through registers. */
 enum class Part : uint8_t { kStay, kAhead, kLoad, kStore };
 
 const CallNode* CopyByRegisters(const Stmt& s) {
@@ -18,7 +19,7 @@ const CallNode* CopyByRegisters(const Stmt& s) {
   return call && IsCopy(call) && ChoiceOf(call).Has(kByRegisters) ? call : nullptr;
 }
 
-/*! A fragment for a region of a tile: its dimensions that are longer than 1. */
+/*! A new fragment for a region of a tile. It has the region's dimensions that are longer than 1. */
 TileRegion FragmentOf(const TileRegion& tile, const DLDataType& dtype) {
   Array<Expr> shape;
   for (size_t d : NonUnitDims(tile)) shape.push_back(tile.ranges[d]->extent);
@@ -32,7 +33,8 @@ TileRegion FragmentOf(const TileRegion& tile, const DLDataType& dtype) {
   return whole;
 }
 
-/*! A copy between regions, with what the program says about the layout of a copy's threads. */
+/*! One part of a copy, between two regions. It keeps the copy's attributes, such as the layout of
+ * its threads, and its condition. */
 Stmt PartOf(const CallNode* copy, const TileRegion& src, const TileRegion& dst,
             const Guarded& guarded) {
   auto n = make_object<CallNode>(*copy);
@@ -43,7 +45,7 @@ Stmt PartOf(const CallNode* copy, const TileRegion& src, const TileRegion& dst,
   return guarded.condition.defined() ? MakeIf(guarded.condition, s, guarded.body->span) : s;
 }
 
-/*! The places of the parts in a step, first to last. */
+/*! The order of the parts in a step. */
 std::vector<Part> OrderOf(int64_t num_stages) {
   if (num_stages >= 3) return {Part::kStore, Part::kLoad, Part::kAhead, Part::kStay};
   if (num_stages == 2) return {Part::kLoad, Part::kAhead, Part::kStay, Part::kStore};

@@ -13,7 +13,7 @@
 namespace tl {
 namespace {
 
-/*! The program demands TMA, which can make the load ahead of its users. */
+/*! Whether the program demands TMA for a load of a tile, and TMA can make it. */
 bool LoadsByTma(const Stmt& s) {
   if (!IsTileLoad(s)) return false;
   const CopyChoice choice = ChoiceOf(AsTileOp(s));

@@ -14,7 +14,8 @@ using Entries = std::vector<int64_t>;
   ThrowAt(loop->span, "ValueError", "T.Pipelined: " + text);
 }
 
-/*! The entry of each statement, by the groups; -1 for one that is in no group. */
+/*! For each statement the number of its entry in order and stage: that of its group, or its own
+ * number without groups. A statement in no group has -1. */
 Entries EntryOfStatements(const ForNode* loop, const std::vector<Stmt>& source, size_t entries) {
   auto given = loop->annotations.find(kUserGroup);
   Entries entry(source.size(), -1);

@@ -17,11 +17,12 @@ namespace {
 
 using Names = std::unordered_set<const Object*>;
 
-/*! Visits what a node evaluates where a role computes known elements of tiles itself. */
+/*! Visits what a node evaluates in a role. A known element of a tile (known_elements.h) is visited
+ * as the value that the role computes in its place. */
 class RoleVisitor : public StmtExprVisitor {
  public:
   explicit RoleVisitor(const KnownElements& known) : known_(known) {}
-  /*! What a node evaluates itself, without the bodies in it. */
+  /*! Visits a node without its bodies. */
   void VisitOwn(const RoleNode& node) {
     node_ = &node;
     if (const ForNode* loop = node.Loop()) {
@@ -39,7 +40,7 @@ class RoleVisitor : public StmtExprVisitor {
     }
   }
 
-  /*! The statements that write the tiles of known elements. */
+  /*! The statements that write the tiles of the known elements that were visited. */
   std::unordered_set<const RoleNode*> writers;
 
  protected:
@@ -61,7 +62,7 @@ class RoleVisitor : public StmtExprVisitor {
   const RoleNode* node_ = nullptr;
 };
 
-/*! Scalars, and memory of one thread, that a node reads. */
+/*! Adds to `needed` the scalars, the arrays of a thread and the peers that a node reads. */
 class NeedCollector : public RoleVisitor {
  public:
   NeedCollector(const KnownElements& known, const Peers& peers, Names* needed)
@@ -97,7 +98,8 @@ bool IsAssumption(const Stmt& s) {
   return evaluate && IsCallTo(evaluate->value, "tirx.assume");
 }
 
-/*! Grows the slice of a role until it is closed. It begins with what only that role runs. */
+/*! Finds the slice of a role: its own statements, the control flow around them, and the statements
+ * that set what these read. It repeats until nothing is added. */
 class Slicer {
  public:
   Slicer(const KnownElements& known, const Peers& peers, RoleSequence* body, size_t role)
@@ -140,7 +142,8 @@ class Slicer {
     return IsAssumption(node.stmt) && Knows(node);
   }
 
-  /*! An assumption holds for the role where it speaks of what that has. */
+  /*! Whether a role can use an assumption: it runs the body around it, has all names in it, and the
+   * assumption reads no memory. */
   bool Knows(const RoleNode& node) const {
     if (node.parent->owner && !node.parent->owner->IsRunBy(role_)) return false;
     struct Finder : StmtExprVisitor {
@@ -177,7 +180,7 @@ class Slicer {
   bool changed_ = false;
 };
 
-/*! The tensors that a kernel writes, for who reads them in another role. */
+/*! Knows which tensors a kernel writes while another role may read them. */
 class WrittenMemory {
  public:
   WrittenMemory(const KernelInfo& kernel, const Peers& peers, const RoleSequence& body)
@@ -186,7 +189,7 @@ class WrittenMemory {
       std::unordered_set<std::string> symmetric;
       using StmtExprVisitor::Visit_;
       void Visit_(const AttrStmtNode* op) override {
-        // Tensors that the program says to be one have no name of their memory.
+        // Symmetric tensors have the name of a memory at this attribute. Other aliases have none.
         if (op->attr_key == kAliased && op->node.try_cast<String>()) {
           symmetric.insert(op->value.as_or_throw<StringImm>()->value);
         }
@@ -205,13 +208,13 @@ class WrittenMemory {
     });
   }
 
-  /*! The tensor may have other elements by the time that the node's role comes to it. */
+  /*! Whether the tensor may have changed when the reader's role comes to the reader. */
   bool MayChange(const Var& tensor, const RoleNode& reader) const {
     if (!symmetric_.count(std::string(tensor->name))) return Contains(written_, tensor);
     const Var memory = peers_.TensorOf(tensor);
     return std::any_of(writers_.begin(), writers_.end(), [&](const auto& writer) {
       if (!peers_.TensorOf(writer.second).same_as(memory)) return false;
-      // What other blocks store is awaited by a signal, in front of the load.
+      // The branch of other blocks writes it. A signal in front of the load orders its stores.
       const bool by_others = waits_ && AreExclusive(*writer.first, reader);
       return !by_others || reader.fill == CopyKind::kNothing;
     });
@@ -226,7 +229,8 @@ class WrittenMemory {
   std::vector<std::pair<const RoleNode*, Var>> writers_;
 };
 
-/*! Whether threads that know nothing of the consumer's can evaluate what a node evaluates. */
+/*! Checks whether a role can evaluate a node without anything that only other roles have: their
+ * tiles, their thread numbers and what the kernel writes. `why` has the first reason if not. */
 class SliceLegality : public RoleVisitor {
  public:
   SliceLegality(const KernelInfo& kernel, const Views& views, const KnownElements& known,
@@ -249,7 +253,7 @@ class SliceLegality : public RoleVisitor {
   }
   void Visit_(const TensorRegionNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
-    // The other operand is what the fill writes.
+    // A region in global memory is what a fill reads. One on the chip is what it writes.
     if (IsGlobal(buffer) && !OrdersRanks(Node())) Read(buffer);
     for (const Range& r : op->region) {
       Visit(r->min);
@@ -262,7 +266,7 @@ class SliceLegality : public RoleVisitor {
   }
   void Visit_(const CallNode* op) final {
     if (IsCallTo(GetRef<Expr>(op), kPeer)) {
-      // Of the other operands it takes the places.
+      // It takes the addresses of the first two operands, and reads nothing of them.
       Visit(op->args[2]);
       return Visit(op->args[3]);
     }
@@ -293,7 +297,7 @@ class SliceLegality : public RoleVisitor {
   }
 
  private:
-  /*! Any thread gets it, and changes nothing by that. */
+  /*! Whether the intrinsic has no effect and the same result in any thread. */
   static bool IsValue(const Intrinsic& row) {
     return row.effects.IsPlain() && row.effects.result != CallResult::kOfThread &&
            std::none_of(row.access.begin(), row.access.end(), Writes);
@@ -308,11 +312,11 @@ class SliceLegality : public RoleVisitor {
   const KernelInfo& kernel_;
   const Views& views_;
   WrittenMemory written_;
-  /*! What the producer fetches, it has itself. */
+  /*! Where the producer puts the tile numbers that it fetches: it can read these. */
   std::vector<Var> fetched_;
 };
 
-/*! The scalar or the memory of a thread, of those in `needed`, that a statement sets. */
+/*! The scalar or the thread's array in `needed` that a statement sets; nullptr if there is none. */
 const VarNode* SetBy(const RoleNode& node, const Names& needed) {
   const auto* bind = node.stmt.as<BindNode>();
   if (bind && needed.count(bind->var.get())) return bind->var.get();

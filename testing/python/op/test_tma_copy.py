@@ -373,7 +373,7 @@ def test_operands_that_do_not_go_together_are_refused():
         (lambda A, S, full: T.tma_copy(S, A, cluster_mask=3), "a cluster_mask"),
         (lambda A, S, full: T.tma_copy(S, S), "wanted one of them in global"),
         (lambda A, S, full: T.tma_copy(A, S, barrier=full, cluster_mask=0), "cluster_mask .* is 0"),
-        (lambda A, S, full: T.tma_copy(S, A, leader_scope_threads=8), "leader_scope_threads .* 8"),
+        (lambda A, S, full: T.tma_copy(S, A, leader_scope_threads=0), "leader_scope_threads .* 0"),
         (
             lambda A, S, full: T.copy(S, A, prefer_instruction="tma", disable_tma=True),
             "prefer_instruction='tma' and disable_tma",
@@ -383,6 +383,25 @@ def test_operands_that_do_not_go_together_are_refused():
             kernel(copy)
     with pytest.raises(TypeError, match=r"wanted a barrier of T.alloc_barrier"):
         kernel(lambda A, S, full: T.tma_copy(A, S, barrier=S))
+
+
+def test_a_thread_of_part_of_a_warp_does_not_issue():
+    def kernel(threads):
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+            with T.Kernel(1, threads=128):
+                S = T.alloc_shared((64, 64), "float16")
+                T.copy(A, S)
+                T.tma_copy(S, C, leader_scope_threads=threads)
+                T.tma_store_wait(0)
+
+        return tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+
+    with pytest.raises(ValueError, match=r"is 40, wanted a multiple of the 32 threads .* write 64"):
+        kernel(40)
+    a, c = torch.randn(64, 64).half(), torch.zeros(64, 64, dtype=torch.float16)
+    kernel(64)(a, c)
+    assert torch.equal(c, a)
 
 
 @pytest.mark.parametrize(("stages", "loads"), [(0, 1), (2, 2)])

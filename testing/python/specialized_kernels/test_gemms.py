@@ -32,20 +32,17 @@ def matmul(dtype, accum, trans_a, trans_b, step, tile=(128, 64), n=3, allow_tf32
 
 
 def reads_like_by_hand(kernel):
-    assert kernel.fills == ["TMA", "TMA"]
-    assert "tl::wgmma_ss<" in kernel.consumer
-    assert "warpgroup_reg_dealloc<24>" in kernel.producer
-    assert "warpgroup_reg_alloc<" in kernel.consumer
+    assert kernel.fills == ["tma", "tma"]
+    assert "tl.wgmma_ss" in kernel.consumer.calls
+    assert kernel.calls["tl.warpgroup_reg_dealloc", "24"] == 1
+    assert [name for name, _ in kernel.calls].count("tl.warpgroup_reg_alloc") == 1
     # One thread, chosen outside of the loop, which is not unrolled.
-    before, loop, _ = kernel.producer.partition("for (int k = 0")
-    assert loop
-    assert "tl::shuffle_elect<128>()" in before
-    assert "#pragma unroll 1" in before
+    assert kernel.producer.events[:3] == ["tl.shuffle_elect", "unroll 1", "for k"]
     # Threads wait for nothing but the slots.
     for role in (kernel.producer, kernel.consumer):
-        assert "sync_threads" not in role
-        assert role.count("mbarrier_wait(") == 1
-    assert " 0 bytes spilled" in kernel.text
+        assert not [name for name in role.calls if "sync" in name]
+        assert role.calls.count("tl.mbarrier_wait") == 1
+    assert kernel.compiled.resource_usage["main_kernel"].spill_stores == 0
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(0, 0), (0, 1), (1, 0), (1, 1)])

@@ -60,7 +60,7 @@ class FlashAttentionTemplate(BaseTemplate):
                     continue
                 yield Hint(
                     block=(rows, self.head_dim),
-                    warp=(rows // (threads // 32), self.head_dim),
+                    warp=(rows // (threads // self.arch.warp_size), self.head_dim),
                     rstep=(keys,),
                     pipeline_stage=stages,
                     use_async=stages > 1,

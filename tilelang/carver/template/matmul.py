@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from tilelang.carver.cost import Product, Tiling, product_seconds
+from tilelang.carver.cost import Product, Tiling, product_seconds, warp_tile
 from tilelang.carver.roller.hint import Hint
 from tilelang.carver.roller.rasterization import NoRasterization, Rasterization2DRow
 from tilelang.carver.template.base import BaseTemplate, element_bytes
@@ -18,7 +18,7 @@ STEP_BYTES = (64, 128, 256)
 to have more bytes on their way."""
 FEW_ROWS = 64
 STAGES = (2, 3, 4, 5, 6, 8)
-THREADS = (32, 64, 128, 256, 384)
+WARPS = (1, 2, 4, 8, 12)
 PANELS = (1, 4, 8)
 
 
@@ -58,7 +58,8 @@ class MatmulTemplate(BaseTemplate):
         rows = _up_to(ROWS, self.M)
         columns = _up_to(COLUMNS, self.N)
         steps = [int(size / width) for size in STEP_BYTES]
-        for m, n, threads in itertools.product(rows, columns, THREADS):
+        for m, n, warps in itertools.product(rows, columns, WARPS):
+            threads = warps * self.arch.warp_size
             groups = threads // 128
             by_groups = bool(
                 self.arch.has_warp_groups
@@ -66,7 +67,7 @@ class MatmulTemplate(BaseTemplate):
                 and threads % 128 == 0
                 and m % (64 * groups) == 0
             )
-            if not by_groups and not _divides(m, n, threads):
+            if not by_groups and not _divides(m, n, warps):
                 continue
             depths = _up_to(steps[: 3 if m <= FEW_ROWS else 2], self.K)
             for k, stages, panel in itertools.product(depths, STAGES, PANELS):
@@ -81,7 +82,7 @@ class MatmulTemplate(BaseTemplate):
         for tiling in self.tilings():
             yield Hint(
                 block=(tiling.m, tiling.n),
-                warp=tiling.warp,
+                warp=tiling.warp(self.arch.warp_size),
                 rstep=(tiling.k,),
                 pipeline_stage=tiling.stages,
                 use_async=tiling.stages > 1,
@@ -99,8 +100,7 @@ def _up_to(sizes: tuple[int, ...] | list[int], extent: int) -> list[int]:
     return [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] < extent]
 
 
-def _divides(m: int, n: int, threads: int) -> bool:
+def _divides(m: int, n: int, warps: int) -> bool:
     """Whether warps share a tile of mma's: 16 rows and 8 columns each or more (PTX ISA, mma)."""
-    tiling = Tiling(m, n, 1, 1, threads, 1, False)
-    rows, columns = tiling.warp
+    rows, columns = warp_tile(m, n, warps, by_warp_groups=False)
     return rows >= 16 and columns >= 8 and columns % 8 == 0

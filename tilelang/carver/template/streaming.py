@@ -11,6 +11,8 @@ from tilelang.carver.roller.hint import Hint
 from tilelang.carver.template.base import BaseTemplate, element_bytes
 
 THREADS = (64, 128, 256, 512)
+SHARES = (8, 16, 32, 64, 128, 256)
+"""Threads that reduce a row together."""
 LOADS = (1, 2, 4, 8)
 """Vectors of 16 bytes that a thread has on their way."""
 
@@ -55,7 +57,7 @@ class _RowTemplate(BaseTemplate):
     def candidates(self) -> Iterator[Hint]:
         """See `BaseTemplate`. `block` is a number of rows, `rstep` what a step takes of each."""
         vector = max(1, int(16 / element_bytes(self.dtype)))
-        for threads, loads, share in itertools.product(THREADS, LOADS, (8, 16, 32, 64, 128, 256)):
+        for threads, loads, share in itertools.product(THREADS, LOADS, SHARES):
             if share > threads:
                 continue
             rows, step = threads // share, share * vector * loads

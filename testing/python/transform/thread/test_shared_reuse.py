@@ -1,9 +1,9 @@
 """Shared buffers in the bytes of a pipeline's stages, where memory is short: results and waits."""
 
-import re
-
 import pytest
 import torch
+import tvm_ffi
+from tvm import tirx
 
 import tilelang
 import tilelang.language as T
@@ -11,16 +11,34 @@ import tilelang.language as T
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def places(source):
-    """First byte and the one behind the last, of each dynamic shared buffer."""
-    size = {"half_t": 2, "float": 4, "uint64_t": 8}
-    found = re.findall(r"auto (\w+) = tl::shared<(\w+), (\d+)>\(buf_dyn_shmem \+ (\d+)\);", source)
-    return {name: (int(at), int(at) + int(n) * size[t]) for name, t, n, at in found}
+def places(kernel):
+    """First byte and the one behind the last, of each buffer in dynamic shared memory. Of several
+    with one name, the k-th has `#k` behind it."""
+    spans = {}
+
+    def allocation(node):
+        if (offset := node.annotations.get("tl.shared_offset")) is not None:
+            (extent,) = node.buffer.shape
+            size = int(extent) * tvm_ffi.dtype(node.buffer.dtype).itemsize
+            name = node.buffer.name
+            same = sum(other.partition("#")[0] == name for other in spans)
+            spans[f"{name}#{same}" if same else name] = (int(offset), int(offset) + size)
+
+    (function,) = kernel.artifact.device_mod.functions.values()
+    tvm_ffi.structural_walk(function.body, [(tirx.AllocBuffer, allocation)])
+    return spans
 
 
-def overlap(source, a, b):
-    spans = places(source)
+def overlap(kernel, a, b):
+    spans = places(kernel)
     return spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
+
+
+def reuse(kernel):
+    """What the plan says of each buffer in bytes of others."""
+    (function,) = kernel.artifact.device_mod.functions.values()
+    notes = [str(note) for note in function.attrs.get("tl.notes") or []]
+    return [note for note in notes if " is in bytes of " in note]
 
 
 def compiled(program, arch):
@@ -196,13 +214,13 @@ def test_a_tile_behind_a_pipeline(arch):
     kernel = compiled(gemm(3, 4), arch)
     kernel(a, b, c)
     close(c, a.float() @ b.float())
-    source = kernel.get_kernel_source()
-    assert overlap(source, "C_shared", "A_shared")
+    assert overlap(kernel, "C_shared", "A_shared")
     apart = compiled(gemm(1, 4), arch)
-    if arch == "sm_90a":
-        assert not overlap(apart.get_kernel_source(), "C_shared", "A_shared")
-        assert "C_shared is in bytes of A_shared" in kernel.explain()
-    assert "in bytes of" not in apart.explain()
+    # Without roles their lives are apart, and nothing is paid for the shared bytes.
+    assert overlap(apart, "C_shared", "A_shared") == (arch == "sm_80")
+    paid = ["C_shared is in bytes of A_shared, behind a barrier"]
+    assert reuse(kernel) == (paid if arch == "sm_90a" else [])
+    assert reuse(apart) == []
 
 
 @ARCHS
@@ -214,13 +232,15 @@ def test_a_tile_behind_the_pipeline_of_each_tile(arch, symbolic):
     kernel = compiled(persistent(*shape, symbolic=symbolic), arch)
     kernel(a, b, c)
     close(c, a.float() @ b.float())
-    source = kernel.get_kernel_source()
-    assert overlap(source, "C_shared", "A_shared")
-    assert ("reuse0" in source) == (arch == "sm_90a")
-    text = kernel.explain()
-    assert re.search(r"C_shared is in bytes of A_shared(, B_shared)?, behind a barrier", text)
-    assert ("waits for an mbarrier" in text) == (arch == "sm_90a")
-    assert "reuse0" not in compiled(persistent(1, 4), arch).get_kernel_source()
+    assert overlap(kernel, "C_shared", "A_shared")
+    # A handshake between the roles has two mbarriers.
+    handshakes = [last - first for name, (first, last) in places(kernel).items() if "reuse" in name]
+    assert handshakes == ([16] if arch == "sm_90a" else [])
+    (note,) = reuse(kernel)
+    until = "; the role that fills these bytes waits for an mbarrier until they are free"
+    barrier = "C_shared is in bytes of A_shared, behind a barrier"
+    assert note == (barrier + until if arch == "sm_90a" else barrier)
+    assert "reuse0" not in places(compiled(persistent(1, 4), arch))
 
 
 @ARCHS
@@ -231,8 +251,7 @@ def test_a_tile_in_front_of_a_pipeline(arch):
     kernel = compiled(before(3, 4), arch)
     kernel(q, a, b, c)
     close(c, q.T + a.float() @ b.float())
-    source = kernel.get_kernel_source()
-    assert overlap(source, "Q_shared", "A_shared") or overlap(source, "Q_shared", "B_shared")
+    assert overlap(kernel, "Q_shared", "A_shared") or overlap(kernel, "Q_shared", "B_shared")
 
 
 @ARCHS
@@ -243,9 +262,8 @@ def test_gradients_behind_a_pipeline(arch):
     kernel(p, s, d, dv, dk)
     close(dv, p.float().T @ d.float())
     close(dk, s.float().T @ d.float())
-    source = kernel.get_kernel_source()
-    assert "reuse0" not in source
-    assert overlap(source, "dK_shared", "P_shared") or overlap(source, "dV_shared", "P_shared")
+    assert "reuse0" not in places(kernel)
+    assert overlap(kernel, "dK_shared", "P_shared") or overlap(kernel, "dV_shared", "P_shared")
 
 
 def test_tiles_of_the_compiler_share():
@@ -258,8 +276,8 @@ def test_tiles_of_the_compiler_share():
         for _ in range(4):
             wanted = wanted.half().float() @ b[k * 64 : k * 64 + 64].float()
     close(c, wanted, 1e-2)
-    staged = [span for name, span in places(kernel.get_kernel_source()).items() if "P_" in name]
+    staged = [span for name, span in places(kernel).items() if "P_" in name]
     assert len(staged) == 4
     assert len(set(staged)) < 3
-    apart = places(compiled(chain(1), "sm_80").get_kernel_source())
+    apart = places(compiled(chain(1), "sm_80"))
     assert len({span for name, span in apart.items() if "P_" in name}) == 4
