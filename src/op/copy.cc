@@ -8,7 +8,7 @@
  * shared memory (fragment_copy.h); ldmatrix or stmatrix (matrix_copy.h); else a parallel nest.
  * cp.async is chosen by the pipeline around a copy, or demanded: `prefer_instruction="cp_async"`
  * commits and waits here unless the pipeline does, and T.async_copy commits only. LowerAsyncCopy
- * refuses a demand that it cannot meet.
+ * refuses a demand that it cannot meet. AMD's loads to LDS (lds_copy.h) are the same there.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -23,6 +23,7 @@
 #include "copy_instruction.h"
 #include "fragment_copy.h"
 #include "intrinsics.h"
+#include "lds_copy.h"
 #include "matrix_copy.h"
 #include "region_nest.h"
 #include "thread_nest.h"
@@ -73,7 +74,14 @@ class CopyOperator : public TileOperator {
     const CopyChoice choice = ChoiceOf(call_.get());
     if (choice.Is(kByShuffles)) return fragments_.LowerByShuffles(scope, span);
     if (choice.Is(kByExchange)) return fragments_.LowerThroughShared(scope, span);
-    if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, scope);
+    if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, nest_->Lower(scope), *scope);
+    if (choice.Is(kByLdsLoads)) {
+      LdsPlan plan;
+      const std::string why =
+          PlanLdsLoads(*scope, TileOpIntAttr(call_.get(), kLaneBytes, 0), &plan);
+      if (!why.empty()) ThrowBug(span, "T.copy", "a load to LDS that was planned: found " + why);
+      return LowerToCpAsync(choice, LowerToLdsLoads(src_, dst_, plan, scope, span), *scope);
+    }
     if (choice.Is(kByTma)) return Loads() ? LowerToTmaLoad(scope) : LowerToTmaStore(scope);
     if (choice.Is(kByLdmatrix) || choice.Is(kByStmatrix)) {
       return LowerToMatrixCopy(src_, dst_, MatrixPlan::Of(call_.get()), scope, span);
@@ -91,6 +99,7 @@ class CopyOperator : public TileOperator {
     const CopyChoice choice = FirstOf(
         candidates, scope.has_async_owner, [&](const std::string& instruction) -> std::string {
           if (instruction == kByTma) return WhyNotTma(candidates, scope, &to_do);
+          if (instruction == kByLdsLoads) return WhyNotLdsLoads(candidates, scope, &to_do);
           if (instruction == kByRegisters) return "no pipeline loads it ahead";
           if (instruction == kByLdmatrix || instruction == kByStmatrix) {
             return PlanMatrixCopy(src_, dst_, scope, &to_do);
@@ -143,6 +152,29 @@ class CopyOperator : public TileOperator {
   TmaDecision Decide(const Call& copy, const LayoutScope& scope) const {
     return SelectTma(copy.get(), TmaMoment::kFinal, scope.Find(Shared().buffer), *scope.target,
                      scope.analyzer);
+  }
+
+  /*! `most`: bytes that the rows of both sides are multiples of. */
+  template <typename Scope>
+  std::string PlanLdsLoads(const Scope& scope, int64_t most, LdsPlan* plan) const {
+    return PlanLdsCopy(dst_, LayoutIn(scope, dst_.buffer), scope.target->ThreadCopy()->bytes, most,
+                       scope.num_threads, plan);
+  }
+  static Layout LayoutIn(const LayoutScope& scope, const Var& tile) { return scope.Find(tile); }
+  static Layout LayoutIn(const LoweringScope& scope, const Var& tile) {
+    return scope.LayoutOf(tile);
+  }
+
+  std::string WhyNotLdsLoads(const CopyChoice& candidates, const LayoutScope& scope,
+                             Map<String, Any>* to_do) const {
+    LdsPlan plan;
+    const std::string why = PlanLdsLoads(scope, candidates.aligned, &plan);
+    if (why.empty()) {
+      to_do->Set(kLaneBytes, plan.bytes);
+    } else if (candidates.demanded) {
+      RefuseLdsLoads(why, span);
+    }
+    return why;
   }
 
   /*! Asked for only: one thread issues, all wait before they go on. */
@@ -229,7 +261,8 @@ class CopyOperator : public TileOperator {
     return rows;
   }
 
-  Stmt LowerToCpAsync(const CopyChoice& choice, LoweringScope* scope) const {
+  Stmt LowerToCpAsync(const CopyChoice& choice, const Stmt& loads,
+                      const LoweringScope& scope) const {
     if (!PassConfigFlag("tl.enable_async_copy", true)) {
       ThrowAt(span, "ValueError",
               "T.copy: found a demand for cp.async and tl.enable_async_copy=False, wanted one of "
@@ -237,8 +270,8 @@ class CopyOperator : public TileOperator {
     }
     const bool waits = !TileOpIntAttr(call_.get(), "is_async_copy", 0);
     const String who(choice.demanded ? kDemanded : kProved);
-    const Stmt copies = MakeAttr(who, kAsyncCopy, MakeInt(kBool, 1), nest_->Lower(scope));
-    if (scope->has_async_owner) {
+    const Stmt copies = MakeAttr(who, kAsyncCopy, MakeInt(kBool, 1), loads);
+    if (scope.has_async_owner) {
       if (waits) return copies;
       ThrowAt(span, "ValueError",
               "found T.async_copy in a T.Pipelined loop that places commits and waits itself, "

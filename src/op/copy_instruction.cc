@@ -25,6 +25,16 @@ std::string CopyChoice::WhyNot(const char* instruction) const {
   return it == rejected.end() ? "" : std::string((*it).second);
 }
 
+const char* CopyChoice::AsyncByThreads() const {
+  for (const String& candidate : candidates) {
+    if (candidate == kByRegisters) return nullptr;
+    for (const char* name : {kByCpAsync, kByLdsLoads}) {
+      if (candidate == name) return name;
+    }
+  }
+  return nullptr;
+}
+
 void CopyChoice::Try(const char* instruction, const std::string& why) {
   if (why.empty()) {
     candidates.push_back(instruction);
@@ -84,10 +94,13 @@ CopyChoice FirstOf(const CopyChoice& candidates, bool has_async_owner,
   choice.candidates = {};
   for (const String& candidate : candidates.candidates) {
     const std::string name = candidate;
-    const bool is_async = name == kByCpAsync && !candidates.Is(name);
-    choice.Try(name.c_str(), !is_async ? why_not(name) : has_async_owner ? "" : kUnwaited);
+    const bool is_async = (name == kByCpAsync || name == kByLdsLoads) && !candidates.Is(name);
+    // What is too narrow for cp.async is known later.
+    const bool is_open = is_async && name == kByCpAsync;
+    const bool is_unwaited = is_async && !has_async_owner;
+    choice.Try(name.c_str(), is_unwaited ? kUnwaited : is_open ? "" : why_not(name));
     if (choice.candidates.empty()) continue;
-    if (is_async) choice.candidates.push_back(kByThreads);
+    if (is_open) choice.candidates.push_back(kByThreads);
     return choice;
   }
   return choice;

@@ -9,6 +9,7 @@
  *   "demanded": 1: the program asks for what is left;
  *   "aligned": 16: every row that cp.async would move begins and ends at multiples of so many bytes
  *     on both sides; absent where fewer than 4 are proved;
+ *   "bytes": 16: those of a lane that one instruction of "buffer_load_lds" moves;
  *   "block_dim": 0: in a cluster, the dimension, of those longer than 1, in which TMA can load a
  * part of the tile for each block.
  *
@@ -34,6 +35,8 @@ inline constexpr const char* kCopy = "tl.tileop.copy";
 
 inline constexpr const char* kByTma = "tma";
 inline constexpr const char* kByCpAsync = "cp.async";
+/*! A load that a thread waits for by counting, whose lanes write side by side to shared memory. */
+inline constexpr const char* kByLdsLoads = "buffer_load_lds";
 /*! Of a load: to a fragment ahead in a pipeline, and from there to shared memory. */
 inline constexpr const char* kByRegisters = "registers";
 /*! Vectors of threads by a buffer resource, whose range the hardware checks. */
@@ -70,6 +73,9 @@ struct CopyChoice {
   }
   /*! Why the instruction does not make the copy, "" where nothing is against it. */
   std::string WhyNot(const char* instruction) const;
+  /*! What a pipeline has the copy made by asynchronously, by the threads: kByCpAsync, or
+   * kByLdsLoads where registers are no better; nullptr without either. */
+  const char* AsyncByThreads() const;
   /*! Adds a candidate, or why it is none if `why` has words. */
   void Try(const char* instruction, const std::string& why);
 };

@@ -17,6 +17,8 @@ struct Row {
   const char* arch;
   int64_t wavefront_threads;
   Limits limits;
+  /*! Bytes of a lane that a load to LDS has; none where the rows have no such loads. */
+  std::vector<int64_t> lds_load_bytes;
 };
 
 /*!
@@ -28,11 +30,14 @@ struct Row {
  * compute units: four SIMDs of 16 wavefronts, twice the local data share that a block may have.
  * Sixteen blocks of several wavefronts have barriers in a compute unit at a time.
  */
-constexpr std::array<Row, 4> kRows = {{
-    {"gfx90a", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx942", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx950", 64, {160 * kKiB, 160 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}},
-    {"gfx1100", 32, {64 * kKiB, 128 * kKiB, kThreadsOfBlock, 2048, 32, 0, 4 * 1536 * 32, 256}},
+const std::array<Row, 4> kRows = {{
+    {"gfx90a", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}, {4}},
+    {"gfx942", 64, {64 * kKiB, 64 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512}, {4}},
+    {"gfx950",
+     64,
+     {160 * kKiB, 160 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512},
+     {4, 16}},
+    {"gfx1100", 32, {64 * kKiB, 128 * kKiB, kThreadsOfBlock, 2048, 32, 0, 4 * 1536 * 32, 256}, {}},
 }};
 
 /*! AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions". */
@@ -49,32 +54,45 @@ const std::vector<AmdFeature>& FeatureTable() {
       {Feature::kMfmaFnuz, "MFMA of float8 fnuz", {"gfx942"}},
       {Feature::kMfmaOcp, "MFMA of the OCP's formats", {"gfx950"}},
       {Feature::kMfmaXf32, "MFMA of xf32", {"gfx942"}},
+      {Feature::kBufferLoads, "buffer loads of vectors", {"gfx90a", "gfx942", "gfx950"}},
+      {Feature::kLdsLoads, "buffer loads to LDS", {"gfx90a", "gfx942", "gfx950"}},
   };
   return table;
 }
 
-/*! Threads load to registers, and store those to LDS behind other work; on CDNA vectors are loaded
- * by a buffer resource (CDNA3 ISA, "Vector Memory Buffer Instructions"). */
-std::vector<CopyInstruction> Copies() {
-  constexpr MemorySpace kGlobal = MemorySpace::kGlobal;
-  return {
-      {"registers",
-       kGlobal,
-       MemorySpace::kShared,
-       Feature::kNone,
-       AsyncQueue::kNone,
-       {1, 2, 4, 8, 16},
-       "",
-       ""},
+/*!
+ * On CDNA vectors are loaded by a buffer resource, to registers or to LDS (CDNA3 ISA, "Vector
+ * Memory Buffer Instructions"; CDNA4 ISA, BUFFER_LOAD_DWORDX4 with LDS). Elsewhere, and where a
+ * load to LDS has 4 bytes, which takes as many instructions more, threads load to registers, and
+ * store those to LDS behind other work.
+ */
+std::vector<CopyInstruction> Copies(const Row& row) {
+  constexpr MemorySpace kGlobal = MemorySpace::kGlobal, kShared = MemorySpace::kShared;
+  std::vector<CopyInstruction> copies = {
+      {"registers", kGlobal, kShared, Feature::kNone, AsyncQueue::kNone, {1, 2, 4, 8, 16}, "", ""},
       {"buffer_load",
        kGlobal,
        MemorySpace::kRegisters,
-       Feature::kMfma,
+       Feature::kBufferLoads,
        AsyncQueue::kNone,
        {4, 8, 16},
        "",
        ""},
   };
+  if (row.lds_load_bytes.empty()) return copies;
+  const bool is_best = row.lds_load_bytes.back() == 16;
+  copies.insert(copies.begin() + (is_best ? 0 : 1),
+                {"buffer_load_lds", kGlobal, kShared, Feature::kLdsLoads, AsyncQueue::kCpAsync,
+                 row.lds_load_bytes, "tl.load_lds", "tl.load_lds_if", true});
+  return copies;
+}
+
+/*! Loads to LDS are counted with other accesses of vector memory, which complete in order (CDNA3
+ * ISA, "Manually Inserted Wait States", VM_CNT: 6 bits). */
+std::vector<AsyncQueueRow> Queues(const Row& row) {
+  if (row.lds_load_bytes.empty()) return {};
+  return {{AsyncQueue::kCpAsync, "vmcnt", "tl.cp_async_commit", "tl.cp_async_wait", 63, false,
+           ThreadScope::kLanes, true}};
 }
 
 }  // namespace
@@ -97,7 +115,7 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   }
   for (const Row& row : kRows) {
     if (row.arch != arch) continue;
-    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, Copies(), {}};
+    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, Copies(row), Queues(row)};
     for (const AmdFeature& f : FeatureTable()) {
       const auto& all = f.architectures;
       if (std::find(all.begin(), all.end(), arch) != all.end()) {

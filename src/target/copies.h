@@ -36,6 +36,9 @@ struct AsyncQueueRow {
   bool waits_for_reads;
   /*! Operations have to be complete before a signal to so many threads. */
   ThreadScope completes_before;
+  /*! Waits count operations, whoever commits them: CountAsyncOperations knows how many a group has.
+   */
+  bool counts_operations = false;
 };
 
 inline constexpr int64_t kNoMaxPending = std::numeric_limits<int64_t>::max();
@@ -56,6 +59,9 @@ struct CopyInstruction {
   /*! Of kCpAsync: intrinsic<bytes>(shared, global), and one with a condition behind, which writes
    * zeros where that is false. */
   std::string intrinsic, conditional;
+  /*! The bytes of a warp's lanes lie side by side in shared memory, in the order of the lanes, from
+   * one address on that all lanes share. */
+  bool in_lane_order = false;
 };
 
 }  // namespace tl

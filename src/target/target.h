@@ -38,6 +38,8 @@ enum class Feature : uint8_t {
   kMfmaFnuz,         // MFMA reads 8-bit floats with one zero and no infinities
   kMfmaOcp,          // MFMA reads 8-bit floats of the OCP's formats
   kMfmaXf32,         // MFMA of float32 rounded to xf32
+  kBufferLoads,      // loads by a buffer resource, whose range the hardware checks
+  kLdsLoads,         // the same into shared memory (LDS)
 };
 
 /*! A feature in messages. */

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from tilelang.engine.resource_usage import ResourceUsage
 
 _BARRIERS = ("tirx.tvm_storage_sync", "tl.sync_threads_partial")
-_COPIES = ("tl.cp_async_gs", "tl.cp_async_gs_conditional")
+_COPIES = {
+    "tl.cp_async_gs": "cp.async",
+    "tl.cp_async_gs_conditional": "cp.async",
+    "tl.buffer_load_lds": "buffer_load_lds",
+    "tl.buffer_load_lds_if": "buffer_load_lds",
+}
 # What the two halves of a copy do where a target has no asynchronous copies of threads.
 _PARTS = {"load": "by the threads, ahead in registers", "store": "from registers"}
 _ENGINES = {
@@ -203,14 +208,16 @@ def _reasons(entry: Any) -> list[str]:
 def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:
     """How the statement of these lines of the kernel is executed, as the thread program says."""
     widths: set[int] = set()
+    copies: set[str] = set()
     engines: set[str] = set()
 
     def statement(node: tirx.Evaluate) -> None:
         call = node.value
         if node.span is None or node.span.line not in lines:
             return
-        if _is_call(call, _COPIES):
+        if _is_call(call, tuple(_COPIES)):
             widths.add(int(call.args[0]))
+            copies.add(_COPIES[str(call.op.name)])
         elif _is_call(call, tuple(_ENGINES)):
             engines.add(_ENGINES[str(call.op.name)])
 
@@ -221,7 +228,8 @@ def _engine(function: tirx.PrimFunc, lines: set[int], planned: bool) -> str:
         return "by the threads"
     if not widths:
         return "by the threads: cp.async does not fit its width or alignment"
-    return f"cp.async of {', '.join(map(str, sorted(widths)))} bytes, a group for each step"
+    of = f"{', '.join(sorted(copies))} of {', '.join(map(str, sorted(widths)))}"
+    return f"{of} bytes, a group for each step"
 
 
 def _loop_of(function: tirx.PrimFunc, entry: Any) -> tirx.For | None:

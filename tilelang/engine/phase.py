@@ -85,6 +85,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.FlattenBuffer,
         transform.Simplify,
         transform.LowerBufferLoads,
+        transform.CountAsyncOperations,
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
     ]

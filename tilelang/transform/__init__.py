@@ -192,6 +192,11 @@ def LowerBufferLoads() -> Pass:
     return get_function("transform.LowerBufferLoads")()
 
 
+def CountAsyncOperations() -> Pass:
+    """Waits for groups of copies become waits for operations, where hardware counts these."""
+    return get_function("transform.CountAsyncOperations")()
+
+
 def RemoveUnusedBindings() -> Pass:
     """Removes names of numbers that nobody reads."""
     return get_function("transform.RemoveUnusedBindings")()
@@ -257,6 +262,7 @@ __all__ = [
     "CheckBounds",
     "CheckSemantics",
     "CheckTensorLayouts",
+    "CountAsyncOperations",
     "FlattenBuffer",
     "HoistViews",
     "HoistWarpUniformValues",

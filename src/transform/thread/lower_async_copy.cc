@@ -11,6 +11,8 @@
  * queue. The attribute's condition becomes the condition of the copies if all are cp.async (no
  * branch then keeps the instruction scheduler from mixing copies with arithmetic), else an `if`
  * around them. In a kernel without any asynchronous copy there are no commits and no waits. Under
+ * the attribute of an instruction that takes lanes in their order, stores are it where a copy has
+ * planned that: "demanded" and "proved". Under
  * an attribute whose node is "demanded", because the program asks for cp.async, a store that cannot
  * be one is refused (ValueError that names what is missing); under one whose node is "proved",
  * because SelectInstructions has shown it, that is a bug.
@@ -123,6 +125,7 @@ class ScopeLowerer : public StmtExprMutator {
 
  private:
   Stmt AsyncCopyOf(const BufferStoreNode* op) const {
+    if (row_.in_lane_order && says_ == Says::kNobody) return GetRef<Stmt>(op);
     const std::optional<PredicatedLoad> source = AsPredicatedLoad(op->value);
     if (!source) return Plain(op, "a value that is computed or cast to another dtype");
     if (!IsShared(op->buffer)) return Plain(op, "a destination outside of shared memory");

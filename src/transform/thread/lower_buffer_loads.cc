@@ -6,7 +6,11 @@
  *      vector from a tensor that the kernel does not write is `tl.buffer_load<lanes>(tensor, bytes,
  *      offset, uniform)`: the sum of both offsets, in elements, is the index; `uniform` has the
  *      terms that are equal in all threads. `if_then_else(condition, load, zeros)` is
- *      `tl.buffer_load_if`, whose last operand is the condition.
+ *      `tl.buffer_load_if`, whose last operand is the condition. `tl.load_lds<bytes>(shared,
+ * global)` is `tl.buffer_load_lds<bytes>(shared, lane, tensor, bytes, offset, uniform)`, and
+ *      `tl.load_lds_if` likewise, with the conditions that are equal in all threads and those that
+ *      are not: the terms of the place in shared memory that differ between lanes are `lane`, so
+ *      that scalar registers compute the rest.
  * Establishes: the hardware's check of the range is the predicate: a lane whose condition is false
  *      gives an offset behind the tensor, and reads zeros without a branch. Per loop iteration only
  *      `uniform` changes, which a scalar register holds, where a global load takes a sum of 64 bits
@@ -24,8 +28,10 @@
 #include "../../analysis/kernel_facts.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
+#include "../../op/lds_copy.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -34,7 +40,13 @@ namespace {
 
 constexpr const char* kBufferLoad = "tl.buffer_load";
 constexpr const char* kBufferLoadIf = "tl.buffer_load_if";
-constexpr int64_t kMostBytes = int64_t(1) << 31;
+constexpr const char* kBufferLoadLds = "tl.buffer_load_lds";
+constexpr const char* kBufferLoadLdsIf = "tl.buffer_load_lds_if";
+constexpr const char* kLoadLds = "tl.load_lds";
+constexpr const char* kLoadLdsIf = "tl.load_lds_if";
+
+/*! Pointers to elements of 4 bits count bytes. */
+int64_t ElementsOfByte(const DLDataType& t) { return t.bits < 8 ? 8 / t.bits : 1; }
 
 bool IsZeros(const Expr& e) {
   if (const auto* broadcast = e.as<BroadcastNode>()) return IsZeros(broadcast->value);
@@ -93,7 +105,9 @@ class BufferLoadLowerer : public AnalyzingMutator {
   }
   Stmt Mutate_(const ForNode* op) final {
     // What is written out has numbers for its variable, which differ between its loads.
-    if (op->kind != ForKind::kUnrolled && IsUniform(op->min)) uniform_.insert(op->loop_var.get());
+    if (IsUniform(op->min)) {
+      (op->kind == ForKind::kUnrolled ? written_out_ : uniform_).insert(op->loop_var.get());
+    }
     return AnalyzingMutator::Mutate_(op);
   }
   Stmt Mutate_(const BindNode* op) final {
@@ -103,6 +117,8 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
   Expr Mutate_(const CallNode* op) final {
     if (AsAddressOf(GetRef<Expr>(op))) return GetRef<Expr>(op);
+    const Expr call = GetRef<Expr>(op);
+    if (IsCallTo(call, kLoadLds) || IsCallTo(call, kLoadLdsIf)) return LdsLoad(op);
     if (!IsIfThenElse(op) || op->args[0]->dtype().lanes != 1 || !IsZeros(op->args[2])) {
       return AnalyzingMutator::Mutate_(op);
     }
@@ -121,14 +137,17 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
  private:
   /*! Equal in all lanes, as clang sees, too: made of parameters, numbers of blocks, and loops. */
-  bool IsUniform(const Expr& e) const {
-    if (!IsPureInteger(e)) return false;
+  bool IsUniform(const Expr& e) const { return IsPureInteger(e) && AllUniform(e); }
+
+  bool AllUniform(const Expr& e) const {
+    if (!IsArithmetic(e)) return false;
     struct Finder : StmtExprVisitor {
       const BufferLoadLowerer* self;
       bool uniform = true;
       using StmtExprVisitor::Visit_;
       void Visit_(const VarNode* v) final {
-        uniform &= self->uniform_.count(v) || (self->params_.count(v) && !AsBuffer(GetRef<Var>(v)));
+        uniform &= self->uniform_.count(v) || (self->in_lds_ && self->written_out_.count(v)) ||
+                   (self->params_.count(v) && !AsBuffer(GetRef<Var>(v)));
       }
     } finder;
     finder.self = this;
@@ -142,15 +161,7 @@ class BufferLoadLowerer : public AnalyzingMutator {
     const bool is_plain = params_.count(root.get()) && IsGlobal(tensor) &&
                           !written_.count(root.get()) && !aliased_.count(root->name);
     if (!is_plain) return std::nullopt;
-    int64_t elements = 1;
-    for (const Expr& extent : BufferOf(tensor)->shape) {
-      const auto n = AsInt(extent);
-      if (!n || *n <= 0 || elements > kMostBytes / *n) return std::nullopt;
-      elements *= *n;
-    }
-    const int64_t bits = BufferOf(tensor)->dtype->dtype.bits;
-    const int64_t bytes = elements * bits / 8;
-    return bits % 8 || bytes >= kMostBytes ? std::nullopt : std::optional(bytes);
+    return ResourceBytes(tensor);
   }
 
   /*! Terms of a sum, those that are uniform apart. */
@@ -160,8 +171,19 @@ class BufferLoadLowerer : public AnalyzingMutator {
       Split(sum->b, varying, uniform);
     } else {
       // A number is a part of the instruction.
-      (IsUniform(e) && !AsInt(e) ? uniform : varying)->push_back(e);
+      (IsUniform(e) && (in_lds_ || !AsInt(e)) ? uniform : varying)->push_back(e);
     }
+  }
+
+  /*! Conditions that all have to hold, those that are uniform apart. */
+  void SplitCondition(const Expr& e, Expr* varying, Expr* uniform) const {
+    if (const auto* both = e.as<AndNode>()) {
+      SplitCondition(both->a, varying, uniform);
+      SplitCondition(both->b, varying, uniform);
+      return;
+    }
+    Expr* const of = AllUniform(e) ? uniform : varying;
+    *of = IsConst(*of, 1) ? e : *of && e;
   }
 
   Expr Sum(const std::vector<Expr>& terms, const Expr& like) const {
@@ -172,7 +194,20 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
   bool IsOffset(const Expr& e) {
     const Analyzer::Bound bound = analyzer_.ConstBound(e);
-    return bound.min >= 0 && bound.max < kMostBytes;
+    return bound.min >= 0 && bound.max < kMostResourceBytes;
+  }
+
+  /*! Offset and uniform offset of an index of a tensor, in elements, or in bytes if these
+   * have less. */
+  std::pair<Expr, Expr> OffsetsOf(const Var& buffer, const Expr& index) {
+    const int64_t of_byte = ElementsOfByte(BufferOf(buffer)->dtype->dtype);
+    const Expr base = of_byte == 1 ? index : analyzer_.Simplify(FloorDivOf(index, of_byte));
+    std::vector<Expr> varying, uniform;
+    Split(base, &varying, &uniform);
+    const Expr offset = Sum(varying, base), rest = Sum(uniform, base);
+    if (IsOffset(offset) && IsOffset(rest)) return {offset, rest};
+    // The sum is one, where it is computed at all.
+    return {base, MakeInt(base->dtype(), 0)};
   }
 
   std::optional<Array<Expr>> PartsOf(const TensorLoadNode* load, const Expr& condition) {
@@ -180,25 +215,56 @@ class BufferLoadLowerer : public AnalyzingMutator {
     const auto* ramp = load->indices.size() == 1 ? load->indices[0].as<RampNode>() : nullptr;
     const auto bytes = ramp && IsConst(ramp->stride, 1) ? BytesOf(tensor) : std::nullopt;
     const int64_t width = int64_t(load->dtype().bits) * load->dtype().lanes;
-    if (!bytes || width % 32 || width > 256 || (width & (width - 1))) return std::nullopt;
+    if (!bytes || BufferOf(tensor)->dtype->dtype.bits % 8) return std::nullopt;
+    if (width % 32 || width > 256 || (width & (width - 1))) return std::nullopt;
     if (condition.defined() && !IsPureInteger(ramp->base)) return std::nullopt;
-    const Expr base = Mutate(ramp->base);
-    std::vector<Expr> varying, uniform;
-    Split(base, &varying, &uniform);
-    Expr offset = Sum(varying, base), rest = Sum(uniform, base);
-    if (!IsOffset(offset) || !IsOffset(rest)) {
-      // The sum is one, where it is computed at all.
-      offset = base;
-      rest = MakeInt(base->dtype(), 0);
-    }
+    const auto [offset, rest] = OffsetsOf(tensor, Mutate(ramp->base));
     return Array<Expr>{MakeInt(load->dtype().lanes), AddressOf(tensor, {MakeInt(0)}),
                        MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes), offset, rest};
+  }
+
+  /*! A load to LDS by its resource. Where it writes is a pointer that all lanes share, and the
+   * lane's offset from there. */
+  Expr LdsLoad(const CallNode* op) {
+    const TensorLoadNode* to = AsAddressOf(op->args[1]);
+    const TensorLoadNode* from = AsAddressOf(op->args[2]);
+    const Var tile = to->source.as_or_throw<Var>(), tensor = from->source.as_or_throw<Var>();
+    const std::optional<int64_t> bytes = BytesOf(tensor);
+    if (!bytes || from->indices.size() != 1 || to->indices.size() != 1) {
+      ThrowBug(op->span, "LowerBufferLoads",
+               "no resource for " + std::string(tensor->name) + ", which SelectInstructions found");
+    }
+    std::vector<Expr> varying, uniform;
+    in_lds_ = true;
+    Split(to->indices[0], &varying, &uniform);
+    in_lds_ = false;
+    const Expr shared = Sum(uniform, to->indices[0]);
+    const Expr lane = analyzer_.Simplify(
+        FloorDivOf(Sum(varying, to->indices[0]), ElementsOfByte(BufferOf(tile)->dtype->dtype)));
+    const auto [offset, rest] = OffsetsOf(tensor, from->indices[0]);
+    Array<Expr> args = {op->args[0],
+                        AddressOf(tile, {shared}),
+                        lane,
+                        AddressOf(tensor, {MakeInt(0)}),
+                        MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes),
+                        offset,
+                        rest};
+    if (op->args.size() == 3) return CallOp(kBufferLoadLds, args);
+    Expr uniform_condition = MakeInt(kBool, 1), condition = MakeInt(kBool, 1);
+    SplitCondition(Mutate(op->args[3]), &condition, &uniform_condition);
+    args.push_back(uniform_condition);
+    args.push_back(condition);
+    return CallOp(kBufferLoadLdsIf, args);
   }
 
   const Views views_;
   const std::unordered_set<std::string> aliased_;
   /*! Parameters; those that the program writes, if under another name; names of equal values. */
   std::unordered_set<const Object*> params_, written_, uniform_;
+  /*! Variables of loops that are written out: a number in each iteration. */
+  std::unordered_set<const Object*> written_out_;
+  /*! The index is one of shared memory, whose parts all are numbers of the instruction. */
+  bool in_lds_ = false;
 };
 
 PrimFunc LowerBufferLoads(PrimFunc f) {

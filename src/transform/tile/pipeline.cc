@@ -12,10 +12,10 @@
 namespace tl {
 namespace {
 
-/*! A copy, none of whose candidates is cp.async. */
+/*! A copy that threads do not make asynchronously. */
 bool IsSynchronous(const Stmt& s) {
   const CallNode* call = AsTileOp(SplitGuard(s).body);
-  return call && IsCopy(call) && !ChoiceOf(call).Has(kByCpAsync);
+  return call && IsCopy(call) && !ChoiceOf(call).AsyncByThreads();
 }
 
 }  // namespace

@@ -36,6 +36,7 @@
 #include <set>
 
 #include "../../analysis/effects.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
@@ -328,10 +329,21 @@ class Planner : public StmtExprMutator {
       n->annotations.Set(kHeldAhead, Array<Var>(plan.held_ahead.begin(), plan.held_ahead.end()));
     }
     if (plan.least_versions > 1) n->annotations.Set(kLeastVersions, plan.least_versions);
-    const bool async = target_.ThreadCopy() && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = MayBeAsync(body) && PassConfigFlag("tl.enable_async_copy", true);
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
+  }
+
+  /*! What fills shared memory may be asynchronous copies of threads; where these have an order of
+   * lanes, none but those of T.copy are. */
+  bool MayBeAsync(const std::vector<Stmt>& body) const {
+    const CopyInstruction* row = target_.ThreadCopy();
+    if (!row || !row->in_lane_order) return row;
+    return std::any_of(body.begin(), body.end(), [](const Stmt& s) {
+      const CallNode* call = AsTileOp(SplitGuard(s).body);
+      return call && IsCopy(call) && ChoiceOf(call).AsyncByThreads();
+    });
   }
 
   /*! The body whose copies that run ahead go through registers, and the plan of that body. */

@@ -16,7 +16,9 @@ enum class Part : uint8_t { kStay, kAhead, kLoad, kStore };
 
 const CallNode* CopyByRegisters(const Stmt& s) {
   const CallNode* call = AsTileOp(SplitGuard(s).body);
-  return call && IsCopy(call) && ChoiceOf(call).Has(kByRegisters) ? call : nullptr;
+  if (!call || !IsCopy(call)) return nullptr;
+  const CopyChoice choice = ChoiceOf(call);
+  return choice.Has(kByRegisters) && !choice.AsyncByThreads() ? call : nullptr;
 }
 
 /*! A new fragment for a region of a tile. It has the region's dimensions that are longer than 1. */

@@ -18,9 +18,12 @@
  * where the target, the memories, a keyword or another access of the tensor is against it.
  */
 
+#include "../../analysis/effects.h"
+#include "../../analysis/kernel_facts.h"
 #include "../../layout/annotation.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm_instruction.h"
+#include "../../op/lds_copy.h"
 #include "../../op/matrix_copy.h"
 #include "../../op/tma_copy.h"
 #include "../../op/tma_select.h"
@@ -133,11 +136,27 @@ bool IsPreferred(const CallNode* copy, const char* instruction) {
   return prefer != nullptr && prefer.cast<String>() == instruction;
 }
 
+/*! What is asked about a function's tensors. */
+struct FunctionFacts {
+  FunctionFacts() = default;
+  explicit FunctionFacts(const PrimFunc& f)
+      : params(f->params.begin(), f->params.end()), aliased(KernelFacts(f).aliased) {
+    const Views views(f->body);
+    for (const Var& v : views.UseOf(f->body).writes) written.insert(views.RootOf(v).get());
+  }
+  std::vector<Var> params;
+  std::unordered_set<std::string> aliased;
+  std::unordered_set<const Object*> written;
+};
+
 /*! Gemms of the kernel have their instructions, which decide about the layouts of tiles. */
 class CopySelector : public Selector {
  public:
-  CopySelector(const KernelInfo& kernel, const Stmt& stmt, const Views& views)
+  CopySelector(const FunctionFacts& f, const KernelInfo& kernel, const Stmt& stmt,
+               const Views& views)
       : Selector(*kernel.target),
+        function_(f),
+        views_(views),
         loads_(kernel, views),
         traffic_(stmt),
         cluster_blocks_(kernel.cluster_blocks) {}
@@ -181,6 +200,7 @@ class CopySelector : public Selector {
   std::string WhyNot(const CopyInstruction& row, const CallNode* call, const TileRegion& src,
                      const TileRegion& dst, const Stmt& s) const {
     if (row.queue == AsyncQueue::kTmaLoad) return loads_.WhyNotTma(call, MayHaveSlots(call));
+    if (row.in_lane_order) return WhyNotLdsLoads(row, call, src, dst, ThreadsOf(s).threads);
     if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
     if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
     if (row.name == kByRegisters) return WhyNotRegisters(call, src, dst);
@@ -196,6 +216,7 @@ class CopySelector : public Selector {
     if (choice->Has(kByCpAsync)) {
       choice->aligned = loads_.AlignedBytes(call, target_.ThreadCopy()->bytes);
     }
+    if (choice->Has(kByLdsLoads)) choice->aligned = LdsBytes(call, *target_.ThreadCopy());
   }
 
   std::string WhyNotCpAsync(const CallNode* call, const TileRegion& src,
@@ -206,6 +227,42 @@ class CopySelector : public Selector {
     if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
     return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
+  }
+
+  int64_t LdsBytes(const CallNode* call, const CopyInstruction& row) const {
+    return loads_.AlignedBytes(call, row.bytes, 4);
+  }
+
+  /*! What is against loads to LDS, in the layout that the user gives the tile or in any: lanes have
+   * as many loads, and those that are out of range read zeros by the check of a buffer resource. */
+  std::string WhyNotLdsLoads(const CopyInstruction& row, const CallNode* call,
+                             const TileRegion& src, const TileRegion& dst, int64_t threads) const {
+    if (IsIm2col(call)) return "a gather of T.im2col";
+    std::string why = WhyNotCpAsync(call, src, dst);
+    if (!why.empty()) return why;
+    for (const Expr& extent : dst.Extents()) {
+      if (!AsInt(extent)) return "a size that the call decides";
+    }
+    why = WhyNotRange(src);
+    if (!why.empty()) return why;
+    if (views_.IsView(dst.buffer)) return std::string(dst.buffer->name) + " is a view";
+    LdsPlan plan;
+    return PlanLdsCopy(dst, AnnotatedOf(dst.buffer), row.bytes, LdsBytes(call, row), threads,
+                       &plan);
+  }
+
+  /*! Why LowerBufferLoads has no resource for the tensor. */
+  std::string WhyNotRange(const TileRegion& src) const {
+    const std::string name(src.buffer->name);
+    const Var tensor = views_.RootOf(src.buffer);
+    if (!Contains(function_.params, tensor)) return name + " is no parameter";
+    if (!ResourceBytes(src.buffer)) return name + " has a size of the call's, or 2 GiB and more";
+    if (function_.written.count(tensor.get())) return "the program writes " + name;
+    if (function_.aliased.count(tensor->name)) return name + " has other names";
+    for (const Range& range : src.ranges) {
+      if (!IsPureInteger(range->min)) return "an index that is read from memory";
+    }
+    return "";
   }
 
   /*! Whether a fragment can hold what a load moves. */
@@ -232,7 +289,10 @@ class CopySelector : public Selector {
                       const TileRegion& dst, const Span& span) const {
     const char* only = nullptr;
     if (TileOpIntAttr(call, "is_async_copy", 0) || IsPreferred(call, "cp_async")) {
-      only = kByCpAsync;
+      only = target_.ThreadCopy() ? target_.ThreadCopy()->name.c_str() : kByCpAsync;
+      if (const std::string why = choice.WhyNot(kByLdsLoads); !why.empty()) {
+        RefuseLdsLoads(why, span);
+      }
     } else if (IsPreferred(call, "tma")) {
       if (!IsIm2col(call)) RefuseDemand(call, src, dst, span);
       only = kByTma;
@@ -259,17 +319,22 @@ class CopySelector : public Selector {
     if (!why.empty()) RefuseTma("T.copy", why, span);
   }
 
+  const FunctionFacts& function_;
+  const Views& views_;
   TileLoads loads_;
   TensorTraffic traffic_;
   int64_t cluster_blocks_;
 };
 
 PrimFunc SelectInstructions(PrimFunc f) {
+  const CopyInstruction* threads = TargetOf(f).ThreadCopy();
+  const FunctionFacts facts =
+      threads && threads->in_lane_order ? FunctionFacts(f) : FunctionFacts();
   const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Views views(GetRef<Stmt>(op));
     const Stmt kernel = GemmSelector(views, target).Mutate(GetRef<Stmt>(op));
     const KernelInfo info = ReadKernelInfo(kernel, f);
-    return info.block ? CopySelector(info, kernel, views).Mutate(kernel) : kernel;
+    return info.block ? CopySelector(facts, info, kernel, views).Mutate(kernel) : kernel;
   };
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));
 }

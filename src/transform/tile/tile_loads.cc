@@ -153,10 +153,11 @@ std::optional<size_t> TileLoads::BlockDim(const CallNode* copy, bool slots) cons
   return std::nullopt;
 }
 
-int64_t TileLoads::AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const {
+int64_t TileLoads::AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes,
+                                int least_bits) const {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
   const int bits = BufferOf(src.buffer)->dtype->dtype.bits;
-  if (bits < 8 || HasSafeValue(src.buffer, kernel_)) return 0;
+  if (bits < least_bits || HasSafeValue(src.buffer, kernel_)) return 0;
   for (const char* key : {"coalesced_width", "parallel_loop_layout", kPlacedTensor}) {
     if (TileOpAttr(copy, key) != nullptr) return 0;
   }

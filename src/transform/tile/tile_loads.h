@@ -21,8 +21,10 @@ class TileLoads {
   /*! Kernel has a pipelined loop. */
   bool HasPipelines() const { return has_pipelines_; }
   /*! Of `bytes`, the fewest first, the most that every row of a copy starts and ends at multiples
-   * of on both sides, whatever of it lies outside; 0 where none are proved. */
-  int64_t AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes) const;
+   * of on both sides, whatever of it lies outside; 0 where none are proved, and for elements of
+   * fewer bits than `least_bits`. */
+  int64_t AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes,
+                       int least_bits = 8) const;
 
  private:
   /*! The layouts that users and gemms dictate. */

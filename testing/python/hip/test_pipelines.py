@@ -119,7 +119,7 @@ def test_explanation_names_the_registers():
     assert "barriers in a step: 2" in compiled(product(1)).explain()
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx950"])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 def test_loads_stand_in_front_of_products_and_stores_behind(arch):
     kernel = compiled(product(2, tiles=128), arch)
     assembly = compile_code_object(kernel.get_kernel_source(), arch, ["main_kernel"]).assembly

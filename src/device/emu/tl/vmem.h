@@ -68,6 +68,23 @@ inline void issue_to_lds(void* shared, const void* global, uint32_t bytes, uint3
   copies.commit();
 }
 
+/*! The same to each lane's own place, which has to be its number of them behind the first one's. */
+inline void issue_own_to_lds(void* own, const void* global, uint32_t bytes, uint32_t valid,
+                             Location where) {
+  const size_t before = worker->current->linear % kWarpSize * size_t(bytes);
+  issue_to_lds(static_cast<char*>(own) - before, global, bytes, valid, where);
+}
+
+/*! A buffer load of the compiler's, without a condition that says so, is in range. */
+template <typename T>
+void check_offset(uint32_t bytes, int64_t offset, int64_t uniform, Location where) {
+  if (offset >= 0 && uniform >= 0 && offset + uniform < bytes / int64_t(sizeof(T))) return;
+  fail(where,
+       "a buffer load of element %lld + %lld of a tensor of %lld elements, which reads zeros",
+       static_cast<long long>(offset), static_cast<long long>(uniform),
+       static_cast<long long>(bytes / sizeof(T)));
+}
+
 }  // namespace emu
 
 /*! Memory whose loads give zeros and whose stores write nothing from byte `bytes` on. */
@@ -108,12 +125,7 @@ template <int N, typename T, typename Index>
 TL_DEVICE vec<T, N> buffer_load(const T* base, uint32_t bytes, Index offset, Index uniform,
                                 emu::Location where = emu::here()) {
   const uint32_t at = (uint32_t(offset) + uint32_t(uniform)) * sizeof(T);
-  if (offset < 0 || uniform < 0 || int64_t(offset) + int64_t(uniform) >= bytes / int64_t(sizeof(T)))
-    emu::fail(
-        where,
-        "a buffer load of element %lld + %lld of a tensor of %lld elements, which reads zeros",
-        static_cast<long long>(offset), static_cast<long long>(uniform),
-        static_cast<long long>(bytes / sizeof(T)));
+  emu::check_offset<T>(bytes, offset, uniform, where);
   return buffer_load<T, N>(make_buffer_resource(base, bytes), at, where);
 }
 
@@ -157,6 +169,31 @@ TL_DEVICE void buffer_load_lds(void* shared, buffer_resource buffer, uint32_t of
   static_assert(bytes == 1 || bytes == 2 || bytes == 4 || bytes == 12 || bytes == 16,
                 "a copy to shared memory has 1, 2, 4, 12 or 16 bytes");
   emu::issue_to_lds(shared, buffer.base + offset, bytes, buffer.inside(offset, bytes), where);
+}
+
+/*!
+ * Starts loading `bytes` bytes of each lane to shared memory, from element `offset + uniform` of
+ * the tensor of `size` bytes at `base`, to `shared + lane`. Lanes write side by side: the first
+ * one's place is that of all, from which lane l writes l * bytes further. All lanes of the
+ * wavefront that the block has call.
+ */
+template <int bytes, typename S, typename T, typename Place, typename Index>
+TL_DEVICE void buffer_load_lds(S shared, Place lane, const T* base, uint32_t size, Index offset,
+                               Index uniform, emu::Location where = emu::here()) {
+  emu::check_offset<T>(size, offset, uniform, where);
+  emu::issue_own_to_lds(shared + lane, base + offset + uniform, bytes, bytes, where);
+}
+
+/*! The same; zeros of a lane whose `condition` is false, and of all lanes where `all` is, which
+ * they have in common. */
+template <int bytes, typename S, typename T, typename Place, typename Index>
+TL_DEVICE void buffer_load_lds_if(S shared, Place lane, const T* base, uint32_t size, Index offset,
+                                  Index uniform, bool all, bool condition,
+                                  emu::Location where = emu::here()) {
+  condition = condition && all;
+  if (condition) emu::check_offset<T>(size, offset, uniform, where);
+  emu::issue_own_to_lds(shared + lane, condition ? base + offset + uniform : base, bytes,
+                        condition ? bytes : 0, where);
 }
 
 /*! Instructions do not move over it; the emulator does what the source says anyway. */

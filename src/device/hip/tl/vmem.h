@@ -37,6 +37,26 @@ TL_DEVICE __amdgpu_buffer_rsrc_t buffer_of(const void* base, uint32_t bytes) {
   return __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(base), 0, bytes, kRawBuffer);
 }
 
+/*! The intrinsic of LLVM, which clang has as a builtin from 20 on. */
+using Lds = __attribute__((address_space(3))) void;
+__device__ void raw_buffer_load_lds(__amdgpu_buffer_rsrc_t buffer, Lds* shared, int bytes,
+                                    uint32_t offset, uint32_t uniform, int immediate,
+                                    int policy) __asm("llvm.amdgcn.raw.ptr.buffer.load.lds");
+
+/*! Loads `bytes` bytes of each lane to LDS, those of lane l to `shared` + l * bytes. */
+template <int bytes>
+TL_DEVICE void load_lds(void* shared, __amdgpu_buffer_rsrc_t buffer, uint32_t offset,
+                        uint32_t uniform) {
+  raw_buffer_load_lds(buffer, (Lds*)shared, bytes, offset, uniform, 0, 0);
+}
+
+/*! A uniform offset, which must not be behind the tensor: a lane is in range if its offset is less
+ * than the tensor's bytes less `uniform` (CDNA3 ISA, "Range checking"), a difference that must not
+ * wrap around. */
+TL_DEVICE uint32_t uniform_in(uint32_t uniform, uint32_t bytes) {
+  return __builtin_amdgcn_readfirstlane(uniform < bytes ? uniform : bytes);
+}
+
 }  // namespace detail
 
 /*! The compiler moves no instruction over it. */
@@ -52,16 +72,52 @@ TL_DEVICE vec<T, N> buffer_load(const T* base, uint32_t bytes, Index offset, Ind
 }
 
 /*! The same in lanes whose condition holds; zeros in the others. Behind the last iteration
- * `uniform` may be outside of the tensor. A lane is in range if its offset is less than the
- * tensor's bytes less `uniform` (CDNA3 ISA, "Range checking"), a difference that must not wrap
- * around. */
+ * `uniform` may be outside of the tensor. */
 template <int N, typename T, typename Index>
 TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, Index uniform,
                                    bool condition) {
-  const uint32_t from = uint32_t(uniform) * sizeof(T);
-  const uint32_t same = __builtin_amdgcn_readfirstlane(from < bytes ? from : bytes);
+  const uint32_t same = detail::uniform_in(uint32_t(uniform) * sizeof(T), bytes);
   const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
   return detail::load_words<vec<T, N>>(detail::buffer_of(base, bytes), at, same);
 }
+
+#if __GFX9__
+/*!
+ * Starts loading `bytes` bytes of each lane to shared memory, from element `offset + uniform` of
+ * the tensor of `size` bytes at `base`, to `shared + lane`. Lanes write side by side: the first
+ * one's place is that of all, from which lane l writes l * bytes further. All lanes of the
+ * wavefront that the block has call.
+ *
+ * The compiler waits for these loads in front of each read of shared memory that may be of what
+ * they write, unless it can tell it from them; it takes all reads by `load` for others, because the
+ * pointer there is a restricted one. So who reads waits by `wait_vmcnt` and a barrier.
+ */
+template <int bytes, typename S, typename T, typename Place, typename Index>
+TL_DEVICE void buffer_load_lds(S* shared, Place lane, const T* base, uint32_t size, Index offset,
+                               Index uniform) {
+  const uint32_t same = __builtin_amdgcn_readfirstlane(uint32_t(uniform) * sizeof(T));
+  detail::load_lds<bytes>(shared + __builtin_amdgcn_readfirstlane(int(lane)),
+                          detail::buffer_of(base, size), uint32_t(offset) * sizeof(T), same);
+}
+
+/*! The same; zeros of a lane whose `condition` is false, and of all lanes where `all` is, which
+ * they have in common. Behind the last iteration `uniform` may be outside of the tensor. */
+template <int bytes, typename S, typename T, typename Place, typename Index>
+TL_DEVICE void buffer_load_lds_if(S* shared, Place lane, const T* base, uint32_t size, Index offset,
+                                  Index uniform, bool all, bool condition) {
+  const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
+  detail::load_lds<bytes>(shared + __builtin_amdgcn_readfirstlane(int(lane)),
+                          detail::buffer_of(base, size), at,
+                          detail::uniform_in(all ? uint32_t(uniform) * sizeof(T) : size, size));
+}
+
+/*! Waits until at most `operations` accesses of vector memory of the wavefront are in flight; loads
+ * to shared memory are some of them (CDNA3 ISA, VM_CNT). */
+template <int operations>
+TL_DEVICE void wait_vmcnt() {
+  static_assert(operations >= 0 && operations < 64, "s_waitcnt counts 0 to 63 operations");
+  asm volatile("s_waitcnt vmcnt(%0)" ::"n"(operations) : "memory");
+}
+#endif
 
 }  // namespace tl

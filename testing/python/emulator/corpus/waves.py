@@ -1,7 +1,13 @@
 """AMD's GPUs: wavefronts of 64 lanes, matrix products, copies to shared memory that waits count,
 buffers whose range is checked."""
 
+import functools
+from typing import Any
+
 import numpy as np
+
+import tilelang
+import tilelang.language as T
 
 from .kit import Base, Defect, Launch
 
@@ -29,7 +35,43 @@ def ragged_rows() -> Launch:
     return Launch([x, y], [(y, wanted)])
 
 
+def loads_program() -> Any:
+    """A product through a pipeline of three stages, which gfx950 loads to LDS."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 104), "float16"),
+        B: T.Tensor((64, 104), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((64, 32), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 32], A_shared)
+                T.copy(B[0, k * 32], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+            T.copy(C_local, C)
+
+    return main
+
+
+def loads() -> Launch:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 104)).astype(np.float16) for _ in range(2))
+    c = np.zeros((64, 64), np.float32)
+    return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32).T)])
+
+
+@functools.cache
+def loads_text() -> str:
+    return tilelang.lower(loads_program(), target="hip -mcpu=gfx950").kernel_source
+
+
 BASES = {
+    "compiled loads to LDS": Base(loads_text, loads, block=128, shared=24576),
     "wave sums": Base.of_file("wave_sums", wave_sums, block=128),
     "lds gemm": Base.of_file("lds_gemm", lds_gemm, block=128, shared=3072),
     "ragged rows": Base.of_file("ragged_rows", ragged_rows, block=64, shared=256),
@@ -124,6 +166,63 @@ PRODUCTS = {
         "uninitialized",
         ("tl::mfma<",),
         "b + 2",
+    ),
+}
+
+COMPILED = {
+    "compiled loads to LDS that a wait leaves a load too many of": Defect(
+        "compiled loads to LDS",
+        "wait_vmcnt<4>",
+        "wait_vmcnt<5>",
+        "race",
+        ("tl::buffer_load_lds", "tl::load<half_t, 8>"),
+        "_shared + ",
+        "a wait for the copy",
+    ),
+    "compiled loads to LDS without their wait": Defect(
+        "compiled loads to LDS",
+        "tl::wait_vmcnt<4>();",
+        "",
+        "race",
+        ("tl::buffer_load_lds", "tl::load<half_t, 8>"),
+        "_shared + ",
+        "a wait for the copy",
+    ),
+    "compiled loads to LDS without their barrier": Defect(
+        "compiled loads to LDS",
+        "__syncthreads();",
+        "",
+        "race",
+        ("tl::buffer_load_lds", "tl::load<half_t, 8>"),
+        "_shared + ",
+        "and a barrier behind it",
+    ),
+    "compiled loads to LDS into the stage in use": Defect(
+        "compiled loads to LDS",
+        "(k + 2) % 3",
+        "k % 3",
+        "race",
+        ("tl::buffer_load_lds", "tl::load<half_t, 8>"),
+        "_shared + ",
+        nth=0,
+    ),
+    "compiled loads to LDS whose lanes are out of order": Defect(
+        "compiled loads to LDS",
+        ", tx * 8, A, ",
+        ", (tx ^ 1) * 8, A, ",
+        "failure",
+        ("tl::buffer_load_lds",),
+        "gives another address than the first lane",
+        nth=0,
+    ),
+    "compiled loads to LDS behind their tensor": Defect(
+        "compiled loads to LDS",
+        " < 5);",
+        " < 6);",
+        "failure",
+        ("tl::buffer_load_lds",),
+        "of a tensor of 6656 elements",
+        nth=0,
     ),
 }
 
@@ -264,4 +363,4 @@ BUFFERS = {
     ),
 }
 
-DEFECTS = LANES | PRODUCTS | COPIES | BUFFERS | RANGES
+DEFECTS = LANES | PRODUCTS | COPIES | COMPILED | BUFFERS | RANGES

@@ -1,0 +1,337 @@
+"""Loads to shared memory (LDS) that no register holds: AMD's buffer loads with LDS."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import schedule
+from tilelang.engine.lower import lower
+from tilelang.engine.observers import observing
+from tilelang.hip.compile import compile_code_object
+from tilelang.layout import Layout, make_swizzled_layout
+from tilelang.utils.target import determine_target
+
+# gfx950 loads 16 bytes of a lane; the others load 4, where the program asks for it.
+ARCHS = {"gfx90a": "cp_async", "gfx942": "cp_async", "gfx950": None}
+
+
+def compiled(program, arch="gfx950"):
+    return tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
+
+
+def product(stages, k=160, planes=1, asked=None, annotate=False):
+    """The sum of A[p] @ B.T over the planes of A, by tiles of 64 x 32 of each."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((planes, 60, k), "float16"),
+        B: T.Tensor((64, k), "float16"),
+        C: T.Tensor((60, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((planes, 64, 32), "float16")
+            B_shared = T.alloc_shared((64, 32), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            if annotate:
+                T.annotate_layout({B_shared: make_swizzled_layout(B_shared)})
+            T.clear(F)
+            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
+                T.copy(A[0, 0, ko * 32], A_shared, prefer_instruction=asked)
+                T.copy(B[0, ko * 32], B_shared, prefer_instruction=asked)
+                for p in range(planes):
+                    T.gemm(A_shared[p, :, :], B_shared, F, transpose_B=True)
+            T.copy(F, C[0, 0])
+
+    return main
+
+
+def checked(kernel, inputs, wanted, seeds=5):
+    for seed in range(seeds):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(*inputs), wanted, rtol=1e-3, atol=1e-2)
+
+
+def plan_of(program, arch="gfx950"):
+    target = determine_target(f"hip -mcpu={arch}", return_object=True)
+    (function,) = lower(program, target=target).device_mod.functions.values()
+    (entry,) = function.attrs["tl.pipelines"]
+    versions = {str(name): int(count) for name, count in entry["versions"].items()}
+    return list(entry["stage"]), list(entry["order"]), versions
+
+
+@pytest.mark.parametrize(
+    ("stages", "plan"),
+    [
+        (2, ([0, 0, 1], [0, 1, 2], {"A_shared": 2, "B_shared": 2})),
+        (3, ([0, 0, 2], [0, 1, 2], {"A_shared": 3, "B_shared": 3})),
+    ],
+)
+@pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
+def test_plans_are_those_of_asynchronous_copies(stages, plan, arch, asked):
+    assert plan_of(product(stages, asked=asked), arch) == plan
+
+
+def statements(source):
+    """The calls that load, wait, or multiply, in the order of the text."""
+    return re.findall(r"tl::(buffer_load_lds\w*<\d+>|wait_vmcnt<\d+>|mfma|sync_threads)", source)
+
+
+def test_waits_count_the_loads_of_a_step():
+    """A step has two loads of A and two of B a thread. The last tile's may be on their way."""
+    source = compiled(product(3, k=128)).get_kernel_source()
+    assert re.findall(r"tl::(wait_vmcnt<\d+>|mfma)", source) == [
+        "wait_vmcnt<4>",
+        "mfma",
+        "wait_vmcnt<0>",
+    ]
+    dwords = compiled(product(3, k=128, asked="cp_async"), "gfx942").get_kernel_source()
+    assert "tl::wait_vmcnt<16>()" in dwords
+    assert "cp_async" not in source + dwords
+
+
+def loads_of(source, tile):
+    """(shared + lane, offset + uniform) of each load of a tile, as functions of tx and r."""
+    calls = re.findall(rf"r < (\d+); .*\n *tl::buffer_load_lds\w*<(\d+)>\({tile}(.*?)\);\n", source)
+    for count, width, arguments in calls:
+        parts = re.split(r", (?![^()]*\))", arguments)
+        yield int(count), int(width), parts
+
+
+def evaluated(text, **names):
+    text = re.sub(r"tl::floormod\((.*), (\d+)\)", r"((\1) % \2)", text)
+    return eval(text.replace("/", "//"), {}, names)
+
+
+@pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
+@pytest.mark.parametrize("columns", [32, 64])
+def test_places_follow_the_lanes_and_elements_the_swizzle(arch, asked, columns):
+    """Rows of 128 (64) bytes: chunk c of 16 bytes of row i lies at c xor i % 8 (i // 2 % 4)."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, columns), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(256 // columns, num_stages=2):
+                T.copy(A[0, k * columns], S, prefer_instruction=asked)
+                T.gemm(S, S, F, transpose_B=True)
+            T.copy(F, C)
+
+    source = compiled(main, arch).get_kernel_source()
+    count, width, parts = next(loads_of(source, "S"))
+    shared, lane, _, _, offset, uniform = parts[:6]
+    seen = set()
+    for r in range(count):
+        for tx in range(128):
+            place = 2 * (evaluated("0" + shared, r=r) + evaluated(lane, tx=tx))
+            assert place == 128 * width * r + width * tx
+            i, chunk, rest = place // (2 * columns), place % (2 * columns) // 16, place % 16
+            chunk ^= i % 8 if columns == 64 else i // 2 % 4
+            element = evaluated(offset, r=r, tx=tx) + evaluated(uniform, r=r, tx=tx)
+            assert element == i * 256 + chunk * 8 + rest // 2
+            seen.add(element)
+    assert len(seen) == 64 * columns * 2 // width
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("k", [32, 64, 104, 160])
+def test_product(stages, k):
+    a, b = torch.randn(1, 60, k).half(), torch.randn(64, k).half()
+    kernel = compiled(product(stages, k))
+    assert "buffer_load_lds" in kernel.get_kernel_source()
+    checked(kernel, (a, b), a[0].float() @ b.float().T, seeds=3)
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_product_by_dwords(stages, arch):
+    a, b = torch.randn(1, 60, 104).half(), torch.randn(64, 104).half()
+    kernel = compiled(product(stages, 104, asked="cp_async"), arch)
+    assert "buffer_load_lds_if<4>" in kernel.get_kernel_source()
+    checked(kernel, (a, b), a[0].float() @ b.float().T, seeds=3)
+
+
+@pytest.mark.parametrize(("stages", "annotate"), [(2, False), (3, True)])
+def test_product_of_tiles_with_three_dimensions(stages, annotate):
+    a, b = torch.randn(2, 60, 128).half(), torch.randn(64, 128).half()
+    kernel = compiled(product(stages, 128, 2, annotate=annotate))
+    assert "buffer_load_lds<16>(A_shared" in kernel.get_kernel_source().replace("_if", "")
+    checked(kernel, (a, b), a.float().sum(0) @ b.float().T)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_attention(stages):
+    """Two products in a row; K is waited for one step in front of V."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 32), "float16"),
+        K: T.Tensor((256, 32), "float16"),
+        V: T.Tensor((256, 32), "float16"),
+        Y: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            Q_shared = T.alloc_shared((64, 32), "float16")
+            K_shared = T.alloc_shared((64, 32), "float16")
+            V_shared = T.alloc_shared((64, 32), "float16")
+            S = T.alloc_fragment((64, 64), "float32")
+            P = T.alloc_fragment((64, 64), "float16")
+            F = T.alloc_fragment((64, 32), "float32")
+            T.copy(Q, Q_shared)
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=stages):
+                T.copy(K[k * 64, 0], K_shared)
+                T.clear(S)
+                T.gemm(Q_shared, K_shared, S, transpose_B=True)
+                T.copy(V[k * 64, 0], V_shared)
+                T.copy(S, P)
+                T.gemm(P, V_shared, F)
+            T.copy(F, Y)
+
+    q, k, v = torch.randn(64, 32).half(), torch.randn(256, 32).half(), torch.randn(256, 32).half()
+    wanted = (q.float() @ k.float().T).half().float() @ v.float()
+    kernel = compiled(main)
+    assert kernel.get_kernel_source().count("buffer_load_lds") >= 4
+    for seed in range(5):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(q, k, v), wanted, rtol=1e-2, atol=0.5)
+
+
+def loading(asked=None, dtype="float16", shape=(64, 32), tensor=(64, 128), **options):
+    """A loop that loads a tile; the options say what is in the way of loads to LDS."""
+    threads, layout, index = (
+        options.get("threads", 128),
+        options.get("layout"),
+        options.get("index"),
+    )
+    source = options.get("source", dtype)
+    rows = T.dynamic("rows") if options.get("dynamic") else tensor[0]
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rows, tensor[1]), source),
+        rows_of: T.Tensor((4,), "int32"),
+        C: T.Tensor(shape, "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            S = T.alloc_shared(shape, dtype)
+            F = T.alloc_fragment(shape, "float32")
+            if layout is not None:
+                T.annotate_layout({S: Layout(shape, layout)})
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=2):
+                if index:
+                    T.copy(A[rows_of[k], 0], S, prefer_instruction=asked)
+                elif options.get("part"):
+                    T.copy(
+                        A[0:32, k * shape[1] : (k + 1) * shape[1]],
+                        S[0:32, :],
+                        prefer_instruction=asked,
+                    )
+                else:
+                    T.copy(A[0, k * shape[1]], S, prefer_instruction=asked)
+                for i, j in T.Parallel(*shape):
+                    F[i, j] += T.cast(S[i, j], "float32")
+            if options.get("writes"):
+                A[0, 0] = T.cast(F[0, 0], source)
+            T.copy(F, C)
+
+    return main
+
+
+REJECTED = {
+    "rows that are no multiples of 4 bytes": {"shape": (64, 33), "tensor": (64, 132)},
+    "a layout of S whose places do not follow each other": {"layout": lambda i, j: i * 40 + j},
+    "a layout of S in which 4 bytes do not lie side by side": {"layout": lambda i, j: j * 64 + i},
+    "2048 bytes for 1024 threads, who do not have equally many times 4": {
+        "shape": (32, 32),
+        "threads": 1024,
+    },
+    "a part of S": {"part": True},
+    "a conversion from float32 to float16": {"source": "float32"},
+    "the program writes A": {"writes": True},
+    "an index that is read from memory": {"index": True},
+    "A has a size of the call's, or 2 GiB and more": {"dynamic": True},
+}
+
+
+def rejection_of(program, arch="gfx950"):
+    """What SelectInstructions says of the load."""
+    target = determine_target(f"hip -mcpu={arch}", return_object=True)
+    found = []
+
+    class Reader:
+        def write(self, name, mod):
+            if name == "tl.SelectInstructions":
+                found.append(mod.script())
+
+        def close(self):
+            pass
+
+    with observing(lambda _: Reader()):
+        lower(program, target=target)
+    match = re.search(r'tileop.copy", \[A.*"buffer_load_lds": "([^"]*)"', found[0])
+    return match and match[1]
+
+
+@pytest.mark.parametrize("why", REJECTED)
+def test_rejected(why):
+    assert rejection_of(loading(**REJECTED[why])) == why
+
+
+@pytest.mark.parametrize("why", REJECTED)
+def test_refused_where_it_is_asked_for(why):
+    with pytest.raises(ValueError, match=re.escape(f"T.copy: found {why}, wanted a whole tile")):
+        compiled(loading("cp_async", **REJECTED[why]))
+
+
+def test_elements_of_four_bits():
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float4_e2m1fn"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float4_e2m1fn")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 64], S)
+                for i, j in T.Parallel(64, 64):
+                    F[i, j] += T.cast(S[i, j], "float32")
+            T.copy(F, C)
+
+    kernel = compiled(main)
+    assert "buffer_load_lds_if<16>(S + " in kernel.get_kernel_source()
+    codes = torch.randint(0, 16, (64, 256))
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])[codes]
+    stored = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
+    stored = stored.view(T.float4_e2m1fn.as_torch())
+    checked(kernel, (stored,), values.reshape(64, 4, 64).sum(1), seeds=2)
+
+
+@pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
+def test_assembly_waits_where_the_program_does(arch, asked):
+    """LLVM waits for all loads in front of reads of LDS that it cannot tell from them."""
+    kernel = compiled(product(3, 4096, asked=asked), arch)
+    assembly = compile_code_object(kernel.get_kernel_source(), arch, ["main_kernel"]).assembly
+    before, _, behind = assembly.partition("Inner Loop Header")
+    label = re.findall(r"^(\.LBB\w+):", before, re.MULTILINE)[-1]
+    loop = behind[: behind.rindex(f" {label}\n")]
+    loads = re.findall(r"buffer_load_dword\w* v.* lds", loop)
+    of_step = 4 if arch == "gfx950" else 16
+    waits = re.findall(r"s_waitcnt.*vmcnt\(\d+\)", loop)
+    assert set(waits) == {f"s_waitcnt vmcnt({of_step})"}
+    assert len(loads) == of_step * len(waits)
+    assert "ds_write" not in loop
+
+
+def test_explanation():
+    text = compiled(product(3)).explain()
+    assert "buffer_load_lds of 16 bytes" in text
+
+
+@pytest.mark.parametrize("arch", ["gfx942"])
+def test_dwords_are_for_who_asks(arch):
+    assert "buffer_load_lds" not in compiled(product(2), arch).get_kernel_source()
