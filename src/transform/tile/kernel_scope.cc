@@ -99,7 +99,7 @@ class BindingReader : public StmtExprVisitor {
 
 }  // namespace
 
-std::vector<Expr> KernelFacts(const Stmt& kernel) {
+std::vector<Expr> FactsWithin(const Stmt& kernel) {
   std::vector<Expr> found = LeadingAssumptions(kernel);
   BindingReader reader;
   reader(kernel);

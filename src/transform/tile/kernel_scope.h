@@ -49,7 +49,7 @@ std::vector<Expr> LeadingAssumptions(const Stmt& kernel);
 
 /*! These, and what holds of the variables that the kernel binds: what their values are multiples
  * of, and what T.assume states of them behind the binding. */
-std::vector<Expr> KernelFacts(const Stmt& kernel);
+std::vector<Expr> FactsWithin(const Stmt& kernel);
 
 /*! Runs `body` while the analyzer knows `facts`, from the one with this index on. */
 template <typename F>

@@ -702,7 +702,7 @@ PrimFunc LayoutInference(PrimFunc f) {
       ops = std::make_unique<OpCollector>();
       (*ops)(kernel);
       Analyzer analyzer;
-      WithFacts(&analyzer, KernelFacts(kernel), [&] {
+      WithFacts(&analyzer, FactsWithin(kernel), [&] {
         annotate.layout_map = InferLayouts(ops.get(), kernel, target, &analyzer, &kept,
                                            &conversions, &disagreement, &annotate.selected);
       });

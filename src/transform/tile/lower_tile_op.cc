@@ -137,7 +137,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     has_async_owner |= op->attr_key == kAsyncCopy;
     Stmt result;
     const std::vector<Expr> facts =
-        outermost ? KernelFacts(GetRef<Stmt>(op)) : std::vector<Expr>();
+        outermost ? FactsWithin(GetRef<Stmt>(op)) : std::vector<Expr>();
     WithFacts(&analyzer_, facts, [&] {
       scope_.Within(op,
                     [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });

@@ -133,7 +133,7 @@ std::string TileLoads::WhyNotTma(const CallNode* load, bool slots) const {
   const Var dst = TileRegion::From(load->args[1]).buffer;
   const Layout layout = Dictated().Find(dst);
   Analyzer analyzer;
-  WithFacts(&analyzer, KernelFacts(kernel_.block->body), [&] {
+  WithFacts(&analyzer, FactsWithin(kernel_.block->body), [&] {
     const Call copy = slots ? IntoSlot(load, dst) : GetRef<Call>(load);
     const Layout placed = layout.defined() && slots ? ExpandLayout(layout, {2}) : layout;
     why = SelectTma(copy.get(), TmaMoment::kCandidate, placed, *kernel_.target, &analyzer).why;
