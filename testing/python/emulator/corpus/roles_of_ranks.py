@@ -115,6 +115,68 @@ def relay() -> list[Launch]:
     return launches([x, slots, ready, arrivals(1), outs], results)
 
 
+def forward_program() -> Any:
+    """Roles of a schedule, with a pipeline between two of them: tiles that the rank before stores
+    are loaded when they have arrived, and go on to the rank behind."""
+    warps = {"store": (0, 4), "load": (4, 8), "send": (8, 12), "collect": (12, 16)}
+    roles = {name: T.WSRole(*of, 120) for name, of in warps.items()}
+    schedule = T.WSSchedule(16, roles, {"tiles": T.WSPipeline(2)})
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((STEPS, ROWS, COLS), "float16"),
+        In: T.SymmetricTensor((STEPS, ROWS, COLS), "float16"),
+        Far: T.SymmetricTensor((STEPS, ROWS, 2 * COLS), "float16"),
+        ready: T.SymmetricTensor((STEPS,), "uint32"),
+        done: T.SymmetricTensor((STEPS,), "uint32"),
+        counts: T.SymmetricTensor((1, RANKS), "uint32"),
+        Out: T.Tensor((STEPS, ROWS, COLS), "float16"),
+    ):
+        with T.Kernel(1, threads=512):
+            T.annotate_ws_schedule(schedule)
+            slots = T.alloc_shared((2, ROWS, COLS), "float16")
+            behind = (T.rank() + 1) % RANKS
+            T.sync_ranks(counts)
+            with T.ws_role("store"):
+                Next = T.peer(In, behind)
+                for k in T.serial(STEPS):
+                    for i, j in T.Parallel(ROWS, COLS):
+                        Next[k, i, j] = X[k, i, j] * 2
+                    T.signal_set(T.peer(ready, behind)[k], 1)
+            with T.ws_role("load"):
+                for k in T.serial(STEPS):
+                    v = T.producer_acquire("tiles")
+                    T.signal_wait_until(ready[k], "ge", 1)
+                    T.tma_copy(In[k, 0, 0], slots[v, :, :], barrier=T.producer_barrier("tiles", v))
+                    T.producer_commit("tiles")
+            with T.ws_role("send"):
+                There = T.peer(Far, behind)
+                for k in T.serial(STEPS):
+                    v = T.consumer_wait("tiles")
+                    T.tma_copy(slots[v, :, :], There[k, 0, COLS])
+                    T.signal_set(T.peer(done, behind)[k], 1)
+                    T.consumer_release("tiles")
+            with T.ws_role("collect"):
+                for k in T.serial(STEPS):
+                    T.signal_wait_until(done[k], "ge", 1)
+                    for i, j in T.Parallel(ROWS, COLS):
+                        Out[k, i, j] = Far[k, i, COLS + j]
+            T.sync_ranks(counts)
+
+    return main
+
+
+def forward() -> list[Launch]:
+    x, outs = halves(STEPS, ROWS, COLS), zeros(STEPS, ROWS, COLS, dtype=np.float16)
+    near, far = (
+        zeros(STEPS, ROWS, COLS, dtype=np.float16),
+        zeros(STEPS, ROWS, 2 * COLS, dtype=np.float16),
+    )
+    ready, done = zeros(STEPS, dtype=np.uint32), zeros(STEPS, dtype=np.uint32)
+    results = [(outs[r], 2 * x[r - 2]) for r in range(RANKS)]
+    return launches([x, near, far, ready, done, arrivals(1), outs], results)
+
+
 def halves(*shape: int) -> np.ndarray:
     return drawn(RANKS, *shape).astype(np.float16)
 
@@ -122,6 +184,7 @@ def halves(*shape: int) -> np.ndarray:
 BASES = {
     "roles of the compiler": base(gather_program, gather, 256, grid=1 + RANKS),
     "roles of a relay": base(relay_program, relay, 512),
+    "roles of a schedule": base(forward_program, forward, 512),
 }
 _STORE, _LOAD = "tl::store(All_peer", "tl::tma_load<tl::evict_normal>(All_desc"
 _WAIT = "tl::signal_wait_until<tl::Compare::ge>(ready"
@@ -320,4 +383,65 @@ OWN = {
         ("tl::mbarrier_wait(empty", "tl::mbarrier_wait(full", "signal_wait_until"),
     ),
 }
-DEFECTS = {**COMPILED, **OWN}
+_SIGNALLED = (
+    "tl::before_signal();\n      tl::sync_threads_partial(5, 128);\n      if (tx == 256) {\n"
+    "        tl::signal_set(done_peer + k, 1u);\n      }\n"
+)
+_RELEASED = "      tl::mbarrier_arrive_warp(tiles_empty + int(tiles_ended % 2u));\n"
+_FORWARDED, _COLLECTED = "tl::tma_store<tl::evict_normal>", "tl::store(Out"
+_FETCHED, _LEFT = "tl::tma_load<tl::evict_normal>", "tl::store(In_peer"
+SCHEDULED = {
+    "consumer_release in front of the signal": Defect(
+        "roles of a schedule",
+        _SIGNALLED + _RELEASED,
+        f"{_RELEASED}      {_SIGNALLED}",
+        "race",
+        (_FETCHED, _FORWARDED),
+    ),
+    "consumer_release and signal while the store is on its way": Defect(
+        "roles of a schedule",
+        _SIGNALLED,
+        _SIGNALLED.replace("before_signal", "behind_wait"),
+        "race",
+        (_FETCHED, _FORWARDED),
+        also=("ended",),
+    ),
+    "producer_acquire that does not wait": Defect(
+        "roles of a schedule",
+        "tl::mbarrier_wait(tiles_empty + tiles_version, (tiles_begun / 2u + 1u) & 1u);",
+        "",
+        "race",
+        (_FETCHED, _FORWARDED),
+    ),
+    "consumer_wait for the phase before": Defect(
+        "roles of a schedule",
+        "(tiles_full + tiles_version, (tiles_begun / 2u) & 1u);",
+        "(tiles_full + tiles_version, (tiles_begun / 2u + 1u) & 1u);",
+        "race",
+        (_FETCHED, _FORWARDED),
+        also=("failure",),
+    ),
+    "role waits for the signal of another role": Defect(
+        "roles of a schedule", "(done + k, 1u,", "(ready + k, 1u,", "race", (_COLLECTED, _FORWARDED)
+    ),
+    "role sends the signal of another role": Defect(
+        "roles of a schedule",
+        "tl::peer(done, done_peers,",
+        "tl::peer(ready, ready_peers,",
+        "failure",
+        ("signal_wait_until<tl::Compare::ge>(done",),
+        says="to be >= 1; it is 0",
+        also=("race",),
+    ),
+    "role signals before its threads have met": Defect(
+        "roles of a schedule", "tl::sync_threads_partial(3, 128);", "", "race", (_FETCHED, _LEFT)
+    ),
+    "role collects what a relaxed signal announces": Defect(
+        "roles of a schedule",
+        "tl::signal_set(done_peer + k, 1u);",
+        "tl::atomic_store<tl::relaxed_system>(done_peer + k, 1u);",
+        "race",
+        (_COLLECTED, _FORWARDED),
+    ),
+}
+DEFECTS = {**COMPILED, **OWN, **SCHEDULED}
