@@ -73,6 +73,7 @@ void KernelFacts::Visit_(const CallNode* op) {
   }
   if (!FindIntrinsic(op)) return Default(op);
   const Expr call = GetRef<Expr>(op);
+  loads_to_lds |= IsCallTo(call, "tl.buffer_load_lds") || IsCallTo(call, "tl.buffer_load_lds_if");
   sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());

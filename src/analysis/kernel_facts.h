@@ -27,6 +27,9 @@ class KernelFacts : public StmtExprVisitor {
   bool sets_registers = false;
   std::unordered_set<std::string> aliased;
   bool has_dynamic_shared = false;
+  /*! There are buffer loads to shared memory, for all of which AMD's compiler waits in front of a
+   * read that it cannot tell from them: see tl/vmem.h. */
+  bool loads_to_lds = false;
   /*! Place of each static shared array in the block's static memory, and bytes of all of them. */
   std::unordered_map<const Object*, int64_t> static_shared;
   int64_t static_shared_bytes = 0;

@@ -170,7 +170,12 @@ void ExprPrinter::Visit_(const TensorLoadNode* op) {
   if (op->indices.size() != 1)
     Bug("a load of " + std::string(buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
-  Done(op, index->dtype().lanes == 1 ? Element(buffer, index) : VectorLoad(op, buffer), kPrimary);
+  if (index->dtype().lanes != 1) return Done(op, VectorLoad(op, buffer), kPrimary);
+  const bool by_load = loads_elements_ && IsShared(buffer) && !IsSubByte(op->dtype());
+  Done(op,
+       by_load ? "tl::load<" + TypeName(op->dtype()) + ", 1>(" + Pointer(buffer, index) + ")[0]"
+               : Element(buffer, index),
+       kPrimary);
 }
 
 std::string ExprPrinter::VectorLoad(const TensorLoadNode* op, const Var& buffer) {

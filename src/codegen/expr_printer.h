@@ -60,6 +60,8 @@ class ExprPrinter : protected StmtExprVisitor {
   std::unordered_set<const Object*> scalars_;
   /*! Place of the statement that is being printed. */
   Span span_;
+  /*! Elements of shared memory are read by `tl::load`: KernelFacts::loads_to_lds. */
+  bool loads_elements_ = false;
   /*! Variables whose value was read from memory. */
   std::unordered_set<const Object*> loaded_;
   /*! The node whose printing was completed last: how a class without a Visit_ of its own is

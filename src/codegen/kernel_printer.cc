@@ -57,6 +57,7 @@ std::string KernelPrinter::Run(const PrimFunc& kernel) {
   analyzer_.BindShapes(kernel);
   const KernelFacts facts(kernel);
   prelude_ = facts.prelude;
+  loads_elements_ = facts.loads_to_lds;
   static_shared_ = facts.static_shared;
   out_ = Signature(kernel, facts) + " {\n";
   ++indent_;

@@ -12,6 +12,10 @@ namespace tl {
 namespace {
 
 /*! Emits the steps of one instruction. */
+/*! Scales in the register that an instruction takes its scale from. */
+constexpr int64_t kScalesOfWord = 4;
+constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
+
 class MmaEmitter {
  public:
   MmaEmitter(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps, const GemmOperand& a,
@@ -30,23 +34,31 @@ class MmaEmitter {
         lane_(FloorModOf(scope->thread, scope->target->warp_threads)),
         row_warp_(FloorModOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
         col_warp_(FloorDivOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
-        a_(FragmentOf(a, op.a.buffer, m_tiles_ * mma_.ElementsA())),
-        b_(FragmentOf(b, op.b.buffer, n_tiles_ * mma_.ElementsB())) {}
+        together_(op.scales_a && a.shared.defined() && b.shared.defined() &&
+                          steps.steps % kScalesOfWord == 0
+                      ? kScalesOfWord
+                      : 1),
+        a_(FragmentOf(a, op.a.buffer, together_ * m_tiles_ * mma_.ElementsA())),
+        b_(FragmentOf(b, op.b.buffer, together_ * n_tiles_ * mma_.ElementsB())) {}
 
   Stmt Emit() {
-    Var k = MakeVar("ki");
-    scope_->analyzer->BindConst(k, steps_.steps);
+    const Var group = MakeVar("ki");
+    scope_->analyzer->BindConst(group, steps_.steps / together_);
     std::vector<Stmt> body;
     if (operand_a_.shared.defined()) body.push_back(Alloc(a_));
     if (operand_b_.shared.defined()) body.push_back(Alloc(b_));
-    if (operand_a_.shared.defined()) LoadA(k, &body);
-    if (operand_b_.shared.defined()) LoadB(k, &body);
-    if (op_.metadata) LoadMetadata(k, &body);
-    if (op_.scales_a) LoadScales(k, &body);
-    Var i = MakeVar("i"), j = MakeVar("j");
-    body.push_back(
-        UnrolledFor(i, m_tiles_, UnrolledFor(j, n_tiles_, Mma(k, i, j), op_.span), op_.span));
-    Stmt main = UnrolledFor(k, steps_.steps, MakeSeq(body), op_.span);
+    if (together_ > 1) LoadScales(group, &body);
+    for (int64_t step = 0; step < together_; ++step) {
+      const Expr k = together_ == 1 ? Expr(group) : Expr(group) * together_ + step;
+      if (operand_a_.shared.defined()) LoadA(k, step, &body);
+      if (operand_b_.shared.defined()) LoadB(k, step, &body);
+      if (op_.metadata) LoadMetadata(k, &body);
+      if (op_.scales_a && together_ == 1) LoadScales(group, &body);
+      Var i = MakeVar("i"), j = MakeVar("j");
+      body.push_back(UnrolledFor(i, m_tiles_,
+                                 UnrolledFor(j, n_tiles_, Mma(k, step, i, j), op_.span), op_.span));
+    }
+    Stmt main = UnrolledFor(group, steps_.steps / together_, MakeSeq(body), op_.span);
     const int64_t computing = scope_->target->warp_threads * m_warps_ * n_warps_;
     if (computing == scope_->num_threads) return main;
     return MakeIf(scope_->thread < MakeInt(computing), main, op_.span);
@@ -91,7 +103,7 @@ class MmaEmitter {
         InvertFragment(fragment, lane_, Expr(block) * p + part, scope_->target->warp_threads);
     TVM_FFI_ICHECK(element) << mma_.Text() << " has a fragment that is no sum of digits";
     auto [buffer, indices] = scope_->ToPhysical(
-        from.shared, from.Element(row + element->coords[0], k + element->coords[1]));
+        from.shared, from.Element(row + element->coords[0], k + Spread(element->coords[1])));
     Stmt load = MakeStore(to, LoadOf(buffer, indices), {reg + Expr(block) * p + part}, op_.span);
     load = p == 1 ? Substitute(load, part, MakeInt(0))
                   : Stmt(MakeFor(part, MakeInt(p), ForKind::kVectorized, load, op_.span));
@@ -102,19 +114,41 @@ class MmaEmitter {
   Expr RowInMatrix() const { return FloorModOf(lane_, 8); }
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
-  /*! Where step k begins, in elements that are stored of A or of B. */
-  Expr DepthOfA(const Expr& k) const { return k * mma_.StoredK() + steps_.begin; }
-  Expr DepthOfB(const Expr& k) const { return k * mma_.k + steps_.begin; }
+  /*! Number of a tile's fragment among those of the steps that are together. */
+  static Expr InStep(int64_t step, int64_t tiles, const Expr& tile) {
+    return step == 0 ? tile : tile + step * tiles;
+  }
 
-  void LoadA(const Var& k, std::vector<Stmt>* body) const {
+  /*! Where step k begins, in elements that are stored of A or of B. */
+  Expr DepthOfA(const Expr& k) const {
+    return together_ == 1 ? k * mma_.StoredK() + steps_.begin : DepthOfB(k);
+  }
+  Expr DepthOfB(const Expr& k) const {
+    if (together_ == 1) return k * mma_.k + steps_.begin;
+    return FloorDivOf(k, together_) * (together_ * mma_.k) +
+           FloorModOf(k, together_) * mma_.scale_k + steps_.begin;
+  }
+  /*!
+   * Where element `k` along K of an instruction is behind the step's beginning. Steps whose scales
+   * are loaded together take the blocks of a scale in turn: block b of step s is block b * together
+   * + s, so that those of a lane, which has one block of each step, are neighbours, and their
+   * scales, too. A sum is the same in any order of its blocks, and A and B have the same.
+   */
+  Expr Spread(const Expr& k) const {
+    if (together_ == 1) return k;
+    return FloorDivOf(k, mma_.scale_k) * (together_ * mma_.scale_k) + FloorModOf(k, mma_.scale_k);
+  }
+
+  void LoadA(const Expr& k, int64_t step, std::vector<Stmt>* body) const {
     Var i = MakeVar("i");
     scope_->analyzer->BindConst(i, m_tiles_);
-    body->push_back(UnrolledFor(i, m_tiles_, LoadTileA(k, i), op_.span));
+    body->push_back(UnrolledFor(i, m_tiles_, LoadTileA(k, step, i), op_.span));
   }
 
   /*! Matrices in register order: down the rows, then along k. */
-  Stmt LoadTileA(const Expr& k, const Expr& i) const {
-    const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m, reg = i * mma_.ElementsA();
+  Stmt LoadTileA(const Expr& k, int64_t step, const Expr& i) const {
+    const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m;
+    const Expr reg = InStep(step, m_tiles_, i) * mma_.ElementsA();
     if (!UsesLdmatrix(operand_a_)) {
       return LoadElements(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
     }
@@ -129,12 +163,12 @@ class MmaEmitter {
 
   /*! Column tiles in pairs where four matrices are two of them: the second one's follow the first
    * one's. */
-  void LoadB(const Var& k, std::vector<Stmt>* body) const {
+  void LoadB(const Expr& k, int64_t step, std::vector<Stmt>* body) const {
     Var j = MakeVar("j");
     scope_->analyzer->BindConst(j, n_tiles_);
     if (!UsesLdmatrix(operand_b_)) {
       const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * mma_.n;
-      const Expr reg = Expr(j) * mma_.ElementsB();
+      const Expr reg = InStep(step, n_tiles_, j) * mma_.ElementsB();
       Stmt load = LoadElements(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
@@ -157,7 +191,7 @@ class MmaEmitter {
     return LoadMatrix(operand_b_, depths * tiles, row, k0, b_, reg);
   }
 
-  void LoadMetadata(const Var& k, std::vector<Stmt>* body) {
+  void LoadMetadata(const Expr& k, std::vector<Stmt>* body) {
     metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
                            {MakeInt(m_tiles_)}, "local");
     body->push_back(Alloc(metadata_));
@@ -169,22 +203,30 @@ class MmaEmitter {
     body->push_back(UnrolledFor(i, m_tiles_, MakeStore(metadata_, value, {i}, op_.span), op_.span));
   }
 
-  /*! A lane's scales of the step, one for each tile along M and along N. */
-  void LoadScales(const Var& k, std::vector<Stmt>* body) {
-    const Expr block = FloorDivOf(DepthOfB(k), mma_.scale_k) + FloorDivOf(lane_, mma_.m);
+  /*! A lane's scales of the steps that take them together, for each tile along M and along N. */
+  void LoadScales(const Expr& group, std::vector<Stmt>* body) {
+    const Expr block = FloorDivOf(group * (together_ * mma_.k) + steps_.begin, mma_.scale_k) +
+                       FloorDivOf(lane_, mma_.m) * together_;
     const auto load = [&](const TileRegion& scales, int64_t tiles, int64_t rows, const Expr& warp,
                           int64_t warps) {
-      const Var to = MakeBuffer(std::string(scales.buffer->name) + "_frag",
-                                BufferOf(scales.buffer)->dtype->dtype, {MakeInt(tiles)}, "local");
+      const Var to =
+          MakeBuffer(std::string(scales.buffer->name) + "_frag",
+                     BufferOf(scales.buffer)->dtype->dtype, {MakeInt(tiles * together_)}, "local");
       body->push_back(Alloc(to));
-      Var i = MakeVar("i");
+      Var i = MakeVar("i"), part = MakeVar("v");
       scope_->analyzer->BindConst(i, tiles);
+      scope_->analyzer->BindConst(part, together_);
       Array<Expr> at = scales.Mins();
       const size_t lead = at.size() - 2;
       at.Set(lead, at[lead] + (warp + Expr(i) * warps) * rows + FloorModOf(lane_, rows));
       at.Set(lead + 1, at[lead + 1] + block);
+      if (together_ > 1) at.Set(lead + 1, at[lead + 1] + part);
       auto [buffer, indices] = scope_->ToPhysical(scales.buffer, at);
-      Stmt store = MakeStore(to, LoadOf(buffer, indices), {i}, op_.span);
+      Stmt store = MakeStore(to, LoadOf(buffer, indices),
+                             {together_ == 1 ? Expr(i) : Expr(i) * together_ + part}, op_.span);
+      if (together_ > 1) {
+        store = MakeFor(part, MakeInt(together_), ForKind::kVectorized, store, op_.span);
+      }
       body->push_back(UnrolledFor(i, tiles, store, op_.span));
       return to;
     };
@@ -192,20 +234,25 @@ class MmaEmitter {
     scales_b_ = load(*op_.scales_b, n_tiles_, mma_.n, col_warp_, n_warps_);
   }
 
-  Stmt Mma(const Expr& k, const Expr& i, const Expr& j) const {
+  Stmt Mma(const Expr& k, int64_t step, const Expr& i, const Expr& j) const {
     // Fragments that stay in registers have all of K, tile after tile.
-    const Expr tile_a = operand_a_.shared.defined() ? i : k * m_tiles_ + i;
-    const Expr tile_b = operand_b_.shared.defined() ? j : k * n_tiles_ + j;
+    const Expr tile_a = operand_a_.shared.defined() ? InStep(step, m_tiles_, i) : k * m_tiles_ + i;
+    const Expr tile_b = operand_b_.shared.defined() ? InStep(step, n_tiles_, j) : k * n_tiles_ + j;
     Array<Expr> args;
     for (const std::string& text : mma_.template_args) {
       const bool is_size = std::isdigit(static_cast<unsigned char>(text[0]));
       args.push_back(is_size ? MakeInt(std::stoll(text)) : StringOf(text));
     }
+    if (together_ > 1) args.push_back(MakeInt(step));
     args.push_back(AddressOf(registers_c_, {(j * m_tiles_ + i) * mma_.ElementsC()}));
     Array<Expr> operands = {AddressOf(a_, {tile_a * mma_.ElementsA()}),
                             AddressOf(b_, {tile_b * mma_.ElementsB()})};
     Array<Expr> scales;
-    if (op_.scales_a) scales = {LoadOf(scales_a_, {i}), LoadOf(scales_b_, {j})};
+    if (op_.scales_a && together_ == 1) {
+      scales = {LoadOf(scales_a_, {i}), LoadOf(scales_b_, {j})};
+    } else if (op_.scales_a) {
+      scales = {AddressOf(scales_a_, {i * together_}), AddressOf(scales_b_, {j * together_})};
+    }
     if (mma_.exchanges_operands) {
       operands = {operands[1], operands[0]};
       if (op_.scales_a) scales = {scales[1], scales[0]};
@@ -213,7 +260,7 @@ class MmaEmitter {
     for (const Expr& operand : operands) args.push_back(operand);
     for (const Expr& scale : scales) args.push_back(scale);
     if (op_.metadata) args.push_back(LoadOf(metadata_, {i}));
-    return MakeEvaluate(CallOp(mma_.intrinsic, args), op_.span);
+    return MakeEvaluate(CallOp(together_ > 1 ? kMfmaScaleOfWord : mma_.intrinsic, args), op_.span);
   }
 
   const GemmOp& op_;
@@ -224,6 +271,8 @@ class MmaEmitter {
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
   Expr lane_, row_warp_, col_warp_;
+  /*! Steps along K whose scales a lane loads at once. */
+  int64_t together_;
   Var a_, b_, metadata_, scales_a_, scales_b_;
 };
 

@@ -184,6 +184,16 @@ std::vector<Intrinsic> TileIntrinsics() {
        kMatrix,
        false,
        Feature::kMfmaOcp},
+      // mfma_scale_of_word<m, n, k, A type, B type, s>(c, a, b, scales of a, of b): the same with
+      // scale s of four
+      {"tl.mfma_scale_of_word",
+       "tl::mfma_scale_of_word",
+       "tl/mfma.h",
+       6,
+       {kReadWrite, kRead, kRead, kRead, kRead},
+       kMatrix,
+       false,
+       Feature::kMfmaOcp},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
       {kSyncPartial,

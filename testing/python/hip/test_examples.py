@@ -86,6 +86,7 @@ def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
         ("gemm float16", "gfx90a", 0.9),
         ("gemm float16", "gfx942", 0.8),
         ("gemm float16", "gfx950", 0.8),
+        ("gemm mxfp4", "gfx950", 0.8),
     ],
 )
 def test_the_loop_of_a_gemm_is_bound_by_mfma(benchmark, name, arch, least):

@@ -115,6 +115,43 @@ def test_types_and_tiles(tile, dtype, threads, instruction):
 
 
 @pytest.mark.parametrize(
+    ("tile", "dtype", "transpose"),
+    [
+        ((64, 64, 256), "float4_e2m1fn", (False, True)),
+        ((16, 32, 512), "float4_e2m1fn", (False, True)),
+        ((32, 32, 512), "float4_e2m1fn", (True, False)),
+        ((64, 32, 256), "float8_e4m3fn", (False, True)),
+        ((16, 16, 512), "float8_e5m2", (True, False)),
+    ],
+)
+def test_four_steps_load_their_scales_at_once(tile, dtype, transpose):
+    """A lane's blocks along K follow each other, and so do their scales, four in a register."""
+    program = one(tile, dtype, 64, transpose)
+    kernel = tilelang.compile(program, out_idx=-1, target=GFX950)
+    source = kernel.get_kernel_source()
+    assert re.findall(r"mfma_scale_of_word<.*, (\d)>", source) == ["0", "1", "2", "3"]
+    assert "tl::load<fp8_e8_t, 4>(sa + " in source
+    check(kernel, *tile, dtype, transpose, 1.0)
+
+
+def test_scales_are_those_of_the_lane_s_elements():
+    """Lane l of 16 x 16 x 128 has row l % 16, in step s the 32 elements of block 4 (l / 16) + s,
+    and byte s of its scales. Of a row of 256 bytes, chunk c of 16 bytes is at
+    128 i + (c xor i % 8) of its half."""
+    source = tilelang.lower(one((16, 16, 512), "float4_e2m1fn", 64), target=GFX950).kernel_source
+    elements = re.findall(r"tl::store\(a_frag.*tl::load<fp4_e2_t, 32>\(a \+ (.*)\)\);", source)
+    (scales,) = re.findall(r"tl::load<fp8_e8_t, 4>\(sa \+ (.*)\)\);", source)
+    assert len(elements) == 4
+    for lane in range(64):
+        row, group = lane % 16, lane // 16
+        assert eval(scales.replace("/", "//"), {"tx": lane}) == row * 16 + 4 * group
+        for s, element in enumerate(elements):
+            place = eval(element.replace("/", "//"), {"tx": lane})
+            chunk = place // 2048 * 8 + (place % 128 // 16 ^ row % 8)
+            assert (place % 2048 // 128, chunk) == (row, 4 * group + s)
+
+
+@pytest.mark.parametrize(
     ("dtype", "transpose", "a_in_registers"),
     [
         ("float8_e4m3fn", (True, False), False),
@@ -154,6 +191,12 @@ def test_it_is_compiled_to_the_scaled_mfma_without_spills(dtype):
     (usage,) = code.resource_usage.values()
     assert (usage.spill_stores, usage.stack) == (0, 0)
     assert "v_mfma_scale_f32_32x32x64_f8f6f4" in code.assembly
+    assert "op_sel" in code.assembly
+    assert "ds_read_u8" not in code.assembly
+    # In the loop, loads to LDS are waited for by the program alone.
+    label, loop = re.search(r"(\.LBB\w+):.*Loop Header([\s\S]*)", code.assembly).groups()
+    loop = loop[: loop.rindex(f" {label}\n")]
+    assert len(re.findall(r"s_waitcnt.*vmcnt", loop)) == 1
 
 
 @pytest.mark.parametrize(

@@ -159,4 +159,14 @@ TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB
                                             where);
 }
 
+/*! The same with scale `s`, 0 to 3, of four at a multiple of 4 bytes. */
+template <int M, int N, int K, typename TA, typename TB, int s>
+TL_DEVICE void mfma_scale_of_word(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
+                                  const fp8_e8_t* scales_a, const fp8_e8_t* scales_b,
+                                  emu::Location where = emu::here()) {
+  emu::check_read(scales_a, 4, where);
+  emu::check_read(scales_b, 4, where);
+  mfma_scale<M, N, K, TA, TB>(c, a, b, scales_a[s], scales_b[s], where);
+}
+
 }  // namespace tl

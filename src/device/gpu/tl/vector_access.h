@@ -3,10 +3,10 @@
 
 #include <tl/vec.h>
 
-// AMD's compiler waits for all copies to shared memory in front of a read of it whose place it does
-// not tell from theirs: see tl/vmem.h.
-#ifndef TL_LOAD_RESTRICT
-#define TL_LOAD_RESTRICT
+// AMD's compiler waits for all copies to shared memory in front of an access of it whose place it
+// does not tell from theirs: see tl/vmem.h.
+#ifndef TL_ACCESS_RESTRICT
+#define TL_ACCESS_RESTRICT
 #endif
 
 namespace tl {
@@ -39,7 +39,7 @@ struct Word<16> {
 
 /*! N elements from `from`, which is aligned as vec<T, N> is: one access for each 16 bytes. */
 template <typename T, int N>
-TL_DEVICE vec<T, N> load(const void* TL_LOAD_RESTRICT from) {
+TL_DEVICE vec<T, N> load(const void* TL_ACCESS_RESTRICT from) {
   using Word = typename detail::Word<alignof(vec<T, N>)>::type;
   constexpr int kWords = sizeof(vec<T, N>) / sizeof(Word);
   Word words[kWords];
@@ -51,7 +51,7 @@ TL_DEVICE vec<T, N> load(const void* TL_LOAD_RESTRICT from) {
 
 /*! Writes `value` to `to`, which is aligned as vec<T, N> is: one access for each 16 bytes. */
 template <typename T, int N>
-TL_DEVICE void store(void* to, const vec<T, N>& value) {
+TL_DEVICE void store(void* TL_ACCESS_RESTRICT to, const vec<T, N>& value) {
   using Word = typename detail::Word<alignof(vec<T, N>)>::type;
   constexpr int kWords = sizeof(vec<T, N>) / sizeof(Word);
   Word words[kWords];

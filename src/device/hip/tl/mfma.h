@@ -100,9 +100,13 @@ inline constexpr int mfma_format<fp4_e2_t> = 4;
 /*! 32 elements of an operand; those of 4 bits take half of the registers. */
 template <typename T>
 TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
-  Registers<int, 8> operand = {};
-  memcpy(&operand, from, is_sub_byte<T> ? 16 : 32);
-  return operand;
+  if constexpr (is_sub_byte<T>) {
+    // Whole registers, which LLVM's SROA does not take apart: it would lose what `load` says.
+    const auto low = registers<Registers<int, 4>>(from);
+    return __builtin_shufflevector(low, Registers<int, 4>{}, 0, 1, 2, 3, 4, 5, 6, 7);
+  } else {
+    return registers<Registers<int, 8>>(from);
+  }
 }
 
 /*! With scales that are the constant 0 LLVM takes the instruction that has none. */
@@ -159,6 +163,27 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
 }
 
 #if __gfx950__
+namespace detail {
+
+/*! mfma_scale by the bytes `s` of two registers of scales (OP_SEL of the instruction). */
+template <int M, int N, int K, typename TA, typename TB, int s>
+TL_DEVICE void mfma_scaled(float* c, const void* a, const void* b, int scales_a, int scales_b) {
+  TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB);
+  constexpr int kA = mfma_format<TA>, kB = mfma_format<TB>;
+  const auto x = scaled_operand<TA>(a), y = scaled_operand<TB>(b);
+  auto sums = registers<Registers<float, M * M / 64>>(c);
+  if constexpr (M == 16) {
+    sums = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(x, y, sums, kA, kB, s, scales_a, s,
+                                                            scales_b);
+  } else {
+    sums = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(x, y, sums, kA, kB, s, scales_a, s,
+                                                           scales_b);
+  }
+  memcpy(c, &sums, sizeof(sums));
+}
+
+}  // namespace detail
+
 /*!
  * The same of 8-bit and 4-bit floats, where each 32 elements along K have a scale: lane l gives
  * those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements of 8
@@ -167,18 +192,16 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
 template <int M, int N, int K, typename TA, typename TB>
 TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
                           fp8_e8_t scale_a, fp8_e8_t scale_b) {
-  TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB);
-  constexpr int kA = detail::mfma_format<TA>, kB = detail::mfma_format<TB>;
-  const auto x = detail::scaled_operand<TA>(a), y = detail::scaled_operand<TB>(b);
-  auto sums = detail::registers<detail::Registers<float, M * M / 64>>(c);
-  if constexpr (M == 16) {
-    sums = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(x, y, sums, kA, kB, 0, scale_a.bits, 0,
-                                                            scale_b.bits);
-  } else {
-    sums = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(x, y, sums, kA, kB, 0, scale_a.bits, 0,
-                                                           scale_b.bits);
-  }
-  memcpy(c, &sums, sizeof(sums));
+  detail::mfma_scaled<M, N, K, TA, TB, 0>(c, a, b, scale_a.bits, scale_b.bits);
+}
+
+/*! The same with scale `s`, 0 to 3, of four at a multiple of 4 bytes: the instruction takes it from
+ * their register. */
+template <int M, int N, int K, typename TA, typename TB, int s>
+TL_DEVICE void mfma_scale_of_word(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
+                                  const fp8_e8_t* scales_a, const fp8_e8_t* scales_b) {
+  detail::mfma_scaled<M, N, K, TA, TB, s>(c, a, b, detail::registers<int>(scales_a),
+                                          detail::registers<int>(scales_b));
 }
 #endif
 

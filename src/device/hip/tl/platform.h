@@ -27,7 +27,7 @@ using size_t = unsigned long;
 #define TL_UNROLL _Pragma("unroll")
 #define TL_LIBM(name) ::tl::libm::name
 #define TL_MEMCPY __builtin_memcpy
-#define TL_LOAD_RESTRICT __restrict__
+#define TL_ACCESS_RESTRICT __restrict__
 #define memcpy __builtin_memcpy
 
 // A block has exactly this many threads; `blocks` of them share a compute unit, whose four SIMDs

@@ -88,9 +88,10 @@ TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, 
  * one's place is that of all, from which lane l writes l * bytes further. All lanes of the
  * wavefront that the block has call.
  *
- * The compiler waits for these loads in front of each read of shared memory that may be of what
- * they write, unless it can tell it from them; it takes all reads by `load` for others, because the
- * pointer there is a restricted one. So who reads waits by `wait_vmcnt` and a barrier.
+ * The compiler waits for these loads in front of each access of shared memory that may be of what
+ * they write, unless it can tell it from them; it takes all accesses by `load` and `store` for
+ * others, because the pointer there is a restricted one. So who reads waits by `wait_vmcnt` and a
+ * barrier.
  */
 template <int bytes, typename S, typename T, typename Place, typename Index>
 TL_DEVICE void buffer_load_lds(S* shared, Place lane, const T* base, uint32_t size, Index offset,
