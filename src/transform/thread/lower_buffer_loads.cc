@@ -26,6 +26,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -123,17 +124,9 @@ class BufferLoadLowerer : public AnalyzingMutator {
   /*! Equal in all lanes, as clang sees, too: made of parameters, numbers of blocks, and loops. */
   bool IsUniform(const Expr& e) const {
     if (!IsPureInteger(e)) return false;
-    struct Finder : StmtExprVisitor {
-      const BufferLoadLowerer* self;
-      bool uniform = true;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) final {
-        uniform &= self->uniform_.count(v) || (self->params_.count(v) && !AsBuffer(GetRef<Var>(v)));
-      }
-    } finder;
-    finder.self = this;
-    finder(e);
-    return finder.uniform;
+    return !HasNode<VarNode>(e, [&](const VarNode* v) {
+      return !(uniform_.count(v) || (params_.count(v) && !AsBuffer(GetRef<Var>(v))));
+    });
   }
 
   /*! The bytes of a tensor whose vectors are loaded by a resource; nullopt for others. */
