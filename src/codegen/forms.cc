@@ -16,6 +16,7 @@
 #include "../op/intrinsics.h"
 #include "../op/views.h"
 #include "../tvm/attrs.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "c_types.h"
@@ -150,15 +151,9 @@ class FormFinder : public StmtExprVisitor {
   }
 
   static bool ReadsItself(const BufferStoreNode* store) {
-    struct Finder : StmtExprVisitor {
-      const Object* buffer = nullptr;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* op) override { found |= op->source.get() == buffer; }
-    } finder;
-    finder.buffer = store->buffer.get();
-    finder(store->value);
-    return finder.found;
+    return HasNode<TensorLoadNode>(store->value, [&](const TensorLoadNode* op) {
+      return op->source.get() == store->buffer.get();
+    });
   }
 
   static std::string OperationOf(const Expr& value) {

@@ -14,19 +14,14 @@
 #include "../target/registers.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "../tvm/find.h"
 #include "c_types.h"
 
 namespace tl {
 namespace {
 
 bool HasLoads(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) override { found = true; }
-  } finder;
-  finder(e);
-  return finder.found;
+  return HasNode<TensorLoadNode>(e, [](const TensorLoadNode*) { return true; });
 }
 
 int64_t ThreadsOf(const PrimFunc& kernel) {

@@ -182,9 +182,11 @@ bool IsInjective(const Layout& layout) {
   const std::vector<int64_t>& table = layout->Table();
   const size_t coords = layout->index.size();
   std::vector<int64_t> lowest(coords, INT64_MAX), highest(coords, INT64_MIN);
-  for (size_t k = 0; k < table.size(); ++k) {
-    lowest[k % coords] = std::min(lowest[k % coords], table[k]);
-    highest[k % coords] = std::max(highest[k % coords], table[k]);
+  for (size_t k = 0; k < table.size(); k += coords) {
+    for (size_t c = 0; c < coords; ++c) {
+      lowest[c] = std::min(lowest[c], table[k + c]);
+      highest[c] = std::max(highest[c], table[k + c]);
+    }
   }
   // Places as numbers of the box that holds them all.
   std::vector<int64_t> places;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "../tvm/attrs.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "rank_intrinsics.h"
@@ -400,19 +401,10 @@ const IntrinsicEffects* EffectsOf(const CallNode* call) {
 
 bool HasIntrinsic(const ObjectRef& node,
                   const std::function<bool(const IntrinsicEffects&)>& wanted) {
-  struct Finder : StmtExprVisitor {
-    explicit Finder(const std::function<bool(const IntrinsicEffects&)>& wanted) : wanted(wanted) {}
-    const std::function<bool(const IntrinsicEffects&)>& wanted;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      const IntrinsicEffects* e = EffectsOf(op);
-      found |= e && wanted(*e);
-      Default(op);
-    }
-  } finder(wanted);
-  finder(node);
-  return finder.found;
+  return HasNode<CallNode>(node, [&](const CallNode* op) {
+    const IntrinsicEffects* e = EffectsOf(op);
+    return e && wanted(*e);
+  });
 }
 
 bool WaitsForAll(const CallNode* call, AsyncQueue queue) {

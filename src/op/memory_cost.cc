@@ -7,6 +7,7 @@
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../target/access_width.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 
 namespace tl {
@@ -41,16 +42,8 @@ struct GlobalAccesses : StmtExprVisitor {
     if (!IsGlobal(buffer)) return;
     const BufferTypeNode* t = BufferOf(buffer);
     Substituter long_rows;
-    struct Symbols : StmtExprVisitor {
-      Substituter* s;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) final {
-        s->map[v] = MakeInt(GetRef<Var>(v)->dtype(), kLongRow);
-      }
-    } symbols;
-    symbols.s = &long_rows;
-    for (const Expr& e : t->shape) symbols(e);
-    for (const Expr& e : t->strides) symbols(e);
+    for (const Var& v : SizeSymbolsOf(buffer))
+      long_rows.map[v.get()] = MakeInt(v->dtype(), kLongRow);
     Expr offset = MakeInt(0);
     for (size_t d = 0; d < indices.size(); ++d) {
       const Expr index = CastTo(DLDataType{kDLInt, 64, 1}, indices[d]);
@@ -88,19 +81,14 @@ bool IsArithmetic(const Expr& e) {
  * function tells it. */
 std::optional<Expr> OfNest(const Expr& offset, const ParallelNest& nest) {
   if (!IsArithmetic(offset)) return std::nullopt;
-  struct Others : StmtExprVisitor {
-    const ParallelNest* nest;
-    Substituter at_zero;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* v) final {
-      const auto is_v = [v](const Var& x) { return x.get() == v; };
-      if (std::any_of(nest->vars.begin(), nest->vars.end(), is_v)) return;
-      at_zero.map[v] = MakeInt(GetRef<Var>(v)->dtype(), 0);
+  Substituter at_zero;
+  for (const Var& v : VarsOf(offset)) {
+    const auto is_v = [&](const Var& x) { return x.same_as(v); };
+    if (std::none_of(nest.vars.begin(), nest.vars.end(), is_v)) {
+      at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
     }
-  } others;
-  others.nest = &nest;
-  others(offset);
-  return others.at_zero.Mutate(offset);
+  }
+  return at_zero.Mutate(offset);
 }
 
 /*! Iterations of the first warp by register and lane, -1 where a lane has none. */

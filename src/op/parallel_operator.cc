@@ -7,6 +7,7 @@
 #include "../layout/inverse.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "intrinsics.h"
@@ -41,17 +42,10 @@ bool OnlyFillsShared(const Stmt& body) {
 
 /*! Memory that several threads may write gets elements of which two share a byte. */
 bool StoresSubByte(const Stmt& body) {
-  struct Stores : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const BufferStoreNode* op) final {
-      const Var& v = op->buffer;
-      found |= (IsGlobal(v) || IsShared(v)) && IsSubByte(BufferOf(v)->dtype->dtype);
-      Default(op);
-    }
-  } stores;
-  stores(body);
-  return stores.found;
+  return HasNode<BufferStoreNode>(body, [&](const BufferStoreNode* op) {
+    const Var& v = op->buffer;
+    return (IsGlobal(v) || IsShared(v)) && IsSubByte(BufferOf(v)->dtype->dtype);
+  });
 }
 
 /*! A nest, and those of its loops that run in one thread if it may choose its layout. */

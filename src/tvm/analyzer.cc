@@ -2,6 +2,7 @@
 
 #include <tvm/ffi/reflection/accessor.h>
 
+#include "find.h"
 #include "float_operations.h"
 #include "functor.h"
 
@@ -35,22 +36,15 @@ void Analyzer::BindExpr(const Var& v, const Expr& value) {
 }
 
 void Analyzer::BindShapes(const PrimFunc& f) {
-  struct Dimensions : StmtExprVisitor {
-    Analyzer* analyzer;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* v) override {
+  for (const Var& p : f->params) {
+    if (!AsBuffer(p)) continue;
+    for (const Var& v : SizeSymbolsOf(p)) {
       // No upper bound: near the top of int32, TVM's bounds of `extent + 31` wrap around, and a
       // contradiction proves everything.
       static const ObjectRef natural =
           TL_GLOBAL("sym.ConstIntBound")(int64_t(0), INT64_MAX).cast<ObjectRef>();
-      TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(analyzer->self_, GetRef<Var>(v), natural, true);
+      TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(self_, v, natural, true);
     }
-  } dimensions;
-  dimensions.analyzer = this;
-  for (const Var& p : f->params) {
-    if (!AsBuffer(p)) continue;
-    for (const Expr& extent : BufferOf(p)->shape) dimensions(extent);
-    for (const Expr& stride : BufferOf(p)->strides) dimensions(stride);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "functor.h"
 
 #include "build.h"
+#include "find.h"
 
 namespace tl {
 namespace {
@@ -151,40 +152,20 @@ TL_FOR_EACH_EXPR(X)
 #undef X
 
 bool Uses(const ObjectRef& node, const Var& v) {
-  struct Finder : StmtExprVisitor {
-    const Object* v;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { found |= op == v; }
-  } finder;
-  finder.v = v.get();
-  finder(node);
-  return finder.found;
+  return HasNode<VarNode>(node, [&](const VarNode* op) { return op == v.get(); });
 }
 
 std::vector<Var> VarsOf(const ObjectRef& node) {
-  struct Collector : StmtExprVisitor {
-    std::vector<Var> vars;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { vars.push_back(GetRef<Var>(op)); }
-  } collector;
-  collector(node);
-  return std::move(collector.vars);
+  std::vector<Var> vars;
+  ForEachIn<VarNode>(node, [&](const VarNode* op) { vars.push_back(GetRef<Var>(op)); });
+  return vars;
 }
 
 bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops) {
-  struct Finder : StmtExprVisitor {
-    const std::vector<const char*>* ops;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      for (const char* name : *ops) found |= IsCallTo(GetRef<Expr>(op), name);
-      Default(op);
-    }
-  } finder;
-  finder.ops = &ops;
-  finder(node);
-  return finder.found;
+  return HasNode<CallNode>(node, [&](const CallNode* op) {
+    return std::any_of(ops.begin(), ops.end(),
+                       [&](const char* name) { return IsCallTo(GetRef<Expr>(op), name); });
+  });
 }
 
 }  // namespace tl

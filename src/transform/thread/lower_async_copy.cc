@@ -25,6 +25,7 @@
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -162,16 +163,11 @@ class ScopeLowerer : public StmtExprMutator {
 };
 
 bool HasAsyncCopy(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      for (const PointerAccess& p : PointerAccesses(op)) found |= p.access == Access::kAsyncWrite;
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<CallNode>(s, [](const CallNode* op) {
+    const std::vector<PointerAccess> accesses = PointerAccesses(op);
+    return std::any_of(accesses.begin(), accesses.end(),
+                       [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
+  });
 }
 
 /*! Makes commits and waits those of the target's queue; drops them without one. */

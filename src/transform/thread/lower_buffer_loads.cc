@@ -32,6 +32,7 @@
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -140,19 +141,10 @@ class BufferLoadLowerer : public AnalyzingMutator {
   bool IsUniform(const Expr& e) const { return IsPureInteger(e) && AllUniform(e); }
 
   bool AllUniform(const Expr& e) const {
-    if (!IsArithmetic(e)) return false;
-    struct Finder : StmtExprVisitor {
-      const BufferLoadLowerer* self;
-      bool uniform = true;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) final {
-        uniform &= self->uniform_.count(v) || (self->in_lds_ && self->written_out_.count(v)) ||
-                   (self->params_.count(v) && !AsBuffer(GetRef<Var>(v)));
-      }
-    } finder;
-    finder.self = this;
-    finder(e);
-    return finder.uniform;
+    return IsArithmetic(e) && !HasNode<VarNode>(e, [&](const VarNode* v) {
+             return !(uniform_.count(v) || (in_lds_ && written_out_.count(v)) ||
+                      (params_.count(v) && !AsBuffer(GetRef<Var>(v))));
+           });
   }
 
   /*! The bytes of a tensor whose vectors are loaded by a resource; nullopt for others. */

@@ -37,6 +37,7 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -438,20 +439,11 @@ class Splitter {
       (AsBuffer(p) ? out : scalars).push_back(p);
     }
     for (const Var& p : scalars) out.push_back(p);
-    struct Symbols : StmtExprVisitor {
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) override {
-        if (taken->insert(v).second) out->push_back(GetRef<Var>(v));
-      }
-      std::unordered_set<const Object*>* taken;
-      Array<Var>* out;
-    } symbols;
-    symbols.taken = &taken;
-    symbols.out = &out;
     for (const Var& p : function_->params) {
       if (!AsBuffer(p)) continue;
-      for (const Expr& extent : AsBuffer(p)->shape) symbols(extent);
-      for (const Expr& stride : AsBuffer(p)->strides) symbols(stride);
+      for (const Var& v : SizeSymbolsOf(p)) {
+        if (taken.insert(v.get()).second) out.push_back(v);
+      }
     }
     return out;
   }

@@ -13,6 +13,7 @@
 #include "../../op/rank_intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "like_accesses.h"
 #include "thread_subset.h"
@@ -29,20 +30,12 @@ using Guards = std::vector<std::pair<Expr, bool>>;
 class WrittenTensors {
  public:
   WrittenTensors(const Stmt& kernel, const Views& views) : views_(views) {
-    struct AliasFinder : StmtExprVisitor {
-      std::map<std::string, std::string> groups;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const AttrStmtNode* op) override {
-        const auto* name = op->value.as<StringImmNode>();
-        if (name && op->attr_key == kAliased) {
-          const auto group = op->node.try_cast<String>();
-          groups[std::string(name->value)] = group ? std::string(*group) : "";
-        }
-        Default(op);
-      }
-    } finder;
-    finder(kernel);
-    groups_ = std::move(finder.groups);
+    ForEachIn<AttrStmtNode>(kernel, [&](const AttrStmtNode* op) {
+      const auto* name = op->value.as<StringImmNode>();
+      if (!name || op->attr_key != kAliased) return;
+      const auto group = op->node.try_cast<String>();
+      groups_[std::string(name->value)] = group ? std::string(*group) : "";
+    });
     for (const Object* v : WrittenBuffers(kernel)) {
       const Var root = views.RootOf(GetRef<Var>(static_cast<const VarNode*>(v)));
       if (!IsGlobal(root)) continue;

@@ -27,6 +27,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -35,13 +36,7 @@ namespace {
 
 /*! Barriers, instructions of a warp, functions of the user's: threads may have to meet there. */
 bool HasCalls(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override { found |= !AsInt(op->value); }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<EvaluateNode>(s, [&](const EvaluateNode* op) { return !AsInt(op->value); });
 }
 
 /*! Variables that statements give values to: what they compute with them cannot be moved in front.
@@ -53,15 +48,7 @@ struct Definitions : StmtExprVisitor {
 };
 
 bool UsesAny(const Expr& e, const std::unordered_set<const Object*>& vars) {
-  struct Finder : StmtExprVisitor {
-    const std::unordered_set<const Object*>* vars;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) override { found |= vars->count(op) != 0; }
-  } finder;
-  finder.vars = &vars;
-  finder(e);
-  return finder.found;
+  return HasNode<VarNode>(e, [&](const VarNode* op) { return vars.count(op) != 0; });
 }
 
 /*! The conjuncts of a condition that may stand in front of a loop, and the others; undefined where

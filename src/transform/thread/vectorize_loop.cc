@@ -41,6 +41,7 @@
 #include "../../op/whole_registers.h"
 #include "../../target/access_width.h"
 #include "../../target/atomic.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "lane_value.h"
 
@@ -477,15 +478,8 @@ class VectorBody : public StmtExprMutator {
 
   /*! Has a value, the same one, in front of the loop's body. */
   bool IsKnownBefore(const Expr& e) const {
-    struct Finder : StmtExprVisitor {
-      const std::unordered_set<const Object*>* bound;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* op) override { found |= bound->count(op) != 0; }
-    } finder;
-    finder.bound = &bound_inside_;
-    finder(e);
-    return IsPureInteger(e) && !finder.found;
+    return IsPureInteger(e) &&
+           !HasNode<VarNode>(e, [&](const VarNode* op) { return bound_inside_.count(op) != 0; });
   }
 
   bool HasLegalWidths() const {

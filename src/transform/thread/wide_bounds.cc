@@ -4,6 +4,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
@@ -262,16 +263,8 @@ Expr TruncModOf(const Expr& a, const Expr& b) {
 
 /*! May be evaluated twice. */
 bool IsRepeatable(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      found |= !IsIfThenElse(op) && !IsElementwise(op);
-      Default(op);
-    }
-  } finder;
-  finder(e);
-  return !finder.found;
+  return !HasNode<CallNode>(
+      e, [&](const CallNode* op) { return !IsIfThenElse(op) && !IsElementwise(op); });
 }
 
 }  // namespace
@@ -300,18 +293,11 @@ Stmt WideBounds::Value(const BindNode* bind) {
 }
 
 void WideBounds::Shapes(const PrimFunc& f) {
-  struct Dimensions : StmtExprVisitor {
-    WideBounds* bounds;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* v) override {
-      bounds->known_[v] = {0, std::min(kMost, AnyOf(v->dtype()).max)};
-    }
-  } dimensions;
-  dimensions.bounds = this;
   for (const Var& p : f->params) {
     if (!AsBuffer(p)) continue;
-    for (const Expr& extent : BufferOf(p)->shape) dimensions(extent);
-    for (const Expr& stride : BufferOf(p)->strides) dimensions(stride);
+    for (const Var& v : SizeSymbolsOf(p)) {
+      known_[v.get()] = {0, std::min(kMost, AnyOf(v->dtype()).max)};
+    }
     // Of a tensor at any address: from the multiple of 16 bytes in front of it.
     if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
   }

@@ -18,6 +18,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -131,16 +132,14 @@ class Attacher : public StmtExprMutator {
 
  private:
   static std::vector<Var> DescriptorsIn(const CallNode* product) {
-    struct Finder : StmtExprVisitor {
-      std::vector<Var> found;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* op) final {
+    std::vector<Var> found;
+    for (const Expr& arg : product->args) {
+      ForEachIn<TensorLoadNode>(arg, [&](const TensorLoadNode* op) {
         const Var buffer = op->source.as_or_throw<Var>();
         if (IsDescriptor(buffer)) found.push_back(buffer);
-      }
-    } finder;
-    for (const Expr& arg : product->args) finder(arg);
-    return std::move(finder.found);
+      });
+    }
+    return found;
   }
 
   [[noreturn]] void RefuseEmpty(const Var& descriptor) const {

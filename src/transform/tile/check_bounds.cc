@@ -30,18 +30,6 @@ bool IsOnChip(const Var& buffer) {
          IsBarrier(buffer);
 }
 
-/*! No load and no call: the value is the same wherever the variables are in scope. */
-bool IsPure(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool pure = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) final { pure = false; }
-    void Visit_(const CallNode*) final { pure = false; }
-  } finder;
-  finder(e);
-  return finder.pure;
-}
-
 bool LeavesEarly(const Stmt& s) {
   struct Finder : StmtExprVisitor {
     bool found = false;
@@ -146,7 +134,7 @@ class BoundsChecker : public StmtExprVisitor {
   void Under(const Expr& condition, bool value, const ObjectRef& body) {
     const Expr known = names_.Mutate(condition);
     guards_.emplace_back(known, value);
-    if (IsPure(known)) {
+    if (IsArithmetic(known)) {
       analyzer_.WithConstraint(value ? known : NotOf(known), [&] { Visit(body); });
     } else {
       Visit(body);

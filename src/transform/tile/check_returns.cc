@@ -14,6 +14,7 @@
 #include "../../op/operator.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -23,13 +24,7 @@ namespace {
 bool IsReturn(const EvaluateNode* op) { return IsCallTo(op->value, kThreadReturn); }
 
 bool HasReturn(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) final { found |= IsReturn(op); }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<EvaluateNode>(s, [&](const EvaluateNode* op) { return IsReturn(op); });
 }
 
 /*! Walks a kernel in the order of its run, a loop's body as if an iteration had run before. */

@@ -9,6 +9,7 @@
 #include "../../op/tile_op.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
@@ -53,16 +54,10 @@ class Converter : public StmtExprMutator {
   Converter(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper)
       : fragment_(dictations[0].fragment), keeper_(keeper), views_(kernel) {
     for (const Dictation& d : dictations) layout_of_[d.statement.get()] = d.layout;
-    struct Unawaited : StmtExprVisitor {
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const EvaluateNode* op) final {
-        const CallNode* call = AsTileOp(GetRef<Stmt>(op));
-        found |= call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
-      }
-    } unawaited;
-    unawaited(kernel);
-    has_unawaited_ = unawaited.found;
+    has_unawaited_ = HasNode<EvaluateNode>(kernel, [](const EvaluateNode* op) {
+      const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+      return call && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+    });
   }
 
  protected:
@@ -90,21 +85,15 @@ class Converter : public StmtExprMutator {
  private:
   /*! The layout that all statements dictate which dictate any. */
   std::optional<int> OnlyLayoutIn(const Stmt& body) const {
-    struct Finder : StmtExprVisitor {
-      const std::unordered_map<const Object*, int>& layout_of;
-      std::optional<int> found;
-      bool is_one = true;
-      explicit Finder(const std::unordered_map<const Object*, int>& l) : layout_of(l) {}
-      using StmtExprVisitor::Visit_;
-      void Visit_(const EvaluateNode* op) final {
-        const auto it = layout_of.find(op);
-        if (it == layout_of.end()) return;
-        is_one &= !found || *found == it->second;
-        found = it->second;
-      }
-    } finder(layout_of_);
-    finder(body);
-    return finder.is_one ? finder.found : std::nullopt;
+    std::optional<int> found;
+    const bool several = HasNode<EvaluateNode>(body, [&](const EvaluateNode* op) {
+      const auto it = layout_of_.find(op);
+      if (it == layout_of_.end()) return false;
+      const int before = found.value_or(it->second);
+      found = it->second;
+      return before != it->second;
+    });
+    return several ? std::nullopt : found;
   }
 
   /*! The fragment has other names in a statement. */

@@ -5,6 +5,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "warp_roles.h"
 
@@ -49,13 +50,7 @@ std::optional<std::vector<const ForNode*>> LoopsThatCount(const RoleSequence& se
 }  // namespace
 
 bool HasLoad(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) final { found = true; }
-  } finder;
-  finder(e);
-  return finder.found;
+  return HasNode<TensorLoadNode>(e, [](const TensorLoadNode*) { return true; });
 }
 
 const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {

@@ -5,6 +5,7 @@
 
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
@@ -23,16 +24,8 @@ std::optional<ParallelNest> NestOf(const Stmt& s) {
 
 /*! Memory of threads may change behind the statement; a tile's elements have other names there. */
 bool LoadsGlobalOnly(const Expr& e) {
-  struct Loads : StmtExprVisitor {
-    bool ok = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode* op) final {
-      ok &= IsGlobal(op->source.as_or_throw<Var>());
-      Default(op);
-    }
-  } loads;
-  loads(e);
-  return loads.ok;
+  return !HasNode<TensorLoadNode>(
+      e, [&](const TensorLoadNode* op) { return !IsGlobal(op->source.as_or_throw<Var>()); });
 }
 
 /*! `writer` has run whenever the node runs, in the same iteration of the loops around it. */

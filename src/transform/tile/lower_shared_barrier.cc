@@ -21,6 +21,7 @@
 #include "../../target/target.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "kernel_scope.h"
@@ -222,18 +223,13 @@ class Lowerer : public StmtExprMutator {
 
   /*! A block that is left does not come to the barrier at the kernel's end. */
   static void RefuseReturns(const Stmt& body) {
-    struct Finder : StmtExprVisitor {
-      using StmtExprVisitor::Visit_;
-      void Visit_(const EvaluateNode* op) final {
-        if (!IsCallTo(op->value, kThreadReturn)) return;
-        ThrowAt(
-            op->span, "ValueError",
-            "found T.thread_return in a kernel whose blocks arrive at mbarriers of other blocks, "
-            "wanted all threads to reach its end, where they wait for that; put what follows "
-            "into an `if`");
-      }
-    } finder;
-    finder(body);
+    ForEachIn<EvaluateNode>(body, [](const EvaluateNode* op) {
+      if (!IsCallTo(op->value, kThreadReturn)) return;
+      ThrowAt(op->span, "ValueError",
+              "found T.thread_return in a kernel whose blocks arrive at mbarriers of other blocks, "
+              "wanted all threads to reach its end, where they wait for that; put what follows "
+              "into an `if`");
+    });
   }
 
   static Stmt Sync(bool cluster) {

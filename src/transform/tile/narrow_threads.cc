@@ -30,6 +30,7 @@
 #include "../../target/target.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "reaching_threads.h"
@@ -75,16 +76,7 @@ bool IsMeeting(const CallNode* call) {
 }
 
 bool HasMeeting(const ObjectRef& node) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      found |= IsMeeting(op);
-      Default(op);
-    }
-  } finder;
-  finder(node);
-  return finder.found;
+  return HasNode<CallNode>(node, [&](const CallNode* op) { return IsMeeting(op); });
 }
 
 /*! One walk over a kernel. */
@@ -284,23 +276,13 @@ class Walk : public StmtExprMutator {
     if (!IsShared(op->buffer) && !IsGlobal(op->buffer)) return false;
     const std::optional<ThreadSet>& here = block_.Here();
     if (!here || here->Size() < 2 || (!IsForAll() && !here->AsWarps(warp_threads_))) return false;
-    struct Loads : StmtExprVisitor {
-      const Walk* walk;
-      const BufferStoreNode* store;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* load) final {
-        const Var source = load->source.as_or_throw<Var>();
-        found |= walk->views_.RootOf(source).same_as(walk->views_.RootOf(store->buffer)) &&
-                 !(source.same_as(store->buffer) && AreApart(load->indices, store->indices));
-        Default(load);
-      }
-    } loads;
-    loads.walk = this;
-    loads.store = op;
-    loads(op->value);
-    return loads.found && std::all_of(op->indices.begin(), op->indices.end(),
-                                      [&](const Expr& i) { return block_.IsUniform(i); });
+    const bool loads = HasNode<TensorLoadNode>(op->value, [&](const TensorLoadNode* load) {
+      const Var source = load->source.as_or_throw<Var>();
+      return views_.RootOf(source).same_as(views_.RootOf(op->buffer)) &&
+             !(source.same_as(op->buffer) && AreApart(load->indices, op->indices));
+    });
+    return loads && std::all_of(op->indices.begin(), op->indices.end(),
+                                [&](const Expr& i) { return block_.IsUniform(i); });
   }
   static bool AreApart(const Array<Expr>& a, const Array<Expr>& b) {
     Analyzer analyzer;

@@ -1,6 +1,7 @@
 #include "pipeline_bindings.h"
 
 #include "../../op/intrinsics.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 
@@ -66,19 +67,12 @@ Stmt GuardTables(const Stmt& copy, const Expr& predicate) {
 }
 
 bool HasEffect(const Expr& value) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      for (const PointerAccess& access : PointerAccesses(op)) {
-        found |= Writes(access.access);
-      }
-      found |= IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
-      Default(op);
-    }
-  } finder;
-  finder(value);
-  return finder.found;
+  return HasNode<CallNode>(value, [](const CallNode* op) {
+    const std::vector<PointerAccess> accesses = PointerAccesses(op);
+    return IsCallTo(GetRef<Expr>(op), "tirx.call_extern") ||
+           std::any_of(accesses.begin(), accesses.end(),
+                       [](const PointerAccess& p) { return Writes(p.access); });
+  });
 }
 
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) {

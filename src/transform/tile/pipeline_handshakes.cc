@@ -6,6 +6,7 @@
 #include "../../op/intrinsics.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline_bindings.h"
 #include "pipeline_reads.h"
@@ -430,22 +431,12 @@ class Prover {
     if (Contains(ReadsOutside(place_.function_body, place_.loop, place_.views), v)) {
       return " is read outside of the loop";
     }
-    struct Pipelines : StmtExprVisitor {
-      const ForNode* own;
-      const std::vector<Var>* names;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const ForNode* op) override {
-        if (!op->loop_var.same_as(own->loop_var) && op->annotations.count(kNumStages)) {
-          for (const Var& name : *names) found |= CountMentions(op->body, name) > 0;
-        }
-        Default(op);
-      }
-    } pipelines;
-    pipelines.own = place_.loop;
-    pipelines.names = &names;
-    pipelines(place_.function_body);
-    return pipelines.found ? " is used by another pipelined loop" : "";
+    const bool is_shared = HasNode<ForNode>(place_.function_body, [&](const ForNode* op) {
+      return !op->loop_var.same_as(place_.loop->loop_var) && op->annotations.count(kNumStages) &&
+             std::any_of(names.begin(), names.end(),
+                         [&](const Var& name) { return CountMentions(op->body, name) > 0; });
+    });
+    return is_shared ? " is used by another pipelined loop" : "";
   }
 
   void Note(int64_t num_stages) {
@@ -479,18 +470,10 @@ class Prover {
 }  // namespace
 
 bool HasRoles(const std::vector<Stmt>& body) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      found |= BarrierOf(op) != nullptr;
-      Default(op);
-    }
-  } finder;
-  for (const Stmt& s : body) {
-    if (RangeOfRole(s)) finder(s);
-  }
-  return finder.found;
+  return std::any_of(body.begin(), body.end(), [](const Stmt& s) {
+    return RangeOfRole(s) &&
+           HasNode<CallNode>(s, [](const CallNode* op) { return BarrierOf(op) != nullptr; });
+  });
 }
 
 namespace {

@@ -41,6 +41,7 @@
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -98,32 +99,16 @@ class JumpFinder : public StmtExprVisitor {
 /*! Whether the program itself issues MMAs by descriptors, or loads by TMA. Their order is that of
  * the program's waits and barriers. They name one version of a buffer. */
 bool KeepsOwnOrder(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      const IntrinsicEffects* e = EffectsOf(op);
-      found |= e && (e->queue == AsyncQueue::kTmaLoad || e->queue == AsyncQueue::kWgmma);
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<CallNode>(s, [&](const CallNode* op) {
+    const IntrinsicEffects* e = EffectsOf(op);
+    return e && (e->queue == AsyncQueue::kTmaLoad || e->queue == AsyncQueue::kWgmma);
+  });
 }
 
 /*! Whether a statement signals other ranks, or waits for them. Nothing says which accesses such a
  * statement orders. */
 bool SignalsRanks(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      found |= OrdersRanks(op);
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<CallNode>(s, [&](const CallNode* op) { return OrdersRanks(op); });
 }
 
 /*! The statement that keeps a loop from being a pipeline, and why. */

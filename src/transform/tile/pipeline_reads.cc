@@ -10,6 +10,7 @@
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
@@ -226,18 +227,8 @@ class OutsideReads : public StmtExprVisitor {
   }
 
   bool Encloses(const StmtNode* outer) const {
-    struct Finder : StmtExprVisitor {
-      const ForNode* wanted;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const ForNode* f) final {
-        found |= f->loop_var.same_as(wanted->loop_var);
-        Default(f);
-      }
-    } finder;
-    finder.wanted = loop_;
-    finder(GetRef<Stmt>(outer));
-    return finder.found;
+    return HasNode<ForNode>(GetRef<Stmt>(outer),
+                            [&](const ForNode* f) { return f->loop_var.same_as(loop_->loop_var); });
   }
 
   void Add(const Var& v) {

@@ -7,6 +7,7 @@
 #include "../../op/tma_copy.h"
 #include "../../op/wgmma_wait.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
@@ -110,18 +111,10 @@ bool StartsMma(const CallNode* call) {
 /*! Whether a statement starts an asynchronous operation, for which `starts` holds, that may still
  * read when the statement has ended. */
 bool HasStart(const Stmt& s, bool (*starts)(const CallNode*)) {
-  struct Finder : StmtExprVisitor {
-    bool (*starts)(const CallNode*);
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* e) override {
-      const CallNode* call = AsTileOp(GetRef<Stmt>(e));
-      found |= call && starts(call);
-    }
-  } finder;
-  finder.starts = starts;
-  finder(s);
-  return finder.found;
+  return HasNode<EvaluateNode>(s, [&](const EvaluateNode* e) {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(e));
+    return call && starts(call);
+  });
 }
 
 /*! Whether a statement is `op` with 0 groups left: it waits for all asynchronous operations. */

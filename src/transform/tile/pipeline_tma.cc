@@ -21,14 +21,7 @@ bool LoadsByTma(const Stmt& s) {
 }
 
 Expr FirstElement(const Var& barrier) {
-  auto one = make_object<RangeNode>();
-  one->min = MakeInt(0);
-  one->extent = MakeInt(1);
-  auto n = make_object<TensorRegionNode>();
-  n->source = barrier;
-  n->ty = BufferOf(barrier)->dtype;
-  n->region = {Range(one)};
-  return TensorRegion(n);
+  return TileRegion{barrier, {MakeRange(MakeInt(0), MakeInt(1))}}.ToExpr();
 }
 
 }  // namespace

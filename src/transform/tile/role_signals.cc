@@ -7,6 +7,7 @@
 #include "../../op/tma_copy.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 
@@ -28,16 +29,8 @@ std::string TextArg(const CallNode* call, size_t i) {
 }
 
 bool ReadsGlobal(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode* op) override {
-      found |= IsGlobal(op->source.as_or_throw<Var>());
-      Default(op);
-    }
-  } finder;
-  finder(e);
-  return finder.found;
+  return HasNode<TensorLoadNode>(
+      e, [&](const TensorLoadNode* op) { return IsGlobal(op->source.as_or_throw<Var>()); });
 }
 
 /*! What a statement with bodies evaluates itself reads a tensor. */
@@ -322,26 +315,18 @@ Stmt ByOneThread(const Stmt& s) {
 }
 
 Stmt UnderPeerNames(const Stmt& body, const Stmt& roles) {
-  struct Finder : StmtExprVisitor {
-    std::vector<const AttrStmtNode*> names;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const AttrStmtNode* op) override {
-      if (op->attr_key == kAliased) names.push_back(op);
-      Default(op);
-    }
-  } finder;
   // Those of the kernel's own statements go around all roles.
   std::vector<const AttrStmtNode*> around;
   for (const auto* attr = FlatSeq(body).back().as<AttrStmtNode>(); attr;
        attr = FlatSeq(attr->body).back().as<AttrStmtNode>()) {
     around.push_back(attr);
   }
-  finder(body);
   Stmt out = roles;
-  for (const AttrStmtNode* op : finder.names) {
-    if (std::find(around.begin(), around.end(), op) != around.end()) continue;
+  ForEachIn<AttrStmtNode>(body, [&](const AttrStmtNode* op) {
+    if (op->attr_key != kAliased) return;
+    if (std::find(around.begin(), around.end(), op) != around.end()) return;
     out = MakeAttr(op->node, kAliased, op->value, out);
-  }
+  });
   return out;
 }
 

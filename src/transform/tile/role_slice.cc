@@ -6,6 +6,7 @@
 #include "../../op/operator.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "known_elements.h"
 #include "pipeline.h"
@@ -185,19 +186,12 @@ class WrittenMemory {
  public:
   WrittenMemory(const KernelInfo& kernel, const Peers& peers, const RoleSequence& body)
       : peers_(peers), written_(WrittenGlobals(kernel, body)), waits_(HasRankOrder(body)) {
-    struct Finder : StmtExprVisitor {
-      std::unordered_set<std::string> symmetric;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const AttrStmtNode* op) override {
-        // Symmetric tensors have the name of a memory at this attribute. Other aliases have none.
-        if (op->attr_key == kAliased && op->node.try_cast<String>()) {
-          symmetric.insert(op->value.as_or_throw<StringImm>()->value);
-        }
-        Default(op);
+    ForEachIn<AttrStmtNode>(kernel.block->body, [&](const AttrStmtNode* op) {
+      // Symmetric tensors have the name of a memory at this attribute. Other aliases have none.
+      if (op->attr_key == kAliased && op->node.try_cast<String>()) {
+        symmetric_.insert(op->value.as_or_throw<StringImm>()->value);
       }
-    } finder;
-    finder(kernel.block->body);
-    symmetric_ = std::move(finder.symmetric);
+    });
     ForEachNode(body, [&](const RoleNode* node) {
       if (!node->IsLeaf()) return;
       for (const auto* list : {&node->use.writes, &node->opaque}) {

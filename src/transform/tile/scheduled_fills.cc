@@ -5,6 +5,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
 #include "../../tvm/disjoint.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
@@ -15,17 +16,12 @@ namespace {
 
 /*! The statement starts copies to shared memory that it does not wait for. */
 bool StartsCopies(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      found |= TileOpIntAttr(op, "is_async_copy", 0) != 0;
-      for (const PointerAccess& p : PointerAccesses(op)) found |= p.access == Access::kAsyncWrite;
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<CallNode>(s, [](const CallNode* op) {
+    const std::vector<PointerAccess> accesses = PointerAccesses(op);
+    return TileOpIntAttr(op, "is_async_copy", 0) != 0 ||
+           std::any_of(accesses.begin(), accesses.end(),
+                       [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
+  });
 }
 
 class FillChooser : ScheduledProgram {

@@ -11,6 +11,7 @@
 #include "../../op/region_nest.h"
 #include "../../op/tma_select.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "pipeline.h"
 #include "versions.h"
 #include "ws_schedule.h"
@@ -58,16 +59,11 @@ bool HasWholeWords(const TileRegion& r, int64_t unit, Analyzer* analyzer) {
 
 /*! The most stages of a pipelined loop; 0 without one. */
 int64_t MostStages(const Stmt& body) {
-  struct Finder : StmtExprVisitor {
-    int64_t most = 0;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const ForNode* op) override {
-      if (IsPipelined(op)) most = std::max(most, StagesOf(op));
-      Default(op);
-    }
-  } finder;
-  finder(body);
-  return finder.most;
+  int64_t most = 0;
+  ForEachIn<ForNode>(body, [&](const ForNode* op) {
+    if (IsPipelined(op)) most = std::max(most, StagesOf(op));
+  });
+  return most;
 }
 
 }  // namespace
@@ -91,20 +87,16 @@ TileLoads::TileLoads(const KernelInfo& kernel, const Views& views)
 
 const Placements& TileLoads::Dictated() const {
   if (dictated_) return *dictated_;
-  struct Collector : StmtExprVisitor {
-    std::vector<std::unique_ptr<TileOperator>> gemms;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const EvaluateNode* op) override {
-      if (IsGemm(GetRef<Stmt>(op))) gemms.push_back(OperatorOf(GetRef<Stmt>(op)));
-    }
-  } collected;
-  collected(kernel_.block->body);
+  std::vector<std::unique_ptr<TileOperator>> gemms;
+  ForEachIn<EvaluateNode>(kernel_.block->body, [&](const EvaluateNode* op) {
+    if (IsGemm(GetRef<Stmt>(op))) gemms.push_back(OperatorOf(GetRef<Stmt>(op)));
+  });
   Placements& placed = dictated_.emplace(annotated_);
-  for (const auto& gemm : collected.gemms) gemm->InferMmaOperandLayout(&placed);
+  for (const auto& gemm : gemms) gemm->InferMmaOperandLayout(&placed);
   // Of fragments, MMAs may dictate different layouts.
   std::vector<std::pair<Var, Layout>> dictated;
   placed.dictated = &dictated;
-  for (const auto& gemm : collected.gemms) gemm->Infer(&placed, InferLevel::kStrict);
+  for (const auto& gemm : gemms) gemm->Infer(&placed, InferLevel::kStrict);
   placed.dictated = nullptr;
   return placed;
 }

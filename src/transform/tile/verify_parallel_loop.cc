@@ -22,6 +22,7 @@
 #include "../../op/parallel.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -374,18 +375,9 @@ class NestVerifier {
 
   /*! The value written is made of the element's old one. */
   static bool Accumulates(const Touch& write) {
-    struct Finder : StmtExprVisitor {
-      const Touch* write;
-      bool found = false;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const TensorLoadNode* op) final {
-        found |= op->source.same_as(write->buffer) && AreEqual(op->indices, write->indices);
-        Default(op);
-      }
-    } finder;
-    finder.write = &write;
-    finder(write.value);
-    return finder.found;
+    return HasNode<TensorLoadNode>(write.value, [&](const TensorLoadNode* op) {
+      return op->source.same_as(write.buffer) && AreEqual(op->indices, write.indices);
+    });
   }
 
   Substituter* around_;
