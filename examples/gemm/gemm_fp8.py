@@ -4,9 +4,10 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
-from gemm import inputs, relative_error
+from gemm import inputs, processors, relative_error
 
 import tilelang
 import tilelang.language as T
@@ -19,15 +20,24 @@ def scaled_matmul(
     K,
     rows_of_B=False,
     block_M=128,
-    num_stages=3,
+    block_N=128,
+    num_stages=4,
     threads=256,
     group=128,
+    panel=8,
     out_dtype=T.bfloat16,
 ):
     """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
     (N, K) with one for each square of `group`, (N / group, K / group), or with `rows_of_B` as A has
-    them, (K / group, N); the scales are applied to float32 sums of `group` products."""
-    groups = -(-K // group)
+    them, (K / group, N); the scales are applied to float32 sums of `group` products.
+
+    Blocks for all multiprocessors take the tiles in turn, so that the loads of one run during the
+    end of another. `panel` tiles of rows go through the columns together.
+    """
+    groups, blocks = -(-K // group), processors()
+    rows, columns = -(-M // block_M), -(-N // block_N)
+    # Columns that share a scale of B, as those of a tile of 192 do in parts.
+    part = math.gcd(block_N, group)
 
     @T.prim_func
     def main(
@@ -37,26 +47,45 @@ def scaled_matmul(
         scale_B: T.Tensor((groups, N) if rows_of_B else (-(-N // group), groups), T.float32),
         C: T.Tensor((M, N), out_dtype),
     ):
-        with T.Kernel(T.ceildiv(N, group), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
-            B_shared = T.alloc_shared((group, group), T.float8_e4m3fn)
+            B_shared = T.alloc_shared((block_N, group), T.float8_e4m3fn)
+            C_shared = T.alloc_shared((block_M, block_N), out_dtype)
             scale = T.alloc_shared((block_M,), T.float32)
-            scale_of_B = T.alloc_shared((group,), T.float32) if rows_of_B else None
-            product = T.alloc_fragment((block_M, group), T.float32)
-            C_local = T.alloc_fragment((block_M, group), T.float32)
+            scale_of_B = T.alloc_shared((block_N,), T.float32) if rows_of_B else None
+            square = T.alloc_local((block_N // part,), T.float32)
+            product = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = T.alloc_fragment((block_M, block_N), T.float32)
 
-            T.clear(C_local)
-            for k in T.Pipelined(T.ceildiv(K, group), num_stages=num_stages):
-                T.copy(A[by * block_M, k * group], A_shared)
-                T.copy(B[bx * group, k * group], B_shared)
-                T.copy(scale_A[k, by * block_M], scale)
-                if rows_of_B:
-                    T.copy(scale_B[k, bx * group], scale_of_B)
-                T.gemm(A_shared, B_shared, product, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(block_M, group):
-                    of_B = scale_of_B[j] if rows_of_B else scale_B[bx, k]
-                    C_local[i, j] += product[i, j] * (scale[i] * of_B)
-            T.copy(C_local, C[by * block_M, bx * group])
+            for above, bx, y in T.Persistent([-(-rows // panel), columns, panel], blocks, block):
+                first, left = (above * panel + y) * block_M, bx * block_N
+                if first < M:
+                    T.clear(C_local)
+                    for k in T.Pipelined(groups, num_stages=num_stages):
+                        T.copy(A[first, k * group], A_shared)
+                        T.copy(B[left, k * group], B_shared)
+                        T.copy(scale_A[k, first], scale)
+                        if rows_of_B:
+                            T.copy(scale_B[k, left], scale_of_B)
+                        else:
+                            # Under way during the product.
+                            for p in T.unroll(block_N // part):
+                                square[p] = scale_B[(left + p * part) // group, k]
+                        T.gemm(
+                            A_shared,
+                            B_shared,
+                            product,
+                            transpose_B=True,
+                            clear_accum=True,
+                            policy=T.GemmWarpPolicy.FullRow,
+                        )
+                        for p in T.unroll(block_N // part):
+                            for i, j in T.Parallel(block_M, part):
+                                at = p * part + j
+                                of_B = scale_of_B[at] if rows_of_B else square[p]
+                                C_local[i, at] += product[i, at] * (scale[i] * of_B)
+                    T.copy(C_local, C_shared)
+                    T.copy(C_shared, C[first, left])
 
     return main
 
