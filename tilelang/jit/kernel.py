@@ -206,11 +206,13 @@ class JITKernel(Callee):
         if self.verbose:
             seconds = time.perf_counter() - start
             logger.info("built `%s` for %s in %.3f s", plan.name, self.execution_backend, seconds)
-        self._adapter = adapter
+        # Assigned once: threads of other ranks call what stands there, without a lock.
         if plan.team:
             from tilelang.distributed.launcher import TeamLauncher
 
             self._adapter = TeamLauncher(adapter, self.kernel_source)
+        else:
+            self._adapter = adapter
         return self._adapter
 
     @property

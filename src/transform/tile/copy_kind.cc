@@ -1,11 +1,10 @@
 #include "../../op/copy_instruction.h"
+#include "../../op/gemm.h"
 #include "../../op/operator.h"
 #include "warp_roles.h"
 
 namespace tl {
 namespace {
-
-std::string NameOf(const CallNode* call) { return std::string(OpOf(call)->name); }
 
 /*! cp.async makes all of the copy, and keeps all threads busy. */
 bool IsForCpAsync(const CallNode* copy, const CopyChoice& choice, int64_t threads) {
@@ -27,12 +26,12 @@ bool IsTileLoad(const Stmt& s) {
 
 bool IsGemm(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
-  return call && NameOf(call).rfind("tl.tileop.gemm", 0) == 0;
+  return call && IsGemm(call);
 }
 
 bool IsFetchTile(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
-  return call && NameOf(call) == kFetchTile;
+  return call && IsCallTo(GetRef<Expr>(call), kFetchTile);
 }
 
 CopyKind CopyKindOf(const Stmt& copy, int64_t threads, std::string* why) {

@@ -12,6 +12,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang import distributed
+from tilelang.distributed import launcher
 from tilelang.distributed.launcher import TeamLauncher
 from tilelang.distributed.memory import allocation_of
 from tilelang.distributed.team import StoreTeam, backend_of, current
@@ -65,6 +66,21 @@ def test_ranks_are_threads(kernel, ranks):
     for rank, y in enumerate(distributed.emulate(ranks, program)):
         assert (y[0] == 5).all()
         assert (y[1] == (rank - 1) % ranks).all()
+
+
+def test_other_ranks_find_no_adapter_that_is_half_made(monkeypatch):
+    """Calls read the adapter without a lock."""
+    kernel = compiled(6)
+    kernel._adapter = None
+    seen = []
+
+    def made(adapter, source):
+        seen.append(kernel._adapter)
+        return TeamLauncher(adapter, source)
+
+    monkeypatch.setattr(launcher, "TeamLauncher", made)
+    assert type(kernel.adapter) is TeamLauncher
+    assert seen == [None]
 
 
 def test_a_view_is_symmetric_too(kernel):
