@@ -285,12 +285,6 @@ def cp_async(A):
 
 
 @T.macro
-def async_copy(A):
-    s = T.alloc_shared((128,), "float32")
-    T.async_copy(A, s)
-
-
-@T.macro
 def grid(A):
     T.sync_grid()
 
@@ -328,7 +322,6 @@ def dependent_launch(A):
         ),
         (wgmma, r"T\.wgmma_gemm: .*needs sm_90a, found gfx942; change it, or use T\.gemm"),
         (cp_async, r"found tl::cp_async_gs for gfx942, wanted sm_80 or later\. Leave it out"),
-        (async_copy, r"must be cp\.async: found target gfx942, .*use T\.copy without"),
         (grid, r"found tl::sync_grid for gfx942, wanted sm_75 or later\. Leave it out"),
         (named_barrier, r"found tl::sync_threads_partial for gfx942, wanted sm_75 or later"),
         (some_warps, r"that not all threads of the block run together, .*move one access out"),

@@ -335,3 +335,30 @@ def test_explanation():
 @pytest.mark.parametrize("arch", ["gfx942"])
 def test_dwords_are_for_who_asks(arch):
     assert "buffer_load_lds" not in compiled(product(2), arch).get_kernel_source()
+
+
+@T.prim_func
+def by_hand(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):
+    """Two tiles are on their way; the program says which one is waited for."""
+    with T.Kernel(1, threads=128):
+        S = T.alloc_shared((2, 128), "float32")
+        T.async_copy(A[0, :], S[0, :])
+        for k in range(4):
+            T.async_copy(A[T.min(k + 1, 3), :], S[(k + 1) % 2, :])
+            T.ptx_wait_group(1)
+            for i in T.Parallel(128):
+                B[k, i] = S[k % 2, 127 - i]
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx950"])
+def test_copies_that_the_program_waits_for(arch):
+    kernel = tilelang.compile(by_hand, out_idx=-1, target=f"hip -mcpu={arch}")
+    assert "tl::wait_vmcnt<1>()" in kernel.get_kernel_source()
+    a = torch.randn(4, 128)
+    checked(kernel, (a,), a.flip(1))
+
+
+def test_rdna_has_no_loads_to_lds():
+    message = r"must be cp\.async: found target gfx1100, .*use T\.copy without"
+    with pytest.raises(ValueError, match=message):
+        tilelang.compile(by_hand, out_idx=-1, target="hip -mcpu=gfx1100")
