@@ -136,8 +136,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     const bool outside = has_async_owner;
     has_async_owner |= op->attr_key == kAsyncCopy;
     Stmt result;
-    const std::vector<Expr> facts =
-        outermost ? FactsWithin(GetRef<Stmt>(op)) : std::vector<Expr>();
+    const std::vector<Expr> facts = outermost ? FactsWithin(GetRef<Stmt>(op)) : std::vector<Expr>();
     WithFacts(&analyzer_, facts, [&] {
       scope_.Within(op,
                     [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
