@@ -65,12 +65,17 @@ def example(name: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # It finds its neighbours, as it does when it is started.
+    # It finds its neighbours, as it does when it is started, and not benchmarks of their names.
+    neighbours = {path.stem for path in file.parent.glob("*.py")}
+    hidden = {key: sys.modules.pop(key) for key in neighbours & sys.modules.keys()}
     sys.path.insert(0, str(file.parent))
     try:
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(file.parent))
+        for key in neighbours:
+            sys.modules.pop(key, None)
+        sys.modules.update(hidden)
     return module
 
 

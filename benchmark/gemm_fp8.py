@@ -1,10 +1,11 @@
-"""GEMM in float8_e4m3, B transposed, beside cuBLAS."""
+"""GEMM in float8_e4m3, B transposed, beside cuBLAS: plain, and with scales for blocks, beside the
+product with one scale a tensor."""
 
 import dataclasses
 import itertools
 
 import torch
-from common import main, norm_error
+from common import Row, example, main, norm_error
 from gemm import gemm_row, tile
 
 import tilelang.language as T
@@ -27,6 +28,15 @@ CONFIGS = [
 ]
 
 
+SCALED_SIZES = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192)]
+SCALED_CONFIGS = [
+    {"block_N": block_N, "num_stages": stages, "panel": panel}
+    for (block_N, stages), panel in itertools.product(
+        [(128, 4), (128, 5), (160, 4), (192, 3), (192, 4)], [4, 8, 16]
+    )
+]
+
+
 def scaled_mm(a, b):
     """torch's product of 8-bit floats, with scales of one."""
     one = torch.ones((), device=a.device)
@@ -45,9 +55,27 @@ def row(size):
     )
 
 
+def scaled_row(size):
+    """The same with a scale for each 128 elements of a row of A, and for each 128 x 128 of B."""
+    own, (M, N, K) = example("gemm_fp8"), size
+    return Row(
+        name=f"{M} x {N} x {K} scales of 1 x 128 and 128 x 128",
+        program=own.scaled_matmul,
+        arguments={"M": M, "N": N, "K": K},
+        config=SCALED_CONFIGS[4],
+        configs=SCALED_CONFIGS,
+        inputs=lambda device: list(own.scaled_inputs(M, N, K, device)),
+        error=lambda given, found: (norm_error(found, own.scaled_reference(*given)), 1e-2),
+        work=2.0 * M * N * K,
+        baseline=lambda a, b, *_: scaled_mm(a, b),
+        wanted=0.9,
+    )
+
+
 def rows(small):
-    """The sizes of the table, or a small one."""
-    return [row(size) for size in ([(200, 272, 208)] if small else SIZES)]
+    """The sizes of the table, or small ones."""
+    sizes = [[(200, 272, 208)]] * 2 if small else [SIZES, SCALED_SIZES]
+    return [row(size) for size in sizes[0]] + [scaled_row(size) for size in sizes[1]]
 
 
 if __name__ == "__main__":

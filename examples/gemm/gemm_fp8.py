@@ -90,17 +90,29 @@ def scaled_matmul(
     return main
 
 
-def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
-    """||ours - reference|| / ||reference|| of the product with scales."""
+def scaled_inputs(M, N, K, device="cpu", group=128):
+    """A, B, and scales for each `group` of a row of A and each square of B."""
     torch.manual_seed(0)
     a, b = inputs(M, N, K, T.float8_e4m3fn, True, device)
     blocks = -(-K // group)
     scale_a = torch.rand(blocks, M, device=device) + 0.5
     scale_b = torch.rand(-(-N // group), blocks, device=device) + 0.5
-    found = scaled_matmul(M, N, K, group=group, **tile)(a, b, scale_a, scale_b).double()
+    return a, b, scale_a, scale_b
+
+
+def scaled_reference(a, b, scale_a, scale_b, group=128):
+    """The same product in float64."""
+    (N, K) = b.shape
     x = a.double() * scale_a.double().T.repeat_interleave(group, 1)[:, :K]
     y = scale_b.double().repeat_interleave(group, 0)[:N].repeat_interleave(group, 1)[:, :K]
-    wanted = x @ (y * b.double()).T
+    return x @ (y * b.double()).T
+
+
+def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
+    """||ours - reference|| / ||reference|| of the product with scales."""
+    tensors = scaled_inputs(M, N, K, device, group)
+    found = scaled_matmul(M, N, K, group=group, **tile)(*tensors).double()
+    wanted = scaled_reference(*tensors, group)
     return float((found - wanted).norm() / wanted.norm())
 
 
