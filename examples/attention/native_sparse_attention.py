@@ -302,9 +302,9 @@ if __name__ == "__main__":
     parser.add_argument("--selected", type=int, default=16 if gpu else 4, help="blocks")
     parser.add_argument("--window", type=int, default=512 if gpu else 70, help="positions")
     arguments = parser.parse_args()
-    error = relative_error(
-        *(1, *arguments.heads, arguments.length, arguments.dim),
-        *(arguments.selected, arguments.window, "cuda" if gpu else "cpu"),
-    )
+    heads, key_heads = arguments.heads
+    sizes = 1, heads, key_heads, arguments.length, arguments.dim
+    device = "cuda" if gpu else "cpu"
+    error = relative_error(*sizes, arguments.selected, arguments.window, device)
     assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
     print(f"length {arguments.length}: relative error {error:.1e}")

@@ -179,11 +179,9 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     # 512 columns of an accumulator fill the registers of 256 threads.
     tile = {"block": 32, "threads": 256} if arguments.dim[0] > 256 else {}
-    error = relative_error(
-        *(arguments.queries, *arguments.rows, arguments.heads, *arguments.dim),
-        "cuda" if gpu else "cpu",
-        **tile,
-    )
+    (length, chosen), (latent, rotated) = arguments.rows, arguments.dim
+    sizes = arguments.queries, length, chosen, arguments.heads, latent, rotated
+    error = relative_error(*sizes, "cuda" if gpu else "cpu", **tile)
     assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
     length, chosen = arguments.rows
     print(f"{arguments.queries} queries, {chosen} of {length} rows: relative error {error:.1e}")

@@ -253,7 +253,8 @@ if __name__ == "__main__":
     (tokens, hidden), (groups, per_group) = arguments.size, arguments.experts
     device, shape = "cuda" if gpu else "cpu", f"{tokens} tokens, {groups * per_group} experts"
     torch.manual_seed(0)
-    error, weights, experts = routing_error(tokens, groups, per_group, *arguments.chosen, device)
+    best_groups, k = arguments.chosen
+    error, weights, experts = routing_error(tokens, groups, per_group, best_groups, k, device)
     assert error < 1e-5, f"routing: relative error {error:.1e}, wanted under 1e-5"
     print(f"routing, {shape}: relative error {error:.1e}")
     error = permutation_error(weights, experts, hidden, groups * per_group, device)

@@ -15,9 +15,11 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = Path(__file__).with_name("typed_programs.py")
 EXAMPLES = [*ROOT.glob("examples/*.py"), *ROOT.glob("examples/*/*.py")]
 CHECKED = [PROGRAMS, *(path for path in EXAMPLES if path.parent.name not in ("distributed", "cpp"))]
-# What a user's own settings would be, but for libraries that take a minute to read.
+# What a user's own settings would be, but for libraries that take a minute to read. A folder of
+# examples may have the name of a file in it.
 SETTINGS = """
 [mypy]
+namespace_packages = False
 [mypy-torch.*,tvm.*,tvm_ffi.*,cuda.*,tqdm.*,matplotlib.*,numpy.*]
 follow_imports = skip
 ignore_missing_imports = True

@@ -229,9 +229,16 @@ class Comparing:
         self._draw = random.Random(seed)
 
     def results(self) -> Iterator[Result]:
-        """The results, as they come. Raises `Failed` where a side cannot list its cases."""
+        """The results, as they come. Raises `Failed` where a side cannot list its cases, or where
+        there are none: nothing compared is no "nothing is slower"."""
         with self._sides() as sides:
             names = {side: self._names(side, sides[side]) for side in sides}
+            if not any(names.values()):
+                raise Failed(
+                    f"found no case whose name {self._options.only!r} finds in "
+                    f"{self._options.cases}, wanted one; names begin with the file's, as in "
+                    "'rows: gemm 4096 x 4096 x 4096 bfloat16 NT'"
+                )
             for name in dict.fromkeys([*names["base"], *names["head"]]):
                 yield self._compare(name, sides)
 

@@ -82,6 +82,9 @@ def test_what_cannot_be_compared(repository, compare):
     assert status == 2
     assert "base cannot list its cases" in text
     assert "found no case in" in text
+    status, text = compare("base", "base", "--only", "^a kernel")
+    assert status == 2
+    assert "found no case whose name '^a kernel' finds" in text
     (repository.folder / "tilelang/__init__.py").write_text("raise ImportError('half a package')")
     repository.commit("unusable")
     status, text = compare("base", "unusable")
