@@ -52,15 +52,12 @@ def list_tiles(Ends, Tiles, block_M):
 
 @T.macro
 def store_rows(C_local, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`: whole tiles by TMA."""
+    """The rows of a tile in front of `end`, by threads: TMA would write those behind it, too."""
     block_M, block_N = C_shared.shape
     T.copy(C_local, C_shared)
-    if first + block_M <= end:
-        T.copy(C_shared, C[first, column])
-    else:
-        for i, j in T.Parallel(block_M, block_N):
-            if first + i < end:
-                C[first + i, column + j] = C_shared[i, j]
+    for i, j in T.Parallel(block_M, block_N):
+        if first + i < end:
+            C[first + i, column + j] = C_shared[i, j]
 
 
 @tilelang.jit
