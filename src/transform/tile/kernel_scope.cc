@@ -1,12 +1,14 @@
 #include "kernel_scope.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 
 namespace tl {
 namespace {
@@ -60,10 +62,23 @@ class AssumptionReader {
   std::vector<Var> inside_;  // of the kernel
 };
 
-/*! What is known of the variables that a kernel binds, which have one value each. */
+/*! What is known of the variables that a kernel binds. */
 class BindingReader : public StmtExprVisitor {
  public:
-  std::vector<Expr> found;
+  /*! Of variables that one place binds: copies of a loop's body may share a variable, which has
+   * another value in each. */
+  std::vector<Expr> Facts() const {
+    std::vector<Expr> facts;
+    for (const Expr& fact : found_) {
+      const std::vector<Var> vars = VarsOf(fact);
+      const bool is_bound_again = std::any_of(vars.begin(), vars.end(), [&](const Var& v) {
+        const auto place = places_.find(v.get());
+        return place != places_.end() && place->second > 1;
+      });
+      if (!is_bound_again) facts.push_back(fact);
+    }
+    return facts;
+  }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -73,11 +88,14 @@ class BindingReader : public StmtExprVisitor {
   void Visit_(const BufferStoreNode*) override {}
 
   void Visit_(const BindNode* op) override {
+    ++places_[op->var.get()];
     const DLDataType t = op->value->dtype();
     if (t.code != kDLInt || t.lanes != 1) return;
     const Analyzer::Modular m = analyzer_.ModularSet(op->value);
-    if (m.coeff < 2) return;
-    found.push_back(EqualOf(FloorModOf(op->var, m.coeff), MakeInt(t, m.base)));
+    // Arithmetic wraps, which only keeps multiples of powers of two.
+    const int64_t unit = m.coeff & -m.coeff;
+    if (unit < 2) return;
+    found_.push_back(EqualOf(FloorModOf(op->var, unit), MakeInt(t, m.base % unit)));
   }
 
   void Visit_(const SeqStmtNode* op) override {
@@ -88,13 +106,15 @@ class BindingReader : public StmtExprVisitor {
       const bool of_bound =
           condition.defined() && IsArithmetic(condition) &&
           std::any_of(bound.begin(), bound.end(), [&](const Var& v) { return Uses(condition, v); });
-      if (of_bound) found.push_back(condition);
+      if (of_bound) found_.push_back(condition);
       Visit(s);
     }
   }
 
  private:
   Analyzer analyzer_;
+  std::vector<Expr> found_;
+  std::unordered_map<const Object*, int> places_;
 };
 
 }  // namespace
@@ -103,7 +123,8 @@ std::vector<Expr> FactsWithin(const Stmt& kernel) {
   std::vector<Expr> found = LeadingAssumptions(kernel);
   BindingReader reader;
   reader(kernel);
-  found.insert(found.end(), reader.found.begin(), reader.found.end());
+  const std::vector<Expr> bound = reader.Facts();
+  found.insert(found.end(), bound.begin(), bound.end());
   return found;
 }
 

@@ -47,8 +47,8 @@ class KernelScope {
  * whole kernel, and for tensor maps that the launch makes. */
 std::vector<Expr> LeadingAssumptions(const Stmt& kernel);
 
-/*! These, and what holds of the variables that the kernel binds: what their values are multiples
- * of, and what T.assume states of them behind the binding. */
+/*! The leading assumptions, what the values of the kernel's variables are multiples of, and what
+ * T.assume states of a variable behind its binding. */
 std::vector<Expr> FactsWithin(const Stmt& kernel);
 
 /*! Runs `body` while the analyzer knows `facts`, from the one with this index on. */
