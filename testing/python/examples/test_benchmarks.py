@@ -188,7 +188,7 @@ def test_a_row_behind_one_that_fails_has_a_new_process():
     apart = importlib.import_module("programs").Apart()
     first = apart.call(os.getpid)
     assert apart.call(os.getpid) == first
-    with pytest.raises(ValueError, match="math domain error|nonnegative"):
+    with pytest.raises(ValueError, match=r"domain error|nonnegative"):
         apart.call(math.sqrt, -1)
     second = apart.call(os.getpid)
     assert second != first
