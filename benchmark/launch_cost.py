@@ -8,8 +8,9 @@ through its factory, ``f(64)(a)``, and in eager style, ``f(a)``; of torch ``add_
 loop in C: what no launch can be faster than.
 
 The kernels are small, so that the GPU keeps up with the host; each time is the best of several
-means. Without a GPU a driver that does nothing stands in for CUDA's (testing/driver/libcuda.c), on
-CPU tensors: what is measured then is our part of a launch, without the driver's own.
+means, for which all take turns. Without a GPU a driver that does nothing stands in for CUDA's
+(testing/driver/libcuda.c), on CPU tensors: what is measured then is our part of a launch, without
+the driver's own.
 """
 
 from __future__ import annotations
@@ -141,13 +142,9 @@ class Recorder:
         )
         launcher(*inputs)
 
-    def microseconds(self, repeat: int) -> float:
-        """The best of ten means over `repeat` launches."""
-
-        def launch() -> None:
-            assert self._library.repeat(self._launch, ctypes.c_long(repeat)) == 0
-
-        return microseconds(launch, 1) / repeat
+    def launch(self, times: int) -> None:
+        """The launch, some times."""
+        assert self._library.repeat(self._launch, ctypes.c_long(times)) == 0
 
 
 class Cuda:
@@ -198,10 +195,15 @@ class StandIn:
         )
 
 
-def microseconds(function: Callable[[], Any], repeat: int) -> float:
-    """The best of ten means over `repeat` calls; the device is idle before each."""
+def microseconds(calls: dict[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
+    """For each call the best of its ten means over `repeat` calls, which take turns, so that a
+    moment in which the host is slow does not fall on one; the device is idle before each mean."""
     setup = torch.cuda.synchronize if torch.cuda.is_available() else "pass"
-    return min(timeit.repeat(function, setup, number=repeat, repeat=10)) / repeat * 1e6
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(10):
+        for name, call in calls.items():
+            times[name].append(timeit.timeit(call, setup, number=repeat))
+    return {name: min(found) / repeat * 1e6 for name, found in times.items()}
 
 
 TRITON = """
@@ -263,8 +265,11 @@ def measure(repeat: int, folder: str) -> dict[str, float]:
         calls["Triton, two tensors"] = lambda: other(a, c)
     for call in calls.values():
         call()
-    found = {name: microseconds(call, repeat) for name, call in calls.items()}
-    return {"driver": recorder.microseconds(repeat), **found}
+    driver_alone = {"driver": lambda: recorder.launch(repeat)}
+    return {
+        "driver": microseconds(driver_alone, 1)["driver"] / repeat,
+        **microseconds(calls, repeat),
+    }
 
 
 def main() -> None:

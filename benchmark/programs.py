@@ -3,7 +3,8 @@
 The bound is the longer of the program's FLOP at the speed of a bfloat16 product by torch and of its
 bytes at the speed of a large copy, both measured in this process. Each program is checked at a
 small size against its reference before it is timed, and at full size against torch where torch has
-the function. All are compiled first, in processes beside each other. What fails says so in its row.
+the function. All are compiled first, in processes beside each other. What fails says so in its row,
+and the next row is measured in a new process: a GPU runs nothing more for one that it has faulted.
 
 `--compile-only` and `--emulate` need no GPU.
 """
@@ -93,8 +94,12 @@ def chip_speeds() -> tuple[float, float]:
     return 2.0 * 8192**3 / times["product"], 2.0 * len(source) / times["copy"]
 
 
-def measure(program: Program, speeds: tuple[float, float]) -> dict[str, Any]:
+def measure(make: Callable[[], Program], speeds: tuple[float, float]) -> dict[str, Any]:
     """Check a program and time it; microseconds of ours, of the bound, of torch."""
+    tilelang.set_log_level("WARNING")
+    torch.manual_seed(0)
+    torch.cuda.empty_cache()
+    program = make()
     error = check_small(program, "cuda")
     case = program.case(program.kernels(program.full), "cuda", **program.full)
     functions = {"ours": case.ours}
@@ -113,6 +118,31 @@ def measure(program: Program, speeds: tuple[float, float]) -> dict[str, Any]:
         "ratio": limits[by] / times["ours"],
         "torch": 1e3 * times["torch"] if case.baseline else None,
     }
+
+
+class Apart:
+    """A process that measures, replaced when something fails in it."""
+
+    def __init__(self) -> None:
+        self._process: concurrent.futures.ProcessPoolExecutor | None = None
+
+    def call(self, work: Callable[..., Any], *args: Any) -> Any:
+        """What `work` returns there. Raises what it raises, and BrokenProcessPool where the process
+        ends."""
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")
+            self._process = concurrent.futures.ProcessPoolExecutor(1, mp_context=context)
+        try:
+            return self._process.submit(work, *args).result()
+        except Exception:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.shutdown()
+            self._process = None
 
 
 HEAD = (
@@ -188,17 +218,17 @@ def main(makers: dict[str, Callable[[], Program]], description: str | None) -> N
     start = time.perf_counter()
     found = compile_all(makers, arguments.jobs)
     print(f"compiled in {time.perf_counter() - start:.0f} s")
+    apart = Apart()
     if timed:
-        speeds = chip_speeds()
+        speeds = apart.call(chip_speeds)
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: ", end="")
         print(f"{speeds[0] * 1e-9:.0f} TFLOP/s, {speeds[1] * 1e-6:.0f} GB/s")
     print(HEAD)
     for name, program in programs.items():
         if timed and "failed" not in found[name]:
-            torch.manual_seed(0)
-            found[name].update(attempt(measure, program, speeds))
-            torch.cuda.empty_cache()
+            found[name].update(attempt(apart.call, measure, makers[name], speeds))
         print(line(program, found[name]), flush=True)
+    apart.close()
     print(f"{time.perf_counter() - start:.0f} s in all")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)

@@ -88,16 +88,19 @@ class Surroundings:
         for name, value in vars(env).items():
             seen.item(vars(env), name, value)
         seen.item(vars(callback), "_hooks", registered_postproc())
-        is_initialized = torch.cuda.is_initialized()
-        seen.call(torch.cuda.is_initialized, (), is_initialized)
-        if is_initialized:
+        if torch.cuda.is_initialized():
+            # It stays so, but in a child of fork.
+            seen.call(_is_forked, (), _is_forked())
             seen.call(_current_device, (), _current_device())
+        else:
+            seen.call(torch.cuda.is_initialized, (), False)
         seen.tvm_object(_current_target(), Target.current(allow_none=True))
         return seen
 
 
 _OPTIONS = ("out_idx", "execution_backend", "pass_configs", "compile_flags", "checks", "target")
-# What the public function ends in, which is two frames of Python.
+# What the public functions end in, without frames of Python.
+_is_forked = getattr(torch._C, "_cuda_isInBadFork", lambda: False)
 _current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 

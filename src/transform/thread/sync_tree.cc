@@ -74,6 +74,11 @@ class ScalarNames : public StmtExprMutator {
       : uniformity_(uniformity), opaque_(opaque) {}
   std::vector<SyncScalar> scalars;
 
+  /*! A name that a statement binds to one value in all threads. */
+  void NoteBinding(const Var& name, const SyncNode* node) {
+    scalars.push_back({name, name, {node}});
+  }
+
   void NoteWriters(const SyncNode& node) {
     if (node.kind == Kind::kLeaf && !scalars.empty()) {
       const std::unordered_set<const Object*> written = WrittenBuffers(node.stmt);
@@ -408,6 +413,7 @@ class TreeBuilder {
         names_.map[bind->var.get()] = names_.Mutate(bind->value);
       } else {
         opaque.push_back(bind->var);
+        if (uniformity_.IsUniform(bind->value)) scalars_.NoteBinding(bind->var, node);
       }
     } else if (const auto* evaluate = s.as<EvaluateNode>()) {
       const auto* call = evaluate->value.as<CallNode>();

@@ -125,10 +125,11 @@ struct SyncNode {
   bool IsInside(const SyncNode* other) const;
 };
 
-/*! A variable of the threads (T.alloc_var) that has one value in all of them. */
+/*! What has one value in all threads, until somebody writes it: a variable (T.alloc_var), or a name
+ * that is bound to a result of a load or call. */
 struct SyncScalar {
-  Var buffer;
-  Var value;  // its name in indices of tensors
+  Var buffer;  // the variable, or the name
+  Var value;   // its name in indices of tensors
   std::vector<const SyncNode*> writers = {};
 };
 

@@ -4,9 +4,12 @@ import dataclasses
 import importlib
 import json
 import logging
+import math
+import os
 import pathlib
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
@@ -178,3 +181,18 @@ def test_a_second_process_is_measured():
         "second process, imports to its first result",
         "second process, imports to a cubin of sm_90a",
     ]
+
+
+@pytest.mark.usefixtures("common")
+def test_a_row_behind_one_that_fails_has_a_new_process():
+    apart = importlib.import_module("programs").Apart()
+    first = apart.call(os.getpid)
+    assert apart.call(os.getpid) == first
+    with pytest.raises(ValueError, match=r"domain error|nonnegative"):
+        apart.call(math.sqrt, -1)
+    second = apart.call(os.getpid)
+    assert second != first
+    with pytest.raises(BrokenProcessPool):
+        apart.call(os._exit, 3)
+    assert apart.call(os.getpid) not in (first, second)
+    apart.close()

@@ -8,6 +8,7 @@ import tilelang
 import tilelang.language as T
 from tilelang.engine.callback import register_cuda_postproc
 from tilelang.env import env
+from tilelang.jit import surroundings
 
 
 @pytest.fixture
@@ -121,3 +122,34 @@ def test_an_eager_call_after_a_change(monkeypatch):
     monkeypatch.setenv("TILELANG_ENABLE_DATA_RACE_CHECK", "0")
     assert doubled.compile(a) is not first
     assert torch.equal(doubled(a), a * 2)
+
+
+def test_the_device_of_cuda_and_a_fork_are_seen(lazy, monkeypatch):
+    """CUDA's state, which functions of torch tell, is part of what decides."""
+    device, forked, told = 0, False, []
+
+    def current_device():
+        told.append(device)
+        return device
+
+    function, _ = lazy
+    monkeypatch.setattr(surroundings, "_current_device", current_device)
+    monkeypatch.setattr(surroundings, "_is_forked", lambda: forked)
+    monkeypatch.setattr(surroundings.torch.cuda, "is_initialized", lambda: not forked)
+    monkeypatch.setattr(surroundings.torch.cuda, "current_device", lambda: device)
+    found = function._surroundings._states
+    function(4)
+    first = found.current()
+    assert first is not None
+    device = 1
+    assert found.current() is None
+    function(4)
+    told.clear()
+    assert found.current() is not None
+    assert told == [1]
+    forked = True
+    told.clear()
+    assert found.current() is None
+    function(4)
+    assert found.current() is not None
+    assert not told, "CUDA is not asked in a child of fork"

@@ -281,6 +281,31 @@ def func(A: S.Buffer((4096,), "float32"), t: S.Buffer((64,), "int32")):
     assert barriers(tvm.script.from_source(source, extra_vars={"S": S})) == count
 
 
+@pytest.mark.parametrize(
+    ("value", "bound_in", "count"),
+    [
+        ("t[b]", "front", 0),
+        ("t[b + k]", "the loop", 1),  # another one in each iteration
+        ("t[tx % 64]", "front", 1),  # another one in each thread
+    ],
+)
+def test_a_name_that_is_bound_once_to_what_was_loaded_is_no_matter(
+    barriers, value, bound_in, count
+):
+    source = f"""
+@S.prim_func(s_tir=True)
+def func(A: S.Buffer((4096,), "float32"), t: S.Buffer((64,), "int32")):
+    b = S.launch_thread("blockIdx.x", 8)
+    tx = S.launch_thread("threadIdx.x", 128)
+    with S.sblock("tilelang_root"):
+        {f"first: S.let = {value}" if bound_in == "front" else ""}
+        for k in range(4):
+            {f"first: S.let = {value}" if bound_in == "the loop" else ""}
+            A[first + k * 128 + tx] = S.float32(1)
+"""
+    assert barriers(tvm.script.from_source(source, extra_vars={"S": S})) == count
+
+
 def test_what_nobody_writes_needs_none_and_atomics_need_none(statements):
     @S.prim_func(s_tir=True)
     def func(A: S.Buffer((64,), "int32"), C: S.Buffer((64,), "int32")):
