@@ -103,6 +103,8 @@ struct Need {
   std::string why;
   /*! The statement writes registers that the operation reads. */
   bool of_registers = false;
+  /*! The statement uses what the operation writes. */
+  bool of_result = false;
 };
 
 /*! Decides what a statement needs of an operation. */
@@ -123,8 +125,8 @@ class Conflicts {
       return {until, "may leave the loop of the " + NameOf(issue)};
     }
     if (const auto* a = Conflicting(node, issue.destinations, operation, false)) {
-      return {Completion::kComplete,
-              About("uses", *a) + ", which the " + NameOf(issue) + " writes"};
+      return {Completion::kComplete, About("uses", *a) + ", which the " + NameOf(issue) + " writes",
+              false, true};
     }
     if (const auto* a = Conflicting(node, issue.sources, operation, true)) {
       return {Completion::kHasRead, About("writes", *a) + ", which the " + NameOf(issue) + " reads",
@@ -226,7 +228,7 @@ class Conflicts {
 class Dataflow {
  public:
   Dataflow(const CfgNode& kernel, Analyzer* analyzer)
-      : uses_(kernel), conflicts_(uses_, analyzer) {}
+      : uses_(kernel), conflicts_(uses_, analyzer), analyzer_(analyzer) {}
 
   void Kernel(CfgNode* root) {
     CfgNode* body = root;
@@ -250,6 +252,7 @@ class Dataflow {
   void Visit(CfgNode* node, InFlight* state) {
     node->before.clear();
     node->at_end.clear();
+    node->behind.clear();
     if (node->kind != CfgNode::Kind::kSequence) Before(node, state);
     switch (node->kind) {
       case CfgNode::Kind::kLeaf:
@@ -350,7 +353,8 @@ class Dataflow {
         if (is_over) continue;
         if (need.of_registers) of_registers.push_back(operation.issue);
         if (progress.newer < wait.pending || need.until > wait.until) wait.why = need.why;
-        wait.pending = std::min(wait.pending, progress.newer);
+        const bool may_pend = !need.of_result || !IsOfBefore(operation);
+        wait.pending = may_pend ? std::min(wait.pending, progress.newer) : 0;
         wait.until = std::max(wait.until, need.until);
       }
       if (wait.until == Completion::kStarted) continue;
@@ -359,6 +363,14 @@ class Dataflow {
       Retire(&wait, state);
       waits->push_back(wait);
     }
+  }
+
+  /*! Accumulators of an earlier iteration. ptxas lets no MMA of a kernel run beside another one if
+   * these are used behind a wait that leaves later MMAs in flight (C7514). */
+  static bool IsOfBefore(const Operation& operation) {
+    const bool is_older =
+        std::any_of(operation.age.begin(), operation.age.end(), [](int age) { return age > 0; });
+    return is_older && operation.issue->result.defined();
   }
 
   /*! Notes in the wait what it completes. */
@@ -406,7 +418,7 @@ class Dataflow {
 
   void Loop(CfgNode* node, InFlight* state) {
     const auto* loop = node->stmt.as<ForNode>();
-    const auto extent = loop ? AsInt(loop->extent) : std::nullopt;
+    const bool runs = loop && analyzer_->ConstBound(loop->extent).min > 0;
     InFlight head = *state, exits;
     const auto behind_next = behind_next_;
     for (bool grows = true; grows;) {
@@ -420,11 +432,21 @@ class Dataflow {
       grows = Join(&head, Aged(end, node, true));
     }
     exits = Aged(exits, node, false);
-    if (extent && *extent > 0) {
+    if (runs) {
       *state = std::move(exits);
-    } else {
-      Join(state, exits);
+      return;
     }
+    if (loop) {
+      Wait(&node->behind, &exits, [&](const Operation& o) {
+        const auto& loops = o.issue->loops;
+        const bool is_own = std::find(loops.begin(), loops.end(), node) != loops.end();
+        // Those with a result have it in registers.
+        const bool is_meant = is_own && o.issue->result.defined() && !o.issue->by_hand;
+        if (!is_meant) return Need();
+        return Need{Completion::kComplete, "the loop may run no iteration"};
+      });
+    }
+    Join(state, exits);
   }
 
   /*! The operations as a later iteration sees them, or what follows the loop. */
@@ -446,6 +468,7 @@ class Dataflow {
 
   const KernelUses uses_;
   const Conflicts conflicts_;
+  Analyzer* const analyzer_;
   /*! Operations that are waited for behind the next ones of their queue: their registers are
    * written while those run. ptxas takes what stands between an MMA and a wait for a part of the
    * MMA's stage, and lets no MMA run beside it that computes registers of another one (C7513). */
@@ -465,6 +488,7 @@ void AddTexts(const CfgNode& node, Array<String>* out) {
   const bool leaf = node.kind == CfgNode::Kind::kLeaf;
   const char* where = leaf ? " behind the statement" : " at the end of what begins";
   for (const AsyncWait& w : node.at_end) out->push_back(Text(w, node, where));
+  for (const AsyncWait& w : node.behind) out->push_back(Text(w, node, " behind the loop"));
 }
 
 }  // namespace

@@ -18,12 +18,14 @@
  *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
  *    the source has been read.
  * An MMA whose registers a statement writes while later MMAs run is waited for right behind the
- * next MMA, since ptxas does not see where else its registers are free. Two accesses of one buffer
- * conflict unless their elements are provably disjoint. To operations from outside, a range of
- * threads is one statement. No operation of a range is in flight at its end, and none of the kernel
- * at the kernel's end. A source that several ranges use is waited for at once, unless arrivals
- * inside the block are signals to the queue: the ranges order their accesses by means that are not
- * seen here.
+ * next MMA, since ptxas does not see where else its registers are free. MMAs of a loop that may run
+ * no iteration are waited for right behind it, in a branch that such a loop does not take: else the
+ * registers that the program has set in front of the loop meet those of MMAs in flight (C7515). Two
+ * accesses of one buffer conflict unless their elements are provably disjoint. To operations from
+ * outside, a range of threads is one statement. No operation of a range is in flight at its end,
+ * and none of the kernel at the kernel's end. A source that several ranges use is waited for at
+ * once, unless arrivals inside the block are signals to the queue: the ranges order their accesses
+ * by means that are not seen here.
  */
 #pragma once
 #include "structured_cfg.h"

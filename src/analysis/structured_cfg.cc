@@ -336,9 +336,16 @@ class Writer {
     std::vector<Stmt> out;
     for (const auto& n : nodes) {
       Append(n->before, n->stmt->span, &out);
-      out.push_back(Write(*n));
+      out.push_back(n->behind.empty() ? Write(*n) : WithWaitsBehind(*n));
     }
     return MakeSeq(out);
+  }
+  /*! A loop and its waits, in a branch that a loop without iterations does not take. */
+  Stmt WithWaitsBehind(const CfgNode& node) const {
+    const ForNode* loop = node.stmt.as<ForNode>();
+    std::vector<Stmt> out = {Write(node)};
+    Append(node.behind, loop->span, &out);
+    return MakeIf(loop->extent >= MakeInt(loop->extent->dtype(), 1), MakeSeq(out), loop->span);
   }
   void Append(const std::vector<AsyncWait>& waits, const Span& span, std::vector<Stmt>* out) const {
     for (const AsyncWait& w : waits) out->push_back(emit_(w, span));

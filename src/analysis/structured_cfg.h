@@ -92,8 +92,9 @@ struct CfgNode {
   /*! Variables that each iteration of a loop binds anew, to more than arithmetic. */
   std::vector<Var> bound;
 
-  /*! Planned: in front of the statement, and behind a leaf or at the end of a body. */
-  std::vector<AsyncWait> before, at_end;
+  /*! Planned: in front of the statement, and behind a leaf or at the end of a body; behind a loop,
+   * if it has run. */
+  std::vector<AsyncWait> before, at_end, behind;
 };
 
 /*! What a form of the program says of asynchronous operations. */

@@ -5,8 +5,10 @@ import re
 import pytest
 import tvm
 
+import tilelang
 import tilelang.language as T
 from tilelang import transform
+from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.utils.target import determine_target
 
 F16 = "float16"
@@ -96,7 +98,7 @@ def test_each_wait_tells_its_reason():
     assert [re.sub(r" at /[^:]*\.py:\d+", "", text) for text in texts] == [
         "wgmma<2> before the statement: writes a, which the gemm reads",
         "wgmma<0> before the statement: uses c, which the gemm writes",
-        "wgmma<0> before the statement: lets other threads go on, behind the gemm",
+        "wgmma<0> behind the loop: the loop may run no iteration",
         "wgmma<0> at the end of what begins: the kernel ends",
     ]
 
@@ -112,7 +114,7 @@ def test_index_that_each_iteration_reads_anew():
             T.copy(A, a[s + 1, :, :])
         T.copy(c, C)
 
-    assert planned(kernel(body)) == ["for", "gemm", "wait 1", "copy", "wait 0 c", "copy"]
+    assert planned(kernel(body)) == ["if", "for", "gemm", "wait 1", "copy", "wait 0 c", "copy"]
 
 
 def test_chip():
@@ -133,7 +135,7 @@ def test_operand_from_accumulator():
 
     # The second product is in flight while the first one of the next iteration is issued.
     assert planned(kernel(body)) == [
-        "for", "gemm", "wait 0 c d", "copy", "gemm", "wait 0 d", "copy",
+        "if", "for", "gemm", "wait 0 c d", "copy", "gemm", "wait 0 d", "copy",
     ]  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def test_registers_that_are_written_while_the_next_product_runs():
         T.copy(c, C)
 
     assert planned(kernel(body)) == [
-        "for", "copy", "gemm", "wait 1", "copy", "gemm", "wait 1", "wait 0 c", "copy",
+        "if", "for", "copy", "gemm", "wait 1", "copy", "gemm", "wait 1", "wait 0 c", "copy",
     ]  # fmt: skip
 
 
@@ -192,10 +194,39 @@ def test_versions(ahead, wait):
         T.copy(c, C)
 
     lines = planned(kernel(body))
-    assert [line.removesuffix(" c") for line in lines[:3]] == ["for", "gemm", wait]
-    # Something is in flight after the loop, except after the product of this iteration was waited
-    # for; the program may not have come through the loop at all.
-    assert lines[3:] == (["copy", "copy"] if ahead == 0 else ["copy", "wait 0 c", "copy"])
+    # Something is in flight behind the loop, except after the product of this iteration was waited
+    # for. A program that has run no iteration does not come to that wait.
+    if ahead == 0:
+        assert lines == ["for", "gemm", "wait 0 c", "copy", "copy"]
+    else:
+        assert [line.removesuffix(" c") for line in lines[:4]] == ["if", "for", "gemm", wait]
+        assert lines[4:] == ["copy", "wait 0 c", "copy"]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_products_run_beside_each_other_over_iterations(scaled):
+    """ptxas lets no product of a kernel run beside another one in two cases. Registers that the
+    program has set meet those of products in flight: so ends a loop without iterations (C7515). Or
+    accumulators of an earlier iteration are used while a later product runs (C7514)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.clear(c)
+        for _k in T.serial(n):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            if scaled:
+                for i, j in T.Parallel(64, 64):
+                    c[i, j] = c[i, j] * 0.5
+            T.copy(d, a[2, :, :])
+            T.gemm(a[2, :, :], b[1, :, :], c)
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    start = lines.index("if")
+    assert lines[start : start + 4] == ["if", "for", "gemm", "wait 0 d c"]
+    assert lines[-4:] == ["copy", "gemm", "wait 0 c", "copy"]
+    source = tilelang.lower(kernel(body), target="cuda -arch=sm_90a").kernel_source
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
 
 
 def test_branches():
@@ -228,7 +259,7 @@ def test_loop_up_to_a_variable(varies):
             T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
         T.copy(c, C)
 
-    loop = ["for", "gemm, wait"] if varies else ["for", "gemm", "wait 0 c"]
+    loop = ["for", "gemm, wait"] if varies else ["if", "for", "gemm", "wait 0 c"]
     assert planned(kernel(body)) == ["while", *loop, "copy"]
 
 
