@@ -8,7 +8,7 @@ import argparse
 
 import torch
 from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
-from flash_attention_backward import FAST_MATH, dot_of_rows, scaled
+from flash_attention_backward import FAST_MATH
 
 import tilelang
 import tilelang.language as T
@@ -98,7 +98,7 @@ def attention(
 
 
 @tilelang.jit(pass_configs=FAST_MATH)
-def gradients(
+def gradient_of_queries(
     batch,
     heads,
     length,
@@ -110,10 +110,112 @@ def gradients(
     block_N=64,
     num_stages=2,
     threads=128,
-    by_tma=False,
+    per_processor=2,
 ):
-    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. A block has `block_N`
-    keys and goes through the queries that see them, of all heads that share them."""
+    """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
+    has `block_M` queries at a time and goes through the keys that they see, so that dQ needs no
+    atomics: with short windows, weights computed twice cost less."""
+    key_heads = key_heads or heads
+    shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    row_shape = (batch, heads, length)
+    scale, blocks, row_tiles = LOG2_E / dim**0.5, processors(), -(-length // block_M)
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        Out: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        LogSum: T.Tensor(row_shape, T.float32),
+    ):
+        dQ, Delta = T.empty(shape, dtype), T.empty(row_shape, T.float32)
+        with T.Kernel(blocks * per_processor, threads=threads) as block:
+            T.annotate_min_blocks_per_sm(per_processor)
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            Out_shared = T.alloc_shared((block_M, dim), dtype)
+            dO_shared = T.alloc_shared((block_M, dim), dtype)
+            dQ_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            row_shared = T.alloc_shared((block_M,), T.float32)
+            product = T.alloc_fragment((block_M, dim), T.float32)
+            log_sum = T.alloc_fragment((block_M,), T.float32)
+            delta = T.alloc_fragment((block_M,), T.float32)
+            weights = T.alloc_fragment((block_M, block_N), T.float32)
+            slope = T.alloc_fragment((block_M, block_N), T.float32)
+            slope_cast = T.alloc_fragment((block_M, block_N), dtype)
+            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+
+            domain = [batch, heads, row_tiles]
+            for bz, by, bx in T.Persistent(domain, blocks * per_processor, block, row_tiles):
+                head, first = by // (heads // key_heads), bx * block_M
+                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
+                T.copy(LogSum[bz, by, first : first + block_M], row_shared)
+                T.copy(Out[bz, first : first + block_M, by, :], Out_shared)
+                T.copy(row_shared, log_sum)
+                for i, j in T.Parallel(block_M, dim):
+                    product[i, j] = T.cast(Out_shared[i, j], T.float32) * dO_shared[i, j]
+                T.reduce_sum(product, delta, dim=1)
+                T.copy(delta, Delta[bz, by, first : first + block_M])
+                T.clear(dQ_local)
+                begin = T.max(first - window + 1, 0) // block_N
+                end = T.ceildiv(T.min(length, first + block_M), block_N)
+                for step in T.Pipelined(end - begin, num_stages=num_stages):
+                    here = (end - 1 - step) * block_N
+                    T.copy(K[bz, here : here + block_N, head, :], K_shared)
+                    T.gemm(
+                        *(Q_shared, K_shared, weights),
+                        transpose_B=True,
+                        policy=ROWS,
+                        clear_accum=True,
+                    )
+                    T.copy(V[bz, here : here + block_N, head, :], V_shared)
+                    T.gemm(
+                        dO_shared, V_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True
+                    )
+                    for i, j in T.Parallel(block_M, block_N):
+                        weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[i])
+                    # Tiles that some row has only a part of.
+                    if here + block_N > first + 1:
+                        for i, j in T.Parallel(block_M, block_N):
+                            seen = here + j <= first + i
+                            weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                    if here < first + block_M - window:
+                        for i, j in T.Parallel(block_M, block_N):
+                            seen = here + j > first + i - window
+                            weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                    for i, j in T.Parallel(block_M, block_N):
+                        slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[i])
+                    T.gemm(slope_cast, K_shared, dQ_local, policy=ROWS)
+                for i, j in T.Parallel(block_M, dim):
+                    dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
+                T.copy(dQ_local, dQ_shared)
+                T.copy(dQ_shared, dQ[bz, first : first + block_M, by, :])
+        return dQ, Delta
+
+    return main
+
+
+@tilelang.jit(pass_configs=FAST_MATH)
+def gradients_of_keys(
+    batch,
+    heads,
+    length,
+    dim,
+    window,
+    key_heads=None,
+    dtype=T.float16,
+    block_M=64,
+    block_N=64,
+    num_stages=2,
+    threads=128,
+    per_processor=2,
+):
+    """dK and dV. A block has `block_N` keys and goes through the queries that see them, of all
+    heads that share them. Products are transposed, (keys, queries), so that weights and slopes are
+    the first operands of the next products in registers."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape, per_group = (batch, heads, length), heads // key_heads
@@ -127,7 +229,6 @@ def gradients(
         dO: T.Tensor(shape, dtype),
         LogSum: T.Tensor(row_shape, T.float32),
         Delta: T.Tensor(row_shape, T.float32),
-        dQ: T.Tensor(shape, T.float32),
     ):
         dK, dV = T.empty(key_shape, dtype), T.empty(key_shape, dtype)
         with T.Kernel(T.ceildiv(length, block_N), key_heads, batch, threads=threads) as (
@@ -135,6 +236,7 @@ def gradients(
             by,
             bz,
         ):
+            T.annotate_min_blocks_per_sm(per_processor)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             Q_shared = T.alloc_shared((block_M, dim), dtype)
@@ -145,11 +247,8 @@ def gradients(
             weights_cast = T.alloc_fragment((block_N, block_M), dtype)
             slope = T.alloc_fragment((block_N, block_M), T.float32)
             slope_cast = T.alloc_fragment((block_N, block_M), dtype)
-            slope_shared = T.alloc_shared((block_N, block_M), dtype)
             dK_local = T.alloc_fragment((block_N, dim), T.float32)
             dV_local = T.alloc_fragment((block_N, dim), T.float32)
-            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
-            dQ_shared = T.alloc_shared((block_M, dim), T.float32)
 
             here = bx * block_N
             T.copy(K[bz, here : here + block_N, by, :], K_shared)
@@ -159,8 +258,10 @@ def gradients(
             before = here // block_M
             steps = T.ceildiv(T.min(length, here + block_N + window - 1), block_M) - before
             for step in T.Pipelined(per_group * steps, num_stages=num_stages):
-                head = by * per_group + step // steps
-                first = (before + step % steps) * block_M
+                head, first = (
+                    by * per_group + step % per_group,
+                    (before + step // per_group) * block_M,
+                )
                 T.copy(Q[bz, first : first + block_M, head, :], Q_shared)
                 T.copy(LogSum[bz, head, first : first + block_M], log_sum)
                 T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=ROWS, clear_accum=True)
@@ -168,21 +269,21 @@ def gradients(
                 T.copy(Delta[bz, head, first : first + block_M], delta)
                 T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
                 for i, j in T.Parallel(block_N, block_M):
-                    behind = first - here + j - i  # by how much the query is behind the key
-                    weights[i, j] = T.if_then_else(
-                        behind >= 0 and behind < window,
-                        T.exp2(weights[i, j] * scale - log_sum[j]),
-                        0,
-                    )
+                    weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[j])
+                # Tiles that some key has only a part of.
+                if first < here + block_N - 1:
+                    for i, j in T.Parallel(block_N, block_M):
+                        seen = first + j >= here + i
+                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                if first + block_M > here + window:
+                    for i, j in T.Parallel(block_N, block_M):
+                        seen = first + j < here + i + window
+                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                T.copy(weights, weights_cast)
                 for i, j in T.Parallel(block_N, block_M):
                     slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
-                T.copy(slope_cast, slope_shared)
-                T.copy(weights, weights_cast)
                 T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
-                T.gemm(slope_shared, Q_shared, dK_local, policy=ROWS)
-                T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
-                T.copy(dQ_local, dQ_shared)
-                T.atomic_add(dQ[bz, first : first + block_M, head, :], dQ_shared, use_tma=by_tma)
+                T.gemm(slope_cast, Q_shared, dK_local, policy=ROWS)
             for i, j in T.Parallel(block_N, dim):
                 dK_local[i, j] = dK_local[i, j] * dim**-0.5
             T.copy(dV_local, V_shared)
@@ -226,11 +327,9 @@ def backward(tensors, out, log_sum, d_out, window, **tile):
     """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
     q, k, v, sinks = tensors
     batch, length, heads, dim = q.shape
-    d_q = torch.zeros(q.shape, device=q.device)
-    delta = dot_of_rows(batch, heads, length, dim)(out, d_out)
-    kernel = gradients(batch, heads, length, dim, window, k.shape[2], **tile)
-    d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
-    d_q = scaled(d_q.numel(), dim**-0.5)(d_q.view(-1)).view(q.shape)
+    sizes = (batch, heads, length, dim, window, k.shape[2])
+    d_q, delta = gradient_of_queries(*sizes, **tile)(q, k, v, out, d_out, log_sum)
+    d_k, d_v = gradients_of_keys(*sizes, **tile)(q, k, v, d_out, log_sum, delta)
     return d_q, d_k, d_v, gradient_of_sinks(batch, heads, length)(sinks, log_sum, delta)
 
 
