@@ -5,6 +5,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
@@ -26,16 +27,29 @@ def attention(
     key_heads=None,
     dtype=T.float16,
     block_M=128,
-    block_N=64,
+    block_N=None,
     num_stages=2,
     threads=256,
+    per_processor=1,
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`."""
+    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`.
+
+    Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
+    keys than a row sees. Without `block_N`, up to 160 are one tile; a tile has at least as many
+    keys as positions."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
-    scale, blocks, row_tiles = LOG2_E / dim**0.5, processors(), -(-length // block_M)
+    scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
+    packed = math.gcd(heads // key_heads, block_M)
+    rows = block_M // packed  # positions of a tile
+    row_tiles = -(-length // rows)
+    span = rows + min(window, length) - 1  # keys that some position sees
+    block_N = max(block_N or -(-span // -(-span // 160) // 16) * 16, rows)
+    key_tiles = -(-span // block_N)
+    # Of a single tile, the columns that a position may be too far behind.
+    low = max(-(-(block_N - window) // 8) * 8, 8) if key_tiles == 1 else block_N
 
     @T.prim_func
     def main(
@@ -47,51 +61,64 @@ def attention(
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         with T.Kernel(blocks, threads=threads) as block:
-            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            T.annotate_min_blocks_per_sm(per_processor)
+            Q_shared = T.alloc_shared((rows, packed, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             out_shared = T.alloc_shared((block_M, dim), dtype)
+            # Positions and heads are rows of products.
+            Q_rows = T.reshape(Q_shared, (block_M, dim))
+            out_tile = T.reshape(out_shared, (rows, packed, dim))
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            domain = [batch, heads, row_tiles]
+            domain = [batch, heads // packed, row_tiles]
             for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
-                head = by // (heads // key_heads)
-                first = (row_tiles - 1 - bx) * block_M
-                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                key_head = by * packed // (heads // key_heads)
+                first, head = bx * rows, by * packed
+                T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
                 T.clear(out)
                 T.clear(row_sum)
                 T.fill(row_max, -T.infinity(T.float32))
-                begin = T.max(first - window + 1, 0) // block_N
-                end = T.ceildiv(T.min(length, first + block_M), block_N)
-                for step in T.Pipelined(end - begin, num_stages=num_stages):
-                    k = end - 1 - step
-                    T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
+                steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
+                for step in T.Pipelined(steps, num_stages=num_stages):
+                    # From the last keys on, so that masks of the newest stand in front of the loop.
+                    here = first + rows - (step + 1) * block_N
+                    T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
                     T.gemm(
-                        Q_shared, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
+                        Q_rows, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
                     )
-                    # Tiles that some row has only a part of.
-                    if (k + 1) * block_N > first or k * block_N < first + block_M - window:
-                        for i, j in T.Parallel(block_M, block_N):
-                            key = k * block_N + j
-                            seen = key <= first + i and key > first + i - window and key < length
+                    if step == 0:
+                        for i, j in T.Parallel(block_M, rows):
+                            seen = j <= i // packed
+                            scores[i, block_N - rows + j] = T.if_then_else(
+                                seen, scores[i, block_N - rows + j], NO_KEY
+                            )
+                    if here < first + rows - window:
+                        for i, j in T.Parallel(block_M, low):
+                            seen = here + j > first + i // packed - window
                             scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+                    if here < 0:
+                        for i, j in T.Parallel(block_M, block_N):
+                            scores[i, j] = T.if_then_else(here + j >= 0, scores[i, j], NO_KEY)
                     online_softmax(scores, out, row_max, row_sum, scale)
                     T.copy(scores, weights)
-                    T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
+                    T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=ROWS)
                 for i in T.Parallel(block_M):
-                    row_sum[i] += T.exp2(Sinks[by] * LOG2_E - row_max[i] * scale)
+                    row_sum[i] += T.exp2(Sinks[head + i % packed] * LOG2_E - row_max[i] * scale)
                 for i, j in T.Parallel(block_M, dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 T.copy(out, out_shared)
-                T.copy(out_shared, Output[bz, first : first + block_M, by, :])
+                T.copy(out_tile, Output[bz, first : first + rows, head : head + packed, :])
                 for i in T.Parallel(block_M):
-                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                T.copy(row_sum, LogSum[bz, by, first : first + block_M])
+                    if first + i // packed < length:
+                        LogSum[bz, head + i % packed, first + i // packed] = (
+                            T.log2(row_sum[i]) + row_max[i] * scale
+                        )
         return Output, LogSum
 
     return main
