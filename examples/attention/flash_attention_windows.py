@@ -17,6 +17,29 @@ import tilelang.language as T
 ROWS = T.GemmWarpPolicy.FullRow
 
 
+@T.macro
+def mask(tile, first, here, packed, window, otherwise):
+    """Put `otherwise` into a tile where row i, of position first + i // packed, does not see key
+    here + j: in the columns, and only in tiles, where some row does and another one does not."""
+    rows, keys = tile.shape
+    # Tiles of keys end with the last position: if one has all positions, only the last has them.
+    newest = min(rows // packed, keys)
+    if here + keys > first + 1:
+        for i, j in T.Parallel(rows, newest):
+            column = keys - newest + j
+            seen = here + column <= first + i // packed
+            tile[i, column] = T.if_then_else(seen, tile[i, column], otherwise)
+    # If all keys that a position sees are in this tile, the oldest are its first.
+    oldest = max(-(-(keys - window) // 8) * 8, 8) if keys >= rows // packed + window - 1 else keys
+    if here < first + rows // packed - window:
+        for i, j in T.Parallel(rows, oldest):
+            seen = here + j > first + i // packed - window
+            tile[i, j] = T.if_then_else(seen, tile[i, j], otherwise)
+    if here < 0:
+        for i, j in T.Parallel(rows, keys):
+            tile[i, j] = T.if_then_else(here + j >= 0, tile[i, j], otherwise)
+
+
 @tilelang.jit(pass_configs=FAST_MATH)
 def attention(
     batch,
@@ -37,8 +60,7 @@ def attention(
     exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
-    keys than a row sees. Without `block_N`, up to 160 are one tile; a tile has at least as many
-    keys as positions."""
+    keys than a row sees: without `block_N`, up to 160 are one tile."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
@@ -46,10 +68,8 @@ def attention(
     rows = block_M // packed  # positions of a tile
     row_tiles = -(-length // rows)
     span = rows + min(window, length) - 1  # keys that some position sees
-    block_N = max(block_N or -(-span // -(-span // 160) // 16) * 16, rows)
+    block_N = block_N or -(-span // -(-span // 160) // 16) * 16
     key_tiles = -(-span // block_N)
-    # Of a single tile, the columns that a position may be too far behind.
-    low = max(-(-(block_N - window) // 8) * 8, 8) if key_tiles == 1 else block_N
 
     @T.prim_func
     def main(
@@ -91,19 +111,7 @@ def attention(
                     T.gemm(
                         Q_rows, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
                     )
-                    if step == 0:
-                        for i, j in T.Parallel(block_M, rows):
-                            seen = j <= i // packed
-                            scores[i, block_N - rows + j] = T.if_then_else(
-                                seen, scores[i, block_N - rows + j], NO_KEY
-                            )
-                    if here < first + rows - window:
-                        for i, j in T.Parallel(block_M, low):
-                            seen = here + j > first + i // packed - window
-                            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
-                    if here < 0:
-                        for i, j in T.Parallel(block_M, block_N):
-                            scores[i, j] = T.if_then_else(here + j >= 0, scores[i, j], NO_KEY)
+                    mask(scores, first, here, packed, window, NO_KEY)
                     online_softmax(scores, out, row_max, row_sum, scale)
                     T.copy(scores, weights)
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
@@ -133,19 +141,25 @@ def gradient_of_queries(
     window,
     key_heads=None,
     dtype=T.float16,
-    block_M=64,
-    block_N=64,
+    block_M=192,
+    block_N=None,
     num_stages=2,
-    threads=128,
-    per_processor=2,
+    threads=384,
+    per_processor=1,
 ):
     """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
-    has `block_M` queries at a time and goes through the keys that they see, so that dQ needs no
+    has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
     atomics: with short windows, weights computed twice cost less."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape = (batch, heads, length)
-    scale, blocks, row_tiles = LOG2_E / dim**0.5, processors(), -(-length // block_M)
+    scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
+    packed = math.gcd(heads // key_heads, block_M)
+    rows = block_M // packed  # positions of a tile
+    row_tiles = -(-length // rows)
+    span = rows + min(window, length) - 1  # keys that some position sees
+    block_N = block_N or -(-span // -(-span // 80) // 16) * 16
+    key_tiles = -(-span // block_N)
 
     @T.prim_func
     def main(
@@ -157,15 +171,19 @@ def gradient_of_queries(
         LogSum: T.Tensor(row_shape, T.float32),
     ):
         dQ, Delta = T.empty(shape, dtype), T.empty(row_shape, T.float32)
-        with T.Kernel(blocks * per_processor, threads=threads) as block:
+        with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(per_processor)
-            Q_shared = T.alloc_shared((block_M, dim), dtype)
-            Out_shared = T.alloc_shared((block_M, dim), dtype)
-            dO_shared = T.alloc_shared((block_M, dim), dtype)
+            tile = (rows, packed, dim)
+            Q_shared = T.alloc_shared(tile, dtype)
+            Out_shared = T.alloc_shared(tile, dtype)
+            dO_shared = T.alloc_shared(tile, dtype)
             dQ_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
-            row_shared = T.alloc_shared((block_M,), T.float32)
+            log_sum_shared = T.alloc_shared((packed, rows), T.float32)
+            # Positions and heads are rows of products.
+            Q_rows, dO_rows = (T.reshape(x, (block_M, dim)) for x in (Q_shared, dO_shared))
+            dQ_tile = T.reshape(dQ_shared, tile)
             product = T.alloc_fragment((block_M, dim), T.float32)
             log_sum = T.alloc_fragment((block_M,), T.float32)
             delta = T.alloc_fragment((block_M,), T.float32)
@@ -174,52 +192,48 @@ def gradient_of_queries(
             slope_cast = T.alloc_fragment((block_M, block_N), dtype)
             dQ_local = T.alloc_fragment((block_M, dim), T.float32)
 
-            domain = [batch, heads, row_tiles]
-            for bz, by, bx in T.Persistent(domain, blocks * per_processor, block, row_tiles):
-                head, first = by // (heads // key_heads), bx * block_M
-                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
-                T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
-                T.copy(LogSum[bz, by, first : first + block_M], row_shared)
-                T.copy(Out[bz, first : first + block_M, by, :], Out_shared)
-                T.copy(row_shared, log_sum)
+            domain = [batch, heads // packed, row_tiles]
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
+                key_head = by * packed // (heads // key_heads)
+                first, head = bx * rows, by * packed
+                T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
+                T.copy(dO[bz, first : first + rows, head : head + packed, :], dO_shared)
+                T.copy(LogSum[bz, head : head + packed, first : first + rows], log_sum_shared)
+                T.copy(Out[bz, first : first + rows, head : head + packed, :], Out_shared)
+                for i in T.Parallel(block_M):
+                    log_sum[i] = log_sum_shared[i % packed, i // packed]
                 for i, j in T.Parallel(block_M, dim):
-                    product[i, j] = T.cast(Out_shared[i, j], T.float32) * dO_shared[i, j]
+                    out = T.cast(Out_shared[i // packed, i % packed, j], T.float32)
+                    product[i, j] = out * dO_shared[i // packed, i % packed, j]
                 T.reduce_sum(product, delta, dim=1)
-                T.copy(delta, Delta[bz, by, first : first + block_M])
+                for i in T.Parallel(block_M):
+                    if first + i // packed < length:
+                        Delta[bz, head + i % packed, first + i // packed] = delta[i]
                 T.clear(dQ_local)
-                begin = T.max(first - window + 1, 0) // block_N
-                end = T.ceildiv(T.min(length, first + block_M), block_N)
-                for step in T.Pipelined(end - begin, num_stages=num_stages):
-                    here = (end - 1 - step) * block_N
-                    T.copy(K[bz, here : here + block_N, head, :], K_shared)
+                steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
+                for step in T.Pipelined(steps, num_stages=num_stages):
+                    here = first + rows - (step + 1) * block_N
+                    T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
                     T.gemm(
-                        *(Q_shared, K_shared, weights),
+                        *(Q_rows, K_shared, weights),
                         transpose_B=True,
                         policy=ROWS,
                         clear_accum=True,
                     )
-                    T.copy(V[bz, here : here + block_N, head, :], V_shared)
+                    T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(
-                        dO_shared, V_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True
+                        dO_rows, V_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True
                     )
                     for i, j in T.Parallel(block_M, block_N):
                         weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[i])
-                    # Tiles that some row has only a part of.
-                    if here + block_N > first + 1:
-                        for i, j in T.Parallel(block_M, block_N):
-                            seen = here + j <= first + i
-                            weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
-                    if here < first + block_M - window:
-                        for i, j in T.Parallel(block_M, block_N):
-                            seen = here + j > first + i - window
-                            weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                    mask(weights, first, here, packed, window, 0)
                     for i, j in T.Parallel(block_M, block_N):
                         slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[i])
                     T.gemm(slope_cast, K_shared, dQ_local, policy=ROWS)
                 for i, j in T.Parallel(block_M, dim):
                     dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
                 T.copy(dQ_local, dQ_shared)
-                T.copy(dQ_shared, dQ[bz, first : first + block_M, by, :])
+                T.copy(dQ_tile, dQ[bz, first : first + rows, head : head + packed, :])
         return dQ, Delta
 
     return main
@@ -350,13 +364,13 @@ def gradient_of_sinks(batch, heads, length, block=512):
     return main
 
 
-def backward(tensors, out, log_sum, d_out, window, **tile):
+def backward(tensors, out, log_sum, d_out, window):
     """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
     q, k, v, sinks = tensors
     batch, length, heads, dim = q.shape
     sizes = (batch, heads, length, dim, window, k.shape[2])
-    d_q, delta = gradient_of_queries(*sizes, **tile)(q, k, v, out, d_out, log_sum)
-    d_k, d_v = gradients_of_keys(*sizes, **tile)(q, k, v, d_out, log_sum, delta)
+    d_q, delta = gradient_of_queries(*sizes)(q, k, v, out, d_out, log_sum)
+    d_k, d_v = gradients_of_keys(*sizes)(q, k, v, d_out, log_sum, delta)
     return d_q, d_k, d_v, gradient_of_sinks(batch, heads, length)(sinks, log_sum, delta)
 
 
