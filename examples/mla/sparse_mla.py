@@ -15,21 +15,18 @@ import tilelang.language as T
 
 
 @T.macro
-def online_softmax(scores, out, row_max, row_sum, scale):
+def online_softmax(scores, out, row_max, sums, scale):
     """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to."""
+    to. A row has a sum for each of a tile's columns: they are added up once, at the end."""
     rows, columns = scores.shape
     rescale = T.alloc_fragment((rows,), T.float32)
-    tile_sum = T.alloc_fragment((rows,), T.float32)
     T.copy(row_max, rescale)
     T.reduce_max(scores, row_max, dim=1, clear=False)
     for i in T.Parallel(rows):
         rescale[i] = T.exp2((rescale[i] - row_max[i]) * scale)
     for i, j in T.Parallel(rows, columns):
         scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-    T.reduce_sum(scores, tile_sum, dim=1)
-    for i in T.Parallel(rows):
-        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+        sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
     for i, j in T.Parallel(*out.shape):
         out[i, j] = out[i, j] * rescale[i]
 
@@ -72,12 +69,13 @@ def sparse_mla(
             scores = T.alloc_fragment((block_H, block_N), T.float32)
             out = T.alloc_fragment((block_H, latent), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
+            sums = T.alloc_fragment((block_H, block_N), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
             rows = slice(bx * block_H, (bx + 1) * block_H)
             T.copy(Q[query, rows, :latent], q)
             T.copy(Q[query, rows, latent:], q_rotated)
             T.clear(out)
-            T.clear(row_sum)
+            T.clear(sums)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=num_stages):
                 for j in T.Parallel(block_N):
@@ -91,9 +89,10 @@ def sparse_mla(
                 T.gemm(q_rotated, k_rotated, scores, transpose_B=True, policy=COLUMNS)
                 for i, j in T.Parallel(block_H, block_N):
                     scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
-                online_softmax(scores, out, row_max, row_sum, scale)
+                online_softmax(scores, out, row_max, sums, scale)
                 T.copy(scores, weights)
                 T.gemm(weights, kv, out, policy=COLUMNS)
+            T.reduce_sum(sums, row_sum, dim=1)
             for i, d in T.Parallel(block_H, latent):
                 out[i, d] = out[i, d] / row_sum[i]
             T.copy(out, Output[query, rows, :])
