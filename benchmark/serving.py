@@ -360,9 +360,10 @@ def windows(backward: bool) -> Program:
 
         return Case(lambda: own.backward(tensors, out, log_sum, d_out, window), slopes)
 
-    def part(batch, length, window):
-        program = own.gradients if backward else own.attention
-        return program(batch, heads, length, dim, window, key_heads)
+    programs = [own.gradient_of_queries, own.gradients_of_keys] if backward else [own.attention]
+
+    def part(program):
+        return lambda batch, length, window: program(batch, heads, length, dim, window, key_heads)
 
     def work(batch, length, window):
         products, elements = (5, 6) if backward else (2, 2)
@@ -371,8 +372,8 @@ def windows(backward: bool) -> Program:
 
     return Program(
         f"attention, windows and sinks{', gradients' if backward else ''}",
-        [own.gradients, own.gradient_of_sinks, own.backward] if backward else [own.attention],
-        [part],
+        [*programs, own.gradient_of_sinks, own.backward] if backward else programs,
+        [part(program) for program in programs],
         case,
         {"batch": 1, "length": 70, "window": 30},
         {"batch": 4, "length": 8192, "window": 128},
@@ -471,7 +472,7 @@ def sparse_mla() -> Program:
     return Program(
         "sparse MLA",
         [own.online_softmax, own.sparse_mla],
-        [lambda **_: own.sparse_mla(heads, latent, rotated)],
+        [lambda **_: own.sparse_mla(heads, latent, rotated, block_N=48, num_stages=2)],
         case,
         {"queries": 2, "length": 90, "chosen": 70},
         {"queries": 4096, "length": 8192, "chosen": 2048},

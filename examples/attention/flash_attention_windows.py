@@ -5,15 +5,39 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
-from flash_attention_backward import FAST_MATH, dot_of_rows, scaled
+from flash_attention_backward import FAST_MATH
 
 import tilelang
 import tilelang.language as T
 
 ROWS = T.GemmWarpPolicy.FullRow
+
+
+@T.macro
+def mask(tile, first, here, packed, window, otherwise):
+    """Put `otherwise` into a tile where row i, of position first + i // packed, does not see key
+    here + j: in the columns, and only in tiles, where some row does and another one does not."""
+    rows, keys = tile.shape
+    # Tiles of keys end with the last position: if one has all positions, only the last has them.
+    newest = min(rows // packed, keys)
+    if here + keys > first + 1:
+        for i, j in T.Parallel(rows, newest):
+            column = keys - newest + j
+            seen = here + column <= first + i // packed
+            tile[i, column] = T.if_then_else(seen, tile[i, column], otherwise)
+    # If all keys that a position sees are in this tile, the oldest are its first.
+    oldest = max(-(-(keys - window) // 8) * 8, 8) if keys >= rows // packed + window - 1 else keys
+    if here < first + rows // packed - window:
+        for i, j in T.Parallel(rows, oldest):
+            seen = here + j > first + i // packed - window
+            tile[i, j] = T.if_then_else(seen, tile[i, j], otherwise)
+    if here < 0:
+        for i, j in T.Parallel(rows, keys):
+            tile[i, j] = T.if_then_else(here + j >= 0, tile[i, j], otherwise)
 
 
 @tilelang.jit(pass_configs=FAST_MATH)
@@ -26,16 +50,26 @@ def attention(
     key_heads=None,
     dtype=T.float16,
     block_M=128,
-    block_N=64,
+    block_N=None,
     num_stages=2,
     threads=256,
+    per_processor=1,
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`."""
+    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`.
+
+    Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
+    keys than a row sees: without `block_N`, up to 160 are one tile."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
-    scale, blocks, row_tiles = LOG2_E / dim**0.5, processors(), -(-length // block_M)
+    scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
+    packed = math.gcd(heads // key_heads, block_M)
+    rows = block_M // packed  # positions of a tile
+    row_tiles = -(-length // rows)
+    span = rows + min(window, length) - 1  # keys that some position sees
+    block_N = block_N or -(-span // -(-span // 160) // 16) * 16
+    key_tiles = -(-span // block_N)
 
     @T.prim_func
     def main(
@@ -47,58 +81,166 @@ def attention(
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         with T.Kernel(blocks, threads=threads) as block:
-            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            T.annotate_min_blocks_per_sm(per_processor)
+            Q_shared = T.alloc_shared((rows, packed, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             out_shared = T.alloc_shared((block_M, dim), dtype)
+            # Positions and heads are rows of products.
+            Q_rows = T.reshape(Q_shared, (block_M, dim))
+            out_tile = T.reshape(out_shared, (rows, packed, dim))
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
 
-            domain = [batch, heads, row_tiles]
+            domain = [batch, heads // packed, row_tiles]
             for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
-                head = by // (heads // key_heads)
-                first = (row_tiles - 1 - bx) * block_M
-                T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
+                key_head = by * packed // (heads // key_heads)
+                first, head = bx * rows, by * packed
+                T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
                 T.clear(out)
                 T.clear(row_sum)
                 T.fill(row_max, -T.infinity(T.float32))
-                begin = T.max(first - window + 1, 0) // block_N
-                end = T.ceildiv(T.min(length, first + block_M), block_N)
-                for step in T.Pipelined(end - begin, num_stages=num_stages):
-                    k = end - 1 - step
-                    T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
+                steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
+                for step in T.Pipelined(steps, num_stages=num_stages):
+                    # From the last keys on, so that masks of the newest stand in front of the loop.
+                    here = first + rows - (step + 1) * block_N
+                    T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
                     T.gemm(
-                        Q_shared, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
+                        Q_rows, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
                     )
-                    # Tiles that some row has only a part of.
-                    if (k + 1) * block_N > first or k * block_N < first + block_M - window:
-                        for i, j in T.Parallel(block_M, block_N):
-                            key = k * block_N + j
-                            seen = key <= first + i and key > first + i - window and key < length
-                            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+                    mask(scores, first, here, packed, window, NO_KEY)
                     online_softmax(scores, out, row_max, row_sum, scale)
                     T.copy(scores, weights)
-                    T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
+                    T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=ROWS)
                 for i in T.Parallel(block_M):
-                    row_sum[i] += T.exp2(Sinks[by] * LOG2_E - row_max[i] * scale)
+                    row_sum[i] += T.exp2(Sinks[head + i % packed] * LOG2_E - row_max[i] * scale)
                 for i, j in T.Parallel(block_M, dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 T.copy(out, out_shared)
-                T.copy(out_shared, Output[bz, first : first + block_M, by, :])
+                T.copy(out_tile, Output[bz, first : first + rows, head : head + packed, :])
                 for i in T.Parallel(block_M):
-                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                T.copy(row_sum, LogSum[bz, by, first : first + block_M])
+                    if first + i // packed < length:
+                        LogSum[bz, head + i % packed, first + i // packed] = (
+                            T.log2(row_sum[i]) + row_max[i] * scale
+                        )
         return Output, LogSum
 
     return main
 
 
 @tilelang.jit(pass_configs=FAST_MATH)
-def gradients(
+def gradient_of_queries(
+    batch,
+    heads,
+    length,
+    dim,
+    window,
+    key_heads=None,
+    dtype=T.float16,
+    block_M=192,
+    block_N=None,
+    num_stages=2,
+    threads=384,
+    per_processor=1,
+):
+    """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
+    has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
+    atomics: with short windows, weights computed twice cost less."""
+    key_heads = key_heads or heads
+    shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    row_shape = (batch, heads, length)
+    scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
+    packed = math.gcd(heads // key_heads, block_M)
+    rows = block_M // packed  # positions of a tile
+    row_tiles = -(-length // rows)
+    span = rows + min(window, length) - 1  # keys that some position sees
+    block_N = block_N or -(-span // -(-span // 80) // 16) * 16
+    key_tiles = -(-span // block_N)
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        Out: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        LogSum: T.Tensor(row_shape, T.float32),
+    ):
+        dQ, Delta = T.empty(shape, dtype), T.empty(row_shape, T.float32)
+        with T.Kernel(blocks, threads=threads) as block:
+            T.annotate_min_blocks_per_sm(per_processor)
+            tile = (rows, packed, dim)
+            Q_shared = T.alloc_shared(tile, dtype)
+            Out_shared = T.alloc_shared(tile, dtype)
+            dO_shared = T.alloc_shared(tile, dtype)
+            dQ_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            log_sum_shared = T.alloc_shared((packed, rows), T.float32)
+            # Positions and heads are rows of products.
+            Q_rows, dO_rows = (T.reshape(x, (block_M, dim)) for x in (Q_shared, dO_shared))
+            dQ_tile = T.reshape(dQ_shared, tile)
+            product = T.alloc_fragment((block_M, dim), T.float32)
+            log_sum = T.alloc_fragment((block_M,), T.float32)
+            delta = T.alloc_fragment((block_M,), T.float32)
+            weights = T.alloc_fragment((block_M, block_N), T.float32)
+            slope = T.alloc_fragment((block_M, block_N), T.float32)
+            slope_cast = T.alloc_fragment((block_M, block_N), dtype)
+            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+
+            domain = [batch, heads // packed, row_tiles]
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
+                key_head = by * packed // (heads // key_heads)
+                first, head = bx * rows, by * packed
+                T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
+                T.copy(dO[bz, first : first + rows, head : head + packed, :], dO_shared)
+                T.copy(LogSum[bz, head : head + packed, first : first + rows], log_sum_shared)
+                T.copy(Out[bz, first : first + rows, head : head + packed, :], Out_shared)
+                for i in T.Parallel(block_M):
+                    log_sum[i] = log_sum_shared[i % packed, i // packed]
+                for i, j in T.Parallel(block_M, dim):
+                    out = T.cast(Out_shared[i // packed, i % packed, j], T.float32)
+                    product[i, j] = out * dO_shared[i // packed, i % packed, j]
+                T.reduce_sum(product, delta, dim=1)
+                for i in T.Parallel(block_M):
+                    if first + i // packed < length:
+                        Delta[bz, head + i % packed, first + i // packed] = delta[i]
+                T.clear(dQ_local)
+                steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
+                for step in T.Pipelined(steps, num_stages=num_stages):
+                    here = first + rows - (step + 1) * block_N
+                    T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
+                    T.gemm(
+                        *(Q_rows, K_shared, weights),
+                        transpose_B=True,
+                        policy=ROWS,
+                        clear_accum=True,
+                    )
+                    T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
+                    T.gemm(
+                        dO_rows, V_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True
+                    )
+                    for i, j in T.Parallel(block_M, block_N):
+                        weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[i])
+                    mask(weights, first, here, packed, window, 0)
+                    for i, j in T.Parallel(block_M, block_N):
+                        slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[i])
+                    T.gemm(slope_cast, K_shared, dQ_local, policy=ROWS)
+                for i, j in T.Parallel(block_M, dim):
+                    dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
+                T.copy(dQ_local, dQ_shared)
+                T.copy(dQ_tile, dQ[bz, first : first + rows, head : head + packed, :])
+        return dQ, Delta
+
+    return main
+
+
+@tilelang.jit(pass_configs=FAST_MATH)
+def gradients_of_keys(
     batch,
     heads,
     length,
@@ -110,10 +252,11 @@ def gradients(
     block_N=64,
     num_stages=2,
     threads=128,
-    by_tma=False,
+    per_processor=2,
 ):
-    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. A block has `block_N`
-    keys and goes through the queries that see them, of all heads that share them."""
+    """dK and dV. A block has `block_N` keys and goes through the queries that see them, of all
+    heads that share them. Products are transposed, (keys, queries), so that weights and slopes are
+    the first operands of the next products in registers."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape, per_group = (batch, heads, length), heads // key_heads
@@ -127,7 +270,6 @@ def gradients(
         dO: T.Tensor(shape, dtype),
         LogSum: T.Tensor(row_shape, T.float32),
         Delta: T.Tensor(row_shape, T.float32),
-        dQ: T.Tensor(shape, T.float32),
     ):
         dK, dV = T.empty(key_shape, dtype), T.empty(key_shape, dtype)
         with T.Kernel(T.ceildiv(length, block_N), key_heads, batch, threads=threads) as (
@@ -135,6 +277,7 @@ def gradients(
             by,
             bz,
         ):
+            T.annotate_min_blocks_per_sm(per_processor)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             Q_shared = T.alloc_shared((block_M, dim), dtype)
@@ -145,11 +288,8 @@ def gradients(
             weights_cast = T.alloc_fragment((block_N, block_M), dtype)
             slope = T.alloc_fragment((block_N, block_M), T.float32)
             slope_cast = T.alloc_fragment((block_N, block_M), dtype)
-            slope_shared = T.alloc_shared((block_N, block_M), dtype)
             dK_local = T.alloc_fragment((block_N, dim), T.float32)
             dV_local = T.alloc_fragment((block_N, dim), T.float32)
-            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
-            dQ_shared = T.alloc_shared((block_M, dim), T.float32)
 
             here = bx * block_N
             T.copy(K[bz, here : here + block_N, by, :], K_shared)
@@ -159,8 +299,10 @@ def gradients(
             before = here // block_M
             steps = T.ceildiv(T.min(length, here + block_N + window - 1), block_M) - before
             for step in T.Pipelined(per_group * steps, num_stages=num_stages):
-                head = by * per_group + step // steps
-                first = (before + step % steps) * block_M
+                head, first = (
+                    by * per_group + step % per_group,
+                    (before + step // per_group) * block_M,
+                )
                 T.copy(Q[bz, first : first + block_M, head, :], Q_shared)
                 T.copy(LogSum[bz, head, first : first + block_M], log_sum)
                 T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=ROWS, clear_accum=True)
@@ -168,21 +310,21 @@ def gradients(
                 T.copy(Delta[bz, head, first : first + block_M], delta)
                 T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
                 for i, j in T.Parallel(block_N, block_M):
-                    behind = first - here + j - i  # by how much the query is behind the key
-                    weights[i, j] = T.if_then_else(
-                        behind >= 0 and behind < window,
-                        T.exp2(weights[i, j] * scale - log_sum[j]),
-                        0,
-                    )
+                    weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[j])
+                # Tiles that some key has only a part of.
+                if first < here + block_N - 1:
+                    for i, j in T.Parallel(block_N, block_M):
+                        seen = first + j >= here + i
+                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                if first + block_M > here + window:
+                    for i, j in T.Parallel(block_N, block_M):
+                        seen = first + j < here + i + window
+                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                T.copy(weights, weights_cast)
                 for i, j in T.Parallel(block_N, block_M):
                     slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
-                T.copy(slope_cast, slope_shared)
-                T.copy(weights, weights_cast)
                 T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
-                T.gemm(slope_shared, Q_shared, dK_local, policy=ROWS)
-                T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
-                T.copy(dQ_local, dQ_shared)
-                T.atomic_add(dQ[bz, first : first + block_M, head, :], dQ_shared, use_tma=by_tma)
+                T.gemm(slope_cast, Q_shared, dK_local, policy=ROWS)
             for i, j in T.Parallel(block_N, dim):
                 dK_local[i, j] = dK_local[i, j] * dim**-0.5
             T.copy(dV_local, V_shared)
@@ -222,15 +364,13 @@ def gradient_of_sinks(batch, heads, length, block=512):
     return main
 
 
-def backward(tensors, out, log_sum, d_out, window, **tile):
+def backward(tensors, out, log_sum, d_out, window):
     """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
     q, k, v, sinks = tensors
     batch, length, heads, dim = q.shape
-    d_q = torch.zeros(q.shape, device=q.device)
-    delta = dot_of_rows(batch, heads, length, dim)(out, d_out)
-    kernel = gradients(batch, heads, length, dim, window, k.shape[2], **tile)
-    d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
-    d_q = scaled(d_q.numel(), dim**-0.5)(d_q.view(-1)).view(q.shape)
+    sizes = (batch, heads, length, dim, window, k.shape[2])
+    d_q, delta = gradient_of_queries(*sizes)(q, k, v, out, d_out, log_sum)
+    d_k, d_v = gradients_of_keys(*sizes)(q, k, v, d_out, log_sum, delta)
     return d_q, d_k, d_v, gradient_of_sinks(batch, heads, length)(sinks, log_sum, delta)
 
 

@@ -33,14 +33,16 @@ def place_of_row(d, dim):
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
-    heads, key_heads, dim=128, splits=1, block_H=16, block_N=64, num_stages=4, threads=128
+    heads, key_heads, dim=128, splits=1, block_H=None, block_N=64, num_stages=4, threads=128
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
-    a scale for each of their heads. Each is for heads / key_heads neighbours of q's, at most
-    block_H. `splits` blocks share the keys of a head; a second kernel combines their results."""
+    a scale for each of their heads. Each is for heads / key_heads neighbours of q's, which are the
+    first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
+    share the keys of a head; a second kernel combines their results."""
     batch, longest = T.dynamic("batch, longest")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
+    block_H = block_H or -(-per_group // 8) * 8
 
     @T.prim_func
     def main(

@@ -97,7 +97,8 @@ def mla_decode_paged(
             row_max = T.alloc_fragment((block_H,), T.float32)
             row_max_before = T.alloc_fragment((block_H,), T.float32)
             rescale = T.alloc_fragment((block_H,), T.float32)
-            tile_sum = T.alloc_fragment((block_H,), T.float32)
+            # A sum for each key of a tile: they are added up once, at the end.
+            sums = T.alloc_fragment((block_H, block_N), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
             length = Lengths[by]
@@ -109,7 +110,7 @@ def mla_decode_paged(
                 T.copy(Q[by, rows, here], Q_shared[p])
                 T.clear(out[p])
             T.copy(Q[by, rows, dim:], Q_rope_local)
-            T.clear(row_sum)
+            T.clear(sums)
             T.fill(row_max, NO_KEY)
             for step in T.Pipelined(count, num_stages=num_stages):
                 first = (bz * share + step) * block_N
@@ -141,9 +142,9 @@ def mla_decode_paged(
                 for values, piece in zip(KV_shared, out, strict=True):
                     T.gemm(weights_shared, values, piece, policy=COLUMNS)
                 # Beside the products.
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_H):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_H, block_N):
+                    sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
+            T.reduce_sum(sums, row_sum, dim=1)
             parts = T.view(Output, (1, batch, heads, dim)) if log_sums is None else Output
             for piece, here in zip(out, columns, strict=True):
                 for i, j in T.Parallel(block_H, width):

@@ -431,6 +431,7 @@ class Dataflow {
       exits = end;
       grows = Join(&head, Aged(end, node, true));
     }
+    WaitAtEnd(node, *state, &exits);
     exits = Aged(exits, node, false);
     if (runs) {
       *state = std::move(exits);
@@ -447,6 +448,41 @@ class Dataflow {
       });
     }
     Join(state, exits);
+  }
+
+  /*! Lets an iteration end with the wait for its MMAs that the next one would begin with. Nothing
+   * runs between the two, and ptxas takes accumulators that an iteration begins with for written in
+   * the middle of a stage: it awaits each MMA of the kernel by itself (C7515). */
+  static void WaitAtEnd(CfgNode* loop, const InFlight& in_front, InFlight* exits) {
+    for (const auto& [operation, progress] : in_front) {
+      if (operation.issue->queue->queue == AsyncQueue::kWgmma) return;
+    }
+    std::vector<CfgNode*> first;
+    AppendFirst(*loop, &first);
+    for (CfgNode* node : first) {
+      const auto wait =
+          std::find_if(node->before.begin(), node->before.end(), [](const AsyncWait& w) {
+            return w.queue->queue == AsyncQueue::kWgmma && w.pending == 0;
+          });
+      if (wait == node->before.end()) continue;
+      loop->at_end.push_back(*wait);
+      node->before.erase(wait);
+      return Retire(&loop->at_end.back(), exits);
+    }
+  }
+  /*! The statements that an iteration begins with, up to the first one that accesses memory. */
+  static bool AppendFirst(const CfgNode& node, std::vector<CfgNode*>* out) {
+    for (const auto& n : node.body) {
+      if (n->kind == CfgNode::Kind::kSequence) {
+        if (!AppendFirst(*n, out)) return false;
+        continue;
+      }
+      out->push_back(n.get());
+      if (n->kind != CfgNode::Kind::kLeaf || !n->effects.accesses.empty() || n->issue || n->wait) {
+        return false;
+      }
+    }
+    return true;
   }
 
   /*! The operations as a later iteration sees them, or what follows the loop. */

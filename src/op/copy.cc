@@ -221,9 +221,9 @@ class CopyOperator : public TileOperator {
       return std::nullopt;
     }
     const auto rows = std::find_if(whole.dims.begin(), whole.dims.end(),
-                                   [&](const TmaDim& d) { return d.shared == rank - 2; });
+                                   [&](const TmaDim& d) { return d.shared == RowsOfTile(); });
     if (rows == whole.dims.end() || !StaysInGroups(rows->global, scope)) return std::nullopt;
-    if (ToInt(src_.ranges[rank - 2]->extent) % groups) return std::nullopt;
+    if (ToInt(src_.ranges[RowsOfTile()]->extent) % groups) return std::nullopt;
     const Var group = MakeVar("group");
     scope.analyzer->BindConst(group, groups);
     const auto [src, dst] = PartOf(rows->global, group, groups);
@@ -234,9 +234,17 @@ class CopyOperator : public TileOperator {
     return tma.plan;
   }
 
+  /*! The dimension that groups share: the outermost one, so that a group's part is in one piece, as
+   * are the rows of an accumulator that it has. */
+  size_t RowsOfTile() const {
+    size_t d = 0;
+    while (d + 2 < src_.ranges.size() && IsConst(src_.ranges[d]->extent, 1)) ++d;
+    return d;
+  }
+
   /*! The rows of a store, and those of dimension `dim` of the tensor, that a warp group has. */
   std::pair<TileRegion, TileRegion> PartOf(size_t dim, const Expr& group, int64_t groups) const {
-    const size_t rows = src_.ranges.size() - 2;
+    const size_t rows = RowsOfTile();
     const int64_t part = ToInt(src_.ranges[rows]->extent) / groups;
     return {RowsOf(src_, rows, group * part, part), RowsOf(dst_, dim, group * part, part)};
   }

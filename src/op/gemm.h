@@ -69,7 +69,7 @@ struct GemmContext {
   const Target* target;
   /*! Layouts of A and B in shared memory, as far as they are settled, and not by a gemm. */
   Layout a, b;
-  /*! A or B is a view, whose layout is that of another buffer. */
+  /*! A or B is a view with elements of another type. */
   bool views = false;
   /*! The lowest of the threads, in the block. */
   int64_t first_thread = 0;

@@ -155,7 +155,7 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   std::optional<GroupChoice> choice = SelectGroupMma(want, k_major, op.policy, &why);
   if (!choice) return why;
   if (!IsShared(op.b.buffer)) return "B is not in shared memory";
-  if (context.views) return "an operand is a view of another buffer";
+  if (context.views) return "an operand is a view with elements of another type";
   plan->wgmma = *choice;
   plan->warps = choice->warps;
   plan->fma_begin = op.K();

@@ -212,17 +212,28 @@ class AccessCollector : public StmtExprVisitor {
   }
 
   /*! A box that TMA stores lies dense from its address on: where it begins with a row and is whole
-   * rows, of the last two dimensions, these are what is read. */
+   * rows, of the last dimensions, these are what is read. */
   static bool NameBox(const CallNode* op, SharedAccess* a) {
     const int64_t elements = StoredBox(op);
     const size_t rank = a->indices.size();
     if (elements == 0 || rank < 2 || a->whole) return false;
     const auto columns = AsInt(BufferOf(a->buffer)->shape[rank - 1]);
     if (!columns || elements % *columns || !IsConst(a->indices[rank - 1], 0)) return false;
-    const Axis row{MakeVar("row"), 0, elements / *columns};
-    a->indices.Set(rank - 2, a->indices[rank - 2] + row.var);
+    Array<Expr> indices = a->indices;
+    std::vector<Axis> axes;
+    int64_t rows = elements / *columns;
+    for (size_t d = rank - 2; rows > 1; --d) {
+      // All of this dimension, if they are more than it has.
+      const auto extent = AsInt(BufferOf(a->buffer)->shape[d]);
+      const bool within = extent && rows <= *extent;
+      if (!within && (!extent || d == 0 || rows % *extent || !IsConst(indices[d], 0))) return false;
+      axes.push_back({MakeVar("row"), 0, within ? rows : *extent});
+      indices.Set(d, indices[d] + axes.back().var);
+      rows /= axes.back().extent;
+    }
+    a->indices = indices;
     a->lanes = static_cast<int>(*columns);
-    a->inner.push_back(row);
+    a->inner.insert(a->inner.end(), axes.begin(), axes.end());
     return true;
   }
 

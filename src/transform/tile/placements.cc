@@ -82,6 +82,10 @@ void Placements::PlaceAnnotated(const Var& buffer, const Layout& layout) {
 }
 
 void Placements::PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) {
+  const Var root = views->RootOf(buffer);
+  if (!root.same_as(buffer)) {
+    return PlaceSwizzle(root, Carry(layout, buffer, root, span), span);
+  }
   auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{buffer, layout, span});
   if (is_new) return news_.push_back(buffer);
   const int bits = BufferOf(buffer)->dtype->dtype.bits;

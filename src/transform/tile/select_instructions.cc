@@ -121,12 +121,17 @@ class GemmSelector : public Selector {
                               &target_,
                               AnnotatedOf(gemm.a.buffer),
                               AnnotatedOf(gemm.b.buffer),
-                              views_.IsView(gemm.a.buffer) || views_.IsView(gemm.b.buffer),
+                              OfAnotherType(gemm.a.buffer) || OfAnotherType(gemm.b.buffer),
                               threads.first};
     return WithInstruction(call, gemm, PlanGemm(gemm, context));
   }
 
  private:
+  /*! Whether it is a view whose elements are not those of its buffer. */
+  bool OfAnotherType(const Var& buffer) const {
+    return BufferOf(buffer)->dtype->dtype != BufferOf(views_.RootOf(buffer))->dtype->dtype;
+  }
+
   const Views& views_;
 };
 

@@ -73,6 +73,18 @@ def test_groups_store_their_rows(times):
     close(c, torch.cat([product * (t + 1) for t in range(times)]))
 
 
+@T.macro
+def store_boxes(S, C, t):
+    """Rows of the accumulator, under two indices."""
+    T.copy(T.reshape(S, (ROWS // 8, 8, COLUMNS)), T.reshape(C, (ROWS // 8, 8, COLUMNS)))
+
+
+def test_groups_store_their_outer_rows():
+    source, product, c = run(products(store_boxes, 2))
+    assert_apart(source)
+    close(c, product * 2)
+
+
 def test_groups_that_have_columns_meet():
     source, product, c = run(products(store_tile, policy=T.GemmWarpPolicy.FullCol))
     assert source.count("tl::sync_threads_partial(3, 256)") == 1

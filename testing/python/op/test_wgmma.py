@@ -337,6 +337,58 @@ def test_regions():
     assert torch.allclose(kernel(a, b).double(), wanted, atol=1e-4)
 
 
+@pytest.mark.parametrize("stages", [0, 2])
+def test_views(stages):
+    """Operands that have another shape where they are filled, once and in a pipeline by TMA."""
+    m, n, k, block_k = 128, 64, 192, 64
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, 8, k), "float16"), B: T.Tensor((n // 2, 2, k), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=256):
+            a = T.alloc_shared((16, 8, block_k), "float16")
+            b = T.alloc_shared((n // 2, 2, block_k), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            rows, columns = T.reshape(a, (m, block_k)), T.reshape(b, (n, block_k))
+            T.clear(c)
+            for ko in T.Pipelined(k // block_k, num_stages=stages):
+                T.copy(A[0, 0, ko * block_k], a)
+                T.copy(B[0, 0, ko * block_k], b)
+                T.gemm(rows, columns, c, transpose_B=True)
+            T.copy(c, C)
+
+    a, b = data("float16", 16, 8, k), data("float16", n // 2, 2, k)
+    kernel = build(main)
+    source = kernel.get_kernel_source()
+    assert "tl::wgmma_ss<64" in source
+    assert ("tl::tma_load" in source) is (stages > 0)
+    wanted = a.reshape(m, k).double() @ b.reshape(n, k).double().T
+    assert torch.allclose(kernel(a, b).double(), wanted, atol=1e-4)
+
+
+def test_views_of_another_type(caplog):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "uint16"), B: T.Tensor((64, 64), "float16"),
+             C: T.Tensor((64, 64), "float32")):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "uint16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(T.view(a, (64, 64), "float16"), b, c, clear_accum=True)
+            T.copy(c, C)
+
+    a, b = data("float16", 64, 64), data("float16", 64, 64)
+    kernel = build(main)
+    assert "no wgmma: an operand is a view with elements of another type" in caplog.text
+    assert torch.allclose(
+        kernel(a.view(torch.uint16), b).double(), a.double() @ b.double(), atol=1e-4
+    )
+
+
 @pytest.mark.parametrize(("block_m", "stages", "threads"), [(64, 1, 128), (128, 3, 256)])
 def test_in_a_pipeline(block_m, stages, threads):
     """Operands that cp.async fills pass a fence, and are not written before the wait."""

@@ -180,6 +180,26 @@ def test_a_loop_without_products_is_waited_in_front_of():
     assert planned(kernel(body)) == ["gemm", "wait 0 c", "for", "fill", "copy"]
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_an_iteration_ends_with_the_wait_that_the_next_one_begins_with(before):
+    """Unless there is something to wait for in front of the first one."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        if before:
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        for _ in T.serial(n):
+            T.copy(A, a[0, :, :])
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    if before:
+        assert lines == ["gemm", "for", "wait 0 c", "copy", "gemm", "wait 0 c", "copy"]
+    else:
+        assert lines == ["for", "copy", "gemm", "wait 0 c", "copy"]
+
+
 @pytest.mark.parametrize(("ahead", "wait"), [(0, "wait 0"), (1, "wait 2"), (2, "wait 1")])
 def test_versions(ahead, wait):
     """A copy waits for the product that reads its version: of this iteration, of the one before

@@ -35,6 +35,31 @@ struct PairCast {
   static constexpr bool exists = false;
 };
 
+/*! The elements of a vector. Bytes are words, too: what NVVM copies as an aggregate, it takes apart
+ * by its first type, and puts pairs of bytes together again with three instructions each. */
+template <typename T, int N,
+          int word = sizeof(T) != 1 ? 0
+                     : N % 4 == 0   ? 4
+                     : N % 2 == 0   ? 2
+                                    : 0>
+struct Elements {
+  T data[N];
+};
+template <typename T, int N>
+struct Elements<T, N, 4> {
+  union {
+    T data[N];
+    uint32_t words[N / 4];
+  };
+};
+template <typename T, int N>
+struct Elements<T, N, 2> {
+  union {
+    T data[N];
+    uint16_t words[N / 2];
+  };
+};
+
 }  // namespace detail
 
 /*!
@@ -42,15 +67,14 @@ struct PairCast {
  * aggregate: `tl::vec<float, 2>{1.0f, 2.0f}`.
  */
 template <typename T, int N>
-struct alignas(detail::vec_alignment(int(sizeof(T)) * N)) vec {
+struct alignas(detail::vec_alignment(int(sizeof(T)) * N)) vec : detail::Elements<T, N> {
   static_assert(N >= 1 && N <= 32, "tl::vec has 1 to 32 elements");
-  T data[N];
 
-  TL_DEVICE T get(int i) const { return data[i]; }
-  TL_DEVICE void set(int i, T value) { data[i] = value; }
+  TL_DEVICE T get(int i) const { return this->data[i]; }
+  TL_DEVICE void set(int i, T value) { this->data[i] = value; }
 
-  TL_DEVICE T& operator[](int i) { return data[i]; }
-  TL_DEVICE const T& operator[](int i) const { return data[i]; }
+  TL_DEVICE T& operator[](int i) { return this->data[i]; }
+  TL_DEVICE const T& operator[](int i) const { return this->data[i]; }
 };
 
 #define TL_VEC_BINARY(op, Result)                                                     \

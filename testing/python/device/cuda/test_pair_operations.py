@@ -35,6 +35,25 @@ def test_bfloat16_of_8_bit_floats_takes_two_instructions_an_element(narrow):
     assert len(found) < 72
 
 
+def test_pairs_of_8_bit_floats_out_of_order_take_one_instruction():
+    """Words are not taken apart into bytes, whichever vectors they are copied by."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), T.float8_e4m3fn), C: T.Tensor((128, 64), T.float16)):
+        with T.Kernel(1, threads=128):
+            F = T.alloc_fragment((128, 64), T.float8_e4m3fn)
+            G = T.alloc_fragment((128, 64), T.float16)
+            T.copy(A, F)
+            for i, j in T.Parallel(128, 64):
+                G[i, j] = F[i, j // 4 * 4 + 2 - j % 4 // 2 * 2 + j % 2]
+            T.copy(G, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    code = re.findall(r"\*/\s+(?:@!?P\d )?([A-Z0-9]+)", kernel.sass)
+    assert code.count("F2FP") == 32
+    assert not {"PRMT", "SHF", "LOP3"} & set(code)
+
+
 def instructions_of_a_word(narrow, wide, distant):
     """Of eight elements of a thread's 32: all that are neither accesses nor control flow."""
 
