@@ -177,8 +177,10 @@ Array<Expr> SimplifyAll(const Array<Expr>& exprs, Analyzer* analyzer) {
 /*! for outer in unroll: for lane in vectorized: body */
 Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& lane, int64_t width,
                         Stmt body, const Span& span) {
+  SideEffects effects;
+  effects(body);
   Map<String, Any> independent;
-  independent.Set(kIndependentIterations, true);
+  if (effects.memory) independent.Set(kIndependentIterations, true);
   if (width > 1) {
     body = MakeFor(lane, MakeInt(width), ForKind::kVectorized, body, span, independent);
   } else {
