@@ -117,7 +117,7 @@ def fused_moe(
     block_M=128,
     block_N=128,
     block_K=64,
-    num_stages=3,
+    num_stages=4,
     threads=256,
     panel=8,
     block_H=256,
