@@ -30,9 +30,9 @@ CONFIGS = [
 
 SCALED_SIZES = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192)]
 SCALED_CONFIGS = [
-    {"block_N": block_N, "num_stages": stages, "panel": panel}
-    for (block_N, stages), panel in itertools.product(
-        [(128, 4), (128, 5), (160, 4), (192, 3), (192, 4)], [4, 8, 16]
+    {"block_N": block_N, "parts": parts, "num_stages": stages, "panel": panel}
+    for (block_N, parts, stages), panel in itertools.product(
+        [(128, 2, 3), (128, 1, 4), (128, 1, 5), (160, 1, 4), (192, 1, 4)], [4, 8, 16]
     )
 ]
 
@@ -62,7 +62,7 @@ def scaled_row(size):
         name=f"{M} x {N} x {K} scales of 1 x 128 and 128 x 128",
         program=own.scaled_matmul,
         arguments={"M": M, "N": N, "K": K},
-        config=SCALED_CONFIGS[4],
+        config=SCALED_CONFIGS[1],
         configs=SCALED_CONFIGS,
         inputs=lambda device: list(own.scaled_inputs(M, N, K, device)),
         error=lambda given, found: (norm_error(found, own.scaled_reference(*given)), 1e-2),

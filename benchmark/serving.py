@@ -328,7 +328,7 @@ def sampling() -> Program:
         [own.ordered, own.top_k_top_p],
         [
             lambda batch, vocabulary: own.top_k_top_p(
-                vocabulary, **({"block": 128, "threads": 64} if vocabulary < 1000 else {})
+                vocabulary, **(own.SMALL if vocabulary < 1000 else {})
             )
         ],
         case,

@@ -25,6 +25,7 @@ def scaled_matmul(
     threads=256,
     group=128,
     panel=8,
+    parts=1,
     out_dtype=T.bfloat16,
 ):
     """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
@@ -32,12 +33,14 @@ def scaled_matmul(
     them, (K / group, N); the scales are applied to float32 sums of `group` products.
 
     Blocks for all multiprocessors take the tiles in turn, so that the loads of one run during the
-    end of another. `panel` tiles of rows go through the columns together.
+    end of another. `panel` tiles of rows go through the columns together. A tile has `parts` times
+    `block_N` columns, one product after the other: the wider it is, the fewer bytes come from L2,
+    and the sums of all parts, but the product of one, are in registers.
     """
     groups, blocks = -(-K // group), processors()
-    rows, columns = -(-M // block_M), -(-N // block_N)
+    rows, columns = -(-M // block_M), -(-N // (parts * block_N))
     # Columns that share a scale of B, as those of a tile of 192 do in parts.
-    part = math.gcd(block_N, group)
+    shared = math.gcd(block_N, group)
 
     @T.prim_func
     def main(
@@ -49,43 +52,49 @@ def scaled_matmul(
     ):
         with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
-            B_shared = T.alloc_shared((block_N, group), T.float8_e4m3fn)
-            C_shared = T.alloc_shared((block_M, block_N), out_dtype)
+            B_shared = [T.alloc_shared((block_N, group), T.float8_e4m3fn) for _ in range(parts)]
+            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(parts)]
             scale = T.alloc_shared((block_M,), T.float32)
-            scale_of_B = T.alloc_shared((block_N,), T.float32) if rows_of_B else None
-            square = T.alloc_local((block_N // part,), T.float32)
+            scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
+            square = T.alloc_local((parts * block_N // shared,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
-            C_local = T.alloc_fragment((block_M, block_N), T.float32)
+            C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
 
             for above, bx, y in T.Persistent([-(-rows // panel), columns, panel], blocks, block):
-                first, left = (above * panel + y) * block_M, bx * block_N
+                first, left = (above * panel + y) * block_M, bx * parts * block_N
                 if first < M:
-                    T.clear(C_local)
+                    for sums in C_local:
+                        T.clear(sums)
                     for k in T.Pipelined(groups, num_stages=num_stages):
                         T.copy(A[first, k * group], A_shared)
-                        T.copy(B[left, k * group], B_shared)
+                        for n, tile in enumerate(B_shared):
+                            T.copy(B[left + n * block_N, k * group], tile)
                         T.copy(scale_A[k, first], scale)
                         if rows_of_B:
                             T.copy(scale_B[k, left], scale_of_B)
                         else:
                             # Under way during the product.
-                            for p in T.unroll(block_N // part):
-                                square[p] = scale_B[(left + p * part) // group, k]
-                        T.gemm(
-                            A_shared,
-                            B_shared,
-                            product,
-                            transpose_B=True,
-                            clear_accum=True,
-                            policy=T.GemmWarpPolicy.FullRow,
-                        )
-                        for p in T.unroll(block_N // part):
-                            for i, j in T.Parallel(block_M, part):
-                                at = p * part + j
-                                of_B = scale_of_B[at] if rows_of_B else square[p]
-                                C_local[i, at] += product[i, at] * (scale[i] * of_B)
-                    T.copy(C_local, C_shared)
-                    T.copy(C_shared, C[first, left])
+                            for p in T.unroll(parts * block_N // shared):
+                                square[p] = scale_B[(left + p * shared) // group, k]
+                        for n, tile in enumerate(B_shared):
+                            T.gemm(
+                                A_shared,
+                                tile,
+                                product,
+                                transpose_B=True,
+                                clear_accum=True,
+                                policy=T.GemmWarpPolicy.FullRow,
+                            )
+                            for p in T.unroll(block_N // shared):
+                                for i, j in T.Parallel(block_M, shared):
+                                    at = p * shared + j
+                                    of_B = square[n * (block_N // shared) + p]
+                                    if rows_of_B:
+                                        of_B = scale_of_B[n * block_N + at]
+                                    C_local[n][i, at] += product[i, at] * (scale[i] * of_B)
+                    for n, sums in enumerate(C_local):
+                        T.copy(sums, C_shared[n])
+                        T.copy(C_shared[n], C[first, left + n * block_N])
 
     return main
 

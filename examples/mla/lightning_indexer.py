@@ -12,6 +12,9 @@ import torch
 import tilelang
 import tilelang.language as T
 
+LANES = 32
+DIGITS = 2048
+
 
 @tilelang.jit(out_idx=[-1])
 def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=2):
@@ -69,67 +72,205 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
 @T.macro
 def ordered(x):
     """Bits of a float32 as a uint32 that is larger where the number is."""
-    bits = T.reinterpret(x, T.uint32)
-    negative = bits >= T.uint32(0x80000000)
-    return bits ^ T.if_then_else(negative, T.uint32(0xFFFFFFFF), T.uint32(0x80000000))
+    bits = T.reinterpret(x, T.int32)
+    return T.reinterpret(bits ^ (bits >> 31 | -(2**31)), T.uint32)
+
+
+@T.macro
+def find_digit(counts, wanted, found):
+    """The digit of the `wanted`-th largest key, of how many keys have each digit: `found` becomes
+    that digit, how many of it are wanted, and how many have it."""
+    # Sums from a digit to the end of its line, from a line to the end of its group, and of groups.
+    lines = T.alloc_shared((DIGITS // (4 * LANES), LANES), T.int32)
+    groups = T.alloc_shared((DIGITS // (4 * LANES),), T.int32)
+    T.cumsum(counts, dim=1, reverse=True)
+    for i in T.Parallel(DIGITS // 4):
+        lines[i // LANES, i % LANES] = counts[i, 0]
+    T.cumsum(lines, dim=1, reverse=True)
+    for g in T.Parallel(DIGITS // (4 * LANES)):
+        groups[g] = lines[g, 0]
+    T.cumsum(groups, dim=0, reverse=True)
+    for i, digit in T.Parallel(DIGITS // 4, 4):
+        group, line = i // LANES, i % LANES
+        larger = T.alloc_var(T.int32, init=0)
+        if line + 1 < LANES:
+            larger = lines[group, line + 1]
+        if group + 1 < DIGITS // (4 * LANES):
+            larger += groups[group + 1]
+        this = T.alloc_var(T.int32, init=counts[i, digit])
+        if digit < 3:
+            this -= counts[i, digit + 1]
+            larger += counts[i, digit + 1]
+        if larger < wanted and wanted <= larger + this:
+            found[0] = i * 4 + digit
+            found[1] = wanted - larger
+            found[2] = this
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, block=2048, threads=512):
+def top_k(k, threads=512, loads=2, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
-    -1 behind them where it sees fewer. A digit of 8 bits of the k-th largest score follows from how
-    many scores have each digit, given the digits before; then all that are larger are listed, and
-    as many equal ones as are missing."""
+    -1 behind them where it sees fewer. The upper 11 bits of the k-th largest score follow from how
+    many scores have each such digit. A second pass lists what is larger, and keeps what has that
+    digit, up to `listed` scores, of which the other bits are found likewise; all that are larger
+    are listed then, and as many equal ones as are missing. If more have that digit, a digit of 8
+    bits at a time is found by a pass over the row."""
     queries, length = T.dynamic("queries, length")
+    block = 4 * threads
+    tile = loads * block
+
+    @T.macro
+    def by_passes(Scores, Chosen, query, seen):
+        """Any row, by five passes."""
+        counts = T.alloc_shared((257,), T.int32)
+        # The digit found last, how many of it are wanted, and how many are listed of each kind.
+        found = T.alloc_shared((4,), T.int32)
+        prefix = T.alloc_var(T.uint32, init=T.uint32(0))
+        wanted = T.alloc_var(T.int32, init=k)
+        for digit in T.unroll(4, explicit=True):
+            T.clear(counts)
+            for step in T.serial(T.ceildiv(seen, block)):
+                for j in T.Parallel(block):
+                    row = step * block + j
+                    if row < seen:
+                        key = ordered(Scores[query, row])
+                        if digit == 0 or key >> T.uint32(32 - 8 * digit) == prefix:
+                            bin = key >> T.uint32(24 - 8 * digit) & T.uint32(255)
+                            T.atomic_add(counts[bin], 1)
+            # As many have this digit or a larger one.
+            T.cumsum(counts, dim=0, reverse=True)
+            for j in T.Parallel(256):
+                if counts[j] >= wanted and counts[j + 1] < wanted:
+                    found[0] = j
+                    found[1] = wanted - counts[j + 1]
+            prefix = prefix << T.uint32(8) | T.cast(found[0], T.uint32)
+            wanted = found[1]
+        for j in T.Parallel(2):
+            found[2 + j] = 0
+        for step in T.serial(T.ceildiv(seen, block)):
+            for j in T.Parallel(block):
+                row = step * block + j
+                if row < seen:
+                    key = ordered(Scores[query, row])
+                    at = T.alloc_var(T.int32, init=k)
+                    if key > prefix:
+                        at = T.atomic_add(found[2], 1, return_prev=True)
+                    if key == prefix:
+                        at = k - wanted + T.atomic_add(found[3], 1, return_prev=True)
+                    if at < k:
+                        Chosen[query, at] = row
+
+    @T.macro
+    def load(Scores, query, seen, first, scores, keys):
+        """The keys of a tile of a row; 0, which no number has, of what the query does not see."""
+        for u, i, v in T.Parallel(loads, threads, 4):
+            row = first + u * block + i * 4 + v
+            scores[u, i, v] = T.if_then_else(row < length, Scores[query, row], T.float32(0))
+        for u, i, v in T.Parallel(loads, threads, 4):
+            inside = first + u * block + i * 4 + v < seen
+            keys[u, i, v] = T.if_then_else(inside, ordered(scores[u, i, v]), T.uint32(0))
 
     @T.prim_func
     def main(
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
     ):
         with T.Kernel(queries, threads=threads) as query:
-            counts = T.alloc_shared((257,), T.int32)
-            # The digit found last, how many of it are wanted, and how many are listed of each kind.
-            found = T.alloc_shared((4,), T.int32)
+            scores = T.alloc_fragment((loads, threads, 4), T.float32)
+            counts = T.alloc_shared((DIGITS // 4, 4), T.int32)
+            found = T.alloc_shared((3,), T.int32)
+            keys = T.alloc_fragment((loads, threads, 4), T.uint32)
+            kept = T.alloc_shared((listed,), T.uint32)
+            rows = T.alloc_shared((listed,), T.int32)
+            # Of a tile: how many scores threads list and keep, in halves of a word.
+            number = T.alloc_fragment((threads,), T.uint32)
+            offsets = T.alloc_fragment((loads, threads, 4), T.uint32)
+            places = T.alloc_shared((threads // LANES, LANES), T.uint32)
+            warps = T.alloc_shared((threads // LANES,), T.uint32)
+            taken = T.alloc_shared((2,), T.int32)
             seen = query + 1 + length - queries
-            tiles = T.ceildiv(seen, block)
             if seen <= k:
                 for j in T.Parallel(k):
                     Chosen[query, j] = T.if_then_else(j < seen, j, -1)
             else:
-                prefix = T.alloc_var(T.uint32, init=T.uint32(0))
-                wanted = T.alloc_var(T.int32, init=k)
-                for digit in T.unroll(4, explicit=True):
-                    T.clear(counts)
-                    for tile in T.serial(tiles):
-                        for j in T.Parallel(block):
-                            row = tile * block + j
-                            if row < seen:
-                                key = ordered(Scores[query, row])
-                                if digit == 0 or key >> T.uint32(32 - 8 * digit) == prefix:
-                                    bin = key >> T.uint32(24 - 8 * digit) & T.uint32(255)
-                                    T.atomic_add(counts[bin], 1)
-                    # As many have this digit or a larger one.
-                    T.cumsum(counts, dim=0, reverse=True)
-                    for j in T.Parallel(256):
-                        if counts[j] >= wanted and counts[j + 1] < wanted:
-                            found[0] = j
-                            found[1] = wanted - counts[j + 1]
-                    prefix = prefix << T.uint32(8) | T.cast(found[0], T.uint32)
-                    wanted = found[1]
-                for j in T.Parallel(2):
-                    found[2 + j] = 0
-                for tile in T.serial(tiles):
-                    for j in T.Parallel(block):
-                        row = tile * block + j
-                        if row < seen:
-                            key = ordered(Scores[query, row])
+                T.clear(counts)
+                for step in T.serial(T.ceildiv(seen, tile)):
+                    load(Scores, query, seen, step * tile, scores, keys)
+                    for u, i, v in T.Parallel(loads, threads, 4):
+                        digit = T.cast(keys[u, i, v] >> T.uint32(21), T.int32)
+                        T.atomic_add(counts[digit // 4, digit % 4], 1)
+                find_digit(counts, k, found)
+                prefix = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32))
+                wanted = T.alloc_var(T.int32, init=found[1])
+                size = T.alloc_var(T.int32, init=found[2])
+                # Digit 0 is that of NaN alone, and of what is not seen.
+                if size > listed or found[0] == 0:
+                    by_passes(Scores, Chosen, query, seen)
+                else:
+                    listed_before = T.alloc_var(T.uint32, init=T.uint32(0))
+                    kept_before = T.alloc_var(T.uint32, init=T.uint32(0))
+                    least = prefix << T.uint32(21)
+                    most = least | T.uint32(2**21 - 1)
+                    for step in T.serial(T.ceildiv(seen, tile)):
+                        load(Scores, query, seen, step * tile, scores, keys)
+                        # What a thread lists and keeps before each of its scores.
+                        T.clear(number)
+                        for u in T.unroll(loads, explicit=True):
+                            for v in T.unroll(4, explicit=True):
+                                for i in T.Parallel(threads):
+                                    offsets[u, i, v] = number[i]
+                                    if keys[u, i, v] > most:
+                                        number[i] += T.uint32(1)
+                                    elif keys[u, i, v] >= least:
+                                        number[i] += T.uint32(65536)
+                        for i in T.Parallel(threads):
+                            places[i // LANES, i % LANES] = number[i]
+                        T.cumsum(places, dim=1)
+                        for i in T.Parallel(threads // LANES):
+                            warps[i] = places[i, LANES - 1]
+                        T.cumsum(warps, dim=0)
+                        for i in T.Parallel(threads):
+                            number[i] = places[i // LANES, i % LANES] - number[i]
+                            if i >= LANES:
+                                number[i] += warps[i // LANES - 1]
+                        for u, i, v in T.Parallel(loads, threads, 4):
+                            if keys[u, i, v] >= least:
+                                at = number[i] + offsets[u, i, v]
+                                row = step * tile + u * block + i * 4 + v
+                                if keys[u, i, v] > most:
+                                    place = listed_before + (at & T.uint32(65535))
+                                    if place < T.uint32(k):
+                                        Chosen[query, place] = row
+                                else:
+                                    place = kept_before + (at >> T.uint32(16))
+                                    if place < T.uint32(listed):
+                                        kept[place] = keys[u, i, v]
+                                        rows[place] = row
+                        all_of_tile = warps[threads // LANES - 1]
+                        listed_before += all_of_tile & T.uint32(65535)
+                        kept_before += all_of_tile >> T.uint32(16)
+                    for shift, bits in ((10, 11), (0, 10)):
+                        T.clear(counts)
+                        for j in T.Parallel(listed):
+                            if j < size and kept[j] >> T.uint32(shift + bits) == prefix:
+                                digit = T.cast(
+                                    kept[j] >> T.uint32(shift) & T.uint32(2**bits - 1), T.int32
+                                )
+                                T.atomic_add(counts[digit // 4, digit % 4], 1)
+                        find_digit(counts, wanted, found)
+                        prefix = prefix << T.uint32(bits) | T.cast(found[0], T.uint32)
+                        wanted = found[1]
+                    for j in T.Parallel(2):
+                        taken[j] = 0
+                    for j in T.Parallel(listed):
+                        if j < size and kept[j] >= prefix:
                             at = T.alloc_var(T.int32, init=k)
-                            if key > prefix:
-                                at = T.atomic_add(found[2], 1, return_prev=True)
-                            if key == prefix:
-                                at = k - wanted + T.atomic_add(found[3], 1, return_prev=True)
+                            if kept[j] > prefix:
+                                at = T.atomic_add(taken[0], 1, return_prev=True)
+                                at += T.cast(listed_before, T.int32)
+                            else:
+                                at = k - wanted + T.atomic_add(taken[1], 1, return_prev=True)
                             if at < k:
-                                Chosen[query, at] = row
+                                Chosen[query, at] = rows[j]
 
     return main
 

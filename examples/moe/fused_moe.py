@@ -21,7 +21,7 @@ def route(X, Router, Chosen, Weights, Counts, k):
     """The k experts of each token with the largest products of the token and the expert's row of
     Router, and the softmax of these. Counts (2, experts) gets the tokens of each expert."""
     (tokens, hidden), (experts, _) = X.shape, Router.shape
-    rows, step = 64, 64
+    rows, step = 64, 128
     with T.Kernel(T.ceildiv(tokens, rows), threads=128) as bx:
         x = T.alloc_shared((rows, step), X.dtype)
         w = T.alloc_shared((experts, step), X.dtype)
@@ -33,7 +33,7 @@ def route(X, Router, Chosen, Weights, Counts, k):
         total = T.alloc_fragment((rows,), T.float32)
         values = T.alloc_shared((rows, k), T.float32)
         T.clear(scores)
-        for n in T.Pipelined(T.ceildiv(hidden, step), num_stages=3):
+        for n in T.Pipelined(T.ceildiv(hidden, step), num_stages=4):
             T.copy(X[bx * rows, n * step], x)
             T.copy(Router[0, n * step], w)
             T.gemm(x, w, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
@@ -59,9 +59,10 @@ def route(X, Router, Chosen, Weights, Counts, k):
 
 
 @T.macro
-def sort(Chosen, Counts, Ends, Places, k):
+def sort(Chosen, Counts, Ends, Places, Rows, k):
     """Rows of an expert are neighbours: Places (tokens * k,) has for each the token's number times
-    k plus the number of its choice. Ends has the end of each expert's rows."""
+    k plus the number of its choice, Rows (tokens, k) the inverse, and Ends the end of each expert's
+    rows. Threads of a block count among themselves first."""
     (_, experts), (tokens, _) = Counts.shape, Chosen.shape
     with T.Kernel(1, threads=256):
         ends = T.alloc_shared((experts,), T.int32)
@@ -69,24 +70,40 @@ def sort(Chosen, Counts, Ends, Places, k):
         T.cumsum(ends, dim=0)
         T.copy(ends, Ends)
     with T.Kernel(T.ceildiv(tokens * k, 256), threads=256) as bx:
+        counts = T.alloc_shared((experts,), T.int32)
+        begins = T.alloc_shared((experts,), T.int32)
+        chosen = T.alloc_fragment((256,), T.int32)
+        before = T.alloc_fragment((256,), T.int32)
+        T.clear(counts)
         for i in T.Parallel(256):
             place = bx * 256 + i
             if place < tokens * k:
-                expert = Chosen[place // k, place % k]
-                # The second row of counts: rows that have their place.
-                before = T.atomic_add(Counts[1, expert], 1, return_prev=True)
-                Places[Ends[expert] - Counts[0, expert] + before] = place
+                chosen[i] = Chosen[place // k, place % k]
+                before[i] = T.atomic_add(counts[chosen[i]], 1, return_prev=True)
+        # The second row of counts: rows that have their place.
+        for e in T.Parallel(experts):
+            taken = T.atomic_add(Counts[1, e], counts[e], return_prev=True)
+            begins[e] = Ends[e] - Counts[0, e] + taken
+        for i in T.Parallel(256):
+            place = bx * 256 + i
+            if place < tokens * k:
+                row = begins[chosen[i]] + before[i]
+                Places[row] = place
+                Rows[place // k, place % k] = row
 
 
 @T.macro
-def permute(X, Places, Sorted, k):
-    """Sorted (rows, hidden): the rows of X in the order of Places."""
-    (rows, hidden), width = Sorted.shape, 1024
-    with T.Kernel(T.ceildiv(hidden, width), rows, threads=128) as (bx, row):
-        T.copy(
-            X[Places[row] // k, bx * width : (bx + 1) * width],
-            Sorted[row, bx * width : (bx + 1) * width],
-        )
+def permute(X, Rows, Sorted, k):
+    """Sorted (rows, hidden): each row of X at the rows of its experts."""
+    (tokens, hidden), width = X.shape, 2048
+    with T.Kernel(T.ceildiv(hidden, width), tokens, threads=256) as (bx, token):
+        x = T.alloc_fragment((width,), X.dtype)
+        T.copy(X[token, bx * width], x)
+        for n in T.unroll(k):
+            row = Rows[token, n]
+            for j in T.Parallel(width):
+                if bx * width + j < hidden:
+                    Sorted[row, bx * width + j] = x[j]
 
 
 @tilelang.jit
@@ -100,14 +117,17 @@ def fused_moe(
     block_M=128,
     block_N=128,
     block_K=64,
-    num_stages=3,
+    num_stages=4,
     threads=256,
     panel=8,
+    block_H=256,
+    stages_H=3,
 ):
     """Of X (tokens, hidden): the sum over a token's k experts e, by weights, of
     (SiLU(x Gate[e]^T) * (x Up[e]^T)) Down[e]^T, of Gate and Up (experts, inner, hidden) and Down
     (experts, hidden, inner). Router is (experts, hidden); a weight is the softmax over the k
-    largest products of the token with it."""
+    largest products of the token with it. Tiles of Y have `block_H` columns: two operands of 128
+    bring more bytes to shared memory than it moves while they are multiplied."""
     rows, blocks = tokens * k, processors()
     most = -(-(-(-rows // block_M) + min(experts, rows)) // panel) * panel
 
@@ -132,8 +152,10 @@ def fused_moe(
                         T.copy(Sorted[first, n * block_K], x)
                         T.copy(Gate[e, bx * block_N : (bx + 1) * block_N, n * block_K], gate_shared)
                         T.copy(Up[e, bx * block_N : (bx + 1) * block_N, n * block_K], up_shared)
-                        T.gemm(x, gate_shared, gate, transpose_B=True)
-                        T.gemm(x, up_shared, up, transpose_B=True)
+                        # A warp group has all columns, so that its instructions read less of A.
+                        by_rows = T.GemmWarpPolicy.FullRow
+                        T.gemm(x, gate_shared, gate, transpose_B=True, policy=by_rows)
+                        T.gemm(x, up_shared, up, transpose_B=True, policy=by_rows)
                     for i, j in T.Parallel(block_M, block_N):
                         gate[i, j] = gate[i, j] / (1 + T.exp(-gate[i, j])) * up[i, j]
                     T.copy(gate, h)
@@ -146,26 +168,27 @@ def fused_moe(
         """Y (rows, hidden), each row at its place and times its weight."""
         with T.Kernel(blocks, threads=threads) as block:
             h = T.alloc_shared((block_M, block_K), dtype)
-            down = T.alloc_shared((block_N, block_K), dtype)
-            y_local = T.alloc_fragment((block_M, block_N), T.float32)
-            y = T.alloc_shared((block_M, block_N), dtype)
-            domain = [most // panel, T.ceildiv(hidden, block_N), panel]
+            down = T.alloc_shared((block_H, block_K), dtype)
+            y_local = T.alloc_fragment((block_M, block_H), T.float32)
+            y = T.alloc_shared((block_M, block_H), dtype)
+            domain = [most // panel, T.ceildiv(hidden, block_H), panel]
             for above, bx, z in T.Persistent(domain, blocks, block, counter=counter):
                 by = above * panel + z
                 e, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
                 if first < end:
                     T.clear(y_local)
-                    for n in T.Pipelined(T.ceildiv(inner, block_K), num_stages=num_stages + 1):
+                    for n in T.Pipelined(T.ceildiv(inner, block_K), num_stages=stages_H):
                         T.copy(H[first, n * block_K], h)
-                        T.copy(Down[e, bx * block_N : (bx + 1) * block_N, n * block_K], down)
-                        T.gemm(h, down, y_local, transpose_B=True)
-                    for i, j in T.Parallel(block_M, block_N):
+                        T.copy(Down[e, bx * block_H : (bx + 1) * block_H, n * block_K], down)
+                        by_rows = T.GemmWarpPolicy.FullRow
+                        T.gemm(h, down, y_local, transpose_B=True, policy=by_rows)
+                    for i, j in T.Parallel(block_M, block_H):
                         place = Places[T.min(first + i, rows - 1)]
                         y_local[i, j] = y_local[i, j] * Weights[place // k, place % k]
                     T.copy(y_local, y)
-                    for i, j in T.Parallel(block_M, block_N):
-                        if first + i < end and bx * block_N + j < hidden:
-                            Y[Places[first + i], bx * block_N + j] = y[i, j]
+                    for i, j in T.Parallel(block_M, block_H):
+                        if first + i < end and bx * block_H + j < hidden:
+                            Y[Places[first + i], bx * block_H + j] = y[i, j]
 
     @T.macro
     def combine(Y, Output):
@@ -195,6 +218,7 @@ def fused_moe(
         Counts = T.alloc_global((2, experts), T.int32)
         Ends = T.alloc_global((experts,), T.int32)
         Places = T.alloc_global((rows,), T.int32)
+        Rows = T.alloc_global((tokens, k), T.int32)
         Tiles = T.alloc_global((most, 3), T.int32)
         Sorted = T.alloc_global((rows, hidden), dtype)
         H = T.alloc_global((rows, inner), dtype)
@@ -202,9 +226,9 @@ def fused_moe(
         with T.Kernel(1, threads=256):
             T.clear(Counts)
         route(X, Router, Chosen, Weights, Counts, k)
-        sort(Chosen, Counts, Ends, Places, k)
+        sort(Chosen, Counts, Ends, Places, Rows, k)
         list_tiles(Ends, Tiles, block_M)
-        permute(X, Places, Sorted, k)
+        permute(X, Rows, Sorted, k)
         first_products(Sorted, Gate, Up, Tiles, counter, H)
         second_product(H, Down, Places, Weights, Tiles, counter, Y)
         combine(Y, Output)
@@ -265,7 +289,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     shape = (arguments.tokens, *arguments.size, *arguments.experts)
     device = "cuda" if gpu else "cpu"
-    tile = {} if gpu else {"block_M": 64, "block_N": 64, "threads": 128, "panel": 2}
+    tile = {} if gpu else {"block_M": 64, "block_N": 64, "block_H": 128, "threads": 128, "panel": 2}
     error = relative_error(*(*shape, device), **tile)
     assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
     print(f"{shape}: relative error {error:.1e}")

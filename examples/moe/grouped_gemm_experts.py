@@ -108,7 +108,9 @@ def grouped_matmul(
                     for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
                         T.copy(A[first, k * block_K], A_shared)
                         T.copy(B[group, bx * block_N : (bx + 1) * block_N, k * block_K], B_shared)
-                        T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+                        # A warp group has all columns, so that its instructions read less of A.
+                        by_rows = T.GemmWarpPolicy.FullRow
+                        T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
                     store_rows(C_local, C_shared, C, first, end, bx * block_N)
         return C
 
@@ -117,13 +119,16 @@ def grouped_matmul(
 
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128
+    groups, N, K, rows, block_M=128, num_stages=3, threads=256, panel=8, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
     each square of `block`. TMA begins at multiples of 16 bytes, so that up to three scales in front
-    of a tile's are loaded with them."""
-    blocks, columns, steps = processors(), -(-N // block), -(-K // block)
+    of a tile's are loaded with them. A tile has `parts` times `block` columns, one product after
+    the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
+    product of one, are in registers."""
+    blocks, steps = processors(), -(-K // block)
+    columns = -(-N // (parts * block))
     most = -(-(-(-rows // block_M) + groups) // panel) * panel
 
     @T.prim_func
@@ -131,7 +136,7 @@ def grouped_matmul_fp8(
         A: T.Tensor((rows, K), T.float8_e4m3fn),
         B: T.Tensor((groups, N, K), T.float8_e4m3fn),
         scale_A: T.Tensor((steps, rows), T.float32),
-        scale_B: T.Tensor((groups, columns, steps), T.float32),
+        scale_B: T.Tensor((groups, -(-N // block), steps), T.float32),
         Ends: T.Tensor((groups,), T.int32),
         counter: T.Tensor((1,), T.int32),
     ):
@@ -140,37 +145,42 @@ def grouped_matmul_fp8(
         list_tiles(Ends, Tiles, block_M)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
-            B_shared = T.alloc_shared((block, block), T.float8_e4m3fn)
+            B_shared = [T.alloc_shared((block, block), T.float8_e4m3fn) for _ in range(parts)]
             row_scale = T.alloc_shared((block_M + 32,), T.float32)
-            block_scale = T.alloc_shared((steps,), T.float32)
+            block_scale = T.alloc_shared((parts, steps), T.float32)
             product = T.alloc_fragment((block_M, block), T.float32)
-            C_local = T.alloc_fragment((block_M, block), T.float32)
+            C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
             domain = [most // panel, columns, panel]
             for above, bx, y in T.Persistent(domain, blocks, index, counter=counter):
                 by = above * panel + y
                 group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
                 if first < end:
-                    T.copy(scale_B[group, bx, :], block_scale)
-                    T.clear(C_local)
+                    T.copy(scale_B[group, bx * parts : (bx + 1) * parts, :], block_scale)
+                    for part in C_local:
+                        T.clear(part)
                     for k in T.Pipelined(steps, num_stages=num_stages):
                         T.copy(A[first, k * block], A_shared)
-                        T.copy(B[group, bx * block : (bx + 1) * block, k * block], B_shared)
+                        for p, tile in enumerate(B_shared):
+                            left = (bx * parts + p) * block
+                            T.copy(B[group, left : left + block, k * block], tile)
                         T.copy(
                             scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], row_scale
                         )
-                        T.gemm(
-                            A_shared,
-                            B_shared,
-                            product,
-                            transpose_B=True,
-                            clear_accum=True,
-                            policy=T.GemmWarpPolicy.FullRow,
-                        )
-                        for i, j in T.Parallel(block_M, block):
-                            scale = row_scale[first % 4 + i] * block_scale[k]
-                            C_local[i, j] += product[i, j] * scale
-                    store_rows(C_local, C_shared, C, first, end, bx * block)
+                        for p, tile in enumerate(B_shared):
+                            T.gemm(
+                                A_shared,
+                                tile,
+                                product,
+                                transpose_B=True,
+                                clear_accum=True,
+                                policy=T.GemmWarpPolicy.FullRow,
+                            )
+                            for i, j in T.Parallel(block_M, block):
+                                scale = row_scale[first % 4 + i] * block_scale[p, k]
+                                C_local[p][i, j] += product[i, j] * scale
+                    for p, part in enumerate(C_local):
+                        store_rows(part, C_shared, C, first, end, (bx * parts + p) * block)
         return C
 
     return main

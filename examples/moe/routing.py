@@ -117,13 +117,8 @@ def permutation(tokens, hidden, experts, k, dtype=T.bfloat16):
                 place = bx * 256 + i
                 if place < rows:
                     T.atomic_add(Counts[0, Experts[place // k, place % k]], 1)
-        sort(Experts, Counts, Ends, Places, k)
-        with T.Kernel(T.ceildiv(rows, 256), threads=256) as bx:
-            for i in T.Parallel(256):
-                row = bx * 256 + i
-                if row < rows:
-                    Rows[Places[row] // k, Places[row] % k] = row
-        permute(X, Places, Sorted, k)
+        sort(Experts, Counts, Ends, Places, Rows, k)
+        permute(X, Rows, Sorted, k)
         return Sorted, Places, Rows, Ends
 
     return main

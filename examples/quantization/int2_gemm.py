@@ -27,10 +27,11 @@ def four_of(word, s):
 
 @tilelang.jit(out_idx=[-1])
 def matmul_int2(
-    M, N, K, block_M=128, block_N=128, block_K=128, num_stages=3, threads=256, out_dtype=T.float16
+    M, N, K, block_M=256, block_N=128, block_K=128, num_stages=3, threads=256, out_dtype=T.float16
 ):
     """C (M, N) of A (M, K) in int8 and B (N, K) in int2, as words (N, K / 16) from `pack`, times
-    scale_A (M,) and scale_B (N,). K is a multiple of 16; sums are exact."""
+    scale_A (M,) and scale_B (N,). K is a multiple of 16; sums are exact. Weights that are unpacked
+    serve `block_M` rows of A."""
     if K % PER_WORD:
         raise ValueError(f"K is {K}, wanted a multiple of {PER_WORD}")
 

@@ -70,18 +70,21 @@ def quantize_blocks(N, K, block=128, dtype=T.bfloat16, threads=256):
         Y = T.empty((N, K), T.float8_e4m3fn)
         scales = T.empty((T.ceildiv(N, block), T.ceildiv(K, block)), T.float32)
         with T.Kernel(T.ceildiv(K, block), T.ceildiv(N, block), threads=threads) as (bx, by):
-            w = T.alloc_fragment((block, block), dtype)
-            y = T.alloc_fragment((block, block), T.float8_e4m3fn)
-            row_top = T.alloc_fragment((block,), dtype)
+            # Of one dimension, so that one step reduces it.
+            w = T.alloc_fragment((block * block,), dtype)
+            y = T.alloc_fragment((block * block,), T.float8_e4m3fn)
             top = T.alloc_fragment((1,), dtype)
-            T.copy(W[by * block, bx * block], w)
-            T.reduce_absmax(w, row_top, dim=1)
-            T.reduce_max(row_top, top, dim=0)
-            scale = T.alloc_var(T.float32, init=T.max(T.cast(top[0], T.float32), 1e-4) / largest)
             for i, j in T.Parallel(block, block):
-                y[i, j] = T.clamp(w[i, j] / scale, -largest, largest)
-            T.copy(y, Y[by * block, bx * block])
-            scales[by, bx] = scale
+                w[i * block + j] = W[by * block + i, bx * block + j]
+            T.reduce_absmax(w, top, dim=0)
+            tallest = T.max(T.cast(top[0], T.float32), 1e-4)
+            factor = T.alloc_var(T.float32, init=largest / tallest)
+            # No product is so far beyond `largest` that it would not be rounded to it.
+            for j in T.Parallel(block * block):
+                y[j] = T.cast(w[j], T.float32) * factor
+            for i, j in T.Parallel(block, block):
+                Y[by * block + i, bx * block + j] = y[i * block + j]
+            scales[by, bx] = tallest / largest
         return Y, scales
 
     return main

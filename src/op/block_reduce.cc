@@ -103,6 +103,19 @@ ThreadGroups ThreadGroups::WholeBlock(const Expr& thread, int64_t num_threads,
   return out;
 }
 
+/*! From so many parts on, the lanes of a warp take one each and shuffle: a thread that reads all of
+ *  them waits for a chain of as many operations. */
+constexpr int64_t kPartsForLanes = 16;
+
+/*! Whether each warp is of one group whose parts are no more than its lanes: a power of two. */
+bool HasLaneForEachPart(const ThreadGroups& groups, int64_t warp_threads) {
+  const int64_t parts = groups.num_parts;
+  const bool whole_warps = groups.butterflies.size() == 1 && groups.butterflies[0].whole &&
+                           groups.butterflies[0].threads == warp_threads;
+  return whole_warps && IsConst(groups.complete, 1) && parts >= kPartsForLanes &&
+         parts <= warp_threads && (parts & (parts - 1)) == 0;
+}
+
 /*! Operations that combine the parts of a result in straight-line code. */
 constexpr int64_t kMaxUnrolled = 256;
 
@@ -131,19 +144,20 @@ Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat) {
 Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
                        const std::string& name, LoweringScope* scope, const Span& span) {
   const DLDataType t = BufferOf(values)->dtype->dtype;
-  const int64_t count = Product(ConstShape(values));
+  const int64_t count = Product(ConstShape(values)), warp = scope->target->warp_threads;
   auto element = [&](const Expr& k) { return LoadOf(values, CoordinatesOf(values, k)); };
   auto set = [&](const Expr& k, const Expr& value) {
     return MakeStore(values, value, CoordinatesOf(values, k), span);
   };
   std::vector<Stmt> out;
+  auto over_lanes = [&](const ThreadGroups::Butterfly& b, const Expr& value) -> Expr {
+    return CallOp(b.whole ? kAllReduce : kAllReduceIfWhole,
+                  {StringOf(reduction.DeviceName()), MakeInt(b.threads), MakeInt(b.scale), value},
+                  PrimTy(t));
+  };
   Var k = MakeVar("k");
   Expr value = element(k);
-  for (const ThreadGroups::Butterfly& b : groups.butterflies) {
-    value = CallOp(b.whole ? kAllReduce : kAllReduceIfWhole,
-                   {StringOf(reduction.DeviceName()), MakeInt(b.threads), MakeInt(b.scale), value},
-                   PrimTy(t));
-  }
+  for (const ThreadGroups::Butterfly& b : groups.butterflies) value = over_lanes(b, value);
   if (!groups.butterflies.empty()) {
     out.push_back(UnrolledFor(k, count, set(k, value), span));
   }
@@ -157,6 +171,12 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
   Stmt write = UnrolledFor(w, count, MakeStore(parts, element(w), {w, group, part}, span), span);
   out.push_back(MakeIf(groups.leads, write, span));
   Var r = MakeVar("k"), p = MakeVar("p");
+  if (HasLaneForEachPart(groups, warp)) {
+    const Expr own = scope->analyzer->Simplify(FloorModOf(scope->thread, groups.num_parts));
+    const Expr all = over_lanes({groups.num_parts, 1}, LoadOf(parts, {r, group, own}));
+    out.push_back(UnrolledFor(r, count, set(r, all), span));
+    return MakeSeq(out);
+  }
   const Expr first = LoadOf(parts, {r, group, MakeInt(0)});
   const Expr next = LoadOf(parts, {r, group, Expr(p) + 1});
   const Stmt add = set(r, reduction.Combine(element(r), next));

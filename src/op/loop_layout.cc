@@ -177,14 +177,18 @@ Array<Expr> SimplifyAll(const Array<Expr>& exprs, Analyzer* analyzer) {
 /*! for outer in unroll: for lane in vectorized: body */
 Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& lane, int64_t width,
                         Stmt body, const Span& span) {
+  SideEffects effects;
+  effects(body);
+  Map<String, Any> independent;
+  if (effects.memory) independent.Set(kIndependentIterations, true);
   if (width > 1) {
-    body = MakeFor(lane, MakeInt(width), ForKind::kVectorized, body, span);
+    body = MakeFor(lane, MakeInt(width), ForKind::kVectorized, body, span, independent);
   } else {
     body = Substitute(body, lane, MakeInt(0));
   }
   if (IsConst(outer_extent, 1)) return Substitute(body, outer, MakeInt(0));
   const ForKind kind = AsInt(outer_extent) ? ForKind::kUnrolled : ForKind::kSerial;
-  return MakeFor(outer, outer_extent, kind, body, span);
+  return MakeFor(outer, outer_extent, kind, body, span, independent);
 }
 
 /*! A nest, who runs its iterations, and the registers, of those of its layout, that it has to

@@ -7,6 +7,10 @@
 
 namespace tl {
 
+/*! Annotation of a loop over a thread's iterations of a nest, which are independent: no thread
+ * waits in it for an iteration of another one. */
+inline constexpr const char* kIndependentIterations = "tl.independent_iterations";
+
 /*! Layout of a placed fragment; undefined where it is not placed yet. */
 using FragmentLookup = std::function<Fragment(const Var&)>;
 

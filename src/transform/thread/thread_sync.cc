@@ -33,7 +33,8 @@
  * The plan. The walk goes over the program; of a loop it walks an iteration, the next one, and one
  * later. A state is the set of accesses since the last barrier on some path, each with the threads
  * for which a barrier has ordered it. At the first conflict a barrier is marked, and the walk goes
- * on in front of the statement, or of the outermost loop around it. Statements that neither access
+ * on in front of the statement, or of the outermost loop around it. Iterations of a parallel nest
+ * are independent: one is walked. Statements that neither access
  * memory that threads share nor wait are not walked.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
@@ -56,6 +57,7 @@
 #include <utility>
 
 #include "../../op/intrinsics.h"
+#include "../../op/loop_layout.h"
 #include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -485,6 +487,7 @@ class SyncPlanner {
     const auto* op = loop.stmt.as<ForNode>();
     int64_t least = 0, most = INT64_MAX;
     if (op && !op->step && AsInt(op->extent)) least = most = ToInt(op->extent);
+    if (op && op->annotations.count(kIndependentIterations)) most = std::min<int64_t>(most, 1);
     const State before = *state;
     State breaks;
     if (!VisitIteration(loop, state, &breaks)) return false;

@@ -602,8 +602,8 @@ class LoopVectorizer : public AnalyzingMutator {
       auto both = make_object<IfThenElseNode>();
       both->condition = vector.assumption;
       both->then_case = *body;
-      both->else_case =
-          Stmt(MakeFor(lane, MakeInt(type, lanes), ForKind::kUnrolled, scalar, loop->span));
+      both->else_case = Stmt(MakeFor(lane, MakeInt(type, lanes), ForKind::kUnrolled, scalar,
+                                     loop->span, loop->annotations));
       both->span = loop->span;
       body = IfThenElse(both);
     }

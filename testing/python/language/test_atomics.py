@@ -1,5 +1,7 @@
 """Atomic operations: elements and tiles, in every memory and dtype, and the programs refused."""
 
+import re
+
 import pytest
 import torch
 
@@ -268,3 +270,21 @@ def test_loops_of_elements_give_neighbours_to_neighbouring_threads(dtype, call):
                 T.atomic_add(C[i, j], A[i, j])
 
     assert call in tilelang.lower(main, target="cuda -arch=sm_80").kernel_source
+
+
+def test_instructions_are_those_of_the_memory():
+    """One on a generic address is slower, and of floats a branch and a loop besides."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "int32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=256):
+            counts = T.alloc_shared((64,), "int32")
+            T.clear(counts)
+            for j in T.Parallel(256):
+                T.atomic_add(counts[A[j] % 64], 1)
+                T.atomic_add(C[A[j] % 64], 1.0)
+                A[j] = T.atomic_max(counts[A[j] % 32], 7, return_prev=True)
+
+    sass = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi").sass
+    found = set(re.findall(r"\b(?:ATOM|RED)\w*", sass))
+    assert found == {"ATOMS", "REDG"}

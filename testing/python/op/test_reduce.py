@@ -86,6 +86,9 @@ def rows_and_columns(m, n, threads, dtype="float32"):
         (3, 17, 96),
         (64, 128, 96),
         (8, 100, 33),
+        # A lane for each of the parts that 16 or more warps have of a row.
+        (1, 2048, 512),
+        (3, 1000, 1024),
     ],
 )
 def test_rows_and_columns(m, n, threads):
@@ -104,6 +107,12 @@ def test_the_way_follows_the_source():
     assert "tile_rows" not in source
     # Three warps do not combine pairwise: columns are dealt to threads anew.
     assert "tile_rows" in rows_and_columns(64, 128, 96).get_kernel_source()
+
+
+def test_lanes_take_the_parts_of_many_warps():
+    """Else each thread reads 15 more parts, one after the other."""
+    source = rows_and_columns(1, 2048, 512).get_kernel_source()
+    assert "tl::AllReduce<tl::SumOp, 16, 1>(row_parts[tx % 16])" in source
 
 
 def all_ops(ops, m, n, dtype, threads=64):

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <tl/atomic_update.h>
+#include <tl/shared_address.h>
 
 namespace tl {
 namespace detail {
@@ -76,18 +77,31 @@ __device__ __noinline__ T update(T* at, Change change) {
 
 }  // namespace detail
 
-#define TL_ATOM(order, operation, letter)                   \
+/*! TL_SPACED(TL_INSTRUCTION, order, ..): by the instruction of the state space that `at` is in.
+ * NVVM knows the spaces of a kernel's arguments and tiles. An instruction on a generic address goes
+ * the long way of all spaces. */
+#define TL_SPACED(TL_INSTRUCTION, order, ...)                                        \
+  if (__isShared(at)) {                                                              \
+    TL_INSTRUCTION(order ".shared", "r"(detail::shared_address(at)), __VA_ARGS__);   \
+  } else if (__isGlobal(at)) {                                                       \
+    TL_INSTRUCTION(order ".global", "l"(__cvta_generic_to_global(at)), __VA_ARGS__); \
+  } else {                                                                           \
+    TL_INSTRUCTION(order, "l"(at), __VA_ARGS__);                                     \
+  }
+#define TL_ATOM_AT(order, address, operation, letter)       \
   asm volatile("atom." order "." operation " %0, [%1], %2;" \
                : "=" letter(old)                            \
-               : "l"(at), letter(operand)                   \
+               : address, letter(operand)                   \
                : "memory")
+#define TL_ATOM(order, operation, letter) TL_SPACED(TL_ATOM_AT, order, operation, letter)
 #define TL_ATOM_FLOAT16(order, operation, letter)                         \
   asm volatile(TL_FLOAT16_RESULT("atom." order "." operation, "[%1], %2") \
                : "=" letter(old)                                          \
                : "l"(at), letter(operand)                                 \
                : "memory")
-#define TL_RED(order, operation, letter) \
-  asm volatile("red." order "." operation " [%0], %1;" ::"l"(at), letter(operand) : "memory")
+#define TL_RED_AT(order, address, operation, letter) \
+  asm volatile("red." order "." operation " [%0], %1;" ::address, letter(operand) : "memory")
+#define TL_RED(order, operation, letter) TL_SPACED(TL_RED_AT, order, operation, letter)
 
 #define TL_RED_ORDER(operation, letter)           \
   if constexpr (order == relaxed) {               \
@@ -177,8 +191,11 @@ TL_DEVICE T fetch_inc(T* at, T last) {
 #undef TL_FLOAT_EXTREMA
 #undef TL_RED_ORDER
 #undef TL_RED
+#undef TL_RED_AT
 #undef TL_ATOM_FLOAT16
 #undef TL_ATOM
+#undef TL_ATOM_AT
+#undef TL_SPACED
 
 #if __CUDA_ARCH__ >= 900
 namespace detail {

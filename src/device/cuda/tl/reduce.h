@@ -34,6 +34,38 @@ TL_SHUFFLE(shuffle_up, "up", "0")
 TL_SHUFFLE(shuffle, "idx", "31")
 #undef TL_SHUFFLE
 
+/*! Op over all lanes of a warp in one instruction: PTX ISA, redux.sync, of integers of 32 bits from
+ * sm_80 on. */
+template <typename Op, typename T>
+struct Redux {
+  static constexpr bool kExists = false;
+  static TL_DEVICE T run(T value) { return value; }
+};
+#if __CUDA_ARCH__ >= 800
+#define TL_REDUX(Op, T, instruction)                                                \
+  template <>                                                                       \
+  struct Redux<Op, T> {                                                             \
+    static constexpr bool kExists = true;                                           \
+    static TL_DEVICE T run(T value) {                                               \
+      asm volatile("redux.sync." instruction " %0, %0, 0xffffffff;" : "+r"(value)); \
+      return value;                                                                 \
+    }                                                                               \
+  };
+#define TL_REDUX_ALL(T, suffix)        \
+  TL_REDUX(SumOp, T, "add." suffix)    \
+  TL_REDUX(MaxOp, T, "max." suffix)    \
+  TL_REDUX(MinOp, T, "min." suffix)    \
+  TL_REDUX(MaxOpNan, T, "max." suffix) \
+  TL_REDUX(MinOpNan, T, "min." suffix) \
+  TL_REDUX(BitAndOp, T, "and.b32")     \
+  TL_REDUX(BitOrOp, T, "or.b32")       \
+  TL_REDUX(BitXorOp, T, "xor.b32")
+TL_REDUX_ALL(int32_t, "s32")
+TL_REDUX_ALL(uint32_t, "u32")
+#undef TL_REDUX_ALL
+#undef TL_REDUX
+#endif
+
 }  // namespace detail
 
 /*! Op over `threads` lanes (a power of two), `scale` apart (one too), all of which exist; each of
@@ -41,6 +73,9 @@ TL_SHUFFLE(shuffle, "idx", "31")
 template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value) {
   static_assert(threads * scale <= 32, "tl::AllReduce is over the lanes of one warp");
+  if constexpr (threads == 32 && detail::Redux<Op, T>::kExists) {
+    return detail::Redux<Op, T>::run(value);
+  }
   TL_UNROLL for (int step = threads / 2; step > 0; step /= 2) {
     value = Op::run(value, detail::shuffle_xor(value, step * scale));
   }

@@ -53,13 +53,25 @@ TL_UNARY(acosh, acoshf, acosh)
 TL_UNARY(atanh, atanhf, atanh)
 TL_UNARY(log1p, log1pf, log1p)
 TL_UNARY(erf, erff, erf)
-TL_UNARY(abs, fabsf, fabs)
 TL_UNARY(floor, floorf, floor)
 TL_UNARY(ceil, ceilf, ceil)
 TL_UNARY(trunc, truncf, trunc)
 // Halves go to the even neighbour, as in Python.
 TL_UNARY(round, rintf, rint)
 #undef TL_UNARY
+
+TL_DEVICE float abs(float x) { return TL_LIBM(fabsf)(x); }
+TL_DEVICE double abs(double x) { return TL_LIBM(fabs)(x); }
+// Without the sign: by way of float it is a conversion to and one back.
+template <typename Format>
+TL_DEVICE Float16<Format> abs(Float16<Format> x) {
+  return Float16<Format>::from_bits(x.bits & 0x7fff);
+}
+template <typename Format>
+TL_DEVICE Float8<Format> abs(Float8<Format> x) {
+  return Float8<Format>(abs(float(x)));
+}
+TL_VEC_MAP(abs, T)
 
 #define TL_BINARY(name, float_function, double_function)                               \
   TL_DEVICE float name(float x, float y) { return TL_LIBM(float_function)(x, y); }     \

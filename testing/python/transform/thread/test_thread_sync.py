@@ -768,3 +768,22 @@ def test_atomic_operations_that_do_not_commute_come_in_order(sync, second, barri
             intrinsic(second, "tl::relaxed", address(A, 63 - tx), 5)
 
     assert sync(func).count("BARRIER") == barriers
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_iterations_of_a_parallel_nest_are_independent(sync, independent):
+    """Whichever elements they write; what follows the loop waits for all of them."""
+    note = {"tl.independent_iterations": True} if independent else {}
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((256,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((256,), "int32", scope="shared.dyn")
+            for k in T.unroll(4, annotations=note):
+                S[A[k * 64 + tx]] = k
+            A[tx] = S[tx]
+
+    found = sync(func).split("BARRIER")
+    assert len(found) == (2 if independent else 3)
+    assert found[-1].strip() == "A[tx] = S[tx]"

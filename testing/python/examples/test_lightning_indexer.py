@@ -1,0 +1,50 @@
+"""The rows that the indexer chooses, of scores with equals and infinities: lists and passes."""
+
+import importlib.util
+import math
+import pathlib
+import sys
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "mla"
+LENGTH, QUERIES, CHOSEN = 700, 6, 40
+FORMS = {
+    "any": lambda x: x,
+    "positive": lambda x: x.abs() + 1,
+    "negative": lambda x: -x.abs(),
+    "equals": lambda x: (2 * x).round(),
+    "all are equal": lambda x: 0 * x,
+    "zeros of both signs": lambda x: torch.where(x > 0, 0.0, -0.0),
+    "few are finite": lambda x: x.masked_fill(torch.arange(LENGTH) > 20, -math.inf),
+    "some are infinite": lambda x: x.masked_fill(torch.arange(LENGTH) % 50 == 0, math.inf),
+    "close to each other": lambda x: 1 + x * 1e-6,
+}
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("indexer", EXAMPLES / "lightning_indexer.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["indexer"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def kernel(example):
+    return example.top_k(CHOSEN, threads=64, loads=2, listed=64)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_largest_are_chosen(kernel, device, form):
+    torch.manual_seed(0)
+    scores = FORMS[form](torch.randn(QUERIES, LENGTH)).to(device)
+    rows = kernel(scores).long()
+    assert all(len(set(r.tolist())) == CHOSEN for r in rows), "a row is listed twice"
+    seen = torch.arange(LENGTH - QUERIES, LENGTH, device=device)[:, None]
+    assert ((rows >= 0) & (rows <= seen)).all(), "a row that the query does not see"
+    hidden = scores.masked_fill(torch.arange(LENGTH, device=device) > seen, -math.inf)
+    wanted = hidden.topk(CHOSEN).values
+    assert scores.gather(1, rows).sort(1, descending=True).values.equal(wanted)

@@ -1,0 +1,80 @@
+"""Sampling: rows that a sample tells little about, with equals, infinities and any k and p."""
+
+import importlib.util
+import math
+import pathlib
+import sys
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "sampling"
+TOKENS = 300
+ANY = torch.arange(TOKENS)
+# Logits, k and p.
+ROWS = {
+    "few of many": (lambda x: x, 5, 0.9),
+    "the largest": (lambda x: 100 * x, 1, 0.5),
+    "all, by probability": (lambda x: x, TOKENS, 0.5),
+    "half, by probability": (lambda x: x, TOKENS // 2, 0.9),
+    "more than there are": (lambda x: x, 10 * TOKENS, 1.0),
+    "all are equal": (lambda x: 0 * x, 5, 0.9),
+    "the last of k has equals": (lambda x: x.round(), 12, 1.0),
+    "zeros of both signs": (lambda x: torch.where(ANY % 2 == 0, 0.0, -0.0), 2, 1.0),
+    "more than are possible": (lambda x: x.masked_fill(ANY < TOKENS - 7, -math.inf), 20, 1.0),
+    "every other one is impossible": (lambda x: x.masked_fill(ANY % 2 == 0, -math.inf), 3, 0.9),
+    # The sample is of smaller logits than the rest, or of larger ones.
+    "increasing": (lambda x: ANY / 60.0, 10, 0.8),
+    "decreasing": (lambda x: ANY / -60.0, 10, 0.8),
+    "far below zero": (lambda x: x - 1e6, 9, 0.9),
+}
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("sampling", EXAMPLES / "top_k_top_p.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sampling"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module", params=["small lists", "lists of the row"])
+def run(request, example):
+    """A function of logits, k, p and uniform numbers, by lists that few rows and all fit in."""
+    tile = example.SMALL
+    if request.param == "lists of the row":
+        tile = {"threads": 64, "loads": 2, "listed": 2 * TOKENS, "ranked": 1024}
+    return example.top_k_top_p(TOKENS, **tile)
+
+
+def test_the_token_is_that_of_the_uniform_number(example, run, device):
+    torch.manual_seed(0)
+    uniform = torch.tensor([0.0, 0.3, 0.8, 1 - 2**-24])
+    rows = [(name, form, k, p, u) for name, (form, k, p) in ROWS.items() for u in uniform]
+    logits = torch.stack([form(3 * torch.randn(TOKENS)) for _, form, *_ in rows]).to(device)
+    k = torch.tensor([k for *_, k, _, _ in rows], device=device).int()
+    p, u = (
+        torch.tensor(x, device=device) for x in zip(*((p, u) for *_, p, u in rows), strict=True)
+    )
+    token = run(logits, k, p, u).long()[:, None]
+    total, allowed = example.sums(logits, k.clamp(max=TOKENS), p)
+    end = total.gather(1, token)[:, 0]
+    begin = torch.where(token > 0, total.gather(1, (token - 1).clamp(min=0)), 0)[:, 0]
+    off = torch.maximum(begin - u, u - end)
+    for (name, *_), ok, distance in zip(rows, allowed.gather(1, token)[:, 0], off, strict=True):
+        assert ok, f"{name}: a token that is not one of the likely ones"
+        assert distance < 1e-5, name
+
+
+def test_what_has_no_probabilities_has_a_token(run, device):
+    """Of +inf alone, of -inf alone, and with NaN."""
+    logits = torch.randn(5, TOKENS, device=device)
+    logits[0, 5] = math.inf
+    logits[1:3] = -math.inf
+    logits[3, 5] = logits[4] = math.nan
+    k = torch.tensor([3, 3, TOKENS, 3, TOKENS], device=device).int()
+    some = torch.full((5,), 0.5, device=device)
+    token = run(logits, k, some, some)
+    assert token[0] == 5
+    assert ((token >= 0) & (token < TOKENS)).all()
