@@ -10,18 +10,20 @@ from dataclasses import dataclass, replace
 from tilelang.carver.arch.cuda import (
     CUDA,
     L2_BYTES_PER_CLOCK,
+    L2_PORT_BYTES_PER_CLOCK,
     SHARED_BYTES_PER_CLOCK,
     auto_infer_current_arch,
 )
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
-    STEP_CLOCKS,
     Product,
     Tiling,
+    math_clocks,
     memory_bytes,
+    powered,
     registers,
-    tile_clocks,
+    step_clocks,
     together,
 )
 from tilelang.carver.template.base import element_bytes
@@ -235,37 +237,40 @@ def _seconds(
     sms = speeds.sms
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
-    if split > 1:
-        share = math.ceil(steps / split)
-        work, ends, sharers = share, 1, split
-        busy = tiles * split
-    elif shared:
-        share = math.ceil(shared * steps / sms)
-        whole = (tiles - shared) // sms
-        work = share + whole * steps
-        # A share ends in the middle of a tile, and may begin there.
-        ends = 1 + math.ceil(share / steps)
-        sharers = 1 + math.ceil(steps / share)
-        busy = sms
-    else:
-        waves = math.ceil(tiles / sms)
-        work, ends, sharers, busy = waves * steps, 0, 0, min(tiles, sms)
-    way = L2_BYTES_PER_CLOCK / max(busy, sms / 2)
-    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    flight = max(1, tiling.stages - 1)
-    step = together(
-        tile_clocks(arch, product, tiling) / steps + STEP_CLOCKS,
-        step_bytes / way,
-        LATENCY_CLOCKS / flight,
-    )
+    way: float = L2_PORT_BYTES_PER_CLOCK
+    step = step_clocks(arch, product, tiling)
+    multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
     stored = tiling.m * tiling.n * product.result
     store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
+
+    def part(count: int, of_step: float, share: float = 1.0) -> float:
+        """Steps and the store of a tile, by a share of the multiprocessors."""
+        return powered(arch, count * of_step + store, count * multiplying * share)
+
+    busy, ends, sharers = min(sms, tiles * split), 0, 0
+    if split > 1:
+        # The blocks of a tile are at different steps.
+        ends, sharers = 1, split
+        clocks = part(math.ceil(steps / split), step, busy / sms)
+    else:
+        clocks = (tiles - shared) // sms * part(steps, step)
+        if shared:
+            # Of no two neighbours the steps are the same: each has its own request of L2.
+            way = L2_BYTES_PER_CLOCK / sms
+            share = math.ceil(shared * steps / sms)
+            clocks += part(share, step_clocks(arch, product, tiling, way=way))
+            # A share ends in the middle of a tile, and may begin there.
+            ends = 1 + math.ceil(share / steps)
+            sharers = 1 + math.ceil(steps / share)
+            busy = sms
+        elif tiles % sms:
+            clocks += part(steps, step, tiles % sms / sms)
     partial = 4 * tiling.m * tiling.n / way
     fix_up = (ends + sharers) * partial + FIX_UP_CLOCKS if ends else 0
-    results = math.ceil(work / steps)
-    clocks = work * step + results * store + stored / way + fix_up
+    clocks += stored / way + fix_up
+    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     reached = min(
         BANDWIDTH_SHARE * speeds.bandwidth,
         busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),
