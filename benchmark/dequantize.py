@@ -59,7 +59,10 @@ def short(M):
                 shape["parts"] = 2
             found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
     if M > 128:
-        found += [tile(256, 128, 128, 2, 256, split) for split in (1, 2)]
+        found += [tile(256, 128, 128, stages, 256, split) for stages in (2, 3) for split in (1, 2)]
+        # As many blocks by narrow tiles as by sharing K, and nothing to add up.
+        found.append(tile(128, 64, 128, 6, 128, 1))
+        found += [{**tile(128, 64, 256, stages, 128, 1), "parts": 2} for stages in (2, 3)]
     return found
 
 

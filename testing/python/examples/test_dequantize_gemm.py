@@ -29,6 +29,16 @@ def test_shares_of_k_are_added_up_by_the_last_block(example, device, form, bound
     assert example.relative_error(form, 24, 72, 1000, device=device, **tile) < bound
 
 
+def test_of_two_shares_the_last_block_keeps_its_own(example, device):
+    """Which block is the last one does not change a bit of the result."""
+    tile = {**SHORT, "block_K": 128, "num_stages": 2, "split": 2}
+    a, pairs, scale, arrivals = example.inputs("int4", 24, 72, 1000, device=device)
+    found = [example.matmul_int4(24, 72, 1000, **tile)(a, pairs, scale, arrivals) for _ in range(3)]
+    assert all(each.equal(found[0]) for each in found[1:])
+    assert not arrivals.any()
+    assert example.relative_error("int4", 24, 72, 1000, device=device, **tile) < 1e-3
+
+
 def test_packed_weights_are_unpacked_by_their_order(example):
     pairs = example.inputs("int4", 1, 3, 1000)[1]
     assert example.unpack_order(example.pack(pairs))[:, :500].equal(pairs)
