@@ -251,8 +251,8 @@ def _seconds(
 
     busy, ends, sharers = min(sms, tiles * split), 0, 0
     if split > 1:
-        # The blocks of a tile are at different steps.
-        ends, sharers = 1, split
+        # Who is last of two has its own share, else it reads all of them in their order.
+        ends, sharers = 1, split if split > 2 else 1
         clocks = part(math.ceil(steps / split), step, busy / sms)
     else:
         clocks = (tiles - shared) // sms * part(steps, step)
