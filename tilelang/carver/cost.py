@@ -103,14 +103,14 @@ def shared_bytes(product: Product, tiling: Tiling) -> int:
     return int(tiling.stages * step)
 
 
-def registers(tiling: Tiling, warp_threads: int = 32) -> int:
+def registers(arch: CUDA, tiling: Tiling) -> int:
     """Of a thread: accumulators of 32 bits, operands of an mma, and others."""
     accumulators = tiling.m * tiling.n // tiling.threads
     if tiling.by_warp_groups:
         return accumulators + OTHER_REGISTERS
-    # 16 x 16 and 8 x 16 elements of 16 bits (PTX ISA, fragments of mma.m16n8k16).
-    rows, columns = tiling.warp(warp_threads)
-    return accumulators + (rows * 16 + columns * 16) // (2 * warp_threads) + OTHER_REGISTERS
+    # Of a step of 16 along K, two in a register (PTX ISA, mma.m16n8k16).
+    operands = 16 * sum(tiling.warp(arch.warp_size)) // (2 * arch.warp_size)
+    return accumulators + operands + OTHER_REGISTERS
 
 
 def blocks_per_sm(arch: CUDA, product: Product, tiling: Tiling) -> int:
@@ -118,9 +118,9 @@ def blocks_per_sm(arch: CUDA, product: Product, tiling: Tiling) -> int:
     has as many registers as the others at the launch."""
     threads = tiling.threads + (128 if tiling.by_warp_groups else 0)
     # setmaxnreg gives consumers what the producer does not need (PTX ISA, setmaxnreg).
-    if registers(tiling) > (240 if tiling.by_warp_groups else 255):
+    if registers(arch, tiling) > (240 if tiling.by_warp_groups else 255):
         return 0
-    average = registers(tiling) * tiling.threads // threads + (
+    average = registers(arch, tiling) * tiling.threads // threads + (
         24 * 128 // threads if tiling.by_warp_groups else 0
     )
     return arch.blocks_per_sm(threads, shared_bytes(product, tiling), average)

@@ -165,10 +165,10 @@ def _fits(arch: CUDA, tiling: Tiling) -> bool:
     if not tiling.by_warp_groups:
         rows, columns = tiling.warp(arch.warp_size)
         whole = tiling.n % 16 == 0 and rows >= 16 and columns >= 8 and columns % 8 == 0
-        return whole and registers(tiling) <= 255
+        return whole and registers(arch, tiling) <= 255
     # At the launch the producer's warp group has as many registers as the others.
     at_launch = arch.reg_cap // (tiling.threads + 128)
-    return registers(tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
+    return registers(arch, tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
 
 
 def _stages(arch: CUDA, product: Product, m: int, n: int, k: int, swap: bool) -> tuple[int, int]:

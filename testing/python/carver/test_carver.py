@@ -88,7 +88,10 @@ def test_occupancy(hopper, ampere):
 
 def test_resources_of_a_tile(hopper, product):
     assert shared_bytes(product, LARGE) == 4 * (128 + 256) * 64 * 2
-    assert registers(LARGE) == 128 + 48
+    assert registers(hopper, LARGE) == 128 + 48
+    # Eight warps of 16 x 256 have 16 x 16 elements of A and 256 x 16 of B besides.
+    by_warps = dataclasses.replace(LARGE, by_warp_groups=False)
+    assert registers(hopper, by_warps) == 128 + (16 + 256) * 16 // 64 + 48
     assert blocks_per_sm(hopper, product, LARGE) == 1
     assert not blocks_per_sm(hopper, product, Tiling(256, 256, 64, 2, 256, 8, True))
 
