@@ -185,6 +185,14 @@ def powered(arch: CUDA, clocks: float, multiplying: float) -> float:
     return max(clocks, math.sqrt(clocks * multiplying) / arch.power_share)
 
 
+def wave_of(product: Product, tiling: Tiling, slots: int) -> tuple[int, int]:
+    """Rows and columns of tiles that `slots` blocks work on at a time."""
+    rows, columns = math.ceil(product.m / tiling.m), math.ceil(product.n / tiling.n)
+    # More rows where a panel has fewer tiles than there are blocks.
+    tall = min(rows, max(tiling.panel, math.ceil(slots / columns)))
+    return tall, min(columns, math.ceil(slots / tall))
+
+
 def memory_bytes(arch: CUDA, product: Product, tiling: Tiling, slots: int) -> float:
     """What is read from and written to the memory: each operand once where they stay in L2, else
     once for each wave of `slots` tiles that needs it."""
@@ -193,9 +201,7 @@ def memory_bytes(arch: CUDA, product: Product, tiling: Tiling, slots: int) -> fl
     result = product.batch * product.m * product.n * product.result
     if once / product.batch <= L2_SHARE * arch.speeds.l2_bytes:
         return once + result
-    # More rows where a panel has fewer tiles than a wave.
-    tall = min(rows, max(tiling.panel, math.ceil(slots / columns)))
-    wide = min(columns, math.ceil(slots / tall))
+    tall, wide = wave_of(product, tiling, slots)
     waves = math.ceil(product.batch * rows * columns / min(slots, tall * wide))
     step = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
     return max(once, waves * step) + result

@@ -25,6 +25,7 @@ from tilelang.carver.cost import (
     registers,
     step_clocks,
     together,
+    wave_of,
 )
 from tilelang.carver.template.base import element_bytes
 
@@ -50,6 +51,9 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+L2_HALF = 0.5
+"""Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
+A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
 COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
@@ -237,6 +241,7 @@ def _seconds(
     sms = speeds.sms
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
+    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     way: float = L2_PORT_BYTES_PER_CLOCK
     step = step_clocks(arch, product, tiling)
     multiplying = math_clocks(arch, product, tiling) / steps
@@ -257,10 +262,15 @@ def _seconds(
     else:
         clocks = (tiles - shared) // sms * part(steps, step)
         if shared:
-            # Of no two neighbours the steps are the same: each has its own request of L2.
+            # No two neighbours are at the same step: each has its own request of L2, and of the
+            # memory if L2 does not hold all that is in use, at all steps.
             way = L2_BYTES_PER_CLOCK / sms
+            tall, wide = wave_of(product, tiling, min(sms, shared))
+            held = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
+            bandwidth = BANDWIDTH_SHARE * speeds.bandwidth / speeds.clock
+            missed = sms * step_bytes / bandwidth if held > L2_HALF * speeds.l2_bytes else 0.0
             share = math.ceil(shared * steps / sms)
-            clocks += part(share, step_clocks(arch, product, tiling, way=way))
+            clocks += part(share, together(step_clocks(arch, product, tiling, way=way), missed))
             # A share ends in the middle of a tile, and may begin there.
             ends = 1 + math.ceil(share / steps)
             sharers = 1 + math.ceil(steps / share)
@@ -270,7 +280,6 @@ def _seconds(
     partial = 4 * tiling.m * tiling.n / way
     fix_up = (ends + sharers) * partial + FIX_UP_CLOCKS if ends else 0
     clocks += stored / way + fix_up
-    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     reached = min(
         BANDWIDTH_SHARE * speeds.bandwidth,
         busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),
