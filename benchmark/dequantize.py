@@ -38,11 +38,14 @@ LONG = [  # of A with many rows
 LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
 
 
-def short(M):
+def short(M, form):
     """Of a few rows of A, in one tile of as many columns of the instruction; more than one block of
     them share a multiprocessor, whose threads then wait for memory less."""
     columns = min(M, 128)
     found = []
+    if columns <= 32:  # a block for each multiprocessor, and nothing to add up
+        found += [tile(columns, 64, 128, 10, 128, 1)]
+        found += [{**tile(columns, 64, 256, stages, 128, 1), "parts": 2} for stages in (5, 8)]
     for (block_N, block_K, num_stages, splits), threads, blocks in [
         ((128, 128, 3, (1, 2, 4)), 256, 2),
         ((128, 128, 6, (2, 4)), 256, 2),
@@ -59,14 +62,19 @@ def short(M):
                 shape["parts"] = 2
             found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
     if M > 128:
-        found += [tile(256, 128, 128, 2, 256, split) for split in (1, 2)]
+        found += [tile(256, 128, 128, stages, 256, split) for stages in (2, 3) for split in (1, 2)]
+        # As many blocks by narrow tiles as by sharing K, and nothing to add up.
+        found.append(tile(128, 64, 128, 6, 128, 1))
+        found += [{**tile(128, 64, 256, stages, 128, 1), "parts": 2} for stages in (2, 3)]
+    if form == "int4" and columns <= 32:
+        found += [{**config, "scale_sums": True} for config in found]
     return found
 
 
 def row(form, M, N, K, wanted, packed=False, small=False):
     """The product of M x K numbers and N x K weights, which may be packed."""
     dequantize = example("dequantize_gemm")
-    configs = [tile(16, 64, 128, 2, 128, 2)] if small else LONG if M > 256 else short(M)
+    configs = [tile(16, 64, 128, 2, 128, 2)] if small else LONG if M > 256 else short(M, form)
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
     size = {"M": M, "N": N, "K": K}

@@ -24,6 +24,7 @@ from common import Row, checked_error, emulate, example
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
+from tilelang.carver.schedules import PANELS
 from tilelang.profiler import compare
 
 SIZES = [
@@ -68,10 +69,14 @@ def counters(kernel, device):
     return example("gemm_any_shape").counters(kernel, device)
 
 
-def tried(size, dtype, top, clusters):
-    """The model's first `top` schedules; with `clusters` each also for clusters of two blocks,
-    where these have tiles below each other."""
+def tried(size, dtype, top, clusters, panels):
+    """The model's first `top` schedules; with `panels` the first two of them also with other orders
+    of tiles; with `clusters` each also for clusters of two blocks, where these have tiles below
+    each other."""
     found = schedules_of(*size, dtype)[:top]
+    if panels:
+        orders = itertools.product(found[:2], PANELS)
+        found += [dataclasses.replace(s, panel=p) for s, p in orders if p != s.panel]
     if clusters:
         M, N, _ = size
         pairs = [s for s in found if s.blocks % 2 == 0 and (N if s.swap else M) > s.block_M]
@@ -170,7 +175,7 @@ def print_line(found):
     print(
         f"{found['name']:<30}{found['ours']:>7.0f}{found['torch']:>7.0f}{found['ratio']:>7.2f}"
         f"{found['model']:>7.2f}{found['expected']:>9.0f}{found['place']:>6}"
-        f"  {tile} s{schedule['stages']}, {found['kind']}"
+        f"  {tile} s{schedule['stages']} p{schedule['panel']}, {found['kind']}"
         + (f", {found['spilled']} bytes spilled" if found["spilled"] else ""),
         flush=True,
     )
@@ -196,6 +201,7 @@ def main():
     parser.add_argument("--emulate", action="store_true", help="check small sizes, time nothing")
     parser.add_argument("--top", type=int, default=1, help="schedules of each shape to try")
     parser.add_argument("--clusters", action="store_true", help="try clusters of two blocks, too")
+    parser.add_argument("--panels", action="store_true", help="try other orders of tiles, too")
     parser.add_argument("--draw", type=int, metavar="SEED", help="draw the shapes")
     parser.add_argument("--count", type=int, default=16, help="of the shapes that are drawn")
     parser.add_argument("--size", type=int, nargs=3, action="append", help="M, N and K")
@@ -211,7 +217,8 @@ def main():
     shapes = [(tuple(size), T.bfloat16) for size in arguments.size or SIZES]
     if arguments.draw is not None:
         shapes = drawn(arguments.draw, arguments.count)
-    choices = [tried(*shape, arguments.top, arguments.clusters) for shape in shapes]
+    options = arguments.top, arguments.clusters, arguments.panels
+    choices = [tried(*shape, *options) for shape in shapes]
     rows = [make_row(*shape, choice) for shape, choice in zip(shapes, choices, strict=True)]
     kernels = compile_all(rows)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; TFLOP/s")

@@ -64,10 +64,14 @@ def add_up(local, partial, arrivals, tile, split):
     is_last = T.alloc_var(T.bool)
     is_last = arrived[0] == split - 1
     if is_last:
-        T.clear(local)
-        for share in T.serial(split):
+        if split == 2:  # the sum of two does not depend on their order
             for n, m in T.Parallel(*local.shape):
-                local[n, m] += partial[share, tile, n, m]
+                local[n, m] += partial[1 - T.get_block_binding(2), tile, n, m]
+        else:
+            T.clear(local)
+            for share in T.serial(split):
+                for n, m in T.Parallel(*local.shape):
+                    local[n, m] += partial[share, tile, n, m]
         if T.get_thread_binding() == 0:
             arrivals[tile] = 0
     return is_last
@@ -96,13 +100,17 @@ def matmul_int4(
     packed=False,
     min_blocks=None,
     parts=1,
+    scale_sums=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
     scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
     are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
     `PACKED`, and so is each of `parts` of a step: one is multiplied while the next one is unpacked.
-    `min_blocks` are to share a multiprocessor."""
+    `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
+    of their group, not its weights: fewer instructions where A has few rows."""
     scaled = min(group, block_K)
+    if scale_sums and scaled % (block_K // parts):
+        raise ValueError(f"found parts of {block_K // parts}, wanted groups of {group} to be whole")
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
     tiles = -(-N // block_N) * -(-M // block_M)
@@ -130,6 +138,8 @@ def matmul_int4(
             B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
             weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
+            if scale_sums:
+                sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block_N), T.float16)
 
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
@@ -147,9 +157,19 @@ def matmul_int4(
                     for n, j in T.Parallel(block_N, width):
                         place = place_in_pack(j) if packed else j
                         integer = T.cast(B_local[p][n, place], T.float16)
-                        weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
-                    A_part = A_shared[:, first : first + width]
-                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
+                        if scale_sums:
+                            weight[p][n, j] = integer
+                        else:
+                            weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                    A_part, of_part = A_shared[:, first : first + width], C_local
+                    if scale_sums:
+                        of_part = sums[p]
+                        T.clear(of_part)
+                    T.gemm(weight[p], A_part, of_part, transpose_B=True, policy=ROWS)
+                # Behind all products: they run while others are unpacked.
+                for p in T.unroll(parts if scale_sums else 0, explicit=True):
+                    for n, m in T.Parallel(block_N, block_M):
+                        C_local[n, m] += sums[p][n, m] * scale_shared[p * width // scaled, n]
             tile = by * T.ceildiv(N, block_N) + bx
             if split == 1 or add_up(C_local, partial, arrivals, tile, split):
                 store(C_local, C, C_shared, by * block_M, bx * block_N)

@@ -5,7 +5,8 @@ decides (S. Williams and others, "Roofline: an insightful visual performance mod
 is nearly as busy delays it (`together`). Tiles
 come in waves: a multiprocessor works on a whole number of them. What is on its way in a pipeline of
 S stages bounds the speed of loads (J. Little, "A proof for the queuing formula L = lambda W",
-1961). All sizes are in bytes, all times in seconds unless a name says clocks.
+1961). A large chip that multiplies all the time wants more power than it may have, and its clock
+falls (`powered`). All sizes are in bytes, all times in seconds unless a name says clocks.
 """
 
 from __future__ import annotations
@@ -13,12 +14,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilelang.carver.arch.cuda import CUDA, L2_BYTES_PER_CLOCK, SHARED_BYTES_PER_CLOCK
+from tilelang.carver.arch.cuda import (
+    CUDA,
+    L2_PORT_BYTES_PER_CLOCK,
+    SHARED_BYTES_PER_CLOCK,
+)
 
 LATENCY_CLOCKS = 900
 """From the issue of a load until others have seen its tile. Assumed: some 500 clocks of the memory
 itself (W. Luo and others, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
 Microbenchmarking", 2024, table of latencies) and what barriers and TMA add."""
+HANDSHAKE_CLOCKS = 300
+"""Of a slot of a pipeline with a producer, besides its load: consumers give it up, the producer
+wakes up, and so do they. With it, and with the time that the bytes take, GEMMs of two stages take
+what an H200 needs: 1740 to 2040 clocks a step of 32 to 48 KiB."""
 OTHER_REGISTERS = 48
 """Of a thread, besides its accumulators. Assumed: addresses, loop counters, descriptors."""
 STREAMING_REGISTERS = 32
@@ -30,8 +39,11 @@ BANDWIDTH_SHARE = 0.92
 
 STEP_CLOCKS = 30
 """Of a step of a pipeline, for its barriers. Assumed."""
-OVERLAP = 6
-"""The exponent of `together`. Assumed: two that are equally busy take an eighth longer."""
+TENSOR_CORES = 4
+"""Of a multiprocessor, one for each of its schedulers ("NVIDIA H100 Tensor Core GPU
+Architecture")."""
+OVERLAP = 8
+"""The exponent of `together`. Assumed: two that are equally busy take a tenth longer."""
 
 
 def together(*times: float) -> float:
@@ -59,8 +71,10 @@ class Product:
 
 
 def warp_tile(m: int, n: int, warps: int, by_warp_groups: bool) -> tuple[int, int]:
-    """Rows and columns that each of `warps` has of a tile: they share rows first, in sixteens."""
-    rows = warps if by_warp_groups else math.gcd(warps, m // 16)
+    """Rows and columns that each of `warps` has of a tile: they share rows first, in sixteens.
+    Warp groups have 64 rows each where there are as many, else they share columns, too."""
+    unit, step = (64, 4) if by_warp_groups else (16, 1)
+    rows = step * math.gcd(warps // step, m // unit)
     return m // rows, n * rows // warps
 
 
@@ -89,9 +103,14 @@ def shared_bytes(product: Product, tiling: Tiling) -> int:
     return int(tiling.stages * step)
 
 
-def registers(tiling: Tiling) -> int:
-    """Of a thread: accumulators of 32 bits, and others."""
-    return tiling.m * tiling.n // tiling.threads + OTHER_REGISTERS
+def registers(arch: CUDA, tiling: Tiling) -> int:
+    """Of a thread: accumulators of 32 bits, operands of an mma, and others."""
+    accumulators = tiling.m * tiling.n // tiling.threads
+    if tiling.by_warp_groups:
+        return accumulators + OTHER_REGISTERS
+    # Of a step of 16 along K, two in a register (PTX ISA, mma.m16n8k16).
+    operands = 16 * sum(tiling.warp(arch.warp_size)) // (2 * arch.warp_size)
+    return accumulators + operands + OTHER_REGISTERS
 
 
 def blocks_per_sm(arch: CUDA, product: Product, tiling: Tiling) -> int:
@@ -99,32 +118,79 @@ def blocks_per_sm(arch: CUDA, product: Product, tiling: Tiling) -> int:
     has as many registers as the others at the launch."""
     threads = tiling.threads + (128 if tiling.by_warp_groups else 0)
     # setmaxnreg gives consumers what the producer does not need (PTX ISA, setmaxnreg).
-    if registers(tiling) > (240 if tiling.by_warp_groups else 255):
+    if registers(arch, tiling) > (240 if tiling.by_warp_groups else 255):
         return 0
-    average = registers(tiling) * tiling.threads // threads + (
+    average = registers(arch, tiling) * tiling.threads // threads + (
         24 * 128 // threads if tiling.by_warp_groups else 0
     )
     return arch.blocks_per_sm(threads, shared_bytes(product, tiling), average)
 
 
-def tile_clocks(arch: CUDA, product: Product, tiling: Tiling) -> float:
-    """Clocks of a multiprocessor for one tile: those of the tensor cores, or of the shared memory
-    that they read.
+def math_clocks(arch: CUDA, product: Product, tiling: Tiling) -> float:
+    """Clocks of a multiprocessor's tensor cores for one tile, at their peak."""
+    return 2.0 * tiling.m * tiling.n * product.k / arch.tensor_flop_per_clock(product.dtype)
 
-    A warp group's instruction of 64 rows reads its A and all of B from shared memory (PTX ISA,
-    wgmma); warps read the rows and columns of their tile (ldmatrix) for mma.
+
+def tile_clocks(arch: CUDA, product: Product, tiling: Tiling, beside: int = 1) -> float:
+    """Clocks of a multiprocessor for one tile, of `beside` that it works on: those of the tensor
+    cores, or of the shared memory that they read.
+
+    A warp group's instruction of 64 rows reads its A and its B from shared memory (PTX ISA,
+    wgmma); warps read the rows and columns of their tile (ldmatrix) for mma. A warp's mma runs on
+    one of the four tensor cores.
     """
-    math_clocks = 2.0 * tiling.m * tiling.n * product.k / arch.tensor_flop_per_clock(product.dtype)
-    if not tiling.by_warp_groups:
-        math_clocks /= arch.speeds.mma_share
+    multiplying = math_clocks(arch, product, tiling)
+    warps = tiling.threads // arch.warp_size
+    rows, columns = tiling.warp(arch.warp_size)
     if tiling.by_warp_groups:
-        read = (tiling.m // 64) * (64 + tiling.n)
+        read = tiling.m * (tiling.n // columns) + tiling.m // 64 * tiling.n
     else:
-        rows, columns = tiling.warp(arch.warp_size)
-        read = (tiling.threads // arch.warp_size) * (rows + columns)
+        multiplying /= arch.speeds.mma_share * min(1.0, warps * beside / TENSOR_CORES)
+        read = warps * (rows + columns)
     written = tiling.m + tiling.n
     shared = (read + written) * product.k * product.operand / SHARED_BYTES_PER_CLOCK
-    return together(math_clocks, shared)
+    return together(multiplying, shared)
+
+
+def step_clocks(
+    arch: CUDA,
+    product: Product,
+    tiling: Tiling,
+    beside: int = 1,
+    way: float = L2_PORT_BYTES_PER_CLOCK,
+) -> float:
+    """Clocks of a multiprocessor for a step of one tile, of `beside` that it works on; `way` is
+    what it receives from L2 in a clock."""
+    steps = math.ceil(product.k / tiling.k)
+    step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
+    # A tile's step waits for a load that was issued `stages` - 1 steps before.
+    ahead = tiling.stages - 1 if tiling.stages > 1 else 0.5
+    latency = LATENCY_CLOCKS + beside * step_bytes / way
+    if tiling.by_warp_groups:
+        latency += HANDSHAKE_CLOCKS
+    return together(
+        tile_clocks(arch, product, tiling, beside) / steps + STEP_CLOCKS,
+        step_bytes / way,
+        latency / ahead / beside,
+    )
+
+
+def powered(arch: CUDA, clocks: float, multiplying: float) -> float:
+    """Clocks at the full rate that work takes as long as it does at the rate that the limit of
+    power allows, if tensor cores are busy for `multiplying` of its `clocks`.
+
+    The power of a busy chip grows about with the square of its clock, since the voltage grows
+    with it, and with the share of the time for which tensor cores are busy.
+    """
+    return max(clocks, math.sqrt(clocks * multiplying) / arch.power_share)
+
+
+def wave_of(product: Product, tiling: Tiling, slots: int) -> tuple[int, int]:
+    """Rows and columns of tiles that `slots` blocks work on at a time."""
+    rows, columns = math.ceil(product.m / tiling.m), math.ceil(product.n / tiling.n)
+    # More rows where a panel has fewer tiles than there are blocks.
+    tall = min(rows, max(tiling.panel, math.ceil(slots / columns)))
+    return tall, min(columns, math.ceil(slots / tall))
 
 
 def memory_bytes(arch: CUDA, product: Product, tiling: Tiling, slots: int) -> float:
@@ -135,8 +201,7 @@ def memory_bytes(arch: CUDA, product: Product, tiling: Tiling, slots: int) -> fl
     result = product.batch * product.m * product.n * product.result
     if once / product.batch <= L2_SHARE * arch.speeds.l2_bytes:
         return once + result
-    tall = min(tiling.panel, rows)
-    wide = min(columns, math.ceil(slots / tall))
+    tall, wide = wave_of(product, tiling, slots)
     waves = math.ceil(product.batch * rows * columns / min(slots, tall * wide))
     step = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
     return max(once, waves * step) + result
@@ -149,24 +214,23 @@ def product_seconds(arch: CUDA, product: Product, tiling: Tiling) -> float:
         return math.inf
     speeds = arch.speeds
     tiles = product.batch * math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
-    busy = min(tiles, speeds.sms)
     beside = min(room, math.ceil(tiles / speeds.sms))
     slots = speeds.sms * room
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    result_bytes = tiling.m * tiling.n * product.result
-    # Of the multiprocessor that has the most tiles.
-    most = math.ceil(tiles / speeds.sms)
-    computing = most * (tile_clocks(arch, product, tiling) + steps * STEP_CLOCKS)
-    way = L2_BYTES_PER_CLOCK / max(busy, speeds.sms / 2)
-    moving = most * (steps * step_bytes + result_bytes) / way
-    # A tile's step waits for a load that was issued `stages` - 1 steps before.
-    ahead = max(1, tiling.stages - 1) if tiling.stages > 1 else 0.5
-    waiting = math.ceil(tiles / slots) * steps * LATENCY_CLOCKS / ahead
     # The beginning of a tile's loads, and its end: another block's work hides them.
-    edges = (LATENCY_CLOCKS + result_bytes / way) * math.ceil(most / beside)
-    on_chip = (together(computing, moving, waiting) + edges) / speeds.clock
-    flight = busy * beside * min(tiling.stages, steps) * step_bytes
+    stored = tiling.m * tiling.n * product.result
+    edge = LATENCY_CLOCKS + stored / L2_PORT_BYTES_PER_CLOCK
+    work = steps * step_clocks(arch, product, tiling, beside)
+    tile = max(work, (work + edge) / beside)
+    multiplying = math_clocks(arch, product, tiling)
+    # Waves in which all multiprocessors have a tile, and the last one, in which a few do.
+    whole, rest = divmod(tiles, speeds.sms)
+    clocks = whole * powered(arch, tile, multiplying)
+    if rest:
+        clocks += powered(arch, tile, multiplying * rest / speeds.sms)
+    on_chip = (clocks + edge) / speeds.clock
+    flight = min(tiles, speeds.sms) * beside * min(tiling.stages, steps) * step_bytes
     reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))
     memory = memory_bytes(arch, product, tiling, slots) / reached
     return together(on_chip, memory + LATENCY_CLOCKS / speeds.clock)

@@ -10,19 +10,22 @@ from dataclasses import dataclass, replace
 from tilelang.carver.arch.cuda import (
     CUDA,
     L2_BYTES_PER_CLOCK,
+    L2_PORT_BYTES_PER_CLOCK,
     SHARED_BYTES_PER_CLOCK,
     auto_infer_current_arch,
 )
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
-    STEP_CLOCKS,
     Product,
     Tiling,
+    math_clocks,
     memory_bytes,
+    powered,
     registers,
-    tile_clocks,
+    step_clocks,
     together,
+    wave_of,
 )
 from tilelang.carver.template.base import element_bytes
 
@@ -48,6 +51,9 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+L2_HALF = 0.5
+"""Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
+A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
 COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
@@ -163,10 +169,10 @@ def _fits(arch: CUDA, tiling: Tiling) -> bool:
     if not tiling.by_warp_groups:
         rows, columns = tiling.warp(arch.warp_size)
         whole = tiling.n % 16 == 0 and rows >= 16 and columns >= 8 and columns % 8 == 0
-        return whole and registers(tiling) <= 255
+        return whole and registers(arch, tiling) <= 255
     # At the launch the producer's warp group has as many registers as the others.
     at_launch = arch.reg_cap // (tiling.threads + 128)
-    return registers(tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
+    return registers(arch, tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
 
 
 def _stages(arch: CUDA, product: Product, m: int, n: int, k: int, swap: bool) -> tuple[int, int]:
@@ -235,37 +241,45 @@ def _seconds(
     sms = speeds.sms
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
-    if split > 1:
-        share = math.ceil(steps / split)
-        work, ends, sharers = share, 1, split
-        busy = tiles * split
-    elif shared:
-        share = math.ceil(shared * steps / sms)
-        whole = (tiles - shared) // sms
-        work = share + whole * steps
-        # A share ends in the middle of a tile, and may begin there.
-        ends = 1 + math.ceil(share / steps)
-        sharers = 1 + math.ceil(steps / share)
-        busy = sms
-    else:
-        waves = math.ceil(tiles / sms)
-        work, ends, sharers, busy = waves * steps, 0, 0, min(tiles, sms)
-    way = L2_BYTES_PER_CLOCK / max(busy, sms / 2)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    flight = max(1, tiling.stages - 1)
-    step = together(
-        tile_clocks(arch, product, tiling) / steps + STEP_CLOCKS,
-        step_bytes / way,
-        LATENCY_CLOCKS / flight,
-    )
+    way: float = L2_PORT_BYTES_PER_CLOCK
+    step = step_clocks(arch, product, tiling)
+    multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
     stored = tiling.m * tiling.n * product.result
     store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
+
+    def part(count: int, of_step: float, share: float = 1.0) -> float:
+        """Steps and the store of a tile, by a share of the multiprocessors."""
+        return powered(arch, count * of_step + store, count * multiplying * share)
+
+    busy, ends, sharers = min(sms, tiles * split), 0, 0
+    if split > 1:
+        # Who is last of two has its own share, else it reads all of them in their order.
+        ends, sharers = 1, split if split > 2 else 1
+        clocks = part(math.ceil(steps / split), step, busy / sms)
+    else:
+        clocks = (tiles - shared) // sms * part(steps, step)
+        if shared:
+            # No two neighbours are at the same step: each has its own request of L2, and of the
+            # memory if L2 does not hold all that is in use, at all steps.
+            way = L2_BYTES_PER_CLOCK / sms
+            tall, wide = wave_of(product, tiling, min(sms, shared))
+            held = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
+            bandwidth = BANDWIDTH_SHARE * speeds.bandwidth / speeds.clock
+            missed = sms * step_bytes / bandwidth if held > L2_HALF * speeds.l2_bytes else 0.0
+            share = math.ceil(shared * steps / sms)
+            clocks += part(share, together(step_clocks(arch, product, tiling, way=way), missed))
+            # A share ends in the middle of a tile, and may begin there.
+            ends = 1 + math.ceil(share / steps)
+            sharers = 1 + math.ceil(steps / share)
+            busy = sms
+        elif tiles % sms:
+            clocks += part(steps, step, tiles % sms / sms)
     partial = 4 * tiling.m * tiling.n / way
     fix_up = (ends + sharers) * partial + FIX_UP_CLOCKS if ends else 0
-    results = math.ceil(work / steps)
-    clocks = work * step + results * store + stored / way + fix_up
+    clocks += stored / way + fix_up
     reached = min(
         BANDWIDTH_SHARE * speeds.bandwidth,
         busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),

@@ -1,5 +1,7 @@
 """Schedules that the cost model chooses, for an H200: what they are, not what they take."""
 
+import math
+
 import pytest
 
 from tilelang.carver import CUDA, schedules_of
@@ -41,6 +43,14 @@ def test_the_last_wave_is_full_or_shared():
     """5120 is 6.06 waves of 128 x 256."""
     schedule = best(5120, 5120, 5120)
     assert schedule.shared_tiles or waves(schedule, 5120, 5120) % 1 > 0.8
+
+
+@pytest.mark.parametrize("size", [(4096,) * 3, (5120,) * 3, (6144,) * 3, (4096, 14336, 4096)])
+def test_whole_tiles_are_chosen_where_waves_are_nearly_full(size):
+    """Shares of stream K begin at different steps: neighbours want nothing at the same time."""
+    schedule = best(*size)
+    assert schedule.kind == "tiles"
+    assert 0.94 < waves(schedule, *size[:2]) / math.ceil(waves(schedule, *size[:2])) <= 1
 
 
 @pytest.mark.parametrize("size", [(5120, 5120, 5120), (256, 4096, 7168), (3, 40, 24)])

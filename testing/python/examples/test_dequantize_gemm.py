@@ -29,23 +29,49 @@ def test_shares_of_k_are_added_up_by_the_last_block(example, device, form, bound
     assert example.relative_error(form, 24, 72, 1000, device=device, **tile) < bound
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_sums_take_the_scale_of_their_group(example, device, parts):
+    """More exactly than weights do: their products with the scale are rounded."""
+    tile = {**SHORT, "block_K": 128 * parts, "num_stages": 2, "packed": True, "parts": parts}
+    errors = [
+        example.relative_error("int4", 24, 72, 1000, device=device, scale_sums=sums, **tile)
+        for sums in (False, True)
+    ]
+    assert errors[1] < errors[0] < 1e-3
+    wrong = {**tile, "block_K": 128, "parts": 1, "group": 64}
+    with pytest.raises(ValueError, match="parts of 128, wanted groups of 64 to be whole"):
+        example.matmul_int4.get_tir(24, 72, 1000, scale_sums=True, **wrong)
+
+
+def test_of_two_shares_the_last_block_keeps_its_own(example, device):
+    """Which block is the last one does not change a bit of the result."""
+    tile = {**SHORT, "block_K": 128, "num_stages": 2, "split": 2}
+    a, pairs, scale, arrivals = example.inputs("int4", 24, 72, 1000, device=device)
+    found = [example.matmul_int4(24, 72, 1000, **tile)(a, pairs, scale, arrivals) for _ in range(3)]
+    assert all(each.equal(found[0]) for each in found[1:])
+    assert not arrivals.any()
+    assert example.relative_error("int4", 24, 72, 1000, device=device, **tile) < 1e-3
+
+
 def test_packed_weights_are_unpacked_by_their_order(example):
     pairs = example.inputs("int4", 1, 3, 1000)[1]
     assert example.unpack_order(example.pack(pairs))[:, :500].equal(pairs)
 
 
 @pytest.mark.parametrize(
-    ("form", "limit"),
+    ("form", "limit", "options"),
     [
         # Of 64 weights of a thread: 32 pairs take a mask, two floating-point operations and a
         # shift for four; the rest is waits and products.
-        pytest.param("int4", 190, id="int4"),
+        pytest.param("int4", 190, {}, id="int4"),
+        pytest.param("int4", 165, {"scale_sums": True}, id="int4, scaled sums"),
         # Two masks, a product of integers, two of floats.
-        pytest.param("mxfp4", 265, id="mxfp4"),
+        pytest.param("mxfp4", 265, {}, id="mxfp4"),
     ],
 )
-def test_the_loop_is_short(example, form, limit):
+def test_the_loop_is_short(example, form, limit, options):
     tile = {**SHORT, "block_K": 128, "num_stages": 4, "split": 2, "packed": True, "min_blocks": 4}
+    tile.update(options)
     program = example.PROGRAMS[form].get_tir(16, 8192, 8192, **tile)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
     loop = loop_with(kernel.sass, "HGMMA")

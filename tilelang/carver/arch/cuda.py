@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,10 @@ SHARED_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 5120
 """Read from L2 by all multiprocessors ("NVIDIA A100 Tensor Core GPU Architecture", "A100 L2
 cache"); later papers give none, and it is taken for the same."""
+L2_PORT_BYTES_PER_CLOCK = 64
+"""That a multiprocessor receives. Neighbours that read the same lines at about the same time cost
+L2 one read (Nsight Compute documentation, "L2 Request Coalescer"), so that all of them together
+receive more than L2 reads. Blocks of 1300 GEMMs on an H200 received up to 65."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Speeds:
             of warp groups or of larger instructions (W. Luo and others, "Benchmarking and
             Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024, throughput
             of mma and wgmma); taken for sm_100, too.
+        sustained_flops: FLOP/s of operands of 16 bits that the limit of power allows for long,
+            of random numbers; infinite where it was not measured.
     """
 
     sms: int
@@ -46,6 +53,7 @@ class Speeds:
     bandwidth: float
     l2_bytes: int
     mma_share: float = 1.0
+    sustained_flops: float = math.inf
 
 
 _SPEEDS = {
@@ -54,14 +62,15 @@ _SPEEDS = {
     86: Speeds(84, 1.74e9, 1024, 256, 0.696e12, 6 << 20),
     87: Speeds(16, 1.30e9, 1024, 256, 0.205e12, 4 << 20),
     89: Speeds(142, 2.52e9, 1024, 256, 0.864e12, 96 << 20),
-    90: Speeds(132, 1.83e9, 4096, 256, 4.8e12, 50 << 20, mma_share=0.63),
+    90: Speeds(132, 1.83e9, 4096, 256, 4.8e12, 50 << 20, mma_share=0.63, sustained_flops=7.2e14),
     100: Speeds(148, 1.85e9, 8192, 256, 8.0e12, 126 << 20, mma_share=0.63),
     103: Speeds(160, 1.85e9, 8192, 256, 8.0e12, 126 << 20, mma_share=0.63),
     120: Speeds(188, 2.41e9, 1024, 256, 1.79e12, 128 << 20),
 }
 """T4, A100 80GB SXM, A40, Jetson AGX Orin, L40S, H200 SXM, B200, B300, RTX PRO 6000: NVIDIA's data
 sheets and architecture papers. Tensor FLOP per clock are the sheet's dense FLOP/s over
-multiprocessors and boost clock, rounded to a power of two."""
+multiprocessors and boost clock, rounded to a power of two. What the H200's power allows is from
+searches of all tiles of a GEMM and from `benchmark/mla_limit.py`."""
 _NEAREST = {110: 100, 121: 120}
 
 
@@ -148,6 +157,12 @@ class CUDA:
                 self.speeds.tensor_flop / 16 if self.sm in (80, 90) else self.speeds.fma_flop / 64
             )
         return self.speeds.tensor_flop * 16 / bits
+
+    @property
+    def power_share(self) -> float:
+        """Of the peak of the tensor cores, that the limit of power allows for long: at most 1."""
+        peak = self.speeds.tensor_flop * self.speeds.sms * self.speeds.clock
+        return min(1.0, self.speeds.sustained_flops / peak)
 
     def tensor_flops(self, dtype: str) -> float:
         """FLOP/s of all multiprocessors, for products of operands of `dtype`."""

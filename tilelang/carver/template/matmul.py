@@ -60,12 +60,11 @@ class MatmulTemplate(BaseTemplate):
         steps = [int(size / width) for size in STEP_BYTES]
         for m, n, warps in itertools.product(rows, columns, WARPS):
             threads = warps * self.arch.warp_size
-            groups = threads // 128
-            by_groups = bool(
+            by_groups = (
                 self.arch.has_warp_groups
-                and groups
                 and threads % 128 == 0
-                and m % (64 * groups) == 0
+                and m % 64 == 0
+                and warp_tile(m, n, warps, True)[1] % 8 == 0
             )
             if not by_groups and not _divides(m, n, warps):
                 continue
