@@ -12,7 +12,7 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
   std::set<std::string> headers;
   std::set<std::string> preludes;
   WgmmaProducts products;
-  // C++ of the user's own may have other MMAs than the kernels.
+  // C++ of the user's own may have other MMAs than the kernels, and other functions.
   bool own_source = false;
   std::string body;
   for (const PrimFunc& kernel : kernels) {
@@ -32,6 +32,7 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
     if (!printer.prelude().empty()) preludes.insert(printer.prelude());
   }
   own_source |= !preludes.empty();
+  if (own_source) headers.insert({"tl/exponential.h", "tl/trigonometric.h"});
   std::string source = own_source ? "" : products.Definition();
   source += "#include <tl/common.h>\n";
   for (const std::string& header : headers) source += "#include <" + header + ">\n";

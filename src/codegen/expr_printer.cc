@@ -10,32 +10,57 @@
 namespace tl {
 namespace {
 
-/*! TVM's mathematical functions that the device headers have for every floating-point type. */
-const char* MathFunction(const std::string& op) {
-  static const std::unordered_map<std::string, const char*> table = {
-      {"tirx.exp", "tl::exp"},           {"tirx.exp2", "tl::exp2"},
-      {"tirx.exp10", "tl::exp10"},       {"tirx.log", "tl::log"},
-      {"prim.log2", "tl::log2"},         {"tirx.log10", "tl::log10"},
-      {"tirx.sqrt", "tl::sqrt"},         {"tirx.rsqrt", "tl::rsqrt"},
-      {"tirx.sin", "tl::sin"},           {"tirx.cos", "tl::cos"},
-      {"tirx.tan", "tl::tan"},           {"tirx.sinh", "tl::sinh"},
-      {"tirx.cosh", "tl::cosh"},         {"tirx.tanh", "tl::tanh"},
-      {"tirx.atan", "tl::atan"},         {"tirx.erf", "tl::erf"},
-      {"tirx.fabs", "tl::abs"},          {"tirx.floor", "tl::floor"},
-      {"prim.ceil", "tl::ceil"},         {"tirx.trunc", "tl::trunc"},
-      {"tirx.round", "tl::round"},       {"tirx.nearbyint", "tl::round"},
-      {"tirx.pow", "tl::pow"},           {"tirx.fmod", "tl::fmod"},
-      {"tirx.sigmoid", "tl::sigmoid"},   {"tirx.isnan", "tl::isnan"},
-      {"tirx.isinf", "tl::isinf"},       {"tirx.isfinite", "tl::isfinite"},
-      {"tirx.asin", "tl::asin"},         {"tirx.acos", "tl::acos"},
-      {"tirx.asinh", "tl::asinh"},       {"tirx.acosh", "tl::acosh"},
-      {"tirx.atanh", "tl::atanh"},       {"tirx.log1p", "tl::log1p"},
-      {"tirx.atan2", "tl::atan2"},       {"tirx.hypot", "tl::hypot"},
-      {"tirx.copysign", "tl::copysign"}, {"tirx.popcount", "tl::popcount"},
-      {"prim.clz", "tl::clz"},
+struct MathFunction {
+  const char* name;
+  const char* header;
+};
+
+/*! TVM's mathematical functions that the device headers have for every floating-point type, and
+ * where they have them. */
+const MathFunction* FindMathFunction(const std::string& op) {
+  static const std::unordered_map<std::string, MathFunction> table = {
+      {"tirx.fabs", {"tl::abs", "tl/math.h"}},
+      {"tirx.floor", {"tl::floor", "tl/math.h"}},
+      {"prim.ceil", {"tl::ceil", "tl/math.h"}},
+      {"tirx.trunc", {"tl::trunc", "tl/math.h"}},
+      {"tirx.round", {"tl::round", "tl/math.h"}},
+      {"tirx.nearbyint", {"tl::round", "tl/math.h"}},
+      {"tirx.fmod", {"tl::fmod", "tl/math.h"}},
+      {"tirx.isnan", {"tl::isnan", "tl/math.h"}},
+      {"tirx.isinf", {"tl::isinf", "tl/math.h"}},
+      {"tirx.isfinite", {"tl::isfinite", "tl/math.h"}},
+      {"tirx.copysign", {"tl::copysign", "tl/math.h"}},
+      {"tirx.popcount", {"tl::popcount", "tl/math.h"}},
+      {"prim.clz", {"tl::clz", "tl/math.h"}},
+      {"tirx.exp", {"tl::exp", "tl/exponential.h"}},
+      {"tirx.exp2", {"tl::exp2", "tl/exponential.h"}},
+      {"tirx.exp10", {"tl::exp10", "tl/exponential.h"}},
+      {"tirx.log", {"tl::log", "tl/exponential.h"}},
+      {"prim.log2", {"tl::log2", "tl/exponential.h"}},
+      {"tirx.log10", {"tl::log10", "tl/exponential.h"}},
+      {"tirx.sqrt", {"tl::sqrt", "tl/exponential.h"}},
+      {"tirx.rsqrt", {"tl::rsqrt", "tl/exponential.h"}},
+      {"tirx.erf", {"tl::erf", "tl/exponential.h"}},
+      {"tirx.pow", {"tl::pow", "tl/exponential.h"}},
+      {"tirx.sigmoid", {"tl::sigmoid", "tl/exponential.h"}},
+      {"tirx.log1p", {"tl::log1p", "tl/exponential.h"}},
+      {"tirx.sin", {"tl::sin", "tl/trigonometric.h"}},
+      {"tirx.cos", {"tl::cos", "tl/trigonometric.h"}},
+      {"tirx.tan", {"tl::tan", "tl/trigonometric.h"}},
+      {"tirx.sinh", {"tl::sinh", "tl/trigonometric.h"}},
+      {"tirx.cosh", {"tl::cosh", "tl/trigonometric.h"}},
+      {"tirx.tanh", {"tl::tanh", "tl/trigonometric.h"}},
+      {"tirx.atan", {"tl::atan", "tl/trigonometric.h"}},
+      {"tirx.asin", {"tl::asin", "tl/trigonometric.h"}},
+      {"tirx.acos", {"tl::acos", "tl/trigonometric.h"}},
+      {"tirx.asinh", {"tl::asinh", "tl/trigonometric.h"}},
+      {"tirx.acosh", {"tl::acosh", "tl/trigonometric.h"}},
+      {"tirx.atanh", {"tl::atanh", "tl/trigonometric.h"}},
+      {"tirx.atan2", {"tl::atan2", "tl/trigonometric.h"}},
+      {"tirx.hypot", {"tl::hypot", "tl/trigonometric.h"}},
   };
   auto it = table.find(op);
-  return it == table.end() ? nullptr : it->second;
+  return it == table.end() ? nullptr : &it->second;
 }
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
@@ -375,9 +400,10 @@ void ExprPrinter::Visit_(const CallNode* op) {
   if (!callee) Bug("a call of a function that is not an operator");
   const std::string name = callee->name;
   if (FindIntrinsic(op)) return Done(op, Intrinsic(op), kPrimary);
-  if (const char* function = MathFunction(name)) {
+  if (const MathFunction* function = FindMathFunction(name)) {
     RefuseSubByte(op->args[0]->dtype());
-    return Done(op, Function(function, op->args), kPrimary);
+    headers_.insert(function->header);
+    return Done(op, Function(function->name, op->args), kPrimary);
   }
   if (!CallToBuiltin(op, name)) {
     Refuse("a call of " + name,
@@ -444,6 +470,8 @@ bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
   } else if (name == "tirx.call_extern" || name == "tirx.call_pure_extern") {
     const auto* function = op->args[0].as<StringImmNode>();
     if (!function) Bug("call_extern without a name");
+    // It may be one of the headers'.
+    headers_.insert({"tl/exponential.h", "tl/trigonometric.h"});
     Done(op, ExternCall(function->value, op->args), kPrimary);
   } else if (name == kSync) {
     const auto* scope = op->args[0].as<StringImmNode>();

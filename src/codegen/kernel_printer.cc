@@ -11,7 +11,6 @@
 #include "../op/launch_sized.h"
 #include "../op/rank_intrinsics.h"
 #include "../op/views.h"
-#include "../target/registers.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/find.h"
@@ -36,6 +35,10 @@ bool IsIn(const PrimFunc& kernel, const char* key, const Var& param) {
   if (params == nullptr) return false;
   const auto list = params.cast<Array<Var>>();
   return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
+}
+
+bool HasWgmmas(const Stmt& s) {
+  return HasNode<CallNode>(s, [](const CallNode* call) { return IsWgmma(call); });
 }
 
 /*! Largest power of two up to 16 that a vector access of the array could need. */
@@ -178,10 +181,10 @@ void KernelPrinter::Visit_(const ForNode* op) {
   analyzer_.BindLoop(op);
   std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
   if (!factor) factor = std::exchange(unroll_factor_, std::nullopt);
-  // NVVM unrolls as it likes, and ptxas keeps what describes operands for the next iteration.
-  if (!factor && op->kind == ForKind::kSerial && RegistersOfMmas(op->body) > kMostRegisters) {
-    factor = 1;
-  }
+  // NVVM would copy the body. MMAs of warp groups run beside the few instructions of the loop
+  // itself, so that copies gain nothing, and compilers take as long for each of them. ptxas also
+  // keeps what describes their operands for the next copy.
+  if (!factor && op->kind == ForKind::kSerial && HasWgmmas(op->body)) factor = 1;
   if (factor) {
     Line("#pragma unroll " + std::to_string(*factor));
   } else if (op->kind == ForKind::kUnrolled) {

@@ -1,7 +1,5 @@
 #include "wgmma_products.h"
 
-#include <unordered_set>
-
 #include "../op/intrinsics.h"
 #include "../op/wgmma_accumulators.h"
 #include "../tvm/functor.h"
@@ -48,30 +46,6 @@ std::string WgmmaProducts::Definition() const {
   std::string text = "#define TL_WGMMA_PRODUCTS(shared, registers, sparse)";
   for (const std::string& product : found_) text += " " + product;
   return text + "\n";
-}
-
-int64_t RegistersOfMmas(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    std::unordered_set<const Object*> seen;
-    int64_t bits = 0;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) override {
-      if (IsWgmma(op)) {
-        const int64_t shared = PlaceOfA(op) == "registers" ? 1 : 2;
-        bits += StepsOf(op) * shared * 64;
-        for (const PointerAccess& p : PointerAccesses(op)) Add(p.buffer);
-      }
-      Default(op);
-    }
-    void Add(const Var& buffer) {
-      if (!IsLocal(buffer) || !seen.insert(buffer.get()).second) return;
-      int64_t own = BufferOf(buffer)->dtype->dtype.bits;
-      for (const Expr& extent : BufferOf(buffer)->shape) own *= ToInt(extent);
-      bits += own;
-    }
-  } finder;
-  finder(s);
-  return finder.bits / 32;
 }
 
 }  // namespace tl

@@ -21,8 +21,4 @@ class WgmmaProducts {
   std::set<std::string> found_;
 };
 
-/*! Registers of a thread for the operands of a statement's MMAs: the elements of those in
- * registers, and two for the descriptor of each step's operand in shared memory. */
-int64_t RegistersOfMmas(const Stmt& s);
-
 }  // namespace tl

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "../tvm/functor.h"
+#include "box_points.h"
 
 namespace tl {
 namespace {
@@ -96,18 +97,17 @@ bool IndexBox::ForEach(const std::vector<IntProgram>& programs,
                        const std::function<bool(const std::vector<int64_t>& point,
                                                 const std::vector<int64_t>& values)>& visit) const {
   constexpr int64_t kMost = IntProgram::kMostPoints;
-  std::vector<int64_t> point, slots(axes_.size() * kMost), found(programs.size() * kMost),
-      condition(kMost), values(programs.size());
-  for (const Axis& a : axes_) point.push_back(a.min);
+  std::vector<int64_t> point, here(axes_.size()), slots(axes_.size() * kMost),
+      found(programs.size() * kMost), condition(kMost), values(programs.size());
+  std::vector<int64_t> begin, end;
+  for (const Axis& a : axes_) {
+    begin.push_back(a.min);
+    end.push_back(a.min + a.extent);
+  }
+  point = begin;
   for (int64_t left = Points(); left > 0; left -= kMost) {
     const int64_t count = std::min(left, kMost);
-    for (int64_t k = 0; k < count; ++k) {
-      for (size_t i = 0; i < point.size(); ++i) slots[i * kMost + k] = point[i];
-      for (size_t i = point.size(); i-- > 0;) {
-        if (++point[i] < axes_[i].min + axes_[i].extent) break;
-        point[i] = axes_[i].min;
-      }
-    }
+    FillSlots(begin, end, count, &point, slots.data());
     std::array<bool, kMost> inside;
     inside.fill(true);
     for (const auto& [program, wanted] : required_) {
@@ -117,7 +117,6 @@ bool IndexBox::ForEach(const std::vector<IntProgram>& programs,
     for (size_t p = 0; p < programs.size(); ++p) {
       programs[p].Evaluate(slots.data(), count, found.data() + p * kMost);
     }
-    std::vector<int64_t> here(point.size());
     for (int64_t k = 0; k < count; ++k) {
       if (!inside[k]) continue;
       for (size_t i = 0; i < here.size(); ++i) here[i] = slots[i * kMost + k];

@@ -1,6 +1,10 @@
 #include "int_program.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
+
+#include "box_points.h"
 
 namespace tl {
 namespace {
@@ -13,16 +17,70 @@ template <typename Operation>
 void ForAll(int64_t* a, const int64_t* b, int64_t n, const Operation& operation) {
   for (int64_t k = 0; k < n; ++k) a[k] = operation(a[k], b[k]);
 }
+template <typename Operation>
+void ForAll(int64_t* a, int64_t b, int64_t n, const Operation& operation) {
+  for (int64_t k = 0; k < n; ++k) a[k] = operation(a[k], b);
+}
+
+/*! The tables that were asked for last. */
+class RecentTables {
+ public:
+  SharedTable Find(const std::vector<int64_t>& key) const {
+    const auto found = tables_.find(key);
+    return found == tables_.end() ? nullptr : found->second;
+  }
+  void Keep(std::vector<int64_t> key, const SharedTable& table) {
+    numbers_ += key.size() + table->size();
+    if (numbers_ > kMostNumbers) {
+      tables_.clear();
+      numbers_ = key.size() + table->size();
+    }
+    if (numbers_ > kMostNumbers) {
+      numbers_ = 0;
+    } else {
+      tables_.emplace(std::move(key), table);
+    }
+  }
+
+ private:
+  static constexpr size_t kMostNumbers = 1 << 20;  // 8 MiB
+  std::map<std::vector<int64_t>, SharedTable> tables_;
+  size_t numbers_ = 0;
+};
 
 }  // namespace
 
 IntProgram::IntProgram(const Expr& e, const std::vector<Var>& vars) { Compile(e, vars); }
 
-void IntProgram::Emit(Code code, int64_t value, int stack_change) {
-  steps_.push_back({code, value});
+void IntProgram::AppendKey(std::vector<int64_t>* key) const {
+  key->push_back(static_cast<int64_t>(steps_.size()));
+  for (const Step& s : steps_) {
+    key->push_back(2 * static_cast<int64_t>(s.code) + s.has_constant);
+    key->push_back(s.value);
+  }
+}
+
+void IntProgram::Emit(Step step, int stack_change) {
+  steps_.push_back(step);
   depth_ += stack_change;
   most_depth_ = std::max(most_depth_, depth_);
   TVM_FFI_ICHECK(depth_ <= kMaxDepth) << "index expression is nested too deeply";
+}
+
+/*! The step of an operation whose first operand has been compiled. */
+void IntProgram::EmitBinary(Code code, const Expr& second, const std::vector<Var>& vars) {
+  const std::optional<int64_t> constant = AsInt(second);
+  if (!constant) {
+    Compile(second, vars);
+    return Emit({code, false, 0}, -1);
+  }
+  const bool divides = code == Code::kFloorDiv || code == Code::kFloorMod;
+  if (divides && *constant > 0 && (*constant & (*constant - 1)) == 0) {
+    // By a power of two: rounds down for negative numbers, too.
+    if (code == Code::kFloorDiv) return Emit({Code::kShr, true, __builtin_ctzll(*constant)}, 0);
+    return Emit({Code::kAnd, true, *constant - 1}, 0);
+  }
+  Emit({code, true, *constant}, 0);
 }
 
 template <typename Node>
@@ -30,24 +88,17 @@ bool IntProgram::TryBinary(const Expr& e, Code code, const std::vector<Var>& var
   const auto* op = e.as<Node>();
   if (!op) return false;
   Compile(op->a, vars);
-  Compile(op->b, vars);
-  Step& divisor = steps_.back();
-  const bool divides = code == Code::kFloorDiv || code == Code::kFloorMod;
-  if (divides && divisor.code == Code::kConst && divisor.value > 0 &&
-      (divisor.value & (divisor.value - 1)) == 0) {
-    // By a power of two: rounds down for negative numbers, too.
-    divisor.value = code == Code::kFloorDiv ? __builtin_ctzll(divisor.value) : divisor.value - 1;
-    code = code == Code::kFloorDiv ? Code::kShr : Code::kAnd;
-  }
-  Emit(code, 0, -1);
+  EmitBinary(code, op->b, vars);
   return true;
 }
 
 void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
-  if (std::optional<int64_t> v = AsInt(e)) return Emit(Code::kConst, *v, 1);
+  if (std::optional<int64_t> v = AsInt(e)) return Emit({Code::kConst, false, *v}, 1);
   if (e.as<VarNode>()) {
     for (size_t i = 0; i < vars.size(); ++i) {
-      if (vars[i].same_as(e)) return Emit(Code::kSlot, static_cast<int64_t>(i), 1);
+      if (vars[i].same_as(e)) {
+        return Emit({Code::kSlot, false, static_cast<int64_t>(i)}, 1);
+      }
     }
     TVM_FFI_THROW(InternalError) << "index expression has a free variable "
                                  << e.as<VarNode>()->name;
@@ -57,7 +108,7 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
     Compile(select->condition, vars);
     Compile(select->true_value, vars);
     Compile(select->false_value, vars);
-    return Emit(Code::kSelect, 0, -2);
+    return Emit({Code::kSelect, false, 0}, -2);
   }
   const bool known =
       TryBinary<AddNode>(e, Code::kAdd, vars) || TryBinary<SubNode>(e, Code::kSub, vars) ||
@@ -84,8 +135,7 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
                                                    : Code::kConst;
     if (code != Code::kConst) {
       Compile(call->args[0], vars);
-      Compile(call->args[1], vars);
-      return Emit(code, 0, -1);
+      return EmitBinary(code, call->args[1], vars);
     }
   }
   TVM_FFI_THROW(InternalError) << "index expression has a " << e->GetTypeKey();
@@ -98,9 +148,9 @@ int64_t IntProgram::operator()(const int64_t* point) const {
 }
 
 void IntProgram::Evaluate(const int64_t* slots, int64_t n, int64_t* values) const {
-  std::vector<int64_t> stack(most_depth_ * kMostPoints);
-  Run<kMostPoints>(slots, n, stack.data());
-  std::copy_n(stack.data(), n, values);
+  int64_t stack[kMaxDepth * kMostPoints];
+  Run<kMostPoints>(slots, n, stack);
+  std::copy_n(stack, n, values);
 }
 
 /*! Leaves the values at the bottom of the stack; an entry of it, and a slot, is kStride numbers. */
@@ -117,30 +167,36 @@ void IntProgram::Run(const int64_t* slots, int64_t n, int64_t* stack) const {
       continue;
     }
     const int64_t* b = top;
-    int64_t* a = top -= kStride;
+    int64_t* a = s.has_constant ? top : top -= kStride;
     switch (s.code) {
-#define TL_STEP_(Name, Value)                                    \
-  case Code::Name:                                               \
-    ForAll(a, b, n, [](int64_t x, int64_t y) { return Value; }); \
-    break
-      TL_STEP_(kAdd, x + y);
-      TL_STEP_(kSub, x - y);
-      TL_STEP_(kMul, x * y);
-      TL_STEP_(kFloorDiv, FloorDivide(x, y));
-      TL_STEP_(kFloorMod, x - FloorDivide(x, y) * y);
-      TL_STEP_(kMin, std::min(x, y));
-      TL_STEP_(kMax, std::max(x, y));
-      TL_STEP_(kXor, x ^ y);
-      TL_STEP_(kAnd, x & y);
-      TL_STEP_(kOr, x | y);
-      TL_STEP_(kShl, x << y);
-      TL_STEP_(kShr, x >> y);
-      TL_STEP_(kLT, x < y);
-      TL_STEP_(kLE, x <= y);
-      TL_STEP_(kGT, x > y);
-      TL_STEP_(kGE, x >= y);
-      TL_STEP_(kEQ, x == y);
-      TL_STEP_(kNE, x != y);
+#define TL_STEP_(Name, Value)                                      \
+  case Code::Name: {                                               \
+    const auto value = [](int64_t x, int64_t y) { return Value; }; \
+    if (s.has_constant) {                                          \
+      ForAll(a, s.value, n, value);                                \
+    } else {                                                       \
+      ForAll(a, b, n, value);                                      \
+    }                                                              \
+    break;                                                         \
+  }
+      TL_STEP_(kAdd, x + y)
+      TL_STEP_(kSub, x - y)
+      TL_STEP_(kMul, x * y)
+      TL_STEP_(kFloorDiv, FloorDivide(x, y))
+      TL_STEP_(kFloorMod, x - FloorDivide(x, y) * y)
+      TL_STEP_(kMin, std::min(x, y))
+      TL_STEP_(kMax, std::max(x, y))
+      TL_STEP_(kXor, x ^ y)
+      TL_STEP_(kAnd, x & y)
+      TL_STEP_(kOr, x | y)
+      TL_STEP_(kShl, x << y)
+      TL_STEP_(kShr, x >> y)
+      TL_STEP_(kLT, x < y)
+      TL_STEP_(kLE, x <= y)
+      TL_STEP_(kGT, x > y)
+      TL_STEP_(kGE, x >= y)
+      TL_STEP_(kEQ, x == y)
+      TL_STEP_(kNE, x != y)
 #undef TL_STEP_
       case Code::kSelect: {
         int64_t* condition = top -= kStride;
@@ -153,30 +209,43 @@ void IntProgram::Run(const int64_t* slots, int64_t n, int64_t* stack) const {
   }
 }
 
-std::vector<int64_t> EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>& vars,
-                                     const std::vector<int64_t>& extents) {
-  std::vector<IntProgram> programs;
-  for (const Expr& e : exprs) programs.emplace_back(e, std::vector<Var>(vars.begin(), vars.end()));
+namespace {
+
+std::vector<int64_t> TableOf(const std::vector<IntProgram>& programs,
+                             const std::vector<int64_t>& extents) {
   int64_t points = 1;
   for (int64_t e : extents) points *= e;
   constexpr int64_t kMost = IntProgram::kMostPoints;
   const int64_t width = static_cast<int64_t>(programs.size());
-  std::vector<int64_t> table(points * width), point(extents.size(), 0);
+  const std::vector<int64_t> begin(extents.size(), 0);
+  std::vector<int64_t> table(points * width), point = begin;
   std::vector<int64_t> slots(extents.size() * kMost), values(kMost);
   for (int64_t first = 0; first < points; first += kMost) {
     const int64_t n = std::min(kMost, points - first);
-    for (int64_t k = 0; k < n; ++k) {
-      for (size_t d = 0; d < extents.size(); ++d) slots[d * kMost + k] = point[d];
-      for (size_t d = extents.size(); d-- > 0;) {
-        if (++point[d] < extents[d]) break;
-        point[d] = 0;
-      }
-    }
+    FillSlots(begin, extents, n, &point, slots.data());
     for (int64_t p = 0; p < width; ++p) {
       programs[p].Evaluate(slots.data(), n, values.data());
       for (int64_t k = 0; k < n; ++k) table[(first + k) * width + p] = values[k];
     }
   }
+  return table;
+}
+
+}  // namespace
+
+SharedTable EvaluateOverBox(const Array<Expr>& exprs, const Array<Var>& vars,
+                            const std::vector<int64_t>& extents) {
+  thread_local RecentTables recent;
+  const std::vector<Var> slots(vars.begin(), vars.end());
+  std::vector<IntProgram> programs;
+  std::vector<int64_t> key(extents);
+  for (const Expr& e : exprs) {
+    programs.emplace_back(e, slots);
+    programs.back().AppendKey(&key);
+  }
+  if (SharedTable known = recent.Find(key)) return known;
+  auto table = std::make_shared<const std::vector<int64_t>>(TableOf(programs, extents));
+  recent.Keep(std::move(key), table);
   return table;
 }
 

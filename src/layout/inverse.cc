@@ -12,8 +12,11 @@ namespace {
 /*! Thread and register at every point of a box whose last dimension is the replica. */
 struct Tables {
   std::vector<int64_t> shape;
-  std::vector<int64_t> thread;
-  std::vector<int64_t> reg;
+  size_t size = 0;
+  /*! The fragment's own tables, or those below. */
+  const int64_t* thread = nullptr;
+  const int64_t* reg = nullptr;
+  std::vector<int64_t> ordered_thread, ordered_reg;
 };
 
 /*! Tables over the coordinates, or, with an order of the dimensions, over the number of an element
@@ -36,14 +39,22 @@ Tables MakeTables(const Fragment& f, const std::vector<size_t>& order) {
   if (!order.empty()) t.shape = {count};
   t.shape.push_back(f->replicate);
   const std::vector<int64_t>&thread = f->ThreadTable(), &reg = f->Table();
-  t.thread.reserve(count * f->replicate);
-  t.reg.reserve(count * f->replicate);
+  t.size = count * f->replicate;
+  if (order.empty() && f->replicate == 1) {
+    t.thread = thread.data();
+    t.reg = reg.data();
+    return t;
+  }
+  t.ordered_thread.reserve(t.size);
+  t.ordered_reg.reserve(t.size);
   for (int64_t k = 0; k < count; ++k) {
     const int64_t element = order.empty() ? k : numbered[k];
     const auto first = thread.begin() + element * f->replicate;
-    t.thread.insert(t.thread.end(), first, first + f->replicate);
-    t.reg.insert(t.reg.end(), f->replicate, reg[element]);
+    t.ordered_thread.insert(t.ordered_thread.end(), first, first + f->replicate);
+    t.ordered_reg.insert(t.ordered_reg.end(), f->replicate, reg[element]);
   }
+  t.thread = t.ordered_thread.data();
+  t.reg = t.ordered_reg.data();
   return t;
 }
 
@@ -51,9 +62,7 @@ Tables MakeTables(const Fragment& f, const std::vector<size_t>& order) {
 bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
   int64_t axis = 1;
   for (size_t k = d + 1; k < t.shape.size(); ++k) axis *= t.shape[k];
-  auto at = [&](const std::vector<int64_t>& table, int64_t x) {
-    return table[x * axis] - table[0];
-  };
+  auto at = [&](const int64_t* table, int64_t x) { return table[x * axis] - table[0]; };
   const int64_t extent = t.shape[d];
   for (int64_t divisor = 1; divisor < extent;) {
     const int64_t count = (extent + divisor - 1) / divisor;
@@ -68,35 +77,35 @@ bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
   return true;
 }
 
+/*! The sum over the axes of what each index adds to the first number, at every point. */
+std::vector<int64_t> SumOverAxes(int64_t first, const std::vector<std::vector<int64_t>>& added) {
+  std::vector<int64_t> sums = {first}, longer;
+  for (const std::vector<int64_t>& axis : added) {
+    if (axis.size() == 1) continue;  // adds nothing
+    longer.resize(sums.size() * axis.size());
+    int64_t* to = longer.data();
+    for (int64_t sum : sums) {
+      for (int64_t x : axis) *to++ = sum + x;
+    }
+    std::swap(sums, longer);
+  }
+  return sums;
+}
+
 /*! The digits explain the whole table, not only the axes. */
 bool ExplainTable(const Tables& t, const std::vector<Digit>& digits) {
-  // What each index of an axis adds; the table is the sum over the axes.
-  struct Place {
-    int64_t thread = 0, reg = 0;
+  const auto explains = [&](const int64_t* table, int64_t Digit::* stride) {
+    std::vector<std::vector<int64_t>> added;
+    for (int64_t extent : t.shape) added.emplace_back(extent, 0);
+    for (const Digit& g : digits) {
+      for (int64_t i = 0; i < t.shape[g.dim]; ++i) {
+        added[g.dim][i] += i / g.divisor % g.extent * (g.*stride);
+      }
+    }
+    const std::vector<int64_t> sums = SumOverAxes(table[0], added);
+    return std::equal(sums.begin(), sums.end(), table, table + t.size);
   };
-  std::vector<std::vector<Place>> added(t.shape.size());
-  for (size_t d = 0; d < t.shape.size(); ++d) added[d].resize(t.shape[d]);
-  for (const Digit& g : digits) {
-    for (int64_t i = 0; i < t.shape[g.dim]; ++i) {
-      const int64_t digit = i / g.divisor % g.extent;
-      added[g.dim][i].thread += digit * g.thread_stride;
-      added[g.dim][i].reg += digit * g.register_stride;
-    }
-  }
-  std::vector<int64_t> point(t.shape.size(), 0);
-  for (size_t k = 0; k < t.thread.size(); ++k) {
-    int64_t thread = t.thread[0], reg = t.reg[0];
-    for (size_t d = 0; d < point.size(); ++d) {
-      thread += added[d][point[d]].thread;
-      reg += added[d][point[d]].reg;
-    }
-    if (thread != t.thread[k] || reg != t.reg[k]) return false;
-    for (size_t d = point.size(); d-- > 0;) {
-      if (++point[d] < t.shape[d]) break;
-      point[d] = 0;
-    }
-  }
-  return true;
+  return explains(t.thread, &Digit::thread_stride) && explains(t.reg, &Digit::register_stride);
 }
 
 /*!

@@ -9,7 +9,6 @@
 #include "../tvm/analyzer.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
-#include "int_program.h"
 
 namespace tl {
 namespace {
@@ -62,7 +61,7 @@ std::vector<int64_t> LayoutNode::Shape() const {
 }
 
 const std::vector<int64_t>& LayoutNode::Table() const {
-  return table_.Get([&] { return EvaluateOverBox(index, vars, Shape()); });
+  return *table_.Get([&] { return EvaluateOverBox(index, vars, Shape()); });
 }
 
 const std::vector<int64_t>& LayoutNode::OutputShape() const {
@@ -97,7 +96,7 @@ Array<Expr> LayoutNode::MapIndex(const Array<Expr>& input) const {
 }
 
 const std::vector<int64_t>& FragmentNode::ThreadTable() const {
-  return thread_table_.Get([&] {
+  return *thread_table_.Get([&] {
     Array<Var> all = vars;
     all.push_back(replica);
     std::vector<int64_t> box = Shape();
@@ -173,9 +172,10 @@ bool IsSameLayout(const Layout& a, const Layout& b) {
   const auto* fa = a.as<FragmentNode>();
   const auto* fb = b.as<FragmentNode>();
   if ((fa == nullptr) != (fb == nullptr)) return false;
-  if (fa && (fa->replicate != fb->replicate || fa->ThreadTable() != fb->ThreadTable()))
+  if (fa && (fa->replicate != fb->replicate || !IsSame(fa->ThreadTable(), fb->ThreadTable()))) {
     return false;
-  return a->Table() == b->Table();
+  }
+  return IsSame(a->Table(), b->Table());
 }
 
 bool IsInjective(const Layout& layout) {

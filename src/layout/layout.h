@@ -35,7 +35,7 @@
 #include <string>
 #include <vector>
 
-#include "../tvm/build.h"
+#include "int_program.h"
 
 namespace tl {
 
@@ -90,7 +90,8 @@ class LayoutNode : public Object {
   TVM_FFI_DECLARE_OBJECT_INFO("tl.Layout", LayoutNode, Object);
 
  private:
-  Lazy<std::vector<int64_t>> table_, output_shape_;
+  Lazy<SharedTable> table_;
+  Lazy<std::vector<int64_t>> output_shape_;
 };
 class Layout : public ObjectRef {
  public:
@@ -115,7 +116,7 @@ class FragmentNode : public LayoutNode {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tl.Fragment", FragmentNode, LayoutNode);
 
  private:
-  Lazy<std::vector<int64_t>> thread_table_;
+  Lazy<SharedTable> thread_table_;
 };
 class Fragment : public Layout {
  public:

@@ -68,9 +68,11 @@ class RegisterRewriter : public StmtExprMutator {
     if (!ReadsOnly(indices, nest_.vars)) return WithoutThread(index);
     const std::vector<int64_t> extents = StaticExtents(nest_);
     const bool same_number = AreIteration(indices, nest_) && fragment->Shape() == extents;
-    const std::vector<int64_t> accessed =
-        same_number ? fragment->Table() : EvaluateOverBox({index}, nest_.vars, extents);
+    const SharedTable registers =
+        same_number ? nullptr : EvaluateOverBox({index}, nest_.vars, extents);
+    const std::vector<int64_t>& accessed = same_number ? fragment->Table() : *registers;
     const std::vector<int64_t>& own = layout_->Table();
+    if (&accessed == &own) return reg_;
     const int64_t offset = accessed[0] - own[0];
     for (size_t k = 0; k < own.size(); ++k) {
       if (accessed[k] - own[k] != offset) return WithoutThread(index);

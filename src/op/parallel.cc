@@ -471,9 +471,10 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   // The usual case: an iteration has the element of its own number.
   const bool same_number = extents == shape && AreIteration(access.indices, nest);
   if (same_number && fragment.same_as(loop_layout)) return true;
-  if (same_number && fragment->replicate == loop_layout->replicate && runs == holds) return true;
-  std::vector<int64_t> at;
-  if (!same_number) at = EvaluateOverBox(access.indices, vars, extents);
+  if (same_number && fragment->replicate == loop_layout->replicate && IsSame(runs, holds))
+    return true;
+  const SharedTable indices =
+      same_number ? nullptr : EvaluateOverBox(access.indices, vars, extents);
   const size_t rank = shape.size(), points = Product(extents);
   // The threads that write an element, where its iterations may share that.
   const bool shares = access.is_write && access.is_uniform && fragment->replicate > 1;
@@ -482,7 +483,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
     int64_t element = same_number ? point : 0;
     bool inside = true;
     for (size_t d = 0; d < rank && !same_number; ++d) {
-      const int64_t x = at[point * rank + d];
+      const int64_t x = (*indices)[point * rank + d];
       inside = inside && x >= 0 && x < shape[d];
       element = element * shape[d] + x;
     }

@@ -322,8 +322,8 @@ class ParallelOperator : public TileOperator {
   bool DependsOnThread(const FragmentAccess& access, const Fragment& fragment) const {
     if (!access.inner_vars.empty() || !ReadsOnly(access.indices, nest_.vars)) return false;
     if (fragment.same_as(layout_) && AreIteration(access.indices, nest_)) return false;
-    const std::vector<int64_t> at =
-        EvaluateOverBox(access.indices, nest_.vars, StaticExtents(nest_));
+    const SharedTable indices = EvaluateOverBox(access.indices, nest_.vars, StaticExtents(nest_));
+    const std::vector<int64_t>& at = *indices;
     const std::vector<int64_t> shape = fragment->Shape();
     std::unordered_map<int64_t, int64_t> of_step;
     for (size_t point = 0; point < layout_->Table().size(); ++point) {

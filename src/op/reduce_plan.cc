@@ -43,6 +43,7 @@ class Parts {
         copies_(source->replicate),
         result_registers_(plan.result->RegisterExtent()),
         threads_(source->ThreadTable()),
+        source_registers_(source->RegisterExtent()),
         source_register_(source->Table()),
         result_register_(plan.result->Table()) {
     const std::vector<int64_t> shape = source->Shape();
@@ -62,14 +63,12 @@ class Parts {
       if (place != kNothing) return false;
       place = result;
     }
-    for (size_t k = 0; k < threads_.size(); ++k) {
-      int64_t reg = 0;
-      for (const ReducePlan::RegisterDigit& g : plan_.registers) {
-        reg += source_register_[k / copies_] / g.stride % g.extent * g.result_stride;
-      }
-      if (owner[threads_[k] * result_registers_ + reg] != ResultOf(k)) return false;
-    }
-    return true;
+    const std::vector<int64_t> target = RegistersOfResults();
+    return ForEach([&](int64_t element, int64_t copy, int64_t result) {
+      const int64_t thread = threads_[element * copies_ + copy];
+      const int64_t reg = target[source_register_[element]];
+      return owner[thread * result_registers_ + reg] == result;
+    });
   }
 
   /*! The bits that ReducePlan::lanes means. Copies of the source are combined apart. */
@@ -77,11 +76,13 @@ class Parts {
     const int64_t groups = static_cast<int64_t>(threads_.size()) / extent_;
     std::vector<int64_t> first(groups, kNothing);
     int64_t bits = 0;
-    for (size_t k = 0; k < threads_.size(); ++k) {
-      int64_t& f = first[GroupOf(k)];
-      if (f == kNothing) f = threads_[k];
-      bits |= threads_[k] ^ f;
-    }
+    ForEach([&](int64_t element, int64_t copy, int64_t result) {
+      const int64_t thread = threads_[element * copies_ + copy];
+      int64_t& f = first[result * copies_ + copy];
+      if (f == kNothing) f = thread;
+      bits |= thread ^ f;
+      return true;
+    });
     std::vector<int64_t> taken(num_threads_ * result_registers_, kNothing);
     for (int64_t g = 0; g < groups; ++g) {
       if ((first[g] | bits) >= num_threads_) return std::nullopt;
@@ -94,18 +95,38 @@ class Parts {
   }
 
  private:
-  int64_t ResultOf(size_t k) const {
-    const int64_t element = static_cast<int64_t>(k) / copies_;
-    return element / (inner_ * extent_) * inner_ + element % inner_;
+  /*! Calls visit(element, copy, result of the element) until it returns false; false if it did. */
+  template <typename Visit>
+  bool ForEach(const Visit& visit) const {
+    const int64_t elements = static_cast<int64_t>(source_register_.size());
+    int64_t element = 0;
+    for (int64_t outer = 0; outer < elements / (extent_ * inner_); ++outer) {
+      for (int64_t x = 0; x < extent_; ++x) {
+        for (int64_t inner = 0; inner < inner_; ++inner, ++element) {
+          for (int64_t copy = 0; copy < copies_; ++copy) {
+            if (!visit(element, copy, outer * inner_ + inner)) return false;
+          }
+        }
+      }
+    }
+    return true;
   }
-  int64_t GroupOf(size_t k) const {
-    return ResultOf(k) * copies_ + static_cast<int64_t>(k) % copies_;
+  /*! For each register of the source that of its result. */
+  std::vector<int64_t> RegistersOfResults() const {
+    std::vector<int64_t> out(source_registers_, 0);
+    for (int64_t r = 0; r < source_registers_; ++r) {
+      for (const ReducePlan::RegisterDigit& g : plan_.registers) {
+        out[r] += r / g.stride % g.extent * g.result_stride;
+      }
+    }
+    return out;
   }
 
   const ReducePlan& plan_;
   int64_t num_threads_, copies_, result_registers_, inner_ = 1, extent_ = 1;
-  std::vector<int64_t> threads_;  // of each element and copy
-  std::vector<int64_t> source_register_, result_register_;
+  const std::vector<int64_t>& threads_;  // of each element and copy
+  int64_t source_registers_;
+  const std::vector<int64_t>&source_register_, &result_register_;
 };
 
 int64_t PowerOfTwoUpTo(int64_t n) {

@@ -46,7 +46,8 @@ std::optional<Indices> SplitIndices(const ParallelNest& nest, const FragmentAcce
 std::optional<std::vector<LoopDigit>> ReadDigits(const ParallelNest& nest,
                                                  const Array<Expr>& varying) {
   const std::vector<int64_t> extents = StaticExtents(nest);
-  const std::vector<int64_t> table = EvaluateOverBox(varying, nest.vars, extents);
+  const SharedTable indices = EvaluateOverBox(varying, nest.vars, extents);
+  const std::vector<int64_t>& table = *indices;
   const size_t rank = varying.size();
   std::vector<LoopDigit> digits;
   int64_t axis = Product(extents);

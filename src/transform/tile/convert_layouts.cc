@@ -228,7 +228,8 @@ bool WritesAll(const Stmt& s, const Var& fragment) {
     const auto* store = part.as<BufferStoreNode>();
     if (!store || !store->buffer.same_as(fragment)) continue;
     if (!ReadsOnly(store->indices, nest.vars)) continue;
-    const std::vector<int64_t> at = EvaluateOverBox(store->indices, nest.vars, StaticExtents(nest));
+    const SharedTable table = EvaluateOverBox(store->indices, nest.vars, StaticExtents(nest));
+    const std::vector<int64_t>& at = *table;
     for (size_t k = 0; k < at.size(); k += shape.size()) {
       int64_t element = 0;
       for (size_t d = 0; d < shape.size(); ++d) element = element * shape[d] + at[k + d];

@@ -160,7 +160,8 @@ class Pieces {
       extents.push_back(ToInt(e));
     }
     if (Product(extents) > kMostElements) return false;
-    const std::vector<int64_t> at = EvaluateOverBox(store->indices, nest.vars, extents);
+    const SharedTable table = EvaluateOverBox(store->indices, nest.vars, extents);
+    const std::vector<int64_t>& at = *table;
     for (size_t k = 0; k < at.size(); k += shape_.size()) {
       int64_t element = 0;
       for (size_t d = 0; d < shape_.size(); ++d) {

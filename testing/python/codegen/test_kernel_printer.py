@@ -306,8 +306,30 @@ def test_prelude_stands_before_the_kernel(emit):
             A[tx] = T.call_extern("float32", "mine")
 
     text = emit(func)
-    assert "common.h>\n\n__device__ float mine() { return 1.0f; }\n\nextern" in text
+    # The text may call any function.
+    includes = "common.h>\n#include <tl/exponential.h>\n#include <tl/trigonometric.h>\n"
+    assert includes + "\n__device__ float mine() { return 1.0f; }\n\nextern" in text
     assert "  A[tx] = mine();\n" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "headers"),
+    [
+        (lambda x: T.exp2(x), ["exponential"]),
+        (lambda x: T.sin(T.sqrt(x)), ["exponential", "trigonometric"]),
+        (lambda x: T.floor(x) + T.max(x, T.fabs(x)), ["math"]),
+    ],
+)
+def test_functions_are_included_where_they_are_called(emit, function, headers):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((8,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        A[tx] = function(A[tx])
+
+    text = emit(func)
+    includes = [line for line in text.splitlines() if line.startswith("#include")]
+    assert includes == [f"#include <tl/{name}.h>" for name in ["common", *headers]]
+    compile_cubin(text, "sm_80", ["main_kernel"])
 
 
 def test_a_loaded_condition_is_not_remembered(body):

@@ -1,3 +1,5 @@
+#include <tl/exponential.h>
+
 extern "C" __global__ void float8_kernel(const float* x, fp8_e4_t* e4, fp8_e5_t* e5, half_t* h) {
   tl::store(e4, tl::cast<fp8_e4_t>(tl::load<float, 8>(x)));
   tl::store(e5, tl::cast<fp8_e5_t>(tl::load<fp8_e4_t, 8>(e4 + 8)));

@@ -1,3 +1,6 @@
+#include <tl/exponential.h>
+#include <tl/trigonometric.h>
+
 template <typename T>
 __device__ void functions(T* p) {
   const auto x = tl::load<T, 2>(p), y = tl::load<T, 2>(p + 2);

@@ -40,7 +40,7 @@ def test_kernels_of_one_program(built):
 
 def test_kernels_may_be_called_like_functions_of_c(tmp_path):
     names = ["exp", "read", "main", "memcpy"]
-    source = "#include <tl/common.h>\n" + "".join(
+    source = "#include <tl/common.h>\n#include <tl/exponential.h>\n" + "".join(
         f'extern "C" __global__ void __launch_bounds__(4) {name}(float* out) '
         f"{{ out[threadIdx.x] = tl::exp(float(threadIdx.x)) * {factor}; }}\n"
         for factor, name in enumerate(names, 1)

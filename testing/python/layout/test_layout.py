@@ -71,6 +71,30 @@ def test_a_layout_of_a_symbol_has_no_table():
         layout.table()
 
 
+ALIKE = {
+    "rows": lambda i, j: i * 8 + j,
+    "columns": lambda i, j: j * 8 + i,
+    "another constant": lambda i, j: i * 9 + j,
+    "a constant on the left": lambda i, j: 40 - (8 * i + j),
+    "by a power of two": lambda i, j: (i + 17 - 4 * j) // 4 + i % 4,
+    "by another number": lambda i, j: (i + 17 - 4 * j) // 3 + i % 3,
+    "bits": lambda i, j: i * 8 + (j ^ (i & 3)),
+    "two coordinates": lambda i, j: [i, j * 2],
+}
+
+
+def test_tables_that_are_kept_are_told_apart():
+    """Tables are shared by layouts of equal expressions; one that is too large drops the others."""
+    for _ in range(2):
+        for shape in ((4, 6), (6, 4), (1, 24), (3, 100)):
+            for name, function in ALIKE.items():
+                found = Layout(shape, function).table()
+                wanted = [function(i, j) for i, j in np.ndindex(*shape)]
+                wanted = [tuple(at) if isinstance(at, list) else (at,) for at in wanted]
+                assert found == wanted, (name, shape)
+        assert Layout((1024, 1100), lambda i, j: [i, j]).get_output_shape() == [1024, 1100]
+
+
 def test_repeat_puts_the_number_of_the_repetition_first():
     layout = Layout((3, 5), lambda i, j: j * 3 + i).repeat(1, 4)
     assert layout.get_input_shape() == [3, 20]

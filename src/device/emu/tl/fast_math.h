@@ -1,8 +1,9 @@
-/*! Functions that the GPU has in a special function unit; here they are those of math.h, more exact
- * than the GPU's. */
+/*! Functions that the GPU has in a special function unit; here they are those of exponential.h and
+ * trigonometric.h, more exact than the GPU's. */
 #pragma once
 
-#include <tl/math.h>
+#include <tl/exponential.h>
+#include <tl/trigonometric.h>
 
 namespace tl {
 

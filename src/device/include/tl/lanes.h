@@ -38,3 +38,24 @@
   TL_DEVICE Float8<Format> name(Float8<Format> x) {   \
     return Float8<Format>(name(float(x)));            \
   }
+#define TL_NARROW2(name)                                              \
+  template <typename Format>                                          \
+  TL_DEVICE Float8<Format> name(Float8<Format> x, Float8<Format> y) { \
+    return Float8<Format>(name(float(x), float(y)));                  \
+  }
+
+// Functions of C, which TL_LIBM finds.
+#define TL_UNARY(name, float_function, double_function)                   \
+  TL_DEVICE float name(float x) { return TL_LIBM(float_function)(x); }    \
+  TL_DEVICE double name(double x) { return TL_LIBM(double_function)(x); } \
+  TL_NARROW(name)                                                         \
+  TL_VEC_MAP(name, T)
+#define TL_BINARY(name, float_function, double_function)                               \
+  TL_DEVICE float name(float x, float y) { return TL_LIBM(float_function)(x, y); }     \
+  TL_DEVICE double name(double x, double y) { return TL_LIBM(double_function)(x, y); } \
+  template <typename Format>                                                           \
+  TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {               \
+    return Float16<Format>(name(float(x), float(y)));                                  \
+  }                                                                                    \
+  TL_NARROW2(name)                                                                     \
+  TL_VEC_MAP2(name)

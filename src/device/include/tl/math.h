@@ -1,6 +1,8 @@
 /*!
- * Mathematical functions under one name for float, double, half_t, bfloat16_t, the 8-bit floats and
- * vectors of them.
+ * Functions of numbers under one name for float, double, half_t, bfloat16_t, the 8-bit floats and
+ * vectors of them: whole numbers near a value, extrema, Python's quotients, questions about bits.
+ * Compilers take some milliseconds for the others, which a kernel includes if it has any
+ * (exponential.h, trigonometric.h).
  *
  * The 16-bit and 8-bit types compute in float and round once.
  */
@@ -20,45 +22,11 @@ TL_INTEGER_ABS(long)
 TL_INTEGER_ABS(long long)
 #undef TL_INTEGER_ABS
 
-// The forms of the types that compute in float.
-#define TL_NARROW2(name)                                              \
-  template <typename Format>                                          \
-  TL_DEVICE Float8<Format> name(Float8<Format> x, Float8<Format> y) { \
-    return Float8<Format>(name(float(x), float(y)));                  \
-  }
-
-#define TL_UNARY(name, float_function, double_function)                   \
-  TL_DEVICE float name(float x) { return TL_LIBM(float_function)(x); }    \
-  TL_DEVICE double name(double x) { return TL_LIBM(double_function)(x); } \
-  TL_NARROW(name)                                                         \
-  TL_VEC_MAP(name, T)
-TL_UNARY(exp, expf, exp)
-TL_UNARY(exp2, exp2f, exp2)
-TL_UNARY(exp10, exp10f, exp10)
-TL_UNARY(log, logf, log)
-TL_UNARY(log2, log2f, log2)
-TL_UNARY(log10, log10f, log10)
-TL_UNARY(sqrt, sqrtf, sqrt)
-TL_UNARY(sin, sinf, sin)
-TL_UNARY(cos, cosf, cos)
-TL_UNARY(tan, tanf, tan)
-TL_UNARY(sinh, sinhf, sinh)
-TL_UNARY(cosh, coshf, cosh)
-TL_UNARY(tanh, tanhf, tanh)
-TL_UNARY(atan, atanf, atan)
-TL_UNARY(asin, asinf, asin)
-TL_UNARY(acos, acosf, acos)
-TL_UNARY(asinh, asinhf, asinh)
-TL_UNARY(acosh, acoshf, acosh)
-TL_UNARY(atanh, atanhf, atanh)
-TL_UNARY(log1p, log1pf, log1p)
-TL_UNARY(erf, erff, erf)
 TL_UNARY(floor, floorf, floor)
 TL_UNARY(ceil, ceilf, ceil)
 TL_UNARY(trunc, truncf, trunc)
 // Halves go to the even neighbour, as in Python.
 TL_UNARY(round, rintf, rint)
-#undef TL_UNARY
 
 TL_DEVICE float abs(float x) { return TL_LIBM(fabsf)(x); }
 TL_DEVICE double abs(double x) { return TL_LIBM(fabs)(x); }
@@ -73,32 +41,8 @@ TL_DEVICE Float8<Format> abs(Float8<Format> x) {
 }
 TL_VEC_MAP(abs, T)
 
-#define TL_BINARY(name, float_function, double_function)                               \
-  TL_DEVICE float name(float x, float y) { return TL_LIBM(float_function)(x, y); }     \
-  TL_DEVICE double name(double x, double y) { return TL_LIBM(double_function)(x, y); } \
-  template <typename Format>                                                           \
-  TL_DEVICE Float16<Format> name(Float16<Format> x, Float16<Format> y) {               \
-    return Float16<Format>(name(float(x), float(y)));                                  \
-  }                                                                                    \
-  TL_NARROW2(name)                                                                     \
-  TL_VEC_MAP2(name)
-TL_BINARY(pow, powf, pow)
 TL_BINARY(fmod, fmodf, fmod)
-TL_BINARY(atan2, atan2f, atan2)
-TL_BINARY(hypot, hypotf, hypot)
 TL_BINARY(copysign, copysignf, copysign)
-#undef TL_BINARY
-
-TL_DEVICE float rsqrt(float x) { return detail::reciprocal_sqrt(x); }
-TL_DEVICE double rsqrt(double x) { return detail::reciprocal_sqrt(x); }
-TL_NARROW(rsqrt)
-TL_VEC_MAP(rsqrt, T)
-
-/*! 1 / (1 + exp(-x)) */
-TL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
-TL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
-TL_NARROW(sigmoid)
-TL_VEC_MAP(sigmoid, T)
 
 // A NaN operand loses against a number, and -0 is less than +0 (PTX ISA, min and max).
 #define TL_EXTREMUM(name, float_function, double_function, less)                      \
@@ -203,7 +147,5 @@ TL_DEVICE T floormod(T x, T y) {
   return remainder != T(0) && (remainder < T(0)) != (y < T(0)) ? T(remainder + y) : remainder;
 }
 TL_VEC_MAP2(floormod)
-
-#undef TL_NARROW2
 
 }  // namespace tl

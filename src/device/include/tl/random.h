@@ -10,7 +10,8 @@
  */
 #pragma once
 
-#include <tl/math.h>
+#include <tl/exponential.h>
+#include <tl/trigonometric.h>
 
 namespace tl {
 

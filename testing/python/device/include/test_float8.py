@@ -12,6 +12,7 @@ DTYPES = {
 }
 ALL = {**DTYPES, "fp8_e8_t": ml_dtypes.float8_e8m0fnu}
 SOURCE = """#include <tl/common.h>
+#include <tl/exponential.h>
 template <typename T>
 __device__ void convert(const T* codes, float* f, const float* x, T* y, T* pairs, int n) {
   for (int i = threadIdx.x; i < 256; i += 32) f[i] = float(codes[i]);

@@ -39,6 +39,8 @@ DTYPES = {
 COUNT = 32
 CALLS = "\n".join(f"  out[{i} * {COUNT} + i] = T(tl::{f}(x[i]));" for i, f in enumerate(REFERENCES))
 SOURCE = f"""#include <tl/common.h>
+#include <tl/exponential.h>
+#include <tl/trigonometric.h>
 template <typename T>
 __device__ void functions(const T* x, T* out) {{
   const int i = threadIdx.x;

@@ -1,0 +1,30 @@
+/*! Exponentials, logarithms, roots and powers, for the types of math.h. */
+#pragma once
+
+#include <tl/math.h>
+
+namespace tl {
+
+TL_UNARY(exp, expf, exp)
+TL_UNARY(exp2, exp2f, exp2)
+TL_UNARY(exp10, exp10f, exp10)
+TL_UNARY(log, logf, log)
+TL_UNARY(log2, log2f, log2)
+TL_UNARY(log10, log10f, log10)
+TL_UNARY(log1p, log1pf, log1p)
+TL_UNARY(sqrt, sqrtf, sqrt)
+TL_UNARY(erf, erff, erf)
+TL_BINARY(pow, powf, pow)
+
+TL_DEVICE float rsqrt(float x) { return detail::reciprocal_sqrt(x); }
+TL_DEVICE double rsqrt(double x) { return detail::reciprocal_sqrt(x); }
+TL_NARROW(rsqrt)
+TL_VEC_MAP(rsqrt, T)
+
+/*! 1 / (1 + exp(-x)) */
+TL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+TL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+TL_NARROW(sigmoid)
+TL_VEC_MAP(sigmoid, T)
+
+}  // namespace tl
